@@ -1,0 +1,62 @@
+//! `null:`: takes every frame and never has one. It shows what a role costs by itself.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use dray_wire::FRAME_MAX;
+
+use crate::uri::{Query, UriError};
+use crate::{Batch, Port, Receive, Transmit, Wait};
+
+/// The null port's name; there is nothing to say about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NullUri;
+
+impl NullUri {
+    pub(crate) fn parse(body: &str, query: &Query<'_>) -> Result<Self, UriError> {
+        match body {
+            "" => Ok(Self),
+            _ => Err(query.error(format!("{body:?}: nothing may stand behind null:"))),
+        }
+    }
+
+    /// A port with nothing behind it.
+    pub fn open(&self) -> Port {
+        Port { rx: Box::new(Null), tx: Box::new(Null) }
+    }
+}
+
+impl fmt::Display for NullUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("null:")
+    }
+}
+
+struct Null;
+
+impl Receive for Null {
+    fn receive<'a>(&'a mut self, _: &mut Batch<'a>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn dropped(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn set_wait(&mut self, _: Wait) {}
+}
+
+impl Transmit for Null {
+    fn transmit(&mut self, frames: &[&[u8]]) -> io::Result<usize> {
+        Ok(frames.len())
+    }
+
+    fn frame_max(&self) -> usize {
+        FRAME_MAX
+    }
+}

@@ -1,0 +1,57 @@
+//! The system calls of packet sockets that rustix does not offer.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use crate::socket::set_option;
+
+/// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
+pub(super) const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+
+/// Binds a packet socket to one interface and one Ethertype.
+pub(super) fn bind(socket: BorrowedFd<'_>, index: u32, ethertype: u16) -> io::Result<()> {
+    // SAFETY: an all-zero sockaddr_ll is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = ethertype.to_be();
+    address.sll_ifindex = index.cast_signed();
+    // SAFETY: the kernel reads one sockaddr_ll.
+    check(unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            ptr::from_ref(&address).cast(),
+            mem::size_of_val(&address) as libc::socklen_t,
+        )
+    })
+}
+
+/// Keeps the interface promiscuous for as long as the socket is open.
+pub(super) fn set_promiscuous(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    let request = libc::packet_mreq {
+        mr_ifindex: index.cast_signed(),
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set_option(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, request)
+}
+
+/// The interface's MTU, in bytes.
+pub(super) fn mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Result<usize> {
+    // SAFETY: an all-zero ifreq is a valid value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from.cast_signed();
+    }
+    // SAFETY: SIOCGIFMTU reads the name and writes the MTU of this ifreq.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) })?;
+    // SAFETY: SIOCGIFMTU has just set this member of the union.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    usize::try_from(mtu).map_err(io::Error::other)
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

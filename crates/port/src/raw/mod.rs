@@ -1,0 +1,111 @@
+//! `raw:INTERFACE`: a packet socket (packet(7)) that sends and receives whole frames.
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use dray_wire::{FRAME_MAX, headers};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, sockopt};
+
+use crate::socket::{
+    PATIENCE, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option,
+};
+use crate::uri::{Query, UriError, write_query};
+use crate::{OpenError, Port};
+
+mod calls;
+
+/// A packet socket's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawUri {
+    /// The network interface.
+    pub interface: String,
+    /// Batch size and way of waiting.
+    pub options: SocketOptions,
+    /// Receive only frames with this Ethertype. Without one, every frame is received; that costs
+    /// a clone of each frame, because the kernel's own protocols get it as well.
+    pub ethertype: Option<u16>,
+    /// Ask the interface for frames that are addressed to others.
+    pub promisc: bool,
+}
+
+/// `IFNAMSIZ` without the terminating zero.
+const INTERFACE_NAME_MAX: usize = 15;
+
+impl RawUri {
+    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        let plain = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b'?';
+        if body.is_empty() || body.len() > INTERFACE_NAME_MAX || !body.bytes().all(plain) {
+            return Err(query.error(format!(
+                "{body:?} is not an interface: give a name of 1 to {INTERFACE_NAME_MAX} characters, \
+                 for example raw:eth0"
+            )));
+        }
+        let options = SocketOptions::parse(query)?;
+        let ethertype = query.take("ethertype", "0x0001 to 0xffff, 0x0800 for IPv4", |text| {
+            let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 4)?;
+            u16::from_str_radix(digits, 16).ok().filter(|n| *n != 0)
+        })?;
+        let promisc = query.take("promisc", "0 or 1", |text| match text {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        })?;
+        let promisc = promisc.unwrap_or(false);
+        Ok(Self { interface: body.to_owned(), options, ethertype, promisc })
+    }
+
+    /// Opens the socket and binds it to the interface.
+    pub fn open(&self) -> Result<Port, OpenError> {
+        self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
+    }
+
+    fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
+        let fail = |what| move |errno: rustix::io::Errno| (what, errno.into());
+        // Protocol 0: nothing is received before the socket is bound to its interface.
+        let socket = rustix::net::socket_with(
+            AddressFamily::PACKET,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(fail("packet socket"))?;
+        let index = netdevice::name_to_index(&socket, &self.interface)
+            .map_err(fail("interface index"))?;
+        let mtu = calls::mtu(socket.as_fd(), &self.interface).map_err(|error| ("MTU", error))?;
+        enlarge_buffers(socket.as_fd()).map_err(|error| ("SO_RCVBUF", error))?;
+        for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+            sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))
+                .map_err(fail("SO_RCVTIMEO"))?;
+        }
+        set_option(socket.as_fd(), libc::SOL_PACKET, calls::PACKET_IGNORE_OUTGOING, 1 as libc::c_int)
+            .map_err(|error| ("PACKET_IGNORE_OUTGOING (Linux 4.20)", error))?;
+        if self.promisc {
+            calls::set_promiscuous(socket.as_fd(), index).map_err(|error| ("promisc", error))?;
+        }
+        let protocol = self.ethertype.unwrap_or(libc::ETH_P_ALL as u16);
+        calls::bind(socket.as_fd(), index, protocol).map_err(|error| ("bind", error))?;
+
+        let socket = Arc::new(socket);
+        let frame_max = FRAME_MAX.min(mtu + headers::ETHERNET_LEN);
+        Ok(Port {
+            rx: Box::new(SocketReceive::new(socket.clone(), self.options, None)),
+            tx: Box::new(SocketTransmit::new(socket, self.options, false, frame_max)),
+        })
+    }
+}
+
+impl fmt::Display for RawUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "raw:{}", self.interface)?;
+        let mut pairs = self.options.pairs();
+        if let Some(ethertype) = self.ethertype {
+            pairs.push(("ethertype", format!("{ethertype:#06x}")));
+        }
+        if self.promisc {
+            pairs.push(("promisc", "1".to_owned()));
+        }
+        write_query(f, pairs)
+    }
+}

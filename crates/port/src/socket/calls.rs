@@ -1,0 +1,161 @@
+//! The system calls that rustix does not offer.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+/// One entry of a batched call: a message whose only part is one buffer.
+///
+/// `headers` points into `buffers`, both are on the heap and neither is ever resized, so moving
+/// this value keeps the pointers right.
+pub(super) struct Messages {
+    buffers: Box<[libc::iovec]>,
+    headers: Box<[libc::mmsghdr]>,
+}
+
+// SAFETY: the raw pointers lead to `buffers`, which this value owns, and to memory that the caller
+// lends for the length of one call.
+unsafe impl Send for Messages {}
+
+impl Messages {
+    pub(super) fn new(count: usize) -> Self {
+        let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        let mut buffers = vec![empty; count].into_boxed_slice();
+        let headers = buffers
+            .iter_mut()
+            .map(|buffer| {
+                // SAFETY: an all-zero mmsghdr is a valid value: null pointers and zero lengths.
+                let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
+                header.msg_hdr.msg_iov = buffer;
+                header.msg_hdr.msg_iovlen = 1;
+                header
+            })
+            .collect();
+        Self { buffers, headers }
+    }
+
+    /// `sendmmsg` of `frames`, each from `offset` on; at most as many as there are messages.
+    pub(super) fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        frames: &[&[u8]],
+        offset: usize,
+    ) -> io::Result<usize> {
+        let count = frames.len().min(self.buffers.len());
+        for (buffer, frame) in self.buffers.iter_mut().zip(frames) {
+            let part = &frame[offset..];
+            buffer.iov_base = part.as_ptr().cast_mut().cast();
+            buffer.iov_len = part.len();
+        }
+        // SAFETY: the first `count` headers each lead to one buffer that `frames` keeps alive, and
+        // the kernel only reads them.
+        let sent = unsafe {
+            libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count as u32, 0)
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// `recvmmsg` into `slots`: slot `i` is `stride` bytes at `i * stride`, filled from `offset`
+    /// on. Calls `each` with the slot's number, the bytes received and whether they were cut.
+    pub(super) fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        slots: &mut [u8],
+        stride: usize,
+        offset: usize,
+        block: bool,
+    ) -> io::Result<usize> {
+        let count = self.buffers.len();
+        for (buffer, slot) in self.buffers.iter_mut().zip(slots.chunks_exact_mut(stride)) {
+            let part = &mut slot[offset..];
+            buffer.iov_base = part.as_mut_ptr().cast();
+            buffer.iov_len = part.len();
+        }
+        assert!(slots.len() / stride >= count, "a slot for every message");
+        let flags = if block { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
+        // SAFETY: every header leads to one buffer inside `slots`, which is borrowed mutably for
+        // the length of the call; the assertion above makes sure that all were set.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                count as u32,
+                flags,
+                ptr::null_mut(),
+            )
+        };
+        usize::try_from(received).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Length of the message that the last [`receive`](Self::receive) put at `index`, or `None`
+    /// where it did not fit its slot.
+    #[inline]
+    pub(super) fn len(&self, index: usize) -> Option<usize> {
+        let header = &self.headers[index];
+        (header.msg_hdr.msg_flags & libc::MSG_TRUNC == 0).then_some(header.msg_len as usize)
+    }
+}
+
+/// Asks for socket buffers of 4 MiB in both directions, beyond the system's limit where we may.
+pub(crate) fn enlarge_buffers(socket: BorrowedFd<'_>) -> io::Result<()> {
+    const BYTES: libc::c_int = 4 << 20;
+    for (force, plain) in
+        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+    {
+        if set_option(socket, libc::SOL_SOCKET, force, BYTES).is_err() {
+            set_option(socket, libc::SOL_SOCKET, plain, BYTES)?;
+        }
+    }
+    Ok(())
+}
+
+/// `setsockopt` with any plain value.
+pub(crate) fn set_option<T: Copy>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: T,
+) -> io::Result<()> {
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of `value`.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            ptr::from_ref(&value).cast(),
+            mem::size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `getsockopt` of a plain value.
+pub(crate) fn get_option<T: Copy + Default>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<T> {
+    let mut value = T::default();
+    let mut len = mem::size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `value`; every `T` used here is made of
+    // integers, for which any bytes are valid.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            ptr::from_mut(&mut value).cast(),
+            &raw mut len,
+        )
+    };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Frames that the kernel dropped because this socket's receive buffer was full (`SO_MEMINFO`).
+pub(super) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    const SK_MEMINFO_DROPS: usize = 8;
+    let info: [u32; SK_MEMINFO_DROPS + 1] =
+        get_option(socket, libc::SOL_SOCKET, libc::SO_MEMINFO)?;
+    Ok(info[SK_MEMINFO_DROPS].into())
+}

@@ -1,0 +1,107 @@
+//! `udp:LOCAL-REMOTE`: a UDP socket. The kernel writes and reads the headers; the port takes them
+//! off and puts equal ones on, so that its frames look like those of any other port.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use dray_wire::{Flow, MacAddr, headers};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use crate::socket::{
+    PATIENCE, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option,
+    set_option,
+};
+use crate::uri::{Query, UriError, write_query};
+use crate::{OpenError, Port};
+
+/// A UDP port's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpUri {
+    /// The address that the socket is bound to.
+    pub local: SocketAddrV4,
+    /// The address that it is connected to; without one the port only receives.
+    pub remote: Option<SocketAddrV4>,
+    /// Batch size and way of waiting.
+    pub options: SocketOptions,
+}
+
+impl UdpUri {
+    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        let address = |text: &str| {
+            text.parse().map_err(|_| {
+                query.error(format!(
+                    "{text:?} is not ADDRESS:PORT; udp: takes LOCAL or LOCAL-REMOTE, \
+                     for example udp:10.0.0.1:9000-10.0.0.2:9000"
+                ))
+            })
+        };
+        let (local, remote) = match body.split_once('-') {
+            Some((local, remote)) => (address(local)?, Some(address(remote)?)),
+            None => (address(body)?, None),
+        };
+        Ok(Self { local, remote, options: SocketOptions::parse(query)? })
+    }
+
+    /// Binds, and connects where a remote address is given.
+    pub fn open(&self) -> Result<Port, OpenError> {
+        self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
+    }
+
+    fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
+        let fail = |what| move |errno: rustix::io::Errno| (what, errno.into());
+        let socket = rustix::net::socket_with(
+            AddressFamily::INET,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(fail("socket"))?;
+        rustix::net::bind(&socket, &self.local).map_err(fail("bind"))?;
+        let mut frame_max = dray_wire::FRAME_MAX;
+        if let Some(remote) = self.remote {
+            // Fragments would be other frames than the ones that were asked for.
+            set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
+                .map_err(|error| ("IP_MTU_DISCOVER", error))?;
+            rustix::net::connect(&socket, &remote).map_err(fail("connect"))?;
+            let mtu: libc::c_int = get_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU)
+                .map_err(|error| ("IP_MTU", error))?;
+            frame_max = frame_max.min(mtu.unsigned_abs() as usize + headers::ETHERNET_LEN);
+        }
+        enlarge_buffers(socket.as_fd()).map_err(|error| ("SO_RCVBUF", error))?;
+        for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+            sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))
+                .map_err(fail("SO_RCVTIMEO"))?;
+        }
+        let socket = Arc::new(socket);
+        Ok(Port {
+            rx: Box::new(SocketReceive::new(socket.clone(), self.options, Some(self.flow()))),
+            tx: Box::new(SocketTransmit::new(socket, self.options, true, frame_max)),
+        })
+    }
+
+    /// The headers of what arrives here, as far as a socket can know them.
+    fn flow(&self) -> Flow {
+        let remote = self.remote.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        Flow {
+            src_mac: MacAddr([0; 6]),
+            dst_mac: MacAddr([0; 6]),
+            src_ip: *remote.ip(),
+            dst_ip: *self.local.ip(),
+            src_port: remote.port(),
+            dst_port: self.local.port(),
+        }
+    }
+}
+
+impl fmt::Display for UdpUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "udp:{}", self.local)?;
+        if let Some(remote) = self.remote {
+            write!(f, "-{remote}")?;
+        }
+        write_query(f, self.options.pairs())
+    }
+}

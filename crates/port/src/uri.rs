@@ -1,0 +1,235 @@
+//! Port URIs: `scheme:body?key=value&key=value`. One parser and one style of error for all ports.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::null::NullUri;
+use crate::raw::RawUri;
+use crate::udp::UdpUri;
+use crate::{OpenError, Port, Wait};
+
+/// A port's name, checked: everything that can be wrong without asking the kernel has been seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum PortUri {
+    /// `udp:LOCAL-REMOTE`: a connected UDP socket.
+    Udp(UdpUri),
+    /// `raw:INTERFACE`: a packet socket.
+    Raw(RawUri),
+    /// `null:`: takes every frame and never has one.
+    Null(NullUri),
+}
+
+/// Every scheme and what one looks like, for messages and help.
+pub const SCHEMES: &[(&str, &str)] = &[
+    ("udp", "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64"),
+    ("raw", "raw:eth0?batch=64"),
+    ("null", "null:"),
+];
+
+impl PortUri {
+    /// Opens the port in the network namespace of the calling thread.
+    pub fn open(&self) -> Result<Port, OpenError> {
+        match self {
+            Self::Udp(uri) => uri.open(),
+            Self::Raw(uri) => uri.open(),
+            Self::Null(uri) => Ok(uri.open()),
+        }
+    }
+
+    /// How the port waits for frames.
+    pub fn wait(&self) -> Wait {
+        match self {
+            Self::Udp(uri) => uri.options.wait,
+            Self::Raw(uri) => uri.options.wait,
+            Self::Null(_) => Wait::Poll { pause_us: 0 },
+        }
+    }
+}
+
+impl FromStr for PortUri {
+    type Err = UriError;
+
+    fn from_str(text: &str) -> Result<Self, UriError> {
+        let (scheme, rest) = text.split_once(':').unwrap_or((text, ""));
+        let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut query = Query::parse(text, query)?;
+        let uri = match scheme {
+            "udp" => Self::Udp(UdpUri::parse(body, &mut query)?),
+            "raw" => Self::Raw(RawUri::parse(body, &mut query)?),
+            "null" => Self::Null(NullUri::parse(body, &query)?),
+            _ => {
+                let examples: Vec<_> = SCHEMES.iter().map(|(_, example)| *example).collect();
+                return Err(query.error(format!(
+                    "unknown scheme {scheme:?}; ports look like {}",
+                    examples.join(", ")
+                )));
+            }
+        };
+        query.finish(scheme)?;
+        Ok(uri)
+    }
+}
+
+impl fmt::Display for PortUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp(uri) => uri.fmt(f),
+            Self::Raw(uri) => uri.fmt(f),
+            Self::Null(uri) => uri.fmt(f),
+        }
+    }
+}
+
+impl From<PortUri> for String {
+    fn from(uri: PortUri) -> Self {
+        uri.to_string()
+    }
+}
+
+impl TryFrom<String> for PortUri {
+    type Error = UriError;
+
+    fn try_from(text: String) -> Result<Self, UriError> {
+        text.parse()
+    }
+}
+
+/// A port URI was wrong; the message names the URI, what was wrong in it and what is allowed.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("port {uri:?}: {what}")]
+pub struct UriError {
+    uri: String,
+    what: String,
+}
+
+/// The `key=value` pairs of a URI. Each transport takes those it knows; what is left is an error.
+pub(crate) struct Query<'a> {
+    uri: &'a str,
+    pairs: Vec<(&'a str, &'a str)>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Query<'a> {
+    fn parse(uri: &'a str, text: &'a str) -> Result<Self, UriError> {
+        let mut query = Self { uri, pairs: Vec::new(), known: Vec::new() };
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(query.error(format!("{pair:?} is not of the form key=value")));
+            };
+            if query.pairs.iter().any(|(known, _)| *known == key) {
+                return Err(query.error(format!("key {key:?} is given twice")));
+            }
+            query.pairs.push((key, value));
+        }
+        Ok(query)
+    }
+
+    /// Takes `key`, where it is given. `read` returns `None` for a value outside `allowed`.
+    pub(crate) fn take<T>(
+        &mut self,
+        key: &'static str,
+        allowed: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, UriError> {
+        self.known.push(key);
+        let Some(index) = self.pairs.iter().position(|(given, _)| *given == key) else {
+            return Ok(None);
+        };
+        let (_, value) = self.pairs.swap_remove(index);
+        match read(value) {
+            Some(value) => Ok(Some(value)),
+            None => Err(self.error(format!("{key}={value}: allowed is {allowed}"))),
+        }
+    }
+
+    fn finish(self, scheme: &str) -> Result<(), UriError> {
+        let Some((key, _)) = self.pairs.first() else { return Ok(()) };
+        let allowed = match self.known.as_slice() {
+            [] => "takes no keys".to_owned(),
+            known => format!("takes {}", known.join(", ")),
+        };
+        Err(self.error(format!("unknown key {key:?}; {scheme}: {allowed}")))
+    }
+
+    pub(crate) fn error(&self, what: String) -> UriError {
+        UriError { uri: self.uri.to_owned(), what }
+    }
+}
+
+/// Writes `?key=value&...` for the pairs that differ from their defaults.
+pub(crate) fn write_query(
+    f: &mut fmt::Formatter<'_>,
+    pairs: impl IntoIterator<Item = (&'static str, String)>,
+) -> fmt::Result {
+    let mut separator = '?';
+    for (key, value) in pairs {
+        write!(f, "{separator}{key}={value}")?;
+        separator = '&';
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(text: &str) -> String {
+        text.parse::<PortUri>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn canonical_text_round_trips() {
+        for text in [
+            "udp:10.0.0.1:9000-10.0.0.2:9000",
+            "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64&wait=poll",
+            "udp:0.0.0.0:9000",
+            "raw:eth0",
+            "raw:eth0?batch=64&wait=poll&pause=0&ethertype=0x0800&promisc=1",
+            "null:",
+        ] {
+            assert_eq!(text.parse::<PortUri>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn errors_name_what_was_given_and_what_is_allowed() {
+        for (text, parts) in [
+            ("foo:eth0", ["unknown scheme \"foo\"", "raw:eth0"]),
+            ("eth0", ["unknown scheme \"eth0\"", "raw:eth0"]),
+            ("raw:eth0?bach=3", ["unknown key \"bach\"", "batch, wait, pause"]),
+            ("raw:eth0?batch=0", ["batch=0", "1 to 256"]),
+            ("raw:eth0?batch=257", ["batch=257", "1 to 256"]),
+            ("raw:eth0?batch", ["\"batch\"", "key=value"]),
+            ("raw:eth0?batch=1&batch=2", ["\"batch\"", "twice"]),
+            ("raw:eth0?wait=spin", ["wait=spin", "block or poll"]),
+            ("raw:eth0?ethertype=800", ["ethertype=800", "0x0800"]),
+            ("raw:", ["\"\"", "interface"]),
+            ("raw:a-name-too-long-for-it", ["a-name-too-long-for-it", "15"]),
+            ("udp:10.0.0.1", ["10.0.0.1", "ADDRESS:PORT"]),
+            ("udp:10.0.0.1:9000-10.0.0.2", ["10.0.0.2", "ADDRESS:PORT"]),
+            ("null:x", ["\"x\"", "nothing"]),
+            ("null:?batch=1", ["unknown key", "no keys"]),
+        ] {
+            let message = message(text);
+            for part in parts {
+                assert!(message.contains(part), "{text}: {message}");
+            }
+            assert_eq!(message.lines().count(), 1);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(
+            text in "(udp|raw|null|x)?:?[0-9a-z.:-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
+        ) {
+            if let Ok(uri) = text.parse::<PortUri>() {
+                prop_assert_eq!(uri.to_string().parse::<PortUri>(), Ok(uri));
+            }
+        }
+    }
+}

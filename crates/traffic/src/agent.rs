@@ -1,0 +1,125 @@
+//! Roles by remote control: one job after the other, as lines of JSON.
+//!
+//! Requests: `{"start": JOB}`, `"drain"`, `"stop"`. Events: `"ready"` once the ports are open and
+//! the role is about to run, then one of `{"done": REPORT}` and `{"failed": {...}}`. The end of the
+//! requests ends the agent and whatever it runs, so nothing outlives the one who asked.
+
+use std::io::{self, BufRead, Write};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use serde::{Deserialize, Serialize};
+
+use crate::echo::Echo;
+use crate::forwarder::Forwarder;
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+use crate::{Job, OnSample, Report, RoleError, Signal};
+
+/// What an agent is asked to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Run a role. One at a time.
+    Start(Box<Job>),
+    /// Let the role take what is still queued, and end it.
+    Drain,
+    /// End the role now.
+    Stop,
+}
+
+/// What an agent says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// The ports are open.
+    Ready,
+    /// The role has ended.
+    Done(Box<Report>),
+    /// The role could not start or go on.
+    Failed {
+        /// Why, in one line.
+        message: String,
+    },
+}
+
+/// A role with its ports open.
+pub enum Role {
+    /// See [`Sender`].
+    Send(Sender),
+    /// See [`Receiver`].
+    Receive(Receiver),
+    /// See [`Forwarder`].
+    Forward(Forwarder),
+    /// See [`Echo`].
+    Echo(Echo),
+}
+
+impl Role {
+    /// Opens the ports of `job`.
+    pub fn open(job: Job) -> Result<Self, RoleError> {
+        Ok(match job {
+            Job::Send(job) => Self::Send(Sender::open(job)?),
+            Job::Receive(job) => Self::Receive(Receiver::open(job)?),
+            Job::Forward(job) => Self::Forward(Forwarder::open(job)?),
+            Job::Echo(job) => Self::Echo(Echo::open(job)?),
+        })
+    }
+
+    /// Runs until the job is done or `signal` ends it.
+    pub fn run(self, signal: &Signal, on_sample: Option<OnSample>) -> Result<Report, RoleError> {
+        Ok(match self {
+            Self::Send(role) => Report::Send(role.run(signal, on_sample)?),
+            Self::Receive(role) => Report::Receive(role.run(signal, on_sample)?),
+            Self::Forward(role) => Report::Forward(role.run(signal, on_sample)?),
+            Self::Echo(role) => Report::Forward(role.run(signal, on_sample)?),
+        })
+    }
+}
+
+/// Serves requests until they end.
+pub fn serve(requests: impl BufRead, events: impl Write + Send + 'static) -> io::Result<()> {
+    let events = Arc::new(Mutex::new(events));
+    let mut running: Option<(Signal, JoinHandle<()>)> = None;
+    for line in requests.lines() {
+        match serde_json::from_str(&line?)? {
+            Request::Start(job) => {
+                if let Some((signal, thread)) = running.take() {
+                    signal.stop();
+                    let _ = thread.join();
+                }
+                let signal = Signal::default();
+                let (theirs, events) = (signal.clone(), events.clone());
+                let thread = std::thread::Builder::new()
+                    .name("role".to_owned())
+                    .spawn(move || run(*job, &theirs, &events))?;
+                running = Some((signal, thread));
+            }
+            Request::Drain => running.iter().for_each(|(signal, _)| signal.drain()),
+            Request::Stop => running.iter().for_each(|(signal, _)| signal.stop()),
+        }
+    }
+    Ok(())
+}
+
+fn run(job: Job, signal: &Signal, events: &Mutex<impl Write>) {
+    let report = Role::open(job).and_then(|role| {
+        say(events, &Event::Ready);
+        role.run(signal, None)
+    });
+    say(
+        events,
+        &match report {
+            Ok(report) => Event::Done(Box::new(report)),
+            Err(error) => Event::Failed { message: error.to_string() },
+        },
+    );
+}
+
+/// Where nobody listens any more, the requests end as well, and with them the agent.
+fn say(events: &Mutex<impl Write>, event: &Event) {
+    let mut line = serde_json::to_vec(event).expect("events are plain data");
+    line.push(b'\n');
+    let mut events = events.lock().expect("no panic while an event is written");
+    let _ = events.write_all(&line).and_then(|()| events.flush());
+}

@@ -1,0 +1,71 @@
+//! The forwarder: frames from one port to another, one way or both, unchanged.
+
+use dray_port::{Transmit, clock};
+
+use crate::intake::Intake;
+use crate::sample::Sampler;
+use crate::signal::Ending;
+use crate::{ForwardJob, ForwardReport, OnSample, RoleError, Signal};
+
+/// A forwarder with its ports open: what the intake's port `i` receives, `out[i]` transmits.
+pub struct Forwarder {
+    job: ForwardJob,
+    intake: Intake,
+    out: Vec<Box<dyn Transmit>>,
+}
+
+impl Forwarder {
+    /// Opens both ports.
+    pub fn open(job: ForwardJob) -> Result<Self, RoleError> {
+        let (left_uri, right_uri) = &job.ports;
+        let (left, right) = (left_uri.open()?, right_uri.open()?);
+        let mut intake = vec![(left_uri.clone(), left.rx)];
+        let mut out = vec![right.tx];
+        if job.both_ways {
+            intake.push((right_uri.clone(), right.rx));
+            out.push(left.tx);
+        }
+        Ok(Self { intake: Intake::new(intake), out, job })
+    }
+
+    /// Forwards until `signal` ends it. A frame that the port out does not take is dropped and
+    /// counted.
+    pub fn run(
+        mut self,
+        signal: &Signal,
+        on_sample: Option<OnSample>,
+    ) -> Result<ForwardReport, RoleError> {
+        let mut report = ForwardReport::default();
+        let mut sampler = Sampler::new(self.job.interval, on_sample);
+        let mut ending = Ending::new(signal);
+        loop {
+            let mut worked = false;
+            for (index, out) in self.out.iter_mut().enumerate() {
+                let mut batch = self.intake.receive(index)?;
+                if batch.is_empty() {
+                    continue;
+                }
+                worked = true;
+                report.received += batch.len() as u64;
+                report.bytes += batch.iter().map(|frame| frame.len() as u64).sum::<u64>();
+                let frame_max = out.frame_max();
+                batch.retain(|frame| frame.len() <= frame_max);
+                let ports = &self.job.ports;
+                let to = if index == 0 { &ports.1 } else { &ports.0 };
+                report.transmitted += out.transmit(&batch).map_err(RoleError::port(to))? as u64;
+            }
+            let now = clock::ticks();
+            sampler.poll(now, report.received, report.bytes);
+            if !ending.go_on(now, worked) {
+                break;
+            }
+            if !worked {
+                self.intake.idle()?;
+            }
+        }
+        report.refused = report.received - report.transmitted;
+        report.dropped = self.intake.dropped()?;
+        report.samples = sampler.finish(report.received, report.bytes);
+        Ok(report)
+    }
+}

@@ -1,0 +1,188 @@
+//! What a role is asked to do, and what it says when it is done.
+
+use std::time::Duration;
+
+use dray_port::PortUri;
+use dray_wire::Flow;
+use serde::{Deserialize, Serialize};
+
+use crate::Sample;
+
+/// A role with all it needs to know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Job {
+    /// Send test frames.
+    Send(SendJob),
+    /// Receive and judge test frames.
+    Receive(ReceiveJob),
+    /// Move frames from port to port.
+    Forward(ForwardJob),
+    /// Send every frame back.
+    Echo(EchoJob),
+}
+
+/// One of a sender's ports and the addresses of what goes out there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lane {
+    /// Where to send.
+    pub port: PortUri,
+    /// The addresses of the lane's first flow.
+    pub flow: Flow,
+}
+
+/// See [`sender`](crate::sender).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SendJob {
+    /// Bursts go to these in turn. At least one.
+    pub lanes: Vec<Lane>,
+    /// Flows per lane, 1 or more; lane `i` has the streams `i * flows .. (i + 1) * flows`.
+    pub flows: u16,
+    /// Frame size in bytes.
+    pub size: usize,
+    /// Frames per burst, 1 to [`BATCH_MAX`](dray_port::BATCH_MAX).
+    pub burst: usize,
+    /// Frames per second over all lanes; `None` for as many as possible.
+    pub rate: Option<f64>,
+    /// For how long.
+    pub duration: Duration,
+    /// When to start, on the monotonic clock in nanoseconds; 0 for at once.
+    pub start_at_ns: u64,
+    /// Another role shares this CPU: do not spin while there is nothing to do.
+    pub yielding: bool,
+    /// Time between samples.
+    pub interval: Duration,
+}
+
+/// See [`receiver`](crate::receiver).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReceiveJob {
+    /// Where to receive. At least one.
+    pub ports: Vec<PortUri>,
+    /// Time between samples.
+    pub interval: Duration,
+}
+
+/// See [`forwarder`](crate::forwarder).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ForwardJob {
+    /// The two ports.
+    pub ports: (PortUri, PortUri),
+    /// From the second to the first port as well.
+    pub both_ways: bool,
+    /// Time between samples.
+    pub interval: Duration,
+}
+
+/// See [`echo`](crate::echo).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EchoJob {
+    /// The port.
+    pub port: PortUri,
+    /// Time between samples.
+    pub interval: Duration,
+}
+
+/// What a role did, from its start to its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// Of a sender.
+    Send(SendReport),
+    /// Of a receiver.
+    Receive(ReceiveReport),
+    /// Of a forwarder or an echo.
+    Forward(ForwardReport),
+}
+
+impl Report {
+    /// The role's samples.
+    pub fn samples(&self) -> &[Sample] {
+        match self {
+            Self::Send(report) => &report.samples,
+            Self::Receive(report) => &report.samples,
+            Self::Forward(report) => &report.samples,
+        }
+    }
+}
+
+/// What a sender did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SendReport {
+    /// Frames that the rate asked for, where there was one.
+    pub offered: Option<u64>,
+    /// Frames that the ports took.
+    pub sent: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How often a port was full and a frame had to be offered again.
+    pub refused: u64,
+    /// Frames taken in each stream.
+    pub streams: Vec<u64>,
+    /// From start to end, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Counts of frames sent.
+    pub samples: Vec<Sample>,
+}
+
+impl SendReport {
+    /// Whether the sender fell short of the rate that was asked for by more than 1 %.
+    pub fn sent_less_than_offered(&self) -> bool {
+        self.offered.is_some_and(|offered| (self.sent as f64) < offered as f64 * 0.99)
+    }
+}
+
+/// What a receiver saw.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReceiveReport {
+    /// Intact frames, each counted once.
+    pub received: u64,
+    /// Bytes of every test frame that arrived.
+    pub bytes: u64,
+    /// Frames missing below the highest sequence number of their stream.
+    pub lost: u64,
+    /// Frames that arrived again, or too late to be told from one that did.
+    pub duplicated: u64,
+    /// Frames that arrived behind a later one.
+    pub reordered: u64,
+    /// Test frames that were damaged.
+    pub corrupt: u64,
+    /// Frames that are not test frames.
+    pub foreign: u64,
+    /// Frames that the ports dropped because they were not received in time.
+    pub dropped: u64,
+    /// The same by stream, for streams that were seen.
+    pub streams: Vec<StreamReport>,
+    /// Counts of intact frames received.
+    pub samples: Vec<Sample>,
+}
+
+/// What a receiver saw of one stream; words as in [`ReceiveReport`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the words are explained at ReceiveReport")]
+pub struct StreamReport {
+    pub stream: u16,
+    pub received: u64,
+    pub lost: u64,
+    pub duplicated: u64,
+    pub reordered: u64,
+    /// One above the highest sequence number seen.
+    pub next: u64,
+}
+
+/// What a forwarder did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ForwardReport {
+    /// Frames received.
+    pub received: u64,
+    /// Frames transmitted.
+    pub transmitted: u64,
+    /// Bytes of the frames received.
+    pub bytes: u64,
+    /// Frames received but not transmitted: the port out was full, or the frame too long for it.
+    pub refused: u64,
+    /// Frames that the ports dropped because they were not received in time.
+    pub dropped: u64,
+    /// Counts of frames received.
+    pub samples: Vec<Sample>,
+}

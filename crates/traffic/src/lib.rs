@@ -1,0 +1,66 @@
+//! The roles that programs in containers play: [`sender`], [`receiver`], [`forwarder`], [`echo`].
+//!
+//! A role is described by a [`Job`], runs on the thread that calls it until its [`Signal`] says
+//! otherwise, and ends with a [`Report`]. `dray send` and its siblings run one role on the
+//! terminal; an [`agent`] runs roles inside a container for `dray bench`.
+
+pub mod agent;
+mod cpu_time;
+pub mod echo;
+pub mod forwarder;
+mod intake;
+mod job;
+pub mod pacer;
+pub mod receiver;
+pub mod sample;
+pub mod sender;
+pub mod sequence;
+mod signal;
+
+pub use job::{
+    EchoJob, ForwardJob, ForwardReport, Job, Lane, ReceiveJob, ReceiveReport, Report, SendJob,
+    SendReport, StreamReport,
+};
+pub use sample::{OnSample, Sample};
+pub use signal::{Phase, Signal};
+
+/// Why a role could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RoleError {
+    /// A port could not be opened.
+    #[error(transparent)]
+    Open(#[from] dray_port::OpenError),
+    /// A frame of the given size does not fit through a port.
+    #[error("frame size {size} is above the {max} bytes that {port} transmits (its MTU and 14)")]
+    FrameTooLong {
+        /// The size that was asked for, in bytes.
+        size: usize,
+        /// The longest frame that the port transmits, in bytes.
+        max: usize,
+        /// The port.
+        port: String,
+    },
+    /// A port failed while it was in use.
+    #[error("{port}: {source}")]
+    Port {
+        /// The port.
+        port: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl RoleError {
+    /// Whether what lacked was a privilege.
+    pub fn is_permission_denied(&self) -> bool {
+        match self {
+            Self::Open(error) => error.is_permission_denied(),
+            Self::FrameTooLong { .. } => false,
+            Self::Port { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
+        }
+    }
+
+    fn port(port: &dray_port::PortUri) -> impl Fn(std::io::Error) -> Self + '_ {
+        |source| Self::Port { port: port.to_string(), source }
+    }
+}

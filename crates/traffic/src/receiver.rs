@@ -1,0 +1,141 @@
+//! The receiver: counts what arrives, by stream.
+
+use dray_port::{PortUri, clock};
+use dray_wire::test_frame::{self, Verdict};
+
+use crate::intake::Intake;
+use crate::sample::Sampler;
+use crate::sequence::Tracker;
+use crate::signal::Ending;
+use crate::{OnSample, ReceiveJob, ReceiveReport, RoleError, Sample, Signal, StreamReport};
+
+/// A receiver with its ports open.
+pub struct Receiver {
+    job: ReceiveJob,
+    intake: Intake,
+}
+
+impl Receiver {
+    /// Opens the ports.
+    pub fn open(job: ReceiveJob) -> Result<Self, RoleError> {
+        let open = |uri: &PortUri| Ok((uri.clone(), uri.open()?.rx));
+        let ports = job.ports.iter().map(open).collect::<Result<_, RoleError>>()?;
+        Ok(Self { job, intake: Intake::new(ports) })
+    }
+
+    /// Receives until `signal` ends it.
+    pub fn run(
+        mut self,
+        signal: &Signal,
+        on_sample: Option<OnSample>,
+    ) -> Result<ReceiveReport, RoleError> {
+        let mut counts = Counts::default();
+        let mut sampler = Sampler::new(self.job.interval, on_sample);
+        let mut ending = Ending::new(signal);
+        loop {
+            let mut worked = false;
+            for index in 0..self.intake.len() {
+                let batch = self.intake.receive(index)?;
+                worked |= !batch.is_empty();
+                batch.iter().for_each(|frame| counts.record(frame));
+            }
+            let now = clock::ticks();
+            sampler.poll(now, counts.received, counts.bytes);
+            if !ending.go_on(now, worked) {
+                break;
+            }
+            if !worked {
+                self.intake.idle()?;
+            }
+        }
+        let samples = sampler.finish(counts.received, counts.bytes);
+        Ok(counts.into_report(self.intake.dropped()?, samples))
+    }
+}
+
+/// What has been counted so far.
+#[derive(Default)]
+struct Counts {
+    received: u64,
+    bytes: u64,
+    corrupt: u64,
+    foreign: u64,
+    /// By stream number, as long as the highest one seen.
+    streams: Vec<Tracker>,
+}
+
+impl Counts {
+    #[inline]
+    fn record(&mut self, frame: &[u8]) {
+        match test_frame::read(frame) {
+            Verdict::Intact(stamp) => {
+                let stream = usize::from(stamp.stream);
+                if stream >= self.streams.len() {
+                    self.streams.resize_with(stream + 1, Tracker::default);
+                }
+                let tracker = &mut self.streams[stream];
+                let before = tracker.received;
+                tracker.record(stamp.sequence);
+                self.received += tracker.received - before;
+                self.bytes += frame.len() as u64;
+            }
+            Verdict::Corrupt => self.corrupt += 1,
+            Verdict::Foreign => self.foreign += 1,
+        }
+    }
+
+    fn into_report(self, dropped: u64, samples: Vec<Sample>) -> ReceiveReport {
+        let sum = |field: fn(&Tracker) -> u64| self.streams.iter().map(field).sum();
+        ReceiveReport {
+            received: self.received,
+            bytes: self.bytes,
+            lost: sum(|tracker| tracker.lost),
+            duplicated: sum(|tracker| tracker.duplicated),
+            reordered: sum(|tracker| tracker.reordered),
+            corrupt: self.corrupt,
+            foreign: self.foreign,
+            dropped,
+            streams: self
+                .streams
+                .iter()
+                .enumerate()
+                .filter(|(_, tracker)| tracker.received + tracker.duplicated > 0)
+                .map(|(stream, tracker)| StreamReport {
+                    stream: stream as u16,
+                    received: tracker.received,
+                    lost: tracker.lost,
+                    duplicated: tracker.duplicated,
+                    reordered: tracker.reordered,
+                    next: tracker.next,
+                })
+                .collect(),
+            samples,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dray_wire::Flow;
+    use dray_wire::test_frame::Stamp;
+
+    #[test]
+    fn every_frame_is_counted_under_one_word() {
+        let mut frame = test_frame::build(&Flow::default(), 100);
+        let mut counts = Counts::default();
+        for (stream, sequence) in [(0, 0), (0, 1), (7, 1), (7, 0), (0, 1), (0, 4)] {
+            test_frame::stamp(&mut frame, Stamp { stream, sequence, ticks: 0 });
+            counts.record(&frame);
+        }
+        frame[80] ^= 1;
+        counts.record(&frame);
+        counts.record(&[0; 64]);
+        let report = counts.into_report(3, Vec::new());
+        assert_eq!((report.received, report.lost, report.duplicated), (5, 2, 1));
+        assert_eq!((report.reordered, report.corrupt, report.foreign), (1, 1, 1));
+        assert_eq!((report.dropped, report.bytes), (3, 600));
+        let streams: Vec<_> = report.streams.iter().map(|s| (s.stream, s.received, s.lost)).collect();
+        assert_eq!(streams, [(0, 3, 2), (7, 2, 0)]);
+    }
+}

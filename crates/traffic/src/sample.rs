@@ -1,0 +1,80 @@
+//! What a role has done so far, noted at a regular interval.
+
+use std::time::Duration;
+
+use dray_port::clock;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::cpu_time;
+
+/// A role's counters at one moment; all but the time count from the role's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// When, on the system's monotonic clock, in nanoseconds.
+    pub at_ns: u64,
+    /// Frames received, or by a sender sent.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// CPU time of the role in user mode, in nanoseconds.
+    pub user_ns: u64,
+    /// CPU time of the role in the kernel, in nanoseconds. Whether it holds the soft interrupts
+    /// that ran on top of the role depends on the kernel's accounting.
+    pub system_ns: u64,
+}
+
+/// Called with each sample as it is taken: the one before, and the new one.
+pub type OnSample = Box<dyn FnMut(&Sample, &Sample) + Send>;
+
+/// The system's monotonic clock, in nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// Takes a sample whenever the monotonic clock passes a multiple of the interval, so that the
+/// samples of all roles on a host fall together.
+pub(crate) struct Sampler {
+    interval_ns: u64,
+    due: u64,
+    samples: Vec<Sample>,
+    on_sample: Option<OnSample>,
+}
+
+impl Sampler {
+    pub(crate) fn new(interval: Duration, on_sample: Option<OnSample>) -> Self {
+        let interval_ns = interval.as_nanos() as u64;
+        let mut sampler =
+            Self { interval_ns, due: 0, samples: Vec::with_capacity(1024), on_sample };
+        sampler.take(0, 0);
+        sampler
+    }
+
+    /// Notes the counters where a sample is due.
+    #[inline]
+    pub(crate) fn poll(&mut self, now: u64, frames: u64, bytes: u64) {
+        if now >= self.due {
+            self.take(frames, bytes);
+        }
+    }
+
+    /// Notes the counters at the end, and returns all samples.
+    pub(crate) fn finish(mut self, frames: u64, bytes: u64) -> Vec<Sample> {
+        self.take(frames, bytes);
+        self.samples
+    }
+
+    #[cold]
+    fn take(&mut self, frames: u64, bytes: u64) {
+        let (user_ns, system_ns) = cpu_time::of_this_thread();
+        let at_ns = monotonic_ns();
+        let sample = Sample { at_ns, frames, bytes, user_ns, system_ns };
+        if let (Some(on_sample), Some(last)) = (&mut self.on_sample, self.samples.last()) {
+            on_sample(last, &sample);
+        }
+        self.samples.push(sample);
+        let wait_ns = self.interval_ns - at_ns % self.interval_ns;
+        self.due = clock::ticks() + clock::to_ticks(Duration::from_nanos(wait_ns));
+    }
+}

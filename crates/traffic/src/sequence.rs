@@ -1,0 +1,152 @@
+//! What became of a stream's frames, told from their sequence numbers.
+
+/// How far behind the newest frame a late one is still recognised, in frames.
+pub const WINDOW: u64 = 1024;
+
+/// Counts the frames of one stream. Between calls `next == received + lost`.
+#[derive(Clone, Debug)]
+pub struct Tracker {
+    /// Distinct frames that arrived.
+    pub received: u64,
+    /// Frames below the highest sequence number seen that have not arrived.
+    pub lost: u64,
+    /// Frames that arrived again. A frame more than [`WINDOW`] late counts here as well: it cannot
+    /// be told from a duplicate, and this way a loss never looks smaller than it was.
+    pub duplicated: u64,
+    /// Frames that arrived behind a later one.
+    pub reordered: u64,
+    /// One above the highest sequence number seen.
+    pub next: u64,
+    /// One bit for each of the last `WINDOW` sequence numbers: has it arrived?
+    seen: [u64; (WINDOW / 64) as usize],
+}
+
+impl Default for Tracker {
+    fn default() -> Self {
+        Self { received: 0, lost: 0, duplicated: 0, reordered: 0, next: 0, seen: [0; 16] }
+    }
+}
+
+impl Tracker {
+    /// Counts a frame. `sequence` must be below `u64::MAX`; that last number is counted as a
+    /// duplicate, for no stream gets there honestly.
+    #[inline]
+    pub fn record(&mut self, sequence: u64) {
+        if sequence == self.next && sequence < u64::MAX {
+            self.mark(sequence);
+            self.next += 1;
+            self.received += 1;
+        } else {
+            self.record_unexpected(sequence);
+        }
+    }
+
+    #[cold]
+    fn record_unexpected(&mut self, sequence: u64) {
+        if sequence == u64::MAX {
+            self.duplicated += 1;
+        } else if sequence > self.next {
+            let gap = sequence - self.next;
+            if gap >= WINDOW {
+                self.seen = [0; 16];
+            } else {
+                (self.next..sequence).for_each(|missing| self.unmark(missing));
+            }
+            self.mark(sequence);
+            self.next = sequence + 1;
+            self.lost += gap;
+            self.received += 1;
+        } else if self.next - sequence > WINDOW || self.is_marked(sequence) {
+            self.duplicated += 1;
+        } else {
+            self.mark(sequence);
+            self.lost -= 1;
+            self.received += 1;
+            self.reordered += 1;
+        }
+    }
+
+    #[inline]
+    fn mark(&mut self, sequence: u64) {
+        self.seen[(sequence % WINDOW / 64) as usize] |= 1 << (sequence % 64);
+    }
+
+    fn unmark(&mut self, sequence: u64) {
+        self.seen[(sequence % WINDOW / 64) as usize] &= !(1 << (sequence % 64));
+    }
+
+    fn is_marked(&self, sequence: u64) -> bool {
+        self.seen[(sequence % WINDOW / 64) as usize] & 1 << (sequence % 64) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    /// Remembers every sequence number; what the tracker should say about streams that are never
+    /// more than a window out of order.
+    #[derive(Default)]
+    struct Oracle {
+        seen: HashSet<u64>,
+        duplicated: u64,
+        reordered: u64,
+        next: u64,
+    }
+
+    impl Oracle {
+        fn record(&mut self, sequence: u64) {
+            let too_old = self.next.saturating_sub(sequence) > WINDOW;
+            if too_old || !self.seen.insert(sequence) {
+                self.duplicated += 1;
+            } else if sequence < self.next {
+                self.reordered += 1;
+            }
+            self.next = self.next.max(sequence + 1);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_oracle(
+            steps in prop::collection::vec(prop_oneof![
+                6 => Just(0i64),
+                2 => -8i64..8,
+                1 => -2000i64..2000,
+            ], 0..400),
+        ) {
+            let (mut tracker, mut oracle) = (Tracker::default(), Oracle::default());
+            for step in steps {
+                let sequence = oracle.next.saturating_add_signed(step);
+                tracker.record(sequence);
+                oracle.record(sequence);
+                prop_assert_eq!(tracker.received, oracle.seen.len() as u64);
+                prop_assert_eq!(tracker.duplicated, oracle.duplicated);
+                prop_assert_eq!(tracker.reordered, oracle.reordered);
+                prop_assert_eq!(tracker.next, oracle.next);
+                prop_assert_eq!(tracker.received + tracker.lost, tracker.next);
+            }
+        }
+
+        #[test]
+        fn hostile_numbers_do_no_harm(numbers in prop::collection::vec(any::<u64>(), 0..50)) {
+            let mut tracker = Tracker::default();
+            for number in numbers.into_iter().chain([u64::MAX, u64::MAX - 1, u64::MAX, 0]) {
+                tracker.record(number);
+                prop_assert_eq!(tracker.received + tracker.lost, tracker.next);
+            }
+        }
+    }
+
+    #[test]
+    fn a_late_frame_takes_its_loss_back() {
+        let mut tracker = Tracker::default();
+        for sequence in [0, 1, 4, 3, 3, 5] {
+            tracker.record(sequence);
+        }
+        let Tracker { received, lost, duplicated, reordered, next, .. } = tracker;
+        assert_eq!((received, lost, duplicated, reordered, next), (5, 1, 1, 1, 6));
+    }
+}

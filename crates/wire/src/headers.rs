@@ -1,0 +1,227 @@
+//! Ethernet II, IPv4 without options, and UDP: the 42 bytes in front of every test frame's payload.
+//!
+//! ```text
+//!  0        6        12   14                                34    36    38    40    42
+//!  +--------+--------+----+---------------------------------+-----+-----+-----+-----+---
+//!  | dst    | src    |0800| IPv4 header (IHL 5)             |sport|dport|len  |sum=0| payload
+//!  +--------+--------+----+---------------------------------+-----+-----+-----+-----+---
+//! ```
+//!
+//! The UDP checksum is zero, "not computed" (RFC 768), because the payload is stamped anew for
+//! every frame.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{MacAddr, checksum};
+
+/// Length of the Ethernet header, in bytes.
+pub const ETHERNET_LEN: usize = 14;
+/// Length of an IPv4 header without options, in bytes.
+pub const IPV4_LEN: usize = 20;
+/// Length of the UDP header, in bytes.
+pub const UDP_LEN: usize = 8;
+/// Length of the Ethernet, IPv4 and UDP headers together, in bytes.
+pub const HEADERS_LEN: usize = ETHERNET_LEN + IPV4_LEN + UDP_LEN;
+
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const VERSION_4_IHL_5: u8 = 0x45;
+const PROTOCOL_UDP: u8 = 17;
+const TTL: u8 = 64;
+
+/// Who sends to whom: the addresses in the headers of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Source Ethernet address.
+    pub src_mac: MacAddr,
+    /// Destination Ethernet address.
+    pub dst_mac: MacAddr,
+    /// Source IPv4 address.
+    pub src_ip: Ipv4Addr,
+    /// Destination IPv4 address.
+    pub dst_ip: Ipv4Addr,
+    /// Source UDP port.
+    pub src_port: u16,
+    /// Destination UDP port.
+    pub dst_port: u16,
+}
+
+impl Default for Flow {
+    /// Locally administered addresses and the benchmarking network of RFC 2544 (198.18.0.0/15).
+    fn default() -> Self {
+        Self {
+            src_mac: MacAddr::local(1),
+            dst_mac: MacAddr::local(2),
+            src_ip: Ipv4Addr::new(198, 18, 0, 1),
+            dst_ip: Ipv4Addr::new(198, 18, 0, 2),
+            src_port: 9000,
+            dst_port: 9000,
+        }
+    }
+}
+
+impl Flow {
+    /// The same conversation with the source port moved by `index`, so that switches and NICs that
+    /// hash the 5-tuple see distinct flows. Ports wrap within the unprivileged range.
+    pub fn nth(self, index: u16) -> Self {
+        const FIRST: u32 = 1024;
+        const COUNT: u32 = 65536 - FIRST;
+        let offset = u32::from(self.src_port.max(FIRST as u16)) - FIRST;
+        let port = FIRST + (offset + u32::from(index)) % COUNT;
+        Self { src_port: port as u16, ..self }
+    }
+}
+
+/// Writes the headers of `flow` for a frame of `frame_len` bytes into `out`.
+///
+/// # Panics
+/// Where `frame_len` is shorter than [`HEADERS_LEN`] or its IPv4 part longer than 65,535 bytes:
+/// the frame sizes that dray accepts exclude both.
+pub fn write(flow: &Flow, frame_len: usize, out: &mut [u8; HEADERS_LEN]) {
+    out[0..6].copy_from_slice(&flow.dst_mac.0);
+    out[6..12].copy_from_slice(&flow.src_mac.0);
+    out[12..14].copy_from_slice(&ETHERTYPE_IPV4);
+
+    let ip_len = u16::try_from(frame_len - ETHERNET_LEN).expect("a frame fits IPv4's total length");
+    let udp_len = ip_len - IPV4_LEN as u16;
+    let ip = &mut out[ETHERNET_LEN..ETHERNET_LEN + IPV4_LEN];
+    ip.fill(0);
+    ip[0] = VERSION_4_IHL_5;
+    ip[2..4].copy_from_slice(&ip_len.to_be_bytes());
+    ip[6] = 0x40; // don't fragment
+    ip[8] = TTL;
+    ip[9] = PROTOCOL_UDP;
+    ip[12..16].copy_from_slice(&flow.src_ip.octets());
+    ip[16..20].copy_from_slice(&flow.dst_ip.octets());
+    let sum = checksum::internet(ip);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+
+    let udp = &mut out[ETHERNET_LEN + IPV4_LEN..];
+    udp[0..2].copy_from_slice(&flow.src_port.to_be_bytes());
+    udp[2..4].copy_from_slice(&flow.dst_port.to_be_bytes());
+    udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
+    udp[6..8].fill(0);
+}
+
+/// The UDP payload of `frame`, or `None` where it is not an unfragmented IPv4/UDP frame without IP
+/// options whose lengths fit what was received. Padding behind the IP packet is left out.
+pub fn udp_payload(frame: &[u8]) -> Option<&[u8]> {
+    let headers: &[u8; HEADERS_LEN] = frame.first_chunk()?;
+    let fragment = u16::from_be_bytes([headers[20], headers[21]]) & 0x3fff;
+    if headers[12..14] != ETHERTYPE_IPV4
+        || headers[14] != VERSION_4_IHL_5
+        || headers[23] != PROTOCOL_UDP
+        || fragment != 0
+    {
+        return None;
+    }
+    let ip_len = usize::from(u16::from_be_bytes([headers[16], headers[17]]));
+    let udp_len = usize::from(u16::from_be_bytes([headers[38], headers[39]]));
+    if udp_len + IPV4_LEN != ip_len {
+        return None;
+    }
+    frame.get(HEADERS_LEN..ETHERNET_LEN + ip_len)
+}
+
+/// Sends a frame for which [`udp_payload`] has something back: swaps its Ethernet and IPv4
+/// addresses and its UDP ports. The checksums stay right, for they are sums.
+///
+/// # Panics
+/// Where `frame` is shorter than [`HEADERS_LEN`].
+pub fn swap_addresses(frame: &mut [u8]) {
+    let headers: &mut [u8; HEADERS_LEN] = frame.first_chunk_mut().expect("a UDP frame");
+    for (at, len) in [(0, 6), (26, 4), (34, 2)] {
+        let (first, second) = headers[at..at + 2 * len].split_at_mut(len);
+        first.swap_with_slice(second);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn flow() -> impl Strategy<Value = Flow> {
+        (any::<[u8; 6]>(), any::<[u8; 6]>(), any::<[u8; 4]>(), any::<[u8; 4]>(), any::<u16>(), any::<u16>())
+            .prop_map(|(s, d, si, di, sp, dp)| Flow {
+                src_mac: MacAddr(s),
+                dst_mac: MacAddr(d),
+                src_ip: si.into(),
+                dst_ip: di.into(),
+                src_port: sp,
+                dst_port: dp,
+            })
+    }
+
+    proptest! {
+        /// etherparse, which we did not write, reads back what was written.
+        #[test]
+        fn etherparse_agrees(flow in flow(), len in 64usize..9000) {
+            let mut frame = vec![0; len];
+            write(&flow, len, frame.first_chunk_mut().unwrap());
+            let parsed = etherparse::SlicedPacket::from_ethernet(&frame).unwrap();
+            let Some(etherparse::LinkSlice::Ethernet2(eth)) = parsed.link else { panic!("{parsed:?}") };
+            prop_assert_eq!(eth.source(), flow.src_mac.0);
+            prop_assert_eq!(eth.destination(), flow.dst_mac.0);
+            let Some(etherparse::NetSlice::Ipv4(ip)) = parsed.net else { panic!("not IPv4") };
+            let ip = ip.header();
+            prop_assert_eq!(ip.source_addr(), flow.src_ip);
+            prop_assert_eq!(ip.destination_addr(), flow.dst_ip);
+            prop_assert_eq!(ip.header_checksum(), ip.to_header().calc_header_checksum());
+            let Some(etherparse::TransportSlice::Udp(udp)) = parsed.transport else { panic!("not UDP") };
+            prop_assert_eq!((udp.source_port(), udp.destination_port()), (flow.src_port, flow.dst_port));
+            prop_assert_eq!(udp.payload().len(), len - HEADERS_LEN);
+            prop_assert_eq!(udp_payload(&frame).unwrap().len(), len - HEADERS_LEN);
+        }
+
+        #[test]
+        fn swapping_addresses_turns_a_frame_around(flow in flow(), len in 64usize..200) {
+            let mut frame = vec![0; len];
+            write(&flow, len, frame.first_chunk_mut().unwrap());
+            swap_addresses(&mut frame);
+            let back = Flow {
+                src_mac: flow.dst_mac,
+                dst_mac: flow.src_mac,
+                src_ip: flow.dst_ip,
+                dst_ip: flow.src_ip,
+                src_port: flow.dst_port,
+                dst_port: flow.src_port,
+            };
+            let mut expected = vec![0; len];
+            write(&back, len, expected.first_chunk_mut().unwrap());
+            prop_assert_eq!(frame, expected);
+        }
+
+        /// Whatever we call a UDP payload, etherparse calls one too.
+        #[test]
+        fn arbitrary_bytes_never_fool_the_reader(mut bytes in prop::collection::vec(any::<u8>(), 0..128), valid: bool) {
+            if valid && bytes.len() >= HEADERS_LEN {
+                bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
+                bytes[23] = 17;
+            }
+            if let Some(payload) = udp_payload(&bytes) {
+                prop_assert!(payload.len() + HEADERS_LEN <= bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn padding_and_fragments() {
+        let mut frame = vec![0; 100];
+        write(&Flow::default(), 70, frame.first_chunk_mut().unwrap());
+        assert_eq!(udp_payload(&frame).unwrap().len(), 70 - HEADERS_LEN, "padding is left out");
+        assert_eq!(udp_payload(&frame[..69]), None, "truncated");
+        frame[20] = 0x20; // more fragments
+        assert_eq!(udp_payload(&frame), None);
+    }
+
+    #[test]
+    fn flows_have_distinct_unprivileged_ports() {
+        let base = Flow { src_port: 65535, ..Flow::default() };
+        assert_eq!(base.nth(0).src_port, 65535);
+        assert_eq!(base.nth(1).src_port, 1024);
+        let ports: std::collections::HashSet<_> = (0..60000).map(|i| base.nth(i).src_port).collect();
+        assert_eq!(ports.len(), 60000);
+    }
+}

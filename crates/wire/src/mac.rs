@@ -1,0 +1,101 @@
+//! Ethernet addresses.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// An Ethernet (MAC-48) address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct MacAddr(pub [u8; 6]);
+
+impl MacAddr {
+    /// The locally administered unicast address `02:xx:xx:xx:xx:xx` with `id` in its low 40 bits.
+    pub fn local(id: u64) -> Self {
+        let b = id.to_be_bytes();
+        Self([0x02, b[3], b[4], b[5], b[6], b[7]])
+    }
+}
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text was not six two-digit hexadecimal octets joined by colons.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("MAC address {0:?}: give six hexadecimal octets, for example 02:00:00:00:00:01")]
+pub struct ParseMacError(String);
+
+impl FromStr for MacAddr {
+    type Err = ParseMacError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || ParseMacError(text.to_owned());
+        let mut octets = [0; 6];
+        let mut parts = text.split(':');
+        for octet in &mut octets {
+            let part = parts.next().ok_or_else(error)?;
+            if part.len() != 2 || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return Err(error());
+            }
+            *octet = u8::from_str_radix(part, 16).map_err(|_| error())?;
+        }
+        if parts.next().is_some() { Err(error()) } else { Ok(Self(octets)) }
+    }
+}
+
+impl From<MacAddr> for String {
+    fn from(mac: MacAddr) -> Self {
+        mac.to_string()
+    }
+}
+
+impl TryFrom<String> for MacAddr {
+    type Error = ParseMacError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn text_round_trips(octets: [u8; 6]) {
+            let mac = MacAddr(octets);
+            prop_assert_eq!(mac.to_string().parse::<MacAddr>(), Ok(mac));
+        }
+
+        #[test]
+        fn any_text_is_parsed_or_refused(text in "\\PC{0,24}") {
+            let _ = text.parse::<MacAddr>();
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_nearly_right() {
+        for text in ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "2:0:0:0:0:1", "02:00:00:00:00:+1"] {
+            assert_eq!(text.parse::<MacAddr>(), Err(ParseMacError(text.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn local_addresses_are_unicast_and_distinct() {
+        assert_eq!(MacAddr::local(0x0102_0304_0506).to_string(), "02:02:03:04:05:06");
+        assert_ne!(MacAddr::local(1), MacAddr::local(2));
+    }
+}

@@ -1,0 +1,168 @@
+//! The test frame: a UDP datagram whose payload says which stream it belongs to, its place in that
+//! stream, and when it was sent.
+//!
+//! ```text
+//!  0       2       4       6                       14                      22
+//!  +-------+-------+-------+-----------------------+-----------------------+------- - -
+//!  | check | magic | stream| sequence              | ticks                 | pattern
+//!  +-------+-------+-------+-----------------------+-----------------------+------- - -
+//! ```
+//!
+//! All fields are big-endian. `check` is the Internet checksum of the other 20 bytes. The header is
+//! exactly the payload of the smallest frame, 64 bytes; longer frames continue with a fixed pattern.
+//! `ticks` is the sender's time-stamp counter, meaningful on the same host only.
+
+use crate::headers::{self, Flow, HEADERS_LEN};
+use crate::checksum;
+
+/// Length of the test header, in bytes.
+pub const TEST_HEADER_LEN: usize = 22;
+/// The smallest frame, in bytes.
+pub const FRAME_MIN: usize = HEADERS_LEN + TEST_HEADER_LEN;
+/// The largest frame, in bytes: 9000 bytes of IP packet behind the Ethernet header.
+pub const FRAME_MAX: usize = headers::ETHERNET_LEN + 9000;
+
+const MAGIC: u16 = 0xd7a1;
+const PATTERN_LEN: usize = FRAME_MAX - FRAME_MIN;
+
+/// What follows the test header. Its period, 251, is prime, so a payload that was shifted, cut or
+/// filled from another place does not match.
+static PATTERN: [u8; PATTERN_LEN] = {
+    let mut pattern = [0; PATTERN_LEN];
+    let mut i = 0;
+    while i < PATTERN_LEN {
+        pattern[i] = (i % 251) as u8;
+        i += 1;
+    }
+    pattern
+};
+
+/// What a sender writes into each frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Which stream the frame belongs to.
+    pub stream: u16,
+    /// Place in its stream, counted from zero.
+    pub sequence: u64,
+    /// The sender's time-stamp counter when the frame's burst was due.
+    pub ticks: u64,
+}
+
+/// What a received frame turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// An intact test frame.
+    Intact(Stamp),
+    /// A test frame whose header or pattern is damaged.
+    Corrupt,
+    /// Not a test frame at all: something else that shares the link.
+    Foreign,
+}
+
+/// A frame of `size` bytes with headers and pattern in place, to be [`stamp`]ed before each use.
+///
+/// # Panics
+/// Where `size` is outside [`FRAME_MIN`]`..=`[`FRAME_MAX`].
+pub fn build(flow: &Flow, size: usize) -> Vec<u8> {
+    assert!((FRAME_MIN..=FRAME_MAX).contains(&size), "frame size {size}");
+    let mut frame = vec![0; size];
+    headers::write(flow, size, frame.first_chunk_mut().expect("longer than the headers"));
+    frame[FRAME_MIN..].copy_from_slice(&PATTERN[..size - FRAME_MIN]);
+    stamp(&mut frame, Stamp { stream: 0, sequence: 0, ticks: 0 });
+    frame
+}
+
+/// Writes `stamp` into a frame made by [`build`].
+///
+/// # Panics
+/// Where `frame` is shorter than [`FRAME_MIN`].
+#[inline]
+pub fn stamp(frame: &mut [u8], stamp: Stamp) {
+    let header: &mut [u8; TEST_HEADER_LEN] =
+        frame[HEADERS_LEN..].first_chunk_mut().expect("a frame holds a test header");
+    header[2..4].copy_from_slice(&MAGIC.to_be_bytes());
+    header[4..6].copy_from_slice(&stamp.stream.to_be_bytes());
+    header[6..14].copy_from_slice(&stamp.sequence.to_be_bytes());
+    header[14..22].copy_from_slice(&stamp.ticks.to_be_bytes());
+    let check = checksum::internet(&header[2..]);
+    header[..2].copy_from_slice(&check.to_be_bytes());
+}
+
+/// Reads a frame back: header, and every byte of the pattern.
+#[inline]
+pub fn read(frame: &[u8]) -> Verdict {
+    match headers::udp_payload(frame) {
+        Some(payload) => read_payload(payload),
+        None => Verdict::Foreign,
+    }
+}
+
+#[inline]
+fn read_payload(payload: &[u8]) -> Verdict {
+    let Some((header, pattern)) = payload.split_first_chunk::<TEST_HEADER_LEN>() else {
+        return Verdict::Foreign;
+    };
+    if header[2..4] != MAGIC.to_be_bytes() {
+        return Verdict::Foreign;
+    }
+    if checksum::internet(header) != 0 || PATTERN.get(..pattern.len()) != Some(pattern) {
+        return Verdict::Corrupt;
+    }
+    let (stream, rest) = header[4..].split_first_chunk().expect("22 bytes");
+    let (sequence, rest) = rest.split_first_chunk().expect("22 bytes");
+    let ticks = rest.first_chunk().expect("22 bytes");
+    Verdict::Intact(Stamp {
+        stream: u16::from_be_bytes(*stream),
+        sequence: u64::from_be_bytes(*sequence),
+        ticks: u64::from_be_bytes(*ticks),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    prop_compose! {
+        fn any_stamp()(stream: u16, sequence: u64, ticks: u64) -> Stamp {
+            Stamp { stream, sequence, ticks }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(expected in any_stamp(), size in FRAME_MIN..=FRAME_MAX) {
+            let mut frame = build(&Flow::default(), size);
+            stamp(&mut frame, expected);
+            prop_assert_eq!(read(&frame), Verdict::Intact(expected));
+        }
+
+        /// One flipped bit behind the headers never goes unnoticed.
+        #[test]
+        fn every_flipped_bit_is_seen(expected in any_stamp(), size in FRAME_MIN..2000, bit in 0usize..2000 * 8) {
+            let mut frame = build(&Flow::default(), size);
+            stamp(&mut frame, expected);
+            let bit = HEADERS_LEN * 8 + bit % ((size - HEADERS_LEN) * 8);
+            frame[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(!matches!(read(&frame), Verdict::Intact(_)));
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_not_test_frames(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(!matches!(read(&bytes), Verdict::Intact(_)));
+        }
+    }
+
+    #[test]
+    fn a_cut_frame_is_not_intact() {
+        let frame = build(&Flow::default(), 1500);
+        for len in 0..frame.len() {
+            assert!(!matches!(read(&frame[..len]), Verdict::Intact(_)), "{len}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_frame_is_64_bytes() {
+        assert_eq!(FRAME_MIN, 64);
+    }
+}

@@ -1,1 +1,25 @@
+//! The lab: containers on this host, joined by links, and what the host offers.
+//!
+//! A container is a process in its own network, mount, PID, IPC and UTS namespaces and its own
+//! control group; one of them, empty, stands for "the host" and holds the bridges, so the network
+//! that the user works on is never touched. Everything goes away with the [`Lab`].
 
+mod cancel;
+mod cgroup;
+pub mod container;
+mod error;
+pub mod host;
+mod lab;
+pub mod link;
+mod namespace;
+pub mod netlink;
+pub mod placement;
+
+pub use cancel::Cancel;
+pub use container::{Container, ContainerId};
+pub use error::LabError;
+pub use lab::{Lab, clean};
+pub use link::{End, Link, LinkKind};
+pub use namespace::NetworkNamespace;
+pub use netlink::InterfaceCounters;
+pub use placement::Placement;

@@ -1,6 +1,6 @@
 //! Roles by remote control: one job after the other, as lines of JSON.
 //!
-//! Requests: `{"start": JOB}`, `"drain"`, `"stop"`. Events: `"ready"` once the ports are open and
+//! Requests: `{"start": JOB}`, `"drain"`, `"stop"`. Events: `"up"` at the start, `"ready"` once the ports are open and
 //! the role is about to run, then one of `{"done": REPORT}` and `{"failed": {...}}`. The end of the
 //! requests ends the agent and whatever it runs, so nothing outlives the one who asked.
 
@@ -32,6 +32,8 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
+    /// The agent is there. Said once.
+    Up,
     /// The ports are open.
     Ready,
     /// The role has ended.
@@ -80,6 +82,7 @@ impl Role {
 /// Serves requests until they end.
 pub fn serve(requests: impl BufRead, events: impl Write + Send + 'static) -> io::Result<()> {
     let events = Arc::new(Mutex::new(events));
+    say(&events, &Event::Up);
     let mut running: Option<(Signal, JoinHandle<()>)> = None;
     for line in requests.lines() {
         match serde_json::from_str(&line?)? {

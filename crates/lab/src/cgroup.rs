@@ -1,0 +1,281 @@
+//! Control groups of the lab, version 1 or 2, whichever the host has.
+//!
+//! Every container gets `dray/LAB/CONTAINER` in each hierarchy that is used. `LAB` names the
+//! process that owns the lab by PID namespace, PID and start time, so what a killed lab left behind
+//! is told from a living lab by the name alone.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const OURS: &str = "dray";
+
+/// One mounted hierarchy that can hold our groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hierarchy {
+    mount: PathBuf,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Version 2; `cpuset`: that controller can be had here.
+    V2 { cpuset: bool },
+    V1Cpuset,
+    V1Cpuacct,
+}
+
+/// The groups of one lab.
+#[derive(Debug)]
+pub(crate) struct LabGroup {
+    hierarchies: Vec<Hierarchy>,
+    lab: String,
+}
+
+impl LabGroup {
+    /// The groups of the calling process's lab. Nothing is made yet.
+    pub(crate) fn of_this_process() -> Self {
+        let pid = std::process::id();
+        let lab = format!("{}-{pid}-{}", pid_namespace(), start_time(pid).unwrap_or(0));
+        Self { hierarchies: hierarchies(), lab }
+    }
+
+    /// Makes a container's groups, confined to `cpus`, and moves `pid` there. Where a host lets us
+    /// make no groups (some container runtimes), there are none, and the container is pinned by its
+    /// affinity alone.
+    pub(crate) fn add(&self, container: &str, pid: Pid, cpus: &str) -> io::Result<()> {
+        for hierarchy in &self.hierarchies {
+            match hierarchy.add(&self.lab, container, pid, cpus) {
+                Err(error) if is_refusal(&error) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the lab's groups, which must be empty or become so soon.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        self.hierarchies.iter().try_for_each(|hierarchy| {
+            let path = hierarchy.mount.join(OURS).join(&self.lab);
+            if path.exists() { remove_tree(&path) } else { Ok(()) }
+        })
+    }
+}
+
+/// Removes the groups of labs whose owner is gone, and kills what still runs in them. Returns the
+/// names of the labs.
+pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
+    let mut removed = Vec::new();
+    for hierarchy in hierarchies() {
+        let Ok(labs) = fs::read_dir(hierarchy.mount.join(OURS)) else { continue };
+        for lab in labs.flatten() {
+            let name = lab.file_name().to_string_lossy().into_owned();
+            if !lab.path().is_dir() || !is_stale(&name) {
+                continue;
+            }
+            kill_tree(&lab.path())?;
+            remove_tree(&lab.path())?;
+            if !removed.contains(&name) {
+                removed.push(name);
+            }
+        }
+    }
+    Ok(removed)
+}
+
+impl Hierarchy {
+    fn add(&self, lab: &str, container: &str, pid: Pid, cpus: &str) -> io::Result<()> {
+        let mut path = self.mount.clone();
+        for (depth, part) in [OURS, lab, container].into_iter().enumerate() {
+            let parent = path.clone();
+            path.push(part);
+            match fs::create_dir(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                result => result?,
+            }
+            match self.kind {
+                Kind::V2 { cpuset: true } => {
+                    fs::write(parent.join("cgroup.subtree_control"), "+cpuset")?;
+                }
+                Kind::V1Cpuset => {
+                    // A version 1 group starts without CPUs and memory and takes no process then.
+                    for file in ["cpuset.mems", "cpuset.cpus"] {
+                        fs::write(path.join(file), fs::read(parent.join(file))?)?;
+                    }
+                }
+                Kind::V2 { cpuset: false } | Kind::V1Cpuacct => {}
+            }
+            if depth == 2 && matches!(self.kind, Kind::V2 { cpuset: true } | Kind::V1Cpuset) {
+                fs::write(path.join("cpuset.cpus"), cpus)?;
+            }
+        }
+        fs::write(path.join("cgroup.procs"), pid.as_raw_nonzero().to_string())
+    }
+}
+
+/// The hierarchies to use: version 2 where it has the CPU set controller; otherwise version 1 for
+/// CPU sets and accounting; otherwise version 2 without CPU sets.
+fn hierarchies() -> Vec<Hierarchy> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut found = parse_mounts(&mounts);
+    for hierarchy in &mut found {
+        if let Kind::V2 { cpuset } = &mut hierarchy.kind {
+            let list = fs::read_to_string(hierarchy.mount.join("cgroup.controllers"));
+            *cpuset = list.is_ok_and(|list| list.split_whitespace().any(|name| name == "cpuset"));
+        }
+    }
+    choose(found)
+}
+
+fn choose(mut found: Vec<Hierarchy>) -> Vec<Hierarchy> {
+    let is_v2 = |h: &Hierarchy| matches!(h.kind, Kind::V2 { .. });
+    if found.iter().any(|h| h.kind == Kind::V2 { cpuset: true })
+        || !found.iter().any(|h| h.kind == Kind::V1Cpuset)
+    {
+        found.retain(is_v2);
+    } else {
+        found.retain(|h| !is_v2(h));
+    }
+    found
+}
+
+/// Reads `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
+fn parse_mounts(text: &str) -> Vec<Hierarchy> {
+    let parse = |line: &str| {
+        let (front, back) = line.split_once(" - ")?;
+        let mount = PathBuf::from(front.split(' ').nth(4)?);
+        let mut back = back.split(' ');
+        let (kind, _, options) = (back.next()?, back.next()?, back.next()?);
+        let has = |name| options.split(',').any(|option| option == name);
+        let kind = match kind {
+            "cgroup2" => Kind::V2 { cpuset: false },
+            "cgroup" if has("cpuset") => Kind::V1Cpuset,
+            "cgroup" if has("cpuacct") => Kind::V1Cpuacct,
+            _ => return None,
+        };
+        Some(Hierarchy { mount, kind })
+    };
+    let mut found: Vec<Hierarchy> = Vec::new();
+    for hierarchy in text.lines().filter_map(parse) {
+        if !found.iter().any(|known| known.mount == hierarchy.mount) {
+            found.push(hierarchy);
+        }
+    }
+    found
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// Whether the owner that `NAMESPACE-PID-START` names is gone. Any other name is not ours to judge,
+/// nor is a PID of another namespace.
+fn is_stale(lab: &str) -> bool {
+    let numbers: Vec<u64> = lab.split('-').map_while(|part| part.parse().ok()).collect();
+    let [namespace, pid, start] = numbers[..] else { return false };
+    namespace == pid_namespace() && u32::try_from(pid).is_ok_and(|p| start_time(p) != Some(start))
+}
+
+/// The number of this process's PID namespace, 0 where it is not known.
+fn pid_namespace() -> u64 {
+    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let digits: String = link.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
+}
+
+/// When a process started, in clock ticks since boot: field 22 of `/proc/PID/stat`.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field, the name in parentheses, may hold spaces and parentheses.
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    after_name.split(' ').nth(19)?.parse().ok()
+}
+
+/// A group and all groups below it, deepest first.
+fn tree(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut groups = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            groups.extend(tree(&entry.path())?);
+        }
+    }
+    groups.push(path.to_owned());
+    Ok(groups)
+}
+
+fn kill_tree(path: &Path) -> io::Result<()> {
+    for group in tree(path)? {
+        let members = fs::read_to_string(group.join("cgroup.procs"))?;
+        for pid in members.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+    Ok(())
+}
+
+/// A group stays busy for a moment after its last process was waited for.
+fn remove_tree(path: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    for group in tree(path)? {
+        loop {
+            match fs::remove_dir(&group) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                Err(error)
+                    if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline =>
+                {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                result => {
+                    result?;
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V1: &str = "\
+31 24 0:27 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+32 24 0:28 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:5 - cgroup cgroup rw,cpu,cpuacct
+33 24 0:29 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+34 24 0:30 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+35 24 0:30 / /proc rw - proc proc rw
+";
+
+    #[test]
+    fn finds_both_versions_and_prefers_the_one_with_cpu_sets() {
+        let found = parse_mounts(V1);
+        let kinds: Vec<_> = found.iter().map(|h| h.kind).collect();
+        assert_eq!(kinds, [Kind::V1Cpuset, Kind::V1Cpuacct, Kind::V2 { cpuset: false }]);
+        assert_eq!(found[1].mount, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+
+        let used = choose(found.clone());
+        assert_eq!(used, found[..2]);
+
+        let v2 = Hierarchy { mount: "/sys/fs/cgroup".into(), kind: Kind::V2 { cpuset: true } };
+        assert_eq!(choose(vec![v2.clone(), found[1].clone()]), [v2]);
+    }
+
+    #[test]
+    fn only_names_of_dead_owners_are_stale() {
+        let (namespace, pid) = (pid_namespace(), std::process::id());
+        let start = start_time(pid).unwrap();
+        assert!(!is_stale(&format!("{namespace}-{pid}-{start}")));
+        assert!(is_stale(&format!("{namespace}-{pid}-{}", start - 1)), "the PID was used again");
+        assert!(is_stale(&format!("{namespace}-4194305-1")), "no such PID");
+        assert!(!is_stale(&format!("{}-4194305-1", namespace + 1)), "not ours to judge");
+        for name in ["somebody-elses", "docker", "", "1-2", "1-2-3-x"] {
+            assert!(!is_stale(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What can go wrong in a lab.
+
+use std::io;
+
+/// Why a lab could not be built or used.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// The user ended it.
+    #[error("interrupted")]
+    Cancelled,
+    /// The caller may not make namespaces.
+    #[error("containers need root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run this with sudo")]
+    NotPermitted,
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was being done, and to what.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The process inside a container ended or said something unexpected.
+    #[error("container {container}: {what}")]
+    Container {
+        /// Which one.
+        container: String,
+        /// What happened.
+        what: String,
+    },
+    /// A CPU was asked for that is not there or not ours.
+    #[error("CPU {cpu} is not available; this process may use CPUs {allowed}")]
+    NoSuchCpu {
+        /// The CPU that was asked for.
+        cpu: usize,
+        /// Those that may be used, as a list of ranges.
+        allowed: String,
+    },
+}
+
+impl LabError {
+    /// For `map_err`: says what was being done.
+    pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        |source| match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::NotPermitted,
+            _ => Self::System { what: what.into(), source },
+        }
+    }
+
+    /// Whether what lacked was a privilege.
+    pub fn is_permission_denied(&self) -> bool {
+        matches!(self, Self::NotPermitted)
+    }
+}

@@ -1,0 +1,96 @@
+//! A lab: the containers of one experiment and the "host" between them.
+
+use std::ops::{Index, IndexMut};
+use std::path::PathBuf;
+
+use crate::cgroup::{self, LabGroup};
+use crate::container::cpu_list;
+use crate::{Cancel, Container, ContainerId, LabError, link, placement};
+
+/// Containers and links. Dropping it removes all of them.
+pub struct Lab {
+    program: PathBuf,
+    cancel: Cancel,
+    group: LabGroup,
+    containers: Vec<Container>,
+    links: u32,
+}
+
+const HOST: ContainerId = ContainerId(0);
+
+impl Lab {
+    /// An empty lab, after removing what labs left that were killed. `program` is the `dray` that
+    /// runs inside the containers. The containers die with the calling thread.
+    pub fn new(program: PathBuf, cancel: Cancel) -> Result<Self, LabError> {
+        clean()?;
+        let group = LabGroup::of_this_process();
+        let mut lab = Self { program, cancel, group, containers: Vec::new(), links: 0 };
+        lab.start_container("host", &placement::allowed())?;
+        lab.wait_until_up()?;
+        Ok(lab)
+    }
+
+    /// Starts a container on the given CPUs. Several come up at the same time: call
+    /// [`wait_until_up`](Self::wait_until_up) after the last one.
+    pub fn start_container(&mut self, name: &str, cpus: &[usize]) -> Result<ContainerId, LabError> {
+        self.cancel.check()?;
+        let container = Container::start(&self.program, name, cpus)?;
+        let pid = container.pid();
+        let id = ContainerId(self.containers.len());
+        self.containers.push(container);
+        let doing = LabError::doing(format!("control group of container {name}"));
+        self.group.add(name, pid, &cpu_list(cpus)).map_err(doing)?;
+        Ok(id)
+    }
+
+    /// Waits until every container is set up inside.
+    pub fn wait_until_up(&mut self) -> Result<(), LabError> {
+        self.containers.iter_mut().try_for_each(|container| container.wait_until_up(&self.cancel))
+    }
+
+    /// What ends this lab's waits early.
+    pub fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
+    pub(crate) fn host(&self) -> &Container {
+        &self[HOST]
+    }
+
+    /// The number of the next link.
+    pub(crate) fn next_link(&mut self) -> u32 {
+        self.links += 1;
+        assert!(self.links < link::LINKS_MAX, "more links than addresses");
+        self.links
+    }
+}
+
+impl Index<ContainerId> for Lab {
+    type Output = Container;
+
+    fn index(&self, id: ContainerId) -> &Container {
+        &self.containers[id.0]
+    }
+}
+
+impl IndexMut<ContainerId> for Lab {
+    fn index_mut(&mut self, id: ContainerId) -> &mut Container {
+        &mut self.containers[id.0]
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // All are told before the first is waited for.
+        self.containers.iter().for_each(Container::kill);
+        self.containers.clear();
+        if let Err(error) = self.group.remove() {
+            eprintln!("dray: control groups could not be removed: {error}; try `dray lab clean`");
+        }
+    }
+}
+
+/// Removes what labs left behind whose process is gone; their names.
+pub fn clean() -> Result<Vec<String>, LabError> {
+    cgroup::remove_stale().map_err(LabError::doing("control groups of an earlier lab"))
+}

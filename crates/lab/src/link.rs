@@ -1,0 +1,165 @@
+//! Links: how containers are wired.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use dray_wire::{Flow, MacAddr};
+
+use crate::{ContainerId, InterfaceCounters, Lab, LabError, netlink::VethEnd};
+
+/// A kind of link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkKind {
+    /// A veth pair with one end in each container.
+    Veth,
+    /// A Linux bridge on the "host", and a veth pair from it to each container.
+    Bridge,
+}
+
+impl LinkKind {
+    /// Every kind.
+    pub const ALL: [Self; 2] = [Self::Veth, Self::Bridge];
+
+    /// The word for it on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Veth => "veth",
+            Self::Bridge => "bridge",
+        }
+    }
+}
+
+impl fmt::Display for LinkKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A link's end in one container.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// The container.
+    pub container: ContainerId,
+    /// The interface's name there.
+    pub interface: String,
+    /// Its Ethernet address.
+    pub mac: MacAddr,
+    /// Its IPv4 address, where the link was made [`addressed`](LinkOptions::addressed).
+    pub ip: Ipv4Addr,
+}
+
+/// Two containers, joined.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The ends, in the order in which they were asked for.
+    pub ends: [End; 2],
+}
+
+/// What a link shall be like.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkOptions {
+    /// The MTU of its interfaces, in bytes.
+    pub mtu: u32,
+    /// Give the ends IPv4 addresses and tell each the other's. Without addresses the kernel drops
+    /// IPv4 frames that only a packet socket wants early on.
+    pub addressed: bool,
+}
+
+impl Link {
+    /// The addresses in frames from the first end to the second.
+    pub fn flow(&self) -> Flow {
+        let [from, to] = &self.ends;
+        Flow {
+            src_mac: from.mac,
+            dst_mac: to.mac,
+            src_ip: from.ip,
+            dst_ip: to.ip,
+            ..Flow::default()
+        }
+    }
+}
+
+impl Lab {
+    /// Joins two containers.
+    pub fn link(
+        &mut self,
+        kind: LinkKind,
+        from: ContainerId,
+        to: ContainerId,
+        options: LinkOptions,
+    ) -> Result<Link, LabError> {
+        let number = self.next_link();
+        let ends = [self.new_end(from, number, 1), self.new_end(to, number, 2)];
+        let doing = |what: &str| LabError::doing(format!("{kind} link {number}: {what}"));
+        let (host, [a, b]) = (self.host(), [&ends[0], &ends[1]]);
+        match kind {
+            LinkKind::Veth => {
+                let netlink = self[a.container].netlink();
+                netlink
+                    .create_veth(self.veth_end(a), self.veth_end(b), options.mtu)
+                    .map_err(doing("veth pair"))?;
+            }
+            LinkKind::Bridge => {
+                let netlink = host.netlink();
+                let bridge = format!("br{number}");
+                netlink.create_bridge(&bridge).map_err(doing("bridge"))?;
+                let bridge = netlink.interface(&bridge).map_err(doing("bridge"))?.index;
+                for (index, end) in [a, b].into_iter().enumerate() {
+                    let name = format!("v{number}.{index}");
+                    let mac = host_mac(number, index as u64);
+                    let port = VethEnd { namespace: host.namespace(), name: &name, mac };
+                    netlink
+                        .create_veth(port, self.veth_end(end), options.mtu)
+                        .map_err(doing("veth pair"))?;
+                    let port = netlink.interface(&name).map_err(doing("bridge port"))?.index;
+                    netlink.set_master(port, bridge).map_err(doing("bridge port"))?;
+                    netlink.set_up(port).map_err(doing("bridge port"))?;
+                }
+                netlink.set_up(bridge).map_err(doing("bridge"))?;
+            }
+        }
+        for (end, peer) in [(a, b), (b, a)] {
+            let netlink = self[end.container].netlink();
+            let index = netlink.interface(&end.interface).map_err(doing("interface"))?.index;
+            netlink.set_up(index).map_err(doing("set up"))?;
+            if options.addressed {
+                netlink.add_address(index, end.ip, PREFIX_LEN).map_err(doing("address"))?;
+                netlink.add_neighbour(index, peer.ip, peer.mac).map_err(doing("neighbour"))?;
+            }
+        }
+        Ok(Link { ends })
+    }
+
+    /// The kernel's counters of an end's interface.
+    pub fn counters(&self, end: &End) -> Result<InterfaceCounters, LabError> {
+        let container = &self[end.container];
+        let doing = LabError::doing(format!("{} {}", container.name(), end.interface));
+        Ok(container.netlink().interface(&end.interface).map_err(doing)?.counters)
+    }
+
+    fn new_end(&mut self, container: ContainerId, link: u32, side: u32) -> End {
+        let interface = format!("eth{}", self[container].interfaces);
+        self[container].interfaces += 1;
+        End {
+            container,
+            interface,
+            mac: MacAddr::local(u64::from(link) << 8 | u64::from(side)),
+            ip: Ipv4Addr::from_bits(FIRST_NETWORK.to_bits() + link * 4 + side),
+        }
+    }
+
+    fn veth_end<'a>(&'a self, end: &'a End) -> VethEnd<'a> {
+        VethEnd { namespace: self[end.container].namespace(), name: &end.interface, mac: end.mac }
+    }
+}
+
+/// Each link is a network of two hosts out of 198.18.0.0/15, which is set aside for benchmarks
+/// (RFC 2544).
+const PREFIX_LEN: u8 = 30;
+const FIRST_NETWORK: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
+/// How many such networks there are.
+pub(crate) const LINKS_MAX: u32 = 1 << (PREFIX_LEN - 15);
+
+fn host_mac(link: u32, index: u64) -> MacAddr {
+    MacAddr::local(u64::from(link) << 8 | 0x80 | index)
+}

@@ -1,0 +1,131 @@
+//! Starting a process in namespaces of its own, and reaching into them from outside.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::thread;
+
+use rustix::process::Pid;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// A container's namespaces: network, mount, PID, IPC and UTS.
+const NEW_NAMESPACES: libc::c_int = libc::CLONE_NEWNET
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS;
+
+/// A process that is the first one of its namespaces: when it dies, so does everything in them.
+pub(crate) struct Init {
+    pub(crate) pid: Pid,
+    pidfd: OwnedFd,
+}
+
+/// Starts `argv` as the first process of new namespaces, with `stdio` as its standard input and
+/// output. It is killed when the calling thread ends, and sees none of our other descriptors,
+/// which are all close-on-exec.
+pub(crate) fn spawn(argv: &[CString], stdio: BorrowedFd<'_>) -> io::Result<Init> {
+    let mut pointers: Vec<*const libc::c_char> = argv.iter().map(|arg| arg.as_ptr()).collect();
+    pointers.push(ptr::null());
+    let environment = [ptr::null()];
+    let stdio = stdio.as_raw_fd();
+    let mut pidfd: libc::c_int = -1;
+    // SAFETY: an all-zero clone_args is a valid value.
+    let mut args: libc::clone_args = unsafe { mem::zeroed() };
+    args.flags = (NEW_NAMESPACES | libc::CLONE_PIDFD) as u64;
+    args.pidfd = (&raw mut pidfd) as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    // SAFETY: without CLONE_VM this is fork(2): the child has a copy of our memory. Until it calls
+    // execve it makes only system calls, which is all that a child of a process with several
+    // threads may do, and it never returns.
+    unsafe {
+        match libc::syscall(libc::SYS_clone3, &raw const args, mem::size_of_val(&args)) {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::dup2(stdio, libc::STDIN_FILENO);
+                libc::dup2(stdio, libc::STDOUT_FILENO);
+                libc::execve(pointers[0], pointers.as_ptr(), environment.as_ptr());
+                libc::_exit(127)
+            }
+            pid => Ok(Init {
+                pid: Pid::from_raw(pid as i32).expect("clone3 gives the parent a PID above zero"),
+                pidfd: OwnedFd::from_raw_fd(pidfd),
+            }),
+        }
+    }
+}
+
+impl Init {
+    /// The process's network namespace.
+    pub(crate) fn network(&self) -> io::Result<NetworkNamespace> {
+        let path = format!("/proc/{}/ns/net", self.pid.as_raw_nonzero());
+        Ok(NetworkNamespace(File::open(path)?.into()))
+    }
+
+    /// Kills the process and with it everything in its PID namespace. Can be repeated.
+    pub(crate) fn kill(&self) {
+        // It may be gone already, which is what we want.
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
+    }
+
+    /// Waits until the process is gone. Its namespaces are emptied before it becomes waitable.
+    pub(crate) fn wait(&self) {
+        use rustix::process::{WaitId, WaitIdOptions, waitid};
+        while let Err(rustix::io::Errno::INTR) =
+            waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
+        {}
+    }
+}
+
+impl Drop for Init {
+    fn drop(&mut self) {
+        self.kill();
+        self.wait();
+    }
+}
+
+/// A network namespace, held open.
+#[derive(Debug)]
+pub struct NetworkNamespace(OwnedFd);
+
+impl NetworkNamespace {
+    /// A new, empty network namespace that lives as long as this value.
+    pub fn scratch() -> io::Result<Self> {
+        thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    // SAFETY: CLONE_NEWNET changes nothing but this thread's network namespace,
+                    // and the thread ends here.
+                    if unsafe { libc::unshare(libc::CLONE_NEWNET) } == -1 {
+                        return Err(io::Error::last_os_error());
+                    }
+                    Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
+                })
+                .join()
+                .expect("no panic in a few system calls")
+        })
+    }
+
+    /// Runs `work` on a thread inside the namespace. A socket made there stays there.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    let kind = Some(LinkNameSpaceType::Network);
+                    move_into_link_name_space(self.0.as_fd(), kind)?;
+                    work()
+                })
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// The descriptor, for requests that name a namespace.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

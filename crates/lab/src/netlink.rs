@@ -1,0 +1,291 @@
+//! Route netlink (rtnetlink(7)), synchronous: the requests that links need.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsRawFd;
+
+use dray_wire::MacAddr;
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{
+    InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use serde::{Deserialize, Serialize};
+
+use crate::namespace::NetworkNamespace;
+
+/// A netlink socket inside one network namespace.
+pub struct Netlink(Socket);
+
+/// One end of a veth pair, to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct VethEnd<'a> {
+    /// Where it shall appear.
+    pub namespace: &'a NetworkNamespace,
+    /// Its name there.
+    pub name: &'a str,
+    /// Its address.
+    pub mac: MacAddr,
+}
+
+/// An interface as the kernel describes it.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// Number within its namespace.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// What it has counted.
+    pub counters: InterfaceCounters,
+}
+
+/// The kernel's counters of an interface (`struct rtnl_link_stats64`), in frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names are the kernel's own")]
+pub struct InterfaceCounters {
+    pub rx_packets: u64,
+    pub tx_packets: u64,
+    pub rx_dropped: u64,
+    pub tx_dropped: u64,
+    pub rx_errors: u64,
+    pub tx_errors: u64,
+}
+
+impl Netlink {
+    /// Opens a socket in `namespace`.
+    pub fn open(namespace: &NetworkNamespace) -> io::Result<Self> {
+        let socket = namespace.enter(|| {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind_auto()?;
+            Ok(socket)
+        })?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok(Self(socket))
+    }
+
+    /// Makes a veth pair.
+    pub fn create_veth(&self, a: VethEnd<'_>, b: VethEnd<'_>, mtu: u32) -> io::Result<()> {
+        let mut link = describe(a, mtu);
+        link.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(describe(b, mtu)))),
+        ]));
+        self.create_link(link)
+    }
+
+    /// Makes a bridge without spanning tree and multicast snooping: it forwards from the start, and
+    /// sends no frames of its own.
+    pub fn create_bridge(&self, name: &str) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Bridge),
+                LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::MulticastSnooping(false)])),
+            ]),
+        ];
+        self.create_link(link)
+    }
+
+    /// Makes a link of any kind that needs nothing but its kind and a parent, to see whether the
+    /// kernel can.
+    pub fn create_plain(&self, name: &str, kind: InfoKind, parent: Option<u32>) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]),
+        ];
+        link.attributes.extend(parent.map(LinkAttribute::Link));
+        self.create_link(link)
+    }
+
+    fn create_link(&self, link: LinkMessage) -> io::Result<()> {
+        self.change(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Makes `index` a port of the bridge `master`.
+    pub fn set_master(&self, index: u32, master: u32) -> io::Result<()> {
+        self.set_link(index, |link| link.attributes.push(LinkAttribute::Controller(master)))
+    }
+
+    /// Brings an interface up.
+    pub fn set_up(&self, index: u32) -> io::Result<()> {
+        self.set_link(index, |link| {
+            link.header.flags = LinkFlags::Up;
+            link.header.change_mask = LinkFlags::Up;
+        })
+    }
+
+    fn set_link(&self, index: u32, change: impl FnOnce(&mut LinkMessage)) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        change(&mut link);
+        self.change(RouteNetlinkMessage::SetLink(link), 0)
+    }
+
+    /// Removes an interface, and a veth's other end with it.
+    pub fn delete(&self, index: u32) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        self.change(RouteNetlinkMessage::DelLink(link), 0)
+    }
+
+    /// Gives an interface an IPv4 address.
+    pub fn add_address(&self, index: u32, address: Ipv4Addr, prefix_len: u8) -> io::Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.index = index;
+        message.header.prefix_len = prefix_len;
+        message.attributes = vec![
+            AddressAttribute::Local(IpAddr::V4(address)),
+            AddressAttribute::Address(IpAddr::V4(address)),
+        ];
+        self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Says for good which Ethernet address an IPv4 neighbour has, so that no ARP frame is sent.
+    pub fn add_neighbour(&self, index: u32, address: Ipv4Addr, mac: MacAddr) -> io::Result<()> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.ifindex = index;
+        message.header.state = NeighbourState::Permanent;
+        message.attributes = vec![
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(address)),
+            NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()),
+        ];
+        self.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
+    }
+
+    /// The interface called `name`.
+    pub fn interface(&self, name: &str) -> io::Result<Interface> {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("no interface {name}"));
+        self.interfaces()?.into_iter().find(|link| link.name == name).ok_or_else(missing)
+    }
+
+    /// All interfaces of the namespace.
+    pub fn interfaces(&self) -> io::Result<Vec<Interface>> {
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let replies = self.exchange(request, NLM_F_DUMP)?;
+        let links = replies.into_iter().filter_map(|reply| match reply {
+            RouteNetlinkMessage::NewLink(link) => Some(link),
+            _ => None,
+        });
+        Ok(links.map(Interface::from).collect())
+    }
+
+    /// A request that is answered by an acknowledgement.
+    fn change(&self, request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.exchange(request, flags | NLM_F_ACK).map(drop)
+    }
+
+    /// Sends a request and collects replies up to its acknowledgement or the end of its dump.
+    fn exchange(
+        &self,
+        request: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Vec<RouteNetlinkMessage>> {
+        let mut message = NetlinkMessage::from(request);
+        message.header.flags = NLM_F_REQUEST | flags;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.0.send(&bytes, 0)?;
+
+        let mut replies = Vec::new();
+        loop {
+            let (datagram, _) = self.0.recv_from_full()?;
+            let mut rest = datagram.as_slice();
+            while !rest.is_empty() {
+                let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+                    .map_err(io::Error::other)?;
+                let len = (reply.header.length as usize).next_multiple_of(4);
+                rest = rest.get(len..).unwrap_or_default();
+                match reply.payload {
+                    NetlinkPayload::Error(error) if error.code.is_some() => {
+                        return Err(io::Error::from_raw_os_error(-error.raw_code()));
+                    }
+                    NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(replies),
+                    NetlinkPayload::InnerMessage(inner) => replies.push(inner),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn describe(end: VethEnd<'_>, mtu: u32) -> LinkMessage {
+    let mut link = LinkMessage::default();
+    link.attributes = vec![
+        LinkAttribute::IfName(end.name.to_owned()),
+        LinkAttribute::Address(end.mac.0.to_vec()),
+        LinkAttribute::Mtu(mtu),
+        LinkAttribute::NetNsFd(end.namespace.as_fd().as_raw_fd()),
+    ];
+    link
+}
+
+impl From<LinkMessage> for Interface {
+    fn from(link: LinkMessage) -> Self {
+        let mut interface = Self {
+            index: link.header.index,
+            name: String::new(),
+            counters: InterfaceCounters::default(),
+        };
+        for attribute in link.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => interface.name = name,
+                LinkAttribute::Stats64(stats) => {
+                    interface.counters = InterfaceCounters {
+                        rx_packets: stats.rx_packets,
+                        tx_packets: stats.tx_packets,
+                        rx_dropped: stats.rx_dropped,
+                        tx_dropped: stats.tx_dropped,
+                        rx_errors: stats.rx_errors,
+                        tx_errors: stats.tx_errors,
+                    };
+                }
+                _ => {}
+            }
+        }
+        interface
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Needs the privilege to make a namespace; says so where it lacks.
+    #[test]
+    fn a_veth_pair_and_a_bridge_in_a_scratch_namespace() {
+        let Ok(namespace) = NetworkNamespace::scratch() else {
+            eprintln!("SKIPPED: making a network namespace needs root");
+            return;
+        };
+        let netlink = Netlink::open(&namespace).unwrap();
+        let end = |name, id| VethEnd { namespace: &namespace, name, mac: MacAddr::local(id) };
+        netlink.create_veth(end("a", 1), end("b", 2), 9000).unwrap();
+        netlink.create_bridge("br").unwrap();
+        let index = |name| netlink.interface(name).unwrap().index;
+        netlink.set_master(index("b"), index("br")).unwrap();
+        for name in ["a", "b", "br"] {
+            netlink.set_up(index(name)).unwrap();
+        }
+        netlink.add_address(index("a"), Ipv4Addr::new(198, 18, 0, 1), 30).unwrap();
+        netlink
+            .add_neighbour(index("a"), Ipv4Addr::new(198, 18, 0, 2), MacAddr::local(9))
+            .unwrap();
+        let error = netlink.create_bridge("br").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        netlink.delete(index("a")).unwrap();
+        let names: Vec<_> = netlink.interfaces().unwrap().into_iter().map(|i| i.name).collect();
+        assert!(names.contains(&"br".to_owned()) && !names.contains(&"b".to_owned()), "{names:?}");
+    }
+}

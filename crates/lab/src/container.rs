@@ -19,7 +19,7 @@ use crate::netlink::Netlink;
 use crate::{Cancel, LabError, placement};
 
 /// Names a container within its lab.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerId(pub(crate) usize);
 
 /// The command by which the program starts itself inside a container.

@@ -33,6 +33,8 @@ pub enum Wait {
 
 impl Wait {
     const DEFAULT_PAUSE_US: u32 = 20;
+    /// Polling with the default pause.
+    pub const POLL: Self = Self::Poll { pause_us: Self::DEFAULT_PAUSE_US };
 }
 
 /// Options that `udp:` and `raw:` have in common.

@@ -1,0 +1,176 @@
+//! `dray bench`: run an experiment.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use dray_measure::experiments::{self, Choices, EXPERIMENTS, Plan};
+use dray_measure::{Results, table};
+use indicatif::{ProgressBar, ProgressStyle};
+use tempfile::NamedTempFile;
+
+use crate::{Failure, cancel_on_signals, parse};
+
+/// Measure how fast containers on this host talk to each other, and what it costs.
+///
+/// Containers, links and traffic are made for the purpose, in namespaces of their own; the host's
+/// network is not touched, and nothing is left behind.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The experiment; without one, every technique that this host can run.
+    #[arg(default_value = "all")]
+    experiment: String,
+    /// List the experiments and techniques.
+    #[arg(long)]
+    list: bool,
+    /// Shorten every trial to about a second: a first look.
+    #[arg(long)]
+    quick: bool,
+    /// Frame sizes in bytes, from destination MAC to end of payload.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    size: Option<Vec<usize>>,
+    /// Frames per second; without it, as many as possible.
+    #[arg(long, value_name = "PPS", value_parser = parse::rate)]
+    rate: Option<f64>,
+    /// Frames per burst.
+    #[arg(long, value_name = "FRAMES")]
+    burst: Option<usize>,
+    /// Flows per link of the sender.
+    #[arg(long)]
+    flows: Option<u16>,
+    /// Techniques: LINK, ENDPOINT or LINK/ENDPOINT.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    technique: Option<Vec<String>>,
+    /// Length of each measurement, after its warm-up.
+    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    duration: Option<Duration>,
+    /// Trials of each technique.
+    #[arg(long, value_name = "COUNT")]
+    trials: Option<usize>,
+    /// MTU of the links.
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<u32>,
+    /// CPUs for the roles: sender, receiver, forwarders.
+    #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
+    cpus: Option<Vec<usize>>,
+    /// Write the results to this file as JSON; `-` for standard output, instead of the table.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dray bench --quick
+  dray bench --technique veth/udp-mmsg,bridge --size 64,512,1500 --json results.json
+  dray bench ara2019-table1 --duration 20
+  dray bench --technique raw-mmsg --rate 100k";
+
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    if arguments.list {
+        return Ok(list()?);
+    }
+    let experiment = experiments::find(&arguments.experiment).map_err(Failure::usage)?;
+    let choices = Choices {
+        sizes: arguments.size,
+        burst: arguments.burst,
+        flows: arguments.flows,
+        rate: arguments.rate,
+        techniques: arguments.technique,
+        duration: arguments.duration,
+        trials: arguments.trials,
+        mtu: arguments.mtu,
+        cpus: arguments.cpus,
+        quick: arguments.quick,
+    };
+    let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
+    // Better to hear now that the results cannot be written than when they are there.
+    let output = arguments.json.as_deref().map(Output::open).transpose()?;
+
+    let cancel = cancel_on_signals()?;
+    let progress = progress(plan.cases.len());
+    let results = plan.run(Path::new("/proc/self/exe"), &cancel, |index, case| {
+        progress.set_position(index as u64);
+        progress.set_message(format!("{} {} B", case.technique, case.size));
+    });
+    progress.finish_and_clear();
+    let results = results?;
+
+    let to_stdout = matches!(output, Some(Output::Stdout));
+    if let Some(output) = output {
+        output.write(&results)?;
+    }
+    if !to_stdout {
+        print!("{}", table::render(&results, experiment.layout));
+    }
+    Ok(())
+}
+
+fn list() -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "Experiments:")?;
+    for experiment in EXPERIMENTS {
+        writeln!(out, "  {:22}{}", experiment.name, experiment.about)?;
+    }
+    writeln!(out, "\nTechniques:")?;
+    for technique in dray_measure::Technique::all() {
+        writeln!(out, "  {:22}{}", technique.to_string(), technique.endpoint.about())?;
+    }
+    Ok(())
+}
+
+fn progress(cases: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{pos}/{len} {msg:24} {elapsed} [{bar:30}]")
+        .expect("the template is right");
+    let bar = ProgressBar::new(cases as u64).with_style(style);
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(Duration::from_millis(250));
+    }
+    bar
+}
+
+/// Where the JSON goes.
+enum Output {
+    Stdout,
+    /// A new file beside the one that it replaces once it is complete.
+    File { new: NamedTempFile, path: PathBuf },
+}
+
+impl Output {
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let new = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))
+            .with_context(|| format!("--json {}: cannot write there", path.display()))?;
+        Ok(Self::File { new, path: path.to_owned() })
+    }
+
+    fn write(self, results: &Results) -> anyhow::Result<()> {
+        let write = |mut out: &mut dyn Write| -> anyhow::Result<()> {
+            serde_json::to_writer_pretty(&mut out, results)?;
+            Ok(writeln!(out)?)
+        };
+        match self {
+            Self::Stdout => write(&mut io::stdout().lock()),
+            Self::File { mut new, path } => {
+                let mut buffered = BufWriter::new(new.as_file_mut());
+                write(&mut buffered)?;
+                buffered.flush()?;
+                drop(buffered);
+                make_readable(new.as_file())?;
+                new.persist(&path).with_context(|| format!("--json {}", path.display()))?;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Temporary files are private; results are for passing on.
+fn make_readable(file: &File) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(std::fs::Permissions::from_mode(0o644))
+}

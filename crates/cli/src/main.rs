@@ -1,0 +1,115 @@
+//! The `dray` command.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod doctor;
+mod inside;
+mod lab;
+mod parse;
+mod role;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use dray_lab::Cancel;
+
+/// Connects the containers on one Linux host, and measures every way of doing it.
+#[derive(Parser)]
+#[command(version, propagate_version = true, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dray bench --quick                  a first look at every technique
+  dray bench ara2019-table1           the paper's table, measured here
+  dray doctor                         what this host offers, and what it lacks
+  dray send --port raw:eth0 --rate 1M test frames out of an interface";
+
+#[derive(Subcommand)]
+enum Command {
+    Bench(bench::Arguments),
+    Doctor(doctor::Arguments),
+    Send(role::SendArguments),
+    Receive(role::ReceiveArguments),
+    Forward(role::ForwardArguments),
+    Echo(role::EchoArguments),
+    Lab(lab::Arguments),
+    #[command(hide = true, name = dray_lab::container::INSIDE_COMMAND)]
+    Inside(inside::Arguments),
+}
+
+/// Why a command did not do what it was asked to.
+enum Failure {
+    /// It was asked for something that cannot be: exit status 2.
+    Usage(anyhow::Error),
+    /// It could not do it: exit status 1.
+    Failed(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl Failure {
+    fn usage(error: impl Into<anyhow::Error>) -> Self {
+        Self::Usage(error.into())
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() => return wrong_usage(&error),
+        Err(help) => help.exit(),
+    };
+    let result = match arguments.command {
+        Command::Bench(arguments) => bench::run(arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Send(arguments) => role::send(arguments),
+        Command::Receive(arguments) => role::receive(arguments),
+        Command::Forward(arguments) => role::forward(arguments),
+        Command::Echo(arguments) => role::echo(arguments),
+        Command::Lab(arguments) => lab::run(&arguments),
+        Command::Inside(arguments) => inside::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Failed(error)) => complain(&format!("{error:#}"), 1),
+        Err(Failure::Usage(error)) => complain(&format!("{error:#}"), 2),
+    }
+}
+
+fn complain(message: &str, status: u8) -> ExitCode {
+    eprintln!("dray: {message}");
+    ExitCode::from(status)
+}
+
+/// clap's message without its usage lines: one line that names what was given.
+fn wrong_usage(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        eprint!("{error}");
+        return ExitCode::from(2);
+    }
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines: Vec<_> =
+        lines.filter(|line| !line.is_empty() && !line.starts_with("For more info")).collect();
+    let message = lines.join(" ");
+    complain(message.strip_prefix("error: ").unwrap_or(&message), 2)
+}
+
+/// Ctrl-C, SIGTERM and a closed terminal end whatever runs, in good order.
+fn cancel_on_signals() -> anyhow::Result<Cancel> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let cancel = Cancel::default();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, cancel.flag())?;
+    }
+    Ok(cancel)
+}

@@ -1,0 +1,254 @@
+//! `dray send`, `receive`, `forward`, `echo`: one role, by hand, on any ports.
+
+use std::io::IsTerminal;
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use dray_lab::{Cancel, Placement};
+use dray_port::{BATCH_MAX, PortUri};
+use dray_traffic::agent::Role;
+use dray_traffic::{
+    EchoJob, ForwardJob, Job, Lane, OnSample, ReceiveJob, Report, Sample, SendJob, Signal,
+};
+use dray_wire::{FRAME_MAX, FRAME_MIN, Flow, MacAddr};
+
+use crate::{Failure, cancel_on_signals, parse};
+
+/// What all roles have in common.
+#[derive(clap::Args)]
+struct Common {
+    /// End after this time; without it, on Ctrl-C.
+    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    duration: Option<Duration>,
+    /// Run on this CPU.
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// Write the report as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Send test frames.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  dray send --port raw:eth0 --size 64 --rate 100k --duration 10
+  dray send --port 'udp:10.0.0.1:9000-10.0.0.2:9000?batch=64' --size 1500")]
+pub(crate) struct SendArguments {
+    /// Where to send; given more than once, bursts go to these in turn.
+    #[arg(long, value_name = "URI", required = true)]
+    port: Vec<PortUri>,
+    /// Frame size in bytes, from destination MAC to end of payload.
+    #[arg(long, value_name = "BYTES", default_value_t = FRAME_MIN)]
+    size: usize,
+    /// Frames per second; without it, as many as possible.
+    #[arg(long, value_name = "PPS", value_parser = parse::rate)]
+    rate: Option<f64>,
+    /// Frames per burst.
+    #[arg(long, value_name = "FRAMES", default_value_t = 64)]
+    burst: usize,
+    /// Flows per port, told apart by their UDP source port.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
+    flows: u16,
+    /// Source MAC (not for udp: ports, where the kernel writes the headers).
+    #[arg(long, value_name = "MAC", default_value_t = Flow::default().src_mac)]
+    src_mac: MacAddr,
+    /// Destination MAC.
+    #[arg(long, value_name = "MAC", default_value_t = Flow::default().dst_mac)]
+    dst_mac: MacAddr,
+    /// Source IPv4 address.
+    #[arg(long, value_name = "IP", default_value_t = Flow::default().src_ip)]
+    src_ip: Ipv4Addr,
+    /// Destination IPv4 address.
+    #[arg(long, value_name = "IP", default_value_t = Flow::default().dst_ip)]
+    dst_ip: Ipv4Addr,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Receive test frames and count what arrived, was lost, duplicated, reordered or damaged.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  dray receive --port raw:eth0
+  dray receive --port 'udp:10.0.0.2:9000?batch=64&wait=poll' --duration 10 --json")]
+pub(crate) struct ReceiveArguments {
+    /// Where to receive; may be given more than once.
+    #[arg(long, value_name = "URI", required = true)]
+    port: Vec<PortUri>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Move frames from one port to another.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  dray forward --from raw:eth0 --to raw:eth1
+  dray forward --from 'raw:eth0?batch=64' --to 'raw:eth1?batch=64' --both-ways")]
+pub(crate) struct ForwardArguments {
+    /// Where to receive.
+    #[arg(long, value_name = "URI")]
+    from: PortUri,
+    /// Where to transmit.
+    #[arg(long, value_name = "URI")]
+    to: PortUri,
+    /// Forward from the second port to the first as well.
+    #[arg(long)]
+    both_ways: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Send every IPv4/UDP frame back to where it came from.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  dray echo --port raw:eth0")]
+pub(crate) struct EchoArguments {
+    /// Where to receive and send back.
+    #[arg(long, value_name = "URI")]
+    port: PortUri,
+    #[command(flatten)]
+    common: Common,
+}
+
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Without `--duration`: longer than any machine runs.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
+    let SendArguments { port, size, rate, burst, flows, common, .. } = arguments;
+    if !(FRAME_MIN..=FRAME_MAX).contains(&size) {
+        let range = format!("{FRAME_MIN} to {FRAME_MAX} bytes");
+        return Err(Failure::usage(anyhow::anyhow!("--size {size}: {range}")));
+    }
+    if !(1..=BATCH_MAX).contains(&burst) {
+        return Err(Failure::usage(anyhow::anyhow!("--burst {burst}: 1 to {BATCH_MAX} frames")));
+    }
+    let flow = Flow {
+        src_mac: arguments.src_mac,
+        dst_mac: arguments.dst_mac,
+        src_ip: arguments.src_ip,
+        dst_ip: arguments.dst_ip,
+        ..Flow::default()
+    };
+    let job = Job::Send(SendJob {
+        lanes: port.into_iter().map(|port| Lane { port, flow }).collect(),
+        flows,
+        size,
+        burst,
+        rate,
+        duration: common.duration.unwrap_or(FOREVER),
+        start_at_ns: 0,
+        yielding: false,
+        interval: INTERVAL,
+    });
+    run(job, &common)
+}
+
+pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
+    let job = ReceiveJob { ports: arguments.port, interval: INTERVAL };
+    run(Job::Receive(job), &arguments.common)
+}
+
+pub(crate) fn forward(arguments: ForwardArguments) -> Result<(), Failure> {
+    let ForwardArguments { from, to, both_ways, common } = arguments;
+    run(Job::Forward(ForwardJob { ports: (from, to), both_ways, interval: INTERVAL }), &common)
+}
+
+pub(crate) fn echo(arguments: EchoArguments) -> Result<(), Failure> {
+    let job = EchoJob { port: arguments.port, interval: INTERVAL };
+    run(Job::Echo(job), &arguments.common)
+}
+
+/// Runs the role on a thread of its own and tells it when to end.
+fn run(job: Job, common: &Common) -> Result<(), Failure> {
+    if let Some(cpu) = common.cpu {
+        Placement::of(&[cpu]).map_err(Failure::usage)?;
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(cpu);
+        rustix::thread::sched_setaffinity(None, &set).context("CPU affinity")?;
+    }
+    let cancel = cancel_on_signals()?;
+    let role = Role::open(job).map_err(|error| match error {
+        dray_traffic::RoleError::FrameTooLong { .. } => Failure::usage(error),
+        other => other.into(),
+    })?;
+    let signal = Signal::default();
+    let deadline = common.duration.map(|duration| Instant::now() + duration);
+    let report = thread::scope(|scope| {
+        let role = scope.spawn(|| role.run(&signal, show_rates()));
+        while !role.is_finished() {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                signal.drain();
+            }
+            if cancel.check().is_err() {
+                signal.drain();
+            }
+            thread::sleep(Cancel::INTERVAL);
+        }
+        role.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
+    if common.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", describe(&report));
+    }
+    Ok(())
+}
+
+/// On a terminal, the rate of every second.
+fn show_rates() -> Option<OnSample> {
+    std::io::stderr().is_terminal().then(|| {
+        Box::new(|last: &Sample, now: &Sample| {
+            let seconds = (now.at_ns - last.at_ns) as f64 / 1e9;
+            let (frames, bytes) = (now.frames - last.frames, now.bytes - last.bytes);
+            let (kpps, mbits) =
+                (frames as f64 / seconds / 1e3, bytes as f64 * 8.0 / seconds / 1e6);
+            eprintln!("{kpps:10.1} kpps {mbits:10.1} Mb/s");
+        }) as OnSample
+    })
+}
+
+fn describe(report: &Report) -> String {
+    let rate = |frames: u64| match (report.samples().first(), report.samples().last()) {
+        (Some(first), Some(last)) if last.at_ns > first.at_ns => {
+            frames as f64 * 1e6 / (last.at_ns - first.at_ns) as f64
+        }
+        _ => 0.0,
+    };
+    match report {
+        Report::Send(send) => {
+            let note = match send.offered {
+                Some(offered) if send.sent_less_than_offered() => {
+                    format!("; sent less than offered: {offered}")
+                }
+                _ => String::new(),
+            };
+            format!("sent {} frames, {:.1} kpps{note}\n", send.sent, rate(send.sent))
+        }
+        Report::Receive(receive) => format!(
+            "received {} frames, {:.1} kpps; lost {}, duplicated {}, reordered {}, corrupt {}, \
+             foreign {}, dropped at the port {}\n",
+            receive.received,
+            rate(receive.received),
+            receive.lost,
+            receive.duplicated,
+            receive.reordered,
+            receive.corrupt,
+            receive.foreign,
+            receive.dropped,
+        ),
+        Report::Forward(forward) => format!(
+            "received {} frames, {:.1} kpps; transmitted {}, refused {}, dropped at the port {}\n",
+            forward.received,
+            rate(forward.received),
+            forward.transmitted,
+            forward.refused,
+            forward.dropped,
+        ),
+    }
+}

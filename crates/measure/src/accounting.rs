@@ -1,0 +1,170 @@
+//! Where every frame went: our own counters held against the kernel's.
+//!
+//! A frame that was sent and not received was lost at one of four places, each with a counter of
+//! its own, or is still queued. The receiver's sequence numbers say how many are missing, without
+//! looking at any of these; the two accounts must agree to the frame.
+
+use serde::{Deserialize, Serialize};
+
+use dray_lab::InterfaceCounters;
+
+/// Lost frames by place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostAt {
+    /// The interface that sent them dropped them (`tx_dropped`), because the queue of the CPU that
+    /// should have received them was full.
+    pub interface: u64,
+    /// The link: they went into one end and did not come out of the other.
+    pub link: u64,
+    /// The receive buffer of a receiver's or forwarder's socket was full.
+    pub socket: u64,
+    /// A forwarder could not transmit them.
+    pub forwarder: u64,
+}
+
+impl LostAt {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.interface + self.link + self.socket + self.forwarder
+    }
+}
+
+impl std::ops::AddAssign for LostAt {
+    fn add_assign(&mut self, other: Self) {
+        self.interface += other.interface;
+        self.link += other.link;
+        self.socket += other.socket;
+        self.forwarder += other.forwarder;
+    }
+}
+
+/// What a role says it sent into an interface or took out of it, and what the kernel says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Crossing {
+    /// Frames by the role's own count: for the way in, everything its port delivered or dropped.
+    pub ours: u64,
+    /// The interface's counters over the trial.
+    pub kernel: InterfaceCounters,
+}
+
+/// The books of one trial.
+#[derive(Clone, Debug, Default)]
+pub struct Books {
+    /// Frames sent.
+    pub sent: u64,
+    /// Distinct frames received intact.
+    pub received: u64,
+    /// Frames missing by sequence number.
+    pub missing: u64,
+    /// Ways out: of the sender and of each forwarder.
+    pub outs: Vec<Crossing>,
+    /// Ways in: of each forwarder and of the receiver.
+    pub ins: Vec<Crossing>,
+    /// Frames that sockets dropped.
+    pub dropped: u64,
+    /// Frames that forwarders received and did not transmit.
+    pub refused: u64,
+}
+
+/// The verdict on a trial's books.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// Where frames were lost.
+    pub lost_at: LostAt,
+    /// Frames that an interface delivered and that its role neither received nor dropped: they are
+    /// in its socket still. A trial that drains its queues leaves none.
+    pub queued: u64,
+    /// Whether every account agrees with every other, exactly.
+    pub agrees: bool,
+}
+
+impl Books {
+    /// Holds the accounts against each other.
+    pub fn audit(&self) -> Audit {
+        let mut lost_at =
+            LostAt { socket: self.dropped, forwarder: self.refused, ..LostAt::default() };
+        let mut agrees = self.sent == self.received + self.missing;
+        let (mut into_links, mut out_of_links, mut queued) = (0, 0, 0);
+        for Crossing { ours, kernel } in &self.outs {
+            // A packet socket is told of a frame that the interface dropped and does not count it
+            // as sent; a UDP socket is not told.
+            if *ours != kernel.tx_packets {
+                agrees &= *ours == kernel.tx_packets + kernel.tx_dropped;
+                lost_at.interface += kernel.tx_dropped;
+            }
+            into_links += kernel.tx_packets;
+        }
+        for Crossing { ours, kernel } in &self.ins {
+            agrees &= *ours <= kernel.rx_packets;
+            queued += kernel.rx_packets.saturating_sub(*ours);
+            out_of_links += kernel.rx_packets;
+        }
+        agrees &= out_of_links <= into_links;
+        lost_at.link = into_links.saturating_sub(out_of_links);
+        agrees &= lost_at.total() + queued == self.missing;
+        Audit { lost_at, queued, agrees }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn out(ours: u64, tx_packets: u64, tx_dropped: u64) -> Crossing {
+        let kernel = InterfaceCounters { tx_packets, tx_dropped, ..Default::default() };
+        Crossing { ours, kernel }
+    }
+
+    fn way_in(ours: u64, rx_packets: u64) -> Crossing {
+        let kernel = InterfaceCounters { rx_packets, ..Default::default() };
+        Crossing { ours, kernel }
+    }
+
+    fn books() -> Books {
+        Books {
+            sent: 100,
+            received: 70,
+            missing: 30,
+            outs: vec![out(100, 98, 2), out(80, 80, 7)],
+            ins: vec![way_in(95, 95), way_in(80, 80)],
+            dropped: 18,
+            refused: 7,
+        }
+    }
+
+    #[test]
+    fn every_missing_frame_has_a_place() {
+        let audit = books().audit();
+        assert_eq!(audit.lost_at, LostAt { interface: 2, link: 3, socket: 18, forwarder: 7 });
+        assert!(audit.agrees);
+        assert_eq!(audit.queued, 0);
+    }
+
+    #[test]
+    fn a_queued_frame_is_not_lost() {
+        let mut books = books();
+        books.received -= 5;
+        books.missing += 5;
+        books.ins[1].ours -= 5;
+        let audit = books.audit();
+        assert_eq!((audit.queued, audit.lost_at.total(), audit.agrees), (5, 30, true));
+    }
+
+    #[test]
+    fn one_frame_too_many_or_too_few_anywhere_is_noticed() {
+        let wrongs: [fn(&mut Books); 7] = [
+            |books| books.sent += 1,
+            |books| books.received -= 1,
+            |books| books.missing += 1,
+            |books| books.outs[0].ours -= 1,
+            |books| books.ins[0].ours += 1,
+            |books| books.ins[1].kernel.rx_packets += 30,
+            |books| books.dropped -= 1,
+        ];
+        for (index, wrong) in wrongs.iter().enumerate() {
+            let mut books = books();
+            wrong(&mut books);
+            assert!(!books.audit().agrees, "{index}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Results: what `--json` writes. `docs/result.schema.json` describes it for other programs.
+
+use std::collections::BTreeMap;
+
+use dray_lab::HostFacts;
+use serde::{Deserialize, Serialize};
+
+use crate::accounting::LostAt;
+use crate::cpu::CpuCost;
+use crate::stats;
+use crate::topology::{Shape, Topology};
+use crate::trial::Trial;
+use crate::{Case, Settings};
+
+/// The version of the format. It changes when a reader of the old one would misunderstand.
+pub const SCHEMA: u32 = 1;
+
+/// Everything that one run of an experiment found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Version of dray.
+    pub dray: String,
+    /// When the run began (RFC 3339, UTC).
+    pub time: String,
+    /// The machine.
+    pub host: HostFacts,
+    /// Name of the experiment.
+    pub experiment: String,
+    /// How it was run.
+    pub settings: SettingsRecord,
+    /// One entry per technique, size and topology.
+    pub results: Vec<ResultRow>,
+}
+
+/// [`Settings`] as they stand in results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SettingsRecord {
+    /// Shortened by `--quick`: good for a first look, not for a decision.
+    pub quick: bool,
+    /// Sending before each measurement, in seconds.
+    pub warm_up_s: f64,
+    /// Length of each measurement, in seconds.
+    pub measure_s: f64,
+    /// Time between samples, in seconds.
+    pub interval_s: f64,
+    /// MTU of the links, in bytes.
+    pub mtu: u32,
+}
+
+impl From<&Settings> for SettingsRecord {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            quick: settings.quick,
+            warm_up_s: settings.timing.warm_up.as_secs_f64(),
+            measure_s: settings.timing.measure.as_secs_f64(),
+            interval_s: settings.timing.interval.as_secs_f64(),
+            mtu: settings.mtu,
+        }
+    }
+}
+
+/// One technique in one topology at one frame size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResultRow {
+    /// Link and endpoint.
+    pub technique: String,
+    /// How the containers are wired.
+    pub link: String,
+    /// How the programs in them do their I/O.
+    pub endpoint: String,
+    /// `chain` or `fan`.
+    pub topology: String,
+    /// How many forwarders stand between sender and receiver.
+    pub forwarders: usize,
+    /// In bytes, without frame check sequence.
+    pub frame_size: usize,
+    /// Frames per burst.
+    pub burst: usize,
+    /// Flows per link of the sender.
+    pub flows: u16,
+    /// Frames per second that were asked for; absent: as many as possible.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered_pps: Option<f64>,
+    /// The receive rate that the paper states.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paper_pps: Option<f64>,
+    /// What was found.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// Figures, or why there are none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Outcome {
+    /// The technique ran.
+    Measured(Box<Measured>),
+    /// It could not.
+    Skipped {
+        /// Why.
+        skipped: String,
+    },
+}
+
+/// The figures of a row. Counts are sums over all trials, from the first frame to the last; rates
+/// and CPU time are of the measured part.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The CPU of each role.
+    pub role_cores: BTreeMap<String, usize>,
+    /// Whether roles shared a CPU.
+    pub shared_cores: bool,
+    /// How many trials there were.
+    pub trials: usize,
+    /// Frames sent.
+    pub sent: u64,
+    /// Distinct frames received intact.
+    pub received: u64,
+    /// Frames that never arrived.
+    pub lost: u64,
+    /// Where.
+    pub lost_at: LostAt,
+    /// Frames left in sockets at the end.
+    pub queued: u64,
+    /// Frames that arrived again.
+    pub duplicated: u64,
+    /// Frames that arrived behind a later one.
+    pub reordered: u64,
+    /// Frames that arrived damaged.
+    pub corrupt: u64,
+    /// Whether our counters and the kernel's agree exactly.
+    pub counters_agree: bool,
+    /// `lost / sent`.
+    pub loss_ratio: f64,
+    /// Whether the sender fell short of `offered_pps` by more than 1 %.
+    pub sent_less_than_offered: bool,
+    /// Frames sent per second.
+    pub sent_pps: f64,
+    /// Frames received per second: the mean over the samples.
+    pub received_pps: f64,
+    /// Their standard deviation.
+    pub stddev_pps: f64,
+    /// The samples.
+    pub samples_pps: Vec<f64>,
+    /// CPU time by role and in all, of all trials.
+    pub cpu: Cpu,
+    /// CPU cycles of all roles per frame received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cycles_per_frame: Option<f64>,
+}
+
+/// CPU time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// By role.
+    pub roles: BTreeMap<String, CpuCost>,
+    /// Of all roles.
+    pub total: CpuCost,
+    /// Measured time over which it was spent, in seconds.
+    pub elapsed_s: f64,
+}
+
+impl Cpu {
+    /// How many cores were busy.
+    pub fn cores(&self) -> f64 {
+        self.total.total_s() / self.elapsed_s
+    }
+}
+
+impl ResultRow {
+    /// A row for `case`.
+    pub fn new(case: &Case, settings: &Settings, outcome: Outcome) -> Self {
+        let (topology, forwarders) = match case.shape {
+            Shape::Chain(count) => ("chain", count),
+            Shape::Fan(count) => ("fan", count),
+        };
+        Self {
+            technique: case.technique.to_string(),
+            link: case.technique.link.to_string(),
+            endpoint: case.technique.endpoint.to_string(),
+            topology: topology.to_owned(),
+            forwarders,
+            frame_size: case.size,
+            burst: settings.burst,
+            flows: settings.flows,
+            offered_pps: settings.rate,
+            paper_pps: case.paper_pps,
+            outcome,
+        }
+    }
+
+    /// The figures, where there are any.
+    pub fn measured(&self) -> Option<&Measured> {
+        match &self.outcome {
+            Outcome::Measured(measured) => Some(measured),
+            Outcome::Skipped { .. } => None,
+        }
+    }
+}
+
+impl Measured {
+    /// Sums up the trials of one case: at least one.
+    pub fn of(topology: &Topology, settings: &Settings, trials: &[Trial]) -> Self {
+        let sum = |field: fn(&Trial) -> u64| trials.iter().map(field).sum::<u64>();
+        let mean = |field: fn(&Trial) -> f64| {
+            stats::mean(&trials.iter().map(field).collect::<Vec<_>>())
+        };
+        let samples_pps: Vec<f64> =
+            trials.iter().flat_map(|trial| trial.receive_rates.iter().copied()).collect();
+        let mut lost_at = LostAt::default();
+        let mut cpu = Cpu {
+            elapsed_s: settings.timing.measure.as_secs_f64() * trials.len() as f64,
+            ..Cpu::default()
+        };
+        for trial in trials {
+            lost_at += trial.audit.lost_at;
+            for (role, cost) in &trial.cpu {
+                *cpu.roles.entry(role.clone()).or_default() += *cost;
+                cpu.total += *cost;
+            }
+        }
+        let (sent, lost) = (sum(|trial| trial.sender.sent), sum(|trial| trial.lost));
+        let cycles: Option<Vec<f64>> = trials.iter().map(|trial| trial.cycles_per_frame).collect();
+        Self {
+            role_cores: topology.stations().map(|s| (s.role.clone(), s.cpu)).collect(),
+            shared_cores: topology.shares_cpus(),
+            trials: trials.len(),
+            sent,
+            received: sum(|trial| trial.receiver.received),
+            lost,
+            lost_at,
+            queued: sum(|trial| trial.audit.queued),
+            duplicated: sum(|trial| trial.receiver.duplicated),
+            reordered: sum(|trial| trial.receiver.reordered),
+            corrupt: sum(|trial| trial.receiver.corrupt),
+            counters_agree: trials.iter().all(|trial| trial.audit.agrees),
+            loss_ratio: if sent == 0 { 0.0 } else { lost as f64 / sent as f64 },
+            sent_less_than_offered: trials.iter().any(|t| t.sender.sent_less_than_offered()),
+            sent_pps: mean(|trial| trial.sent_pps),
+            received_pps: mean(|trial| trial.received_pps),
+            stddev_pps: stats::standard_deviation(&samples_pps),
+            samples_pps,
+            cpu,
+            cycles_per_frame: cycles.map(|cycles| stats::mean(&cycles)),
+        }
+    }
+}

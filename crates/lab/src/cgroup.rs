@@ -49,7 +49,17 @@ impl LabGroup {
     /// affinity alone.
     pub(crate) fn add(&self, container: &str, pid: Pid, cpus: &str) -> io::Result<()> {
         for hierarchy in &self.hierarchies {
-            match hierarchy.add(&self.lab, container, pid, cpus) {
+            // Another lab that ends at this moment may take the common parent away.
+            let mut result = hierarchy.add(&self.lab, container, pid, cpus);
+            for _ in 0..100 {
+                match &result {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        result = hierarchy.add(&self.lab, container, pid, cpus);
+                    }
+                    _ => break,
+                }
+            }
+            match result {
                 Err(error) if is_refusal(&error) => {}
                 result => result?,
             }
@@ -59,10 +69,7 @@ impl LabGroup {
 
     /// Removes the lab's groups, which must be empty or become so soon.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        self.hierarchies.iter().try_for_each(|hierarchy| {
-            let path = hierarchy.mount.join(OURS).join(&self.lab);
-            if path.exists() { remove_tree(&path) } else { Ok(()) }
-        })
+        self.hierarchies.iter().try_for_each(|hierarchy| hierarchy.remove(&self.lab))
     }
 }
 
@@ -78,7 +85,7 @@ pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
                 continue;
             }
             kill_tree(&lab.path())?;
-            remove_tree(&lab.path())?;
+            hierarchy.remove(&name)?;
             if !removed.contains(&name) {
                 removed.push(name);
             }
@@ -88,6 +95,18 @@ pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
 }
 
 impl Hierarchy {
+    /// Removes the groups of a lab, and the common parent with the last lab.
+    fn remove(&self, lab: &str) -> io::Result<()> {
+        let ours = self.mount.join(OURS);
+        let path = ours.join(lab);
+        if path.exists() {
+            remove_tree(&path)?;
+        }
+        // Refused where another lab is alive, which is as it should be.
+        let _ = fs::remove_dir(&ours);
+        Ok(())
+    }
+
     fn add(&self, lab: &str, container: &str, pid: Pid, cpus: &str) -> io::Result<()> {
         let mut path = self.mount.clone();
         for (depth, part) in [OURS, lab, container].into_iter().enumerate() {

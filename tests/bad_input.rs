@@ -1,0 +1,114 @@
+//! Whatever is asked for wrongly gets one clear line, the right exit status, and leaves nothing.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use common::{DRAY, Traces, alone, dray};
+
+/// Arguments, and what the message must contain: what was given and what is allowed.
+const WRONG: &[(&[&str], &[&str])] = &[
+    (&["bench", "nosuch"], &["\"nosuch\"", "ara2019-table1"]),
+    (&["bench", "--technique", "tokenring"], &["\"tokenring\"", "veth", "udp-mmsg"]),
+    (&["bench", "--technique", "veth/udp,x"], &["\"x\"", "bridge"]),
+    (&["bench", "casoni2013-serial", "--technique", "udp"], &["udp", "casoni2013", "veth/raw-mmsg"]),
+    (&["bench", "--size", "63"], &["63", "64 to 1514", "MTU 1500"]),
+    (&["bench", "--size", "64,1515"], &["1515", "64 to 1514"]),
+    (&["bench", "--size", "9015", "--mtu", "9000"], &["9015", "64 to 9014"]),
+    (&["bench", "--size", "big"], &["big"]),
+    (&["bench", "--rate", "0"], &["'0'", "more than 0"]),
+    (&["bench", "--rate", "-5k"], &["-5k"]),
+    (&["bench", "--burst", "0"], &["--burst 0", "1 to 256"]),
+    (&["bench", "--burst", "257"], &["257", "1 to 256"]),
+    (&["bench", "--flows", "0"], &["--flows 0", "1 to"]),
+    (&["bench", "--trials", "0"], &["--trials 0", "1 to"]),
+    (&["bench", "--duration", "0"], &["'0'", "above 0"]),
+    (&["bench", "--duration", "0.1"], &["0.1", "0.5 to 3600"]),
+    (&["bench", "--mtu", "67"], &["67", "68 to 9000"]),
+    (&["bench", "--cpus", "4095"], &["4095", "may use CPUs"]),
+    (&["bench", "--cpus", "x"], &["'x'", "list of CPUs"]),
+    (&["bench", "--nosuch"], &["--nosuch"]),
+    (&["nosuch"], &["nosuch"]),
+    (&["send", "--port", "foo:eth0"], &["foo", "raw:eth0"]),
+    (&["send", "--port", "raw:eth0?bach=1"], &["bach", "batch, wait, pause"]),
+    (&["send", "--port", "raw:eth0?batch=x"], &["batch=x", "1 to 256"]),
+    (&["send", "--port", "null:", "--size", "63"], &["63", "64 to 9014"]),
+    (&["send", "--port", "null:", "--size", "9015"], &["9015", "64 to 9014"]),
+    (&["send", "--port", "null:", "--rate", "0"], &["'0'", "more than 0"]),
+    (&["send", "--port", "null:", "--burst", "0"], &["0", "1 to 256"]),
+    (&["send", "--port", "null:", "--cpu", "4095", "--duration", "1"], &["4095", "may use CPUs"]),
+    (&["send", "--port", "null:", "--dst-mac", "1:2"], &["1:2", "six hexadecimal octets"]),
+    (&["send"], &["--port"]),
+    (&["receive", "--port", "udp:10.0.0.1"], &["10.0.0.1", "ADDRESS:PORT"]),
+    (&["forward", "--from", "null:"], &["--to"]),
+    (&["echo", "--port", "null:x"], &["null:"]),
+    // The interface is there, the frame does not fit its MTU.
+    (&["send", "--port", "udp:127.0.0.1:0-127.0.0.1:9", "--size", "9015"], &["9015"]),
+];
+
+#[test]
+fn wrong_usage_is_one_clear_line_and_status_2() {
+    let _alone = alone();
+    let before = Traces::now();
+    for (arguments, parts) in WRONG {
+        let output = dray(arguments);
+        let message = String::from_utf8(output.stderr).unwrap();
+        let what = format!("dray {}: {message}", arguments.join(" "));
+        assert_eq!(output.status.code(), Some(2), "{what}");
+        assert_eq!(message.lines().count(), 1, "{what}");
+        assert!(message.starts_with("dray: "), "{what}");
+        assert!(output.stdout.is_empty(), "{what}");
+        for part in *parts {
+            assert!(message.contains(part), "no {part:?} in {what}");
+        }
+    }
+    assert_eq!(Traces::now(), before);
+}
+
+/// Right usage that this machine cannot do: status 1.
+#[test]
+fn what_cannot_be_done_is_one_clear_line_and_status_1() {
+    let _alone = alone();
+    for (arguments, parts) in [
+        (&["receive", "--port", "raw:nosuch0"][..], &["raw:nosuch0", "ip link"][..]),
+        (&["receive", "--port", "udp:192.0.2.1:9"], &["udp:192.0.2.1:9", "local address"]),
+        (&["bench", "--json", "/nosuch/folder/x.json"], &["/nosuch/folder/x.json"]),
+    ] {
+        let output = dray(arguments);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        for part in parts {
+            assert!(message.contains(part), "no {part:?} in {message}");
+        }
+    }
+}
+
+#[test]
+fn without_root_it_says_so() {
+    let _alone = alone();
+    require_root!();
+    let before = Traces::now();
+    // Where the checkout lies may be closed to others.
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("dray");
+    std::fs::copy(DRAY, &program).unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    for arguments in [&["bench", "--quick"][..], &["receive", "--port", "raw:lo"]] {
+        let nobody = 65534;
+        let output = Command::new(&program)
+            .args(arguments)
+            .current_dir("/")
+            .uid(nobody)
+            .gid(nobody)
+            .output()
+            .unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(message.contains("root"), "{message}");
+    }
+    assert_eq!(Traces::now(), before);
+}

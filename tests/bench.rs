@@ -1,0 +1,126 @@
+//! `dray bench` on the real kernel: complete results, and books that balance to the frame.
+
+mod common;
+
+use common::{alone, success};
+use dray_measure::Results;
+
+fn run(arguments: &[&str]) -> (serde_json::Value, Results) {
+    let mut all = vec!["bench", "--json", "-", "--duration", "0.5"];
+    all.extend(arguments);
+    let text = success(&all);
+    (serde_json::from_str(&text).unwrap(), serde_json::from_str(&text).unwrap())
+}
+
+/// What must hold for every trial whatever the machine did meanwhile.
+fn check_books(results: &Results) {
+    for row in &results.results {
+        let name = format!("{} {} B {}", row.technique, row.frame_size, row.forwarders);
+        let measured = row.measured().unwrap_or_else(|| panic!("{name}: {:?}", row.outcome));
+        assert!(measured.counters_agree, "{name}: {measured:?}");
+        assert_eq!(measured.sent, measured.received + measured.lost + measured.queued, "{name}");
+        assert_eq!(measured.queued, 0, "{name}: queues are drained");
+        assert_eq!(measured.lost, measured.lost_at.total(), "{name}");
+        assert_eq!((measured.duplicated, measured.corrupt), (0, 0), "{name}");
+        assert!(measured.received > 0, "{name}");
+        assert!(measured.samples_pps.len() >= 3, "{name}: {:?}", measured.samples_pps);
+        assert!(measured.cpu.total.total_s() > 0.0, "{name}");
+    }
+}
+
+#[test]
+fn every_technique_balances_and_matches_the_schema() {
+    let _alone = alone();
+    require_root!();
+    let (json, results) = run(&["--quick"]);
+    assert_eq!(results.results.len(), 16, "2 links, 4 endpoints, 2 sizes");
+    check_books(&results);
+
+    let schema = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/result.schema.json"
+    ));
+    let schema: serde_json::Value = serde_json::from_str(&schema.unwrap()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<_> = validator.iter_errors(&json).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+
+    // The schema is not so loose that anything passes.
+    for spoil in [
+        |row: &mut serde_json::Value| row["received_pps"] = "fast".into(),
+        |row: &mut serde_json::Value| drop(row.as_object_mut().unwrap().remove("loss_ratio")),
+        |row: &mut serde_json::Value| row["loss_ratio"] = 1.5.into(),
+        |row: &mut serde_json::Value| row["unheard_of"] = 1.into(),
+    ] {
+        let mut wrong = json.clone();
+        spoil(&mut wrong["results"][0]);
+        assert!(!validator.is_valid(&wrong), "{}", wrong["results"][0]);
+    }
+}
+
+#[test]
+fn paced_trials_lose_nothing_silently() {
+    let _alone = alone();
+    require_root!();
+    let (_, results) = run(&["--rate", "20k", "--size", "64,1514", "--flows", "7", "--burst", "16"]);
+    check_books(&results);
+    for row in &results.results {
+        let measured = row.measured().unwrap();
+        // 2 s of warm-up and 0.5 s of measurement.
+        let offered = 50_000;
+        assert!(measured.sent <= offered);
+        let short = (measured.sent as f64) < 0.99 * offered as f64;
+        assert_eq!(measured.sent_less_than_offered, short, "{}", row.technique);
+    }
+}
+
+#[test]
+fn a_sender_that_cannot_keep_up_is_said_to_have_sent_less() {
+    let _alone = alone();
+    require_root!();
+    let technique = ["--quick", "--technique", "veth/udp", "--size", "64"];
+    let (_, results) = run(&[&technique[..], &["--rate", "1G"]].concat());
+    check_books(&results);
+    assert!(results.results[0].measured().unwrap().sent_less_than_offered);
+    let text = success(&[&["bench", "--duration", "0.5", "--rate", "1G"], &technique[..]].concat());
+    assert!(text.contains("sent less than offered"), "{text}");
+}
+
+#[test]
+fn chains_and_fans_balance() {
+    let _alone = alone();
+    require_root!();
+    let (_, serial) = run(&["casoni2013-serial", "--quick"]);
+    assert_eq!(serial.results.len(), 16, "2 links, 1 to 8 forwarders");
+    check_books(&serial);
+    let (_, parallel) = run(&["casoni2013-parallel", "--quick", "--flows", "3"]);
+    assert_eq!(parallel.results.len(), 6, "2 links, 2 to 4 forwarders");
+    check_books(&parallel);
+    for row in &parallel.results {
+        let roles = row.measured().unwrap().cpu.roles.len();
+        assert_eq!(roles, 2 + row.forwarders);
+    }
+}
+
+#[test]
+fn the_papers_table_has_four_rows_with_the_papers_figures() {
+    let _alone = alone();
+    require_root!();
+    let text = success(&["bench", "ara2019-table1", "--quick"]);
+    for (endpoint, paper) in [("udp", "227"), ("udp-mmsg", "276"), ("raw", "471"), ("raw-mmsg", "594")]
+    {
+        let row = text.lines().find(|line| line.split_whitespace().next() == Some(endpoint));
+        let row = row.unwrap_or_else(|| panic!("no row {endpoint} in {text}"));
+        assert_eq!(row.split_whitespace().nth(1), Some(paper), "{row}");
+    }
+    assert!(text.contains("--quick"), "shortened runs say so: {text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn jumbo_frames_pass_where_the_mtu_allows() {
+    let _alone = alone();
+    require_root!();
+    let (_, results) = run(&["--quick", "--mtu", "9000", "--size", "9014", "--technique", "veth"]);
+    check_books(&results);
+}

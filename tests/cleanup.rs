@@ -1,0 +1,184 @@
+//! Nothing is left behind: not after success, an error, Ctrl-C or SIGTERM; and after SIGKILL the
+//! next start removes what was left, and only what is ours.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+use common::{DRAY, Traces, alone, success};
+use dray_lab::{Cancel, Lab, placement};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn start_bench(arguments: &[&str]) -> Child {
+    Command::new(DRAY)
+        .args(["bench", "--quick"])
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn kill(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Waits until `done` says so; whether it did within ten seconds.
+fn eventually(done: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < deadline {
+        if done() {
+            return true;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+/// A linear congruential generator (Knuth's MMIX constants); the seed is printed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % limit
+    }
+}
+
+#[test]
+fn fifty_interruptions_at_random_moments_leave_nothing() {
+    let _alone = alone();
+    require_root!();
+    let before = Traces::now();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let mut random = Random(now.as_nanos() as u64);
+    println!("seed {}", random.0);
+    for round in 0..50 {
+        let experiment = ["all", "casoni2013-serial", "casoni2013-parallel"][round % 3];
+        let signal = if round % 2 == 0 { Signal::INT } else { Signal::TERM };
+        let mut bench = start_bench(&[experiment]);
+        // The first moments, when containers and links come up, are the most interesting.
+        let limit = if round % 4 == 0 { 2000 } else { 150 };
+        let moment = random.below(limit);
+        sleep(Duration::from_millis(moment));
+        kill(&bench, signal);
+        let status = bench.wait().unwrap();
+        let what = format!("round {round}: {experiment}, {signal:?} after {moment} ms, {status}");
+        // Before the handlers are there, the signal itself ends the process.
+        assert!(!status.success(), "{what}");
+        assert_eq!(Traces::now(), before, "{what}");
+    }
+}
+
+#[test]
+fn a_failed_run_leaves_nothing() {
+    let _alone = alone();
+    require_root!();
+    let before = Traces::now();
+    let mut bench = start_bench(&[]);
+    // A role that dies takes its container with it: that technique is skipped with a reason.
+    let mut inside = None;
+    assert!(eventually(|| has_children(&bench)));
+    for child in children(&bench) {
+        inside = Some(child);
+    }
+    kill_process(inside.unwrap(), Signal::KILL).unwrap();
+    kill(&bench, Signal::INT);
+    bench.wait().unwrap();
+    assert_eq!(Traces::now(), before);
+}
+
+fn children(parent: &Child) -> Vec<Pid> {
+    let path = format!("/proc/{0}/task/{0}/children", parent.id());
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+fn has_children(parent: &Child) -> bool {
+    !children(parent).is_empty()
+}
+
+#[test]
+fn after_sigkill_the_next_start_cleans_up_and_touches_nothing_else() {
+    let _alone = alone();
+    require_root!();
+    success(&["lab", "clean"]);
+    let before = Traces::now();
+    let mut bench = start_bench(&["casoni2013-serial"]);
+    assert!(eventually(|| !Traces::now().control_groups().is_empty()));
+    sleep(Duration::from_millis(200));
+    kill(&bench, Signal::KILL);
+    bench.wait().unwrap();
+    // Processes, namespaces and links go with the parent; only control groups stay.
+    assert!(eventually(|| Traces::now().is_alive_as(&before)), "{:?}", Traces::now());
+    let left = Traces::now();
+    assert!(!left.control_groups().is_empty(), "SIGKILL leaves control groups");
+
+    // Beside the stale lab: a living lab, and a group that is not a lab's.
+    let lab = Lab::new(DRAY.into(), Cancel::default()).unwrap();
+    assert!(
+        !Traces::now().control_groups().iter().any(|group| left.control_groups().contains(group)
+            && group.contains('-')
+            && !group.ends_with("/dray")),
+        "a new lab removes a stale one"
+    );
+    let parent = Traces::now().control_groups().iter().find(|g| g.ends_with("/dray")).cloned();
+    let foreign = PathBuf::from(parent.unwrap()).join("somebody-elses");
+    fs::create_dir(&foreign).unwrap();
+    let with_lab = Traces::now();
+    assert_eq!(success(&["lab", "clean"]), "nothing to remove\n");
+    assert_eq!(Traces::now(), with_lab);
+    drop(lab);
+    assert!(foreign.exists());
+    fs::remove_dir(&foreign).unwrap();
+    success(&["lab", "clean"]);
+    let _ = fs::remove_dir(foreign.parent().unwrap());
+    assert_eq!(Traces::now(), before);
+}
+
+#[test]
+fn lab_clean_says_what_it_removed() {
+    let _alone = alone();
+    require_root!();
+    let before = Traces::now();
+    let mut bench = start_bench(&[]);
+    assert!(eventually(|| has_children(&bench) && !Traces::now().control_groups().is_empty()));
+    kill(&bench, Signal::KILL);
+    bench.wait().unwrap();
+    let pid = bench.id().to_string();
+    let said = success(&["lab", "clean"]);
+    assert!(said.starts_with("removed ") && said.contains(&pid), "{said}");
+    assert!(eventually(|| Traces::now() == before), "{:?}", Traces::now());
+}
+
+#[test]
+fn two_hundred_and_fifty_six_containers_come_and_go() {
+    let _alone = alone();
+    require_root!();
+    let before = Traces::now();
+    let mut lab = Lab::new(DRAY.into(), Cancel::default()).unwrap();
+    for number in 0..256 {
+        lab.start_container(&format!("c{number}"), &placement::allowed()).unwrap();
+    }
+    lab.wait_until_up().unwrap();
+    assert_ne!(Traces::now(), before);
+    drop(lab);
+    assert_eq!(Traces::now(), before);
+}
+
+#[test]
+fn two_labs_at_once_do_not_disturb_each_other() {
+    let _alone = alone();
+    require_root!();
+    let before = Traces::now();
+    let first = start_bench(&["--technique", "veth/udp", "--size", "64"]);
+    let second = start_bench(&["--technique", "bridge/raw", "--size", "64"]);
+    for mut bench in [first, second] {
+        assert!(bench.wait().unwrap().success());
+    }
+    assert_eq!(Traces::now(), before);
+}

@@ -1,0 +1,120 @@
+//! What the end-to-end tests share.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub const DRAY: &str = env!("CARGO_BIN_EXE_dray");
+
+/// Lets one test of this program run at a time: they look at processes and namespaces of the whole
+/// machine, and they share its CPUs.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns from the calling test where the machine lacks something, counted as skipped. Where
+/// nothing may be skipped (`CI=true`) it fails instead.
+#[macro_export]
+macro_rules! require_root {
+    () => {
+        if let Err(why) = common::has_root() {
+            common::skip(module_path!(), &why);
+            return;
+        }
+    };
+}
+
+pub fn has_root() -> Result<(), String> {
+    dray_lab::NetworkNamespace::scratch()
+        .map(drop)
+        .map_err(|error| format!("making a network namespace needs root: {error}"))
+}
+
+pub fn skip(test: &str, why: &str) {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "CI skips nothing, but: {why}");
+    eprintln!("SKIPPED {test}: {why}");
+    if let Ok(path) = std::env::var("DRAY_SKIPPED") {
+        let file = fs::OpenOptions::new().append(true).create(true).open(path);
+        file.and_then(|mut file| writeln!(file, "{test}: {why}")).expect("the list of skips");
+    }
+}
+
+/// Runs `dray` to its end.
+pub fn dray(arguments: &[&str]) -> Output {
+    Command::new(DRAY).args(arguments).output().expect("dray starts")
+}
+
+/// Standard output of a run that must succeed.
+pub fn success(arguments: &[&str]) -> String {
+    let output = dray(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "dray {}: {stderr}", arguments.join(" "));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// What a lab makes, as far as the whole machine shows it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Traces {
+    network_namespaces: BTreeSet<String>,
+    interfaces: BTreeSet<String>,
+    control_groups: BTreeSet<String>,
+    processes: BTreeSet<String>,
+}
+
+impl Traces {
+    pub fn now() -> Self {
+        let mut network_namespaces = BTreeSet::new();
+        let mut processes = BTreeSet::new();
+        for process in fs::read_dir("/proc").expect("/proc").flatten() {
+            let path = process.path();
+            // A process that ends meanwhile is gone, which is all that matters.
+            if let Ok(link) = fs::read_link(path.join("ns/net")) {
+                network_namespaces.insert(link.display().to_string());
+            }
+            if let Ok(exe) = fs::read_link(path.join("exe"))
+                && exe == Path::new(DRAY)
+            {
+                processes.insert(path.display().to_string());
+            }
+        }
+        let mut control_groups = BTreeSet::new();
+        groups_called_dray(Path::new("/sys/fs/cgroup"), 0, &mut control_groups);
+        let interfaces = fs::read_dir("/sys/class/net").expect("/sys/class/net").flatten();
+        Self {
+            network_namespaces,
+            interfaces: interfaces.map(|i| i.file_name().to_string_lossy().into_owned()).collect(),
+            control_groups,
+            processes,
+        }
+    }
+
+    pub fn control_groups(&self) -> &BTreeSet<String> {
+        &self.control_groups
+    }
+
+    /// Everything but control groups.
+    pub fn is_alive_as(&self, other: &Self) -> bool {
+        self.network_namespaces == other.network_namespaces
+            && self.interfaces == other.interfaces
+            && self.processes == other.processes
+    }
+}
+
+/// Everything below `dray` in any hierarchy, `dray` itself included.
+fn groups_called_dray(folder: &Path, depth: usize, found: &mut BTreeSet<String>) {
+    let inside = folder.components().any(|part| part.as_os_str() == "dray");
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() && (inside || depth < 2) {
+            if inside || entry.file_name() == "dray" {
+                found.insert(path.display().to_string());
+            }
+            groups_called_dray(&path, depth + 1, found);
+        }
+    }
+}

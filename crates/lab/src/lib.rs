@@ -18,6 +18,7 @@ pub mod placement;
 pub use cancel::Cancel;
 pub use container::{Container, ContainerId};
 pub use error::LabError;
+pub use host::HostFacts;
 pub use lab::{Lab, clean};
 pub use link::{End, Link, LinkKind};
 pub use namespace::NetworkNamespace;

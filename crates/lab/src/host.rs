@@ -80,7 +80,7 @@ impl HostFacts {
         let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
         let cpus = read_list(&format!("{CPUS}/online")).unwrap_or_else(|| vec![0]);
         let of_each = |file: &str| -> Vec<String> {
-            cpus.iter().filter_map(|cpu| read(&format!("{CPUS}/cpu{cpu}/{file}"))).collect()
+            cpus.iter().filter_map(|cpu| read(format!("{CPUS}/cpu{cpu}/{file}"))).collect()
         };
         let siblings = of_each("topology/thread_siblings_list");
         let cores = siblings.iter().collect::<BTreeSet<_>>().len();
@@ -98,14 +98,15 @@ impl HostFacts {
             threads_per_core: threads.unwrap_or(1).max(1),
             numa_nodes: read_list("/sys/devices/system/node/online").map_or(1, |n| n.len().max(1)),
             caches: caches(&cpus),
-            isolated_cpus: read(&format!("{CPUS}/isolated")).unwrap_or_default(),
+            isolated_cpus: read(format!("{CPUS}/isolated")).unwrap_or_default(),
             governor: (!governors.is_empty())
                 .then(|| governors.into_iter().collect::<Vec<_>>().join(",")),
             constant_tsc: has_cpu_flags(&cpuinfo, &["constant_tsc", "nonstop_tsc"]),
             memory_bytes: read("/proc/meminfo").and_then(|text| memory_bytes(&text)),
             hugepages: hugepages(Path::new("/sys/kernel/mm/hugepages")),
             virtualization: virtualization(&cpuinfo),
-            mitigations: read("/proc/cmdline").and_then(|text| boot_parameter(&text, "mitigations")),
+            mitigations: read("/proc/cmdline")
+                .and_then(|text| boot_parameter(&text, "mitigations")),
         }
     }
 }

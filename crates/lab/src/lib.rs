@@ -7,6 +7,7 @@
 mod cancel;
 mod cgroup;
 pub mod container;
+pub mod doctor;
 mod error;
 pub mod host;
 mod lab;

@@ -83,10 +83,10 @@ impl Finding {
     }
 }
 
-/// Says that something stays in the dark without privileges.
+/// What could not be tried for want of privileges.
 fn needs_root(group: &'static str, item: &str) -> Finding {
-    Finding::new(group, item, State::Unknown, "only root can tell")
-        .advise("without root no container can be made: run this with sudo to see")
+    Finding::new(group, item, State::Unknown, "only root may try it")
+        .advise("dray does without it until it is root; run this with sudo")
 }
 
 /// Writes a size as its user would: `48 KiB`.

@@ -150,6 +150,15 @@ fn hierarchies() -> Vec<Hierarchy> {
     choose(found)
 }
 
+/// Which version of control groups confines containers to their CPUs; `None` where neither does.
+pub(crate) fn cpuset_version() -> Option<u8> {
+    hierarchies().iter().find_map(|hierarchy| match hierarchy.kind {
+        Kind::V2 { cpuset: true } => Some(2),
+        Kind::V1Cpuset => Some(1),
+        Kind::V2 { cpuset: false } | Kind::V1Cpuacct => None,
+    })
+}
+
 fn choose(mut found: Vec<Hierarchy>) -> Vec<Hierarchy> {
     let is_v2 = |h: &Hierarchy| matches!(h.kind, Kind::V2 { .. });
     if found.iter().any(|h| h.kind == Kind::V2 { cpuset: true })

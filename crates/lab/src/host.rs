@@ -1,1 +1,350 @@
-//! Facts.
+//! What the host is: the facts that every result file carries, so that a figure says what it was
+//! measured on. Nothing in them names the machine or its network, since results are passed on.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use rustix::system::uname;
+use serde::{Deserialize, Serialize};
+
+use crate::placement::{parse_ranges, ranges};
+
+/// The host as the kernel describes it. What it does not tell is `None` or empty.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// The kernel's release.
+    pub kernel: String,
+    /// The machine's architecture, as in `uname -m`.
+    pub architecture: String,
+    /// The distribution (`PRETTY_NAME` in os-release(5)).
+    pub os: Option<String>,
+    /// The processor's model.
+    pub cpu_model: Option<String>,
+    /// The CPUs that are online, as ranges.
+    pub cpus: String,
+    /// How many cores they are.
+    pub cores: usize,
+    /// How many hyperthreads the core with most of them has.
+    pub threads_per_core: usize,
+    /// How many NUMA nodes are online.
+    pub numa_nodes: usize,
+    /// The caches of all CPUs.
+    pub caches: Vec<Cache>,
+    /// CPUs that the kernel keeps free of other work (`isolcpus=`), as ranges.
+    pub isolated_cpus: String,
+    /// The frequency governor; several, separated by commas, where the CPUs have different ones.
+    pub governor: Option<String>,
+    /// Whether the time stamp counter (x86) counts at one rate whatever the CPU does.
+    pub constant_tsc: bool,
+    /// Memory that the kernel can use, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// The pools of huge pages.
+    pub hugepages: Vec<HugepagePool>,
+    /// What this is a virtual machine of; `yes` where only that it is one is known.
+    pub virtualization: Option<String>,
+    /// The `mitigations=` boot parameter.
+    pub mitigations: Option<String>,
+}
+
+/// All caches of one level, kind and size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cache {
+    /// 1 is nearest to the CPU.
+    pub level: u32,
+    /// What it holds, in the kernel's words: `data`, `instruction` or `unified`.
+    pub kind: String,
+    /// The size of each, in bytes.
+    pub bytes: u64,
+    /// For each of them, the CPUs that share it, as ranges.
+    pub shared_by: Vec<String>,
+}
+
+/// Huge pages of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HugepagePool {
+    /// The size of each page, in bytes.
+    pub size_bytes: u64,
+    /// How many are reserved.
+    pub total: u64,
+    /// How many of those nobody uses.
+    pub free: u64,
+}
+
+const CPUS: &str = "/sys/devices/system/cpu";
+
+impl HostFacts {
+    /// Asks the kernel. Needs no privilege, and never fails.
+    pub fn gather() -> Self {
+        let uname = uname();
+        let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+        let cpus = read_list(&format!("{CPUS}/online")).unwrap_or_else(|| vec![0]);
+        let of_each = |file: &str| -> Vec<String> {
+            cpus.iter().filter_map(|cpu| read(format!("{CPUS}/cpu{cpu}/{file}"))).collect()
+        };
+        let siblings = of_each("topology/thread_siblings_list");
+        let cores = siblings.iter().collect::<BTreeSet<_>>().len();
+        let threads = siblings.iter().filter_map(|list| Some(parse_ranges(list)?.len())).max();
+        let governors: BTreeSet<_> = of_each("cpufreq/scaling_governor").into_iter().collect();
+        Self {
+            kernel: uname.release().to_string_lossy().into_owned(),
+            architecture: uname.machine().to_string_lossy().into_owned(),
+            os: read("/etc/os-release")
+                .or_else(|| read("/usr/lib/os-release"))
+                .and_then(|text| pretty_name(&text)),
+            cpu_model: cpu_model(&cpuinfo),
+            cpus: ranges(&cpus),
+            cores: if cores == 0 { cpus.len() } else { cores },
+            threads_per_core: threads.unwrap_or(1).max(1),
+            numa_nodes: read_list("/sys/devices/system/node/online").map_or(1, |n| n.len().max(1)),
+            caches: caches(&cpus),
+            isolated_cpus: read(format!("{CPUS}/isolated")).unwrap_or_default(),
+            governor: (!governors.is_empty())
+                .then(|| governors.into_iter().collect::<Vec<_>>().join(",")),
+            constant_tsc: has_cpu_flags(&cpuinfo, &["constant_tsc", "nonstop_tsc"]),
+            memory_bytes: read("/proc/meminfo").and_then(|text| memory_bytes(&text)),
+            hugepages: hugepages(Path::new("/sys/kernel/mm/hugepages")),
+            virtualization: virtualization(&cpuinfo),
+            mitigations: read("/proc/cmdline")
+                .and_then(|text| boot_parameter(&text, "mitigations")),
+        }
+    }
+}
+
+/// A small file of the kernel's, trimmed; `None` where it cannot be read.
+pub(crate) fn read(path: impl AsRef<Path>) -> Option<String> {
+    Some(String::from_utf8_lossy(&fs::read(path).ok()?).trim().to_owned())
+}
+
+fn read_list(path: &str) -> Option<Vec<usize>> {
+    parse_ranges(&read(path)?)
+}
+
+/// The names in a directory, sorted; none where it cannot be read.
+pub(crate) fn list(path: impl AsRef<Path>) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Reads `PRETTY_NAME` out of an os-release(5) file.
+fn pretty_name(text: &str) -> Option<String> {
+    let value = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    Some(value.trim().trim_matches(['"', '\'']).to_owned())
+}
+
+/// The first value of a field of `/proc/cpuinfo`.
+fn cpuinfo_field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
+    let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let value = fields.into_iter().find(|(key, _)| key.trim() == name)?.1.trim();
+    (!value.is_empty()).then_some(value)
+}
+
+/// x86 and some others name the model; Arm gives numbers for the maker and the part.
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    let field = |name| cpuinfo_field(cpuinfo, name);
+    if let Some(model) = field("model name").or_else(|| field("cpu model")) {
+        return Some(model.to_owned());
+    }
+    Some(format!("implementer {} part {}", field("CPU implementer")?, field("CPU part")?))
+}
+
+/// Whether the CPU has all of `wanted` among its flags (x86).
+pub(crate) fn has_cpu_flags(cpuinfo: &str, wanted: &[&str]) -> bool {
+    let flags: Vec<_> =
+        cpuinfo_field(cpuinfo, "flags").unwrap_or_default().split_whitespace().collect();
+    wanted.iter().all(|flag| flags.contains(flag))
+}
+
+/// The value of `name=value` on the kernel's command line; the last one counts.
+pub(crate) fn boot_parameter(command_line: &str, name: &str) -> Option<String> {
+    let words = command_line.split_whitespace();
+    let ours = words.take_while(|word| *word != "--").filter_map(|word| word.split_once('='));
+    ours.filter(|(key, _)| *key == name).last().map(|(_, value)| value.to_owned())
+}
+
+fn memory_bytes(meminfo: &str) -> Option<u64> {
+    let value = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kilobytes: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
+/// Reads a cache's size such as `48K`.
+fn cache_bytes(text: &str) -> Option<u64> {
+    let (number, unit) = match text.strip_suffix(['K', 'M', 'G'])? {
+        number if text.ends_with('K') => (number, 1 << 10),
+        number if text.ends_with('M') => (number, 1 << 20),
+        number => (number, 1 << 30),
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn caches(cpus: &[usize]) -> Vec<Cache> {
+    let mut found: Vec<Cache> = Vec::new();
+    for cpu in cpus {
+        let directory = format!("{CPUS}/cpu{cpu}/cache");
+        for index in list(&directory) {
+            let field = |name| read(format!("{directory}/{index}/{name}"));
+            let one = || {
+                Some(Cache {
+                    level: field("level")?.parse().ok()?,
+                    kind: field("type")?.to_lowercase(),
+                    bytes: cache_bytes(&field("size")?)?,
+                    shared_by: vec![field("shared_cpu_list")?],
+                })
+            };
+            if let Some(cache) = one() {
+                add_cache(&mut found, cache);
+            }
+        }
+    }
+    found.sort_by(|a, b| (a.level, &a.kind, a.bytes).cmp(&(b.level, &b.kind, b.bytes)));
+    found
+}
+
+/// Every CPU tells of its caches, so a shared one comes up more than once.
+fn add_cache(found: &mut Vec<Cache>, cache: Cache) {
+    let same = |known: &&mut Cache| {
+        (known.level, &known.kind, known.bytes) == (cache.level, &cache.kind, cache.bytes)
+    };
+    let Some(known) = found.iter_mut().find(same) else {
+        found.push(cache);
+        return;
+    };
+    for cpus in cache.shared_by {
+        if !known.shared_by.contains(&cpus) {
+            known.shared_by.push(cpus);
+        }
+    }
+}
+
+fn hugepages(directory: &Path) -> Vec<HugepagePool> {
+    let pool = |name: String| {
+        let count = |file| read(directory.join(&name).join(file))?.parse().ok();
+        Some(HugepagePool {
+            size_bytes: hugepage_size(&name)?,
+            total: count("nr_hugepages")?,
+            free: count("free_hugepages")?,
+        })
+    };
+    let mut pools: Vec<_> = list(directory).into_iter().filter_map(pool).collect();
+    pools.sort_by_key(|pool| pool.size_bytes);
+    pools
+}
+
+/// Reads the size out of a directory's name such as `hugepages-2048kB`.
+fn hugepage_size(directory: &str) -> Option<u64> {
+    let kilobytes = directory.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+    kilobytes.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+fn virtualization(cpuinfo: &str) -> Option<String> {
+    let xen = read("/sys/hypervisor/type");
+    // A CPU that says nothing of a hypervisor may still be in one: Arm has no such flag.
+    let is_guest = has_cpu_flags(cpuinfo, &["hypervisor"])
+        || xen.is_some()
+        || Path::new("/proc/device-tree/hypervisor").exists();
+    let dmi = |file| read(format!("/sys/class/dmi/id/{file}")).unwrap_or_default();
+    name_hypervisor(is_guest, xen, &dmi("sys_vendor"), &dmi("product_name"))
+}
+
+fn name_hypervisor(
+    is_guest: bool,
+    xen: Option<String>,
+    vendor: &str,
+    product: &str,
+) -> Option<String> {
+    let name = xen.unwrap_or_else(|| format!("{vendor} {product}").trim().to_owned());
+    // These make nothing but virtual machines under the names that they give here.
+    let always = ["QEMU", "VMware", "innotek", "Xen"].iter().any(|maker| vendor.contains(maker));
+    (is_guest || always).then(|| if name.is_empty() { "yes".to_owned() } else { name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X86: &str = "\
+processor\t: 0
+vendor_id\t: GenuineIntel
+model\t\t: 167
+model name\t: Intel(R) Xeon(R) Processor
+flags\t\t: fpu tsc constant_tsc nonstop_tsc hypervisor
+power management:
+
+processor\t: 1
+model name\t: another
+";
+
+    #[test]
+    fn reads_what_the_kernel_says_of_the_cpu() {
+        assert_eq!(cpu_model(X86).as_deref(), Some("Intel(R) Xeon(R) Processor"));
+        assert!(has_cpu_flags(X86, &["constant_tsc", "nonstop_tsc"]));
+        assert!(!has_cpu_flags(X86, &["constant_tsc", "cat_l3"]));
+        assert!(!has_cpu_flags("", &["tsc"]));
+        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
+        assert_eq!(cpu_model(arm).as_deref(), Some("implementer 0x41 part 0xd0c"));
+        assert_eq!(cpu_model("power management:\n"), None);
+    }
+
+    #[test]
+    fn reads_small_files() {
+        let os = "NAME=\"Debian GNU/Linux\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n";
+        assert_eq!(pretty_name(os).as_deref(), Some("Debian GNU/Linux 12 (bookworm)"));
+        assert_eq!(pretty_name("ID=debian\n"), None);
+        assert_eq!(memory_bytes("MemTotal:   16 kB\nMemFree: 1 kB\n"), Some(16384));
+        assert_eq!(memory_bytes("MemTotal: many kB\n"), None);
+        assert_eq!(hugepage_size("hugepages-2048kB"), Some(2 << 20));
+        assert_eq!(hugepage_size("hugepages-xkB"), None);
+    }
+
+    #[test]
+    fn the_last_boot_parameter_counts_and_those_of_init_do_not() {
+        let line = "quiet mitigations=off mitigations=auto,nosmt ro -- mitigations=init";
+        assert_eq!(boot_parameter(line, "mitigations").as_deref(), Some("auto,nosmt"));
+        assert_eq!(boot_parameter("quiet nomitigations=x", "mitigations"), None);
+    }
+
+    #[test]
+    fn caches_of_one_kind_are_listed_together() {
+        assert_eq!(cache_bytes("48K"), Some(48 << 10));
+        assert_eq!(cache_bytes("32M"), Some(32 << 20));
+        for wrong in ["", "48", "K", "99999999999999999999K", "18446744073709551615G"] {
+            assert_eq!(cache_bytes(wrong), None, "{wrong}");
+        }
+
+        let cache = |level, bytes, cpus: &str| Cache {
+            level,
+            kind: "unified".to_owned(),
+            bytes,
+            shared_by: vec![cpus.to_owned()],
+        };
+        let mut found = Vec::new();
+        for cpus in ["0,2", "1,3", "0,2", "1,3"] {
+            add_cache(&mut found, cache(2, 1 << 20, cpus));
+            add_cache(&mut found, cache(3, 8 << 20, "0-3"));
+        }
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].shared_by, ["0,2", "1,3"]);
+        assert_eq!(found[1].shared_by, ["0-3"]);
+    }
+
+    #[test]
+    fn hypervisors_by_name() {
+        let named = |guest, vendor, product| name_hypervisor(guest, None, vendor, product);
+        assert_eq!(named(false, "Dell Inc.", "PowerEdge R650"), None);
+        assert_eq!(named(true, "Amazon EC2", "m6i.large").as_deref(), Some("Amazon EC2 m6i.large"));
+        assert_eq!(named(false, "QEMU", "").as_deref(), Some("QEMU"));
+        assert_eq!(named(true, "", "").as_deref(), Some("yes"));
+    }
+
+    #[test]
+    fn facts_of_this_host_survive_a_result_file() {
+        let facts = HostFacts::gather();
+        assert!(!facts.kernel.is_empty() && facts.cores > 0 && facts.threads_per_core > 0);
+        let text = serde_json::to_string(&facts).unwrap();
+        assert_eq!(serde_json::from_str::<HostFacts>(&text).unwrap(), facts);
+    }
+}

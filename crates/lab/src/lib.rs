@@ -7,6 +7,7 @@
 mod cancel;
 mod cgroup;
 pub mod container;
+pub mod doctor;
 mod error;
 pub mod host;
 mod lab;
@@ -18,6 +19,7 @@ pub mod placement;
 pub use cancel::Cancel;
 pub use container::{Container, ContainerId};
 pub use error::LabError;
+pub use host::HostFacts;
 pub use lab::{Lab, clean};
 pub use link::{End, Link, LinkKind};
 pub use namespace::NetworkNamespace;

@@ -6,11 +6,13 @@ use std::os::fd::AsRawFd;
 
 use dray_wire::MacAddr;
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkDeserializable,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    InfoBridge, InfoData, InfoKind, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
@@ -106,13 +108,28 @@ impl Netlink {
         self.create_link(link)
     }
 
+    /// Makes a VXLAN tunnel end point that knows no other end yet.
+    pub fn create_vxlan(&self, name: &str, vni: u32) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Vxlan),
+                LinkInfo::Data(InfoData::Vxlan(vec![InfoVxlan::Id(vni)])),
+            ]),
+        ];
+        self.create_link(link)
+    }
+
     fn create_link(&self, link: LinkMessage) -> io::Result<()> {
         self.change(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
     }
 
     /// Makes `index` a port of the bridge `master`.
     pub fn set_master(&self, index: u32, master: u32) -> io::Result<()> {
-        self.set_link(index, |link| link.attributes.push(LinkAttribute::Controller(master)))
+        self.set_link(index, |link| {
+            link.attributes.push(LinkAttribute::Controller(master));
+        })
     }
 
     /// Brings an interface up.
@@ -172,7 +189,7 @@ impl Netlink {
     /// All interfaces of the namespace.
     pub fn interfaces(&self) -> io::Result<Vec<Interface>> {
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        let replies = self.exchange(request, NLM_F_DUMP)?;
+        let replies = exchange(&self.0, request, NLM_F_DUMP)?;
         let links = replies.into_iter().filter_map(|reply| match reply {
             RouteNetlinkMessage::NewLink(link) => Some(link),
             _ => None,
@@ -182,39 +199,39 @@ impl Netlink {
 
     /// A request that is answered by an acknowledgement.
     fn change(&self, request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
-        self.exchange(request, flags | NLM_F_ACK).map(drop)
+        exchange(&self.0, request, flags | NLM_F_ACK).map(drop)
     }
+}
 
-    /// Sends a request and collects replies up to its acknowledgement or the end of its dump.
-    fn exchange(
-        &self,
-        request: RouteNetlinkMessage,
-        flags: u16,
-    ) -> io::Result<Vec<RouteNetlinkMessage>> {
-        let mut message = NetlinkMessage::from(request);
-        message.header.flags = NLM_F_REQUEST | flags;
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.0.send(&bytes, 0)?;
+/// Sends a request and collects replies up to its acknowledgement or the end of its dump.
+pub(crate) fn exchange<M: NetlinkSerializable + NetlinkDeserializable>(
+    socket: &Socket,
+    request: M,
+    flags: u16,
+) -> io::Result<Vec<M>> {
+    let mut message =
+        NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::InnerMessage(request));
+    message.header.flags = NLM_F_REQUEST | flags;
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
 
-        let mut replies = Vec::new();
-        loop {
-            let (datagram, _) = self.0.recv_from_full()?;
-            let mut rest = datagram.as_slice();
-            while !rest.is_empty() {
-                let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                    .map_err(io::Error::other)?;
-                let len = (reply.header.length as usize).next_multiple_of(4);
-                rest = rest.get(len..).unwrap_or_default();
-                match reply.payload {
-                    NetlinkPayload::Error(error) if error.code.is_some() => {
-                        return Err(io::Error::from_raw_os_error(-error.raw_code()));
-                    }
-                    NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(replies),
-                    NetlinkPayload::InnerMessage(inner) => replies.push(inner),
-                    _ => {}
+    let mut replies = Vec::new();
+    loop {
+        let (datagram, _) = socket.recv_from_full()?;
+        let mut rest = datagram.as_slice();
+        while !rest.is_empty() {
+            let reply = NetlinkMessage::<M>::deserialize(rest).map_err(io::Error::other)?;
+            let len = (reply.header.length as usize).next_multiple_of(4);
+            rest = rest.get(len..).unwrap_or_default();
+            match reply.payload {
+                NetlinkPayload::Error(error) if error.code.is_some() => {
+                    return Err(io::Error::from_raw_os_error(-error.raw_code()));
                 }
+                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(replies),
+                NetlinkPayload::InnerMessage(inner) => replies.push(inner),
+                _ => {}
             }
         }
     }

@@ -1,0 +1,71 @@
+//! BPF and AF_XDP.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use super::{Finding, State, needs_root, sys};
+
+const GROUP: &str = "bpf";
+
+pub(super) fn examine() -> Vec<Finding> {
+    vec![maps(), jit(), btf(), af_xdp()]
+}
+
+fn maps() -> Finding {
+    let finding = |state, detail: &str| Finding::new(GROUP, "bpf(2)", state, detail);
+    match sys::create_bpf_array() {
+        Ok(_) => finding(State::Ok, "a map was made"),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::PERM | Errno::ACCESS) => needs_root(GROUP, "bpf(2)"),
+            Some(Errno::NOSYS) => finding(State::Missing, "not in this kernel").advise(
+                "no XDP program can be loaded, so no AF_XDP either; boot a kernel with \
+                 CONFIG_BPF_SYSCALL",
+            ),
+            _ => finding(State::Warning, &error.to_string()),
+        },
+    }
+}
+
+fn jit() -> Finding {
+    // Root alone may read it on most kernels.
+    let mut value = String::new();
+    let read = File::open("/proc/sys/net/core/bpf_jit_enable")
+        .and_then(|mut file| file.read_to_string(&mut value));
+    match read.map_err(|error| error.kind()) {
+        Ok(_) if value.trim() != "0" => Finding::new(GROUP, "JIT", State::Ok, "on"),
+        Ok(_) => Finding::new(GROUP, "JIT", State::Warning, "off").advise(
+            "XDP programs are interpreted, several times slower; sysctl net.core.bpf_jit_enable=1",
+        ),
+        Err(std::io::ErrorKind::PermissionDenied) => needs_root(GROUP, "JIT"),
+        Err(_) => Finding::new(GROUP, "JIT", State::Missing, "not in this kernel").advise(
+            "XDP programs are interpreted, several times slower; boot a kernel with CONFIG_BPF_JIT",
+        ),
+    }
+}
+
+fn btf() -> Finding {
+    if Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Finding::new(GROUP, "BTF", State::Ok, "the kernel describes its types");
+    }
+    Finding::new(GROUP, "BTF", State::Missing, "the kernel does not describe its types").advise(
+        "BPF programs that look into kernel structures do not load; boot a kernel with \
+         CONFIG_DEBUG_INFO_BTF",
+    )
+}
+
+fn af_xdp() -> Finding {
+    let finding = |state, detail: &str| Finding::new(GROUP, "AF_XDP", state, detail);
+    match socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None) {
+        Ok(_) => finding(State::Ok, "a socket was opened"),
+        Err(Errno::PERM | Errno::ACCESS) => needs_root(GROUP, "AF_XDP"),
+        Err(Errno::AFNOSUPPORT) => finding(State::Missing, "not in this kernel").advise(
+            "the fastest way to a NIC and a veth without DPDK cannot be used; boot a kernel with \
+             CONFIG_XDP_SOCKETS",
+        ),
+        Err(error) => finding(State::Warning, &error.to_string()),
+    }
+}

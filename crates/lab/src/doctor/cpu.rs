@@ -1,0 +1,196 @@
+//! CPUs, their caches, and what disturbs a loop that polls.
+
+use std::path::Path;
+
+use super::{Finding, State, size};
+use crate::HostFacts;
+use crate::host::{Cache, has_cpu_flags, list, read};
+use crate::placement::{parse_ranges, ranges};
+
+const GROUP: &str = "cpu";
+
+/// A sender, a switch and a receiver each poll on a core.
+const CORES_WANTED: usize = 4;
+
+pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
+    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+    let mut findings = vec![cpus(host)];
+    findings.extend(host.caches.iter().map(cache));
+    findings.extend([numa(host), hyperthreads(host), isolated(host), governor(host)]);
+    if matches!(host.architecture.as_str(), "x86_64" | "i686") {
+        findings.push(tsc(host));
+    }
+    findings.extend([clock_source(), counters(), cache_allocation(&cpuinfo)]);
+    findings
+}
+
+fn cpus(host: &HostFacts) -> Finding {
+    let model = host.cpu_model.as_deref().unwrap_or("unknown model");
+    let detail = format!("{} cores: {} ({model})", host.cores, host.cpus);
+    if host.cores >= CORES_WANTED {
+        return Finding::new(GROUP, "CPUs", State::Ok, detail);
+    }
+    Finding::new(GROUP, "CPUs", State::Warning, detail).advise(format!(
+        "sender, switch and receiver share cores, which costs throughput and latency; \
+         {CORES_WANTED} cores give each its own and leave one to the kernel"
+    ))
+}
+
+fn cache(cache: &Cache) -> Finding {
+    let item = match cache.kind.as_str() {
+        "unified" => format!("L{} cache", cache.level),
+        kind => format!("L{} {kind} cache", cache.level),
+    };
+    let shared = match cache.shared_by.as_slice() {
+        [all] if parse_ranges(all).is_some_and(|cpus| cpus.len() > 1) => {
+            format!("shared by CPUs {all}")
+        }
+        [_] => "one".to_owned(),
+        several => format!("{} of them", several.len()),
+    };
+    Finding::new(GROUP, item, State::Ok, format!("{}, {shared}", size(cache.bytes)))
+}
+
+fn numa(host: &HostFacts) -> Finding {
+    let detail = match host.numa_nodes {
+        1 => "1 node".to_owned(),
+        nodes => format!("{nodes} nodes: keep the roles and the NIC of a test on one"),
+    };
+    Finding::new(GROUP, "NUMA", State::Ok, detail)
+}
+
+fn hyperthreads(host: &HostFacts) -> Finding {
+    let finding = |state, detail: String| Finding::new(GROUP, "hyperthreads", state, detail);
+    if host.threads_per_core == 1 {
+        return finding(State::Ok, "none, or none shown".to_owned());
+    }
+    finding(State::Warning, format!("{} on a core", host.threads_per_core)).advise(
+        "two roles on one core slow each other down; give each a whole core, or switch the second \
+         threads off: echo off > /sys/devices/system/cpu/smt/control (at boot: nosmt)",
+    )
+}
+
+fn isolated(host: &HostFacts) -> Finding {
+    if !host.isolated_cpus.is_empty() {
+        return Finding::new(GROUP, "isolated CPUs", State::Ok, &host.isolated_cpus);
+    }
+    let finding = Finding::new(GROUP, "isolated CPUs", State::Missing, "none");
+    let cost = "other work interrupts polling roles, seen as loss and in the latency's tail";
+    let cpus = parse_ranges(&host.cpus).unwrap_or_default();
+    match isolate(&cpus) {
+        Some(cpus) => {
+            // Its file is there where the kernel can stop the tick (CONFIG_NO_HZ_FULL).
+            let can_stop_tick = Path::new("/sys/devices/system/cpu/nohz_full").exists();
+            let tick = if can_stop_tick { format!(" nohz_full={cpus}") } else { String::new() };
+            finding.advise(format!("{cost}; boot with isolcpus={cpus}{tick} rcu_nocbs={cpus}"))
+        }
+        None => finding.advise(format!("{cost}; a second CPU is needed to isolate one")),
+    }
+}
+
+/// The CPUs to isolate: the upper half at least, and never the first, which the kernel works on.
+fn isolate(cpus: &[usize]) -> Option<String> {
+    let keep = (cpus.len() / 2).clamp(1, 2);
+    let isolated = cpus.get(keep..)?;
+    (!isolated.is_empty()).then(|| ranges(isolated))
+}
+
+fn governor(host: &HostFacts) -> Finding {
+    let finding = |state, detail: &str| Finding::new(GROUP, "governor", state, detail);
+    match host.governor.as_deref() {
+        Some("performance") => finding(State::Ok, "performance"),
+        Some(other) => finding(State::Warning, other).advise(
+            "CPUs change their frequency with load, so figures depend on what ran before; cpupower \
+             frequency-set -g performance (Debian: linux-cpupower)",
+        ),
+        // Nothing can be done about it from here.
+        None => finding(State::Unknown, "the frequency is not the kernel's to set"),
+    }
+}
+
+fn tsc(host: &HostFacts) -> Finding {
+    if host.constant_tsc {
+        return Finding::new(GROUP, "constant TSC", State::Ok, "counts at one rate");
+    }
+    Finding::new(GROUP, "constant TSC", State::Missing, "it stops or changes its rate").advise(
+        "times in cycles mean nothing; use a CPU with constant_tsc and nonstop_tsc, or have the \
+         hypervisor show them (QEMU: -cpu host,+invtsc)",
+    )
+}
+
+fn clock_source() -> Finding {
+    let source = read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let finding = |state, detail: &str| Finding::new(GROUP, "clock source", state, detail);
+    match source.as_deref() {
+        None => finding(State::Unknown, "the kernel does not say"),
+        Some(slow @ ("hpet" | "acpi_pm" | "jiffies" | "refined-jiffies")) => {
+            finding(State::Warning, slow).advise(
+                "each time stamp costs a microsecond or is coarse, which spoils latency; boot with \
+                 tsc=reliable if the TSC is constant",
+            )
+        }
+        Some(fast) => finding(State::Ok, fast),
+    }
+}
+
+fn counters() -> Finding {
+    let finding = |state, detail: &str| Finding::new(GROUP, "hardware counters", state, detail);
+    let sources = list("/sys/bus/event_source/devices");
+    let is_core = |name: &String| name.starts_with("cpu") || name.starts_with("armv8");
+    match sources.iter().find(|name| is_core(name)) {
+        Some(name) => finding(State::Ok, &format!("event source {name}")),
+        None => finding(State::Missing, "no event source of the CPU").advise(
+            "cycles, instructions and cache misses per frame cannot be counted; have the hypervisor \
+             show the PMU (QEMU: -cpu host,pmu=on) or use a real machine",
+        ),
+    }
+}
+
+fn cache_allocation(cpuinfo: &str) -> Finding {
+    let supported = has_cpu_flags(cpuinfo, &["cat_l3"]) || has_cpu_flags(cpuinfo, &["cat_l2"]);
+    // Arm's MPAM has no flag; there, the file system tells.
+    let in_kernel = read("/proc/filesystems").is_some_and(|text| text.contains("resctrl"));
+    let mounted = Path::new("/sys/fs/resctrl/schemata").exists();
+    let cost = "a neighbour's use of the shared cache shows in every figure";
+    let finding = |state, detail: &str| Finding::new(GROUP, "cache allocation", state, detail);
+    match (supported, in_kernel, mounted) {
+        (_, _, true) => finding(State::Ok, "resctrl is mounted"),
+        (true, true, _) => {
+            finding(State::Ok, "can be had: mount -t resctrl resctrl /sys/fs/resctrl")
+        }
+        (true, false, _) => finding(State::Missing, "the CPU can, the kernel cannot")
+            .advise(format!("{cost}; boot a kernel with CONFIG_X86_CPU_RESCTRL")),
+        (false, _, _) => finding(State::Missing, "not on this CPU, or not shown").advise(format!(
+            "{cost}; use a real machine whose CPU has Intel CAT or AMD QoS (flag cat_l3)"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_cpu_is_never_isolated() {
+        let cpus = |count: usize| (0..count).collect::<Vec<_>>();
+        assert_eq!(isolate(&cpus(0)), None);
+        assert_eq!(isolate(&cpus(1)), None);
+        assert_eq!(isolate(&cpus(2)).as_deref(), Some("1"));
+        assert_eq!(isolate(&cpus(4)).as_deref(), Some("2-3"));
+        assert_eq!(isolate(&cpus(16)).as_deref(), Some("2-15"));
+        assert_eq!(isolate(&[0, 2, 4, 6]).as_deref(), Some("4,6"));
+    }
+
+    #[test]
+    fn caches_say_who_shares_them() {
+        let detail = |kind: &str, shared_by: &[&str]| {
+            let shared_by = shared_by.iter().map(|cpus| (*cpus).to_owned()).collect();
+            let finding =
+                cache(&Cache { level: 2, kind: kind.to_owned(), bytes: 2 << 20, shared_by });
+            format!("{}: {}", finding.item, finding.detail)
+        };
+        assert_eq!(detail("unified", &["0-3"]), "L2 cache: 2 MiB, shared by CPUs 0-3");
+        assert_eq!(detail("data", &["0", "1"]), "L2 data cache: 2 MiB, 2 of them");
+        assert_eq!(detail("unified", &["0"]), "L2 cache: 2 MiB, one");
+    }
+}

@@ -1,0 +1,211 @@
+//! Link kinds, each probed by making one in a scratch namespace.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use netlink_packet_route::link::InfoKind;
+use rustix::io::Errno;
+
+use super::modules::{Module, Modules};
+use super::{Finding, State, genetlink, needs_root, sys};
+use crate::HostFacts;
+use crate::namespace::NetworkNamespace;
+use crate::netlink::Netlink;
+
+const GROUP: &str = "links";
+
+/// A kind of link and what lacks without it.
+struct Kind {
+    name: &'static str,
+    module: &'static str,
+    option: &'static str,
+    make: Make,
+    /// `None`: nothing is measured with it.
+    cost: Option<&'static str>,
+}
+
+/// How one is made.
+enum Make {
+    /// From nothing but its kind. Others can be made on top of it.
+    Alone(InfoKind),
+    /// On top of another interface.
+    Above(InfoKind),
+    Vxlan,
+    Tap,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind {
+        name: "veth",
+        module: "veth",
+        option: "CONFIG_VETH",
+        make: Make::Alone(InfoKind::Veth),
+        cost: Some("containers cannot be wired by sockets, with or without a bridge"),
+    },
+    Kind {
+        name: "bridge",
+        module: "bridge",
+        option: "CONFIG_BRIDGE",
+        make: Make::Alone(InfoKind::Bridge),
+        cost: Some("what Docker does by default cannot be measured"),
+    },
+    Kind {
+        name: "dummy",
+        module: "dummy",
+        option: "CONFIG_DUMMY",
+        make: Make::Alone(InfoKind::Dummy),
+        cost: None,
+    },
+    Kind {
+        name: "netkit",
+        module: "netkit",
+        option: "CONFIG_NETKIT (6.7 or later)",
+        make: Make::Alone(InfoKind::Netkit),
+        cost: Some("the pair that BPF switches instead of veth cannot be measured"),
+    },
+    Kind {
+        name: "macvlan",
+        module: "macvlan",
+        option: "CONFIG_MACVLAN",
+        make: Make::Above(InfoKind::MacVlan),
+        cost: Some("containers that share a NIC by MAC address cannot be measured"),
+    },
+    Kind {
+        name: "macvtap",
+        module: "macvtap",
+        option: "CONFIG_MACVTAP",
+        make: Make::Above(InfoKind::MacVtap),
+        cost: Some("virtual machines that share a NIC by MAC address cannot be measured"),
+    },
+    Kind {
+        name: "ipvlan",
+        module: "ipvlan",
+        option: "CONFIG_IPVLAN",
+        make: Make::Above(InfoKind::IpVlan),
+        cost: Some("containers that share a NIC by IP address cannot be measured"),
+    },
+    Kind {
+        name: "vxlan",
+        module: "vxlan",
+        option: "CONFIG_VXLAN",
+        make: Make::Vxlan,
+        cost: Some("the overlays of Docker Swarm and Kubernetes cannot be measured"),
+    },
+    Kind {
+        name: "tun/tap",
+        module: "tun",
+        option: "CONFIG_TUN",
+        make: Make::Tap,
+        cost: Some("user-space switches and virtual machines cannot reach the kernel's network"),
+    },
+];
+
+/// Where links are tried out; everything in it goes away with it.
+struct Scratch {
+    namespace: NetworkNamespace,
+    netlink: Netlink,
+    /// An interface that others can be made on top of.
+    parent: Option<u32>,
+}
+
+pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
+    let modules = Modules::of_kernel(&host.kernel);
+    let mut findings: Vec<_> = match Scratch::new() {
+        Ok(mut scratch) => KINDS.iter().map(|kind| kind.examine(&mut scratch, &modules)).collect(),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            KINDS.iter().map(|kind| needs_root(GROUP, kind.name)).collect()
+        }
+        Err(error) => {
+            let detail = format!("no network namespace to try it in: {error}");
+            let finding = |kind: &Kind| Finding::new(GROUP, kind.name, State::Unknown, &*detail);
+            KINDS.iter().map(finding).collect()
+        }
+    };
+    findings.push(open_vswitch(&modules));
+    findings
+}
+
+impl Scratch {
+    fn new() -> io::Result<Self> {
+        let namespace = NetworkNamespace::scratch()?;
+        let netlink = Netlink::open(&namespace)?;
+        Ok(Self { namespace, netlink, parent: None })
+    }
+
+    fn make(&mut self, kind: &Kind) -> io::Result<()> {
+        match &kind.make {
+            Make::Alone(info) => {
+                self.netlink.create_plain(kind.name, info.clone(), None)?;
+                if self.parent.is_none() {
+                    self.parent = Some(self.netlink.interface(kind.name)?.index);
+                }
+            }
+            Make::Above(info) => {
+                self.netlink.create_plain(kind.name, info.clone(), self.parent)?;
+                // An interface carries links of one kind only.
+                self.netlink.delete(self.netlink.interface(kind.name)?.index)?;
+            }
+            Make::Vxlan => self.netlink.create_vxlan(kind.name, 1)?,
+            Make::Tap => self.namespace.enter(|| {
+                let device = File::options().read(true).write(true).open("/dev/net/tun")?;
+                sys::make_tap(&device)
+            })?,
+        }
+        Ok(())
+    }
+}
+
+impl Kind {
+    fn examine(&self, scratch: &mut Scratch, modules: &Modules) -> Finding {
+        let finding = |state, detail: &str| Finding::new(GROUP, self.name, state, detail);
+        if modules.state(self.module) == Module::Loadable {
+            let detail = format!("not tried: its module {} is loaded on first use", self.module);
+            return finding(State::Ok, &detail);
+        }
+        if matches!(self.make, Make::Above(_)) && scratch.parent.is_none() {
+            return finding(State::Unknown, "no veth, bridge or dummy to try it on");
+        }
+        let Err(error) = scratch.make(self) else {
+            return finding(State::Ok, "made one in a scratch namespace");
+        };
+        let lacks = |detail: &str, how: &str| self.advise(finding(State::Missing, detail), how);
+        match Errno::from_io_error(&error) {
+            Some(Errno::PERM | Errno::ACCESS) => needs_root(GROUP, self.name),
+            Some(Errno::NOENT) if Path::new("/sys/class/misc/tun").exists() => {
+                lacks("no /dev/net/tun", "mkdir -p /dev/net; mknod /dev/net/tun c 10 200")
+            }
+            Some(Errno::OPNOTSUPP | Errno::NODEV | Errno::NXIO | Errno::NOENT) => {
+                lacks("not in this kernel", &modules.remedy(self.module, self.option))
+            }
+            _ => self.advise(
+                finding(State::Warning, &error.to_string()),
+                "the kernel's log (dmesg) may say why",
+            ),
+        }
+    }
+
+    fn advise(&self, finding: Finding, how: &str) -> Finding {
+        match self.cost {
+            Some(cost) => finding.advise(format!("{cost}; {how}")),
+            None => finding,
+        }
+    }
+}
+
+/// Its datapath is not an rtnetlink kind; what shows it is its family of messages.
+fn open_vswitch(modules: &Modules) -> Finding {
+    let finding = |state, detail: &str| Finding::new(GROUP, "openvswitch", state, detail);
+    let has_family = genetlink::families()
+        .is_ok_and(|families| families.iter().any(|family| family.name == "ovs_datapath"));
+    if has_family || Path::new("/sys/module/openvswitch").exists() {
+        return finding(State::Ok, "the kernel's datapath is there");
+    }
+    let detail = match modules.state("openvswitch") {
+        Module::Loadable => "its module is not loaded",
+        _ => "not in this kernel",
+    };
+    let remedy = modules.remedy("openvswitch", "CONFIG_OPENVSWITCH");
+    let cost = "Open vSwitch can switch in user space only";
+    finding(State::Missing, detail).advise(format!("{cost}; {remedy}"))
+}

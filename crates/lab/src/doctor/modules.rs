@@ -1,0 +1,121 @@
+//! Kernel modules: what could be had without another kernel. Nothing is loaded.
+
+use std::collections::BTreeSet;
+
+use crate::host::read;
+
+/// What the kernel has and could load.
+pub(super) struct Modules {
+    /// `None`: this kernel was built without loadable modules.
+    loaded: Option<BTreeSet<String>>,
+    /// `None`: the files are not here, as in most containers.
+    files: Option<Files>,
+}
+
+struct Files {
+    built_in: BTreeSet<String>,
+    loadable: BTreeSet<String>,
+}
+
+/// How a module stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Module {
+    /// Loaded, or built into the kernel.
+    Present,
+    /// Its file is here; the kernel loads it on first use.
+    Loadable,
+    /// Its file is not here.
+    NotInstalled,
+    /// The kernel cannot load it, and does not say what is built in.
+    CannotLoad,
+    /// Not told.
+    Unknown,
+}
+
+impl Modules {
+    /// Reads what is known of the running kernel, `release`.
+    pub(super) fn of_kernel(release: &str) -> Self {
+        let file = |name| read(format!("/lib/modules/{release}/{name}"));
+        Self {
+            loaded: read("/proc/modules").map(|text| {
+                text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+            }),
+            files: file("modules.dep").map(|loadable| Files {
+                built_in: names(&file("modules.builtin").unwrap_or_default()),
+                loadable: names(&loadable),
+            }),
+        }
+    }
+
+    /// How `name`, written with underscores, stands.
+    pub(super) fn state(&self, name: &str) -> Module {
+        if self.files.as_ref().is_some_and(|files| files.built_in.contains(name)) {
+            return Module::Present;
+        }
+        match (&self.loaded, &self.files) {
+            (Some(loaded), _) if loaded.contains(name) => Module::Present,
+            (Some(_), Some(files)) if files.loadable.contains(name) => Module::Loadable,
+            (Some(_), Some(_)) => Module::NotInstalled,
+            (Some(_), None) => Module::Unknown,
+            (None, _) => Module::CannotLoad,
+        }
+    }
+
+    /// How to get `name`, which the kernel option `option` builds, where it does not work.
+    pub(super) fn remedy(&self, name: &str, option: &str) -> String {
+        match self.state(name) {
+            Module::Loadable => format!("modprobe {name}"),
+            Module::NotInstalled => format!(
+                "install its module (Ubuntu: linux-modules-extra-$(uname -r)) or boot a kernel with \
+                 {option}"
+            ),
+            Module::CannotLoad => format!(
+                "this kernel was built without it and loads no modules: boot a distribution's, or \
+                 one with {option}"
+            ),
+            Module::Present | Module::Unknown => {
+                format!("modprobe {name} on the host, or boot a kernel with {option}")
+            }
+        }
+    }
+}
+
+/// The modules in `modules.dep` or `modules.builtin`: a path to the left of an optional colon. File
+/// names are written with either dashes or underscores, the kernel uses underscores.
+fn names(text: &str) -> BTreeSet<String> {
+    let name = |line: &str| {
+        let path = line.split(':').next()?;
+        let (name, _) = path.rsplit('/').next()?.split_once(".ko")?;
+        Some(name.replace('-', "_"))
+    };
+    text.lines().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_stand_where_the_files_say() {
+        let dep = "\
+kernel/drivers/net/ipvlan/ipvlan.ko.xz:
+kernel/drivers/vfio/pci/vfio-pci.ko: kernel/drivers/vfio/vfio.ko
+kernel/net/bridge/bridge.ko:";
+        let files = || Files { built_in: names("kernel/drivers/net/tun.ko"), loadable: names(dep) };
+        let loaded = Some(BTreeSet::from(["bridge".to_owned()]));
+        let modules = Modules { loaded: loaded.clone(), files: Some(files()) };
+        assert_eq!(modules.state("bridge"), Module::Present);
+        assert_eq!(modules.state("tun"), Module::Present);
+        assert_eq!(modules.state("ipvlan"), Module::Loadable);
+        assert_eq!(modules.state("vfio_pci"), Module::Loadable);
+        assert_eq!(modules.state("openvswitch"), Module::NotInstalled);
+        assert_eq!(modules.remedy("ipvlan", "CONFIG_IPVLAN"), "modprobe ipvlan");
+
+        let in_a_container = Modules { loaded, files: None };
+        assert_eq!(in_a_container.state("ipvlan"), Module::Unknown);
+        let monolithic = Modules { loaded: None, files: None };
+        assert_eq!(monolithic.state("bridge"), Module::CannotLoad);
+        let remedy = monolithic.remedy("ipvlan", "CONFIG_IPVLAN");
+        assert!(remedy.contains("was built without it") && remedy.contains("CONFIG_IPVLAN"));
+    }
+}

@@ -1,0 +1,184 @@
+//! Physical NICs, and what it takes to hand one over. They are only read.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::genetlink::{self, XdpFeatures};
+use super::modules::{Module, Modules};
+use super::{Finding, State};
+use crate::HostFacts;
+use crate::host::{list, read};
+
+const GROUP: &str = "nics";
+
+/// Drivers that give a whole NIC to a user-space program.
+const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+
+pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
+    let features = genetlink::xdp_features().ok().flatten();
+    let mut findings = Vec::new();
+    for name in list("/sys/class/net") {
+        let interface = Path::new("/sys/class/net").join(&name);
+        // Virtual interfaces have no device.
+        if let Ok(device) = fs::canonicalize(interface.join("device")) {
+            findings.push(Finding::new(GROUP, &*name, State::Ok, describe(&interface, &device)));
+            findings.push(sr_iov(&name, &device));
+            let index = read(interface.join("ifindex")).and_then(|text| text.parse().ok());
+            findings.push(xdp(&name, index, features.as_deref()));
+        }
+    }
+    findings.extend(handed_over());
+    if findings.is_empty() {
+        let none = Finding::new(GROUP, "NICs", State::Missing, "none in this namespace");
+        findings.push(none.advise(
+            "only links inside this host can be measured; for macvlan, SR-IOV and DPDK on a wire, \
+             run this where a NIC is",
+        ));
+    }
+    findings.extend([iommu(), vfio(&Modules::of_kernel(&host.kernel))]);
+    findings
+}
+
+/// The name of the driver that a device is bound to.
+fn driver(device: &Path) -> Option<String> {
+    let driver = fs::read_link(device.join("driver")).ok()?;
+    Some(driver.file_name()?.to_string_lossy().into_owned())
+}
+
+fn describe(interface: &Path, device: &Path) -> String {
+    let mut detail = format!("driver {}", driver(device).as_deref().unwrap_or("unknown"));
+    // The kernel says -1, or refuses, where there is no carrier or no such thing as a speed.
+    let speed = read(interface.join("speed")).and_then(|text| text.parse::<u32>().ok());
+    if let Some(megabits) = speed.filter(|&megabits| megabits != u32::MAX) {
+        detail += &format!(", {megabits} Mbit/s");
+    }
+    let node = read(device.join("numa_node")).and_then(|text| text.parse::<u32>().ok());
+    if let Some(node) = node {
+        detail += &format!(", NUMA node {node}");
+    }
+    detail
+}
+
+fn sr_iov(name: &str, device: &Path) -> Finding {
+    let count = |file: &str| -> Option<u32> { read(device.join(file))?.parse().ok() };
+    let is_function = device.join("physfn").exists();
+    sr_iov_finding(name, is_function, count("sriov_totalvfs"), count("sriov_numvfs").unwrap_or(0))
+}
+
+fn sr_iov_finding(name: &str, is_function: bool, possible: Option<u32>, made: u32) -> Finding {
+    let finding =
+        |state, detail: String| Finding::new(GROUP, format!("{name} SR-IOV"), state, detail);
+    let cost = "containers cannot have a piece of this NIC each";
+    match possible {
+        _ if is_function => finding(State::Ok, "is itself a virtual function".to_owned()),
+        Some(possible @ 1..) => {
+            finding(State::Ok, format!("{possible} virtual functions possible, {made} made"))
+        }
+        Some(0) => finding(State::Missing, "switched off in the card's firmware".to_owned())
+            .advise(format!("{cost}; switch SR-IOV on with the maker's tool or in the BIOS")),
+        None => finding(State::Missing, "not on this device".to_owned()).advise(format!(
+            "{cost}; use a NIC with SR-IOV, such as Intel's igb, ixgbe, i40e, ice"
+        )),
+    }
+}
+
+fn xdp(name: &str, index: Option<u32>, features: Option<&[(u32, XdpFeatures)]>) -> Finding {
+    let finding = |state, detail: &str| Finding::new(GROUP, format!("{name} XDP"), state, detail);
+    let Some(features) = features else {
+        return finding(State::Unknown, "the kernel does not say").advise(
+            "whether AF_XDP is fast on this NIC shows only in a trial; boot Linux 6.3 or later",
+        );
+    };
+    let ours = features.iter().find(|(of, _)| Some(*of) == index).map(|(_, features)| *features);
+    match ours {
+        Some(features) if features.has_zero_copy() => {
+            finding(State::Ok, "native, AF_XDP without a copy")
+        }
+        Some(features) if features.is_native() => finding(State::Ok, "native, AF_XDP with a copy"),
+        Some(_) => finding(State::Missing, "the driver has none").advise(
+            "AF_XDP and XDP take the generic path, a copy later in the kernel; use a NIC whose \
+             driver has XDP, such as i40e, ice, ixgbe, mlx5_core",
+        ),
+        None => finding(State::Unknown, "the kernel does not say"),
+    }
+}
+
+/// NICs without an interface, because a user-space program or nobody has them.
+fn handed_over() -> Vec<Finding> {
+    const DEVICES: &str = "/sys/bus/pci/devices";
+    let mut findings = Vec::new();
+    for address in list(DEVICES) {
+        let device: PathBuf = Path::new(DEVICES).join(&address);
+        let is_ethernet =
+            read(device.join("class")).is_some_and(|class| class.starts_with("0x0200"));
+        if !is_ethernet {
+            continue;
+        }
+        match driver(&device) {
+            Some(driver) if USER_SPACE_DRIVERS.contains(&driver.as_str()) => {
+                let detail = format!("driver {driver}, for user-space programs");
+                findings.push(Finding::new(GROUP, address, State::Ok, detail));
+            }
+            Some(_) => {}
+            None => findings.push(
+                Finding::new(GROUP, address, State::Missing, "no driver has it").advise(
+                    "this NIC cannot be measured; load its driver, or bind vfio-pci for DPDK",
+                ),
+            ),
+        }
+    }
+    findings
+}
+
+fn iommu() -> Finding {
+    let groups = list("/sys/kernel/iommu_groups").len();
+    if groups > 0 {
+        return Finding::new(GROUP, "IOMMU", State::Ok, format!("{groups} groups"));
+    }
+    Finding::new(GROUP, "IOMMU", State::Missing, "off or absent").advise(
+        "a NIC in user space can write to all memory; switch VT-d or AMD-Vi on in the BIOS, boot \
+         with intel_iommu=on (Intel) iommu=pt",
+    )
+}
+
+fn vfio(modules: &Modules) -> Finding {
+    let finding = |state, detail: &str| Finding::new(GROUP, "VFIO", state, detail);
+    if Path::new("/sys/bus/pci/drivers/vfio-pci").exists() {
+        return finding(State::Ok, "vfio-pci is there");
+    }
+    let detail = match modules.state("vfio_pci") {
+        Module::Loadable => "its module is not loaded",
+        _ => "not in this kernel",
+    };
+    let remedy = modules.remedy("vfio_pci", "CONFIG_VFIO_PCI");
+    let cost = "DPDK and virtual machines cannot drive a NIC or a virtual function";
+    finding(State::Missing, detail).advise(format!("{cost}; {remedy}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn virtual_functions() {
+        let state = |function, possible| sr_iov_finding("eth0", function, possible, 2).state;
+        assert_eq!(state(true, None), State::Ok);
+        assert_eq!(state(false, Some(0)), State::Missing);
+        assert_eq!(state(false, None), State::Missing);
+        let finding = sr_iov_finding("eth0", false, Some(7), 2);
+        assert_eq!(finding.item, "eth0 SR-IOV");
+        assert_eq!(finding.detail, "7 virtual functions possible, 2 made");
+    }
+
+    #[test]
+    fn xdp_is_what_the_driver_says() {
+        let all = [(2, XdpFeatures(0b1111)), (3, XdpFeatures(0b11)), (4, XdpFeatures(0))];
+        let detail = |index| xdp("eth0", index, Some(&all)).detail;
+        assert_eq!(detail(Some(2)), "native, AF_XDP without a copy");
+        assert_eq!(detail(Some(3)), "native, AF_XDP with a copy");
+        assert_eq!(detail(Some(4)), "the driver has none");
+        assert_eq!(xdp("eth0", Some(5), Some(&all)).state, State::Unknown);
+        assert_eq!(xdp("eth0", None, Some(&all)).state, State::Unknown);
+        assert_eq!(xdp("eth0", Some(2), None).state, State::Unknown);
+    }
+}

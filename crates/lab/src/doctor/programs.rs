@@ -1,0 +1,223 @@
+//! Programs that can be measured beside our own, or that help to measure.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::{Finding, State};
+use crate::HostFacts;
+
+const GROUP: &str = "programs";
+
+/// How long a program may take to say its version.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where programs are that an ordinary user's PATH leaves out.
+const SYSTEM_PATH: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+struct Program {
+    name: String,
+    /// Some programs take any argument for leave to start.
+    says_version: bool,
+    /// What its lack costs, and how to get it; `None` where others do as well.
+    advice: Option<(&'static str, &'static str)>,
+}
+
+pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
+    let path = search_path(env::var_os("PATH"));
+    // Side by side, since a program may use up all its time.
+    thread::scope(|scope| {
+        let threads: Vec<_> = programs(&host.architecture)
+            .into_iter()
+            .map(|program| {
+                let path = &path;
+                scope.spawn(move || examine_one(&program, path))
+            })
+            .collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Finding>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
+fn programs(architecture: &str) -> Vec<Program> {
+    let program =
+        |name: &str, says_version, advice| Program { name: name.to_owned(), says_version, advice };
+    let wanted = |name, cost, remedy| program(name, true, Some((cost, remedy)));
+    let silent = |name, cost, remedy| program(name, false, Some((cost, remedy)));
+    let qemu_package = match architecture {
+        "x86_64" | "i686" => "apt install qemu-system-x86",
+        "aarch64" => "apt install qemu-system-arm",
+        _ => "apt install qemu-system",
+    };
+    vec![
+        wanted("docker", "Docker's networks are not measured", "apt install docker.io"),
+        wanted("podman", "Podman's networks are not measured", "apt install podman"),
+        wanted("lxc-start", "LXC's containers are not measured", "apt install lxc"),
+        program("runc", true, None),
+        program("crun", true, None),
+        wanted(
+            "ovs-vswitchd",
+            "Open vSwitch is not measured",
+            "apt install openvswitch-switch (openvswitch-switch-dpdk for its user-space datapath)",
+        ),
+        silent("dpdk-testpmd", "DPDK is not measured", "apt install dpdk-dev"),
+        silent(
+            "vpp",
+            "VPP is not measured",
+            "not in Debian: packages from packagecloud.io/fdio, or build it from github.com/FDio/vpp",
+        ),
+        silent(
+            "snabb",
+            "Snabb is not measured",
+            "not in Debian: build it from github.com/snabbco/snabb",
+        ),
+        wanted(
+            &format!("qemu-system-{architecture}"),
+            "virtual machines are not measured",
+            qemu_package,
+        ),
+        wanted("iperf3", "figures cannot be checked against iperf3", "apt install iperf3"),
+        wanted(
+            "perf",
+            "nothing shows where the cycles of a frame go",
+            "apt install linux-perf (Ubuntu: linux-tools-$(uname -r))",
+        ),
+    ]
+}
+
+fn examine_one(program: &Program, path: &[PathBuf]) -> Finding {
+    let finding = |state, detail: &str| Finding::new(GROUP, &*program.name, state, detail);
+    let Some(file) = find(&program.name, path) else {
+        let missing = finding(State::Missing, "not installed");
+        return match program.advice {
+            Some((cost, remedy)) => missing.advise(format!("{cost}; {remedy}")),
+            None => missing,
+        };
+    };
+    let version = if program.says_version {
+        first_answer(Command::new(&file).arg("--version"), PATIENCE)
+    } else {
+        None
+    };
+    match version {
+        Some(version) => finding(State::Ok, &version),
+        None => finding(State::Ok, &file.to_string_lossy()),
+    }
+}
+
+fn search_path(path: Option<OsString>) -> Vec<PathBuf> {
+    let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    // An empty or relative entry would run what lies in the working directory.
+    let absolute = env::split_paths(&path).filter(|directory| directory.is_absolute());
+    absolute.chain(SYSTEM_PATH.map(PathBuf::from)).collect()
+}
+
+fn find(name: &str, path: &[PathBuf]) -> Option<PathBuf> {
+    let is_program = |file: &PathBuf| {
+        file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    path.iter().map(|directory| directory.join(name)).find(is_program)
+}
+
+/// The first line that a program prints. It is killed, with all that it started, when it has
+/// answered or `patience` is over.
+fn first_answer(command: &mut Command, patience: Duration) -> Option<String> {
+    let deadline = Instant::now() + patience;
+    let mut child = command
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .ok()?;
+    let line = child.stdout.take().and_then(|output| first_line(output, deadline));
+    // Killed before it is waited for, its PID cannot have become another's.
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.wait();
+    line
+}
+
+/// Reads up to the first line's end, the output's end, or the deadline.
+fn first_line(mut output: impl Read + AsFd, deadline: Instant) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 512];
+    while bytes.len() < 4096 && !bytes.contains(&b'\n') {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: left.as_secs().try_into().ok()?,
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return None,
+        }
+        match output.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(count) => bytes.extend(&chunk[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+    clean(&String::from_utf8_lossy(&bytes))
+}
+
+/// The first line, fit for a terminal.
+fn clean(text: &str) -> Option<String> {
+    let line = text.lines().next()?;
+    let line: String = line.chars().filter(|c| !c.is_control()).take(80).collect();
+    let line = line.trim();
+    (!line.is_empty()).then(|| line.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn programs_say_their_version_and_cannot_hold_us_up() {
+        let ask = |script| {
+            first_answer(Command::new("sh").args(["-c", script]), Duration::from_millis(500))
+        };
+        let start = Instant::now();
+        assert_eq!(ask("echo runc version 1.1; echo more").as_deref(), Some("runc version 1.1"));
+        assert_eq!(ask("exit 1"), None);
+        assert_eq!(ask("sleep 60"), None);
+        assert_eq!(ask("sleep 60 & exit 0"), None, "the child holds the output open");
+        assert_eq!(ask("while :; do printf x; done").map(|line| line.len()), Some(80));
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn only_absolute_directories_are_searched() {
+        let path = search_path(Some("bin::/usr/bin:./x".into()));
+        assert_eq!(path[0], Path::new("/usr/bin"));
+        assert!(path.iter().all(|directory| directory.is_absolute()));
+        assert!(find("sh", &search_path(None)).is_some());
+        assert_eq!(find("no-such-program", &path), None);
+    }
+
+    #[test]
+    fn versions_are_fit_for_a_terminal() {
+        assert_eq!(clean("\u{1b}[31mrunc\tversion 1.1\n2"), Some("[31mruncversion 1.1".to_owned()));
+        assert_eq!(clean("\n\n"), None);
+        assert_eq!(clean(""), None);
+    }
+}

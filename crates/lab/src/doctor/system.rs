@@ -1,0 +1,135 @@
+//! The kernel, what runs it, and what we may do.
+
+use super::{Finding, State};
+use crate::host::read;
+use crate::{HostFacts, cgroup};
+
+const GROUP: &str = "system";
+
+/// The first kernel with all that a container of the lab needs: waiting on a process's descriptor.
+const KERNEL_MIN: (u32, u32) = (5, 4);
+
+/// `linux/capability.h`
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_NET_RAW: u32 = 13;
+const CAP_SYS_ADMIN: u32 = 21;
+
+pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
+    vec![
+        kernel(host),
+        distribution(host),
+        machine(host),
+        mitigations(host),
+        privileges(&read("/proc/self/status").unwrap_or_default()),
+        control_groups(cgroup::cpuset_version()),
+    ]
+}
+
+fn kernel(host: &HostFacts) -> Finding {
+    let detail = format!("Linux {} on {}", host.kernel, host.architecture);
+    let finding = |state| Finding::new(GROUP, "kernel", state, &*detail);
+    match version(&host.kernel) {
+        None => finding(State::Unknown),
+        Some(version) if version < KERNEL_MIN => {
+            let (major, minor) = KERNEL_MIN;
+            finding(State::Warning)
+                .advise(format!("no container can be made; boot Linux {major}.{minor} or later"))
+        }
+        Some(_) => finding(State::Ok),
+    }
+}
+
+/// Reads the first two numbers of a release such as `6.1.0-18-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn distribution(host: &HostFacts) -> Finding {
+    match &host.os {
+        Some(name) => Finding::new(GROUP, "distribution", State::Ok, name),
+        None => Finding::new(GROUP, "distribution", State::Unknown, "it does not say"),
+    }
+}
+
+fn machine(host: &HostFacts) -> Finding {
+    let Some(name) = &host.virtualization else {
+        return Finding::new(GROUP, "machine", State::Ok, "real, as far as it tells");
+    };
+    let detail =
+        if name == "yes" { "virtual".to_owned() } else { format!("virtual, made by {name}") };
+    Finding::new(GROUP, "machine", State::Warning, detail).advise(
+        "other guests take time from the CPUs, so figures spread more; repeat what matters on a real \
+         machine",
+    )
+}
+
+fn mitigations(host: &HostFacts) -> Finding {
+    let detail = host.mitigations.as_deref().unwrap_or("the kernel's choice");
+    Finding::new(GROUP, "mitigations", State::Ok, detail)
+}
+
+fn privileges(status: &str) -> Finding {
+    let finding = |state, detail: &str| Finding::new(GROUP, "privileges", state, detail);
+    let Some(held) = effective_capabilities(status) else {
+        return finding(State::Unknown, "/proc/self/status does not say");
+    };
+    let wanted = [
+        (CAP_SYS_ADMIN, "CAP_SYS_ADMIN"),
+        (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
+        (CAP_NET_RAW, "CAP_NET_RAW"),
+    ];
+    let lacking: Vec<_> =
+        wanted.iter().filter(|(bit, _)| held & 1 << bit == 0).map(|(_, name)| *name).collect();
+    if lacking.is_empty() {
+        return finding(State::Ok, "may make containers and links");
+    }
+    finding(State::Missing, &format!("no {}", lacking.join(", ")))
+        .advise("no container and no link can be made; run this with sudo")
+}
+
+/// Reads the `CapEff` line of `/proc/PID/status`.
+fn effective_capabilities(status: &str) -> Option<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(value.trim(), 16).ok()
+}
+
+fn control_groups(cpuset: Option<u8>) -> Finding {
+    match cpuset {
+        Some(version) => {
+            let detail = format!("version {version}, with CPU sets");
+            Finding::new(GROUP, "control groups", State::Ok, detail)
+        }
+        None => Finding::new(GROUP, "control groups", State::Missing, "none with CPU sets").advise(
+            "containers are held to their CPUs by affinity alone, which they can change; mount -t \
+             cgroup2 none /sys/fs/cgroup",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_kernels() {
+        assert_eq!(version("6.1.0-18-amd64"), Some((6, 1)));
+        assert_eq!(version("5.14-rc1"), Some((5, 14)));
+        assert_eq!(version("7.0+"), Some((7, 0)));
+        for wrong in ["", "6", "six.one", "99999999999.1"] {
+            assert_eq!(version(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn capabilities_are_named_where_they_lack() {
+        let all = privileges("Name:\tdray\nCapEff:\t000001ffffffffff\n");
+        assert_eq!(all.state, State::Ok);
+        let some = privileges("CapEff:\t0000000000003000\n");
+        assert_eq!(some.state, State::Missing);
+        assert_eq!(some.detail, "no CAP_SYS_ADMIN");
+        for unreadable in ["", "CapEff:\tnone\n"] {
+            assert_eq!(privileges(unreadable).state, State::Unknown, "{unreadable}");
+        }
+    }
+}

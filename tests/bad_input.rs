@@ -13,7 +13,10 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "nosuch"], &["\"nosuch\"", "ara2019-table1"]),
     (&["bench", "--technique", "tokenring"], &["\"tokenring\"", "veth", "udp-mmsg"]),
     (&["bench", "--technique", "veth/udp,x"], &["\"x\"", "bridge"]),
-    (&["bench", "casoni2013-serial", "--technique", "udp"], &["udp", "casoni2013", "veth/raw-mmsg"]),
+    (
+        &["bench", "casoni2013-serial", "--technique", "udp"],
+        &["udp", "casoni2013", "veth/raw-mmsg"],
+    ),
     (&["bench", "--size", "63"], &["63", "64 to 1514", "MTU 1500"]),
     (&["bench", "--size", "64,1515"], &["1515", "64 to 1514"]),
     (&["bench", "--size", "9015", "--mtu", "9000"], &["9015", "64 to 9014"]),

@@ -62,7 +62,8 @@ fn every_technique_balances_and_matches_the_schema() {
 fn paced_trials_lose_nothing_silently() {
     let _alone = alone();
     require_root!();
-    let (_, results) = run(&["--rate", "20k", "--size", "64,1514", "--flows", "7", "--burst", "16"]);
+    let (_, results) =
+        run(&["--rate", "20k", "--size", "64,1514", "--flows", "7", "--burst", "16"]);
     check_books(&results);
     for row in &results.results {
         let measured = row.measured().unwrap();
@@ -107,7 +108,8 @@ fn the_papers_table_has_four_rows_with_the_papers_figures() {
     let _alone = alone();
     require_root!();
     let text = success(&["bench", "ara2019-table1", "--quick"]);
-    for (endpoint, paper) in [("udp", "227"), ("udp-mmsg", "276"), ("raw", "471"), ("raw-mmsg", "594")]
+    for (endpoint, paper) in
+        [("udp", "227"), ("udp-mmsg", "276"), ("raw", "471"), ("raw-mmsg", "594")]
     {
         let row = text.lines().find(|line| line.split_whitespace().next() == Some(endpoint));
         let row = row.unwrap_or_else(|| panic!("no row {endpoint} in {text}"));

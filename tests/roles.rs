@@ -34,9 +34,9 @@ impl Hosts {
     /// Starts `dray` in a host's network and waits until it had time to open its ports.
     fn start(&self, host: usize, arguments: &str) -> Child {
         let arguments = arguments.split_whitespace().chain(["--json"]);
-        let child = self.lab[self.ids[host]].namespace().enter(|| {
-            Command::new(DRAY).args(arguments).stdout(Stdio::piped()).spawn()
-        });
+        let child = self.lab[self.ids[host]]
+            .namespace()
+            .enter(|| Command::new(DRAY).args(arguments).stdout(Stdio::piped()).spawn());
         sleep(Duration::from_millis(300));
         child.unwrap()
     }
@@ -79,7 +79,10 @@ fn sender_to_receiver_over_every_kind_of_socket() {
             let receiver = hosts.start(1, &format!("receive --duration 1.2 --port {}", join(to)));
             let sender = hosts.start(
                 0,
-                &format!("send --size 300 --rate 10k --duration 0.3 --flows 3 --port {}", join(from)),
+                &format!(
+                    "send --size 300 --rate 10k --duration 0.3 --flows 3 --port {}",
+                    join(from)
+                ),
             );
             let (sent, received) = (sent(sender), received(receiver));
             assert_eq!(sent.sent, 3000, "{from} {options}");
@@ -99,10 +102,8 @@ fn forwarder_and_echo_give_every_frame_back() {
     require_root!();
     let hosts = Hosts::chain(3, false);
     let echo = hosts.start(2, "echo --duration 2 --port raw:eth0?batch=64");
-    let forwarder = hosts.start(
-        1,
-        "forward --both-ways --duration 2 --from raw:eth0?batch=64 --to raw:eth1",
-    );
+    let forwarder =
+        hosts.start(1, "forward --both-ways --duration 2 --from raw:eth0?batch=64 --to raw:eth1");
     let receiver = hosts.start(0, "receive --duration 1 --port raw:eth0?batch=64");
     let sender = hosts.start(0, "send --rate 10k --duration 0.3 --port raw:eth0?batch=64");
     assert_eq!(sent(sender).sent, 3000);
@@ -138,7 +139,9 @@ fn a_frame_above_the_mtu_is_refused_before_anything_is_sent() {
     let hosts = Hosts::chain(2, false);
     let output = hosts.lab[hosts.ids[0]]
         .namespace()
-        .enter(|| Command::new(DRAY).args(["send", "--port", "raw:eth0", "--size", "1515"]).output())
+        .enter(|| {
+            Command::new(DRAY).args(["send", "--port", "raw:eth0", "--size", "1515"]).output()
+        })
         .unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{message}");

@@ -1,5 +1,5 @@
 //! What the end-to-end tests share.
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -135,7 +135,10 @@ fn progress(cases: usize) -> ProgressBar {
 enum Output {
     Stdout,
     /// A new file beside the one that it replaces once it is complete.
-    File { new: NamedTempFile, path: PathBuf },
+    File {
+        new: NamedTempFile,
+        path: PathBuf,
+    },
 }
 
 impl Output {

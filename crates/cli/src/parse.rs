@@ -30,8 +30,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 
 /// A list of CPUs such as `2,3` or `2-5`; their order counts.
 pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
-    let parts: Option<Vec<_>> =
-        text.split(',').map(dray_lab::placement::parse_ranges).collect();
+    let parts: Option<Vec<_>> = text.split(',').map(dray_lab::placement::parse_ranges).collect();
     parts
         .map(|parts| parts.concat())
         .filter(|cpus| !cpus.is_empty())

@@ -206,8 +206,7 @@ fn show_rates() -> Option<OnSample> {
         Box::new(|last: &Sample, now: &Sample| {
             let seconds = (now.at_ns - last.at_ns) as f64 / 1e9;
             let (frames, bytes) = (now.frames - last.frames, now.bytes - last.bytes);
-            let (kpps, mbits) =
-                (frames as f64 / seconds / 1e3, bytes as f64 * 8.0 / seconds / 1e6);
+            let (kpps, mbits) = (frames as f64 / seconds / 1e3, bytes as f64 * 8.0 / seconds / 1e6);
             eprintln!("{kpps:10.1} kpps {mbits:10.1} Mb/s");
         }) as OnSample
     })

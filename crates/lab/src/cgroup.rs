@@ -24,7 +24,9 @@ struct Hierarchy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Version 2; `cpuset`: that controller can be had here.
-    V2 { cpuset: bool },
+    V2 {
+        cpuset: bool,
+    },
     V1Cpuset,
     V1Cpuacct,
 }

@@ -143,7 +143,8 @@ impl Container {
             let fresh = &self.received[looked_at..];
             if let Some(at) = fresh.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.received.drain(..=looked_at + at).collect();
-                return serde_json::from_slice(&line).map_err(|error| self.gone(&error.to_string()));
+                return serde_json::from_slice(&line)
+                    .map_err(|error| self.gone(&error.to_string()));
             }
             looked_at = self.received.len();
             cancel.check()?;
@@ -186,9 +187,8 @@ fn describe(event: &Event) -> String {
 /// namespaces: host name, private mounts, its own `/proc` and `/sys`, and no IPv6, whose routers
 /// and listeners would send frames that nobody asked for.
 pub fn enter(name: &str) -> Result<(), LabError> {
-    let doing = |what: &'static str| move |errno: rustix::io::Errno| {
-        LabError::doing(what)(errno.into())
-    };
+    let doing =
+        |what: &'static str| move |errno: rustix::io::Errno| LabError::doing(what)(errno.into());
     rustix::system::sethostname(name.as_bytes()).map_err(doing("sethostname"))?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).map_err(doing("private mounts"))?;

@@ -296,9 +296,7 @@ mod tests {
             netlink.set_up(index(name)).unwrap();
         }
         netlink.add_address(index("a"), Ipv4Addr::new(198, 18, 0, 1), 30).unwrap();
-        netlink
-            .add_neighbour(index("a"), Ipv4Addr::new(198, 18, 0, 2), MacAddr::local(9))
-            .unwrap();
+        netlink.add_neighbour(index("a"), Ipv4Addr::new(198, 18, 0, 2), MacAddr::local(9)).unwrap();
         let error = netlink.create_bridge("br").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         netlink.delete(index("a")).unwrap();

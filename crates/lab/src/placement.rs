@@ -26,8 +26,9 @@ impl Placement {
     pub fn of_this_process() -> Self {
         let isolated = read_list("/sys/devices/system/cpu/isolated");
         let cpus = allowed().into_iter().map(|id| {
-            let siblings =
-                read_list(&format!("/sys/devices/system/cpu/cpu{id}/topology/thread_siblings_list"));
+            let siblings = read_list(&format!(
+                "/sys/devices/system/cpu/cpu{id}/topology/thread_siblings_list"
+            ));
             let core = siblings.first().copied().unwrap_or(id);
             Cpu { id, isolated: isolated.contains(&id), core }
         });

@@ -96,11 +96,8 @@ pub fn attribute(
         // What was charged twice: a CPU cannot be busy for longer than it was.
         let overlap = (charged + softirq - busy).clamp(0.0, softirq);
         let system: f64 = on_this_cpu().map(|other| other.system_s).sum();
-        let part = if system > 0.0 {
-            role.system_s / system
-        } else {
-            1.0 / on_this_cpu().count() as f64
-        };
+        let part =
+            if system > 0.0 { role.system_s / system } else { 1.0 / on_this_cpu().count() as f64 };
         CpuCost {
             user_s: role.user_s,
             system_s: (role.system_s - overlap * part).max(0.0),

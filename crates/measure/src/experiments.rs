@@ -192,7 +192,9 @@ pub enum WrongChoice {
     Technique(#[from] crate::technique::UnknownTechnique),
     #[error("{experiment} does not use {given}; it uses {allowed}")]
     TechniqueOfAnother { experiment: &'static str, given: String, allowed: String },
-    #[error("--size {given}: {FRAME_MIN} to {max} bytes (MTU {mtu} and {ETHERNET_LEN} of Ethernet)")]
+    #[error(
+        "--size {given}: {FRAME_MIN} to {max} bytes (MTU {mtu} and {ETHERNET_LEN} of Ethernet)"
+    )]
     Size { given: usize, max: usize, mtu: u32 },
     #[error("--rate {given}: more than 0 frames per second, for example 100000, 100k or 1.5M")]
     Rate { given: f64 },

@@ -204,9 +204,8 @@ impl Measured {
     /// Sums up the trials of one case: at least one.
     pub fn of(topology: &Topology, settings: &Settings, trials: &[Trial]) -> Self {
         let sum = |field: fn(&Trial) -> u64| trials.iter().map(field).sum::<u64>();
-        let mean = |field: fn(&Trial) -> f64| {
-            stats::mean(&trials.iter().map(field).collect::<Vec<_>>())
-        };
+        let mean =
+            |field: fn(&Trial) -> f64| stats::mean(&trials.iter().map(field).collect::<Vec<_>>());
         let samples_pps: Vec<f64> =
             trials.iter().flat_map(|trial| trial.receive_rates.iter().copied()).collect();
         let mut lost_at = LostAt::default();

@@ -30,8 +30,20 @@ pub fn render(results: &Results, layout: Layout) -> String {
 }
 
 fn list(rows: &[ResultRow]) -> String {
-    let header =
-        ["technique", "size", "sent", "received", "±", "loss", "Gb/s", "cores", "user", "sys", "soft", "cycles"];
+    let header = [
+        "technique",
+        "size",
+        "sent",
+        "received",
+        "±",
+        "loss",
+        "Gb/s",
+        "cores",
+        "user",
+        "sys",
+        "soft",
+        "cycles",
+    ];
     let units = ["", "B", "kpps", "kpps", "%", "%", "", "", "%", "%", "%", "/frame"];
     let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
     for row in rows {
@@ -185,17 +197,14 @@ fn notes(results: &Results) -> Vec<String> {
         notes.push("--quick: a first look. Without it the samples are longer and more.".to_owned());
     }
     if measured().any(|m| m.shared_cores) {
-        notes.push(
-            "Roles shared cores: the host has fewer cores than there are roles.".to_owned(),
-        );
+        notes.push("Roles shared cores: the host has fewer cores than there are roles.".to_owned());
     }
     if measured().any(|m| m.sent_less_than_offered) {
         notes.push("* sent less than offered: the sender could not keep up.".to_owned());
     }
     if measured().any(|m| !m.counters_agree) {
-        notes.push(
-            "! our counters and the kernel's disagree: do not trust this figure.".to_owned(),
-        );
+        notes
+            .push("! our counters and the kernel's disagree: do not trust this figure.".to_owned());
     }
     for row in &results.results {
         if let Outcome::Skipped { skipped } = &row.outcome {

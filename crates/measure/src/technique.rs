@@ -146,7 +146,10 @@ mod tests {
     fn what_is_unknown_is_named_with_what_is_allowed() {
         for text in ["", "tokenring", "veth/", "/udp", "udp/veth", "veth/udp/x"] {
             let message = Technique::select(text).unwrap_err().to_string();
-            assert!(message.contains(&format!("{text:?}")) && message.contains("udp-mmsg"), "{message}");
+            assert!(
+                message.contains(&format!("{text:?}")) && message.contains("udp-mmsg"),
+                "{message}"
+            );
         }
     }
 }

@@ -155,10 +155,8 @@ impl Topology {
         duration: Duration,
         interval: Duration,
     ) -> Job {
-        let lane = |hop: &Hop| Lane {
-            port: self.port(&self.sender, hop, load),
-            flow: hop.link.flow(),
-        };
+        let lane =
+            |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: hop.link.flow() };
         Job::Send(SendJob {
             lanes: self.sender.outs.iter().map(lane).collect(),
             flows: load.flows,

@@ -80,7 +80,7 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    pub(crate) fn new(uri: impl ToString, what: &'static str, source: io::Error) -> Self {
+    pub(crate) fn new(uri: &impl ToString, what: &'static str, source: io::Error) -> Self {
         let hint = match source.raw_os_error() {
             Some(libc::EPERM) => "; this needs CAP_NET_RAW, so run it as root",
             Some(libc::ENODEV) => "; `ip link` lists the interfaces of this namespace",
@@ -101,10 +101,7 @@ pub fn wait_any<'a>(ports: impl Iterator<Item = &'a dyn Receive>) -> io::Result<
     use rustix::event::{PollFd, PollFlags, poll};
     let events: Vec<BorrowedFd<'a>> = ports.filter_map(Receive::event).collect();
     let mut fds: Vec<_> = events.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-    let patience = rustix::time::Timespec {
-        tv_sec: 0,
-        tv_nsec: PATIENCE.subsec_nanos().into(),
-    };
+    let patience = rustix::time::Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
     match poll(&mut fds, Some(&patience)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),

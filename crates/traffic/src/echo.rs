@@ -32,7 +32,8 @@ impl Echo {
         let mut sampler = Sampler::new(self.job.interval, on_sample);
         let mut ending = Ending::new(signal);
         // A lent frame is not ours to change.
-        let mut replies: Vec<Vec<u8>> = vec![Vec::with_capacity(FRAME_MAX); BATCH_MAX];
+        let mut replies: Vec<Vec<u8>> =
+            (0..BATCH_MAX).map(|_| Vec::with_capacity(FRAME_MAX)).collect();
         loop {
             let received = self.intake.receive(0)?;
             let worked = !received.is_empty();

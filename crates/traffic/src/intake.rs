@@ -45,7 +45,8 @@ impl Intake {
 
     /// Frames that the ports dropped so far because they were not received in time.
     pub(crate) fn dropped(&self) -> Result<u64, RoleError> {
-        let of = |(uri, rx): &(PortUri, Box<dyn Receive>)| rx.dropped().map_err(RoleError::port(uri));
+        let of =
+            |(uri, rx): &(PortUri, Box<dyn Receive>)| rx.dropped().map_err(RoleError::port(uri));
         self.ports.iter().map(of).sum()
     }
 }

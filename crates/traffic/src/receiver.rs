@@ -135,7 +135,8 @@ mod tests {
         assert_eq!((report.received, report.lost, report.duplicated), (5, 2, 1));
         assert_eq!((report.reordered, report.corrupt, report.foreign), (1, 1, 1));
         assert_eq!((report.dropped, report.bytes), (3, 600));
-        let streams: Vec<_> = report.streams.iter().map(|s| (s.stream, s.received, s.lost)).collect();
+        let streams: Vec<_> =
+            report.streams.iter().map(|s| (s.stream, s.received, s.lost)).collect();
         assert_eq!(streams, [(0, 3, 2), (7, 2, 0)]);
     }
 }

@@ -30,7 +30,8 @@ impl Sender {
     /// Opens the ports and builds every frame.
     pub fn open(job: SendJob) -> Result<Self, RoleError> {
         let lanes = job.lanes.iter().enumerate();
-        let lanes = lanes.map(|(index, _)| OpenLane::open(&job, index)).collect::<Result<_, _>>()?;
+        let lanes =
+            lanes.map(|(index, _)| OpenLane::open(&job, index)).collect::<Result<_, _>>()?;
         Ok(Self { job, lanes })
     }
 

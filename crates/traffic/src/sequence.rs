@@ -4,7 +4,7 @@
 pub const WINDOW: u64 = 1024;
 
 /// Counts the frames of one stream. Between calls `next == received + lost`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Tracker {
     /// Distinct frames that arrived.
     pub received: u64,
@@ -19,12 +19,6 @@ pub struct Tracker {
     pub next: u64,
     /// One bit for each of the last `WINDOW` sequence numbers: has it arrived?
     seen: [u64; (WINDOW / 64) as usize],
-}
-
-impl Default for Tracker {
-    fn default() -> Self {
-        Self { received: 0, lost: 0, duplicated: 0, reordered: 0, next: 0, seen: [0; 16] }
-    }
 }
 
 impl Tracker {

@@ -143,7 +143,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn flow() -> impl Strategy<Value = Flow> {
-        (any::<[u8; 6]>(), any::<[u8; 6]>(), any::<[u8; 4]>(), any::<[u8; 4]>(), any::<u16>(), any::<u16>())
+        (
+            any::<[u8; 6]>(),
+            any::<[u8; 6]>(),
+            any::<[u8; 4]>(),
+            any::<[u8; 4]>(),
+            any::<u16>(),
+            any::<u16>(),
+        )
             .prop_map(|(s, d, si, di, sp, dp)| Flow {
                 src_mac: MacAddr(s),
                 dst_mac: MacAddr(d),
@@ -221,7 +228,8 @@ mod tests {
         let base = Flow { src_port: 65535, ..Flow::default() };
         assert_eq!(base.nth(0).src_port, 65535);
         assert_eq!(base.nth(1).src_port, 1024);
-        let ports: std::collections::HashSet<_> = (0..60000).map(|i| base.nth(i).src_port).collect();
+        let ports: std::collections::HashSet<_> =
+            (0..60000).map(|i| base.nth(i).src_port).collect();
         assert_eq!(ports.len(), 60000);
     }
 }

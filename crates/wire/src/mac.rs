@@ -88,7 +88,9 @@ mod tests {
 
     #[test]
     fn refuses_what_is_nearly_right() {
-        for text in ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "2:0:0:0:0:1", "02:00:00:00:00:+1"] {
+        for text in
+            ["", "02:00:00:00:00", "02:00:00:00:00:01:02", "2:0:0:0:0:1", "02:00:00:00:00:+1"]
+        {
             assert_eq!(text.parse::<MacAddr>(), Err(ParseMacError(text.to_owned())), "{text}");
         }
     }

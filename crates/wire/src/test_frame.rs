@@ -12,8 +12,8 @@
 //! exactly the payload of the smallest frame, 64 bytes; longer frames continue with a fixed pattern.
 //! `ticks` is the sender's time-stamp counter, meaningful on the same host only.
 
-use crate::headers::{self, Flow, HEADERS_LEN};
 use crate::checksum;
+use crate::headers::{self, Flow, HEADERS_LEN};
 
 /// Length of the test header, in bytes.
 pub const TEST_HEADER_LEN: usize = 22;

@@ -71,16 +71,21 @@ impl RawUri {
             None,
         )
         .map_err(fail("packet socket"))?;
-        let index = netdevice::name_to_index(&socket, &self.interface)
-            .map_err(fail("interface index"))?;
+        let index =
+            netdevice::name_to_index(&socket, &self.interface).map_err(fail("interface index"))?;
         let mtu = calls::mtu(socket.as_fd(), &self.interface).map_err(|error| ("MTU", error))?;
         enlarge_buffers(socket.as_fd()).map_err(|error| ("SO_RCVBUF", error))?;
         for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
             sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))
                 .map_err(fail("SO_RCVTIMEO"))?;
         }
-        set_option(socket.as_fd(), libc::SOL_PACKET, calls::PACKET_IGNORE_OUTGOING, 1 as libc::c_int)
-            .map_err(|error| ("PACKET_IGNORE_OUTGOING (Linux 4.20)", error))?;
+        set_option(
+            socket.as_fd(),
+            libc::SOL_PACKET,
+            calls::PACKET_IGNORE_OUTGOING,
+            1 as libc::c_int,
+        )
+        .map_err(|error| ("PACKET_IGNORE_OUTGOING (Linux 4.20)", error))?;
         if self.promisc {
             calls::set_promiscuous(socket.as_fd(), index).map_err(|error| ("promisc", error))?;
         }

@@ -11,8 +11,7 @@ use dray_wire::{Flow, MacAddr, headers};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::socket::{
-    PATIENCE, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option,
-    set_option,
+    PATIENCE, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option, set_option,
 };
 use crate::uri::{Query, UriError, write_query};
 use crate::{OpenError, Port};
@@ -63,8 +62,13 @@ impl UdpUri {
         let mut frame_max = dray_wire::FRAME_MAX;
         if let Some(remote) = self.remote {
             // Fragments would be other frames than the ones that were asked for.
-            set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
-                .map_err(|error| ("IP_MTU_DISCOVER", error))?;
+            set_option(
+                socket.as_fd(),
+                libc::IPPROTO_IP,
+                libc::IP_MTU_DISCOVER,
+                libc::IP_PMTUDISC_DO,
+            )
+            .map_err(|error| ("IP_MTU_DISCOVER", error))?;
             rustix::net::connect(&socket, &remote).map_err(fail("connect"))?;
             let mtu: libc::c_int = get_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU)
                 .map_err(|error| ("IP_MTU", error))?;

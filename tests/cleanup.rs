@@ -75,20 +75,25 @@ fn fifty_interruptions_at_random_moments_leave_nothing() {
 }
 
 #[test]
-fn a_failed_run_leaves_nothing() {
+fn a_container_that_dies_costs_its_own_row_and_leaves_nothing() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
-    let mut bench = start_bench(&[]);
-    // A role that dies takes its container with it: that technique is skipped with a reason.
-    let mut inside = None;
-    assert!(eventually(|| has_children(&bench)));
-    for child in children(&bench) {
-        inside = Some(child);
-    }
-    kill_process(inside.unwrap(), Signal::KILL).unwrap();
-    kill(&bench, Signal::INT);
-    bench.wait().unwrap();
+    let bench = Command::new(DRAY)
+        .args(["bench", "--quick", "--technique", "veth", "--size", "64", "--json", "-"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert!(eventually(|| children(&bench).len() == 3), "host, sender, receiver");
+    sleep(Duration::from_millis(500));
+    kill_process(*children(&bench).last().unwrap(), Signal::KILL).unwrap();
+    let output = bench.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let results: dray_measure::Results = serde_json::from_slice(&output.stdout).unwrap();
+    let (first, others) = results.results.split_first().unwrap();
+    let text = serde_json::to_string(first).unwrap();
+    assert!(text.contains("\"skipped\":\"container receiver: "), "{text}");
+    assert!(others.len() == 3 && others.iter().all(|row| row.measured().is_some()));
     assert_eq!(Traces::now(), before);
 }
 
@@ -96,10 +101,6 @@ fn children(parent: &Child) -> Vec<Pid> {
     let path = format!("/proc/{0}/task/{0}/children", parent.id());
     let text = fs::read_to_string(path).unwrap_or_default();
     text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
-}
-
-fn has_children(parent: &Child) -> bool {
-    !children(parent).is_empty()
 }
 
 #[test]
@@ -146,7 +147,9 @@ fn lab_clean_says_what_it_removed() {
     require_root!();
     let before = Traces::now();
     let mut bench = start_bench(&[]);
-    assert!(eventually(|| has_children(&bench) && !Traces::now().control_groups().is_empty()));
+    assert!(eventually(
+        || !children(&bench).is_empty() && !Traces::now().control_groups().is_empty()
+    ));
     kill(&bench, Signal::KILL);
     bench.wait().unwrap();
     let pid = bench.id().to_string();

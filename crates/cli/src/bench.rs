@@ -11,6 +11,7 @@ use dray_measure::{Results, table};
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::NamedTempFile;
 
+use crate::parse::CpuList;
 use crate::{Failure, cancel_on_signals, parse};
 
 /// Measure how fast containers on this host talk to each other, and what it costs.
@@ -33,7 +34,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
     size: Option<Vec<usize>>,
     /// Frames per second; without it, as many as possible.
-    #[arg(long, value_name = "PPS", value_parser = parse::rate)]
+    #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
     rate: Option<f64>,
     /// Frames per burst.
     #[arg(long, value_name = "FRAMES")]
@@ -45,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     technique: Option<Vec<String>>,
     /// Length of each measurement, after its warm-up.
-    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Option<Duration>,
     /// Trials of each technique.
     #[arg(long, value_name = "COUNT")]
@@ -55,7 +56,7 @@ pub(crate) struct Arguments {
     mtu: Option<u32>,
     /// CPUs for the roles: sender, receiver, forwarders.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
-    cpus: Option<Vec<usize>>,
+    cpus: Option<CpuList>,
     /// Write the results to this file as JSON; `-` for standard output, instead of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -82,7 +83,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         duration: arguments.duration,
         trials: arguments.trials,
         mtu: arguments.mtu,
-        cpus: arguments.cpus,
+        cpus: arguments.cpus.map(|list| list.0),
         quick: arguments.quick,
     };
     let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
@@ -104,6 +105,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     if !to_stdout {
         print!("{}", table::render(&results, experiment.layout));
+    }
+    if results.results.iter().all(|row| row.measured().is_none()) {
+        return Err(anyhow::anyhow!("nothing could be measured").into());
     }
     Ok(())
 }

@@ -29,11 +29,15 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A list of CPUs such as `2,3` or `2-5`; their order counts.
-pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CpuList(pub(crate) Vec<usize>);
+
+pub(crate) fn cpus(text: &str) -> Result<CpuList, String> {
     let parts: Option<Vec<_>> = text.split(',').map(dray_lab::placement::parse_ranges).collect();
     parts
         .map(|parts| parts.concat())
         .filter(|cpus| !cpus.is_empty())
+        .map(CpuList)
         .ok_or_else(|| "give a list of CPUs, for example 2,3 or 2-5".to_owned())
 }
 
@@ -63,7 +67,7 @@ mod tests {
 
     #[test]
     fn cpu_lists_keep_their_order() {
-        assert_eq!(cpus("3,0-1"), Ok(vec![3, 0, 1]));
+        assert_eq!(cpus("3,0-1"), Ok(CpuList(vec![3, 0, 1])));
         for wrong in ["", ",", "a", "1-", "5-2"] {
             assert!(cpus(wrong).is_err(), "{wrong}");
         }

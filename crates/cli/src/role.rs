@@ -20,7 +20,7 @@ use crate::{Failure, cancel_on_signals, parse};
 #[derive(clap::Args)]
 struct Common {
     /// End after this time; without it, on Ctrl-C.
-    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Option<Duration>,
     /// Run on this CPU.
     #[arg(long)]
@@ -44,7 +44,7 @@ pub(crate) struct SendArguments {
     #[arg(long, value_name = "BYTES", default_value_t = FRAME_MIN)]
     size: usize,
     /// Frames per second; without it, as many as possible.
-    #[arg(long, value_name = "PPS", value_parser = parse::rate)]
+    #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
     rate: Option<f64>,
     /// Frames per burst.
     #[arg(long, value_name = "FRAMES", default_value_t = 64)]

@@ -1,0 +1,54 @@
+# The front door. `make` alone lists what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+DRAY := target/release/dray
+# Containers need root. Where we are root already, nothing is put in front.
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+.PHONY: help demo build check test bench bench-iperf3 fuzz profile clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+demo: ## Set up, build, and measure this host for about a minute
+	@scripts/setup.sh demo
+	@$(MAKE) --no-print-directory build
+	@mkdir -p results
+	@$(SUDO) $(DRAY) bench --quick --json results/demo.json
+	@echo "Results: results/demo.json"
+
+build: ## Build the release
+	@cargo build --release --locked --quiet --package dray
+
+check: ## What to run before every commit: format, lints, fast tests
+	@scripts/setup.sh build
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	cargo test --workspace --exclude dray --locked --quiet
+	cargo test --package dray --bins --locked --quiet
+
+test: ## Everything that checks the project
+	@scripts/setup.sh test
+	@scripts/test.sh
+
+bench: build ## Figures for the notes: papers' tables, containers, pacing
+	@scripts/setup.sh bench
+	@scripts/bench.sh
+
+bench-iperf3: build ## The batched UDP sender against iperf3 over one link
+	@scripts/setup.sh bench
+	@$(SUDO) scripts/bench-iperf3.sh
+
+fuzz: ## Fuzz whatever reads others' bytes (SECONDS=60 for each target)
+	@scripts/setup.sh build
+	@scripts/fuzz.sh
+
+profile: build ## A flame graph of a running role (ROLE=sender TECHNIQUE=veth/udp-mmsg)
+	@scripts/setup.sh profile
+	@$(SUDO) scripts/profile.sh
+
+clean: ## Remove what was built
+	cargo clean
+	rm -rf results

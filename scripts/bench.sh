@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# The figures that closing notes and the changelog quote.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+sudo=
+[ "$(id -u)" = 0 ] || sudo=sudo
+dray=target/release/dray
+mkdir -p results
+
+echo "== 256 containers"
+cargo build --release --locked --quiet --package dray --bench containers
+bench=$(cargo build --release --locked --quiet --package dray --bench containers \
+    --message-format json | jq -r 'select(.target.name == "containers") | .executable')
+$sudo "$bench"
+
+echo "== An offered rate of 100 kpps"
+$sudo $dray bench --rate 100k --size 64 --duration 5 --json results/rate.json
+
+echo "== ara2019, table 1"
+$sudo $dray bench ara2019-table1 --duration "${DURATION:-10}" --json results/ara2019-table1.json
+
+echo "== casoni2013"
+for experiment in casoni2013-serial casoni2013-parallel; do
+    $sudo $dray bench $experiment --duration 5 --json results/$experiment.json
+done
+
+echo "== iperf3"
+$sudo scripts/bench-iperf3.sh

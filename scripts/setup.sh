@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that a purpose needs and that are missing, and says which.
+# Usage: setup.sh build|demo|test|bench|profile
+set -euo pipefail
+
+purpose=${1:?usage: setup.sh build|demo|test|bench|profile}
+
+# COMMAND:PACKAGE for whatever is looked for as a command.
+build="cc:gcc"
+case $purpose in
+    build | demo) needs=$build ;;
+    test) needs="$build" ;;
+    bench) needs="$build ip:iproute2 iperf3:iperf3 jq:jq" ;;
+    profile) needs="$build perf:linux-perf" ;;
+    *) echo "setup.sh: unknown purpose '$purpose'" >&2 && exit 2 ;;
+esac
+
+if ! command -v cargo >/dev/null; then
+    echo "dray is built with Rust 1.88 or later, and there is no cargo: see https://rustup.rs" >&2
+    exit 1
+fi
+
+missing=()
+for need in $needs; do
+    # Administrators' commands are not on everybody's PATH.
+    PATH=$PATH:/usr/sbin:/sbin command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+    echo "please install: ${missing[*]} (Debian's names; there is no apt-get here)" >&2
+    exit 1
+fi
+sudo=
+[ "$(id -u)" = 0 ] || sudo=sudo
+echo "Installing: ${missing[*]}" >&2
+export DEBIAN_FRONTEND=noninteractive
+$sudo apt-get update -qq
+# shellcheck disable=SC2086 # no sudo, no word
+$sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

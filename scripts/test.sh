@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Runs every check and closes with how many tests passed, failed and were skipped.
+set -uo pipefail
+
+cd "$(dirname "$0")/.."
+log=$(mktemp)
+skipped=$(mktemp)
+trap 'rm -f "$log" "$skipped"' EXIT
+status=0
+
+step() {
+    echo "== $*"
+    "$@" || status=1
+}
+
+step cargo fmt --all --check
+step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+export DRAY_SKIPPED=$skipped
+# The end-to-end tests look at the whole machine: one test program at a time, which is what cargo
+# does, and one test at a time within each, which they see to themselves.
+echo "== cargo test"
+cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log" || status=1
+unset DRAY_SKIPPED
+step env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked --quiet
+
+sum() { grep -E '^test result:' "$log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
+passed=$(sum passed)
+failed=$(sum failed)
+skips=$(sort -u "$skipped" | wc -l)
+if [ "$skips" -gt 0 ]; then
+    echo "Skipped:"
+    sort -u "$skipped" | sed 's/^/  /'
+fi
+# A skipped test returned early and counts as passed for cargo.
+echo "$((passed - skips)) passed, $failed failed, $skips skipped"
+[ "$status" = 0 ] && [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -44,6 +44,9 @@ pub struct End {
     pub interface: String,
     /// Its Ethernet address.
     pub mac: MacAddr,
+    /// The destination of frames sent here: [`mac`](Self::mac) where the link was made
+    /// [`addressed`](LinkOptions::addressed), otherwise a station's behind the interface.
+    pub station: MacAddr,
     /// Its IPv4 address, where the link was made [`addressed`](LinkOptions::addressed).
     pub ip: Ipv4Addr,
 }
@@ -60,8 +63,12 @@ pub struct Link {
 pub struct LinkOptions {
     /// The MTU of its interfaces, in bytes.
     pub mtu: u32,
-    /// Give the ends IPv4 addresses and tell each the other's. Without addresses the kernel drops
-    /// IPv4 frames that only a packet socket wants early on.
+    /// Give the ends IPv4 addresses and tell each the other's.
+    ///
+    /// Without, frames go to a station that the program behind the interface stands for, as a
+    /// network function does. The kernel gives every frame to its own IP layer as well, which drops
+    /// at once what is for another station; for one of its own it would look up a route in vain,
+    /// at a third of the whole cost of a frame.
     pub addressed: bool,
 }
 
@@ -70,8 +77,8 @@ impl Link {
     pub fn flow(&self) -> Flow {
         let [from, to] = &self.ends;
         Flow {
-            src_mac: from.mac,
-            dst_mac: to.mac,
+            src_mac: from.station,
+            dst_mac: to.station,
             src_ip: from.ip,
             dst_ip: to.ip,
             ..Flow::default()
@@ -89,7 +96,10 @@ impl Lab {
         options: LinkOptions,
     ) -> Result<Link, LabError> {
         let number = self.next_link();
-        let ends = [self.new_end(from, number, 1), self.new_end(to, number, 2)];
+        let new_end = |lab: &mut Self, container, side| {
+            lab.new_end(container, number, side, options.addressed)
+        };
+        let ends = [new_end(self, from, 1), new_end(self, to, 2)];
         let doing = |what: &str| LabError::doing(format!("{kind} link {number}: {what}"));
         let (host, [a, b]) = (self.host(), [&ends[0], &ends[1]]);
         match kind {
@@ -104,9 +114,9 @@ impl Lab {
                 let bridge = format!("br{number}");
                 netlink.create_bridge(&bridge).map_err(doing("bridge"))?;
                 let bridge = netlink.interface(&bridge).map_err(doing("bridge"))?.index;
-                for (index, end) in [a, b].into_iter().enumerate() {
-                    let name = format!("v{number}.{index}");
-                    let mac = host_mac(number, index as u64);
+                for (side, end) in [(1, a), (2, b)] {
+                    let name = format!("v{number}.{side}");
+                    let mac = port_mac(number, side);
                     let port = VethEnd { namespace: host.namespace(), name: &name, mac };
                     netlink
                         .create_veth(port, self.veth_end(end), options.mtu)
@@ -114,6 +124,7 @@ impl Lab {
                     let port = netlink.interface(&name).map_err(doing("bridge port"))?.index;
                     netlink.set_master(port, bridge).map_err(doing("bridge port"))?;
                     netlink.set_up(port).map_err(doing("bridge port"))?;
+                    netlink.add_forwarding(port, end.station).map_err(doing("forwarding"))?;
                 }
                 netlink.set_up(bridge).map_err(doing("bridge"))?;
             }
@@ -137,13 +148,15 @@ impl Lab {
         Ok(container.netlink().interface(&end.interface).map_err(doing)?.counters)
     }
 
-    fn new_end(&mut self, container: ContainerId, link: u32, side: u32) -> End {
+    fn new_end(&mut self, container: ContainerId, link: u32, side: u32, addressed: bool) -> End {
         let interface = format!("eth{}", self[container].interfaces);
         self[container].interfaces += 1;
+        let mac = mac(link, side);
         End {
             container,
             interface,
-            mac: MacAddr::local(u64::from(link) << 8 | u64::from(side)),
+            mac,
+            station: if addressed { mac } else { station(link, side) },
             ip: Ipv4Addr::from_bits(FIRST_NETWORK.to_bits() + link * 4 + side),
         }
     }
@@ -160,6 +173,17 @@ const FIRST_NETWORK: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 /// How many such networks there are.
 pub(crate) const LINKS_MAX: u32 = 1 << (PREFIX_LEN - 15);
 
-fn host_mac(link: u32, index: u64) -> MacAddr {
-    MacAddr::local(u64::from(link) << 8 | 0x80 | index)
+/// The address of a link's interface in a container; `side` is 1 or 2.
+fn mac(link: u32, side: u32) -> MacAddr {
+    MacAddr::local(u64::from(link << 8 | side))
+}
+
+/// The address of the station behind that interface.
+fn station(link: u32, side: u32) -> MacAddr {
+    mac(link, side | 0x40)
+}
+
+/// The address of the bridge port that leads to that interface.
+fn port_mac(link: u32, side: u32) -> MacAddr {
+    mac(link, side | 0x80)
 }

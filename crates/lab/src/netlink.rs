@@ -15,7 +15,7 @@ use netlink_packet_route::link::{
     LinkMessage,
 };
 use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -177,6 +177,17 @@ impl Netlink {
             NeighbourAttribute::Destination(NeighbourAddress::Inet(address)),
             NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()),
         ];
+        self.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
+    }
+
+    /// Tells a bridge for good that `mac` is behind its port `index`, as if it had learned it.
+    pub fn add_forwarding(&self, index: u32, mac: MacAddr) -> io::Result<()> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = AddressFamily::Bridge;
+        message.header.ifindex = index;
+        message.header.state = NeighbourState::Noarp;
+        message.header.flags = NeighbourFlags::Controller;
+        message.attributes = vec![NeighbourAttribute::LinkLayerAddress(mac.0.to_vec())];
         self.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
     }
 

@@ -23,7 +23,9 @@ fn check_books(results: &Results) {
         assert_eq!(measured.lost, measured.lost_at.total(), "{name}");
         assert_eq!((measured.duplicated, measured.corrupt), (0, 0), "{name}");
         assert!(measured.received > 0, "{name}");
-        assert!(measured.samples_pps.len() >= 3, "{name}: {:?}", measured.samples_pps);
+        let most = (results.settings.measure_s / results.settings.interval_s).round() as usize;
+        let samples = &measured.samples_pps;
+        assert!((most / 2..=most).contains(&samples.len()), "{name}: {samples:?}");
         assert!(measured.cpu.total.total_s() > 0.0, "{name}");
     }
 }
@@ -117,6 +119,20 @@ fn the_papers_table_has_four_rows_with_the_papers_figures() {
     }
     assert!(text.contains("--quick"), "shortened runs say so: {text}");
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn samples_of_a_second_cover_the_measured_part_and_no_more() {
+    let _alone = alone();
+    require_root!();
+    let text = success(
+        &"bench --quick --duration 5 --technique veth/raw --size 64 --rate 50k --json -"
+            .split(' ')
+            .collect::<Vec<_>>(),
+    );
+    let results: Results = serde_json::from_str(&text).unwrap();
+    assert_eq!(results.settings.interval_s, 1.0);
+    check_books(&results);
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn align(cells: &[Vec<String>], left: usize) -> String {
 }
 
 fn kilo(pps: f64) -> String {
-    if pps < 100e3 { format!("{:.1}", pps / 1e3) } else { format!("{:.0}", pps / 1e3) }
+    if pps < 99.95e3 { format!("{:.1}", pps / 1e3) } else { format!("{:.0}", pps / 1e3) }
 }
 
 /// A loss is never rounded to nothing.

@@ -41,7 +41,7 @@ bench-iperf3: build ## The batched UDP sender against iperf3 over one link
 	@scripts/setup.sh bench
 	@$(SUDO) scripts/bench-iperf3.sh
 
-fuzz: ## Fuzz whatever reads others' bytes (SECONDS=60 for each target)
+fuzz: ## Fuzz whatever reads others' bytes (SECONDS_EACH=60, TARGETS=...)
 	@scripts/setup.sh build
 	@scripts/fuzz.sh
 

@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         output.write(&results)?;
     }
     if !to_stdout {
-        print!("{}", table::render(&results, experiment.layout));
+        print!("{}", table::render(&results, experiment));
     }
     if results.results.iter().all(|row| row.measured().is_none()) {
         return Err(anyhow::anyhow!("nothing could be measured").into());

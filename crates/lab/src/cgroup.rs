@@ -111,28 +111,25 @@ impl Hierarchy {
 
     fn add(&self, lab: &str, container: &str, pid: Pid, cpus: &str) -> io::Result<()> {
         let mut path = self.mount.clone();
-        for (depth, part) in [OURS, lab, container].into_iter().enumerate() {
+        for part in [OURS, lab, container] {
             let parent = path.clone();
             path.push(part);
+            if self.kind == (Kind::V2 { cpuset: true }) {
+                fs::write(parent.join("cgroup.subtree_control"), "+cpuset")?;
+            }
             match fs::create_dir(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 result => result?,
             }
-            match self.kind {
-                Kind::V2 { cpuset: true } => {
-                    fs::write(parent.join("cgroup.subtree_control"), "+cpuset")?;
+            if self.kind == Kind::V1Cpuset {
+                // A version 1 group starts without CPUs and memory and takes no process then.
+                for file in ["cpuset.mems", "cpuset.cpus"] {
+                    fs::write(path.join(file), fs::read(parent.join(file))?)?;
                 }
-                Kind::V1Cpuset => {
-                    // A version 1 group starts without CPUs and memory and takes no process then.
-                    for file in ["cpuset.mems", "cpuset.cpus"] {
-                        fs::write(path.join(file), fs::read(parent.join(file))?)?;
-                    }
-                }
-                Kind::V2 { cpuset: false } | Kind::V1Cpuacct => {}
             }
-            if depth == 2 && matches!(self.kind, Kind::V2 { cpuset: true } | Kind::V1Cpuset) {
-                fs::write(path.join("cpuset.cpus"), cpus)?;
-            }
+        }
+        if matches!(self.kind, Kind::V2 { cpuset: true } | Kind::V1Cpuset) {
+            fs::write(path.join("cpuset.cpus"), cpus)?;
         }
         fs::write(path.join("cgroup.procs"), pid.as_raw_nonzero().to_string())
     }

@@ -1,7 +1,7 @@
 //! Where every frame went: our own counters held against the kernel's.
 //!
 //! A frame that was sent and not received was lost at one of four places, each with a counter of
-//! its own, or is still queued. The receiver's sequence numbers say how many are missing, without
+//! its own, is still queued, or arrived damaged. The receiver's sequence numbers say how many are missing, without
 //! looking at any of these; the two accounts must agree to the frame.
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,8 @@ pub struct Books {
     pub received: u64,
     /// Frames missing by sequence number.
     pub missing: u64,
+    /// Frames that arrived damaged.
+    pub corrupt: u64,
     /// Ways out: of the sender and of each forwarder.
     pub outs: Vec<Crossing>,
     /// Ways in: of each forwarder and of the receiver.
@@ -101,7 +103,7 @@ impl Books {
         }
         agrees &= out_of_links <= into_links;
         lost_at.link = into_links.saturating_sub(out_of_links);
-        agrees &= lost_at.total() + queued == self.missing;
+        agrees &= lost_at.total() + queued + self.corrupt == self.missing;
         Audit { lost_at, queued, agrees }
     }
 }
@@ -125,6 +127,7 @@ mod tests {
             sent: 100,
             received: 70,
             missing: 30,
+            corrupt: 0,
             outs: vec![out(100, 98, 2), out(80, 80, 7)],
             ins: vec![way_in(95, 95), way_in(80, 80)],
             dropped: 18,
@@ -148,6 +151,15 @@ mod tests {
         books.ins[1].ours -= 5;
         let audit = books.audit();
         assert_eq!((audit.queued, audit.lost_at.total(), audit.agrees), (5, 30, true));
+    }
+
+    #[test]
+    fn a_damaged_frame_is_missing_but_was_not_lost_on_the_way() {
+        let mut books = books();
+        books.received -= 2;
+        books.missing += 2;
+        books.corrupt = 2;
+        assert!(books.audit().agrees);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Experiment {
     timing: Timing,
     /// The receive rate that the paper states, in frames per second.
     paper_pps: fn(Technique, Shape) -> Option<f64>,
+    /// Where that rate stands and what it was measured on.
+    pub paper: Option<&'static str>,
     /// How the table is arranged.
     pub layout: Layout,
 }
@@ -74,6 +76,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         sizes: &[64, 1500],
         timing: STEADY,
         paper_pps: |_, _| None,
+        paper: None,
         layout: Layout::List,
     },
     Experiment {
@@ -90,6 +93,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             (LinkKind::Bridge, Endpoint::Raw) => Some(471e3),
             (LinkKind::Bridge, Endpoint::RawMmsg) => Some(594e3),
         },
+        paper: Some("table 1 of Ara et al. 2019: over a bridge, Xeon E5-2640 v4, Linux 4.15"),
         layout: Layout::EndpointsByLink,
     },
     Experiment {
@@ -109,6 +113,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         sizes: &[64],
         timing: STEADY,
         paper_pps: |_, _| None,
+        paper: None,
         layout: Layout::ForwardersByTechnique,
     },
     Experiment {
@@ -119,6 +124,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         sizes: &[64],
         timing: STEADY,
         paper_pps: |_, _| None,
+        paper: None,
         layout: Layout::ForwardersByTechnique,
     },
 ];

@@ -1,11 +1,11 @@
 //! Results as a table for people, at most 100 columns wide.
 
-use crate::experiments::Layout;
+use crate::experiments::{Experiment, Layout};
 use crate::results::{Measured, Outcome, ResultRow, Results};
 
-/// Renders `results` as `layout` says, with notes below.
-pub fn render(results: &Results, layout: Layout) -> String {
-    let mut text = match layout {
+/// Renders the results of `experiment`, with notes below.
+pub fn render(results: &Results, experiment: &Experiment) -> String {
+    let mut text = match experiment.layout {
         Layout::List => list(&results.results),
         Layout::EndpointsByLink => matrix(
             &results.results,
@@ -22,7 +22,8 @@ pub fn render(results: &Results, layout: Layout) -> String {
             |row| row.technique.clone(),
         ),
     };
-    for note in notes(results) {
+    let paper = experiment.paper.map(|paper| format!("paper: {paper}."));
+    for note in notes(results).into_iter().chain(paper) {
         text.push_str(&note);
         text.push('\n');
     }

@@ -208,6 +208,7 @@ fn books(
         sent: sender.sent,
         received: receiver.received,
         missing,
+        corrupt: receiver.corrupt,
         outs: vec![crossing(sender.sent, &topology.sender.outs)],
         ..Books::default()
     };

@@ -145,7 +145,7 @@ pub struct ReceiveReport {
     pub duplicated: u64,
     /// Frames that arrived behind a later one.
     pub reordered: u64,
-    /// Test frames that were damaged.
+    /// Test frames that were damaged; they count as missing in their streams.
     pub corrupt: u64,
     /// Frames that are not test frames.
     pub foreign: u64,
@@ -166,6 +166,8 @@ pub struct StreamReport {
     pub lost: u64,
     pub duplicated: u64,
     pub reordered: u64,
+    /// Damaged frames whose header still told the stream.
+    pub corrupt: u64,
     /// One above the highest sequence number seen.
     pub next: u64,
 }

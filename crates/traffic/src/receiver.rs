@@ -61,7 +61,13 @@ struct Counts {
     corrupt: u64,
     foreign: u64,
     /// By stream number, as long as the highest one seen.
-    streams: Vec<Tracker>,
+    streams: Vec<Stream>,
+}
+
+#[derive(Default)]
+struct Stream {
+    tracker: Tracker,
+    corrupt: u64,
 }
 
 impl Counts {
@@ -69,23 +75,36 @@ impl Counts {
     fn record(&mut self, frame: &[u8]) {
         match test_frame::read(frame) {
             Verdict::Intact(stamp) => {
-                let stream = usize::from(stamp.stream);
-                if stream >= self.streams.len() {
-                    self.streams.resize_with(stream + 1, Tracker::default);
-                }
-                let tracker = &mut self.streams[stream];
+                let tracker = &mut self.stream(stamp.stream).tracker;
                 let before = tracker.received;
                 tracker.record(stamp.sequence);
-                self.received += tracker.received - before;
+                let fresh = tracker.received - before;
+                self.received += fresh;
                 self.bytes += frame.len() as u64;
             }
-            Verdict::Corrupt => self.corrupt += 1,
+            Verdict::Corrupt(stream) => {
+                self.corrupt += 1;
+                if let Some(stream) = stream {
+                    self.stream(stream).corrupt += 1;
+                }
+            }
             Verdict::Foreign => self.foreign += 1,
         }
     }
 
+    #[inline]
+    fn stream(&mut self, stream: u16) -> &mut Stream {
+        let stream = usize::from(stream);
+        if stream >= self.streams.len() {
+            self.streams.resize_with(stream + 1, Stream::default);
+        }
+        &mut self.streams[stream]
+    }
+
     fn into_report(self, dropped: u64, samples: Vec<Sample>) -> ReceiveReport {
-        let sum = |field: fn(&Tracker) -> u64| self.streams.iter().map(field).sum();
+        let sum = |field: fn(&Tracker) -> u64| {
+            self.streams.iter().map(|stream| field(&stream.tracker)).sum()
+        };
         ReceiveReport {
             received: self.received,
             bytes: self.bytes,
@@ -99,13 +118,16 @@ impl Counts {
                 .streams
                 .iter()
                 .enumerate()
-                .filter(|(_, tracker)| tracker.received + tracker.duplicated > 0)
-                .map(|(stream, tracker)| StreamReport {
-                    stream: stream as u16,
+                .filter(|(_, Stream { tracker, corrupt })| {
+                    tracker.received + tracker.duplicated + corrupt > 0
+                })
+                .map(|(number, Stream { tracker, corrupt })| StreamReport {
+                    stream: number as u16,
                     received: tracker.received,
                     lost: tracker.lost,
                     duplicated: tracker.duplicated,
                     reordered: tracker.reordered,
+                    corrupt: *corrupt,
                     next: tracker.next,
                 })
                 .collect(),
@@ -128,6 +150,7 @@ mod tests {
             test_frame::stamp(&mut frame, Stamp { stream, sequence, ticks: 0 });
             counts.record(&frame);
         }
+        test_frame::stamp(&mut frame, Stamp { stream: 7, sequence: 2, ticks: 0 });
         frame[80] ^= 1;
         counts.record(&frame);
         counts.record(&[0; 64]);
@@ -136,7 +159,7 @@ mod tests {
         assert_eq!((report.reordered, report.corrupt, report.foreign), (1, 1, 1));
         assert_eq!((report.dropped, report.bytes), (3, 600));
         let streams: Vec<_> =
-            report.streams.iter().map(|s| (s.stream, s.received, s.lost)).collect();
-        assert_eq!(streams, [(0, 3, 2), (7, 2, 0)]);
+            report.streams.iter().map(|s| (s.stream, s.received, s.lost, s.corrupt)).collect();
+        assert_eq!(streams, [(0, 3, 2, 0), (7, 2, 0, 1)]);
     }
 }

@@ -53,8 +53,8 @@ pub struct Stamp {
 pub enum Verdict {
     /// An intact test frame.
     Intact(Stamp),
-    /// A test frame whose header or pattern is damaged.
-    Corrupt,
+    /// A damaged test frame; its stream, where only the pattern is damaged.
+    Corrupt(Option<u16>),
     /// Not a test frame at all: something else that shares the link.
     Foreign,
 }
@@ -105,14 +105,18 @@ fn read_payload(payload: &[u8]) -> Verdict {
     if header[2..4] != MAGIC.to_be_bytes() {
         return Verdict::Foreign;
     }
-    if checksum::internet(header) != 0 || PATTERN.get(..pattern.len()) != Some(pattern) {
-        return Verdict::Corrupt;
+    if checksum::internet(header) != 0 {
+        return Verdict::Corrupt(None);
     }
     let (stream, rest) = header[4..].split_first_chunk().expect("22 bytes");
+    let stream = u16::from_be_bytes(*stream);
+    if PATTERN.get(..pattern.len()) != Some(pattern) {
+        return Verdict::Corrupt(Some(stream));
+    }
     let (sequence, rest) = rest.split_first_chunk().expect("22 bytes");
     let ticks = rest.first_chunk().expect("22 bytes");
     Verdict::Intact(Stamp {
-        stream: u16::from_be_bytes(*stream),
+        stream,
         sequence: u64::from_be_bytes(*sequence),
         ticks: u64::from_be_bytes(*ticks),
     })
@@ -159,6 +163,16 @@ mod tests {
         for len in 0..frame.len() {
             assert!(!matches!(read(&frame[..len]), Verdict::Intact(_)), "{len}");
         }
+    }
+
+    #[test]
+    fn a_damaged_pattern_still_tells_the_stream() {
+        let mut frame = build(&Flow::default(), 100);
+        stamp(&mut frame, Stamp { stream: 7, sequence: 3, ticks: 1 });
+        frame[99] ^= 1;
+        assert_eq!(read(&frame), Verdict::Corrupt(Some(7)));
+        frame[FRAME_MIN - 1] ^= 1;
+        assert_eq!(read(&frame), Verdict::Corrupt(None));
     }
 
     #[test]

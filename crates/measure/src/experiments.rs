@@ -268,8 +268,8 @@ fn timing(experiment: &Experiment, choices: &Choices) -> Result<Timing, WrongCho
     }
     // Whole seconds from five of them on; below, enough shorter samples for a deviation.
     let interval = if given >= 5 * STEADY.interval { STEADY.interval } else { QUICK.interval };
-    let samples = given.as_nanos().div_ceil(interval.as_nanos()) as u32;
-    Ok(Timing { measure: samples * interval, interval, ..default })
+    let whole = |time: Duration| time.as_nanos().div_ceil(interval.as_nanos()) as u32 * interval;
+    Ok(Timing { warm_up: whole(default.warm_up), measure: whole(given), interval })
 }
 
 /// An experiment with its settings checked, ready to run.

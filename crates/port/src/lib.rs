@@ -10,8 +10,8 @@
 //! folder here, and every port is named by a URI ([`PortUri`]).
 
 pub mod clock;
-pub mod memory;
 pub mod null;
+mod query;
 pub mod raw;
 mod socket;
 pub mod udp;
@@ -22,8 +22,9 @@ use std::os::fd::BorrowedFd;
 
 use arrayvec::ArrayVec;
 
+pub use query::UriError;
 pub use socket::{PATIENCE, SocketOptions, Wait};
-pub use uri::{PortUri, SCHEMES, UriError};
+pub use uri::PortUri;
 
 /// The most frames that one call receives or transmits.
 pub const BATCH_MAX: usize = 256;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::null::NullUri;
+use crate::query::{Query, UriError};
 use crate::raw::RawUri;
 use crate::udp::UdpUri;
 use crate::{OpenError, Port, Wait};
@@ -22,12 +23,8 @@ pub enum PortUri {
     Null(NullUri),
 }
 
-/// Every scheme and what one looks like, for messages and help.
-pub const SCHEMES: &[(&str, &str)] = &[
-    ("udp", "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64"),
-    ("raw", "raw:eth0?batch=64"),
-    ("null", "null:"),
-];
+/// What ports look like, for messages.
+const EXAMPLES: &str = "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64, raw:eth0?batch=64, null:";
 
 impl PortUri {
     /// Opens the port in the network namespace of the calling thread.
@@ -61,11 +58,8 @@ impl FromStr for PortUri {
             "raw" => Self::Raw(RawUri::parse(body, &mut query)?),
             "null" => Self::Null(NullUri::parse(body, &query)?),
             _ => {
-                let examples: Vec<_> = SCHEMES.iter().map(|(_, example)| *example).collect();
-                return Err(query.error(format!(
-                    "unknown scheme {scheme:?}; ports look like {}",
-                    examples.join(", ")
-                )));
+                let what = format!("unknown scheme {scheme:?}; ports look like {EXAMPLES}");
+                return Err(query.error(what));
             }
         };
         query.finish(scheme)?;
@@ -95,81 +89,6 @@ impl TryFrom<String> for PortUri {
     fn try_from(text: String) -> Result<Self, UriError> {
         text.parse()
     }
-}
-
-/// A port URI was wrong; the message names the URI, what was wrong in it and what is allowed.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("port {uri:?}: {what}")]
-pub struct UriError {
-    uri: String,
-    what: String,
-}
-
-/// The `key=value` pairs of a URI. Each transport takes those it knows; what is left is an error.
-pub(crate) struct Query<'a> {
-    uri: &'a str,
-    pairs: Vec<(&'a str, &'a str)>,
-    known: Vec<&'static str>,
-}
-
-impl<'a> Query<'a> {
-    fn parse(uri: &'a str, text: &'a str) -> Result<Self, UriError> {
-        let mut query = Self { uri, pairs: Vec::new(), known: Vec::new() };
-        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            let Some((key, value)) = pair.split_once('=') else {
-                return Err(query.error(format!("{pair:?} is not of the form key=value")));
-            };
-            if query.pairs.iter().any(|(known, _)| *known == key) {
-                return Err(query.error(format!("key {key:?} is given twice")));
-            }
-            query.pairs.push((key, value));
-        }
-        Ok(query)
-    }
-
-    /// Takes `key`, where it is given. `read` returns `None` for a value outside `allowed`.
-    pub(crate) fn take<T>(
-        &mut self,
-        key: &'static str,
-        allowed: &str,
-        read: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<Option<T>, UriError> {
-        self.known.push(key);
-        let Some(index) = self.pairs.iter().position(|(given, _)| *given == key) else {
-            return Ok(None);
-        };
-        let (_, value) = self.pairs.swap_remove(index);
-        match read(value) {
-            Some(value) => Ok(Some(value)),
-            None => Err(self.error(format!("{key}={value}: allowed is {allowed}"))),
-        }
-    }
-
-    fn finish(self, scheme: &str) -> Result<(), UriError> {
-        let Some((key, _)) = self.pairs.first() else { return Ok(()) };
-        let allowed = match self.known.as_slice() {
-            [] => "takes no keys".to_owned(),
-            known => format!("takes {}", known.join(", ")),
-        };
-        Err(self.error(format!("unknown key {key:?}; {scheme}: {allowed}")))
-    }
-
-    pub(crate) fn error(&self, what: String) -> UriError {
-        UriError { uri: self.uri.to_owned(), what }
-    }
-}
-
-/// Writes `?key=value&...` for the pairs that differ from their defaults.
-pub(crate) fn write_query(
-    f: &mut fmt::Formatter<'_>,
-    pairs: impl IntoIterator<Item = (&'static str, String)>,
-) -> fmt::Result {
-    let mut separator = '?';
-    for (key, value) in pairs {
-        write!(f, "{separator}{key}={value}")?;
-        separator = '&';
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -148,3 +148,92 @@ impl OpenLane {
         (0..self.flows).map(move |flow| rounds + u64::from(flow < rest))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Lane;
+    use dray_wire::Flow;
+
+    fn job(rate: Option<f64>) -> SendJob {
+        let lane = Lane { port: "null:".parse().unwrap(), flow: Flow::default() };
+        SendJob {
+            lanes: vec![lane.clone(), lane],
+            flows: 3,
+            size: 64,
+            burst: 7,
+            rate,
+            duration: Duration::from_millis(50),
+            start_at_ns: 0,
+            yielding: true,
+            interval: Duration::from_millis(10),
+        }
+    }
+
+    #[test]
+    fn sends_what_was_offered_and_no_more() {
+        let sender = Sender::open(job(Some(10_000.0))).unwrap();
+        let report = sender.run(&Signal::default(), None).unwrap();
+        assert_eq!(report.offered, Some(500));
+        assert!(report.sent <= 500);
+        assert_eq!(report.streams.len(), 6, "2 lanes of 3 flows");
+        assert_eq!(report.streams.iter().sum::<u64>(), report.sent);
+        assert_eq!(report.bytes, report.sent * 64);
+        let frames: Vec<_> = report.samples.iter().map(|sample| sample.frames).collect();
+        assert!(frames.is_sorted() && frames.last() == Some(&report.sent), "{frames:?}");
+    }
+
+    #[test]
+    fn falling_short_is_said() {
+        let sender = Sender::open(job(Some(1e12))).unwrap();
+        let report = sender.run(&Signal::default(), None).unwrap();
+        assert!(report.sent_less_than_offered());
+        let unpaced = Sender::open(job(None)).unwrap().run(&Signal::default(), None).unwrap();
+        assert!(unpaced.offered.is_none() && !unpaced.sent_less_than_offered());
+    }
+
+    #[test]
+    fn a_signal_ends_it() {
+        let signal = Signal::default();
+        signal.stop();
+        let forever = SendJob { duration: Duration::from_secs(3600), ..job(None) };
+        assert_eq!(Sender::open(forever).unwrap().run(&signal, None).unwrap().sent, 0);
+    }
+
+    /// A lane's frames carry consecutive numbers of its own streams in turn, across the end of the
+    /// ring and when a port takes only a part of a burst.
+    #[test]
+    fn every_stream_is_numbered_without_a_gap() {
+        use dray_wire::test_frame::{Verdict, read};
+        use std::sync::{Arc, Mutex};
+
+        /// Takes at most two frames of each burst.
+        struct Picky(Arc<Mutex<Vec<Stamp>>>);
+        impl Transmit for Picky {
+            fn transmit(&mut self, frames: &[&[u8]]) -> std::io::Result<usize> {
+                let taken = frames.iter().take(2);
+                self.0.lock().unwrap().extend(taken.map(|frame| match read(frame) {
+                    Verdict::Intact(stamp) => stamp,
+                    other => panic!("{other:?}"),
+                }));
+                Ok(frames.len().min(2))
+            }
+            fn frame_max(&self) -> usize {
+                dray_wire::FRAME_MAX
+            }
+        }
+
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let mut lane = OpenLane::open(&job(None), 1).unwrap();
+        lane.tx = Box::new(Picky(taken.clone()));
+        for _ in 0..20 {
+            lane.send(7, 0).unwrap();
+        }
+        let taken = taken.lock().unwrap();
+        assert_eq!(taken.len(), 40);
+        for (number, stamp) in taken.iter().enumerate() {
+            assert_eq!(usize::from(stamp.stream), 3 + number % 3);
+            assert_eq!(stamp.sequence, number as u64 / 3);
+        }
+    }
+}

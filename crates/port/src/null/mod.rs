@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use dray_wire::FRAME_MAX;
 
-use crate::uri::{Query, UriError};
+use crate::query::{Query, UriError};
 use crate::{Batch, Port, Receive, Transmit, Wait};
 
 /// The null port's name; there is nothing to say about it.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use dray_wire::{FRAME_MAX, headers};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, sockopt};
 
+use crate::query::{Query, UriError, write_query};
 use crate::socket::{
     PATIENCE, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option,
 };
-use crate::uri::{Query, UriError, write_query};
 use crate::{OpenError, Port};
 
 mod calls;

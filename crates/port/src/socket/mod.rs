@@ -8,7 +8,7 @@ mod transmit;
 use std::time::Duration;
 
 use crate::BATCH_MAX;
-use crate::uri::{Query, UriError};
+use crate::query::{Query, UriError};
 
 pub(crate) use calls::{enlarge_buffers, get_option, set_option};
 pub(crate) use receive::SocketReceive;

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use dray_wire::{Flow, MacAddr, headers};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use crate::query::{Query, UriError, write_query};
 use crate::socket::{
     PATIENCE, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option, set_option,
 };
-use crate::uri::{Query, UriError, write_query};
 use crate::{OpenError, Port};
 
 /// A UDP port's name.

@@ -1,0 +1,78 @@
+//! The `key=value` pairs of a port URI, and the one style of error for all of them.
+
+use std::fmt;
+
+/// A port URI was wrong; the message names the URI, what was wrong in it and what is allowed.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("port {uri:?}: {what}")]
+pub struct UriError {
+    uri: String,
+    what: String,
+}
+
+/// The `key=value` pairs of a URI. Each transport takes those it knows; what is left is an error.
+pub(crate) struct Query<'a> {
+    uri: &'a str,
+    pairs: Vec<(&'a str, &'a str)>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Query<'a> {
+    pub(crate) fn parse(uri: &'a str, text: &'a str) -> Result<Self, UriError> {
+        let mut query = Self { uri, pairs: Vec::new(), known: Vec::new() };
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(query.error(format!("{pair:?} is not of the form key=value")));
+            };
+            if query.pairs.iter().any(|(known, _)| *known == key) {
+                return Err(query.error(format!("key {key:?} is given twice")));
+            }
+            query.pairs.push((key, value));
+        }
+        Ok(query)
+    }
+
+    /// Takes `key`, where it is given. `read` returns `None` for a value outside `allowed`.
+    pub(crate) fn take<T>(
+        &mut self,
+        key: &'static str,
+        allowed: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, UriError> {
+        self.known.push(key);
+        let Some(index) = self.pairs.iter().position(|(given, _)| *given == key) else {
+            return Ok(None);
+        };
+        let (_, value) = self.pairs.swap_remove(index);
+        match read(value) {
+            Some(value) => Ok(Some(value)),
+            None => Err(self.error(format!("{key}={value}: allowed is {allowed}"))),
+        }
+    }
+
+    pub(crate) fn finish(self, scheme: &str) -> Result<(), UriError> {
+        let Some((key, _)) = self.pairs.first() else { return Ok(()) };
+        let allowed = match self.known.as_slice() {
+            [] => "takes no keys".to_owned(),
+            known => format!("takes {}", known.join(", ")),
+        };
+        Err(self.error(format!("unknown key {key:?}; {scheme}: {allowed}")))
+    }
+
+    pub(crate) fn error(&self, what: String) -> UriError {
+        UriError { uri: self.uri.to_owned(), what }
+    }
+}
+
+/// Writes `?key=value&...` for the pairs that differ from their defaults.
+pub(crate) fn write_query(
+    f: &mut fmt::Formatter<'_>,
+    pairs: impl IntoIterator<Item = (&'static str, String)>,
+) -> fmt::Result {
+    let mut separator = '?';
+    for (key, value) in pairs {
+        write!(f, "{separator}{key}={value}")?;
+        separator = '&';
+    }
+    Ok(())
+}

@@ -42,11 +42,13 @@ bench-iperf3: build ## The batched UDP sender against iperf3 over one link
 	@$(SUDO) scripts/bench-iperf3.sh
 
 fuzz: ## Fuzz whatever reads others' bytes (SECONDS_EACH=60, TARGETS=...)
-	@scripts/setup.sh build
+	@scripts/setup.sh fuzz
 	@scripts/fuzz.sh
 
 profile: build ## A flame graph of a running role (ROLE=sender TECHNIQUE=veth/udp-mmsg)
 	@scripts/setup.sh profile
+	@[ -x target/tools/bin/inferno-flamegraph ] || cargo install --quiet --root target/tools \
+		inferno --no-default-features --features cli
 	@$(SUDO) scripts/profile.sh
 
 clean: ## Remove what was built

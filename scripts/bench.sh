@@ -16,6 +16,8 @@ $sudo "$bench"
 
 echo "== An offered rate of 100 kpps"
 $sudo $dray bench --rate 100k --size 64 --duration 5 --json results/rate.json
+jq --exit-status '[.results[].sent_pps | . > 99000 and . < 101000] | all' results/rate.json >/dev/null ||
+    { echo "the offered rate was not met within 1 %" >&2; exit 1; }
 
 echo "== ara2019, table 1"
 $sudo $dray bench ara2019-table1 --duration "${DURATION:-10}" --json results/ara2019-table1.json

@@ -7,8 +7,6 @@ role=${ROLE:-sender}
 technique=${TECHNIQUE:-veth/udp-mmsg}
 size=${SIZE:-64}
 export PATH=$PWD/target/tools/bin:$PATH
-command -v inferno-flamegraph >/dev/null ||
-    cargo install --quiet --root target/tools inferno --no-default-features --features cli
 mkdir -p results
 
 target/release/dray bench --technique "$technique" --size "$size" --duration 5 >/dev/null &

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a purpose needs and that are missing, and says which.
-# Usage: setup.sh build|demo|test|bench|profile
+# Usage: setup.sh build|demo|test|bench|fuzz|profile
 set -euo pipefail
 
-purpose=${1:?usage: setup.sh build|demo|test|bench|profile}
+purpose=${1:?usage: setup.sh build|demo|test|bench|fuzz|profile}
 
 # COMMAND:PACKAGE for whatever is looked for as a command.
 build="cc:gcc"
 case $purpose in
     build | demo) needs=$build ;;
-    test) needs="$build" ;;
+    test | fuzz) needs="$build c++:g++" ;;
     bench) needs="$build ip:iproute2 iperf3:iperf3 jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;
     *) echo "setup.sh: unknown purpose '$purpose'" >&2 && exit 2 ;;
@@ -25,6 +25,10 @@ for need in $needs; do
     # Administrators' commands are not on everybody's PATH.
     PATH=$PATH:/usr/sbin:/sbin command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
 done
+# A compiler alone cannot link: the C library's start files are a package of their own.
+if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=Scrt1.o)" ]; then
+    missing+=(libc6-dev)
+fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if ! command -v apt-get >/dev/null; then

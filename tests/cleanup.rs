@@ -57,13 +57,15 @@ fn fifty_interruptions_at_random_moments_leave_nothing() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let mut random = Random(now.as_nanos() as u64);
     println!("seed {}", random.0);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("results.json");
     for round in 0..50 {
         let experiment = ["all", "casoni2013-serial", "casoni2013-parallel"][round % 3];
-        let signal = if round % 2 == 0 { Signal::INT } else { Signal::TERM };
-        let mut bench = start_bench(&[experiment]);
+        let signal = [Signal::INT, Signal::TERM, Signal::HUP][random.below(3) as usize];
         // The first moments, when containers and links come up, are the most interesting.
-        let limit = if round % 4 == 0 { 2000 } else { 150 };
+        let limit = [150, 150, 150, 2000][random.below(4) as usize];
         let moment = random.below(limit);
+        let mut bench = start_bench(&[experiment, "--json", file.to_str().unwrap()]);
         sleep(Duration::from_millis(moment));
         kill(&bench, signal);
         let status = bench.wait().unwrap();
@@ -71,6 +73,7 @@ fn fifty_interruptions_at_random_moments_leave_nothing() {
         // Before the handlers are there, the signal itself ends the process.
         assert!(!status.success(), "{what}");
         assert_eq!(Traces::now(), before, "{what}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "a file is left; {what}");
     }
 }
 
@@ -171,6 +174,30 @@ fn two_hundred_and_fifty_six_containers_come_and_go() {
     assert_ne!(Traces::now(), before);
     drop(lab);
     assert_eq!(Traces::now(), before);
+}
+
+#[test]
+fn two_labs_of_one_process_are_apart() {
+    let _alone = alone();
+    require_root!();
+    let before = Traces::now();
+    let new = || Lab::new(DRAY.into(), Cancel::default()).unwrap();
+    let first = new();
+    let with_one = Traces::now();
+    drop(new());
+    assert_eq!(Traces::now(), with_one);
+    drop(first);
+    assert_eq!(Traces::now(), before);
+}
+
+#[test]
+fn the_command_for_the_inside_of_containers_does_nothing_outside() {
+    let _alone = alone();
+    let name = || fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let (before, mounts) = (name(), fs::read_to_string("/proc/self/mounts").unwrap());
+    let output = common::dray(&["inside", "somewhere"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!((name(), fs::read_to_string("/proc/self/mounts").unwrap()), (before, mounts));
 }
 
 #[test]

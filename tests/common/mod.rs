@@ -23,7 +23,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 macro_rules! require_root {
     () => {
         if let Err(why) = common::has_root() {
-            common::skip(module_path!(), &why);
+            common::skip(&why);
             return;
         }
     };
@@ -35,7 +35,10 @@ pub fn has_root() -> Result<(), String> {
         .map_err(|error| format!("making a network namespace needs root: {error}"))
 }
 
-pub fn skip(test: &str, why: &str) {
+pub fn skip(why: &str) {
+    // The test harness names each thread after its test.
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
     assert!(std::env::var("CI").as_deref() != Ok("true"), "CI skips nothing, but: {why}");
     eprintln!("SKIPPED {test}: {why}");
     if let Ok(path) = std::env::var("DRAY_SKIPPED") {

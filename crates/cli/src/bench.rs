@@ -1,7 +1,7 @@
 //! `dray bench`: run an experiment.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::NamedTempFile;
 
 use crate::parse::CpuList;
-use crate::{Failure, cancel_on_signals, parse};
+use crate::{Failure, cancel_on_signals, parse, print};
 
 /// Measure how fast containers on this host talk to each other, and what it costs.
 ///
@@ -71,7 +71,7 @@ Examples:
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.list {
-        return Ok(list()?);
+        return print(&list());
     }
     let experiment = experiments::find(&arguments.experiment).map_err(Failure::usage)?;
     let choices = Choices {
@@ -87,10 +87,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         quick: arguments.quick,
     };
     let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
+    let cancel = cancel_on_signals()?;
     // Better to hear now that the results cannot be written than when they are there.
     let output = arguments.json.as_deref().map(Output::open).transpose()?;
-
-    let cancel = cancel_on_signals()?;
     let progress = progress(plan.cases.len());
     let results = plan.run(Path::new("/proc/self/exe"), &cancel, |index, case| {
         progress.set_position(index as u64);
@@ -99,12 +98,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     progress.finish_and_clear();
     let results = results?;
 
-    let to_stdout = matches!(output, Some(Output::Stdout));
+    if !matches!(output, Some(Output::Stdout)) {
+        print(&table::render(&results, experiment))?;
+    }
     if let Some(output) = output {
         output.write(&results)?;
-    }
-    if !to_stdout {
-        print!("{}", table::render(&results, experiment));
     }
     if results.results.iter().all(|row| row.measured().is_none()) {
         return Err(anyhow::anyhow!("nothing could be measured").into());
@@ -112,17 +110,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn list() -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "Experiments:")?;
-    for experiment in EXPERIMENTS {
-        writeln!(out, "  {:22}{}", experiment.name, experiment.about)?;
-    }
-    writeln!(out, "\nTechniques:")?;
-    for technique in dray_measure::Technique::all() {
-        writeln!(out, "  {:22}{}", technique.to_string(), technique.endpoint.about())?;
-    }
-    Ok(())
+fn list() -> String {
+    let experiments = EXPERIMENTS.iter().map(|e| format!("  {:22}{}\n", e.name, e.about));
+    let techniques = dray_measure::Technique::all()
+        .map(|t| format!("  {:22}{}\n", t.to_string(), t.endpoint.about()));
+    let experiments: String = experiments.collect();
+    let techniques: String = techniques.collect();
+    format!("Experiments:\n{experiments}\nTechniques:\n{techniques}")
 }
 
 fn progress(cases: usize) -> ProgressBar {
@@ -139,10 +133,12 @@ fn progress(cases: usize) -> ProgressBar {
 enum Output {
     Stdout,
     /// A new file beside the one that it replaces once it is complete.
-    File {
+    New {
         new: NamedTempFile,
         path: PathBuf,
     },
+    /// What is there and is no ordinary file (`/dev/null`, a pipe) stays and is written to.
+    Special(File),
 }
 
 impl Output {
@@ -150,24 +146,22 @@ impl Output {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
+        let cannot = || format!("--json {}: cannot write there", path.display());
+        if path.exists() && !path.is_file() {
+            return Ok(Self::Special(File::options().write(true).open(path).with_context(cannot)?));
+        }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let new = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))
-            .with_context(|| format!("--json {}: cannot write there", path.display()))?;
-        Ok(Self::File { new, path: path.to_owned() })
+        let new = NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).with_context(cannot)?;
+        Ok(Self::New { new, path: path.to_owned() })
     }
 
-    fn write(self, results: &Results) -> anyhow::Result<()> {
-        let write = |mut out: &mut dyn Write| -> anyhow::Result<()> {
-            serde_json::to_writer_pretty(&mut out, results)?;
-            Ok(writeln!(out)?)
-        };
+    fn write(self, results: &Results) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(results)? + "\n";
         match self {
-            Self::Stdout => write(&mut io::stdout().lock()),
-            Self::File { mut new, path } => {
-                let mut buffered = BufWriter::new(new.as_file_mut());
-                write(&mut buffered)?;
-                buffered.flush()?;
-                drop(buffered);
+            Self::Stdout => print(&text),
+            Self::Special(mut file) => Ok(file.write_all(text.as_bytes())?),
+            Self::New { mut new, path } => {
+                new.write_all(text.as_bytes())?;
                 make_readable(new.as_file())?;
                 new.persist(&path).with_context(|| format!("--json {}", path.display()))?;
                 Ok(())

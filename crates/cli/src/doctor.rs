@@ -1,6 +1,6 @@
 //! `dray doctor`: what this host offers.
 
-use crate::Failure;
+use crate::{Failure, print};
 
 /// Show what this host offers, what it lacks, what that costs and how to get it.
 ///
@@ -20,9 +20,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let findings = dray_lab::doctor::examine();
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&findings)?);
+        print(&(serde_json::to_string_pretty(&findings)? + "\n"))
     } else {
-        print!("{}", dray_lab::doctor::render(&findings));
+        print(&dray_lab::doctor::render(&findings))
     }
-    Ok(())
 }

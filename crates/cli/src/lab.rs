@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use crate::Failure;
+use crate::{Failure, print};
 
 /// Work with the lab's containers by hand.
 #[derive(clap::Args)]
@@ -21,13 +21,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     match arguments.command {
         Command::Clean => {
             let removed = dray_lab::clean()?;
-            for lab in &removed {
-                println!("removed {lab}");
-            }
-            if removed.is_empty() {
-                println!("nothing to remove");
-            }
-            Ok(())
+            let lines: String = removed.iter().map(|lab| format!("removed {lab}\n")).collect();
+            print(if lines.is_empty() { "nothing to remove\n" } else { &lines })
         }
     }
 }

@@ -8,6 +8,7 @@ mod lab;
 mod parse;
 mod role;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -102,6 +103,14 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
         lines.filter(|line| !line.is_empty() && !line.starts_with("For more info")).collect();
     let message = lines.join(" ");
     complain(message.strip_prefix("error: ").unwrap_or(&message), 2)
+}
+
+/// Writes a command's result. A reader that has seen enough (`| head`) is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
 }
 
 /// Ctrl-C, SIGTERM and a closed terminal end whatever runs, in good order.

@@ -14,7 +14,7 @@ use dray_traffic::{
 };
 use dray_wire::{FRAME_MAX, FRAME_MIN, Flow, MacAddr};
 
-use crate::{Failure, cancel_on_signals, parse};
+use crate::{Failure, cancel_on_signals, parse, print};
 
 /// What all roles have in common.
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ pub(crate) struct SendArguments {
     /// Frames per burst.
     #[arg(long, value_name = "FRAMES", default_value_t = 64)]
     burst: usize,
-    /// Flows per port, told apart by their UDP source port.
+    /// Flows per port, told apart by their UDP source port; udp: ports have one.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
     flows: u16,
     /// Source MAC (not for udp: ports, where the kernel writes the headers).
@@ -125,6 +125,10 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
         let range = format!("{FRAME_MIN} to {FRAME_MAX} bytes");
         return Err(Failure::usage(anyhow::anyhow!("--size {size}: {range}")));
     }
+    if port.len() * usize::from(flows) > 1 << 16 {
+        let most = "ports times flows may be 65536 at most, for every flow is a stream";
+        return Err(Failure::usage(anyhow::anyhow!("--flows {flows}: {most}")));
+    }
     if !(1..=BATCH_MAX).contains(&burst) {
         return Err(Failure::usage(anyhow::anyhow!("--burst {burst}: 1 to {BATCH_MAX} frames")));
     }
@@ -173,31 +177,35 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
         rustix::thread::sched_setaffinity(None, &set).context("CPU affinity")?;
     }
     let cancel = cancel_on_signals()?;
+    // A sender keeps the time itself, to the tick.
+    let keeps_time = matches!(job, Job::Send(_));
     let role = Role::open(job).map_err(|error| match error {
-        dray_traffic::RoleError::FrameTooLong { .. } => Failure::usage(error),
+        wrong if wrong.is_wrong_usage() => Failure::usage(wrong),
         other => other.into(),
     })?;
     let signal = Signal::default();
-    let deadline = common.duration.map(|duration| Instant::now() + duration);
-    let report = thread::scope(|scope| {
-        let role = scope.spawn(|| role.run(&signal, show_rates()));
+    let limit = common.duration.filter(|_| !keeps_time);
+    let deadline = limit.map(|duration| Instant::now() + duration);
+    let report = thread::scope(|scope| -> anyhow::Result<Report> {
+        let role = thread::Builder::new()
+            .name("role".to_owned())
+            .spawn_scoped(scope, || role.run(&signal, show_rates()))?;
         while !role.is_finished() {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                signal.drain();
+                signal.stop();
             }
             if cancel.check().is_err() {
                 signal.drain();
             }
             thread::sleep(Cancel::INTERVAL);
         }
-        role.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        Ok(role.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
     })?;
     if common.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        print(&(serde_json::to_string_pretty(&report)? + "\n"))
     } else {
-        print!("{}", describe(&report));
+        print(&describe(&report))
     }
-    Ok(())
 }
 
 /// On a terminal, the rate of every second.
@@ -212,13 +220,22 @@ fn show_rates() -> Option<OnSample> {
     })
 }
 
-fn describe(report: &Report) -> String {
-    let rate = |frames: u64| match (report.samples().first(), report.samples().last()) {
-        (Some(first), Some(last)) if last.at_ns > first.at_ns => {
-            frames as f64 * 1e6 / (last.at_ns - first.at_ns) as f64
+/// Thousand frames per second from the first to the last whole second in which there were any, or
+/// over all of the time if there was no whole second.
+fn kpps_while_busy(samples: &[Sample]) -> f64 {
+    let steps: Vec<_> = samples.windows(2).filter(|pair| pair[1].frames > pair[0].frames).collect();
+    let steps = if steps.len() > 2 { &steps[1..steps.len() - 1] } else { &steps };
+    match (steps.first(), steps.last()) {
+        (Some(first), Some(last)) => {
+            let (first, last) = (first[0], last[1]);
+            (last.frames - first.frames) as f64 * 1e6 / (last.at_ns - first.at_ns) as f64
         }
         _ => 0.0,
-    };
+    }
+}
+
+fn describe(report: &Report) -> String {
+    let rate = kpps_while_busy(report.samples());
     match report {
         Report::Send(send) => {
             let note = match send.offered {
@@ -227,13 +244,13 @@ fn describe(report: &Report) -> String {
                 }
                 _ => String::new(),
             };
-            format!("sent {} frames, {:.1} kpps{note}\n", send.sent, rate(send.sent))
+            format!("sent {} frames, {rate:.1} kpps{note}\n", send.sent)
         }
         Report::Receive(receive) => format!(
             "received {} frames, {:.1} kpps; lost {}, duplicated {}, reordered {}, corrupt {}, \
              foreign {}, dropped at the port {}\n",
             receive.received,
-            rate(receive.received),
+            rate,
             receive.lost,
             receive.duplicated,
             receive.reordered,
@@ -243,11 +260,7 @@ fn describe(report: &Report) -> String {
         ),
         Report::Forward(forward) => format!(
             "received {} frames, {:.1} kpps; transmitted {}, refused {}, dropped at the port {}\n",
-            forward.received,
-            rate(forward.received),
-            forward.transmitted,
-            forward.refused,
-            forward.dropped,
+            forward.received, rate, forward.transmitted, forward.refused, forward.dropped,
         ),
     }
 }

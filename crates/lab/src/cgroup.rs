@@ -1,12 +1,13 @@
 //! Control groups of the lab, version 1 or 2, whichever the host has.
 //!
 //! Every container gets `dray/LAB/CONTAINER` in each hierarchy that is used. `LAB` names the
-//! process that owns the lab by PID namespace, PID and start time, so what a killed lab left behind
+//! process that owns the lab by PID namespace, PID, start time and a number, so what a killed lab left behind
 //! is told from a living lab by the name alone.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,34 +40,33 @@ pub(crate) struct LabGroup {
 }
 
 impl LabGroup {
-    /// The groups of the calling process's lab. Nothing is made yet.
-    pub(crate) fn of_this_process() -> Self {
+    /// The groups of a new lab of this process. Nothing is made yet.
+    pub(crate) fn new() -> Self {
+        static LABS: AtomicU32 = AtomicU32::new(0);
         let pid = std::process::id();
-        let lab = format!("{}-{pid}-{}", pid_namespace(), start_time(pid).unwrap_or(0));
+        let start = start_time(pid).unwrap_or(0);
+        let number = LABS.fetch_add(1, Ordering::Relaxed);
+        let lab = format!("{}-{pid}-{start}-{number}", pid_namespace());
         Self { hierarchies: hierarchies(), lab }
     }
 
-    /// Makes a container's groups, confined to `cpus`, and moves `pid` there. Where a host lets us
-    /// make no groups (some container runtimes), there are none, and the container is pinned by its
-    /// affinity alone.
-    pub(crate) fn add(&self, container: &str, pid: Pid, cpus: &str) -> io::Result<()> {
+    /// Makes a container's groups, confined to `cpus`, and moves `pid` there. False where the host
+    /// refuses: the container is pinned by its affinity alone then.
+    pub(crate) fn add(&self, container: &str, pid: Pid, cpus: &str) -> io::Result<bool> {
+        let mut added = !self.hierarchies.is_empty();
         for hierarchy in &self.hierarchies {
             // Another lab that ends at this moment may take the common parent away.
-            let mut result = hierarchy.add(&self.lab, container, pid, cpus);
-            for _ in 0..100 {
-                match &result {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                        result = hierarchy.add(&self.lab, container, pid, cpus);
-                    }
-                    _ => break,
-                }
-            }
-            match result {
-                Err(error) if is_refusal(&error) => {}
+            let tries = (0..100).map(|_| hierarchy.add(&self.lab, container, pid, cpus));
+            let is_missing = |result: &io::Result<()>| {
+                result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+            };
+            let result = { tries }.find(|result| !is_missing(result));
+            match result.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())) {
+                Err(error) if is_refusal(&error) => added = false,
                 result => result?,
             }
         }
-        Ok(())
+        Ok(added)
     }
 
     /// Removes the lab's groups, which must be empty or become so soon.
@@ -86,7 +86,7 @@ pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
             if !lab.path().is_dir() || !is_stale(&name) {
                 continue;
             }
-            kill_tree(&lab.path())?;
+            kill_tree(&lab.path());
             hierarchy.remove(&name)?;
             if !removed.contains(&name) {
                 removed.push(name);
@@ -118,13 +118,15 @@ impl Hierarchy {
                 fs::write(parent.join("cgroup.subtree_control"), "+cpuset")?;
             }
             match fs::create_dir(&path) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 result => result?,
             }
             if self.kind == Kind::V1Cpuset {
                 // A version 1 group starts without CPUs and memory and takes no process then.
                 for file in ["cpuset.mems", "cpuset.cpus"] {
-                    fs::write(path.join(file), fs::read(parent.join(file))?)?;
+                    if fs::read(path.join(file))?.trim_ascii().is_empty() {
+                        fs::write(path.join(file), fs::read(parent.join(file))?)?;
+                    }
                 }
             }
         }
@@ -195,15 +197,26 @@ fn parse_mounts(text: &str) -> Vec<Hierarchy> {
     found
 }
 
+/// What a host says that keeps its control groups to itself: no permission, a read-only mount, or
+/// (version 2) a root that is itself a container's, with processes in it.
 fn is_refusal(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+    matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::ResourceBusy
+            | io::ErrorKind::Unsupported
+    )
 }
 
-/// Whether the owner that `NAMESPACE-PID-START` names is gone. Any other name is not ours to judge,
+/// Whether the owner that `NAMESPACE-PID-START-NUMBER` names is gone. Any other name is not ours to judge,
 /// nor is a PID of another namespace.
 fn is_stale(lab: &str) -> bool {
     let numbers: Vec<u64> = lab.split('-').map_while(|part| part.parse().ok()).collect();
-    let [namespace, pid, start] = numbers[..] else { return false };
+    let [namespace, pid, start, _] = numbers[..] else { return false };
+    if numbers.len() != lab.split('-').count() {
+        return false;
+    }
     namespace == pid_namespace() && u32::try_from(pid).is_ok_and(|p| start_time(p) != Some(start))
 }
 
@@ -222,33 +235,27 @@ fn start_time(pid: u32) -> Option<u64> {
     after_name.split(' ').nth(19)?.parse().ok()
 }
 
-/// A group and all groups below it, deepest first.
-fn tree(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut groups = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            groups.extend(tree(&entry.path())?);
-        }
-    }
-    groups.push(path.to_owned());
-    Ok(groups)
+/// A group and all groups below it, deepest first; without those that vanish meanwhile, for another
+/// dray may be removing the same.
+fn tree(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let folders = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
+    folders.flat_map(|folder| tree(&folder)).chain([path.to_owned()]).collect()
 }
 
-fn kill_tree(path: &Path) -> io::Result<()> {
-    for group in tree(path)? {
-        let members = fs::read_to_string(group.join("cgroup.procs"))?;
+fn kill_tree(path: &Path) {
+    for group in tree(path) {
+        let members = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
         for pid in members.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
-    Ok(())
 }
 
 /// A group stays busy for a moment after its last process was waited for.
 fn remove_tree(path: &Path) -> io::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(5);
-    for group in tree(path)? {
+    for group in tree(path) {
         loop {
             match fs::remove_dir(&group) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,
@@ -297,11 +304,11 @@ mod tests {
     fn only_names_of_dead_owners_are_stale() {
         let (namespace, pid) = (pid_namespace(), std::process::id());
         let start = start_time(pid).unwrap();
-        assert!(!is_stale(&format!("{namespace}-{pid}-{start}")));
-        assert!(is_stale(&format!("{namespace}-{pid}-{}", start - 1)), "the PID was used again");
-        assert!(is_stale(&format!("{namespace}-4194305-1")), "no such PID");
-        assert!(!is_stale(&format!("{}-4194305-1", namespace + 1)), "not ours to judge");
-        for name in ["somebody-elses", "docker", "", "1-2", "1-2-3-x"] {
+        assert!(!is_stale(&format!("{namespace}-{pid}-{start}-0")));
+        assert!(is_stale(&format!("{namespace}-{pid}-{}-7", start - 1)), "the PID was used again");
+        assert!(is_stale(&format!("{namespace}-4194305-1-0")), "no such PID");
+        assert!(!is_stale(&format!("{}-4194305-1-0", namespace + 1)), "not ours to judge");
+        for name in ["somebody-elses", "docker", "", "1-2-3", "1-2-3-x", "1-2-3-4-x", "1-2-3-4-5"] {
             assert!(!is_stale(name), "{name}");
         }
     }

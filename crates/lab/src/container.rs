@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::namespace::{Init, NetworkNamespace, spawn};
 use crate::netlink::Netlink;
-use crate::{Cancel, LabError, placement};
+use crate::{Cancel, LabError};
 
 /// Names a container within its lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,11 +25,13 @@ pub struct ContainerId(pub(crate) usize);
 /// The command by which the program starts itself inside a container.
 pub const INSIDE_COMMAND: &str = "inside";
 
+/// The index of `lo` in every network namespace.
+const LOOPBACK: u32 = 1;
+
 /// A running container. It dies with this value, and with the thread that made it.
 pub struct Container {
     name: String,
     init: Init,
-    cpus: Vec<usize>,
     namespace: NetworkNamespace,
     netlink: Netlink,
     requests: UnixStream,
@@ -58,10 +60,10 @@ impl Container {
             .map_err(|errno| doing("CPU affinity")(errno.into()))?;
         let namespace = init.network().map_err(doing("network namespace"))?;
         let netlink = Netlink::open(&namespace).map_err(doing("netlink"))?;
+        netlink.set_up(LOOPBACK).map_err(doing("loopback"))?;
         Ok(Self {
             name: name.to_owned(),
             init,
-            cpus: cpus.to_vec(),
             namespace,
             netlink,
             requests: ours,
@@ -74,11 +76,6 @@ impl Container {
     /// The container's name, which is its host name inside.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// The CPUs that it may use.
-    pub fn cpus(&self) -> &[usize] {
-        &self.cpus
     }
 
     /// PID of the first process inside, as seen from outside.
@@ -187,6 +184,11 @@ fn describe(event: &Event) -> String {
 /// namespaces: host name, private mounts, its own `/proc` and `/sys`, and no IPv6, whose routers
 /// and listeners would send frames that nobody asked for.
 pub fn enter(name: &str) -> Result<(), LabError> {
+    if std::process::id() != 1 {
+        // Outside a container this would turn the machine itself inside out.
+        let what = "only dray itself starts this, as the first process of a container".to_owned();
+        return Err(LabError::Container { container: name.to_owned(), what });
+    }
     let doing =
         |what: &'static str| move |errno: rustix::io::Errno| LabError::doing(what)(errno.into());
     rustix::system::sethostname(name.as_bytes()).map_err(doing("sethostname"))?;
@@ -200,9 +202,4 @@ pub fn enter(name: &str) -> Result<(), LabError> {
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "1");
     }
     Ok(())
-}
-
-/// The CPUs as a list that the kernel reads (cpuset(7)).
-pub(crate) fn cpu_list(cpus: &[usize]) -> String {
-    placement::ranges(cpus)
 }

@@ -12,12 +12,12 @@ pub enum LabError {
     #[error("containers need root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run this with sudo")]
     NotPermitted,
     /// A system call failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {error}")]
     System {
         /// What was being done, and to what.
         what: String,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// The process inside a container ended or said something unexpected.
     #[error("container {container}: {what}")]
@@ -40,9 +40,12 @@ pub enum LabError {
 impl LabError {
     /// For `map_err`: says what was being done.
     pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        |source| match source.kind() {
-            io::ErrorKind::PermissionDenied => Self::NotPermitted,
-            _ => Self::System { what: what.into(), source },
+        |error| match error.kind() {
+            // Root may be refused as well, by other means, and sudo would not help.
+            io::ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => {
+                Self::NotPermitted
+            }
+            _ => Self::System { what: what.into(), error },
         }
     }
 

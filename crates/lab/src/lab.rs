@@ -4,7 +4,6 @@ use std::ops::{Index, IndexMut};
 use std::path::PathBuf;
 
 use crate::cgroup::{self, LabGroup};
-use crate::container::cpu_list;
 use crate::{Cancel, Container, ContainerId, LabError, link, placement};
 
 /// Containers and links. Dropping it removes all of them.
@@ -12,6 +11,7 @@ pub struct Lab {
     program: PathBuf,
     cancel: Cancel,
     group: LabGroup,
+    has_control_groups: bool,
     containers: Vec<Container>,
     links: u32,
 }
@@ -23,8 +23,14 @@ impl Lab {
     /// runs inside the containers. The containers die with the calling thread.
     pub fn new(program: PathBuf, cancel: Cancel) -> Result<Self, LabError> {
         clean()?;
-        let group = LabGroup::of_this_process();
-        let mut lab = Self { program, cancel, group, containers: Vec::new(), links: 0 };
+        let mut lab = Self {
+            program,
+            cancel,
+            group: LabGroup::new(),
+            has_control_groups: true,
+            containers: Vec::new(),
+            links: 0,
+        };
         lab.start_container("host", &placement::allowed())?;
         lab.wait_until_up()?;
         Ok(lab)
@@ -39,13 +45,20 @@ impl Lab {
         let id = ContainerId(self.containers.len());
         self.containers.push(container);
         let doing = LabError::doing(format!("control group of container {name}"));
-        self.group.add(name, pid, &cpu_list(cpus)).map_err(doing)?;
+        self.has_control_groups &=
+            self.group.add(name, pid, &placement::ranges(cpus)).map_err(doing)?;
         Ok(id)
     }
 
     /// Waits until every container is set up inside.
     pub fn wait_until_up(&mut self) -> Result<(), LabError> {
         self.containers.iter_mut().try_for_each(|container| container.wait_until_up(&self.cancel))
+    }
+
+    /// Whether every container is in a control group of its own. A host may refuse that, as some
+    /// container runtimes do; the containers are pinned by their CPU affinity alone then.
+    pub fn has_control_groups(&self) -> bool {
+        self.has_control_groups
     }
 
     /// What ends this lab's waits early.

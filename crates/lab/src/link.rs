@@ -1,11 +1,15 @@
 //! Links: how containers are wired.
 
 use std::fmt;
+use std::io;
 use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use dray_wire::{Flow, MacAddr};
 
-use crate::{ContainerId, InterfaceCounters, Lab, LabError, netlink::VethEnd};
+use crate::netlink::{Interface, VethEnd};
+use crate::{ContainerId, InterfaceCounters, Lab, LabError};
 
 /// A kind of link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,14 +142,31 @@ impl Lab {
                 netlink.add_neighbour(index, peer.ip, peer.mac).map_err(doing("neighbour"))?;
             }
         }
+        // An interface that is set up drops everything, uncounted, until the kernel has noticed that
+        // its other end is up too.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        for end in [a, b] {
+            while !self.interface(end)?.is_running {
+                if Instant::now() > deadline {
+                    let source = io::Error::from(io::ErrorKind::TimedOut);
+                    return Err(doing("to carry frames")(source));
+                }
+                self.cancel().check()?;
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
         Ok(Link { ends })
     }
 
     /// The kernel's counters of an end's interface.
     pub fn counters(&self, end: &End) -> Result<InterfaceCounters, LabError> {
+        Ok(self.interface(end)?.counters)
+    }
+
+    fn interface(&self, end: &End) -> Result<Interface, LabError> {
         let container = &self[end.container];
         let doing = LabError::doing(format!("{} {}", container.name(), end.interface));
-        Ok(container.netlink().interface(&end.interface).map_err(doing)?.counters)
+        container.netlink().interface(&end.interface).map_err(doing)
     }
 
     fn new_end(&mut self, container: ContainerId, link: u32, side: u32, addressed: bool) -> End {

@@ -8,31 +8,33 @@ use crate::LabError;
 /// CPUs in the order in which roles should be given them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    order: Vec<usize>,
+    order: Vec<Cpu>,
 }
 
 /// A CPU as far as placement cares.
-#[derive(Clone, Copy, Debug)]
-struct Cpu {
-    id: usize,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpu {
+    /// Its number.
+    pub id: usize,
+    /// The lowest-numbered hyperthread of its core.
+    pub core: usize,
     /// Kept free of other work by the kernel (`isolcpus=`).
     isolated: bool,
-    /// The lowest-numbered hyperthread of its core.
-    core: usize,
+}
+
+impl Cpu {
+    fn read(id: usize) -> Self {
+        let list = |file: &str| read_list(&format!("/sys/devices/system/cpu/{file}"));
+        let siblings = list(&format!("cpu{id}/topology/thread_siblings_list"));
+        let core = siblings.first().copied().unwrap_or(id);
+        Self { id, core, isolated: list("isolated").contains(&id) }
+    }
 }
 
 impl Placement {
     /// Uses the CPUs that this process may use.
     pub fn of_this_process() -> Self {
-        let isolated = read_list("/sys/devices/system/cpu/isolated");
-        let cpus = allowed().into_iter().map(|id| {
-            let siblings = read_list(&format!(
-                "/sys/devices/system/cpu/cpu{id}/topology/thread_siblings_list"
-            ));
-            let core = siblings.first().copied().unwrap_or(id);
-            Cpu { id, isolated: isolated.contains(&id), core }
-        });
-        Self { order: order(cpus.collect()) }
+        Self { order: order(allowed().into_iter().map(Cpu::read).collect()) }
     }
 
     /// Uses the given CPUs in the given order.
@@ -40,22 +42,22 @@ impl Placement {
         let allowed = allowed();
         match cpus.iter().find(|cpu| !allowed.contains(cpu)) {
             Some(&cpu) => Err(LabError::NoSuchCpu { cpu, allowed: ranges(&allowed) }),
-            None => Ok(Self { order: cpus.to_vec() }),
+            None => Ok(Self { order: cpus.iter().map(|&cpu| Cpu::read(cpu)).collect() }),
         }
     }
 
     /// A CPU for each of `roles`: one of its own where there are enough, else in turn. The sender
     /// and the receiver, first and last of a chain, are on different CPUs where there are two.
-    pub fn assign(&self, roles: usize) -> Vec<usize> {
+    pub fn assign(&self, roles: usize) -> Vec<Cpu> {
         (0..roles).map(|role| self.order[role % self.order.len()]).collect()
     }
 }
 
 /// Isolated CPUs first; whole cores before second hyperthreads; CPU 0, where the kernel does most
 /// of its own work, as late as possible.
-fn order(mut cpus: Vec<Cpu>) -> Vec<usize> {
+fn order(mut cpus: Vec<Cpu>) -> Vec<Cpu> {
     cpus.sort_by_key(|cpu| (!cpu.isolated, cpu.id != cpu.core, cpu.id == 0, cpu.id));
-    cpus.into_iter().map(|cpu| cpu.id).collect()
+    cpus
 }
 
 /// The CPUs that this process may use, ascending; at least one.
@@ -115,15 +117,19 @@ mod tests {
 
     #[test]
     fn whole_cores_come_before_hyperthreads_and_cpu_0() {
-        assert_eq!(order(cpus("0-1", &[], 1)), [1, 0]);
-        assert_eq!(order(cpus("0-7", &[], 2)), [1, 2, 3, 0, 4, 5, 6, 7]);
-        assert_eq!(order(cpus("0-7", &[2, 6], 2)), [2, 6, 1, 3, 0, 4, 5, 7]);
+        let order = |text, isolated: &[usize], threads| -> Vec<usize> {
+            order(cpus(text, isolated, threads)).iter().map(|cpu| cpu.id).collect()
+        };
+        assert_eq!(order("0-1", &[], 1), [1, 0]);
+        assert_eq!(order("0-7", &[], 2), [1, 2, 3, 0, 4, 5, 6, 7]);
+        assert_eq!(order("0-7", &[2, 6], 2), [2, 6, 1, 3, 0, 4, 5, 7]);
     }
 
     #[test]
     fn roles_share_where_there_are_too_few_cpus() {
-        let placement = Placement { order: vec![1, 0] };
-        assert_eq!(placement.assign(3), [1, 0, 1]);
+        let order = cpus("4-5", &[], 1);
+        let assigned = Placement { order: order.clone() }.assign(3);
+        assert_eq!(assigned, [order[0], order[1], order[0]]);
     }
 
     #[test]

@@ -103,6 +103,7 @@ impl Books {
         }
         agrees &= out_of_links <= into_links;
         lost_at.link = into_links.saturating_sub(out_of_links);
+        // What was lost by place is lost in all: what is missing, but for what is queued or damaged.
         agrees &= lost_at.total() + queued + self.corrupt == self.missing;
         Audit { lost_at, queued, agrees }
     }

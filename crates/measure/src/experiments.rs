@@ -60,6 +60,10 @@ const ARA2019: Timing = Timing {
     interval: Duration::from_secs(1),
 };
 
+const CASONI2013: Option<&str> = Some(
+    "Casoni et al. 2013 state near 500 kpps over veth and a bridge, at the highest rate without loss",
+);
+
 const QUICK: Timing = Timing {
     warm_up: Duration::from_millis(300),
     measure: Duration::from_secs(1),
@@ -98,7 +102,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "casoni2013-serial",
-        about: "chains of 1 to 8 forwarders over veth pairs and bridges",
+        about: "chains of 1 to 8 forwarders, sending as fast as the sender can",
         shapes: &[
             Shape::Chain(1),
             Shape::Chain(2),
@@ -113,18 +117,18 @@ pub const EXPERIMENTS: &[Experiment] = &[
         sizes: &[64],
         timing: STEADY,
         paper_pps: |_, _| None,
-        paper: None,
+        paper: CASONI2013,
         layout: Layout::ForwardersByTechnique,
     },
     Experiment {
         name: "casoni2013-parallel",
-        about: "2 to 4 forwarders side by side over veth pairs and bridges",
+        about: "2 to 4 forwarders side by side, sending as fast as the sender can",
         shapes: &[Shape::Fan(2), Shape::Fan(3), Shape::Fan(4)],
         endpoints: &[Endpoint::RawMmsg],
         sizes: &[64],
         timing: STEADY,
         paper_pps: |_, _| None,
-        paper: None,
+        paper: CASONI2013,
         layout: Layout::ForwardersByTechnique,
     },
 ];
@@ -208,6 +212,8 @@ pub enum WrongChoice {
     Burst { given: usize },
     #[error("--flows {given}: 1 to 16384 flows per link of the sender")]
     Flows { given: u16 },
+    #[error("--flows {given}: {technique} sends one flow, its socket's; choose raw techniques")]
+    OneFlow { given: u16, technique: Technique },
     #[error("--trials {given}: 1 to 1000")]
     Trials { given: usize },
     #[error("--duration {} s: 0.5 to 3600 seconds", given.as_secs_f64())]
@@ -292,20 +298,23 @@ impl Plan {
             return Err(WrongChoice::Size { given, max, mtu: settings.mtu });
         }
         let techniques = experiment.techniques(choices.techniques.as_deref())?;
+        let one_flow = techniques.iter().find(|technique| technique.endpoint.is_one_flow());
+        if let (Some(&technique), 2..) = (one_flow, settings.flows) {
+            return Err(WrongChoice::OneFlow { given: settings.flows, technique });
+        }
+        // A figure of the paper stands beside one that was measured as it was.
+        let as_in_paper = (settings.burst, settings.flows, settings.rate) == (64, 1, None);
         let mut cases = Vec::new();
         for &technique in &techniques {
             for &shape in experiment.shapes {
-                let paper_pps = (experiment.paper_pps)(technique, shape);
-                cases.extend(sizes.iter().map(|&size| Case { technique, shape, size, paper_pps }));
+                for &size in sizes {
+                    let comparable = as_in_paper && experiment.sizes.contains(&size);
+                    let paper_pps = (experiment.paper_pps)(technique, shape).filter(|_| comparable);
+                    cases.push(Case { technique, shape, size, paper_pps });
+                }
             }
         }
         Ok(Self { experiment, settings, cases })
-    }
-
-    /// How long it takes at least.
-    pub fn duration(&self) -> Duration {
-        let Timing { warm_up, measure, .. } = self.settings.timing;
-        (warm_up + measure) * (self.cases.len() * self.settings.trials) as u32
     }
 
     /// Runs every case. `program` is the `dray` that runs in the containers; `progress` is told
@@ -352,7 +361,7 @@ impl Plan {
         let trials = (0..self.settings.trials)
             .map(|_| trial::run(&mut lab, &topology, &load, &self.settings.timing))
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(Measured::of(&topology, &self.settings, &trials))
+        Ok(Measured::of(&topology, lab.has_control_groups(), &self.settings, &trials))
     }
 }
 

@@ -110,15 +110,18 @@ pub enum Outcome {
 pub struct Measured {
     /// The CPU of each role.
     pub role_cores: BTreeMap<String, usize>,
-    /// Whether roles shared a CPU.
+    /// Whether roles shared a core.
     pub shared_cores: bool,
+    /// Whether each container had a control group of its own; if not, it was pinned by its CPU
+    /// affinity alone.
+    pub control_groups: bool,
     /// How many trials there were.
     pub trials: usize,
     /// Frames sent.
     pub sent: u64,
     /// Distinct frames received intact.
     pub received: u64,
-    /// Frames that never arrived.
+    /// Frames that never arrived: `sent = received + lost + corrupt + queued`.
     pub lost: u64,
     /// Where.
     pub lost_at: LostAt,
@@ -202,7 +205,12 @@ impl ResultRow {
 
 impl Measured {
     /// Sums up the trials of one case: at least one.
-    pub fn of(topology: &Topology, settings: &Settings, trials: &[Trial]) -> Self {
+    pub fn of(
+        topology: &Topology,
+        control_groups: bool,
+        settings: &Settings,
+        trials: &[Trial],
+    ) -> Self {
         let sum = |field: fn(&Trial) -> u64| trials.iter().map(field).sum::<u64>();
         let mean =
             |field: fn(&Trial) -> f64| stats::mean(&trials.iter().map(field).collect::<Vec<_>>());
@@ -220,11 +228,13 @@ impl Measured {
                 cpu.total += *cost;
             }
         }
-        let (sent, lost) = (sum(|trial| trial.sender.sent), sum(|trial| trial.lost));
+        let (sent, lost) =
+            (sum(|trial| trial.sender.sent), sum(|trial| trial.audit.lost_at.total()));
         let cycles: Option<Vec<f64>> = trials.iter().map(|trial| trial.cycles_per_frame).collect();
         Self {
             role_cores: topology.stations().map(|s| (s.role.clone(), s.cpu)).collect(),
-            shared_cores: topology.shares_cpus(),
+            shared_cores: topology.shares_cores(),
+            control_groups,
             trials: trials.len(),
             sent,
             received: sum(|trial| trial.receiver.received),

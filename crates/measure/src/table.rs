@@ -198,7 +198,7 @@ fn notes(results: &Results) -> Vec<String> {
         notes.push("--quick: a first look. Without it the samples are longer and more.".to_owned());
     }
     if measured().any(|m| m.shared_cores) {
-        notes.push("Roles shared cores: the host has fewer cores than there are roles.".to_owned());
+        notes.push("Roles shared cores; the JSON says which ran where (role_cores).".to_owned());
     }
     if measured().any(|m| m.sent_less_than_offered) {
         notes.push("* sent less than offered: the sender could not keep up.".to_owned());

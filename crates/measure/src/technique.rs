@@ -50,6 +50,11 @@ impl Endpoint {
         matches!(self, Self::Udp | Self::UdpMmsg)
     }
 
+    /// Whether all frames of a port are one flow, because the kernel writes their headers.
+    pub fn is_one_flow(self) -> bool {
+        matches!(self, Self::Udp | Self::UdpMmsg)
+    }
+
     /// The port at `end` of a link whose other end is `peer`.
     pub fn port(self, end: &End, peer: &End, burst: usize, wait: Wait) -> PortUri {
         let batch = match self {

@@ -39,6 +39,8 @@ pub struct Station {
     pub cpu: usize,
     /// Another role runs on that CPU too.
     pub shares_cpu: bool,
+    /// Another role runs on that core too, be it on another hyperthread.
+    pub shares_core: bool,
     /// The links that frames come in by: which, and the end that is here.
     pub ins: Vec<Hop>,
     /// The links that frames go out by.
@@ -104,11 +106,16 @@ impl Topology {
         let names = names.chain((1..=shape.forwarders()).map(|n| format!("forwarder-{n}")));
         let cpus = placement.assign(2 + shape.forwarders());
         let mut stations = Vec::new();
-        for (role, &cpu) in names.zip(&cpus) {
-            let container = lab.start_container(&role, &[cpu])?;
-            let shares_cpu = cpus.iter().filter(|&&other| other == cpu).count() > 1;
-            let (ins, outs) = (Vec::new(), Vec::new());
-            stations.push(Station { role, container, cpu, shares_cpu, ins, outs });
+        for (role, cpu) in names.zip(&cpus) {
+            stations.push(Station {
+                container: lab.start_container(&role, &[cpu.id])?,
+                role,
+                cpu: cpu.id,
+                shares_cpu: cpus.iter().filter(|other| other.id == cpu.id).count() > 1,
+                shares_core: cpus.iter().filter(|other| other.core == cpu.core).count() > 1,
+                ins: Vec::new(),
+                outs: Vec::new(),
+            });
         }
         lab.wait_until_up()?;
 
@@ -142,9 +149,9 @@ impl Topology {
         std::iter::once(&self.sender).chain(&self.forwarders).chain([&self.receiver])
     }
 
-    /// Whether any roles share a CPU.
-    pub fn shares_cpus(&self) -> bool {
-        self.stations().any(|station| station.shares_cpu)
+    /// Whether any roles share a core.
+    pub fn shares_cores(&self) -> bool {
+        self.stations().any(|station| station.shares_core)
     }
 
     /// The sender's job.

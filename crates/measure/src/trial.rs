@@ -11,7 +11,7 @@ use dray_traffic::{ForwardReport, Job, ReceiveReport, Report, Sample, SendReport
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, RoleTimes};
-use crate::topology::{Hop, Load, Topology};
+use crate::topology::{Hop, Load, Station, Topology};
 
 /// How long a trial lasts and how often it is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +31,7 @@ pub struct Trial {
     pub sender: SendReport,
     /// What the receiver reports.
     pub receiver: ReceiveReport,
-    /// Frames missing by sequence number, those behind the last one received included.
-    pub lost: u64,
-    /// Where they were lost, and whether all counters agree.
+    /// Where frames were lost, and whether all counters agree.
     pub audit: Audit,
     /// Received frames per second, one figure per interval.
     pub receive_rates: Vec<f64>,
@@ -77,7 +75,7 @@ pub fn run(
 
     let until_start = Duration::from_nanos(start_at_ns.saturating_sub(monotonic_ns()));
     let window_start = Instant::now() + until_start + timing.warm_up;
-    let read_cpus = || cpu::read().map_err(|source| system("/proc/stat", source));
+    let read_cpus = || cpu::read().map_err(|error| system("/proc/stat", error));
     cancel.sleep_until(window_start)?;
     let cpus_before = read_cpus()?;
     cancel.sleep_until(window_start + timing.measure)?;
@@ -106,37 +104,36 @@ pub fn run(
         to_ns: start_at_ns + duration.as_nanos() as u64,
         late_ns: interval.as_nanos() as u64 / 2,
     };
-    let lost = missing(&sender, &receiver);
+    let missing = missing(&sender, &receiver);
     let counted = |hop: &Hop| {
         let key = (hop.here().container, hop.here().interface.clone());
         let (before, after) = (&counters_before[&key], &counters_after[&key]);
         difference(after, before)
     };
-    let audit = books(topology, &sender, &forwarders, &receiver, lost, counted).audit();
+    let audit = books(topology, &sender, &forwarders, &receiver, missing, counted).audit();
 
     let samples: Vec<&[Sample]> = std::iter::once(window.of(&sender.samples))
         .chain(forwarders.iter().map(|report| window.of(&report.samples)))
         .chain([window.of(&receiver.samples)])
         .collect();
-    let role_times: Vec<RoleTimes> = topology
-        .stations()
-        .zip(&samples)
-        .map(|(station, samples)| role_times(station.cpu, samples))
-        .collect();
-    let costs = cpu::attribute(&cpus_before, &cpus_after, &role_times);
+    let stations = topology.stations().zip(&samples);
+    let times = stations
+        .map(|(station, samples)| role_times(station, samples, timing.measure))
+        .collect::<Result<Vec<_>, _>>()?;
+    let costs = cpu::attribute(&cpus_before, &cpus_after, &times);
     let cpu_s: f64 = costs.iter().map(CpuCost::total_s).sum();
     let roles = topology.stations().map(|station| station.role.clone());
 
     let received = samples.last().copied().unwrap_or_default();
     let frames = received.last().map_or(0, |last| last.frames - received[0].frames);
     Ok(Trial {
-        lost,
         audit,
         receive_rates: received.windows(2).map(rate).collect(),
         sent_pps: rate(samples[0]),
         received_pps: rate(received),
         cpu: roles.zip(costs).collect(),
-        cycles_per_frame: (frames > 0)
+        // Elsewhere the counter runs at a rate of its own, far below the CPU's.
+        cycles_per_frame: (frames > 0 && cfg!(target_arch = "x86_64"))
             .then(|| cpu_s * clock::ticks_per_second() as f64 / frames as f64),
         sender,
         receiver,
@@ -169,10 +166,7 @@ fn difference(after: &InterfaceCounters, before: &InterfaceCounters) -> Interfac
     InterfaceCounters {
         rx_packets: after.rx_packets - before.rx_packets,
         tx_packets: after.tx_packets - before.tx_packets,
-        rx_dropped: after.rx_dropped - before.rx_dropped,
         tx_dropped: after.tx_dropped - before.tx_dropped,
-        rx_errors: after.rx_errors - before.rx_errors,
-        tx_errors: after.tx_errors - before.tx_errors,
     }
 }
 
@@ -256,12 +250,31 @@ fn rate(samples: &[Sample]) -> f64 {
     }
 }
 
-fn role_times(cpu: usize, samples: &[Sample]) -> RoleTimes {
-    let span = |field: fn(&Sample) -> u64| match (samples.first(), samples.last()) {
-        (Some(first), Some(last)) => field(last).saturating_sub(field(first)) as f64 / 1e9,
-        _ => 0.0,
+/// A role's CPU time over the measurement. A sample may come late; the time between the first and
+/// the last is scaled to the measurement's length.
+fn role_times(
+    station: &Station,
+    samples: &[Sample],
+    measure: Duration,
+) -> Result<RoleTimes, LabError> {
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
+        return Err(too_few_samples(station));
     };
-    RoleTimes { cpu, user_s: span(|sample| sample.user_ns), system_s: span(|s| s.system_ns) }
+    let elapsed_ns = last.at_ns - first.at_ns;
+    if (elapsed_ns as f64) < measure.as_nanos() as f64 / 2.0 {
+        return Err(too_few_samples(station));
+    }
+    let scale = measure.as_secs_f64() / elapsed_ns as f64;
+    Ok(RoleTimes {
+        cpu: station.cpu,
+        user_s: last.user_ns.saturating_sub(first.user_ns) as f64 * scale,
+        system_s: last.system_ns.saturating_sub(first.system_ns) as f64 * scale,
+    })
+}
+
+fn too_few_samples(station: &Station) -> LabError {
+    let what = format!("took too few samples: CPU {} has too much other work", station.cpu);
+    LabError::Container { container: station.role.clone(), what }
 }
 
 fn unexpected(role: &str, report: &Report) -> LabError {
@@ -269,8 +282,8 @@ fn unexpected(role: &str, report: &Report) -> LabError {
     LabError::Container { container: role.to_owned(), what }
 }
 
-fn system(what: &str, source: std::io::Error) -> LabError {
-    LabError::System { what: what.to_owned(), source }
+fn system(what: &str, error: std::io::Error) -> LabError {
+    LabError::System { what: what.to_owned(), error }
 }
 
 #[cfg(test)]

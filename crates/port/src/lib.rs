@@ -59,6 +59,12 @@ pub trait Transmit: Send {
 
     /// The longest frame that this port transmits, in bytes.
     fn frame_max(&self) -> usize;
+
+    /// Whether the port can transmit `frame` at all. A frame from elsewhere may be too long for it,
+    /// or of a kind that it does not carry.
+    fn accepts(&self, frame: &[u8]) -> bool {
+        frame.len() <= self.frame_max()
+    }
 }
 
 /// Both halves of an open port.
@@ -71,29 +77,28 @@ pub struct Port {
 
 /// A port could not be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("port {uri}: {what}: {source}{hint}")]
+#[error("port {uri}: {what}: {error}{hint}")]
 pub struct OpenError {
     uri: String,
     what: &'static str,
-    #[source]
-    source: io::Error,
+    error: io::Error,
     hint: &'static str,
 }
 
 impl OpenError {
-    pub(crate) fn new(uri: &impl ToString, what: &'static str, source: io::Error) -> Self {
-        let hint = match source.raw_os_error() {
+    pub(crate) fn new(uri: &impl ToString, what: &'static str, error: io::Error) -> Self {
+        let hint = match error.raw_os_error() {
             Some(libc::EPERM) => "; this needs CAP_NET_RAW, so run it as root",
             Some(libc::ENODEV) => "; `ip link` lists the interfaces of this namespace",
             Some(libc::EADDRNOTAVAIL) => "; the local address must be one of this namespace's own",
             _ => "",
         };
-        Self { uri: uri.to_string(), what, source, hint }
+        Self { uri: uri.to_string(), what, error, hint }
     }
 
     /// Whether what lacked was a privilege.
     pub fn is_permission_denied(&self) -> bool {
-        self.source.kind() == io::ErrorKind::PermissionDenied
+        self.error.kind() == io::ErrorKind::PermissionDenied
     }
 }
 

@@ -36,6 +36,16 @@ impl PortUri {
         }
     }
 
+    /// Whether the port only receives: a UDP socket that is not told where to send.
+    pub fn only_receives(&self) -> bool {
+        matches!(self, Self::Udp(UdpUri { remote: None, .. }))
+    }
+
+    /// Whether the kernel writes the headers of what is transmitted, so that all of it is one flow.
+    pub fn is_one_flow(&self) -> bool {
+        matches!(self, Self::Udp(_))
+    }
+
     /// How the port waits for frames.
     pub fn wait(&self) -> Wait {
         match self {
@@ -138,6 +148,25 @@ mod tests {
                 assert!(message.contains(part), "{text}: {message}");
             }
             assert_eq!(message.lines().count(), 1);
+        }
+    }
+
+    /// Frames that no UDP socket can carry come from whoever is at the other port of a forwarder.
+    #[test]
+    fn a_udp_port_refuses_what_is_not_udp() {
+        use dray_wire::{Flow, test_frame};
+        for batch in [1, 8] {
+            let uri = format!("udp:127.0.0.1:0-127.0.0.1:9?batch={batch}");
+            let mut port = uri.parse::<PortUri>().unwrap().open().unwrap();
+            let good = test_frame::build(&Flow::default(), 64);
+            let mut tcp = good.clone();
+            tcp[23] = 6;
+            assert!(port.tx.accepts(&good));
+            for bad in [&[][..], &[0; 14], &[0xff; 41], &good[..63], &tcp] {
+                assert!(!port.tx.accepts(bad), "{bad:?}");
+                // Nor does it do harm where nobody asked.
+                port.tx.transmit(&[bad]).unwrap();
+            }
         }
     }
 

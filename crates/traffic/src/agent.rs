@@ -1,6 +1,6 @@
 //! Roles by remote control: one job after the other, as lines of JSON.
 //!
-//! Requests: `{"start": JOB}`, `"drain"`, `"stop"`. Events: `"up"` at the start, `"ready"` once the ports are open and
+//! Requests: `{"start": JOB}` and `"drain"`. Events: `"up"` at the start, `"ready"` once the ports are open and
 //! the role is about to run, then one of `{"done": REPORT}` and `{"failed": {...}}`. The end of the
 //! requests ends the agent and whatever it runs, so nothing outlives the one who asked.
 
@@ -24,8 +24,6 @@ pub enum Request {
     Start(Box<Job>),
     /// Let the role take what is still queued, and end it.
     Drain,
-    /// End the role now.
-    Stop,
 }
 
 /// What an agent says.
@@ -60,6 +58,8 @@ pub enum Role {
 impl Role {
     /// Opens the ports of `job`.
     pub fn open(job: Job) -> Result<Self, RoleError> {
+        // The first use measures the clock, which takes a moment that no role has once it runs.
+        dray_port::clock::ticks_per_second();
         Ok(match job {
             Job::Send(job) => Self::Send(Sender::open(job)?),
             Job::Receive(job) => Self::Receive(Receiver::open(job)?),
@@ -99,7 +99,6 @@ pub fn serve(requests: impl BufRead, events: impl Write + Send + 'static) -> io:
                 running = Some((signal, thread));
             }
             Request::Drain => running.iter().for_each(|(signal, _)| signal.drain()),
-            Request::Stop => running.iter().for_each(|(signal, _)| signal.stop()),
         }
     }
     Ok(())

@@ -18,6 +18,7 @@ pub struct Echo {
 impl Echo {
     /// Opens the port.
     pub fn open(job: EchoJob) -> Result<Self, RoleError> {
+        RoleError::check_transmits(&job.port)?;
         let port = job.port.open()?;
         Ok(Self { intake: Intake::new(vec![(job.port.clone(), port.rx)]), out: port.tx, job })
     }

@@ -18,6 +18,10 @@ impl Forwarder {
     /// Opens both ports.
     pub fn open(job: ForwardJob) -> Result<Self, RoleError> {
         let (left_uri, right_uri) = &job.ports;
+        RoleError::check_transmits(right_uri)?;
+        if job.both_ways {
+            RoleError::check_transmits(left_uri)?;
+        }
         let (left, right) = (left_uri.open()?, right_uri.open()?);
         let mut intake = vec![(left_uri.clone(), left.rx)];
         let mut out = vec![right.tx];
@@ -48,8 +52,7 @@ impl Forwarder {
                 worked = true;
                 report.received += batch.len() as u64;
                 report.bytes += batch.iter().map(|frame| frame.len() as u64).sum::<u64>();
-                let frame_max = out.frame_max();
-                batch.retain(|frame| frame.len() <= frame_max);
+                batch.retain(|frame| out.accepts(frame));
                 let ports = &self.job.ports;
                 let to = if index == 0 { &ports.1 } else { &ports.0 };
                 report.transmitted += out.transmit(&batch).map_err(RoleError::port(to))? as u64;

@@ -15,7 +15,11 @@ impl Intake {
     pub(crate) fn new(mut ports: Vec<(PortUri, Box<dyn Receive>)>) -> Self {
         let several = ports.len() > 1;
         if several {
-            ports.iter_mut().for_each(|(_, rx)| rx.set_wait(Wait::Poll { pause_us: 0 }));
+            for (uri, rx) in &mut ports {
+                if uri.wait() == Wait::Block {
+                    rx.set_wait(Wait::Poll { pause_us: 0 });
+                }
+            }
         }
         let sleep_together = several && ports.iter().all(|(uri, _)| uri.wait() == Wait::Block);
         Self { ports, sleep_together }

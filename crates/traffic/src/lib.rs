@@ -40,13 +40,29 @@ pub enum RoleError {
         /// The port.
         port: String,
     },
+    /// A port that only receives was asked to transmit.
+    #[error(
+        "port {port} only receives: to transmit give it a remote address as well, LOCAL-REMOTE"
+    )]
+    OnlyReceives {
+        /// The port.
+        port: String,
+    },
+    /// Several flows were asked of a port whose frames are all one flow.
+    #[error("port {port} sends one flow, its socket's, not {flows}: raw: ports send several")]
+    OneFlow {
+        /// The port.
+        port: String,
+        /// How many flows were asked for.
+        flows: u16,
+    },
     /// A port failed while it was in use.
-    #[error("{port}: {source}")]
+    #[error("{port}: {error}")]
     Port {
         /// The port.
         port: String,
         /// What the system said.
-        source: std::io::Error,
+        error: std::io::Error,
     },
 }
 
@@ -55,12 +71,25 @@ impl RoleError {
     pub fn is_permission_denied(&self) -> bool {
         match self {
             Self::Open(error) => error.is_permission_denied(),
-            Self::FrameTooLong { .. } => false,
-            Self::Port { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
+            Self::FrameTooLong { .. } | Self::OnlyReceives { .. } | Self::OneFlow { .. } => false,
+            Self::Port { error, .. } => error.kind() == std::io::ErrorKind::PermissionDenied,
+        }
+    }
+
+    /// Whether the role was asked for something that cannot be, whatever the machine.
+    pub fn is_wrong_usage(&self) -> bool {
+        matches!(self, Self::FrameTooLong { .. } | Self::OnlyReceives { .. } | Self::OneFlow { .. })
+    }
+
+    fn check_transmits(port: &dray_port::PortUri) -> Result<(), Self> {
+        if port.only_receives() {
+            Err(Self::OnlyReceives { port: port.to_string() })
+        } else {
+            Ok(())
         }
     }
 
     fn port(port: &dray_port::PortUri) -> impl Fn(std::io::Error) -> Self + '_ {
-        |source| Self::Port { port: port.to_string(), source }
+        |error| Self::Port { port: port.to_string(), error }
     }
 }

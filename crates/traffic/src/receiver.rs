@@ -102,8 +102,10 @@ impl Counts {
     }
 
     fn into_report(self, dropped: u64, samples: Vec<Sample>) -> ReceiveReport {
+        // A hostile sender's numbers may be anything.
         let sum = |field: fn(&Tracker) -> u64| {
-            self.streams.iter().map(|stream| field(&stream.tracker)).sum()
+            let values = self.streams.iter().map(|stream| field(&stream.tracker));
+            values.fold(0, u64::saturating_add)
         };
         ReceiveReport {
             received: self.received,

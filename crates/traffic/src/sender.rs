@@ -55,13 +55,14 @@ impl Sender {
 
         loop {
             let mut now = clock::ticks();
-            let due = pacer.map_or(now, |pacer| pacer.due(sent));
+            let rest = offered.map_or(u64::MAX, |offered| offered - sent);
+            // Having sent everything, stay to the end, so that every sample is taken.
+            let due = if rest == 0 { deadline } else { pacer.map_or(now, |p| p.due(sent)) };
             if now < due {
                 now = wait_until(due.min(deadline), dray_port::PATIENCE, yielding);
             }
             sampler.poll(now, sent, sent * size);
-            let rest = offered.map_or(u64::MAX, |offered| offered - sent);
-            if rest == 0 || now >= deadline || signal.phase() != Phase::Run {
+            if now >= deadline || signal.phase() != Phase::Run {
                 break;
             }
             if now < due {
@@ -80,14 +81,16 @@ impl Sender {
             }
         }
         let elapsed = clock::ticks() - start;
+        let elapsed_s = elapsed as f64 / clock::ticks_per_second() as f64;
+        // Who was ended early was offered less.
+        let so_far = rate.map(|rate| (rate * elapsed_s) as u64);
         Ok(SendReport {
-            offered,
+            offered: offered.min(so_far),
             sent,
             bytes: sent * size,
             refused,
             streams: self.lanes.iter().flat_map(OpenLane::sent_by_stream).collect(),
-            elapsed_ns: (u128::from(elapsed) * 1_000_000_000
-                / u128::from(clock::ticks_per_second())) as u64,
+            elapsed_ns: (elapsed_s * 1e9) as u64,
             samples: sampler.finish(sent, sent * size),
         })
     }
@@ -96,6 +99,10 @@ impl Sender {
 impl OpenLane {
     fn open(job: &SendJob, index: usize) -> Result<Self, RoleError> {
         let lane = &job.lanes[index];
+        RoleError::check_transmits(&lane.port)?;
+        if job.flows > 1 && lane.port.is_one_flow() {
+            return Err(RoleError::OneFlow { port: lane.port.to_string(), flows: job.flows });
+        }
         let tx = lane.port.open()?.tx;
         if job.size > tx.frame_max() {
             return Err(RoleError::FrameTooLong {

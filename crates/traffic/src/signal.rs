@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use dray_port::clock;
 
 /// What a role should be doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +23,9 @@ pub struct Signal(Arc<AtomicU8>);
 
 impl Signal {
     /// How long a draining role sees no frame before it ends.
-    pub const QUIET: std::time::Duration = std::time::Duration::from_millis(60);
+    pub const QUIET: Duration = Duration::from_millis(60);
+    /// How long it drains at most, however many frames still come.
+    pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 
     /// Asks for what is still queued to be taken, and then to stop.
     pub fn drain(&self) {
@@ -47,13 +52,23 @@ impl Signal {
 pub(crate) struct Ending<'a> {
     signal: &'a Signal,
     quiet_ticks: u64,
+    drain_ticks: u64,
+    /// When draining began; until then, now.
+    drain_began: u64,
+    /// When a draining role last found a frame, or began to drain.
     last_work: u64,
 }
 
 impl<'a> Ending<'a> {
     pub(crate) fn new(signal: &'a Signal) -> Self {
-        let quiet_ticks = dray_port::clock::to_ticks(Signal::QUIET);
-        Self { signal, quiet_ticks, last_work: dray_port::clock::ticks() }
+        let now = clock::ticks();
+        Self {
+            signal,
+            quiet_ticks: clock::to_ticks(Signal::QUIET),
+            drain_ticks: clock::to_ticks(Signal::DRAIN_MAX),
+            drain_began: now,
+            last_work: now,
+        }
     }
 
     /// Whether to go on, given whether the last round found a frame.
@@ -63,6 +78,7 @@ impl<'a> Ending<'a> {
             Phase::Run => {
                 // Silence counts from when draining began, not from the last frame before it.
                 self.last_work = now;
+                self.drain_began = now;
                 true
             }
             Phase::Drain => {
@@ -70,8 +86,32 @@ impl<'a> Ending<'a> {
                     self.last_work = now;
                 }
                 now.saturating_sub(self.last_work) < self.quiet_ticks
+                    && now.saturating_sub(self.drain_began) < self.drain_ticks
             }
             Phase::Stop => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draining_ends_after_silence_and_even_without_it() {
+        let signal = Signal::default();
+        let mut ending = Ending::new(&signal);
+        let (quiet, most) = (ending.quiet_ticks, ending.drain_ticks);
+        let start = clock::ticks();
+        assert!(ending.go_on(start, false) && ending.go_on(start + 2 * most, false));
+        let start = start + 2 * most;
+        signal.drain();
+        assert!(ending.go_on(start + quiet / 2, false), "not silent for long enough");
+        assert!(ending.go_on(start + quiet, true), "a frame came");
+        assert!(ending.go_on(start + 2 * quiet - 1, false));
+        assert!(!ending.go_on(start + 2 * quiet, false), "silence");
+        assert!(!ending.go_on(start + most, true), "a flood");
+        signal.stop();
+        assert!(!ending.go_on(start, true));
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Result<usize> 
     // SAFETY: an all-zero ifreq is a valid value.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-        *to = from.cast_signed();
+        *to = from as libc::c_char;
     }
     // SAFETY: SIOCGIFMTU reads the name and writes the MTU of this ifreq.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) })?;

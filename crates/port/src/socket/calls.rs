@@ -35,24 +35,22 @@ impl Messages {
         Self { buffers, headers }
     }
 
-    /// `sendmmsg` of `frames`, each from `offset` on; at most as many as there are messages.
-    pub(super) fn send(
+    /// `sendmmsg` of `parts`; at most as many as there are messages.
+    pub(super) fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
-        frames: &[&[u8]],
-        offset: usize,
+        parts: impl Iterator<Item = &'a [u8]>,
     ) -> io::Result<usize> {
-        let count = frames.len().min(self.buffers.len());
-        for (buffer, frame) in self.buffers.iter_mut().zip(frames) {
-            let part = &frame[offset..];
+        let mut count = 0;
+        for (buffer, part) in self.buffers.iter_mut().zip(parts) {
             buffer.iov_base = part.as_ptr().cast_mut().cast();
             buffer.iov_len = part.len();
+            count += 1;
         }
-        // SAFETY: the first `count` headers each lead to one buffer that `frames` keeps alive, and
-        // the kernel only reads them.
-        let sent = unsafe {
-            libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count as u32, 0)
-        };
+        // SAFETY: the first `count` headers each lead to one buffer of a part, which is borrowed
+        // for `'a` and so outlives the call, and the kernel only reads them.
+        let sent =
+            unsafe { libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, 0) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 

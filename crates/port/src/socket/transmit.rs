@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use dray_wire::HEADERS_LEN;
+use dray_wire::headers::udp_payload;
 use rustix::net::SendFlags;
 
 use super::SocketOptions;
@@ -16,24 +16,24 @@ pub(crate) struct SocketTransmit {
     socket: Arc<OwnedFd>,
     messages: Messages,
     batch: usize,
-    /// How much of a frame's front the kernel writes itself: all headers for UDP, none for raw.
-    skip: usize,
+    /// The socket takes UDP payloads: the kernel writes all headers itself.
+    payload_only: bool,
     frame_max: usize,
 }
 
 impl SocketTransmit {
-    /// `strip_headers`: the socket takes the UDP payload only. `frame_max` is in bytes.
+    /// `payload_only`: the socket takes UDP payloads, not frames. `frame_max` is in bytes.
     pub(crate) fn new(
         socket: Arc<OwnedFd>,
         options: SocketOptions,
-        strip_headers: bool,
+        payload_only: bool,
         frame_max: usize,
     ) -> Self {
         Self {
             socket,
             messages: Messages::new(options.batch),
             batch: options.batch,
-            skip: if strip_headers { HEADERS_LEN } else { 0 },
+            payload_only,
             frame_max,
         }
     }
@@ -41,16 +41,17 @@ impl SocketTransmit {
     /// One `send` or `sendmmsg`: how many of `frames` the kernel took.
     fn call(&mut self, frames: &[&[u8]]) -> io::Result<usize> {
         if self.batch > 1 {
-            return self.messages.send(self.socket.as_fd(), frames, self.skip);
+            let parts = frames.iter().map(|frame| part(frame, self.payload_only));
+            return self.messages.send(self.socket.as_fd(), parts);
         }
-        rustix::net::send(&self.socket, &frames[0][self.skip..], SendFlags::empty())?;
+        let part = part(frames[0], self.payload_only);
+        rustix::net::send(&self.socket, part, SendFlags::empty())?;
         Ok(1)
     }
 }
 
 impl Transmit for SocketTransmit {
     fn transmit(&mut self, frames: &[&[u8]]) -> io::Result<usize> {
-        debug_assert!(frames.iter().all(|frame| frame.len() >= self.skip));
         let mut sent = 0;
         while sent < frames.len() {
             match self.call(&frames[sent..]) {
@@ -65,4 +66,14 @@ impl Transmit for SocketTransmit {
     fn frame_max(&self) -> usize {
         self.frame_max
     }
+
+    fn accepts(&self, frame: &[u8]) -> bool {
+        frame.len() <= self.frame_max && (!self.payload_only || udp_payload(frame).is_some())
+    }
+}
+
+/// What of a frame goes into the socket. Of a frame that the port does not accept: nothing.
+#[inline]
+fn part(frame: &[u8], payload_only: bool) -> &[u8] {
+    if payload_only { udp_payload(frame).unwrap_or_default() } else { frame }
 }

@@ -300,6 +300,23 @@ mod tests {
         assert_eq!(choose(vec![v2.clone(), found[1].clone()]), [v2]);
     }
 
+    /// The order of writes that version 2 wants, in plain files: a controller is handed down to a
+    /// group by its parent, from the top.
+    #[test]
+    fn version_2_hands_the_cpu_sets_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = folder.path().to_owned();
+        let hierarchy = Hierarchy { mount: mount.clone(), kind: Kind::V2 { cpuset: true } };
+        let pid = Pid::from_raw(4242).unwrap();
+        hierarchy.add("1-2-3-4", "sender", pid, "0-1").unwrap();
+        let read = |path: &str| fs::read_to_string(mount.join(path)).unwrap();
+        for parent in ["", "dray/", "dray/1-2-3-4/"] {
+            assert_eq!(read(&format!("{parent}cgroup.subtree_control")), "+cpuset");
+        }
+        assert_eq!(read("dray/1-2-3-4/sender/cpuset.cpus"), "0-1");
+        assert_eq!(read("dray/1-2-3-4/sender/cgroup.procs"), "4242");
+    }
+
     #[test]
     fn only_names_of_dead_owners_are_stale() {
         let (namespace, pid) = (pid_namespace(), std::process::id());

@@ -1,0 +1,120 @@
+//! Memory as a file descriptor.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{
+    FileType, MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create,
+};
+
+/// A file that can be mapped by more than one process.
+#[derive(Debug)]
+pub struct MemoryFile {
+    fd: OwnedFd,
+    len: u64,
+    from_peer: bool,
+}
+
+/// Which pages a new file is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageSize {
+    /// The system's ordinary pages.
+    Normal,
+    /// Huge pages of the system's default size, which must have been reserved.
+    Huge,
+}
+
+/// A file cannot serve as shared memory.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it all")]
+pub enum FileError {
+    #[error("shared memory of {len} bytes: {error}")]
+    Create { len: u64, error: io::Error },
+    #[error("shared memory from a peer: {0}")]
+    Inspect(io::Error),
+    #[error("shared memory from a peer is a {0}; only a regular file (a memfd) can be mapped")]
+    NotAFile(&'static str),
+}
+
+impl MemoryFile {
+    /// New memory of `len` bytes, all zero. It is sealed: nobody it is passed to can change its
+    /// size. `name` shows up in `/proc/PID/maps`.
+    pub fn create(name: &str, len: u64, pages: PageSize) -> Result<Self, FileError> {
+        let flags = match pages {
+            PageSize::Normal => MemfdFlags::empty(),
+            PageSize::Huge => MemfdFlags::HUGETLB,
+        };
+        let create = || -> rustix::io::Result<OwnedFd> {
+            let fd = memfd_create(name, flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            ftruncate(&fd, len)?;
+            fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+            Ok(fd)
+        };
+        let fd = create().map_err(|errno| FileError::Create { len, error: errno.into() })?;
+        Ok(Self { fd, len, from_peer: false })
+    }
+
+    /// Memory that a peer passed to us, of whatever size it is now.
+    pub fn from_peer(fd: OwnedFd) -> Result<Self, FileError> {
+        let stat = fstat(&fd).map_err(|errno| FileError::Inspect(errno.into()))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(FileError::NotAFile("directory")),
+            FileType::Socket => return Err(FileError::NotAFile("socket")),
+            FileType::Fifo => return Err(FileError::NotAFile("pipe")),
+            FileType::CharacterDevice | FileType::BlockDevice => {
+                return Err(FileError::NotAFile("device"));
+            }
+            _ => return Err(FileError::NotAFile("special file")),
+        }
+        let len = u64::try_from(stat.st_size).unwrap_or(0);
+        Ok(Self { fd, len, from_peer: true })
+    }
+
+    /// Size in bytes; of a peer's file, when it was received.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is nothing to map.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether a peer made it. Pages of its may be missing at any access: the peer can truncate the
+    /// file, and even where a seal forbids that, a file of huge pages or of a full tmpfs has pages
+    /// that were never there and cannot be had.
+    pub fn is_from_peer(&self) -> bool {
+        self.from_peer
+    }
+}
+
+impl AsFd for MemoryFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_can_resize_what_we_made() {
+        let file = MemoryFile::create("test", 8192, PageSize::Normal).unwrap();
+        for len in [0, 4096, 1 << 20] {
+            assert_eq!(ftruncate(&file, len), Err(rustix::io::Errno::PERM), "{len}");
+        }
+        let theirs = MemoryFile::from_peer(file.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!((theirs.len(), theirs.is_from_peer()), (8192, true));
+    }
+
+    #[test]
+    fn what_is_no_file_is_named() {
+        let (pipe, _) = rustix::pipe::pipe().unwrap();
+        let error = MemoryFile::from_peer(pipe).unwrap_err().to_string();
+        assert!(error.contains("pipe") && error.contains("regular file"), "{error}");
+        let folder = std::fs::File::open("/").unwrap();
+        assert!(MemoryFile::from_peer(folder.into()).is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! A peer's memory as the peer sees it: regions of addresses that mean something to it alone.
+
+use std::io;
+use std::ptr::NonNull;
+
+use crate::{Mapping, MemoryFile};
+
+/// One region of a peer's address space, backed by a part of a file.
+#[derive(Debug)]
+pub struct Region {
+    /// The peer's address of the first byte ("guest physical" in vhost-user).
+    pub guest: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// The file.
+    pub file: MemoryFile,
+    /// Where in the file the region begins.
+    pub offset: u64,
+}
+
+/// A table of regions that cannot be.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it all")]
+pub enum RegionError {
+    #[error("memory region {index}: {len} bytes at {guest:#x} go beyond the last address")]
+    BeyondTheEnd { index: usize, guest: u64, len: u64 },
+    #[error("memory region {index} at {guest:#x} overlaps another one")]
+    Overlap { index: usize, guest: u64 },
+    #[error("memory region {index}: {error}")]
+    Map { index: usize, error: io::Error },
+}
+
+/// All regions of a peer, mapped. Immutable: when regions come or go, a new table takes the place
+/// of the old one.
+#[derive(Debug, Default)]
+pub struct GuestMemory {
+    /// Ascending, without overlap.
+    regions: Vec<MappedRegion>,
+}
+
+#[derive(Debug)]
+struct MappedRegion {
+    guest: u64,
+    mapping: Mapping,
+}
+
+impl MappedRegion {
+    /// Where `len` bytes at `address` lie, if all of them are here.
+    #[inline]
+    fn find(&self, address: u64, len: u64) -> Option<NonNull<u8>> {
+        let offset = address.checked_sub(self.guest)?;
+        let end = offset.checked_add(len)?;
+        if end > self.mapping.len() as u64 {
+            return None;
+        }
+        // SAFETY: `offset` is at most the mapping's length, by the test above.
+        Some(unsafe { self.mapping.start().add(offset as usize) })
+    }
+}
+
+impl GuestMemory {
+    /// Maps the regions of a peer's table.
+    pub fn new(regions: impl IntoIterator<Item = Region>) -> Result<Self, RegionError> {
+        let mut mapped: Vec<MappedRegion> = Vec::new();
+        for (index, region) in regions.into_iter().enumerate() {
+            let Region { guest, len, file, offset } = region;
+            let Some(end) = guest.checked_add(len) else {
+                return Err(RegionError::BeyondTheEnd { index, guest, len });
+            };
+            let at = mapped.partition_point(|other| other.guest < guest);
+            let before = at.checked_sub(1).map(|at| &mapped[at]);
+            let meets_before = before.is_some_and(|b| b.guest + b.mapping.len() as u64 > guest);
+            let meets_after = mapped.get(at).is_some_and(|after| after.guest < end);
+            if meets_before || meets_after {
+                return Err(RegionError::Overlap { index, guest });
+            }
+            let mapping = Mapping::new(&file, offset, len)
+                .map_err(|error| RegionError::Map { index, error })?;
+            mapped.insert(at, MappedRegion { guest, mapping });
+        }
+        Ok(Self { regions: mapped })
+    }
+
+    /// Our pointer to `len` bytes at the peer's `address`, if all of them lie in one region. `hint`
+    /// is the region that was found last, for most addresses of a ring lie in the same one.
+    ///
+    /// The bytes stay mapped as long as this table lives.
+    #[inline]
+    pub fn translate(&self, address: u64, len: u64, hint: &mut usize) -> Option<NonNull<u8>> {
+        if let Some(pointer) = self.regions.get(*hint).and_then(|r| r.find(address, len)) {
+            return Some(pointer);
+        }
+        let at = self.regions.partition_point(|region| region.guest <= address).checked_sub(1)?;
+        let pointer = self.regions[at].find(address, len)?;
+        *hint = at;
+        Some(pointer)
+    }
+
+    /// Whether the peer took away memory that it had shared.
+    pub fn is_lost(&self) -> bool {
+        self.regions.iter().any(|region| region.mapping.is_lost())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PageSize;
+    use proptest::prelude::*;
+
+    const PAGE: u64 = 4096;
+
+    fn region(guest: u64, len: u64) -> Region {
+        let file = MemoryFile::create("test", len.max(1), PageSize::Normal).unwrap();
+        Region { guest, len, file, offset: 0 }
+    }
+
+    proptest! {
+        /// Against a search that looks at every region with arithmetic that cannot overflow.
+        #[test]
+        fn finds_what_a_plain_search_finds(
+            gaps in prop::collection::vec((0..3 * PAGE, 1..3 * PAGE), 1..8),
+            base in prop_oneof![Just(0), Just(1 << 40), Just(u64::MAX - 64 * PAGE)],
+            asked in prop::collection::vec((any::<prop::sample::Index>(), -100i64..9000, 0u64..9000), 1..50),
+        ) {
+            let mut next = base;
+            let mut table = Vec::new();
+            for (gap, len) in gaps {
+                table.push((next + gap, len));
+                next += gap + len;
+            }
+            // The order in which a peer names its regions does not matter.
+            let memory = GuestMemory::new(table.iter().rev().map(|&(g, len)| region(g, len))).unwrap();
+            let mut hint = 0;
+            for (which, offset, len) in asked {
+                let address = table[which.index(table.len())].0.wrapping_add_signed(offset);
+                let expected = table.iter().any(|&(guest, size)| {
+                    let end = u128::from(address) + u128::from(len);
+                    address >= guest && end <= u128::from(guest) + u128::from(size)
+                });
+                let found = memory.translate(address, len, &mut hint);
+                // An empty range at the border of two regions lies in either.
+                prop_assert_eq!(found.is_some(), expected, "{:#x} {}", address, len);
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_tables_are_refused() {
+        let refused = |regions: Vec<Region>| GuestMemory::new(regions).unwrap_err().to_string();
+        for (guest, len) in [(0, 2 * PAGE), (PAGE - 1, 2), (2 * PAGE - 1, PAGE), (PAGE, PAGE)] {
+            let message = refused(vec![region(PAGE, PAGE), region(guest, len)]);
+            assert!(message.contains("region 1") && message.contains("overlaps"), "{message}");
+        }
+        let message = refused(vec![region(u64::MAX - 10, 12)]);
+        assert!(message.contains("beyond the last address"), "{message}");
+        let short = Region { len: 2 * PAGE, ..region(0, PAGE) };
+        assert!(refused(vec![short]).contains("of a file of"), "longer than its file");
+        let empty = Region { len: 0, ..region(0, PAGE) };
+        assert!(refused(vec![empty]).contains("region 0"));
+    }
+
+    #[test]
+    fn nothing_is_found_in_no_memory() {
+        assert_eq!(GuestMemory::default().translate(0, 1, &mut 0), None);
+        assert_eq!(GuestMemory::default().translate(0, 1, &mut 7), None);
+    }
+}

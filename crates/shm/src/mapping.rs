@@ -1,0 +1,198 @@
+//! A memory file in our address space.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::{self, NonNull};
+
+use crate::MemoryFile;
+use crate::guard::Guard;
+
+/// Mapped bytes of a [`MemoryFile`], readable and writable. They stay mapped as long as this value
+/// lives; what is in them is anybody's.
+#[derive(Debug)]
+pub struct Mapping {
+    /// What was asked for; inside the mapped pages.
+    start: NonNull<u8>,
+    len: usize,
+    pages: NonNull<libc::c_void>,
+    pages_len: usize,
+    /// For a peer's file. Dropped before the pages are unmapped.
+    guard: Option<Guard>,
+}
+
+// SAFETY: a mapping is an address range that any thread may use; there is no other state.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; this type hands out no references to what is in the memory.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of `file` from `offset` on. Both may be anything: what does not lie within
+    /// the file is refused.
+    pub fn new(file: &MemoryFile, offset: u64, len: u64) -> io::Result<Self> {
+        let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+        let end = offset.checked_add(len).filter(|end| len > 0 && *end <= file.len());
+        let Some(end) = end else {
+            let size = file.len();
+            return Err(invalid(format!("{len} bytes at {offset} of a file of {size} bytes")));
+        };
+        let page = page_size(file)?;
+        // mmap wants whole pages; a peer's region may begin inside one.
+        let first = offset / page * page;
+        let as_usize = |n: u64| usize::try_from(n).map_err(|_| invalid(format!("{n} bytes")));
+        let pages_len = as_usize((end - first).next_multiple_of(page))?;
+        let lead = as_usize(offset - first)?;
+        let first = libc::off_t::try_from(first).map_err(|_| invalid(format!("offset {first}")))?;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+        let pages = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                pages_len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_fd().as_raw_fd(),
+                first,
+            )
+        };
+        if pages == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let pages = NonNull::new(pages).expect("mmap gives an address or fails");
+        // SAFETY: `lead` is less than a page, and there is at least one.
+        let start = unsafe { pages.cast::<u8>().add(lead) };
+        let mut mapping = Self { start, len: as_usize(len)?, pages, pages_len, guard: None };
+        if file.is_from_peer() {
+            mapping.guard = Some(Guard::new(pages.as_ptr() as usize, pages_len)?);
+        }
+        Ok(mapping)
+    }
+
+    /// The first mapped byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// How many bytes are mapped.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: a mapping has at least one byte.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Whether pages of a peer's file were missing, and zeroes are in the place of all of it.
+    pub fn is_lost(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_lost)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.guard = None;
+        // SAFETY: the range was mapped by `new` and is not used any more: pointers into it are only
+        // used while this value lives.
+        unsafe { libc::munmap(self.pages.as_ptr(), self.pages_len) };
+    }
+}
+
+/// Size of the file's pages in bytes: huge ones for a file of huge pages.
+fn page_size(file: &MemoryFile) -> io::Result<u64> {
+    let block = rustix::fs::fstatfs(file)?;
+    let normal = rustix::param::page_size() as u64;
+    const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+    if block.f_type as u64 & 0xffff_ffff == HUGETLBFS_MAGIC {
+        return Ok(u64::try_from(block.f_bsize).unwrap_or(normal).max(normal));
+    }
+    Ok(normal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PageSize;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::os::fd::OwnedFd;
+
+    fn unsealed(len: u64) -> (MemoryFile, OwnedFd) {
+        let fd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, len).unwrap();
+        let theirs = fd.try_clone().unwrap();
+        (MemoryFile::from_peer(fd).unwrap(), theirs)
+    }
+
+    fn read(mapping: &Mapping, at: usize) -> u8 {
+        assert!(at < mapping.len());
+        // SAFETY: inside the mapping, by the assertion.
+        unsafe { mapping.start().add(at).read_volatile() }
+    }
+
+    fn write(mapping: &Mapping, at: usize, byte: u8) {
+        assert!(at < mapping.len());
+        // SAFETY: inside the mapping, by the assertion.
+        unsafe { mapping.start().add(at).write_volatile(byte) }
+    }
+
+    #[test]
+    fn two_mappings_show_the_same_bytes() {
+        let file = MemoryFile::create("test", 3 * 4096, PageSize::Normal).unwrap();
+        let all = Mapping::new(&file, 0, 3 * 4096).unwrap();
+        let part = Mapping::new(&file, 5000, 100).unwrap();
+        write(&all, 5007, 42);
+        assert_eq!(read(&part, 7), 42);
+        assert_eq!(part.len(), 100);
+    }
+
+    #[test]
+    fn what_is_not_in_the_file_is_refused() {
+        let file = MemoryFile::create("test", 8192, PageSize::Normal).unwrap();
+        for (offset, len) in [(0, 0), (0, 8193), (8192, 1), (1, 8192), (u64::MAX, 2), (2, u64::MAX)]
+        {
+            let error = Mapping::new(&file, offset, len).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{offset} {len}");
+        }
+    }
+
+    #[test]
+    fn a_truncated_file_reads_as_zeroes_and_is_marked() {
+        let (file, theirs) = unsealed(16 * 4096);
+        let (mapping, other) = (Mapping::new(&file, 0, 16 * 4096).unwrap(), unsealed(4096));
+        let other = Mapping::new(&other.0, 0, 4096).unwrap();
+        (0..16).for_each(|page| write(&mapping, page * 4096, 7));
+        write(&other, 0, 9);
+        ftruncate(&theirs, 4096).unwrap();
+        assert_eq!((read(&mapping, 0), mapping.is_lost()), (7, false), "that page is there still");
+        assert_eq!(read(&mapping, 15 * 4096), 0);
+        assert!(mapping.is_lost());
+        assert_eq!(read(&mapping, 0), 0, "all of it is replaced");
+        write(&mapping, 5 * 4096, 1);
+        assert_eq!((read(&other, 0), other.is_lost()), (9, false), "others notice nothing");
+    }
+
+    #[test]
+    fn a_file_that_vanishes_in_mid_copy_is_survived() {
+        for _ in 0..50 {
+            let len = 1 << 20;
+            let (file, theirs) = unsealed(len as u64);
+            let mapping = Mapping::new(&file, 0, len as u64).unwrap();
+            let mut copy = vec![0u8; len];
+            std::thread::scope(|scope| {
+                scope.spawn(|| ftruncate(&theirs, 0).unwrap());
+                while !mapping.is_lost() {
+                    // SAFETY: `len` bytes are mapped and `copy` is as long.
+                    unsafe {
+                        ptr::copy_nonoverlapping(mapping.start().as_ptr(), copy.as_mut_ptr(), len);
+                    }
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn guards_are_given_back() {
+        let (file, _theirs) = unsealed(4096);
+        for _ in 0..2 * crate::guard::GUARDS_MAX {
+            Mapping::new(&file, 0, 4096).unwrap();
+        }
+    }
+}

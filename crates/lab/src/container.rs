@@ -193,7 +193,14 @@ pub fn enter(name: &str) -> Result<(), LabError> {
         |what: &'static str| move |errno: rustix::io::Errno| LabError::doing(what)(errno.into());
     rustix::system::sethostname(name.as_bytes()).map_err(doing("sethostname"))?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).map_err(doing("private mounts"))?;
+    match mount_change("/", private) {
+        // In a chroot the root is no mount point; what we mount on is enough.
+        Err(rustix::io::Errno::INVAL) => ["/proc", "/sys"]
+            .into_iter()
+            .try_for_each(|folder| mount_change(folder, private))
+            .map_err(doing("private /proc and /sys"))?,
+        result => result.map_err(doing("private mounts"))?,
+    }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None).map_err(doing("mount /proc"))?;
     mount("sysfs", "/sys", "sysfs", flags, None).map_err(doing("mount /sys"))?;

@@ -1,8 +1,8 @@
 //! Control groups of the lab, version 1 or 2, whichever the host has.
 //!
 //! Every container gets `dray/LAB/CONTAINER` in each hierarchy that is used. `LAB` names the
-//! process that owns the lab by PID namespace, PID, start time and a number, so what a killed lab left behind
-//! is told from a living lab by the name alone.
+//! process that owns the lab by PID namespace, PID and start time, and numbers its labs, so what a
+//! killed lab left behind is told from a living one by the name alone.
 
 use std::fs;
 use std::io;

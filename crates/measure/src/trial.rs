@@ -10,7 +10,7 @@ use dray_traffic::sample::monotonic_ns;
 use dray_traffic::{ForwardReport, Job, ReceiveReport, Report, Sample, SendReport};
 
 use crate::accounting::{Audit, Books, Crossing};
-use crate::cpu::{self, CpuCost, RoleTimes};
+use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
 use crate::topology::{Hop, Load, Station, Topology};
 
 /// How long a trial lasts and how often it is sampled.
@@ -52,89 +52,119 @@ pub fn run(
     load: &Load,
     timing: &Timing,
 ) -> Result<Trial, LabError> {
-    let cancel = lab.cancel().clone();
-    let start = |lab: &mut Lab, container: ContainerId, job: Job| {
-        lab[container].request(&Request::Start(Box::new(job)))?;
-        lab[container].wait_until_ready(&cancel)
+    let before = counters(lab, topology)?;
+    let observed = observe(lab, topology, load, timing)?;
+    let after = counters(lab, topology)?;
+    let counted = |hop: &Hop| {
+        let key = (hop.here().container, hop.here().interface.clone());
+        difference(&after[&key], &before[&key])
     };
-    let counters_before = counters(lab, topology)?;
+    evaluate(topology, timing, observed, counted)
+}
 
-    let interval = timing.interval;
-    let receiver = topology.receiver.container;
-    start(lab, receiver, topology.receive_job(load, interval))?;
+/// What was seen of a trial.
+struct Observed {
+    /// When the sender started, on the monotonic clock.
+    start_at_ns: u64,
+    sender: SendReport,
+    /// In the topology's order.
+    forwarders: Vec<ForwardReport>,
+    receiver: ReceiveReport,
+    /// The CPUs at both ends of the measurement.
+    cpus: [BTreeMap<usize, CpuTimes>; 2],
+}
+
+/// Starts the roles, lets them run, and drains what is queued.
+fn observe(
+    lab: &mut Lab,
+    topology: &Topology,
+    load: &Load,
+    timing: &Timing,
+) -> Result<Observed, LabError> {
+    let cancel = lab.cancel().clone();
+    let start = |lab: &mut Lab, station: &Station, job: Job| {
+        lab[station.container].request(&Request::Start(Box::new(job)))?;
+        lab[station.container].wait_until_ready(&cancel)
+    };
+    let Timing { warm_up, measure, interval } = *timing;
+    start(lab, &topology.receiver, topology.receive_job(load, interval))?;
     for forwarder in &topology.forwarders {
-        start(lab, forwarder.container, topology.forward_job(forwarder, load, interval))?;
+        start(lab, forwarder, topology.forward_job(forwarder, load, interval))?;
     }
     // The sender opens its ports and builds its frames first; all samples fall on multiples of the
     // interval, so it starts on one.
-    let duration = timing.warm_up + timing.measure;
     let earliest = monotonic_ns() + LEAD.as_nanos() as u64;
     let start_at_ns = earliest.next_multiple_of(interval.as_nanos() as u64);
-    let sender = topology.sender.container;
-    start(lab, sender, topology.send_job(load, start_at_ns, duration, interval))?;
+    let duration = warm_up + measure;
+    start(lab, &topology.sender, topology.send_job(load, start_at_ns, duration, interval))?;
 
     let until_start = Duration::from_nanos(start_at_ns.saturating_sub(monotonic_ns()));
-    let window_start = Instant::now() + until_start + timing.warm_up;
-    let read_cpus = || cpu::read().map_err(|error| system("/proc/stat", error));
-    cancel.sleep_until(window_start)?;
-    let cpus_before = read_cpus()?;
-    cancel.sleep_until(window_start + timing.measure)?;
-    let cpus_after = read_cpus()?;
-
-    let sender = match lab[sender].wait_until_done(&cancel, duration + PATIENCE)? {
-        Report::Send(report) => report,
-        other => return Err(unexpected("sender", &other)),
+    let measure_from = Instant::now() + until_start + warm_up;
+    let read_cpus_at = |moment| {
+        cancel.sleep_until(moment)?;
+        let what = "/proc/stat".to_owned();
+        cpu::read().map_err(|error| LabError::System { what, error })
     };
+    let cpus = [read_cpus_at(measure_from)?, read_cpus_at(measure_from + measure)?];
+
+    let done = lab[topology.sender.container].wait_until_done(&cancel, PATIENCE)?;
+    let Report::Send(sender) = done else { return Err(unexpected(&topology.sender, &done)) };
     // Drain in the direction of travel: a station is quiet only once those before it are done.
+    let mut drain = |station: &Station| {
+        lab[station.container].request(&Request::Drain)?;
+        lab[station.container].wait_until_done(&cancel, PATIENCE)
+    };
     let mut forwarders = Vec::new();
-    for forwarder in &topology.forwarders {
-        match drain(lab, forwarder.container)? {
+    for station in &topology.forwarders {
+        match drain(station)? {
             Report::Forward(report) => forwarders.push(report),
-            other => return Err(unexpected("forwarder", &other)),
+            other => return Err(unexpected(station, &other)),
         }
     }
-    let receiver = match drain(lab, receiver)? {
-        Report::Receive(report) => report,
-        other => return Err(unexpected("receiver", &other)),
-    };
-    let counters_after = counters(lab, topology)?;
+    let done = drain(&topology.receiver)?;
+    let Report::Receive(receiver) = done else { return Err(unexpected(&topology.receiver, &done)) };
+    Ok(Observed { start_at_ns, sender, forwarders, receiver, cpus })
+}
 
+/// Makes figures of what was seen. `counted` is what the kernel counted at an interface.
+fn evaluate(
+    topology: &Topology,
+    timing: &Timing,
+    observed: Observed,
+    counted: impl Fn(&Hop) -> InterfaceCounters,
+) -> Result<Trial, LabError> {
+    let Observed { start_at_ns, sender, forwarders, receiver, cpus } = observed;
+    let audit = books(topology, &sender, &forwarders, &receiver, counted).audit();
+
+    let measure_from = start_at_ns + timing.warm_up.as_nanos() as u64;
     let window = Window {
-        from_ns: start_at_ns + timing.warm_up.as_nanos() as u64,
-        to_ns: start_at_ns + duration.as_nanos() as u64,
-        late_ns: interval.as_nanos() as u64 / 2,
+        from_ns: measure_from,
+        to_ns: measure_from + timing.measure.as_nanos() as u64,
+        late_ns: timing.interval.as_nanos() as u64 / 2,
     };
-    let missing = missing(&sender, &receiver);
-    let counted = |hop: &Hop| {
-        let key = (hop.here().container, hop.here().interface.clone());
-        let (before, after) = (&counters_before[&key], &counters_after[&key]);
-        difference(after, before)
-    };
-    let audit = books(topology, &sender, &forwarders, &receiver, missing, counted).audit();
-
-    let samples: Vec<&[Sample]> = std::iter::once(window.of(&sender.samples))
-        .chain(forwarders.iter().map(|report| window.of(&report.samples)))
-        .chain([window.of(&receiver.samples)])
-        .collect();
-    let stations = topology.stations().zip(&samples);
-    let times = stations
+    let sent = window.of(&sender.samples);
+    let received = window.of(&receiver.samples);
+    let forwarded = forwarders.iter().map(|report| window.of(&report.samples));
+    let samples = std::iter::once(sent).chain(forwarded).chain([received]);
+    let times = topology
+        .stations()
+        .zip(samples)
         .map(|(station, samples)| role_times(station, samples, timing.measure))
         .collect::<Result<Vec<_>, _>>()?;
-    let costs = cpu::attribute(&cpus_before, &cpus_after, &times);
-    let cpu_s: f64 = costs.iter().map(CpuCost::total_s).sum();
+    let [cpus_before, cpus_after] = &cpus;
+    let costs = cpu::attribute(cpus_before, cpus_after, &times);
+    let cycles = costs.iter().map(CpuCost::total_s).sum::<f64>() * clock::ticks_per_second() as f64;
     let roles = topology.stations().map(|station| station.role.clone());
-
-    let received = samples.last().copied().unwrap_or_default();
-    let frames = received.last().map_or(0, |last| last.frames - received[0].frames);
+    let received_pps = rate(received);
+    let frames = received_pps * timing.measure.as_secs_f64();
     Ok(Trial {
         audit,
         receive_rates: received.windows(2).map(rate).collect(),
-        sent_pps: rate(samples[0]),
-        received_pps: rate(received),
+        sent_pps: rate(sent),
+        received_pps,
         cpu: roles.zip(costs).collect(),
         // Elsewhere the counter runs at a rate of its own, far below the CPU's.
-        cycles_per_frame: (frames > 0 && cfg!(target_arch = "x86_64"))
-            .then(|| cpu_s * clock::ticks_per_second() as f64 / frames as f64),
+        cycles_per_frame: (frames > 0.0 && cfg!(target_arch = "x86_64")).then(|| cycles / frames),
         sender,
         receiver,
     })
@@ -142,14 +172,8 @@ pub fn run(
 
 /// Time for the sender to get ready before it starts.
 const LEAD: Duration = Duration::from_millis(20);
-/// How much longer than planned a role may take to report.
+/// How long a role may take to report after it should have ended.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn drain(lab: &mut Lab, container: ContainerId) -> Result<Report, LabError> {
-    let cancel = lab.cancel().clone();
-    lab[container].request(&Request::Drain)?;
-    lab[container].wait_until_done(&cancel, PATIENCE)
-}
 
 type Counters = BTreeMap<(ContainerId, String), InterfaceCounters>;
 
@@ -184,7 +208,6 @@ fn books(
     sender: &SendReport,
     forwarders: &[ForwardReport],
     receiver: &ReceiveReport,
-    missing: u64,
     counted: impl Fn(&Hop) -> InterfaceCounters,
 ) -> Books {
     // A role reports one number over all of its ports, so its interfaces are added up.
@@ -201,7 +224,7 @@ fn books(
     let mut books = Books {
         sent: sender.sent,
         received: receiver.received,
-        missing,
+        missing: missing(sender, receiver),
         corrupt: receiver.corrupt,
         outs: vec![crossing(sender.sent, &topology.sender.outs)],
         ..Books::default()
@@ -277,13 +300,9 @@ fn too_few_samples(station: &Station) -> LabError {
     LabError::Container { container: station.role.clone(), what }
 }
 
-fn unexpected(role: &str, report: &Report) -> LabError {
+fn unexpected(station: &Station, report: &Report) -> LabError {
     let what = format!("reported as another role: {report:?}");
-    LabError::Container { container: role.to_owned(), what }
-}
-
-fn system(what: &str, error: std::io::Error) -> LabError {
-    LabError::System { what: what.to_owned(), error }
+    LabError::Container { container: station.role.clone(), what }
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl Role {
         dray_port::clock::ticks_per_second();
         Ok(match job {
             Job::Send(job) => Self::Send(Sender::open(job)?),
-            Job::Receive(job) => Self::Receive(Receiver::open(job)?),
+            Job::Receive(job) => Self::Receive(Receiver::open(&job)?),
             Job::Forward(job) => Self::Forward(Forwarder::open(job)?),
             Job::Echo(job) => Self::Echo(Echo::open(job)?),
         })

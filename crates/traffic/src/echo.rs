@@ -1,11 +1,9 @@
 //! The echo: every IPv4/UDP frame goes back to where it came from, its addresses swapped.
 
-use dray_port::{BATCH_MAX, Batch, Transmit, clock};
+use dray_port::{BATCH_MAX, Batch, Transmit};
 use dray_wire::{FRAME_MAX, headers};
 
-use crate::intake::Intake;
-use crate::sample::Sampler;
-use crate::signal::Ending;
+use crate::intake::{Intake, Progress};
 use crate::{EchoJob, ForwardReport, OnSample, RoleError, Signal};
 
 /// An echo with its port open.
@@ -30,14 +28,12 @@ impl Echo {
         on_sample: Option<OnSample>,
     ) -> Result<ForwardReport, RoleError> {
         let mut report = ForwardReport::default();
-        let mut sampler = Sampler::new(self.job.interval, on_sample);
-        let mut ending = Ending::new(signal);
         // A lent frame is not ours to change.
         let mut replies: Vec<Vec<u8>> =
             (0..BATCH_MAX).map(|_| Vec::with_capacity(FRAME_MAX)).collect();
-        loop {
-            let received = self.intake.receive(0)?;
-            let worked = !received.is_empty();
+        let (port, out) = (&self.job.port, &mut self.out);
+        let samples = self.intake.serve(self.job.interval, signal, on_sample, |intake| {
+            let received = intake.receive(0)?;
             report.received += received.len() as u64;
             report.bytes += received.iter().map(|frame| frame.len() as u64).sum::<u64>();
             let mut batch = Batch::new();
@@ -48,18 +44,13 @@ impl Echo {
                 headers::swap_addresses(reply);
                 batch.push(reply.as_slice());
             }
-            drop(received);
-            let taken = self.out.transmit(&batch).map_err(RoleError::port(&self.job.port))?;
-            report.transmitted += taken as u64;
-            let now = clock::ticks();
-            sampler.poll(now, report.received, report.bytes);
-            if !ending.go_on(now, worked) {
-                break;
-            }
-        }
+            report.transmitted += out.transmit(&batch).map_err(RoleError::port(port))? as u64;
+            let worked = !received.is_empty();
+            Ok(Progress { frames: report.received, bytes: report.bytes, worked })
+        })?;
         report.refused = report.received - report.transmitted;
         report.dropped = self.intake.dropped()?;
-        report.samples = sampler.finish(report.received, report.bytes);
+        report.samples = samples;
         Ok(report)
     }
 }

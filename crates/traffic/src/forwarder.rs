@@ -1,10 +1,8 @@
 //! The forwarder: frames from one port to another, one way or both, unchanged.
 
-use dray_port::{Transmit, clock};
+use dray_port::Transmit;
 
-use crate::intake::Intake;
-use crate::sample::Sampler;
-use crate::signal::Ending;
+use crate::intake::{Intake, Progress};
 use crate::{ForwardJob, ForwardReport, OnSample, RoleError, Signal};
 
 /// A forwarder with its ports open: what the intake's port `i` receives, `out[i]` transmits.
@@ -40,12 +38,11 @@ impl Forwarder {
         on_sample: Option<OnSample>,
     ) -> Result<ForwardReport, RoleError> {
         let mut report = ForwardReport::default();
-        let mut sampler = Sampler::new(self.job.interval, on_sample);
-        let mut ending = Ending::new(signal);
-        loop {
+        let (ports, out) = (&self.job.ports, &mut self.out);
+        let samples = self.intake.serve(self.job.interval, signal, on_sample, |intake| {
             let mut worked = false;
-            for (index, out) in self.out.iter_mut().enumerate() {
-                let mut batch = self.intake.receive(index)?;
+            for (index, out) in out.iter_mut().enumerate() {
+                let mut batch = intake.receive(index)?;
                 if batch.is_empty() {
                     continue;
                 }
@@ -53,22 +50,14 @@ impl Forwarder {
                 report.received += batch.len() as u64;
                 report.bytes += batch.iter().map(|frame| frame.len() as u64).sum::<u64>();
                 batch.retain(|frame| out.accepts(frame));
-                let ports = &self.job.ports;
                 let to = if index == 0 { &ports.1 } else { &ports.0 };
                 report.transmitted += out.transmit(&batch).map_err(RoleError::port(to))? as u64;
             }
-            let now = clock::ticks();
-            sampler.poll(now, report.received, report.bytes);
-            if !ending.go_on(now, worked) {
-                break;
-            }
-            if !worked {
-                self.intake.idle()?;
-            }
-        }
+            Ok(Progress { frames: report.received, bytes: report.bytes, worked })
+        })?;
         report.refused = report.received - report.transmitted;
         report.dropped = self.intake.dropped()?;
-        report.samples = sampler.finish(report.received, report.bytes);
+        report.samples = samples;
         Ok(report)
     }
 }

@@ -1,14 +1,28 @@
-//! The ports that a role receives from, and how it sleeps when none of them has a frame.
+//! The ports that a role receives from, and the loop around them.
 
-use dray_port::{Batch, PortUri, Receive, Wait, wait_any};
+use std::time::Duration;
 
-use crate::RoleError;
+use dray_port::{Batch, PortUri, Receive, Wait, clock, wait_any};
+
+use crate::sample::Sampler;
+use crate::signal::Ending;
+use crate::{OnSample, RoleError, Sample, Signal};
 
 /// One or several receiving halves. A single one waits by itself, as its URI says; several are
 /// polled in turn, and where all of them may block, they sleep together.
 pub(crate) struct Intake {
     ports: Vec<(PortUri, Box<dyn Receive>)>,
     sleep_together: bool,
+}
+
+/// What a role has done after a round over its ports.
+pub(crate) struct Progress {
+    /// Frames counted so far.
+    pub(crate) frames: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Whether this round found a frame of any kind.
+    pub(crate) worked: bool,
 }
 
 impl Intake {
@@ -38,8 +52,31 @@ impl Intake {
         Ok(batch)
     }
 
-    /// To be called after a round over all ports that found no frame.
-    pub(crate) fn idle(&self) -> Result<(), RoleError> {
+    /// Calls `round` again and again until `signal` ends the role; the samples taken meanwhile.
+    pub(crate) fn serve(
+        &mut self,
+        interval: Duration,
+        signal: &Signal,
+        on_sample: Option<OnSample>,
+        mut round: impl FnMut(&mut Self) -> Result<Progress, RoleError>,
+    ) -> Result<Vec<Sample>, RoleError> {
+        let mut sampler = Sampler::new(interval, on_sample);
+        let mut ending = Ending::new(signal);
+        loop {
+            let Progress { frames, bytes, worked } = round(self)?;
+            let now = clock::ticks();
+            sampler.poll(now, frames, bytes);
+            if !ending.go_on(now, worked) {
+                return Ok(sampler.finish(frames, bytes));
+            }
+            if !worked {
+                self.idle()?;
+            }
+        }
+    }
+
+    /// After a round over all ports that found no frame.
+    fn idle(&self) -> Result<(), RoleError> {
         if self.sleep_together {
             let (uri, _) = &self.ports[0];
             wait_any(self.ports.iter().map(|(_, rx)| &**rx)).map_err(RoleError::port(uri))?;

@@ -1,26 +1,26 @@
 //! The receiver: counts what arrives, by stream.
 
-use dray_port::{PortUri, clock};
+use std::time::Duration;
+
+use dray_port::PortUri;
 use dray_wire::test_frame::{self, Verdict};
 
-use crate::intake::Intake;
-use crate::sample::Sampler;
+use crate::intake::{Intake, Progress};
 use crate::sequence::Tracker;
-use crate::signal::Ending;
 use crate::{OnSample, ReceiveJob, ReceiveReport, RoleError, Sample, Signal, StreamReport};
 
 /// A receiver with its ports open.
 pub struct Receiver {
-    job: ReceiveJob,
     intake: Intake,
+    interval: Duration,
 }
 
 impl Receiver {
     /// Opens the ports.
-    pub fn open(job: ReceiveJob) -> Result<Self, RoleError> {
+    pub fn open(job: &ReceiveJob) -> Result<Self, RoleError> {
         let open = |uri: &PortUri| Ok((uri.clone(), uri.open()?.rx));
         let ports = job.ports.iter().map(open).collect::<Result<_, RoleError>>()?;
-        Ok(Self { job, intake: Intake::new(ports) })
+        Ok(Self { intake: Intake::new(ports), interval: job.interval })
     }
 
     /// Receives until `signal` ends it.
@@ -30,25 +30,15 @@ impl Receiver {
         on_sample: Option<OnSample>,
     ) -> Result<ReceiveReport, RoleError> {
         let mut counts = Counts::default();
-        let mut sampler = Sampler::new(self.job.interval, on_sample);
-        let mut ending = Ending::new(signal);
-        loop {
+        let samples = self.intake.serve(self.interval, signal, on_sample, |intake| {
             let mut worked = false;
-            for index in 0..self.intake.len() {
-                let batch = self.intake.receive(index)?;
+            for index in 0..intake.len() {
+                let batch = intake.receive(index)?;
                 worked |= !batch.is_empty();
                 batch.iter().for_each(|frame| counts.record(frame));
             }
-            let now = clock::ticks();
-            sampler.poll(now, counts.received, counts.bytes);
-            if !ending.go_on(now, worked) {
-                break;
-            }
-            if !worked {
-                self.intake.idle()?;
-            }
-        }
-        let samples = sampler.finish(counts.received, counts.bytes);
+            Ok(Progress { frames: counts.received, bytes: counts.bytes, worked })
+        })?;
         Ok(counts.into_report(self.intake.dropped()?, samples))
     }
 }

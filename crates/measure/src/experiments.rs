@@ -60,9 +60,8 @@ const ARA2019: Timing = Timing {
     interval: Duration::from_secs(1),
 };
 
-const CASONI2013: Option<&str> = Some(
-    "Casoni et al. 2013 state near 500 kpps over veth and a bridge, at the highest rate without loss",
-);
+const CASONI2013: Option<&str> =
+    Some("Casoni et al. 2013: near 500 kpps over veth and a bridge, the highest rate without loss");
 
 const QUICK: Timing = Timing {
     warm_up: Duration::from_millis(300),

@@ -24,7 +24,7 @@ pub enum Wait {
     Block,
     /// Return at once; after a call that found the queue nearly empty, make no system call for
     /// this long. Each look at an empty queue takes the socket's cache lines from the CPU that is
-    /// about to fill it, which slows the sender: on the reference machine by 15 %.
+    /// about to fill it, which slows the sender: on the reference machine by 20 %.
     Poll {
         /// The pause, in microseconds.
         pause_us: u32,

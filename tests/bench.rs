@@ -24,7 +24,8 @@ fn check_books(results: &Results) {
         assert_eq!(measured.lost, measured.lost_at.total(), "{name}");
         assert_eq!((measured.duplicated, measured.corrupt), (0, 0), "{name}");
         assert!(measured.received > 0, "{name}");
-        let most = (results.settings.measure_s / results.settings.interval_s).round() as usize;
+        let each = (results.settings.measure_s / results.settings.interval_s).round() as usize;
+        let most = each * measured.trials;
         let samples = &measured.samples_pps;
         assert!((most / 2..=most).contains(&samples.len()), "{name}: {samples:?}");
         assert!(measured.cpu.total.total_s() > 0.0, "{name}");
@@ -68,7 +69,10 @@ fn paced_trials_send_no_more_than_was_offered() {
     let (_, udp) = run(&["--rate", "20k", "--size", "64,1514", "--burst", "16", "--quick"]);
     let raw = ["--rate", "20k", "--flows", "7", "--quick", "--technique", "raw,raw-mmsg"];
     let (_, raw) = run(&raw);
-    for results in [udp, raw] {
+    let (_, twice) =
+        run(&["--quick", "--rate", "10k", "--trials", "2", "--technique", "udp", "--size", "64"]);
+    assert!(twice.results.iter().all(|row| row.measured().unwrap().trials == 2));
+    for results in [udp, raw, twice] {
         check_books(&results);
         // 0.3 s of warm-up and 0.5 s of measurement.
         assert!(results.results.iter().all(|row| row.measured().unwrap().sent <= 16_000));
@@ -92,6 +96,18 @@ fn results_go_into_a_new_file_or_into_what_is_there() {
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(serde_json::from_str::<Results>(&text).is_ok(), "{text}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    let link = folder.path().join("link.json");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    success(&[&quick[..], &["--json", link.to_str().unwrap()]].concat());
+    assert!(link.is_symlink() && file.is_file());
+
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let unread = common::dray(&[&quick[..], &["--json", pipe.to_str().unwrap()]].concat());
+    let message = String::from_utf8(unread.stderr).unwrap();
+    assert_eq!(unread.status.code(), Some(1), "nobody reads the pipe: {message}");
+    assert!(message.contains("--json") && message.lines().count() == 1, "{message}");
+
     let null = std::fs::metadata("/dev/null").unwrap();
     assert!(null.file_type().is_char_device(), "a device is not replaced by a file");
 }

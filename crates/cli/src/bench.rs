@@ -147,8 +147,10 @@ impl Output {
             return Ok(Self::Stdout);
         }
         let cannot = || format!("--json {}: cannot write there", path.display());
+        // What a link leads to is replaced, not the link.
+        let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if path.exists() && !path.is_file() {
-            return Ok(Self::Special(File::options().write(true).open(path).with_context(cannot)?));
+            return Ok(Self::Special(open_special(path).with_context(cannot)?));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let new = NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).with_context(cannot)?;
@@ -168,6 +170,15 @@ impl Output {
             }
         }
     }
+}
+
+/// Opens a device or a pipe. A pipe that nobody reads is an error, where an ordinary open would wait
+/// for a reader for good.
+fn open_special(path: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
+    let file = open(path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
+    fcntl_setfl(&file, OFlags::empty())?;
+    Ok(file.into())
 }
 
 /// Temporary files are private; results are for passing on.

@@ -1,0 +1,183 @@
+//! Chains of descriptors, and the walk along them.
+
+use std::ptr::NonNull;
+
+use dray_shm::GuestMemory;
+
+use crate::Lie;
+
+/// The most buffers that a device takes in one chain. A frame of 64 KiB in pages needs 17 and its
+/// header one; drivers stay far below it.
+pub const CHAIN_MAX: u16 = 256;
+
+/// The buffer continues in the descriptor `next`.
+pub(crate) const NEXT: u16 = 1;
+/// The device writes the buffer; without it, it reads.
+pub(crate) const WRITE: u16 = 2;
+/// The buffer holds a table of descriptors.
+pub(crate) const INDIRECT: u16 = 4;
+/// Size of a descriptor in either layout, in bytes.
+pub(crate) const DESCRIPTOR_LEN: u32 = 16;
+
+/// What a device does with the buffers of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It reads them: a queue on which the driver transmits.
+    Read,
+    /// It writes them: a queue on which the driver receives.
+    Write,
+}
+
+impl Access {
+    /// Checks a descriptor's flags.
+    #[inline]
+    pub(crate) fn check(self, flags: u16) -> Result<(), Lie> {
+        match (self, flags & WRITE != 0) {
+            (Self::Read, false) | (Self::Write, true) => Ok(()),
+            (Self::Read, true) => Err(Lie::WrongDirection { expected: "read" }),
+            (Self::Write, false) => Err(Lie::WrongDirection { expected: "written" }),
+        }
+    }
+}
+
+/// A buffer as a driver names it: an address that means something to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// The driver's address.
+    pub address: u64,
+    /// Length in bytes.
+    pub len: u32,
+    /// What the device may do with it.
+    pub access: Access,
+}
+
+impl Buffer {
+    pub(crate) fn flags(&self) -> u16 {
+        match self.access {
+            Access::Read => 0,
+            Access::Write => WRITE,
+        }
+    }
+}
+
+/// A buffer as a device finds it: `len` bytes that are certainly mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The first byte.
+    pub start: NonNull<u8>,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+// SAFETY: only a pointer; who follows it must know that the memory is mapped, on any thread.
+unsafe impl Send for Segment {}
+
+/// A chain that a device popped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// What the driver calls it.
+    pub id: u16,
+    /// Ring entries that it takes.
+    pub slots: u16,
+    /// Its first buffer.
+    pub first: Segment,
+    /// Whether there are more buffers, in [`DeviceQueue::rest`](crate::DeviceQueue::rest).
+    pub more: bool,
+}
+
+/// Memory that is named by a driver's addresses.
+pub trait AddressSpace {
+    /// Our pointer to `len` bytes at the driver's `address`, if all of them are mapped. `hint` may
+    /// hold what made the last search short.
+    fn translate(&self, address: u64, len: u64, hint: &mut usize) -> Option<NonNull<u8>>;
+}
+
+impl AddressSpace for GuestMemory {
+    #[inline]
+    fn translate(&self, address: u64, len: u64, hint: &mut usize) -> Option<NonNull<u8>> {
+        Self::translate(self, address, len, hint)
+    }
+}
+
+/// A descriptor after it was read, once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub(crate) address: u64,
+    pub(crate) len: u32,
+    pub(crate) flags: u16,
+    /// Split: the next descriptor. Packed: the buffer's identity.
+    pub(crate) tag: u16,
+}
+
+/// What a device needs to check descriptors: kept from one chain to the next.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    /// The chain's buffers behind the first.
+    pub(crate) rest: Vec<Segment>,
+    pub(crate) hint: usize,
+    pub(crate) indirect_allowed: bool,
+}
+
+impl Walk {
+    pub(crate) fn new(indirect_allowed: bool) -> Self {
+        // Never grows: a chain is cut off at CHAIN_MAX.
+        Self { rest: Vec::with_capacity(CHAIN_MAX.into()), hint: 0, indirect_allowed }
+    }
+
+    #[inline]
+    pub(crate) fn segment<M: AddressSpace>(
+        &mut self,
+        memory: &M,
+        access: Access,
+        descriptor: Descriptor,
+    ) -> Result<Segment, Lie> {
+        access.check(descriptor.flags)?;
+        let Descriptor { address, len, .. } = descriptor;
+        match memory.translate(address, len.into(), &mut self.hint) {
+            Some(start) => Ok(Segment { start, len }),
+            None => Err(Lie::OutsideMemory { address, len: len.into() }),
+        }
+    }
+
+    /// The table that an indirect descriptor points to: where it lies, and how many entries it has.
+    pub(crate) fn table<M: AddressSpace>(
+        &mut self,
+        memory: &M,
+        descriptor: Descriptor,
+    ) -> Result<(NonNull<u8>, u16), Lie> {
+        let Descriptor { address, len, flags, .. } = descriptor;
+        if !self.indirect_allowed {
+            return Err(Lie::IndirectNotNegotiated);
+        }
+        if flags & NEXT != 0 {
+            return Err(Lie::IndirectWithNext);
+        }
+        if len == 0 || len % DESCRIPTOR_LEN != 0 {
+            return Err(Lie::IndirectLength { len });
+        }
+        let entries = u16::try_from(len / DESCRIPTOR_LEN).unwrap_or(u16::MAX);
+        match memory.translate(address, len.into(), &mut self.hint) {
+            Some(start) => Ok((start, entries)),
+            None => Err(Lie::OutsideMemory { address, len: len.into() }),
+        }
+    }
+
+    /// Reads entry `index` of an indirect table, which a peer may have put at any address: the two
+    /// words of a descriptor.
+    ///
+    /// # Safety
+    /// `table` must point to more than `index` mapped entries.
+    pub(crate) unsafe fn entry(table: NonNull<u8>, index: u16) -> (u64, u64) {
+        // SAFETY: by the contract. The peer may be writing there, so the bytes are read once
+        // (volatile) and only looked at in our copy; they need no alignment.
+        let bytes: [u8; DESCRIPTOR_LEN as usize] = unsafe {
+            let offset = usize::from(index) * DESCRIPTOR_LEN as usize;
+            table.as_ptr().add(offset).cast::<[u8; 16]>().read_volatile()
+        };
+        let (low, high) = bytes.split_at(8);
+        (
+            u64::from_le_bytes(low.try_into().expect("8 bytes")),
+            u64::from_le_bytes(high.try_into().expect("8 bytes")),
+        )
+    }
+}

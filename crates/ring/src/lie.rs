@@ -1,0 +1,27 @@
+//! What a peer can say about a ring that cannot be.
+
+/// A statement of the other side that cannot be true. There is no way to go on with such a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it all")]
+pub enum Lie {
+    #[error("ring index jumped from {from} to {to}, further than the {size} entries of the ring")]
+    IndexJump { from: u16, to: u16, size: u16 },
+    #[error("descriptor {index} of a table of {size}")]
+    NoSuchDescriptor { index: u16, size: u16 },
+    #[error("buffer of {len} bytes at {address:#x} is outside the shared memory")]
+    OutsideMemory { address: u64, len: u64 },
+    #[error("a chain is longer than {max} descriptors, or a loop")]
+    ChainTooLong { max: u16 },
+    #[error("a buffer to be {expected} is marked otherwise")]
+    WrongDirection { expected: &'static str },
+    #[error("an indirect table inside an indirect table")]
+    NestedIndirect,
+    #[error("an indirect table with a next descriptor")]
+    IndirectWithNext,
+    #[error("an indirect table of {len} bytes, not a positive multiple of 16")]
+    IndirectLength { len: u32 },
+    #[error("an indirect table, which was not negotiated")]
+    IndirectNotNegotiated,
+    #[error("buffer {id} was returned but is not out")]
+    NotOut { id: u32 },
+}

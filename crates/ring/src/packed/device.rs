@@ -1,0 +1,161 @@
+//! The device side of a packed virtqueue.
+
+use crate::chain::{
+    Access, AddressSpace, CHAIN_MAX, Chain, Descriptor, INDIRECT, NEXT, Segment, WRITE, Walk,
+};
+use crate::packed::PackedLayout;
+use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Place, decode};
+use crate::split::keep;
+use crate::sync::{Ordering, fence};
+use crate::{DeviceQueue, Lie};
+
+/// The device side of a packed virtqueue.
+#[derive(Debug)]
+pub struct PackedDevice {
+    ring: PackedLayout,
+    /// The next descriptor to take.
+    next: Place,
+    /// The next descriptor to write back.
+    used: Place,
+    /// Everything before this is known to the driver.
+    published: Place,
+    event_index: bool,
+    walk: Walk,
+}
+
+impl PackedDevice {
+    /// Goes on at `base`, a descriptor with its wrap counter in bit 15, with everything before it
+    /// used.
+    ///
+    /// # Errors
+    /// Where there is no such descriptor.
+    pub fn new(
+        ring: PackedLayout,
+        base: u16,
+        indirect: bool,
+        event_index: bool,
+    ) -> Result<Self, Lie> {
+        let (next, size) = (Place::from_base(base), ring.size.get());
+        if next.at >= size {
+            return Err(Lie::NoSuchDescriptor { index: next.at, size });
+        }
+        ring.set_device_event(Event { at: 0, flags: EVENTS_OFF });
+        let walk = Walk::new(indirect);
+        Ok(Self { ring, next, used: next, published: next, event_index, walk })
+    }
+
+    /// The rest of the chain whose first descriptor is `head`: its first buffer, its identity and
+    /// how many descriptors it takes.
+    #[cold]
+    fn walk<M: AddressSpace>(
+        &mut self,
+        memory: &M,
+        access: Access,
+        head: Descriptor,
+    ) -> Result<(Segment, u16, u16), Lie> {
+        let too_long = Lie::ChainTooLong { max: CHAIN_MAX };
+        let (mut first, mut place, mut descriptor) = (None, self.next, head);
+        for slots in 1..=CHAIN_MAX.min(self.ring.size.get()) {
+            if descriptor.flags & INDIRECT != 0 {
+                self.walk_table(memory, access, descriptor, &mut first)?;
+                return Ok((first.ok_or(too_long)?, descriptor.tag, slots));
+            }
+            let segment = self.walk.segment(memory, access, descriptor)?;
+            keep(&mut first, &mut self.walk.rest, segment)?;
+            if descriptor.flags & NEXT == 0 {
+                return Ok((first.ok_or(too_long)?, descriptor.tag, slots));
+            }
+            place = place.forward(1, self.ring.size);
+            // The driver makes a chain available by the flags of its first descriptor, last.
+            descriptor = self.ring.descriptor(place.at);
+        }
+        Err(too_long)
+    }
+
+    /// All of a table is one chain (section 2.8.7); only the entries' WRITE flag means anything.
+    fn walk_table<M: AddressSpace>(
+        &mut self,
+        memory: &M,
+        access: Access,
+        descriptor: Descriptor,
+        first: &mut Option<Segment>,
+    ) -> Result<(), Lie> {
+        let (table, entries) = self.walk.table(memory, descriptor)?;
+        if entries > CHAIN_MAX {
+            return Err(Lie::ChainTooLong { max: CHAIN_MAX });
+        }
+        for index in 0..entries {
+            // SAFETY: the table has `entries` entries, all of them mapped.
+            let (low, high) = unsafe { Walk::entry(table, index) };
+            let entry = decode(low.to_le(), high.to_le());
+            if entry.flags & INDIRECT != 0 {
+                return Err(Lie::NestedIndirect);
+            }
+            let segment = self.walk.segment(memory, access, entry)?;
+            keep(first, &mut self.walk.rest, segment)?;
+        }
+        Ok(())
+    }
+}
+
+impl DeviceQueue for PackedDevice {
+    #[inline]
+    fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie> {
+        let head = self.ring.descriptor(self.next.at);
+        if !self.next.is_available(head.flags) {
+            return Ok(None);
+        }
+        let (first, id, slots) = if head.flags & (NEXT | INDIRECT) == 0 {
+            (self.walk.segment(memory, access, head)?, head.tag, 1)
+        } else {
+            self.walk.rest.clear();
+            self.walk(memory, access, head)?
+        };
+        let more = head.flags & (NEXT | INDIRECT) != 0 && !self.walk.rest.is_empty();
+        self.next = self.next.forward(slots, self.ring.size);
+        Ok(Some(Chain { id, slots, first, more }))
+    }
+
+    fn rest(&self) -> &[Segment] {
+        &self.walk.rest
+    }
+
+    #[inline]
+    fn unpop(&mut self, slots: u16) {
+        self.next = self.next.back(slots, self.ring.size);
+    }
+
+    #[inline]
+    fn push(&mut self, chain: &Chain, len: u32) {
+        let written = if len > 0 { WRITE } else { 0 };
+        let flags = self.used.used_flags() | written;
+        self.ring.set_rest(self.used.at, Descriptor { address: 0, len, flags, tag: chain.id });
+        self.used = self.used.forward(chain.slots, self.ring.size);
+    }
+
+    #[inline]
+    fn publish(&mut self) -> bool {
+        if self.used == self.published {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.published, self.used);
+        // As in the split device's `publish`.
+        fence(Ordering::SeqCst);
+        self.used.event_wanted(self.ring.driver_event(), before, self.ring.size)
+    }
+
+    fn want_kicks(&mut self, on: bool) -> bool {
+        let event = match (on, self.event_index) {
+            (false, _) => Event { at: 0, flags: EVENTS_OFF },
+            (true, false) => Event { at: 0, flags: EVENTS_ON },
+            (true, true) => Event { at: self.next.to_base(), flags: EVENTS_AT },
+        };
+        self.ring.set_device_event(event);
+        fence(Ordering::SeqCst);
+        self.next.is_available(self.ring.flags(self.next.at))
+    }
+
+    fn base(&self) -> u16 {
+        self.next.to_base()
+    }
+}

@@ -1,0 +1,128 @@
+//! The driver side of a packed virtqueue.
+
+use crate::chain::{Buffer, Descriptor, NEXT};
+use crate::packed::PackedLayout;
+use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Place};
+use crate::sync::{Ordering, fence};
+use crate::{DriverQueue, Lie, Used};
+
+/// The driver side of a packed virtqueue. Identities are taken in the order in which they came
+/// back, so that a device which returns buffers in order finds each in the same place every round.
+#[derive(Debug)]
+pub struct PackedDriver {
+    ring: PackedLayout,
+    /// Free identities, a ring of their own.
+    free: Box<[u16]>,
+    first_free: u16,
+    free_ids: u16,
+    /// Free descriptors.
+    free_slots: u16,
+    /// How many descriptors the chain with this identity takes; 0 where it is not out.
+    out: Box<[u16]>,
+    /// The next descriptor to write.
+    next: Place,
+    /// The first descriptor that the device does not know of, and the flags that reveal it.
+    published: Place,
+    /// The descriptor that [`DriverQueue::publish`] writes last.
+    first: Option<(Place, Descriptor)>,
+    /// The next descriptor that the device will write back.
+    used: Place,
+    event_index: bool,
+}
+
+impl PackedDriver {
+    /// A ring in which nothing has happened yet; its memory is all zero.
+    pub fn new(ring: PackedLayout, event_index: bool) -> Self {
+        ring.set_driver_event(Event { at: 0, flags: EVENTS_OFF });
+        let size = ring.size.get();
+        Self {
+            ring,
+            free: (0..size).collect(),
+            first_free: 0,
+            free_ids: size,
+            free_slots: size,
+            out: vec![0; size.into()].into(),
+            next: Place::START,
+            published: Place::START,
+            first: None,
+            used: Place::START,
+            event_index,
+        }
+    }
+}
+
+impl DriverQueue for PackedDriver {
+    #[inline]
+    fn next_id(&self) -> Option<u16> {
+        (self.free_slots > 0 && self.free_ids > 0)
+            .then(|| self.free[self.ring.size.slot(self.first_free)])
+    }
+
+    #[inline]
+    fn post(&mut self, buffers: &[Buffer]) -> Option<u16> {
+        let count =
+            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free_slots).contains(n))?;
+        let id = self.next_id()?;
+        self.first_free = self.first_free.wrapping_add(1);
+        self.free_ids -= 1;
+        self.free_slots -= count;
+        self.out[usize::from(id)] = count;
+        for (offset, buffer) in (1..).zip(buffers) {
+            let next = if offset < count { NEXT } else { 0 };
+            let Buffer { address, len, .. } = *buffer;
+            let flags = buffer.flags() | next | self.next.available_flag();
+            let descriptor = Descriptor { address, len, flags, tag: id };
+            if self.first.is_none() {
+                // Held back until everything behind it is written.
+                self.first = Some((self.next, descriptor));
+            } else {
+                self.ring.set_descriptor(self.next.at, descriptor);
+            }
+            self.next = self.next.forward(1, self.ring.size);
+        }
+        Some(id)
+    }
+
+    #[inline]
+    fn publish(&mut self) -> bool {
+        let Some((place, descriptor)) = self.first.take() else { return false };
+        self.ring.set_descriptor(place.at, descriptor);
+        let before = std::mem::replace(&mut self.published, self.next);
+        // As in the split driver's `publish`.
+        fence(Ordering::SeqCst);
+        self.next.event_wanted(self.ring.device_event(), before, self.ring.size)
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<Option<Used>, Lie> {
+        // Where nothing is out, the descriptor here is one of an old round.
+        if self.used == self.published && self.free_slots == self.ring.size.get() {
+            return Ok(None);
+        }
+        let Descriptor { len, flags, tag: id, .. } = self.ring.descriptor(self.used.at);
+        if !self.used.is_used(flags) {
+            return Ok(None);
+        }
+        let count = self.out.get_mut(usize::from(id)).map(std::mem::take);
+        let Some(count) = count.filter(|count| *count > 0) else {
+            return Err(Lie::NotOut { id: id.into() });
+        };
+        self.used = self.used.forward(count, self.ring.size);
+        self.free_slots += count;
+        let slot = self.ring.size.slot(self.first_free.wrapping_add(self.free_ids));
+        self.free[slot] = id;
+        self.free_ids += 1;
+        Ok(Some(Used { id, len }))
+    }
+
+    fn want_calls(&mut self, on: bool) -> bool {
+        let event = match (on, self.event_index) {
+            (false, _) => Event { at: 0, flags: EVENTS_OFF },
+            (true, false) => Event { at: 0, flags: EVENTS_ON },
+            (true, true) => Event { at: self.used.to_base(), flags: EVENTS_AT },
+        };
+        self.ring.set_driver_event(event);
+        fence(Ordering::SeqCst);
+        self.used.is_used(self.ring.flags(self.used.at))
+    }
+}

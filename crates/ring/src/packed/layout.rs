@@ -1,0 +1,275 @@
+//! Where the parts of a packed virtqueue lie.
+//!
+//! ```text
+//! descriptor ring          16 bytes each: address u64 | len u32 | id u16 | flags u16
+//! driver event suppression offset and wrap u16 | flags u16      (driver writes)
+//! device event suppression offset and wrap u16 | flags u16      (device writes)
+//! ```
+
+use std::ptr::NonNull;
+
+use crate::QueueSize;
+use crate::chain::Descriptor;
+#[cfg(not(loom))]
+use crate::split::{LayoutError, aligned};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Made available in a round whose wrap counter is 1.
+pub(crate) const AVAILABLE: u16 = 1 << 7;
+/// Used in a round whose wrap counter is 1.
+pub(crate) const USED: u16 = 1 << 15;
+
+/// Event suppression: no events, all events, or one at a given descriptor.
+pub(crate) const EVENTS_ON: u16 = 0;
+pub(crate) const EVENTS_OFF: u16 = 1;
+pub(crate) const EVENTS_AT: u16 = 2;
+
+/// A descriptor as its two words. The flags are in the second one: it is written last, at once.
+#[repr(C, align(16))]
+pub(crate) struct DescriptorCell {
+    address: AtomicU64,
+    rest: AtomicU64,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<DescriptorCell>() == 16);
+
+/// Pointers to all parts of a packed virtqueue, aligned and certainly mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedLayout {
+    pub(crate) size: QueueSize,
+    descriptors: NonNull<DescriptorCell>,
+    driver_event: NonNull<AtomicU32>,
+    device_event: NonNull<AtomicU32>,
+}
+
+// SAFETY: the pointers lead to atomics, which any thread may use.
+unsafe impl Send for PackedLayout {}
+
+#[cfg(not(loom))]
+impl PackedLayout {
+    /// Bytes of the descriptor ring.
+    pub fn descriptors_len(size: QueueSize) -> usize {
+        usize::from(size.get()) * 16
+    }
+
+    /// Bytes of each of the two event suppression structures.
+    pub const EVENT_LEN: usize = 4;
+
+    /// The layout of a ring whose three parts begin at the given places.
+    ///
+    /// # Errors
+    /// Where a part is not aligned as section 2.8 asks (16, 4 and 4 bytes).
+    ///
+    /// # Safety
+    /// Each part must be mapped, readable and writable, for as many bytes as said above, as long as
+    /// any copy of the layout is used.
+    pub unsafe fn new(
+        size: QueueSize,
+        descriptors: NonNull<u8>,
+        driver_event: NonNull<u8>,
+        device_event: NonNull<u8>,
+    ) -> Result<Self, LayoutError> {
+        aligned("descriptor ring", descriptors, 16)?;
+        aligned("driver event suppression", driver_event, 4)?;
+        aligned("device event suppression", device_event, 4)?;
+        Ok(Self {
+            size,
+            descriptors: descriptors.cast(),
+            driver_event: driver_event.cast(),
+            device_event: device_event.cast(),
+        })
+    }
+}
+
+/// An event suppression structure, read or to be written at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// The descriptor at which an event is wanted, its wrap counter in bit 15.
+    pub(crate) at: u16,
+    pub(crate) flags: u16,
+}
+
+impl Event {
+    fn load(cell: &AtomicU32) -> Self {
+        let value = u32::from_le(cell.load(Ordering::Relaxed));
+        Self { at: value as u16, flags: (value >> 16) as u16 & 3 }
+    }
+
+    fn store(self, cell: &AtomicU32) {
+        let value = u32::from(self.at) | u32::from(self.flags) << 16;
+        cell.store(value.to_le(), Ordering::Relaxed);
+    }
+}
+
+// SAFETY of every `as_ref` and `add` below: the pointers are valid by the contract of `new`, and
+// positions are below the size.
+impl PackedLayout {
+    #[inline]
+    fn cell(&self, at: u16) -> &DescriptorCell {
+        debug_assert!(at < self.size.get());
+        // SAFETY: see above.
+        unsafe { self.descriptors.add(usize::from(at)).as_ref() }
+    }
+
+    /// Reads the descriptor at `at`. What its flags promise is visible afterwards.
+    #[inline]
+    pub(crate) fn descriptor(&self, at: u16) -> Descriptor {
+        let cell = self.cell(at);
+        let rest = cell.rest.load(Ordering::Acquire);
+        decode(cell.address.load(Ordering::Relaxed), rest)
+    }
+
+    /// The flags of the descriptor at `at`, and what they promise.
+    #[inline]
+    pub(crate) fn flags(&self, at: u16) -> u16 {
+        (u64::from_le(self.cell(at).rest.load(Ordering::Acquire)) >> 48) as u16
+    }
+
+    /// Writes the descriptor at `at`, its flags last.
+    #[inline]
+    pub(crate) fn set_descriptor(&self, at: u16, descriptor: Descriptor) {
+        let cell = self.cell(at);
+        cell.address.store(descriptor.address.to_le(), Ordering::Relaxed);
+        self.set_rest(at, descriptor);
+    }
+
+    /// Writes all of the descriptor at `at` but its address.
+    #[inline]
+    pub(crate) fn set_rest(&self, at: u16, descriptor: Descriptor) {
+        let Descriptor { len, flags, tag, .. } = descriptor;
+        let rest = u64::from(len) | u64::from(tag) << 32 | u64::from(flags) << 48;
+        self.cell(at).rest.store(rest.to_le(), Ordering::Release);
+    }
+
+    pub(crate) fn driver_event(&self) -> Event {
+        // SAFETY: see above.
+        Event::load(unsafe { self.driver_event.as_ref() })
+    }
+
+    pub(crate) fn set_driver_event(&self, event: Event) {
+        // SAFETY: see above.
+        event.store(unsafe { self.driver_event.as_ref() });
+    }
+
+    pub(crate) fn device_event(&self) -> Event {
+        // SAFETY: see above.
+        Event::load(unsafe { self.device_event.as_ref() })
+    }
+
+    pub(crate) fn set_device_event(&self, event: Event) {
+        // SAFETY: see above.
+        event.store(unsafe { self.device_event.as_ref() });
+    }
+}
+
+/// The meaning of a packed descriptor's two words.
+#[inline]
+pub(crate) fn decode(address: u64, rest: u64) -> Descriptor {
+    let (address, rest) = (u64::from_le(address), u64::from_le(rest));
+    Descriptor { address, len: rest as u32, tag: (rest >> 32) as u16, flags: (rest >> 48) as u16 }
+}
+
+/// A place in a packed ring: a descriptor, and the wrap counter of the round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) at: u16,
+    pub(crate) wrap: bool,
+}
+
+impl Place {
+    pub(crate) const START: Self = Self { at: 0, wrap: true };
+
+    /// From a vring base: the wrap counter in bit 15.
+    pub(crate) fn from_base(base: u16) -> Self {
+        Self { at: base & 0x7fff, wrap: base & 0x8000 != 0 }
+    }
+
+    pub(crate) fn to_base(self) -> u16 {
+        self.at | u16::from(self.wrap) << 15
+    }
+
+    /// `count` descriptors on; `count` is at most `size`.
+    #[inline]
+    pub(crate) fn forward(self, count: u16, size: QueueSize) -> Self {
+        let size = size.get();
+        // Both are at most 32768, so the sum needs more than 15 bits but fits in 17.
+        let at = u32::from(self.at) + u32::from(count);
+        if at >= size.into() {
+            Self { at: (at - u32::from(size)) as u16, wrap: !self.wrap }
+        } else {
+            Self { at: at as u16, wrap: self.wrap }
+        }
+    }
+
+    /// `count` descriptors back; `count` is at most `size`.
+    #[inline]
+    pub(crate) fn back(self, count: u16, size: QueueSize) -> Self {
+        if count > self.at {
+            Self { at: self.at + (size.get() - count), wrap: !self.wrap }
+        } else {
+            Self { at: self.at - count, wrap: self.wrap }
+        }
+    }
+
+    /// Whether a descriptor with these flags has been made available in this place's round.
+    #[inline]
+    pub(crate) fn is_available(self, flags: u16) -> bool {
+        (flags & AVAILABLE != 0) == self.wrap && (flags & USED != 0) != self.wrap
+    }
+
+    /// Whether a descriptor with these flags has been used in this place's round.
+    #[inline]
+    pub(crate) fn is_used(self, flags: u16) -> bool {
+        (flags & AVAILABLE != 0) == self.wrap && (flags & USED != 0) == self.wrap
+    }
+
+    /// The flag that makes a descriptor available here.
+    #[inline]
+    pub(crate) fn available_flag(self) -> u16 {
+        if self.wrap { AVAILABLE } else { USED }
+    }
+
+    /// The flags that make a descriptor used here.
+    #[inline]
+    pub(crate) fn used_flags(self) -> u16 {
+        if self.wrap { AVAILABLE | USED } else { 0 }
+    }
+
+    /// Whether an event at `event` was asked for between `before` and here.
+    pub(crate) fn event_wanted(self, event: Event, before: Self, size: QueueSize) -> bool {
+        match event.flags {
+            EVENTS_OFF => false,
+            EVENTS_AT => {
+                // On a line of running indices: an event of another round lies one size behind.
+                let mut at = i32::from(event.at & 0x7fff);
+                if (event.at & 0x8000 != 0) != self.wrap {
+                    at -= i32::from(size.get());
+                }
+                let mut from = i32::from(before.at);
+                if before.wrap != self.wrap {
+                    from -= i32::from(size.get());
+                }
+                (from..i32::from(self.at)).contains(&at)
+            }
+            _ => true,
+        }
+    }
+}
+
+#[cfg(loom)]
+impl PackedLayout {
+    /// A ring in leaked memory of its own, for the model checker.
+    pub fn for_model(size: QueueSize) -> Self {
+        let cells: Vec<DescriptorCell> = (0..size.get())
+            .map(|_| DescriptorCell { address: AtomicU64::new(0), rest: AtomicU64::new(0) })
+            .collect();
+        let event = || NonNull::from(Box::leak(Box::new(AtomicU32::new(0))));
+        Self {
+            size,
+            descriptors: NonNull::from(cells.leak()).cast(),
+            driver_event: event(),
+            device_event: event(),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The packed virtqueue (Virtio 1.3, section 2.8): one ring of descriptors that both sides write,
+//! each telling by two flags whose turn it is.
+
+mod device;
+mod driver;
+mod layout;
+
+pub use device::PackedDevice;
+pub use driver::PackedDriver;
+pub use layout::PackedLayout;

@@ -1,0 +1,43 @@
+//! How many entries a ring has.
+
+/// A ring's size: a power of two from 2 to 32768.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueSize(u16);
+
+/// A number that is no ring size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("ring size {0}: allowed is a power of two from 2 to 32768")]
+pub struct SizeError(u32);
+
+impl QueueSize {
+    /// The largest ring.
+    pub const MAX: Self = Self(32768);
+
+    /// Checks a size.
+    pub fn new(size: u32) -> Result<Self, SizeError> {
+        match u16::try_from(size) {
+            Ok(small) if small >= 2 && small.is_power_of_two() => Ok(Self(small)),
+            _ => Err(SizeError(size)),
+        }
+    }
+
+    /// The size, in entries.
+    #[inline]
+    pub fn get(self) -> u16 {
+        self.0
+    }
+
+    /// The entry that a running index stands for.
+    #[inline]
+    pub(crate) fn slot(self, index: u16) -> usize {
+        usize::from(index & (self.0 - 1))
+    }
+}
+
+impl TryFrom<u32> for QueueSize {
+    type Error = SizeError;
+
+    fn try_from(size: u32) -> Result<Self, SizeError> {
+        Self::new(size)
+    }
+}

@@ -1,0 +1,216 @@
+//! The device side of a split virtqueue.
+
+use crate::chain::{
+    Access, AddressSpace, CHAIN_MAX, Chain, Descriptor, INDIRECT, NEXT, Segment, Walk,
+};
+use crate::split::SplitLayout;
+use crate::split::layout::decode;
+use crate::sync::{Ordering, fence};
+use crate::{DeviceQueue, Lie, event_wanted};
+
+/// The driver wants no call (in the flags of the available ring).
+const NO_INTERRUPT: u16 = 1;
+/// The device wants no kick (in the flags of the used ring).
+const NO_NOTIFY: u16 = 1;
+
+/// The device side of a split virtqueue.
+#[derive(Debug)]
+pub struct SplitDevice {
+    ring: SplitLayout,
+    /// The next entry of the available ring to take, running.
+    next: u16,
+    /// The driver's index when it was last looked at, running.
+    available: u16,
+    /// The next element of the used ring to write, running.
+    used: u16,
+    /// The used index that the driver knows.
+    published: u16,
+    event_index: bool,
+    walk: Walk,
+}
+
+impl SplitDevice {
+    /// Goes on at `base`, the next entry of the available ring, with everything before it used.
+    pub fn new(ring: SplitLayout, base: u16, indirect: bool, event_index: bool) -> Self {
+        let device = Self {
+            ring,
+            next: base,
+            available: base,
+            used: base,
+            published: base,
+            event_index,
+            walk: Walk::new(indirect),
+        };
+        device.ring.used_flags().store(if event_index { 0 } else { NO_NOTIFY }, Ordering::Relaxed);
+        device
+    }
+
+    /// How far the driver's used index in the ring has come: where a device that crashed stopped.
+    pub fn used_in_ring(ring: &SplitLayout) -> u16 {
+        u16::from_le(ring.used_index().load(Ordering::Relaxed))
+    }
+
+    /// How many chains are available, as far as known without looking again.
+    #[inline]
+    fn look(&mut self) -> Result<bool, Lie> {
+        if self.next != self.available {
+            return Ok(true);
+        }
+        let index = u16::from_le(self.ring.available_index().load(Ordering::Acquire));
+        let size = self.ring.size.get();
+        if index.wrapping_sub(self.next) > size {
+            return Err(Lie::IndexJump { from: self.next, to: index, size });
+        }
+        self.available = index;
+        Ok(index != self.next)
+    }
+
+    fn in_table(&self, index: u16) -> Result<u16, Lie> {
+        let size = self.ring.size.get();
+        if index < size { Ok(index) } else { Err(Lie::NoSuchDescriptor { index, size }) }
+    }
+
+    /// The chain that begins with `head`, where it is more than one plain buffer.
+    #[cold]
+    fn walk<M: AddressSpace>(
+        &mut self,
+        memory: &M,
+        access: Access,
+        head: Descriptor,
+    ) -> Result<Segment, Lie> {
+        let too_long = Lie::ChainTooLong { max: CHAIN_MAX };
+        let mut first = None;
+        let mut descriptor = head;
+        for _ in 0..CHAIN_MAX {
+            if descriptor.flags & INDIRECT != 0 {
+                self.walk_table(memory, access, descriptor, &mut first)?;
+                break;
+            }
+            let segment = self.walk.segment(memory, access, descriptor)?;
+            keep(&mut first, &mut self.walk.rest, segment)?;
+            if descriptor.flags & NEXT == 0 {
+                return first.ok_or(too_long);
+            }
+            descriptor = self.ring.descriptor(self.in_table(descriptor.tag)?);
+        }
+        // Either an indirect table ended the chain, or it has no end.
+        if descriptor.flags & INDIRECT != 0 { first.ok_or(too_long) } else { Err(too_long) }
+    }
+
+    fn walk_table<M: AddressSpace>(
+        &mut self,
+        memory: &M,
+        access: Access,
+        descriptor: Descriptor,
+        first: &mut Option<Segment>,
+    ) -> Result<(), Lie> {
+        let (table, size) = self.walk.table(memory, descriptor)?;
+        let mut index = 0;
+        for _ in 0..CHAIN_MAX {
+            if index >= size {
+                return Err(Lie::NoSuchDescriptor { index, size });
+            }
+            // SAFETY: the table has `size` entries, all of them mapped, and `index` is below it.
+            let (low, high) = unsafe { Walk::entry(table, index) };
+            let entry = decode(low.to_le(), high.to_le());
+            if entry.flags & INDIRECT != 0 {
+                return Err(Lie::NestedIndirect);
+            }
+            let segment = self.walk.segment(memory, access, entry)?;
+            keep(first, &mut self.walk.rest, segment)?;
+            if entry.flags & NEXT == 0 {
+                return Ok(());
+            }
+            index = entry.tag;
+        }
+        Err(Lie::ChainTooLong { max: CHAIN_MAX })
+    }
+}
+
+/// Adds a buffer to the chain that is being walked.
+pub(crate) fn keep(
+    first: &mut Option<Segment>,
+    rest: &mut Vec<Segment>,
+    segment: Segment,
+) -> Result<(), Lie> {
+    if first.is_none() {
+        *first = Some(segment);
+    } else if rest.len() + 1 < usize::from(CHAIN_MAX) {
+        rest.push(segment);
+    } else {
+        return Err(Lie::ChainTooLong { max: CHAIN_MAX });
+    }
+    Ok(())
+}
+
+impl DeviceQueue for SplitDevice {
+    #[inline]
+    fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie> {
+        if !self.look()? {
+            return Ok(None);
+        }
+        let id = u16::from_le(self.ring.available(self.next).load(Ordering::Relaxed));
+        let head = self.ring.descriptor(self.in_table(id)?);
+        let (first, more) = if head.flags & (NEXT | INDIRECT) == 0 {
+            (self.walk.segment(memory, access, head)?, false)
+        } else {
+            self.walk.rest.clear();
+            let first = self.walk(memory, access, head)?;
+            (first, !self.walk.rest.is_empty())
+        };
+        self.next = self.next.wrapping_add(1);
+        Ok(Some(Chain { id, slots: 1, first, more }))
+    }
+
+    fn rest(&self) -> &[Segment] {
+        &self.walk.rest
+    }
+
+    #[inline]
+    fn unpop(&mut self, slots: u16) {
+        self.next = self.next.wrapping_sub(slots);
+    }
+
+    #[inline]
+    fn push(&mut self, chain: &Chain, len: u32) {
+        self.ring.set_used(self.used, u32::from(chain.id).to_le(), len.to_le());
+        self.used = self.used.wrapping_add(1);
+    }
+
+    #[inline]
+    fn publish(&mut self) -> bool {
+        if self.used == self.published {
+            return false;
+        }
+        let before = self.published;
+        self.published = self.used;
+        self.ring.used_index().store(self.used.to_le(), Ordering::Release);
+        // The driver's wish must be read after it can have seen the index, or both sides would
+        // sleep: it stores its wish, then looks at the index.
+        fence(Ordering::SeqCst);
+        if self.event_index {
+            let event = u16::from_le(self.ring.used_event().load(Ordering::Relaxed));
+            event_wanted(event, self.used, before)
+        } else {
+            u16::from_le(self.ring.available_flags().load(Ordering::Relaxed)) & NO_INTERRUPT == 0
+        }
+    }
+
+    fn want_kicks(&mut self, on: bool) -> bool {
+        if self.event_index {
+            // The event index cannot say "never"; one that was passed already comes close.
+            let event = if on { self.next } else { self.next.wrapping_sub(1) };
+            self.ring.available_event().store(event.to_le(), Ordering::Relaxed);
+        } else {
+            let flags = if on { 0 } else { NO_NOTIFY };
+            self.ring.used_flags().store(flags.to_le(), Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+        // A lie counts as work: whoever pops next finds out.
+        self.look().unwrap_or(true)
+    }
+
+    fn base(&self) -> u16 {
+        self.next
+    }
+}

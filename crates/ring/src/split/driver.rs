@@ -1,0 +1,177 @@
+//! The driver side of a split virtqueue.
+
+use crate::chain::{Buffer, Descriptor, NEXT};
+use crate::split::SplitLayout;
+use crate::sync::{Ordering, fence};
+use crate::{DriverQueue, Lie, Used, event_wanted};
+
+const NO_INTERRUPT: u16 = 1;
+const NO_NOTIFY: u16 = 1;
+
+/// The driver side of a split virtqueue.
+///
+/// Descriptors are taken in the order in which they came back. A device that returns buffers in
+/// order therefore finds the same descriptors in the same places in every round, and neither side's
+/// cache loses the lines of the table and of the available ring.
+#[derive(Debug)]
+pub struct SplitDriver {
+    ring: SplitLayout,
+    /// Free descriptors, a ring of their own.
+    free: Box<[u16]>,
+    first_free: u16,
+    free_count: u16,
+    /// What lies in the descriptor table and the available ring: written only where it changes.
+    descriptors: Box<[Descriptor]>,
+    available: Box<[u16]>,
+    /// How many descriptors the chain with this head takes; 0 where it is not out.
+    out: Box<[u16]>,
+    /// The next entry of the available ring to write, running.
+    next: u16,
+    /// The available index that the device knows.
+    published: u16,
+    /// The next element of the used ring to take, running.
+    used: u16,
+    /// The device's index when it was last looked at, running.
+    used_seen: u16,
+    event_index: bool,
+}
+
+impl SplitDriver {
+    /// A ring in which nothing has happened yet; its memory is all zero.
+    pub fn new(ring: SplitLayout, event_index: bool) -> Self {
+        let size = ring.size.get();
+        ring.available_flags()
+            .store(if event_index { 0 } else { NO_INTERRUPT.to_le() }, Ordering::Relaxed);
+        // What the table holds is zero, but that no descriptor of ours is ever equal to.
+        let unset = Descriptor { address: u64::MAX, ..Descriptor::default() };
+        Self {
+            ring,
+            free: (0..size).collect(),
+            first_free: 0,
+            free_count: size,
+            descriptors: vec![unset; size.into()].into(),
+            available: vec![u16::MAX; size.into()].into(),
+            out: vec![0; size.into()].into(),
+            next: 0,
+            published: 0,
+            used: 0,
+            used_seen: 0,
+            event_index,
+        }
+    }
+
+    #[inline]
+    fn free_at(&self, offset: u16) -> u16 {
+        self.free[self.ring.size.slot(self.first_free.wrapping_add(offset))]
+    }
+
+    #[inline]
+    fn set_descriptor(&mut self, index: u16, descriptor: Descriptor) {
+        let known = &mut self.descriptors[usize::from(index)];
+        if *known != descriptor {
+            *known = descriptor;
+            self.ring.set_descriptor(index, descriptor);
+        }
+    }
+
+    /// Returns the descriptors of the chain that begins with `head` to the free ones.
+    #[inline]
+    fn free_chain(&mut self, head: u16, count: u16) {
+        let mut index = head;
+        for _ in 0..count {
+            let slot = self.ring.size.slot(self.first_free.wrapping_add(self.free_count));
+            self.free[slot] = index;
+            self.free_count += 1;
+            index = self.descriptors[usize::from(index)].tag;
+        }
+    }
+}
+
+impl DriverQueue for SplitDriver {
+    #[inline]
+    fn next_id(&self) -> Option<u16> {
+        (self.free_count > 0).then(|| self.free_at(0))
+    }
+
+    #[inline]
+    fn post(&mut self, buffers: &[Buffer]) -> Option<u16> {
+        let count =
+            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free_count).contains(n))?;
+        let head = self.free_at(0);
+        for (offset, buffer) in (0..).zip(buffers) {
+            let index = self.free_at(offset);
+            let (next, tag) =
+                if offset + 1 < count { (NEXT, self.free_at(offset + 1)) } else { (0, 0) };
+            let Buffer { address, len, .. } = *buffer;
+            self.set_descriptor(
+                index,
+                Descriptor { address, len, flags: buffer.flags() | next, tag },
+            );
+        }
+        self.first_free = self.first_free.wrapping_add(count);
+        self.free_count -= count;
+        self.out[usize::from(head)] = count;
+        let known = &mut self.available[self.ring.size.slot(self.next)];
+        if *known != head {
+            *known = head;
+            self.ring.available(self.next).store(head.to_le(), Ordering::Relaxed);
+        }
+        self.next = self.next.wrapping_add(1);
+        Some(head)
+    }
+
+    #[inline]
+    fn publish(&mut self) -> bool {
+        if self.next == self.published {
+            return false;
+        }
+        let before = self.published;
+        self.published = self.next;
+        self.ring.available_index().store(self.next.to_le(), Ordering::Release);
+        // As in the device's `publish`.
+        fence(Ordering::SeqCst);
+        if self.event_index {
+            let event = u16::from_le(self.ring.available_event().load(Ordering::Relaxed));
+            event_wanted(event, self.next, before)
+        } else {
+            u16::from_le(self.ring.used_flags().load(Ordering::Relaxed)) & NO_NOTIFY == 0
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<Option<Used>, Lie> {
+        if self.used == self.used_seen {
+            let index = u16::from_le(self.ring.used_index().load(Ordering::Acquire));
+            if index == self.used {
+                return Ok(None);
+            }
+            // More than was ever posted cannot have been used.
+            let out = self.published.wrapping_sub(self.used);
+            if index.wrapping_sub(self.used) > out {
+                return Err(Lie::IndexJump { from: self.used, to: index, size: out });
+            }
+            self.used_seen = index;
+        }
+        let (id, len) = self.ring.used(self.used);
+        let (id, len) = (u32::from_le(id), u32::from_le(len));
+        let count = usize::try_from(id).ok().and_then(|id| self.out.get_mut(id));
+        let count = count.map(std::mem::take).filter(|count| *count > 0);
+        let Some(count) = count else { return Err(Lie::NotOut { id }) };
+        self.used = self.used.wrapping_add(1);
+        self.free_chain(id as u16, count);
+        Ok(Some(Used { id: id as u16, len }))
+    }
+
+    fn want_calls(&mut self, on: bool) -> bool {
+        if self.event_index {
+            let event = if on { self.used } else { self.used.wrapping_sub(1) };
+            self.ring.used_event().store(event.to_le(), Ordering::Relaxed);
+        } else {
+            let flags = if on { 0 } else { NO_INTERRUPT };
+            self.ring.available_flags().store(flags.to_le(), Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+        let index = u16::from_le(self.ring.used_index().load(Ordering::Acquire));
+        index != self.used
+    }
+}

@@ -1,0 +1,13 @@
+//! The split virtqueue (Virtio 1.3, section 2.7): a table of descriptors, a ring of those available
+//! to the device, a ring of those that it has used.
+
+mod device;
+mod driver;
+mod layout;
+
+pub use device::SplitDevice;
+pub(crate) use device::keep;
+pub use driver::SplitDriver;
+#[cfg(not(loom))]
+pub(crate) use layout::aligned;
+pub use layout::{LayoutError, SplitLayout};

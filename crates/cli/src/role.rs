@@ -147,24 +147,32 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
         rate,
         duration: common.duration.unwrap_or(FOREVER),
         start_at_ns: 0,
-        yielding: false,
+        yielding: true,
         interval: INTERVAL,
     });
     run(job, &common)
 }
 
 pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
-    let job = ReceiveJob { ports: arguments.port, interval: INTERVAL };
+    let job = ReceiveJob { ports: arguments.port, yielding: true, interval: INTERVAL };
     run(Job::Receive(job), &arguments.common)
 }
 
 pub(crate) fn forward(arguments: ForwardArguments) -> Result<(), Failure> {
     let ForwardArguments { from, to, both_ways, common } = arguments;
-    run(Job::Forward(ForwardJob { ports: (from, to), both_ways, interval: INTERVAL }), &common)
+    run(
+        Job::Forward(ForwardJob {
+            ports: (from, to),
+            both_ways,
+            yielding: true,
+            interval: INTERVAL,
+        }),
+        &common,
+    )
 }
 
 pub(crate) fn echo(arguments: EchoArguments) -> Result<(), Failure> {
-    let job = EchoJob { port: arguments.port, interval: INTERVAL };
+    let job = EchoJob { port: arguments.port, yielding: true, interval: INTERVAL };
     run(Job::Echo(job), &arguments.common)
 }
 

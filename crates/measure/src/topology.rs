@@ -180,14 +180,16 @@ impl Topology {
     /// The receiver's job.
     pub fn receive_job(&self, load: &Load, interval: Duration) -> Job {
         let ports = self.receiver.ins.iter().map(|hop| self.port(&self.receiver, hop, load));
-        Job::Receive(ReceiveJob { ports: ports.collect(), interval })
+        let yielding = self.receiver.shares_cpu;
+        Job::Receive(ReceiveJob { ports: ports.collect(), yielding, interval })
     }
 
     /// The job of one of the forwarders.
     pub fn forward_job(&self, forwarder: &Station, load: &Load, interval: Duration) -> Job {
         let port = |hops: &[Hop]| self.port(forwarder, &hops[0], load);
         let ports = (port(&forwarder.ins), port(&forwarder.outs));
-        Job::Forward(ForwardJob { ports, both_ways: false, interval })
+        let yielding = forwarder.shares_cpu;
+        Job::Forward(ForwardJob { ports, both_ways: false, yielding, interval })
     }
 
     /// A role that has a CPU to itself polls; one that shares it sleeps while it has no work.

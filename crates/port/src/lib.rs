@@ -3,13 +3,14 @@
 //! A port is two independent halves, so that a forwarder can hold frames lent by one half while it
 //! transmits through another:
 //!
-//! * [`Receive`] *lends* frames where they lie; they go back when the batch is dropped.
+//! * [`Receive`] *lends* frames where they lie, for the length of a call.
 //! * [`Transmit`] *copies* frames to the port's peer.
 //!
 //! Nothing in between owns a frame, so a frame is copied once on its way. Every transport is a
 //! folder here, and every port is named by a URI ([`PortUri`]).
 
 pub mod clock;
+mod frame;
 pub mod null;
 mod query;
 pub mod raw;
@@ -22,6 +23,7 @@ use std::os::fd::BorrowedFd;
 
 use arrayvec::ArrayVec;
 
+pub use frame::{Frame, Scratch, scratch};
 pub use query::UriError;
 pub use socket::{PATIENCE, SocketOptions, Wait};
 pub use uri::PortUri;
@@ -29,22 +31,34 @@ pub use uri::PortUri;
 /// The most frames that one call receives or transmits.
 pub const BATCH_MAX: usize = 256;
 
-/// Frames lent by a [`Receive`], each from its destination MAC to the end of its payload.
-pub type Batch<'a> = ArrayVec<&'a [u8], BATCH_MAX>;
+/// Some frames, at most [`BATCH_MAX`].
+pub type Batch<'a> = ArrayVec<Frame<'a>, BATCH_MAX>;
+
+/// What is done with the frames that a [`Receive`] lends: returns how many of them it took.
+pub type Take<'t> = dyn FnMut(&[Frame<'_>]) -> usize + 't;
 
 /// The receiving half of a port.
 pub trait Receive: Send {
-    /// Fills the empty `batch` with frames that have arrived, in order; leaves it empty where there
-    /// are none (a port that waits does so for at most [`PATIENCE`], so that its user can
-    /// see that it should stop).
-    fn receive<'a>(&'a mut self, batch: &mut Batch<'a>) -> io::Result<()>;
+    /// Lends frames that have arrived, in order, to `take`, and returns how many those were. Those
+    /// that `take` did not take, at the end, stay and are lent again next time. Without any frame
+    /// `take` is not called (a port that waits does so for at most [`PATIENCE`], so that its user
+    /// can see that it should stop).
+    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize>;
 
     /// How many frames were lost at this port because they were not received in time, or were
     /// longer than any frame may be.
     fn dropped(&self) -> io::Result<u64>;
 
-    /// What becomes readable when a frame arrives, where the port has such a thing.
+    /// What becomes readable when a frame arrives, where the port has such a thing. Some ports say
+    /// so only while they are [`armed`](Self::arm).
     fn event(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Before a sleep on [`event`](Self::event) (`true`) and after it (`false`). Whether a frame is
+    /// there already, so that nobody should sleep.
+    fn arm(&mut self, on: bool) -> bool {
+        let _ = on;
+        false
+    }
 
     /// Sets how [`receive`](Receive::receive) waits: a loop over several ports must not let one of
     /// them block.
@@ -55,14 +69,14 @@ pub trait Receive: Send {
 pub trait Transmit: Send {
     /// Copies `frames` to the peer, in order, and returns how many it took. Fewer than all means
     /// that the port is full at present; the others are still the caller's.
-    fn transmit(&mut self, frames: &[&[u8]]) -> io::Result<usize>;
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize>;
 
     /// The longest frame that this port transmits, in bytes.
     fn frame_max(&self) -> usize;
 
     /// Whether the port can transmit `frame` at all. A frame from elsewhere may be too long for it,
     /// or of a kind that it does not carry.
-    fn accepts(&self, frame: &[u8]) -> bool {
+    fn accepts(&self, frame: &Frame<'_>) -> bool {
         frame.len() <= self.frame_max()
     }
 }
@@ -103,12 +117,25 @@ impl OpenError {
 }
 
 /// Sleeps until one of `ports` may have a frame, at most [`PATIENCE`].
-pub fn wait_any<'a>(ports: impl Iterator<Item = &'a dyn Receive>) -> io::Result<()> {
+pub fn wait_any(ports: &mut [&mut dyn Receive]) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, poll};
-    let events: Vec<BorrowedFd<'a>> = ports.filter_map(Receive::event).collect();
-    let mut fds: Vec<_> = events.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-    let patience = rustix::time::Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
-    match poll(&mut fds, Some(&patience)) {
+    let mut ready = false;
+    for port in ports.iter_mut() {
+        ready |= port.arm(true);
+    }
+    let result = if ready {
+        Ok(0)
+    } else {
+        let events: Vec<BorrowedFd<'_>> = ports.iter().filter_map(|port| port.event()).collect();
+        let mut fds: Vec<_> = events.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        let patience =
+            rustix::time::Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
+        poll(&mut fds, Some(&patience))
+    };
+    for port in ports.iter_mut() {
+        port.arm(false);
+    }
+    match result {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -154,6 +154,7 @@ mod tests {
     /// Frames that no UDP socket can carry come from whoever is at the other port of a forwarder.
     #[test]
     fn a_udp_port_refuses_what_is_not_udp() {
+        use crate::Frame;
         use dray_wire::{Flow, test_frame};
         for batch in [1, 8] {
             let uri = format!("udp:127.0.0.1:0-127.0.0.1:9?batch={batch}");
@@ -161,9 +162,10 @@ mod tests {
             let good = test_frame::build(&Flow::default(), 64);
             let mut tcp = good.clone();
             tcp[23] = 6;
-            assert!(port.tx.accepts(&good));
+            assert!(port.tx.accepts(&Frame::from(&good[..])));
             for bad in [&[][..], &[0; 14], &[0xff; 41], &good[..63], &tcp] {
-                assert!(!port.tx.accepts(bad), "{bad:?}");
+                let bad = Frame::from(bad);
+                assert!(!port.tx.accepts(&bad), "{bad:?}");
                 // Nor does it do harm where nobody asked.
                 port.tx.transmit(&[bad]).unwrap();
             }

@@ -1,6 +1,6 @@
 //! The echo: every IPv4/UDP frame goes back to where it came from, its addresses swapped.
 
-use dray_port::{BATCH_MAX, Batch, Transmit};
+use dray_port::{BATCH_MAX, Batch, Frame, Transmit};
 use dray_wire::{FRAME_MAX, headers};
 
 use crate::intake::{Intake, Progress};
@@ -18,7 +18,11 @@ impl Echo {
     pub fn open(job: EchoJob) -> Result<Self, RoleError> {
         RoleError::check_transmits(&job.port)?;
         let port = job.port.open()?;
-        Ok(Self { intake: Intake::new(vec![(job.port.clone(), port.rx)]), out: port.tx, job })
+        Ok(Self {
+            intake: Intake::new(vec![(job.port.clone(), port.rx)], job.yielding),
+            out: port.tx,
+            job,
+        })
     }
 
     /// Sends back until `signal` ends it. What is not an IPv4/UDP frame is dropped and counted.
@@ -31,21 +35,36 @@ impl Echo {
         // A lent frame is not ours to change.
         let mut replies: Vec<Vec<u8>> =
             (0..BATCH_MAX).map(|_| Vec::with_capacity(FRAME_MAX)).collect();
+        let mut scratch = dray_port::scratch();
         let (port, out) = (&self.job.port, &mut self.out);
         let samples = self.intake.serve(self.job.interval, signal, on_sample, |intake| {
-            let received = intake.receive(0)?;
-            report.received += received.len() as u64;
-            report.bytes += received.iter().map(|frame| frame.len() as u64).sum::<u64>();
-            let mut batch = Batch::new();
-            let echoed = received.iter().filter(|frame| headers::udp_payload(frame).is_some());
-            for (frame, reply) in echoed.zip(&mut replies) {
-                reply.clear();
-                reply.extend_from_slice(frame);
-                headers::swap_addresses(reply);
-                batch.push(reply.as_slice());
+            let mut failure = None;
+            let lent = intake.receive(0, &mut |frames| {
+                report.received += frames.len() as u64;
+                report.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+                let mut batch = Batch::new();
+                let mut replies = replies.iter_mut();
+                for frame in frames {
+                    let frame = frame.bytes(&mut scratch);
+                    if headers::udp_payload(frame).is_none() {
+                        continue;
+                    }
+                    let reply = replies.next().expect("one for each frame of a batch");
+                    reply.clear();
+                    reply.extend_from_slice(frame);
+                    headers::swap_addresses(reply);
+                    batch.push(Frame::from(reply.as_slice()));
+                }
+                match out.transmit(&batch) {
+                    Ok(taken) => report.transmitted += taken as u64,
+                    Err(error) => failure = Some(error),
+                }
+                frames.len()
+            })?;
+            if let Some(error) = failure {
+                return Err(RoleError::port(port)(error));
             }
-            report.transmitted += out.transmit(&batch).map_err(RoleError::port(port))? as u64;
-            let worked = !received.is_empty();
+            let worked = lent > 0;
             Ok(Progress { frames: report.received, bytes: report.bytes, worked })
         })?;
         report.refused = report.received - report.transmitted;

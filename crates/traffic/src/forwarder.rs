@@ -1,6 +1,6 @@
 //! The forwarder: frames from one port to another, one way or both, unchanged.
 
-use dray_port::Transmit;
+use dray_port::{Batch, Transmit};
 
 use crate::intake::{Intake, Progress};
 use crate::{ForwardJob, ForwardReport, OnSample, RoleError, Signal};
@@ -27,7 +27,7 @@ impl Forwarder {
             intake.push((right_uri.clone(), right.rx));
             out.push(left.tx);
         }
-        Ok(Self { intake: Intake::new(intake), out, job })
+        Ok(Self { intake: Intake::new(intake, job.yielding), out, job })
     }
 
     /// Forwards until `signal` ends it. A frame that the port out does not take is dropped and
@@ -42,16 +42,23 @@ impl Forwarder {
         let samples = self.intake.serve(self.job.interval, signal, on_sample, |intake| {
             let mut worked = false;
             for (index, out) in out.iter_mut().enumerate() {
-                let mut batch = intake.receive(index)?;
-                if batch.is_empty() {
-                    continue;
+                let mut failure = None;
+                let lent = intake.receive(index, &mut |frames| {
+                    report.received += frames.len() as u64;
+                    report.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+                    let batch: Batch<'_> =
+                        frames.iter().filter(|frame| out.accepts(frame)).copied().collect();
+                    match out.transmit(&batch) {
+                        Ok(taken) => report.transmitted += taken as u64,
+                        Err(error) => failure = Some(error),
+                    }
+                    frames.len()
+                })?;
+                if let Some(error) = failure {
+                    let to = if index == 0 { &ports.1 } else { &ports.0 };
+                    return Err(RoleError::port(to)(error));
                 }
-                worked = true;
-                report.received += batch.len() as u64;
-                report.bytes += batch.iter().map(|frame| frame.len() as u64).sum::<u64>();
-                batch.retain(|frame| out.accepts(frame));
-                let to = if index == 0 { &ports.1 } else { &ports.0 };
-                report.transmitted += out.transmit(&batch).map_err(RoleError::port(to))? as u64;
+                worked |= lent > 0;
             }
             Ok(Progress { frames: report.received, bytes: report.bytes, worked })
         })?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_port::{Batch, PortUri, Receive, Wait, clock, wait_any};
+use dray_port::{PortUri, Receive, Take, Wait, clock, wait_any};
 
 use crate::sample::Sampler;
 use crate::signal::Ending;
@@ -13,6 +13,8 @@ use crate::{OnSample, RoleError, Sample, Signal};
 pub(crate) struct Intake {
     ports: Vec<(PortUri, Box<dyn Receive>)>,
     sleep_together: bool,
+    /// Another role shares this CPU: leave it to that one while there is nothing to do.
+    yielding: bool,
 }
 
 /// What a role has done after a round over its ports.
@@ -26,7 +28,7 @@ pub(crate) struct Progress {
 }
 
 impl Intake {
-    pub(crate) fn new(mut ports: Vec<(PortUri, Box<dyn Receive>)>) -> Self {
+    pub(crate) fn new(mut ports: Vec<(PortUri, Box<dyn Receive>)>, yielding: bool) -> Self {
         let several = ports.len() > 1;
         if several {
             for (uri, rx) in &mut ports {
@@ -36,20 +38,22 @@ impl Intake {
             }
         }
         let sleep_together = several && ports.iter().all(|(uri, _)| uri.wait() == Wait::Block);
-        Self { ports, sleep_together }
+        Self { ports, sleep_together, yielding }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.ports.len()
     }
 
-    /// Lends what the port has.
+    /// Lends what the port has to `take`; how many frames those were.
     #[inline]
-    pub(crate) fn receive(&mut self, index: usize) -> Result<Batch<'_>, RoleError> {
+    pub(crate) fn receive(
+        &mut self,
+        index: usize,
+        take: &mut Take<'_>,
+    ) -> Result<usize, RoleError> {
         let (uri, rx) = &mut self.ports[index];
-        let mut batch = Batch::new();
-        rx.receive(&mut batch).map_err(RoleError::port(uri))?;
-        Ok(batch)
+        rx.receive(take).map_err(RoleError::port(uri))
     }
 
     /// Calls `round` again and again until `signal` ends the role; the samples taken meanwhile.
@@ -76,10 +80,14 @@ impl Intake {
     }
 
     /// After a round over all ports that found no frame.
-    fn idle(&self) -> Result<(), RoleError> {
+    fn idle(&mut self) -> Result<(), RoleError> {
         if self.sleep_together {
-            let (uri, _) = &self.ports[0];
-            wait_any(self.ports.iter().map(|(_, rx)| &**rx)).map_err(RoleError::port(uri))?;
+            let mut ports: Vec<&mut dyn Receive> =
+                self.ports.iter_mut().map(|(_, rx)| &mut **rx as &mut dyn Receive).collect();
+            let slept = wait_any(&mut ports);
+            slept.map_err(RoleError::port(&self.ports[0].0))?;
+        } else if self.yielding {
+            std::thread::yield_now();
         }
         Ok(())
     }

@@ -59,6 +59,8 @@ pub struct SendJob {
 pub struct ReceiveJob {
     /// Where to receive. At least one.
     pub ports: Vec<PortUri>,
+    /// Another role shares this CPU: do not spin while there is nothing to do.
+    pub yielding: bool,
     /// Time between samples.
     pub interval: Duration,
 }
@@ -70,6 +72,8 @@ pub struct ForwardJob {
     pub ports: (PortUri, PortUri),
     /// From the second to the first port as well.
     pub both_ways: bool,
+    /// Another role shares this CPU: do not spin while there is nothing to do.
+    pub yielding: bool,
     /// Time between samples.
     pub interval: Duration,
 }
@@ -79,6 +83,8 @@ pub struct ForwardJob {
 pub struct EchoJob {
     /// The port.
     pub port: PortUri,
+    /// Another role shares this CPU: do not spin while there is nothing to do.
+    pub yielding: bool,
     /// Time between samples.
     pub interval: Duration,
 }

@@ -20,7 +20,7 @@ impl Receiver {
     pub fn open(job: &ReceiveJob) -> Result<Self, RoleError> {
         let open = |uri: &PortUri| Ok((uri.clone(), uri.open()?.rx));
         let ports = job.ports.iter().map(open).collect::<Result<_, RoleError>>()?;
-        Ok(Self { intake: Intake::new(ports), interval: job.interval })
+        Ok(Self { intake: Intake::new(ports, job.yielding), interval: job.interval })
     }
 
     /// Receives until `signal` ends it.
@@ -30,12 +30,15 @@ impl Receiver {
         on_sample: Option<OnSample>,
     ) -> Result<ReceiveReport, RoleError> {
         let mut counts = Counts::default();
+        let mut scratch = dray_port::scratch();
         let samples = self.intake.serve(self.interval, signal, on_sample, |intake| {
             let mut worked = false;
             for index in 0..intake.len() {
-                let batch = intake.receive(index)?;
-                worked |= !batch.is_empty();
-                batch.iter().for_each(|frame| counts.record(frame));
+                let lent = intake.receive(index, &mut |frames| {
+                    frames.iter().for_each(|frame| counts.record(frame.bytes(&mut scratch)));
+                    frames.len()
+                })?;
+                worked |= lent > 0;
             }
             Ok(Progress { frames: counts.received, bytes: counts.bytes, worked })
         })?;

@@ -142,8 +142,9 @@ impl OpenLane {
             };
             test_frame::stamp(&mut self.frames[(first + offset) % slots], stamp);
         }
-        let burst: Batch<'_> =
-            (0..count).map(|offset| self.frames[(first + offset) % slots].as_slice()).collect();
+        let burst: Batch<'_> = (0..count)
+            .map(|offset| self.frames[(first + offset) % slots].as_slice().into())
+            .collect();
         let taken = self.tx.transmit(&burst).map_err(RoleError::port(&self.uri))?;
         self.sent += taken as u64;
         Ok(taken)
@@ -217,8 +218,10 @@ mod tests {
         /// Takes at most two frames of each burst.
         struct Picky(Arc<Mutex<Vec<Stamp>>>);
         impl Transmit for Picky {
-            fn transmit(&mut self, frames: &[&[u8]]) -> std::io::Result<usize> {
+            fn transmit(&mut self, frames: &[dray_port::Frame<'_>]) -> std::io::Result<usize> {
                 let taken = frames.iter().take(2);
+                let mut scratch = dray_port::scratch();
+                let mut read = |frame: &dray_port::Frame<'_>| read(frame.bytes(&mut scratch));
                 self.0.lock().unwrap().extend(taken.map(|frame| match read(frame) {
                     Verdict::Intact(stamp) => stamp,
                     other => panic!("{other:?}"),

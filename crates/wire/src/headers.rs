@@ -11,6 +11,7 @@
 //! every frame.
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -107,7 +108,12 @@ pub fn write(flow: &Flow, frame_len: usize, out: &mut [u8; HEADERS_LEN]) {
 /// The UDP payload of `frame`, or `None` where it is not an unfragmented IPv4/UDP frame without IP
 /// options whose lengths fit what was received. Padding behind the IP packet is left out.
 pub fn udp_payload(frame: &[u8]) -> Option<&[u8]> {
-    let headers: &[u8; HEADERS_LEN] = frame.first_chunk()?;
+    frame.get(udp_payload_range(frame.first_chunk()?, frame.len())?)
+}
+
+/// Where the payload that [`udp_payload`] finds lies, in a frame of `len` bytes that begins with
+/// `headers`.
+pub fn udp_payload_range(headers: &[u8; HEADERS_LEN], len: usize) -> Option<Range<usize>> {
     let fragment = u16::from_be_bytes([headers[20], headers[21]]) & 0x3fff;
     if headers[12..14] != ETHERTYPE_IPV4
         || headers[14] != VERSION_4_IHL_5
@@ -118,10 +124,9 @@ pub fn udp_payload(frame: &[u8]) -> Option<&[u8]> {
     }
     let ip_len = usize::from(u16::from_be_bytes([headers[16], headers[17]]));
     let udp_len = usize::from(u16::from_be_bytes([headers[38], headers[39]]));
-    if udp_len + IPV4_LEN != ip_len {
-        return None;
-    }
-    frame.get(HEADERS_LEN..ETHERNET_LEN + ip_len)
+    let range = HEADERS_LEN..ETHERNET_LEN + ip_len;
+    let fits = udp_len + IPV4_LEN == ip_len && range.start <= range.end && range.end <= len;
+    fits.then_some(range)
 }
 
 /// Sends a frame for which [`udp_payload`] has something back: swaps its Ethernet and IPv4

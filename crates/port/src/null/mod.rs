@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use dray_wire::FRAME_MAX;
 
 use crate::query::{Query, UriError};
-use crate::{Batch, Port, Receive, Transmit, Wait};
+use crate::{Frame, Port, Receive, Take, Transmit, Wait};
 
 /// The null port's name; there is nothing to say about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +36,8 @@ impl fmt::Display for NullUri {
 struct Null;
 
 impl Receive for Null {
-    fn receive<'a>(&'a mut self, _: &mut Batch<'a>) -> io::Result<()> {
-        Ok(())
+    fn receive(&mut self, _: &mut Take<'_>) -> io::Result<usize> {
+        Ok(0)
     }
 
     fn dropped(&self) -> io::Result<u64> {
@@ -52,7 +52,7 @@ impl Receive for Null {
 }
 
 impl Transmit for Null {
-    fn transmit(&mut self, frames: &[&[u8]]) -> io::Result<usize> {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         Ok(frames.len())
     }
 

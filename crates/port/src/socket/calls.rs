@@ -5,6 +5,8 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
+use crate::frame::Part;
+
 /// One entry of a batched call: a message whose only part is one buffer.
 ///
 /// `headers` points into `buffers`, both are on the heap and neither is ever resized, so moving
@@ -39,15 +41,15 @@ impl Messages {
     pub(super) fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
-        parts: impl Iterator<Item = &'a [u8]>,
+        parts: impl Iterator<Item = Part<'a>>,
     ) -> io::Result<usize> {
         let mut count = 0;
         for (buffer, part) in self.buffers.iter_mut().zip(parts) {
-            buffer.iov_base = part.as_ptr().cast_mut().cast();
-            buffer.iov_len = part.len();
+            buffer.iov_base = part.start.as_ptr().cast();
+            buffer.iov_len = part.len;
             count += 1;
         }
-        // SAFETY: the first `count` headers each lead to one buffer of a part, which is borrowed
+        // SAFETY: the first `count` headers each lead to one buffer of a part, which stays mapped
         // for `'a` and so outlives the call, and the kernel only reads them.
         let sent =
             unsafe { libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, 0) };
@@ -93,6 +95,13 @@ impl Messages {
         let header = &self.headers[index];
         (header.msg_hdr.msg_flags & libc::MSG_TRUNC == 0).then_some(header.msg_len as usize)
     }
+}
+
+/// `send` of one part.
+pub(super) fn send(socket: BorrowedFd<'_>, part: Part<'_>) -> io::Result<()> {
+    // SAFETY: the part's bytes stay mapped for longer than the call, and the kernel only reads them.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), part.start.as_ptr().cast(), part.len, 0) };
+    if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Asks for socket buffers of 4 MiB in both directions, beyond the system's limit where we may.

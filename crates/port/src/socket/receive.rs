@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use dray_wire::FRAME_MAX;
 use dray_wire::headers::{self, Flow, HEADERS_LEN};
 use rustix::io::Errno;
@@ -11,7 +12,7 @@ use rustix::net::RecvFlags;
 
 use super::calls::{self, Messages};
 use super::{SocketOptions, Wait};
-use crate::{Batch, Receive, clock};
+use crate::{BATCH_MAX, Batch, Frame, Receive, Take, clock};
 
 /// A slot holds the longest frame and one byte more, in whole cache lines; an odd number of lines
 /// spreads the slots' first lines over all sets of the cache.
@@ -37,6 +38,10 @@ pub(crate) struct SocketReceive {
     wait: Wait,
     /// With [`Wait::Poll`]: no system call before this tick.
     rest_until: u64,
+    /// The slots that hold frames, and the frames' lengths.
+    filled: ArrayVec<(usize, usize), BATCH_MAX>,
+    /// How many of those were taken.
+    taken: usize,
     oversized: u64,
 }
 
@@ -53,6 +58,8 @@ impl SocketReceive {
             batch,
             wait: options.wait,
             rest_until: 0,
+            filled: ArrayVec::new(),
+            taken: 0,
             oversized: 0,
         }
     }
@@ -76,7 +83,38 @@ impl SocketReceive {
 }
 
 impl Receive for SocketReceive {
-    fn receive<'a>(&'a mut self, batch: &mut Batch<'a>) -> io::Result<()> {
+    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
+        if self.taken == self.filled.len() {
+            self.fill()?;
+        }
+        let frame = |&(slot, len): &(usize, usize)| {
+            Frame::from(&self.slots[slot * SLOT_LEN..slot * SLOT_LEN + len])
+        };
+        let batch: Batch<'_> = self.filled[self.taken..].iter().map(frame).collect();
+        if !batch.is_empty() {
+            self.taken += take(&batch).min(batch.len());
+        }
+        Ok(batch.len())
+    }
+
+    fn dropped(&self) -> io::Result<u64> {
+        Ok(calls::dropped(self.socket.as_fd())? + self.oversized)
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn set_wait(&mut self, wait: Wait) {
+        self.wait = wait;
+    }
+}
+
+impl SocketReceive {
+    /// Receives into the slots, all of which are free.
+    fn fill(&mut self) -> io::Result<()> {
+        self.taken = 0;
+        self.filled.clear();
         if let Wait::Poll { pause_us } = self.wait
             && pause_us > 0
             && clock::ticks() < self.rest_until
@@ -109,21 +147,9 @@ impl Receive for SocketReceive {
                 headers::write(&restored.flow, len, headers);
                 restored.written[index] = len;
             }
-            batch.push(&slot[..len]);
+            self.filled.push((index, len));
         }
         Ok(())
-    }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(calls::dropped(self.socket.as_fd())? + self.oversized)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
-    }
-
-    fn set_wait(&mut self, wait: Wait) {
-        self.wait = wait;
     }
 }
 

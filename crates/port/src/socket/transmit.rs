@@ -1,16 +1,17 @@
 //! The transmitting half of a socket port.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use dray_wire::headers::udp_payload;
-use rustix::net::SendFlags;
+use dray_wire::headers;
 
 use super::SocketOptions;
-use super::calls::Messages;
+use super::calls::{self, Messages};
 use super::receive::is_transient;
 use crate::Transmit;
+use crate::frame::{Frame, Part};
 
 pub(crate) struct SocketTransmit {
     socket: Arc<OwnedFd>,
@@ -39,19 +40,19 @@ impl SocketTransmit {
     }
 
     /// One `send` or `sendmmsg`: how many of `frames` the kernel took.
-    fn call(&mut self, frames: &[&[u8]]) -> io::Result<usize> {
+    fn call(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         if self.batch > 1 {
-            let parts = frames.iter().map(|frame| part(frame, self.payload_only));
+            let payload_only = self.payload_only;
+            let parts = frames.iter().map(|frame| part(frame, payload_only));
             return self.messages.send(self.socket.as_fd(), parts);
         }
-        let part = part(frames[0], self.payload_only);
-        rustix::net::send(&self.socket, part, SendFlags::empty())?;
+        calls::send(self.socket.as_fd(), part(&frames[0], self.payload_only))?;
         Ok(1)
     }
 }
 
 impl Transmit for SocketTransmit {
-    fn transmit(&mut self, frames: &[&[u8]]) -> io::Result<usize> {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         let mut sent = 0;
         while sent < frames.len() {
             match self.call(&frames[sent..]) {
@@ -67,13 +68,23 @@ impl Transmit for SocketTransmit {
         self.frame_max
     }
 
-    fn accepts(&self, frame: &[u8]) -> bool {
-        frame.len() <= self.frame_max && (!self.payload_only || udp_payload(frame).is_some())
+    fn accepts(&self, frame: &Frame<'_>) -> bool {
+        frame.len() <= self.frame_max && (!self.payload_only || udp_part(frame).is_some())
     }
 }
 
 /// What of a frame goes into the socket. Of a frame that the port does not accept: nothing.
 #[inline]
-fn part(frame: &[u8], payload_only: bool) -> &[u8] {
-    if payload_only { udp_payload(frame).unwrap_or_default() } else { frame }
+fn part<'f>(frame: &Frame<'f>, payload_only: bool) -> Part<'f> {
+    let range = match payload_only {
+        true => udp_part(frame).unwrap_or_default(),
+        false => 0..frame.len(),
+    };
+    frame.part(range)
+}
+
+/// Where an IPv4/UDP frame's payload lies, by the headers as they are now.
+#[inline]
+fn udp_part(frame: &Frame<'_>) -> Option<Range<usize>> {
+    headers::udp_payload_range(&frame.first()?, frame.len())
 }

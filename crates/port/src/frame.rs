@@ -1,0 +1,181 @@
+//! Frames as ports lend them.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use dray_wire::FRAME_MAX;
+
+/// A frame where it lies, from its destination MAC to the end of its payload.
+///
+/// It may lie in memory that a peer can write to at any time, so it is not a slice: who wants to
+/// look at its bytes looks at a copy ([`first`](Self::first), [`bytes`](Self::bytes)), and who
+/// passes it on copies it once.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    start: NonNull<u8>,
+    len: u32,
+    shared: bool,
+    lent: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: a frame is read only, and its memory stays mapped for `'a` on any thread.
+unsafe impl Send for Frame<'_> {}
+
+/// Room for a copy of one frame.
+pub type Scratch = Box<[u8; FRAME_MAX]>;
+
+/// A new, empty [`Scratch`].
+pub fn scratch() -> Scratch {
+    vec![0; FRAME_MAX].try_into().expect("just as long")
+}
+
+impl<'a> Frame<'a> {
+    /// A frame in memory that others may write to. It has at most [`FRAME_MAX`] bytes.
+    ///
+    /// # Safety
+    /// `len` bytes from `start` on must stay mapped for `'a`.
+    #[inline]
+    pub(crate) unsafe fn shared(start: NonNull<u8>, len: u32) -> Self {
+        debug_assert!(len as usize <= FRAME_MAX);
+        Self { start, len, shared: true, lent: PhantomData }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// A copy of the first `N` bytes, where there are so many.
+    #[inline]
+    pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
+        if self.len() < N {
+            return None;
+        }
+        let mut copy = [0; N];
+        // SAFETY: `N` bytes are mapped for `'a`. Others may be writing there, so the copy can hold
+        // any bytes, which any `[u8; N]` may.
+        unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), copy.as_mut_ptr(), N) };
+        // What was checked must be what is used: no second look at the peer's memory.
+        compiler_fence(Ordering::SeqCst);
+        Some(copy)
+    }
+
+    /// All of its bytes: where they lie if nobody else can write there, else a copy in `scratch`.
+    #[inline]
+    pub fn bytes<'s>(&'s self, scratch: &'s mut Scratch) -> &'s [u8] {
+        if !self.shared {
+            // SAFETY: made from a slice that is borrowed for `'a`.
+            return unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len()) };
+        }
+        let copy = &mut scratch[..self.len()];
+        // SAFETY: as in `first`; `copy` is exactly as long.
+        unsafe { self.copy_to(NonNull::from(&mut *copy).cast()) };
+        compiler_fence(Ordering::SeqCst);
+        copy
+    }
+
+    /// Some of its bytes, for a system call.
+    ///
+    /// # Panics
+    /// Where the frame has no such bytes.
+    #[inline]
+    pub(crate) fn part(&self, range: Range<usize>) -> Part<'a> {
+        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {self:?}");
+        // SAFETY: the range begins within the frame, or just behind it.
+        let start = unsafe { self.start.add(range.start) };
+        Part { start, len: range.len(), lent: PhantomData }
+    }
+
+    /// Copies all of it to `to`.
+    ///
+    /// # Safety
+    /// So many bytes must be mapped and writable at `to`, and none of them be the frame's.
+    #[inline]
+    pub(crate) unsafe fn copy_to(&self, to: NonNull<u8>) {
+        // SAFETY: by the contract, and the frame's bytes are mapped for `'a`.
+        unsafe { copy(self.start.as_ptr(), to.as_ptr(), self.len()) };
+    }
+}
+
+/// Bytes of a frame. They may lie in memory that others can write to.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    /// The first byte.
+    pub(crate) start: NonNull<u8>,
+    /// How many; all of them stay mapped for `'a`.
+    pub(crate) len: usize,
+    lent: PhantomData<&'a [u8]>,
+}
+
+impl<'a> From<&'a [u8]> for Frame<'a> {
+    /// # Panics
+    /// Where the slice is longer than [`FRAME_MAX`].
+    #[inline]
+    fn from(bytes: &'a [u8]) -> Self {
+        assert!(bytes.len() <= FRAME_MAX, "a frame of {} bytes", bytes.len());
+        Self {
+            start: NonNull::from(bytes).cast(),
+            len: bytes.len() as u32,
+            shared: false,
+            lent: PhantomData,
+        }
+    }
+}
+
+/// Copies `len` bytes. Most frames are short, and a call of `memcpy` costs as much as the copy of
+/// one, so those are copied in place, by moves that overlap at the end.
+///
+/// # Safety
+/// As for [`ptr::copy_nonoverlapping`], but that the bytes may change meanwhile.
+#[inline]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    /// Moves of `N` bytes, the last one ending at the end; `len` is at least `N`.
+    #[inline(always)]
+    unsafe fn blocks<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
+        let mut at = 0;
+        // SAFETY: every block lies within `len`.
+        unsafe {
+            while at + N <= len {
+                to.add(at).cast::<[u8; N]>().write(from.add(at).cast::<[u8; N]>().read());
+                at += N;
+            }
+            if at < len {
+                let at = len - N;
+                to.add(at).cast::<[u8; N]>().write(from.add(at).cast::<[u8; N]>().read());
+            }
+        }
+    }
+    // SAFETY: by the contract.
+    unsafe {
+        match len {
+            64..=256 => blocks::<64>(from, to, len),
+            16..=63 => blocks::<16>(from, to, len),
+            _ => ptr::copy_nonoverlapping(from, to, len),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_is_copied_whole_and_nothing_beyond() {
+        let from: Vec<u8> = (0..=255).cycle().take(FRAME_MAX).collect();
+        for len in (0..600).chain([1500, FRAME_MAX]) {
+            let mut to = vec![0xee; len + 1];
+            let frame = Frame::from(&from[..len]);
+            // SAFETY: `to` has room for `len` bytes.
+            unsafe { frame.copy_to(NonNull::from(&mut to[..]).cast()) };
+            assert_eq!((&to[..len], to[len]), (&from[..len], 0xee), "{len}");
+            // SAFETY: `from` outlives the frame.
+            let shared = unsafe { Frame::shared(frame.start, len as u32) };
+            assert_eq!(shared.bytes(&mut scratch()), &from[..len]);
+            assert_eq!(shared.first::<14>().is_some(), len >= 14);
+        }
+    }
+}

@@ -19,7 +19,9 @@ pub struct Sender {
 /// `n % slots`, belongs to stream `n % flows` and is number `n / flows` of it.
 struct OpenLane {
     uri: PortUri,
-    tx: Box<dyn Transmit>,
+    /// The port's queues; bursts go to them in turn.
+    tx: Vec<Box<dyn Transmit>>,
+    turn: usize,
     frames: Vec<Vec<u8>>,
     first_stream: u16,
     flows: u64,
@@ -104,10 +106,11 @@ impl OpenLane {
             return Err(RoleError::OneFlow { port: lane.port.to_string(), flows: job.flows });
         }
         let tx = lane.port.open()?.tx;
-        if job.size > tx.frame_max() {
+        let frame_max = tx[0].frame_max();
+        if job.size > frame_max {
             return Err(RoleError::FrameTooLong {
                 size: job.size,
-                max: tx.frame_max(),
+                max: frame_max,
                 port: lane.port.to_string(),
             });
         }
@@ -120,6 +123,7 @@ impl OpenLane {
         Ok(Self {
             uri: lane.port.clone(),
             tx,
+            turn: 0,
             frames,
             first_stream: (index * flows) as u16,
             flows: flows as u64,
@@ -145,7 +149,8 @@ impl OpenLane {
         let burst: Batch<'_> = (0..count)
             .map(|offset| self.frames[(first + offset) % slots].as_slice().into())
             .collect();
-        let taken = self.tx.transmit(&burst).map_err(RoleError::port(&self.uri))?;
+        let tx = &mut self.tx[self.turn];
+        let taken = tx.transmit(&burst).map_err(RoleError::port(&self.uri))?;
         self.sent += taken as u64;
         Ok(taken)
     }
@@ -235,7 +240,7 @@ mod tests {
 
         let taken = Arc::new(Mutex::new(Vec::new()));
         let mut lane = OpenLane::open(&job(None), 1).unwrap();
-        lane.tx = Box::new(Picky(taken.clone()));
+        lane.tx = vec![Box::new(Picky(taken.clone()))];
         for _ in 0..20 {
             lane.send(7, 0).unwrap();
         }

@@ -14,9 +14,10 @@ pub struct PackedDriver {
     /// Free identities, a ring of their own.
     free: Box<[u16]>,
     first_free: u16,
-    free_ids: u16,
-    /// Free descriptors.
-    free_slots: u16,
+    /// As many as there are free descriptors.
+    free_count: u16,
+    /// The identity behind this one in its chain: the device only ever hears of the first.
+    next_id: Box<[u16]>,
     /// How many descriptors the chain with this identity takes; 0 where it is not out.
     out: Box<[u16]>,
     /// The next descriptor to write.
@@ -39,8 +40,8 @@ impl PackedDriver {
             ring,
             free: (0..size).collect(),
             first_free: 0,
-            free_ids: size,
-            free_slots: size,
+            free_count: size,
+            next_id: vec![0; size.into()].into(),
             out: vec![0; size.into()].into(),
             next: Place::START,
             published: Place::START,
@@ -51,21 +52,30 @@ impl PackedDriver {
     }
 }
 
+impl PackedDriver {
+    #[inline]
+    fn free_at(&self, offset: u16) -> u16 {
+        self.free[self.ring.size.slot(self.first_free.wrapping_add(offset))]
+    }
+}
+
 impl DriverQueue for PackedDriver {
     #[inline]
-    fn next_id(&self) -> Option<u16> {
-        (self.free_slots > 0 && self.free_ids > 0)
-            .then(|| self.free[self.ring.size.slot(self.first_free)])
+    fn id(&self, offset: u16) -> Option<u16> {
+        (offset < self.free_count).then(|| self.free_at(offset))
     }
 
     #[inline]
     fn post(&mut self, buffers: &[Buffer]) -> Option<u16> {
         let count =
-            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free_slots).contains(n))?;
-        let id = self.next_id()?;
-        self.first_free = self.first_free.wrapping_add(1);
-        self.free_ids -= 1;
-        self.free_slots -= count;
+            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free_count).contains(n))?;
+        let id = self.free_at(0);
+        for offset in 1..count {
+            let before = usize::from(self.free_at(offset - 1));
+            self.next_id[before] = self.free_at(offset);
+        }
+        self.first_free = self.first_free.wrapping_add(count);
+        self.free_count -= count;
         self.out[usize::from(id)] = count;
         for (offset, buffer) in (1..).zip(buffers) {
             let next = if offset < count { NEXT } else { 0 };
@@ -96,7 +106,7 @@ impl DriverQueue for PackedDriver {
     #[inline]
     fn poll(&mut self) -> Result<Option<Used>, Lie> {
         // Where nothing is out, the descriptor here is one of an old round.
-        if self.used == self.published && self.free_slots == self.ring.size.get() {
+        if self.used == self.published && self.free_count == self.ring.size.get() {
             return Ok(None);
         }
         let Descriptor { len, flags, tag: id, .. } = self.ring.descriptor(self.used.at);
@@ -108,10 +118,13 @@ impl DriverQueue for PackedDriver {
             return Err(Lie::NotOut { id: id.into() });
         };
         self.used = self.used.forward(count, self.ring.size);
-        self.free_slots += count;
-        let slot = self.ring.size.slot(self.first_free.wrapping_add(self.free_ids));
-        self.free[slot] = id;
-        self.free_ids += 1;
+        let mut freed = id;
+        for _ in 0..count {
+            let slot = self.ring.size.slot(self.first_free.wrapping_add(self.free_count));
+            self.free[slot] = freed;
+            self.free_count += 1;
+            freed = self.next_id[usize::from(freed)];
+        }
         Ok(Some(Used { id, len }))
     }
 

@@ -89,8 +89,8 @@ impl SplitDriver {
 
 impl DriverQueue for SplitDriver {
     #[inline]
-    fn next_id(&self) -> Option<u16> {
-        (self.free_count > 0).then(|| self.free_at(0))
+    fn id(&self, offset: u16) -> Option<u16> {
+        (offset < self.free_count).then(|| self.free_at(offset))
     }
 
     #[inline]

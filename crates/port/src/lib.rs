@@ -23,6 +23,7 @@ pub mod udp;
 mod unix;
 mod uri;
 pub mod vhost;
+pub mod virtio;
 
 use std::io;
 use std::os::fd::BorrowedFd;

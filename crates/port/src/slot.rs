@@ -38,6 +38,8 @@ pub(crate) enum Failure {
     Lie(#[from] Lie),
     #[error("memory that it shared is gone: the file was truncated, or its pages cannot be had")]
     MemoryLost,
+    #[error("a received frame of {len} bytes in {buffers} buffers")]
+    Header { buffers: u16, len: u32 },
 }
 
 impl<Q> Slot<Q> {

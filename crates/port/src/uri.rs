@@ -10,6 +10,7 @@ use crate::query::{Query, UriError};
 use crate::raw::RawUri;
 use crate::udp::UdpUri;
 use crate::vhost::VhostUri;
+use crate::virtio::VirtioUri;
 use crate::{OpenError, Port, Wait};
 
 /// A port's name, checked: everything that can be wrong without asking the kernel has been seen.
@@ -22,13 +23,15 @@ pub enum PortUri {
     Raw(RawUri),
     /// `vhost:PATH`: the back end of vhost-user.
     Vhost(VhostUri),
+    /// `virtio:PATH`: the driver's end of vhost-user.
+    Virtio(VirtioUri),
     /// `null:`: takes every frame and never has one.
     Null(NullUri),
 }
 
 /// What ports look like, for messages.
 const EXAMPLES: &str = "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64, raw:eth0?batch=64, \
-                        vhost:/run/dray/a.sock, null:";
+                        vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, null:";
 
 impl PortUri {
     /// Opens the port in the network namespace of the calling thread.
@@ -37,6 +40,7 @@ impl PortUri {
             Self::Udp(uri) => uri.open(),
             Self::Raw(uri) => uri.open(),
             Self::Vhost(uri) => uri.open(),
+            Self::Virtio(uri) => uri.open(),
             Self::Null(uri) => Ok(uri.open()),
         }
     }
@@ -57,6 +61,7 @@ impl PortUri {
             Self::Udp(uri) => uri.options.wait,
             Self::Raw(uri) => uri.options.wait,
             Self::Vhost(uri) => uri.wait,
+            Self::Virtio(uri) => uri.wait,
             Self::Null(_) => Wait::Poll { pause_us: 0 },
         }
     }
@@ -73,6 +78,7 @@ impl FromStr for PortUri {
             "udp" => Self::Udp(UdpUri::parse(body, &mut query)?),
             "raw" => Self::Raw(RawUri::parse(body, &mut query)?),
             "vhost" => Self::Vhost(VhostUri::parse(body, &mut query)?),
+            "virtio" => Self::Virtio(VirtioUri::parse(body, &mut query)?),
             "null" => Self::Null(NullUri::parse(body, &query)?),
             _ => {
                 let what = format!("unknown scheme {scheme:?}; ports look like {EXAMPLES}");
@@ -90,6 +96,7 @@ impl fmt::Display for PortUri {
             Self::Udp(uri) => uri.fmt(f),
             Self::Raw(uri) => uri.fmt(f),
             Self::Vhost(uri) => uri.fmt(f),
+            Self::Virtio(uri) => uri.fmt(f),
             Self::Null(uri) => uri.fmt(f),
         }
     }

@@ -57,7 +57,7 @@ drop_reasons! {
 
 const REASONS: usize = DropReason::ALL.len();
 
-/// A port's counters, as the port's peer would be told: `rx` is what came from it.
+/// A port's counters, as the switch sees them: `rx` is what the port's peer sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Frames received, whatever became of them.

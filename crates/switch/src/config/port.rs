@@ -106,9 +106,9 @@ impl From<PortConfig> for Keys {
     }
 }
 
-/// `10+20`, as written on the command line.
+/// `10+20`, as written on the command line, or `10,20` where a comma means nothing else.
 pub fn parse_trunk(text: &str) -> Result<Vec<VlanId>, super::vlan::VlanError> {
-    text.split('+').map(str::parse).collect()
+    text.split(['+', ',']).map(str::parse).collect()
 }
 
 /// `NAME=URI[,vlan=10][,trunk=10+20][,native=1][,group=NAME][,pair=NAME]`.

@@ -1,5 +1,7 @@
 //! Configuration as a whole: what is right round-trips, what is wrong is named.
 
+use std::path::Path;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -107,9 +109,24 @@ fn errors_name_the_line_the_key_what_was_given_and_what_is_allowed() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
-    let message = SwitchConfig::load("/nosuch.toml".as_ref(), CPUS).unwrap_err().to_string();
+fn a_file_is_named_for_its_own_mistakes_only() {
+    let load = |path: &Path, flow| {
+        SwitchConfig::load(path, |config| config.flow = flow, CPUS).map_err(|e| e.to_string())
+    };
+    let message = load("/nosuch.toml".as_ref(), Flow::Drop).unwrap_err();
     assert!(message.starts_with("/nosuch.toml: "), "{message}");
+
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path();
+    std::fs::write(path, "control = 'x'\nage_s = 7").unwrap();
+    assert_eq!(load(path, Flow::Drop).unwrap().age_s, 7);
+    let message = load(path, Flow::Backpressure).unwrap_err();
+    assert!(message.starts_with("flow = \"backpressure\""), "{message}");
+    for text in ["control = 'x'\nage_s = 0", "control = 'x'\nage_s = 'x'"] {
+        std::fs::write(path, text).unwrap();
+        let message = load(path, Flow::Drop).unwrap_err();
+        assert!(message.starts_with(&format!("{}: line 2: age_s", path.display())), "{message}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Configuration as text: TOML with lines in its errors, and JSON.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
@@ -10,17 +11,28 @@ use super::check::Place;
 use super::{ConfigError, SwitchConfig};
 
 impl SwitchConfig {
-    /// Reads and checks a configuration file.
-    pub fn load(path: &Path, cpus: &[u32]) -> Result<Self, ConfigError> {
+    /// Reads a configuration file, lets `change` have its way with it, and checks the outcome.
+    pub fn load(
+        path: &Path,
+        change: impl FnOnce(&mut Self),
+        cpus: &[u32],
+    ) -> Result<Self, ConfigError> {
         let name = path.display();
-        let error = |what| ConfigError { line: None, place: Place::Text, what };
-        let text = fs::read_to_string(path).map_err(|e| error(format!("{name}: {e}")))?;
-        Self::from_toml(&text)
-            .and_then(|config| match config.check(cpus) {
-                Ok(()) => Ok(config),
-                Err(error) => Err(error.find_line(&text)),
-            })
-            .map_err(|e| error(format!("{name}: {e}")))
+        let named = |e: &dyn Display| ConfigError {
+            line: None,
+            place: Place::Text,
+            what: format!("{name}: {e}"),
+        };
+        let text = fs::read_to_string(path).map_err(|e| named(&e))?;
+        let file = Self::from_toml(&text).map_err(|e| named(&e))?;
+        let mut config = file.clone();
+        change(&mut config);
+        match (config.check(cpus), file.check(cpus)) {
+            (Ok(()), _) => Ok(config),
+            (Err(error), Err(same)) if error == same => Err(named(&error.find_line(&text))),
+            // The file is right; what was changed is not.
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// Reads a configuration, without the checks of [`check`](Self::check).
@@ -52,14 +64,15 @@ impl ConfigError {
             let span = match self.place {
                 Place::Text => None,
                 Place::Key(key) => key_span(table.get_ref(), key),
-                Place::Port(number, key) => match table.get_ref().get("ports").map(|p| p.get_ref())
-                {
-                    Some(DeValue::Array(ports)) => ports.get(number).and_then(|port| {
-                        let keys = port.get_ref().as_table();
-                        keys.and_then(|keys| key_span(keys, key)).or(Some(port.span().start))
-                    }),
-                    _ => None,
-                },
+                Place::Port(number, key) => {
+                    match table.get_ref().get("ports").map(toml::Spanned::get_ref) {
+                        Some(DeValue::Array(ports)) => ports.get(number).and_then(|port| {
+                            let keys = port.get_ref().as_table();
+                            keys.and_then(|keys| key_span(keys, key)).or(Some(port.span().start))
+                        }),
+                        _ => None,
+                    }
+                }
             };
             self.line = self.line.or(span.map(|at| line(text, at)));
         }

@@ -25,12 +25,10 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nobody is there.
-    #[error("no switch is running at {}: {error}; start one with `dray switch`, or name its socket with --control", socket.display())]
+    #[error("no switch is running at {}; start one with `dray switch`, or name its socket with --control", socket.display())]
     NotRunning {
         /// The control socket.
         socket: PathBuf,
-        /// What the kernel said.
-        error: io::Error,
     },
     /// The switch refused.
     #[error("{what}")]
@@ -112,8 +110,12 @@ impl Client {
     }
 
     fn ask(&self, method: &str, target: &str, body: &[u8]) -> Result<Vec<u8>, ClientError> {
-        let mut stream = UnixStream::connect(&self.socket)
-            .map_err(|error| ClientError::NotRunning { socket: self.socket.clone(), error })?;
+        let mut stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning { socket: self.socket.clone() }
+            }
+            _ => self.broken(&error),
+        })?;
         let answer = exchange(&mut stream, method, target, body).map_err(|e| self.broken(&e))?;
         let (status, body) = parse(&answer).map_err(|what| self.broken(&what))?;
         if (200..300).contains(&status) {

@@ -111,13 +111,13 @@ impl Table {
     #[inline]
     pub fn lookup(&self, vlan: u16, mac: MacAddr) -> Option<u16> {
         let (bucket, rest) = self.place(key(vlan, mac));
-        // At most one word matches. Looking at all of them costs less than one mispredicted branch.
-        let mut found = 0;
         for word in &bucket.words {
             let word = word.load(Relaxed);
-            found |= if word >> PORT_BITS == rest { word as u16 } else { 0 };
+            if word >> PORT_BITS == rest && word != 0 {
+                return port_of(word);
+            }
         }
-        found.checked_sub(1)
+        None
     }
 
     /// Remembers that a frame from `mac` came in on `port` at the time `now`, in any unit that does

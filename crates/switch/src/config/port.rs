@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use dray_port::PortUri;
+use dray_port::{PortUri, UriError};
 use serde::{Deserialize, Serialize};
 
 use super::name::Name;
@@ -60,10 +60,18 @@ pub struct Keys {
 
 /// The keys do not make a port.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("port {port:?}: {what}")]
-pub struct PortError {
-    port: String,
-    what: String,
+pub enum PortError {
+    /// A key, or keys that exclude each other.
+    #[error("port {port:?}: {what}")]
+    Keys {
+        /// Its name, or the text that it was to be made of.
+        port: String,
+        /// What was wrong.
+        what: String,
+    },
+    /// Its URI.
+    #[error(transparent)]
+    Uri(#[from] UriError),
 }
 
 impl TryFrom<Keys> for PortConfig {
@@ -71,8 +79,9 @@ impl TryFrom<Keys> for PortConfig {
 
     fn try_from(keys: Keys) -> Result<Self, PortError> {
         let Keys { name, uri, vlan, trunk, native, group, pair } = keys;
-        let error =
-            |what: &str| Err(PortError { port: name.as_str().to_owned(), what: what.to_owned() });
+        let error = |what: &str| {
+            Err(PortError::Keys { port: name.as_str().to_owned(), what: what.to_owned() })
+        };
         let vlan = match (vlan, trunk, native) {
             (Some(_), Some(_), _) => return error("vlan and trunk: give one of them"),
             (_, None, Some(_)) => return error("native: a trunk's only, so give trunk as well"),
@@ -116,7 +125,7 @@ impl FromStr for PortConfig {
     type Err = PortError;
 
     fn from_str(text: &str) -> Result<Self, PortError> {
-        let error = |what: String| PortError { port: text.to_owned(), what };
+        let error = |what: String| PortError::Keys { port: text.to_owned(), what };
         let (name, rest) = text
             .split_once('=')
             .ok_or_else(|| error("give NAME=URI, for example a=raw:eth0".to_owned()))?;
@@ -124,8 +133,7 @@ impl FromStr for PortConfig {
         let uri = parts.next().unwrap_or_default();
         let mut keys = Keys {
             name: name.parse().map_err(|e| error(format!("{e}")))?,
-            // This error begins with the same words.
-            uri: uri.parse().map_err(|e: dray_port::UriError| error(format!("{e}")))?,
+            uri: uri.parse()?,
             vlan: None,
             trunk: None,
             native: None,

@@ -79,6 +79,18 @@ impl<'a> Frame<'a> {
         copy
     }
 
+    /// Copies it to the beginning of `to` and returns its length.
+    ///
+    /// # Panics
+    /// Where `to` is shorter.
+    pub fn copy_into(&self, to: &mut [u8]) -> usize {
+        let to = &mut to[..self.len()];
+        // SAFETY: `to` is exactly as long.
+        unsafe { self.copy_to(NonNull::from(&mut *to).cast()) };
+        compiler_fence(Ordering::SeqCst);
+        self.len()
+    }
+
     /// Some of its bytes, for a system call.
     ///
     /// # Panics

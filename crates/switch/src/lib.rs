@@ -9,8 +9,8 @@ pub mod api;
 pub mod client;
 pub mod config;
 pub mod counters;
-pub mod daemon;
 mod engine;
+mod path;
 pub mod table;
 
 pub use config::{ConfigError, Flow, Mode, PortConfig, SwitchConfig};
@@ -18,4 +18,5 @@ pub use counters::{Counters, DropReason};
 pub use engine::{
     Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
 };
+pub use path::Switch;
 pub use table::Table;

@@ -7,7 +7,7 @@ use std::thread;
 use dray_lab::{Cancel, Placement, placement};
 use dray_switch::api::{ControlSocket, Limits, Server};
 use dray_switch::config::Idle;
-use dray_switch::{Flow, Mode, PortConfig, SwitchConfig, daemon};
+use dray_switch::{Flow, Mode, PortConfig, Switch, SwitchConfig};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
@@ -85,7 +85,7 @@ fn run_daemon(config: SwitchConfig) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
     // First the socket: a second switch must not get as far as touching ports.
     let socket = Arc::new(ControlSocket::bind(&config.control)?);
-    let engine = daemon::start(&config)?;
+    let engine = Arc::new(Switch::start(&config)?);
     let _server = Server::serve(socket, engine, config, Limits::default());
     while cancel.check().is_ok() {
         thread::sleep(Cancel::INTERVAL);

@@ -51,7 +51,8 @@ impl Receive for VhostReceive {
 
     fn arm(&mut self, on: bool) -> bool {
         let device = &self.shared.device;
-        if !on {
+        // Before anything is asked for, so that no later event is forgotten.
+        if on {
             device.wakes(self.queue).clear();
         }
         device.driver_transmits(self.queue).with(|running| Ok(running.want_kicks(on)))

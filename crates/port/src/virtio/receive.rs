@@ -51,7 +51,8 @@ impl Receive for VirtioReceive {
 
     fn arm(&mut self, on: bool) -> bool {
         let pair = self.pair();
-        if !on {
+        // Before anything is asked for, so that no later event is forgotten.
+        if on {
             pair.wakes.clear();
         }
         pair.receive.with(|queue| Ok(queue.want_calls(on)))

@@ -9,6 +9,10 @@ use crate::pacer::{Pacer, wait_until};
 use crate::sample::{Sampler, monotonic_ns};
 use crate::{OnSample, Phase, RoleError, SendJob, SendReport, Signal};
 
+/// Frames after which a sender that shares its CPU leaves it to the others: what the queues of a
+/// receiver hold, so that it need not lose any.
+const TURN: usize = 512;
+
 /// A sender with its ports open and its frames built.
 pub struct Sender {
     job: SendJob,
@@ -52,7 +56,7 @@ impl Sender {
         let deadline = start + clock::to_ticks(duration);
         let pacer = rate.map(|rate| Pacer::new(start, rate));
         let mut sampler = Sampler::new(self.job.interval, on_sample);
-        let (mut sent, mut refused, mut turn) = (0, 0, 0);
+        let (mut sent, mut refused, mut turn, mut turn_left) = (0, 0, 0, TURN);
         let size = self.job.size as u64;
 
         loop {
@@ -75,11 +79,12 @@ impl Sender {
             turn = (turn + 1) % self.job.lanes.len();
             let taken = lane.send(count, due)?;
             sent += taken as u64;
-            if taken < count {
-                refused += (count - taken) as u64;
-                if yielding {
-                    std::thread::yield_now();
-                }
+            refused += (count - taken) as u64;
+            // Who shares this CPU may be the one who receives all this.
+            turn_left = turn_left.saturating_sub(taken);
+            if yielding && (taken < count || turn_left == 0) {
+                std::thread::yield_now();
+                turn_left = TURN;
             }
         }
         let elapsed = clock::ticks() - start;

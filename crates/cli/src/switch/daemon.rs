@@ -1,7 +1,6 @@
 //! The switch as a program: what it is told, and how it begins and ends.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::thread;
 
 use dray_lab::{Cancel, Placement, placement};
@@ -36,7 +35,7 @@ pub(super) struct DaemonArguments {
     /// Control socket [default: /run/dray/switch.sock].
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// A port: NAME=URI[,vlan=10][,trunk=10+20][,native=1][,group=NAME][,pair=NAME]; once for each.
+    /// A port, once for each: NAME=URI, then `,key=value` for vlan, trunk (10+20), native, group, pair.
     #[arg(long, value_name = "NAME=URI")]
     port: Vec<PortConfig>,
 }
@@ -84,9 +83,9 @@ impl DaemonArguments {
 fn run_daemon(config: SwitchConfig) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
     // First the socket: a second switch must not get as far as touching ports.
-    let socket = Arc::new(ControlSocket::bind(&config.control)?);
+    let socket = ControlSocket::bind(&config.control)?;
     let engine = Arc::new(Switch::start(&config)?);
-    let _server = Server::serve(socket, engine, config, Limits::default());
+    let _server = Server::start(socket, engine, config, Limits::default());
     while cancel.check().is_ok() {
         thread::sleep(Cancel::INTERVAL);
     }

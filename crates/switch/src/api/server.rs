@@ -13,7 +13,7 @@ use crate::engine::Engine;
 
 use super::http::{Request, RequestError, Response, read_request};
 use super::routes::answer;
-use super::socket::{ControlSocket, SocketError};
+use super::socket::ControlSocket;
 
 /// What connections may take.
 #[derive(Clone, Copy, Debug)]
@@ -46,24 +46,15 @@ struct Shared {
 }
 
 impl Server {
-    /// Serves `engine` at `config.control`.
+    /// Serves `engine` at `socket`, which was made beforehand: before any port was opened, so that a
+    /// second switch disturbs nothing. `config` is what the switch was started with.
     pub fn start(
-        engine: Arc<dyn Engine>,
-        config: SwitchConfig,
-        limits: Limits,
-    ) -> Result<Self, SocketError> {
-        let socket = Arc::new(ControlSocket::bind(&config.control)?);
-        Ok(Self::serve(socket, engine, config, limits))
-    }
-
-    /// Serves `engine` at a socket that was made beforehand: before anything else was started, so
-    /// that a second switch disturbs nothing.
-    pub fn serve(
-        socket: Arc<ControlSocket>,
+        socket: ControlSocket,
         engine: Arc<dyn Engine>,
         config: SwitchConfig,
         limits: Limits,
     ) -> Self {
+        let socket = Arc::new(socket);
         let shared = Arc::new(Shared { engine, config, limits, waiting: Mutex::default() });
         let thread = thread::spawn({
             let socket = socket.clone();

@@ -118,7 +118,8 @@ fn start(mode: Mode) -> Running {
     let state = State { mode, table: table.into(), ..State::default() };
     let config = SwitchConfig { mode, control: path.clone(), ..SwitchConfig::default() };
     let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
-    let server = Server::start(Arc::new(Fake(Mutex::new(state))), config, limits).unwrap();
+    let socket = ControlSocket::bind(&path).unwrap();
+    let server = Server::start(socket, Arc::new(Fake(Mutex::new(state))), config, limits);
     Running { folder, client: Client::new(&path), path, _server: server }
 }
 
@@ -294,9 +295,10 @@ fn who_says_nothing_or_half_keeps_nobody_out() {
 fn a_request_that_takes_too_long_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let control = folder.path().join("s");
-    let config = SwitchConfig { control: control.clone(), ..SwitchConfig::default() };
     let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
-    let _server = Server::start(Arc::new(Fake::default()), config, limits).unwrap();
+    let socket = ControlSocket::bind(&control).unwrap();
+    let engine = Arc::new(Fake::default());
+    let _server = Server::start(socket, engine, SwitchConfig::default(), limits);
     let mut stream = UnixStream::connect(&control).unwrap();
     stream.write_all(b"GET / HT").unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);

@@ -142,8 +142,8 @@ pub fn check_socket_path(path: &Path) -> Result<(), String> {
     if length > SOCKET_PATH_MAX {
         return Err(format!("{length} bytes, and a socket's path has {SOCKET_PATH_MAX} at most"));
     }
-    if path.file_name().is_none() {
-        return Err("give the path of a socket".to_owned());
+    if path.file_name().is_none() || path.to_str().is_none_or(|text| text.contains('\0')) {
+        return Err("give the path of a socket, in UTF-8".to_owned());
     }
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -153,8 +153,7 @@ pub fn check_socket_path(path: &Path) -> Result<(), String> {
         return Ok(());
     }
     if !folder.is_dir() {
-        return Err(format!("there is no directory {}", folder.display()));
+        return Err(format!("there is no directory {folder:?}"));
     }
-    access(folder, Access::WRITE_OK)
-        .map_err(|error| format!("cannot write in {}: {error}", folder.display()))
+    access(folder, Access::WRITE_OK).map_err(|error| format!("cannot write in {folder:?}: {error}"))
 }

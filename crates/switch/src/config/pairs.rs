@@ -35,35 +35,12 @@ impl Pairs {
     pub fn add(&mut self, port: &PortConfig) -> Result<Option<Name>, PairError> {
         let name = &port.name;
         let partner = match &port.pair {
-            Some(pair) => {
-                let error =
-                    |what: String| Err(PairError { port: name.clone(), pair: pair.clone(), what });
-                if pair == name {
-                    return error("a port cannot be its own".to_owned());
-                }
-                match self.ports.iter().find(|other| other.name == *pair) {
-                    Some(Place { partner: Some(with), .. }) => {
-                        return error(format!("it is paired with {:?}", with.as_str()));
-                    }
-                    Some(Place { wish: Some(wish), .. }) if wish != name => {
-                        return error(format!("it waits for {:?}", wish.as_str()));
-                    }
-                    Some(_) => Some(pair.clone()),
-                    None => match self.ports.iter().find(|other| other.wish.as_ref() == Some(pair))
-                    {
-                        Some(other) => {
-                            return error(format!("{:?} waits for it", other.name.as_str()));
-                        }
-                        None => None,
-                    },
-                }
-            }
-            None => {
-                let mut free = self.ports.iter().filter(|other| other.partner.is_none());
-                let waiting = free.clone().find(|other| other.wish.as_ref() == Some(name));
-                let other = waiting.or_else(|| free.find(|other| other.wish.is_none()));
-                other.map(|other| other.name.clone())
-            }
+            Some(pair) => self.named(name, pair).map_err(|what| PairError {
+                port: name.clone(),
+                pair: pair.clone(),
+                what,
+            })?,
+            None => self.next(name),
         };
         for other in &mut self.ports {
             if partner.as_ref() == Some(&other.name) {
@@ -73,6 +50,38 @@ impl Pairs {
         let place = Place { name: name.clone(), wish: port.pair.clone(), partner: partner.clone() };
         self.ports.push(place);
         Ok(partner)
+    }
+
+    fn named(&self, name: &Name, pair: &Name) -> Result<Option<Name>, String> {
+        let waits_for =
+            |wish| self.ports.iter().find(move |other| other.wish.as_ref() == Some(wish));
+        if pair == name {
+            return Err("a port cannot be its own".to_owned());
+        }
+        if let Some(other) = waits_for(name).filter(|other| other.name != *pair) {
+            return Err(format!("{:?} waits for {:?}", other.name.as_str(), name.as_str()));
+        }
+        match self.ports.iter().find(|other| other.name == *pair) {
+            Some(Place { partner: Some(with), .. }) => {
+                Err(format!("it is paired with {:?}", with.as_str()))
+            }
+            Some(Place { wish: Some(wish), .. }) if wish != name => {
+                Err(format!("it waits for {:?}", wish.as_str()))
+            }
+            Some(_) => Ok(Some(pair.clone())),
+            None => match waits_for(pair) {
+                Some(other) => Err(format!("{:?} waits for it", other.name.as_str())),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// Whoever waits for `name`, else the first that waits for nobody.
+    fn next(&self, name: &Name) -> Option<Name> {
+        let free = || self.ports.iter().filter(|other| other.partner.is_none());
+        let waiting = free().find(|other| other.wish.as_ref() == Some(name));
+        let other = waiting.or_else(|| free().find(|other| other.wish.is_none()))?;
+        Some(other.name.clone())
     }
 
     /// Removes a port; its partner, which is returned, is free again.
@@ -166,6 +175,10 @@ mod tests {
             (
                 &["a=null:,pair=b", "c=null:,pair=a", "b=null:"],
                 ["port \"c\": pair = \"a\"", "waits for \"b\""],
+            ),
+            (
+                &["a=null:,pair=c", "x=null:", "c=null:,pair=x"],
+                ["port \"c\": pair = \"x\"", "\"a\" waits for \"c\""],
             ),
             (&["a=null:,pair=c", "b=null:,pair=c"], ["pair = \"c\"", "\"a\" waits for it"]),
         ] {

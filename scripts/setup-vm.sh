@@ -11,7 +11,8 @@ vm=$cache/vm
 export PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
 
 missing=()
-command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
+# Debian 12's own is too old.
+qemu-system-x86_64 -device help 2>/dev/null | grep '"igb"' >/dev/null || missing+=(qemu-system-x86)
 command -v depmod >/dev/null || missing+=(kmod)
 if [ ${#missing[@]} = 0 ] && [ "$vm/initrd" -nt "$init" ] && [ "$vm/initrd" -nt setup-vm.sh ]; then
     exit 0
@@ -33,7 +34,7 @@ chmod 755 "$work"
 cd "$work"
 
 if [ ${#missing[@]} -gt 0 ] || [ ! -d "$vm" ]; then
-    # Debian 12 has a QEMU without the igb card and a kernel without netkit; its backports have
+    # Debian 12 has a QEMU without the igb card, and a kernel without netkit; its backports have
     # both. The list is for us alone: what the host upgrades from stays as it is.
     mkdir sources
     cp -r /etc/apt/sources.list.d/. sources/

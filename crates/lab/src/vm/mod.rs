@@ -5,17 +5,19 @@
 //! root and ends with it. QEMU interprets the processor, since many a host that offers
 //! `/dev/kvm` cannot run a guest on it: nothing in here is fast, and no figure should come of it.
 
-mod memory_file;
+mod channels;
+mod qemu;
 mod running;
 mod sys;
 mod vhost_user;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::{Cancel, LabError};
-use memory_file::MemoryFile;
+use channels::Channels;
+use qemu::QEMU;
 
 pub use running::RunningVm;
 pub use vhost_user::VhostUser;
@@ -23,11 +25,8 @@ pub use vhost_user::VhostUser;
 /// Where `scripts/setup-vm.sh` puts the kernel, its modules and the initial file system.
 const FILES: &str = "/var/cache/dray/vm";
 
-const QEMU: &str = "qemu-system-x86_64";
-
-/// No wait for a watchdog, no guessing at addresses, and a kernel that panics ends the machine.
-const KERNEL_ARGUMENTS: &str =
-    "console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable nowatchdog";
+/// With less memory, in MiB, the kernel does not start or says nothing of why it ended.
+const MEMORY_MIN: u32 = 128;
 
 /// A virtual machine to be.
 #[derive(Debug)]
@@ -36,6 +35,7 @@ pub struct Vm {
     memory_mib: u32,
     cpus: u32,
     arguments: Vec<String>,
+    kernel_arguments: Vec<String>,
     vhost_user: Vec<VhostUser>,
     script: String,
     cancel: Cancel,
@@ -61,13 +61,14 @@ impl Vm {
             memory_mib: 512,
             cpus: 1,
             arguments: Vec::new(),
+            kernel_arguments: Vec::new(),
             vhost_user: Vec::new(),
             script: String::new(),
             cancel: Cancel::default(),
         }
     }
 
-    /// Sets the guest's memory; the kernel and the file system's upper layer need 256 MiB.
+    /// Sets the guest's memory, at least 128 MiB; what the script writes to files is in it as well.
     pub fn memory_mib(mut self, memory_mib: u32) -> Self {
         self.memory_mib = memory_mib;
         self
@@ -88,6 +89,12 @@ impl Vm {
     /// Adds arguments of QEMU's, such as `["-device", "igb,netdev=n"]`. The machine is a q35.
     pub fn arguments<'a>(mut self, arguments: impl IntoIterator<Item = &'a str>) -> Self {
         self.arguments.extend(arguments.into_iter().map(str::to_owned));
+        self
+    }
+
+    /// Adds an argument of the kernel's, such as `intel_iommu=on`.
+    pub fn kernel_argument(mut self, argument: &str) -> Self {
+        self.kernel_arguments.push(argument.to_owned());
         self
     }
 
@@ -123,81 +130,16 @@ impl Vm {
     /// Starts the machine. It dies with the returned value, and with the calling thread.
     pub fn start(self) -> Result<RunningVm, LabError> {
         Self::check()?;
-        let file = |purpose: &str| {
-            let doing = LabError::doing(format!("virtual machine {}: {purpose}", self.name));
-            MemoryFile::new(purpose).map_err(doing)
-        };
-        let (script, output) = (file("script")?, file("output")?);
-        let (status, console, errors) = (file("status")?, file("console")?, file("errors")?);
-        let doing = |what| LabError::doing(format!("virtual machine {}: {what}", self.name));
-        script.write(&self.script).map_err(doing("script"))?;
-        let mut command = Command::new(QEMU);
-        command
-            .args(self.qemu_arguments())
-            .args(["-fw_cfg", &format!("name=opt/dray/script,file={}", script.path())])
-            .args(write_to("console", &console))
-            .args(["-serial", "chardev:console"])
-            .args(write_to("output", &output))
-            .args(["-device", "virtserialport,chardev=output,name=output"])
-            .args(write_to("status", &status))
-            .args(["-device", "virtserialport,chardev=status,name=status"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(errors.as_stdio().map_err(doing("standard error"))?);
-        let process = sys::spawn(&mut command).map_err(doing(QEMU))?;
-        let sockets = self.vhost_user.into_iter().filter_map(VhostUser::into_own_socket).collect();
-        Ok(RunningVm {
-            name: self.name,
-            cancel: self.cancel,
-            process,
-            output,
-            status,
-            console,
-            errors,
-            _script: script,
-            sockets,
-        })
-    }
-
-    fn qemu_arguments(&self) -> Vec<String> {
-        let memory = self.memory_mib;
-        let mut arguments = Vec::new();
-        let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
-        add("-name", escape(&self.name));
-        // A vhost-user peer maps the guest's memory, so it is a file.
-        add("-object", format!("memory-backend-memfd,id=memory,size={memory}M,share=on"));
-        add("-machine", "q35,accel=tcg,memory-backend=memory".to_owned());
-        add("-m", format!("{memory}M"));
-        add("-cpu", "max".to_owned());
-        add("-smp", self.cpus.to_string());
-        add("-display", "none".to_owned());
-        add("-kernel", format!("{FILES}/vmlinuz"));
-        add("-initrd", format!("{FILES}/initrd"));
-        add("-append", KERNEL_ARGUMENTS.to_owned());
-        // An IOMMU has to come before the devices that it is for.
-        self.arguments.iter().for_each(|argument| arguments.push(argument.clone()));
-        let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
-        // Several of the host's file systems appear as one.
-        let share = "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap";
-        add("-fsdev", share.to_owned());
-        add("-device", "virtio-9p-pci,fsdev=host,mount_tag=host".to_owned());
-        add("-device", "virtio-serial-pci".to_owned());
-        arguments.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
-        for (index, card) in self.vhost_user.iter().enumerate() {
-            arguments.extend(card.qemu_arguments(index));
+        if self.memory_mib < MEMORY_MIN {
+            let what = format!("{} MiB of memory: give it {MEMORY_MIN} or more", self.memory_mib);
+            return Err(LabError::Vm { vm: self.name, what });
         }
-        arguments
+        let doing = |what| LabError::doing(format!("virtual machine {}: {what}", self.name));
+        let channels = Channels::new(&self.script).map_err(doing("memfd_create"))?;
+        let errors = channels.errors.as_stdio().map_err(doing("standard error"))?;
+        let mut command = qemu::command(&self, &channels);
+        let process = sys::spawn(command.stderr(errors)).map_err(doing(QEMU))?;
+        let sockets = self.vhost_user.into_iter().filter_map(VhostUser::into_own_socket).collect();
+        Ok(RunningVm { name: self.name, cancel: self.cancel, process, channels, sockets })
     }
 }
-
-fn write_to(id: &str, file: &MemoryFile) -> [String; 2] {
-    ["-chardev".to_owned(), format!("file,id={id},path={}", file.path())]
-}
-
-/// Within a value, QEMU wants commas doubled.
-fn escape(value: &str) -> String {
-    value.replace(',', ",,")
-}
-
-/// Sockets that a machine made by itself and has to remove.
-type Sockets = Vec<PathBuf>;

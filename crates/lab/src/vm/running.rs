@@ -1,11 +1,13 @@
 //! A virtual machine that has been started.
 
 use std::fs;
+use std::io;
+use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use super::memory_file::MemoryFile;
-use super::{Sockets, VmOutput};
+use super::VmOutput;
+use super::channels::Channels;
 use crate::{Cancel, LabError};
 
 /// A running machine. Dropping it kills it.
@@ -14,19 +16,15 @@ pub struct RunningVm {
     pub(super) name: String,
     pub(super) cancel: Cancel,
     pub(super) process: Child,
-    pub(super) output: MemoryFile,
-    pub(super) status: MemoryFile,
-    pub(super) console: MemoryFile,
-    pub(super) errors: MemoryFile,
-    /// QEMU reads it while it starts.
-    pub(super) _script: MemoryFile,
-    pub(super) sockets: Sockets,
+    pub(super) channels: Channels,
+    /// Sockets that QEMU made and leaves to us.
+    pub(super) sockets: Vec<PathBuf>,
 }
 
 impl RunningVm {
     /// What the script has written so far.
     pub fn output(&self) -> Result<String, LabError> {
-        self.text(&self.output)
+        self.channels.output.text().map_err(self.doing("output"))
     }
 
     /// Waits until the script has written `text`, at most for `limit`.
@@ -46,11 +44,10 @@ impl RunningVm {
             if !has_ended {
                 return Ok(None);
             }
-            let status = vm.text(&vm.status)?;
-            let status = status.trim().strip_prefix("exit ").and_then(|s| s.parse().ok());
+            let status = vm.channels.exit_status().map_err(vm.doing("exit status"))?;
             let status = status.ok_or_else(|| vm.failed("ended before its script did"))?;
-            let (output, console) = (vm.output()?, vm.text(&vm.console)?);
-            Ok(Some(VmOutput { status, output, console }))
+            let console = vm.channels.console.text().map_err(vm.doing("console"))?;
+            Ok(Some(VmOutput { status, output: vm.output()?, console }))
         })
     }
 
@@ -63,35 +60,26 @@ impl RunningVm {
     ) -> Result<T, LabError> {
         let deadline = Instant::now() + limit;
         loop {
-            let doing = LabError::doing(format!("virtual machine {}: wait", self.name));
-            let has_ended = self.process.try_wait().map_err(doing)?.is_some();
+            let ended = self.process.try_wait();
+            let has_ended = ended.map_err(self.doing("wait"))?.is_some();
             if let Some(answer) = done(self, has_ended)? {
                 return Ok(answer);
             }
             let now = Instant::now();
             if now >= deadline {
-                return Err(self.failed(&format!("{what} within {} s", limit.as_secs())));
+                return Err(self.failed(&format!("{what} within {limit:?}")));
             }
             self.cancel.sleep_until(deadline.min(now + Cancel::INTERVAL))?;
         }
     }
 
-    fn text(&self, file: &MemoryFile) -> Result<String, LabError> {
-        let doing = LabError::doing(format!("virtual machine {}: what it wrote", self.name));
-        file.text().map_err(doing)
+    fn doing(&self, what: &str) -> impl FnOnce(io::Error) -> LabError + use<> {
+        LabError::doing(format!("virtual machine {}: {what}", self.name))
     }
 
     /// Says what went wrong and what each part of the machine said last.
     fn failed(&self, what: &str) -> LabError {
-        let parts =
-            [("QEMU", &self.errors), ("its kernel", &self.console), ("its script", &self.output)];
-        let mut what = what.to_owned();
-        for (part, file) in parts {
-            let text = file.text().unwrap_or_default();
-            if let Some(line) = text.lines().rfind(|line| !line.trim().is_empty()) {
-                what += &format!("; {part} said last: {}", line.trim());
-            }
-        }
+        let what = what.to_owned() + &self.channels.last_words();
         LabError::Vm { vm: self.name.clone(), what }
     }
 }

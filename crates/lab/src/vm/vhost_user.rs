@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dray_wire::MacAddr;
 
-use super::escape;
+use super::qemu::escape;
 
 /// A virtio network card whose rings another program serves (vhost-user.rst of QEMU's manual).
 #[derive(Clone, Debug)]

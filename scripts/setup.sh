@@ -9,7 +9,8 @@ purpose=${1:?usage: setup.sh build|demo|test|bench|fuzz|profile}
 build="cc:gcc"
 case $purpose in
     build | demo) needs=$build ;;
-    test | fuzz) needs="$build c++:g++" ;;
+    test) needs="$build c++:g++ dpdk-testpmd:dpdk-dev" ;;
+    fuzz) needs="$build c++:g++" ;;
     bench) needs="$build ip:iproute2 iperf3:iperf3 jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;
     *) echo "setup.sh: unknown purpose '$purpose'" >&2 && exit 2 ;;
@@ -28,6 +29,10 @@ done
 # A compiler alone cannot link: the C library's start files are a package of their own.
 if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=Scrt1.o)" ]; then
     missing+=(libc6-dev)
+fi
+# Elsewhere the tests that need a virtual machine are skipped.
+if [ "$purpose" = test ] && [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null; then
+    "$(dirname "$0")/setup-vm.sh"
 fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 

@@ -15,6 +15,7 @@ pub mod link;
 mod namespace;
 pub mod netlink;
 pub mod placement;
+mod vm;
 
 pub use cancel::Cancel;
 pub use container::{Container, ContainerId};
@@ -25,3 +26,4 @@ pub use link::{End, Link, LinkKind};
 pub use namespace::NetworkNamespace;
 pub use netlink::InterfaceCounters;
 pub use placement::Placement;
+pub use vm::{RunningVm, VhostUser, Vm, VmOutput};

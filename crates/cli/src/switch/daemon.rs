@@ -1,6 +1,7 @@
 //! The switch as a program: what it is told, and how it begins and ends.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 
 use dray_lab::{Cancel, Placement, placement};

@@ -105,10 +105,10 @@ impl DeviceQueue for PackedDevice {
         if !self.next.is_available(head.flags) {
             return Ok(None);
         }
+        self.walk.rest.clear();
         let (first, id, slots) = if head.flags & (NEXT | INDIRECT) == 0 {
             (self.walk.segment(memory, access, head)?, head.tag, 1)
         } else {
-            self.walk.rest.clear();
             self.walk(memory, access, head)?
         };
         let more = head.flags & (NEXT | INDIRECT) != 0 && !self.walk.rest.is_empty();

@@ -151,10 +151,10 @@ impl DeviceQueue for SplitDevice {
         }
         let id = u16::from_le(self.ring.available(self.next).load(Ordering::Relaxed));
         let head = self.ring.descriptor(self.in_table(id)?);
+        self.walk.rest.clear();
         let (first, more) = if head.flags & (NEXT | INDIRECT) == 0 {
             (self.walk.segment(memory, access, head)?, false)
         } else {
-            self.walk.rest.clear();
             let first = self.walk(memory, access, head)?;
             (first, !self.walk.rest.is_empty())
         };

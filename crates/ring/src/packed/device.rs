@@ -17,8 +17,9 @@ pub struct PackedDevice {
     next: Place,
     /// The next descriptor to write back.
     used: Place,
-    /// Everything before this is known to the driver.
-    published: Place,
+    /// Descriptors that were pushed since the last [`DeviceQueue::publish`]. The driver sees them
+    /// at once and may post them again, so there is no end to them.
+    unpublished: u32,
     event_index: bool,
     walk: Walk,
 }
@@ -41,7 +42,7 @@ impl PackedDevice {
         }
         ring.set_device_event(Event { at: 0, flags: EVENTS_OFF });
         let walk = Walk::new(indirect);
-        Ok(Self { ring, next, used: next, published: next, event_index, walk })
+        Ok(Self { ring, next, used: next, unpublished: 0, event_index, walk })
     }
 
     /// The rest of the chain whose first descriptor is `head`: its first buffer, its identity and
@@ -131,17 +132,18 @@ impl DeviceQueue for PackedDevice {
         let flags = self.used.used_flags() | written;
         self.ring.set_rest(self.used.at, Descriptor { address: 0, len, flags, tag: chain.id });
         self.used = self.used.forward(chain.slots, self.ring.size);
+        self.unpublished = self.unpublished.saturating_add(chain.slots.into());
     }
 
     #[inline]
     fn publish(&mut self) -> bool {
-        if self.used == self.published {
+        let count = std::mem::take(&mut self.unpublished);
+        if count == 0 {
             return false;
         }
-        let before = std::mem::replace(&mut self.published, self.used);
         // As in the split device's `publish`.
         fence(Ordering::SeqCst);
-        self.used.event_wanted(self.ring.driver_event(), before, self.ring.size)
+        self.used.event_wanted(self.ring.driver_event(), count, self.ring.size)
     }
 
     fn want_kicks(&mut self, on: bool) -> bool {

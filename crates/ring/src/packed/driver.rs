@@ -1,6 +1,6 @@
 //! The driver side of a packed virtqueue.
 
-use crate::chain::{Buffer, Descriptor, NEXT};
+use crate::chain::{Buffer, Descriptor, NEXT, WRITE};
 use crate::packed::PackedLayout;
 use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Place};
 use crate::sync::{Ordering, fence};
@@ -114,6 +114,8 @@ impl DriverQueue for PackedDriver {
         let slot = self.ring.size.slot(self.first_free.wrapping_add(self.free_ids));
         self.free[slot] = id;
         self.free_ids += 1;
+        // Without that flag the length means nothing (section 2.8.4).
+        let len = if flags & WRITE != 0 { len } else { 0 };
         Ok(Some(Used { id, len }))
     }
 

@@ -50,14 +50,15 @@ impl SplitDevice {
         u16::from_le(ring.used_index().load(Ordering::Relaxed))
     }
 
-    /// How many chains are available, as far as known without looking again.
+    /// Whether a chain is available; looks again where none is known of.
     #[inline]
     fn look(&mut self) -> Result<bool, Lie> {
         if self.next != self.available {
             return Ok(true);
         }
         let index = u16::from_le(self.ring.available_index().load(Ordering::Acquire));
-        let size = self.ring.size.get();
+        // The driver cannot post again what it has not got back.
+        let size = self.ring.size.get() - self.next.wrapping_sub(self.used);
         if index.wrapping_sub(self.next) > size {
             return Err(Lie::IndexJump { from: self.next, to: index, size });
         }
@@ -168,11 +169,13 @@ impl DeviceQueue for SplitDevice {
 
     #[inline]
     fn unpop(&mut self, slots: u16) {
+        debug_assert!(slots <= self.next.wrapping_sub(self.used), "more than was popped");
         self.next = self.next.wrapping_sub(slots);
     }
 
     #[inline]
     fn push(&mut self, chain: &Chain, len: u32) {
+        debug_assert!(self.used != self.next, "more than was popped");
         self.ring.set_used(self.used, u32::from(chain.id).to_le(), len.to_le());
         self.used = self.used.wrapping_add(1);
     }

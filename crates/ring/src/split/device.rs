@@ -85,7 +85,7 @@ impl SplitDevice {
         for _ in 0..CHAIN_MAX {
             if descriptor.flags & INDIRECT != 0 {
                 self.walk_table(memory, access, descriptor, &mut first)?;
-                break;
+                return first.ok_or(too_long);
             }
             let segment = self.walk.segment(memory, access, descriptor)?;
             keep(&mut first, &mut self.walk.rest, segment)?;
@@ -94,8 +94,7 @@ impl SplitDevice {
             }
             descriptor = self.ring.descriptor(self.in_table(descriptor.tag)?);
         }
-        // Either an indirect table ended the chain, or it has no end.
-        if descriptor.flags & INDIRECT != 0 { first.ok_or(too_long) } else { Err(too_long) }
+        Err(too_long)
     }
 
     fn walk_table<M: AddressSpace>(

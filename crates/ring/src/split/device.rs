@@ -41,7 +41,8 @@ impl SplitDevice {
             event_index,
             walk: Walk::new(indirect),
         };
-        device.ring.used_flags().store(if event_index { 0 } else { NO_NOTIFY }, Ordering::Relaxed);
+        let flags = if event_index { 0 } else { NO_NOTIFY };
+        device.ring.used_flags().store(flags.to_le(), Ordering::Relaxed);
         device
     }
 

@@ -56,6 +56,7 @@ pub struct LayoutError {
     pub(crate) align: usize,
 }
 
+#[cfg(not(loom))]
 /// Checks that a part of a ring is aligned as its fields need.
 pub(crate) fn aligned(
     part: &'static str,

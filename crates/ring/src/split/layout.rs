@@ -56,8 +56,8 @@ pub struct LayoutError {
     pub(crate) align: usize,
 }
 
-#[cfg(not(loom))]
 /// Checks that a part of a ring is aligned as its fields need.
+#[cfg(not(loom))]
 pub(crate) fn aligned(
     part: &'static str,
     start: NonNull<u8>,

@@ -91,7 +91,7 @@ impl PackedDevice {
         for index in 0..entries {
             // SAFETY: the table has `entries` entries, all of them mapped.
             let (low, high) = unsafe { Walk::entry(table, index) };
-            let entry = decode(low.to_le(), high.to_le());
+            let entry = decode(low, high);
             if entry.flags & INDIRECT != 0 {
                 return Err(Lie::NestedIndirect);
             }

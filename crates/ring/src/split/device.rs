@@ -113,7 +113,7 @@ impl SplitDevice {
             }
             // SAFETY: the table has `size` entries, all of them mapped, and `index` is below it.
             let (low, high) = unsafe { Walk::entry(table, index) };
-            let entry = decode(low.to_le(), high.to_le());
+            let entry = decode(low, high);
             if entry.flags & INDIRECT != 0 {
                 return Err(Lie::NestedIndirect);
             }

@@ -32,8 +32,8 @@ impl Bytes<'_> {
     /// A ring size, mostly a small one.
     pub(crate) fn size(&mut self) -> dray_ring::QueueSize {
         let exponent = match self.byte() {
-            0..4 => 15,
-            byte @ 4..24 => 1 + byte % 15,
+            252.. => 15,
+            byte @ 230..252 => 1 + byte % 15,
             byte => 1 + byte % 5,
         };
         dray_ring::QueueSize::new(1 << exponent).expect("a power of two")

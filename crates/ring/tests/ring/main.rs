@@ -10,3 +10,4 @@ mod driver;
 mod lies;
 mod memory;
 mod oracle;
+mod threads;

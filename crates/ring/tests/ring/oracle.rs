@@ -405,14 +405,29 @@ impl<L: Layout> Oracle<L> {
         while self.poll() {}
     }
 
-    /// Runs the ring up to `place` with chains of one buffer.
+    /// Runs the empty ring up to `place` with chains of one buffer, without the oracle: quickly.
     fn go_to(&mut self, place: u32) {
-        while self.of_driver.written < LINE + u64::from(place) {
-            let missing = LINE + u64::from(place) - self.of_driver.written;
-            for _ in 0..missing.min(self.free.into()) {
-                self.post(&mut Bytes(&[0]));
+        let buffer = Buffer { address: DATA, len: 1, access: self.memory.access };
+        let mut missing = place;
+        while missing > 0 {
+            let batch = missing.min(self.free.into());
+            for _ in 0..batch {
+                self.driver.post(&[buffer]).expect("there is room");
             }
-            self.drain();
+            self.driver.publish();
+            for _ in 0..batch {
+                let chain = self.device.pop(&self.memory.guest, self.memory.access).unwrap();
+                self.device.push(&chain.expect("it is available"), 0);
+            }
+            self.device.publish();
+            for _ in 0..batch {
+                self.driver.poll().unwrap().expect("it was returned");
+            }
+            missing -= batch;
+        }
+        for side in [&mut self.of_driver, &mut self.of_device] {
+            let place = LINE + u64::from(place);
+            (side.published, side.written, side.taken) = (place, place, place);
         }
     }
 }

@@ -29,6 +29,7 @@ pub use size::{QueueSize, SizeError};
 pub trait DeviceQueue: Send {
     /// The next available chain, all of its buffers found in `memory` and meant for `access`.
     /// What the chain has beyond its first buffer is in [`rest`](Self::rest) until the next call.
+    /// Never are more entries out than the ring has.
     fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie>;
 
     /// The buffers behind the first one of the chain popped last.

@@ -1,6 +1,6 @@
 //! The driver side of a packed virtqueue.
 
-use crate::chain::{Buffer, Descriptor, NEXT};
+use crate::chain::{Buffer, Descriptor, NEXT, WRITE};
 use crate::packed::PackedLayout;
 use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Place};
 use crate::sync::{Ordering, fence};
@@ -22,9 +22,9 @@ pub struct PackedDriver {
     out: Box<[u16]>,
     /// The next descriptor to write.
     next: Place,
-    /// The first descriptor that the device does not know of, and the flags that reveal it.
-    published: Place,
-    /// The descriptor that [`DriverQueue::publish`] writes last.
+    /// Descriptors that were posted since the last [`DriverQueue::publish`].
+    unpublished: u16,
+    /// The first of them, which is written last.
     first: Option<(Place, Descriptor)>,
     /// The next descriptor that the device will write back.
     used: Place,
@@ -44,7 +44,7 @@ impl PackedDriver {
             next_id: vec![0; size.into()].into(),
             out: vec![0; size.into()].into(),
             next: Place::START,
-            published: Place::START,
+            unpublished: 0,
             first: None,
             used: Place::START,
             event_index,
@@ -76,6 +76,7 @@ impl DriverQueue for PackedDriver {
         }
         self.first_free = self.first_free.wrapping_add(count);
         self.free_count -= count;
+        self.unpublished += count;
         self.out[usize::from(id)] = count;
         for (offset, buffer) in (1..).zip(buffers) {
             let next = if offset < count { NEXT } else { 0 };
@@ -97,16 +98,17 @@ impl DriverQueue for PackedDriver {
     fn publish(&mut self) -> bool {
         let Some((place, descriptor)) = self.first.take() else { return false };
         self.ring.set_descriptor(place.at, descriptor);
-        let before = std::mem::replace(&mut self.published, self.next);
+        let count = std::mem::take(&mut self.unpublished);
         // As in the split driver's `publish`.
         fence(Ordering::SeqCst);
-        self.next.event_wanted(self.ring.device_event(), before, self.ring.size)
+        self.next.event_wanted(self.ring.device_event(), count.into(), self.ring.size)
     }
 
     #[inline]
     fn poll(&mut self) -> Result<Option<Used>, Lie> {
-        // Where nothing is out, the descriptor here is one of an old round.
-        if self.used == self.published && self.free_count == self.ring.size.get() {
+        // What the device can return: of what was posted, that which it knows of.
+        let known = self.ring.size.get() - self.free_count - self.unpublished;
+        if known == 0 {
             return Ok(None);
         }
         let Descriptor { len, flags, tag: id, .. } = self.ring.descriptor(self.used.at);
@@ -114,7 +116,7 @@ impl DriverQueue for PackedDriver {
             return Ok(None);
         }
         let count = self.out.get_mut(usize::from(id)).map(std::mem::take);
-        let Some(count) = count.filter(|count| *count > 0) else {
+        let Some(count) = count.filter(|count| (1..=known).contains(count)) else {
             return Err(Lie::NotOut { id: id.into() });
         };
         self.used = self.used.forward(count, self.ring.size);
@@ -125,6 +127,8 @@ impl DriverQueue for PackedDriver {
             self.free_count += 1;
             freed = self.next_id[usize::from(freed)];
         }
+        // Without that flag the length means nothing (section 2.8.4).
+        let len = if flags & WRITE != 0 { len } else { 0 };
         Ok(Some(Used { id, len }))
     }
 

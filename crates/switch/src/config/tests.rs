@@ -62,6 +62,7 @@ fn errors_name_the_line_the_key_what_was_given_and_what_is_allowed() {
     let mut wrong = Vec::new();
     for (text, start, part) in [
         ("mode = ", "line 1: ", "mode"),
+        ("mode\n", "line 1: \"mode\": ", "key with no value"),
         ("x = [\n[[", "line ", ""),
         ("\nprots = []", "line 2: ", "`prots`, expected one of `mode`"),
         ("mode = 'swich'", "line 1: mode: ", "`swich`, expected `patch` or `learning`"),

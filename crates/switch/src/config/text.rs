@@ -84,8 +84,10 @@ fn key_span(table: &DeTable<'_>, key: &str) -> Option<usize> {
     table.get_key_value(key).map(|(key, _)| key.span().start)
 }
 
+/// The line of a byte, counted from 1. What is wrong at the very end is wrong in the last line.
 fn line(text: &str, at: usize) -> usize {
-    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+    let newlines = text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+    (newlines + 1).min(text.lines().count().max(1))
 }
 
 /// Reads JSON from a stranger; the error is one line that names the key.

@@ -79,6 +79,12 @@ impl<'a> Frame<'a> {
         copy
     }
 
+    /// Asks for its first bytes to be brought into the cache.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        prefetch_to_read(self.start);
+    }
+
     /// Copies it to the beginning of `to` and returns its length.
     ///
     /// # Panics
@@ -137,6 +143,33 @@ impl<'a> From<&'a [u8]> for Frame<'a> {
             lent: PhantomData,
         }
     }
+}
+
+/// Asks for the line at `at` to be brought into the cache, to be read.
+#[inline(always)]
+pub(crate) fn prefetch_to_read(at: NonNull<u8>) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint: it accesses nothing and cannot fault.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch(at.as_ptr().cast(), _MM_HINT_T0);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Asks for the line at `at` to be brought into the cache, to be written: taken away from the other
+/// side's cache, which the store would have to wait for.
+#[inline(always)]
+pub(crate) fn prefetch_to_write(at: NonNull<u8>) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch(at.as_ptr().cast(), _MM_HINT_ET0);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// Copies `len` bytes. Most frames are short, and a call of `memcpy` costs as much as the copy of

@@ -30,7 +30,7 @@ pub enum Access {
 
 impl Access {
     /// Checks a descriptor's flags.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check(self, flags: u16) -> Result<(), Lie> {
         match (self, flags & WRITE != 0) {
             (Self::Read, false) | (Self::Write, true) => Ok(()),
@@ -93,7 +93,7 @@ pub trait AddressSpace {
 }
 
 impl AddressSpace for GuestMemory {
-    #[inline]
+    #[inline(always)]
     fn translate(&self, address: u64, len: u64, hint: &mut usize) -> Option<NonNull<u8>> {
         Self::translate(self, address, len, hint)
     }
@@ -129,7 +129,7 @@ impl Walk {
         Self { rest: Vec::with_capacity(CHAIN_MAX.into()), hint: 0, indirect_allowed }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn segment<M: AddressSpace>(
         &mut self,
         memory: &M,

@@ -8,6 +8,10 @@
 //! who is lied to parts with the peer. Only the two sides' indices (split) or flags (packed) carry
 //! ordering.
 //!
+//! What is called for every frame is inlined always (`#[inline(always)]`): results as large as theirs
+//! otherwise pass through memory, where reading a field next to one just written stalls the
+//! processor for longer than all the rest takes (see `make bench`).
+//!
 //! Each side keeps to lines of its own: it caches the other side's index until that runs out, and
 //! rewrites an entry only where it differs from what lies there already.
 

@@ -46,7 +46,7 @@ struct MappedRegion {
 
 impl MappedRegion {
     /// Where `len` bytes at `address` lie, if all of them are here.
-    #[inline]
+    #[inline(always)]
     fn find(&self, address: u64, len: u64) -> Option<NonNull<u8>> {
         let offset = address.checked_sub(self.guest)?;
         let end = offset.checked_add(len)?;
@@ -85,7 +85,7 @@ impl GuestMemory {
     /// is the region that was found last, for most addresses of a ring lie in the same one.
     ///
     /// The bytes stay mapped as long as this table lives.
-    #[inline]
+    #[inline(always)]
     pub fn translate(&self, address: u64, len: u64, hint: &mut usize) -> Option<NonNull<u8>> {
         if let Some(pointer) = self.regions.get(*hint).and_then(|r| r.find(address, len)) {
             return Some(pointer);

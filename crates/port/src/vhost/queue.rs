@@ -152,6 +152,7 @@ fn receive<Q: DeviceQueue>(
         };
         match found {
             Found::Frame(frame) => {
+                frame.prefetch();
                 batch.push(frame);
                 chains.push(chain);
             }
@@ -238,21 +239,46 @@ fn transmit<Q: DeviceQueue>(
     frames: &[Frame<'_>],
     malformed: &AtomicU64,
 ) -> Result<(usize, bool), Lie> {
+    /// Frames whose buffers are fetched before the first of them is copied: as many as there can be
+    /// cache lines on their way.
+    const GROUP: usize = 16;
     let mut taken = 0;
-    for frame in frames {
-        let Some(chain) = queue.pop(memory, Access::Write)? else { break };
-        let len = room.header_len + frame.len() as u32;
-        if !chain.more && len <= chain.first.len {
-            // SAFETY: the buffer is mapped and at least `len` bytes long.
-            unsafe {
-                write_header(chain.first.start, room.header_len, 1);
-                frame.copy_to(chain.first.start.add(room.header_len as usize));
+    let mut chains = ArrayVec::<Chain, GROUP>::new();
+    while taken < frames.len() {
+        let group = &frames[taken..frames.len().min(taken + GROUP)];
+        chains.clear();
+        let mut odd = false;
+        for frame in group {
+            let Some(chain) = queue.pop(memory, Access::Write)? else { break };
+            if chain.more || room.header_len + frame.len() as u32 > chain.first.len {
+                queue.unpop(chain.slots);
+                odd = true;
+                break;
             }
-            queue.push(&chain, len);
-        } else if !scatter(queue, memory, room, frame, &chain, malformed)? {
+            let start = chain.first.start;
+            frame::prefetch_to_write(start);
+            // SAFETY: the buffer is longer than the header.
+            frame::prefetch_to_write(unsafe { start.add(room.header_len as usize) });
+            chains.push(chain);
+        }
+        for (frame, chain) in group.iter().zip(&chains) {
+            let start = chain.first.start;
+            // SAFETY: the buffer is mapped, and long enough for the header and the frame.
+            unsafe {
+                write_header(start, room.header_len, 1);
+                frame.copy_to(start.add(room.header_len as usize));
+            }
+            queue.push(chain, room.header_len + frame.len() as u32);
+        }
+        taken += chains.len();
+        if odd {
+            if !scatter(queue, memory, room, &frames[taken], malformed)? {
+                break;
+            }
+            taken += 1;
+        } else if chains.len() < group.len() {
             break;
         }
-        taken += 1;
     }
     Ok((taken, queue.publish()))
 }
@@ -284,7 +310,6 @@ fn scatter<Q: DeviceQueue>(
     memory: &GuestMemory,
     room: Room,
     frame: &Frame<'_>,
-    first: &Chain,
     malformed: &AtomicU64,
 ) -> Result<bool, Lie> {
     /// With buffers of 256 bytes a jumbo frame takes 37.
@@ -294,7 +319,7 @@ fn scatter<Q: DeviceQueue>(
     let mut segments: ArrayVec<Segment, SEGMENTS_MAX> = ArrayVec::new();
     let mut chains: ArrayVec<(Chain, u32), CHAINS_MAX> = ArrayVec::new();
     let mut space = 0;
-    let mut chain = *first;
+    let Some(mut chain) = queue.pop(memory, Access::Write)? else { return Ok(false) };
     loop {
         let mut len = 0;
         let rest = if chain.more { queue.rest() } else { &[] };

@@ -13,7 +13,7 @@ use super::memory::{HEADER_LEN, SLOT_FRAME, Slots};
 use crate::event::Event;
 use crate::frame::{self, FRAME_LIMIT, Frame};
 use crate::slot::Failure;
-use crate::{BATCH_MAX, Batch, Take};
+use crate::{BATCH_MAX, Batch, SERIES_HEAD, Take};
 
 /// Slots that the longest frame takes.
 const SLOTS_MAX: usize = FRAME_LIMIT.div_ceil(SLOT_FRAME);
@@ -38,18 +38,29 @@ macro_rules! either {
 /// The virtqueue on which the port transmits.
 #[derive(Debug)]
 pub(super) struct TransmitQueue {
-    pub(super) queue: Queue,
-    pub(super) slots: Slots,
+    queue: Queue,
+    slots: Slots,
     /// Signalled when the back end wants to know of frames.
-    pub(super) kick: Event,
+    kick: Event,
+    /// By slot: whether it holds a frame of the series that is being transmitted.
+    in_series: Box<[bool]>,
 }
 
 impl TransmitQueue {
+    pub(super) fn new(queue: Queue, slots: Slots, kick: Event) -> Self {
+        Self { queue, slots, kick, in_series: vec![false; slots.count()].into() }
+    }
+
     /// Copies `frames` into slots and posts them; how many there was room for.
     #[inline]
-    pub(super) fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
-        let slots = self.slots;
-        let (taken, kick) = either!(&mut self.queue, queue => transmit(queue, slots, frames)?);
+    pub(super) fn transmit(
+        &mut self,
+        frames: &[Frame<'_>],
+        series: bool,
+    ) -> Result<usize, Failure> {
+        let Self { queue, slots, in_series, .. } = self;
+        let (taken, kick) =
+            either!(queue, queue => transmit(queue, *slots, in_series, frames, series)?);
         if kick {
             self.kick.signal();
         }
@@ -61,19 +72,31 @@ impl TransmitQueue {
 fn transmit<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
+    in_series: &mut [bool],
     frames: &[Frame<'_>],
+    series: bool,
 ) -> Result<(usize, bool), Lie> {
     // Take back what was transmitted; its slots are free.
     while queue.poll()?.is_some() {}
+    /// Slots that are fetched ahead: the back end has read them, and a store would have to wait for
+    /// each.
+    const AHEAD: u16 = 16;
+    for offset in 0..AHEAD.min(frames.len() as u16) {
+        prefetch_slot(queue, slots, offset);
+    }
     let mut taken = 0;
     for frame in frames {
         if frame.len() <= SLOT_FRAME {
             let Some(id) = queue.id(0) else { break };
+            prefetch_slot(queue, slots, AHEAD);
             let start = slots.frame(id);
+            let known = std::mem::replace(&mut in_series[usize::from(id)], series);
+            let new = if series && known { frame.len().min(SERIES_HEAD) } else { frame.len() };
+            let part = frame.part(0..new);
             // SAFETY: the slot has room for a frame of this length, and nobody else writes there.
-            unsafe { frame.copy_to(start) };
+            unsafe { frame::copy(part.start.as_ptr(), start.as_ptr(), part.len) };
             queue.post(&[buffer(start, HEADER_LEN, frame.len(), Access::Read)]);
-        } else if !transmit_long(queue, slots, frame) {
+        } else if !transmit_long(queue, slots, in_series, frame) {
             break;
         }
         taken += 1;
@@ -81,9 +104,21 @@ fn transmit<Q: DriverQueue>(
     Ok((taken, queue.publish()))
 }
 
+#[inline(always)]
+fn prefetch_slot<Q: DriverQueue>(queue: &Q, slots: Slots, offset: u16) {
+    if let Some(id) = queue.id(offset) {
+        frame::prefetch_to_write(slots.frame(id));
+    }
+}
+
 /// A frame that takes several slots. Whether there was room.
 #[cold]
-fn transmit_long<Q: DriverQueue>(queue: &mut Q, slots: Slots, frame: &Frame<'_>) -> bool {
+fn transmit_long<Q: DriverQueue>(
+    queue: &mut Q,
+    slots: Slots,
+    in_series: &mut [bool],
+    frame: &Frame<'_>,
+) -> bool {
     let count = frame.len().div_ceil(SLOT_FRAME);
     if queue.id(count as u16 - 1).is_none() {
         return false;
@@ -92,6 +127,7 @@ fn transmit_long<Q: DriverQueue>(queue: &mut Q, slots: Slots, frame: &Frame<'_>)
     for (offset, at) in (0..frame.len()).step_by(SLOT_FRAME).enumerate() {
         let Some(id) = queue.id(offset as u16) else { return false };
         let start = slots.frame(id);
+        in_series[usize::from(id)] = false;
         let part = frame.part(at..(at + SLOT_FRAME).min(frame.len()));
         // SAFETY: the part is no longer than the slot.
         unsafe { frame::copy(part.start.as_ptr(), start.as_ptr(), part.len) };
@@ -182,6 +218,10 @@ fn receive<Q: DriverQueue>(
 ) -> Result<(usize, bool), Failure> {
     while filled.len() < 2 * BATCH_MAX {
         let Some(used) = queue.poll()? else { break };
+        let start = slots.frame(used.id);
+        frame::prefetch_to_read(start);
+        // SAFETY: the header is a part of the slot.
+        frame::prefetch_to_read(unsafe { start.sub(HEADER_LEN) });
         filled.push_back(used);
     }
     let mut room = gathered.chunks_exact_mut(FRAME_LIMIT);

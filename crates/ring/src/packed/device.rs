@@ -103,7 +103,7 @@ impl PackedDevice {
 }
 
 impl DeviceQueue for PackedDevice {
-    #[inline]
+    #[inline(always)]
     fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie> {
         let head = self.ring.descriptor(self.next.at);
         if !self.next.is_available(head.flags) {
@@ -129,14 +129,14 @@ impl DeviceQueue for PackedDevice {
         &self.walk.rest
     }
 
-    #[inline]
+    #[inline(always)]
     fn unpop(&mut self, slots: u16) {
         debug_assert!(slots <= self.out, "more than was popped");
         self.out = self.out.saturating_sub(slots);
         self.next = self.next.back(slots, self.ring.size);
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, chain: &Chain, len: u32) {
         debug_assert!(chain.slots <= self.out, "more than was popped");
         self.out = self.out.saturating_sub(chain.slots);

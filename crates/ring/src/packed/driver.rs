@@ -53,19 +53,19 @@ impl PackedDriver {
 }
 
 impl PackedDriver {
-    #[inline]
+    #[inline(always)]
     fn free_at(&self, offset: u16) -> u16 {
         self.free[self.ring.size.slot(self.first_free.wrapping_add(offset))]
     }
 }
 
 impl DriverQueue for PackedDriver {
-    #[inline]
+    #[inline(always)]
     fn id(&self, offset: u16) -> Option<u16> {
         (offset < self.free_count).then(|| self.free_at(offset))
     }
 
-    #[inline]
+    #[inline(always)]
     fn post(&mut self, buffers: &[Buffer]) -> Option<u16> {
         let count =
             u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free_count).contains(n))?;
@@ -104,7 +104,7 @@ impl DriverQueue for PackedDriver {
         self.next.event_wanted(self.ring.device_event(), count.into(), self.ring.size)
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self) -> Result<Option<Used>, Lie> {
         // What the device can return: of what was posted, that which it knows of.
         let known = self.ring.size.get() - self.free_count - self.unpublished;

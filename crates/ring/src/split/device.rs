@@ -52,7 +52,7 @@ impl SplitDevice {
     }
 
     /// Whether a chain is available; looks again where none is known of.
-    #[inline]
+    #[inline(always)]
     fn look(&mut self) -> Result<bool, Lie> {
         if self.next != self.available {
             return Ok(true);
@@ -67,6 +67,7 @@ impl SplitDevice {
         Ok(index != self.next)
     }
 
+    #[inline(always)]
     fn in_table(&self, index: u16) -> Result<u16, Lie> {
         let size = self.ring.size.get();
         if index < size { Ok(index) } else { Err(Lie::NoSuchDescriptor { index, size }) }
@@ -145,7 +146,7 @@ pub(crate) fn keep(
 }
 
 impl DeviceQueue for SplitDevice {
-    #[inline]
+    #[inline(always)]
     fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie> {
         if !self.look()? {
             return Ok(None);
@@ -167,13 +168,13 @@ impl DeviceQueue for SplitDevice {
         &self.walk.rest
     }
 
-    #[inline]
+    #[inline(always)]
     fn unpop(&mut self, slots: u16) {
         debug_assert!(slots <= self.next.wrapping_sub(self.used), "more than was popped");
         self.next = self.next.wrapping_sub(slots);
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, chain: &Chain, len: u32) {
         debug_assert!(self.used != self.next, "more than was popped");
         self.ring.set_used(self.used, u32::from(chain.id).to_le(), len.to_le());

@@ -60,12 +60,12 @@ impl SplitDriver {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn free_at(&self, offset: u16) -> u16 {
         self.free[self.ring.size.slot(self.first_free.wrapping_add(offset))]
     }
 
-    #[inline]
+    #[inline(always)]
     fn set_descriptor(&mut self, index: u16, descriptor: Descriptor) {
         let known = &mut self.descriptors[usize::from(index)];
         if *known != descriptor {
@@ -75,7 +75,7 @@ impl SplitDriver {
     }
 
     /// Returns the descriptors of the chain that begins with `head` to the free ones.
-    #[inline]
+    #[inline(always)]
     fn free_chain(&mut self, head: u16, count: u16) {
         let mut index = head;
         for _ in 0..count {
@@ -88,12 +88,12 @@ impl SplitDriver {
 }
 
 impl DriverQueue for SplitDriver {
-    #[inline]
+    #[inline(always)]
     fn id(&self, offset: u16) -> Option<u16> {
         (offset < self.free_count).then(|| self.free_at(offset))
     }
 
-    #[inline]
+    #[inline(always)]
     fn post(&mut self, buffers: &[Buffer]) -> Option<u16> {
         let count =
             u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free_count).contains(n))?;
@@ -138,7 +138,7 @@ impl DriverQueue for SplitDriver {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self) -> Result<Option<Used>, Lie> {
         if self.used == self.used_seen {
             let index = u16::from_le(self.ring.used_index().load(Ordering::Acquire));

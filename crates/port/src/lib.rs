@@ -13,6 +13,7 @@ pub mod clock;
 mod connection;
 mod event;
 mod frame;
+pub mod limit;
 mod link;
 pub mod null;
 mod query;

@@ -27,6 +27,14 @@ pub enum LabError {
         /// What happened.
         what: String,
     },
+    /// Another program that is measured could not be used.
+    #[error("{peer}: {what}")]
+    Peer {
+        /// Which one.
+        peer: String,
+        /// What happened, and what the program said last.
+        what: String,
+    },
     /// A CPU was asked for that is not there or not ours.
     #[error("CPU {cpu} is not available; this process may use CPUs {allowed}")]
     NoSuchCpu {

@@ -11,6 +11,7 @@ use super::dir::PARENT;
 use crate::LabError;
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+const SURPLUS: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/surplus_hugepages";
 const PAGE_MIB: u32 = 2;
 
 /// Records of reservations are called so, each with its number of pages inside.
@@ -90,8 +91,13 @@ fn shrink(pages: u64) -> io::Result<()> {
     fs::write(POOL, pool()?.saturating_sub(pages).to_string())
 }
 
+/// The number that was last written. Pages that a dying process still uses are counted on top of it,
+/// as surplus, when it is lowered.
 fn pool() -> io::Result<u64> {
-    fs::read_to_string(POOL)?.trim().parse().map_err(io::Error::other)
+    let read = |path: &str| -> io::Result<u64> {
+        fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
+    };
+    Ok(read(POOL)?.saturating_sub(read(SURPLUS)?))
 }
 
 /// Lets one process at a time change the pool; until the file is closed.

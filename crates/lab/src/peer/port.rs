@@ -132,8 +132,9 @@ mod tests {
 
     #[test]
     fn sockets_that_cannot_be_are_named() {
-        let error =
-            |path: &str, queues| check("x", Path::new(path), queues).unwrap_err().to_string();
+        let error = |path: &str, queues| {
+            check("x", [(Path::new(path), queues)].into_iter()).unwrap_err().to_string()
+        };
         assert!(error(&format!("/{}", "a".repeat(107)), 1).contains("108 bytes; at most 107 fit"));
         assert!(error("relative", 1).contains("absolute"));
         assert!(error("/a,client=1", 1).contains("without commas"));

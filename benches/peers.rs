@@ -1,5 +1,6 @@
 //! What other people's switches and endpoints do on this host: millions of frames a second between
-//! two ports of a switch. The switch has a CPU of its own, and the endpoints share another.
+//! two ports of a switch. The switch has a CPU of its own, and the endpoints share another. Words on
+//! the command line choose cases, such as `ovs-dpdk packed`.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -24,8 +25,11 @@ struct Case {
 }
 
 fn main() -> Result<(), LabError> {
+    // Cargo says --bench.
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     println!(
-        "switch    wiring    memory         ring    endpoints  size  Mpps received (± %), ns of CPU/frame, lost"
+        "switch    wiring    memory         ring    endpoints  size  Mpps ± %, CPU of the switch \
+         per frame, lost"
     );
     let memories = [Memory::HugePages, Memory::OrdinaryPages];
     for kind in SwitchKind::ALL {
@@ -40,8 +44,9 @@ fn main() -> Result<(), LabError> {
             for (packed, is_loop) in [(false, false), (true, false), (false, true), (true, true)] {
                 for frame_size in [64, 1500] {
                     let case = Case { kind, wiring, memory, packed, is_loop, frame_size };
-                    if !cannot {
-                        case.run()?;
+                    let name = case.name();
+                    if !cannot && words.iter().all(|word| name.contains(word)) {
+                        case.run(&name)?;
                     }
                 }
             }
@@ -51,7 +56,19 @@ fn main() -> Result<(), LabError> {
 }
 
 impl Case {
-    fn run(&self) -> Result<(), LabError> {
+    fn name(&self) -> String {
+        format!(
+            "{:<9} {:<9} {:<14} {:<7} {:<10} {:>4}",
+            self.kind.name(),
+            format!("{:?}", self.wiring),
+            format!("{:?}", self.memory),
+            if self.packed { "packed" } else { "split" },
+            if self.is_loop { "loop" } else { "two" },
+            self.frame_size,
+        )
+    }
+
+    fn run(&self, name: &str) -> Result<(), LabError> {
         let allowed = placement::allowed();
         let cancel = Cancel::default();
         let dir = PeerDir::new()?;
@@ -114,14 +131,7 @@ impl Case {
         let spread =
             rates.iter().map(|rate| (rate - mean).abs()).fold(0.0, f64::max) / mean * 100.0;
         println!(
-            "{:<9} {:<9} {:<14} {:<7} {:<10} {:>4}  {mean:6.2} ± {spread:4.1}  {:5.0} ns  {:.3} %  \
-             (ready in {} ms)",
-            self.kind.name(),
-            format!("{:?}", self.wiring),
-            format!("{:?}", self.memory),
-            if self.packed { "packed" } else { "split" },
-            if self.is_loop { "loop" } else { "two" },
-            frame_size,
+            "{name}  {mean:6.2} ± {spread:4.1}  {:5.0} ns  {:.3} %  (ready in {} ms)",
             time.as_nanos() as f64 / received_in_all as f64,
             100.0 * (1.0 - received_in_all as f64 / sent_in_all as f64).max(0.0),
             switch.ready_after().as_millis(),

@@ -154,10 +154,15 @@ impl Setting {
         let _switch = self.start_switch(&dir);
         let role = EndpointRole::Loop { frame_size: 1500, bursts: 4 };
         let mut both = self.start_endpoint(&dir, role, &["a.sock", "b.sock"]);
-        both.start_traffic().unwrap();
-        let all = || both.counters().unwrap();
-        let arrived = || all().iter().all(|port| port.received_frames > 200_000);
-        assert!(eventually(arrived), "{:?}", all());
+        let went_round = (0..10).any(|_| {
+            // What is lost is missing from the round, and Open vSwitch drops frames while it makes
+            // up its mind.
+            both.start_traffic().unwrap();
+            sleep(Duration::from_millis(500));
+            both.stop_traffic().unwrap();
+            both.counters().unwrap().iter().all(|port| port.received_frames > 20_000)
+        });
+        assert!(went_round, "{:?}", both.counters());
     }
 }
 

@@ -24,7 +24,8 @@ pub enum EndpointRole {
     /// Sends frames back through the port where they came in, with their MAC addresses swapped.
     Echo,
     /// A router that puts frames into every port first: between two ports of a switch they go round
-    /// both ways without end. One thread is sender and receiver then, and nothing is lost.
+    /// both ways without end. One thread is sender and receiver then, and its rings do not overflow;
+    /// what the switch drops is missing from then on, until the traffic is started again.
     Loop {
         /// As for a sender.
         frame_size: u16,

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -12,7 +14,12 @@ use crate::LabError;
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 const SURPLUS: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/surplus_hugepages";
+const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 const PAGE_MIB: u32 = 2;
+
+/// How long pages may take to come back from a peer that has ended: files that were under way over a
+/// socket are closed later than the process.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Records of reservations are called so, each with its number of pages inside.
 const RECORD: &str = "hugepages-";
@@ -28,7 +35,8 @@ impl Hugepages {
     /// Adds pages for `mib` MiB, besides those that are free: these may be wanted by others.
     pub(super) fn reserve(dir: &Path, mib: u32) -> Result<Self, LabError> {
         static RECORDS: AtomicU32 = AtomicU32::new(0);
-        let doing = || LabError::doing(format!("reserving {mib} MiB of huge pages in {POOL}"));
+        let what = format!("reserving {mib} MiB of huge pages in {POOL}");
+        let doing = || LabError::doing(what.clone());
         let wanted = u64::from(mib.div_ceil(PAGE_MIB));
         let lock = lock().map_err(doing())?;
         let before = pool().map_err(doing())?;
@@ -36,24 +44,25 @@ impl Hugepages {
         let added = pool().map_err(doing())?.saturating_sub(before);
         let number = RECORDS.fetch_add(1, Ordering::Relaxed);
         let record = dir.join(format!("{RECORD}{number}"));
-        let result = fs::write(&record, added.to_string());
+        if let Err(error) = fs::write(&record, added.to_string()) {
+            let _ = shrink(added);
+            return Err(doing()(error));
+        }
+        // Dropping the pages takes the lock as well.
+        drop(lock);
         let pages = Self { record };
-        match result {
-            Ok(()) if added == wanted => Ok(pages),
-            Ok(()) => {
-                // Dropping the pages takes the lock as well.
-                drop(lock);
-                drop(pages);
-                let what = format!("reserving {mib} MiB of huge pages in {POOL}");
-                let found = u64::from(PAGE_MIB) * added;
-                let error =
-                    format!("only {found} MiB of memory are in one piece; free some memory");
-                Err(LabError::System { what, error: io::Error::other(error) })
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let free = number_in(FREE).map_err(doing())?;
+            if added == wanted && free >= wanted {
+                return Ok(pages);
             }
-            Err(error) => {
-                let _ = shrink(added);
-                Err(doing()(error))
+            if added < wanted || Instant::now() > deadline {
+                let found = u64::from(PAGE_MIB) * added.min(free);
+                let error = format!("only {found} MiB are there; free some memory");
+                return Err(LabError::System { what, error: io::Error::other(error) });
             }
+            thread::sleep(Duration::from_millis(2));
         }
     }
 }
@@ -94,10 +103,11 @@ fn shrink(pages: u64) -> io::Result<()> {
 /// The number that was last written. Pages that a dying process still uses are counted on top of it,
 /// as surplus, when it is lowered.
 fn pool() -> io::Result<u64> {
-    let read = |path: &str| -> io::Result<u64> {
-        fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
-    };
-    Ok(read(POOL)?.saturating_sub(read(SURPLUS)?))
+    Ok(number_in(POOL)?.saturating_sub(number_in(SURPLUS)?))
+}
+
+fn number_in(path: &str) -> io::Result<u64> {
+    fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
 }
 
 /// Lets one process at a time change the pool; until the file is closed.

@@ -22,7 +22,10 @@ pub(super) const DEBIAN_FOLDER: &str = "/usr/lib/openvswitch-switch-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
 /// Its buffers, which it takes before there are ports, and its rings.
-const HUGEPAGES_MIB: u32 = 256;
+const MEMORY_MIB: u32 = 256;
+
+/// It does not start with a page too few.
+const HUGEPAGES_MIB: u32 = MEMORY_MIB + 16;
 
 const BRIDGE: &str = "br0";
 
@@ -203,8 +206,8 @@ impl Home {
         let settings = [
             "dpdk-init=true".to_owned(),
             "dpdk-extra=--no-pci --in-memory --single-file-segments".to_owned(),
-            format!("dpdk-socket-mem={HUGEPAGES_MIB}"),
-            format!("dpdk-socket-limit={HUGEPAGES_MIB}"),
+            format!("dpdk-socket-mem={MEMORY_MIB}"),
+            format!("dpdk-socket-limit={MEMORY_MIB}"),
             format!("dpdk-lcore-mask={}", mask(console_cpu(cpu))),
             format!("pmd-cpu-mask={}", mask(cpu)),
         ]

@@ -32,6 +32,10 @@ done
 if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=Scrt1.o)" ]; then
     missing+=(libc6-dev)
 fi
+# Elsewhere the tests that need a virtual machine are skipped.
+if [ "$purpose" = test ] && [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null; then
+    "$(dirname "$0")/setup-vm.sh"
+fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if ! command -v apt-get >/dev/null; then

@@ -21,6 +21,9 @@ export DRAY_SKIPPED=$skipped
 echo "== cargo test"
 cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log" || status=1
 unset DRAY_SKIPPED
+# The memory ordering of rings, in a build of its own.
+step env RUSTFLAGS="--cfg loom" cargo test --package dray-ring --release --test loom --locked \
+    --quiet --target-dir target/loom
 step cargo check --manifest-path fuzz/Cargo.toml --locked --quiet --target-dir target/fuzz-check
 step env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked --quiet
 

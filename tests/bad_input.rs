@@ -51,6 +51,20 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["receive", "--port", "udp:10.0.0.1"], &["10.0.0.1", "ADDRESS:PORT"]),
     (&["forward", "--from", "null:"], &["--to"]),
     (&["echo", "--port", "null:x"], &["null:"]),
+    (&["switch", "--mode", "swich"], &["'swich'", "`patch` or `learning`"]),
+    (&["switch", "--flow", "backpressure"], &["\"backpressure\"", "only in mode \"patch\""]),
+    (&["switch", "--cpus", "4095"], &["no CPU 4095", "give some of"]),
+    (&["switch", "--idle", "50"], &["\"50\"", "50us", "never"]),
+    (&["switch", "--port", "null:"], &["null:", "NAME=URI"]),
+    (&["switch", "--port", "a=foo:"], &["\"foo\"", "raw:eth0"]),
+    (&["switch", "--port", "a=null:,vlan=4095"], &["vlan=4095", "1 to 4094"]),
+    (&["switch", "--port", "a=null:", "--port", "a=null:"], &["\"a\"", "taken"]),
+    (&["switch", "--port", "a=null:,pair=b"], &["pair", "only in mode \"patch\""]),
+    (&["switch", "--control", "/nosuch/switch.sock"], &["/nosuch/switch.sock", "no directory"]),
+    (&["switch", "--config", "/nosuch.toml"], &["/nosuch.toml"]),
+    (&["switch", "add-port", "a"], &["<URI>"]),
+    (&["switch", "add-port", "a", "null:", "--native", "1"], &["native", "trunk"]),
+    (&["switch", "del-port", "a/b"], &["a/b", "A-Z a-z 0-9"]),
     // The interface is there, the frame does not fit its MTU.
     (&["send", "--port", "udp:127.0.0.1:0-127.0.0.1:9", "--size", "9015"], &["9015"]),
 ];
@@ -81,6 +95,7 @@ fn what_cannot_be_done_is_one_clear_line_and_status_1() {
     for (arguments, parts) in [
         (&["receive", "--port", "raw:nosuch0"][..], &["raw:nosuch0", "ip link"][..]),
         (&["receive", "--port", "udp:192.0.2.1:9"], &["udp:192.0.2.1:9", "local address"]),
+        (&["switch", "ports", "--control", "/nosuch.sock"], &["/nosuch.sock", "dray switch"]),
         (&["bench", "--json", "/nosuch/folder/x.json"], &["/nosuch/folder/x.json"]),
     ] {
         let output = dray(arguments);

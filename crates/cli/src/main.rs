@@ -7,6 +7,7 @@ mod inside;
 mod lab;
 mod parse;
 mod role;
+mod switch;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ Examples:
   dray bench --quick                  a first look at every technique
   dray bench ara2019-table1           the paper's table, measured here
   dray doctor                         what this host offers, and what it lacks
+  dray switch --port a=raw:eth0 --port b=raw:eth1
+                                      frames from port to port, by MAC address
   dray send --port raw:eth0 --rate 1M test frames out of an interface";
 
 #[derive(Subcommand)]
@@ -37,6 +40,7 @@ enum Command {
     Receive(role::ReceiveArguments),
     Forward(role::ForwardArguments),
     Echo(role::EchoArguments),
+    Switch(switch::Arguments),
     Lab(lab::Arguments),
     #[command(hide = true, name = dray_lab::container::INSIDE_COMMAND)]
     Inside(inside::Arguments),
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         Command::Receive(arguments) => role::receive(arguments),
         Command::Forward(arguments) => role::forward(arguments),
         Command::Echo(arguments) => role::echo(arguments),
+        Command::Switch(arguments) => switch::run(arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Inside(arguments) => inside::run(&arguments),
     };
@@ -121,4 +126,14 @@ fn cancel_on_signals() -> anyhow::Result<Cancel> {
         signal_hook::flag::register(signal, cancel.flag())?;
     }
     Ok(cancel)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_in_order() {
+        super::Arguments::command().debug_assert();
+    }
 }

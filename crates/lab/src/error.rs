@@ -35,6 +35,20 @@ pub enum LabError {
         /// What happened, and what the program said last.
         what: String,
     },
+    /// What virtual machines need is not installed.
+    #[error("virtual machines cannot run here: {what}; scripts/setup-vm.sh installs it")]
+    NoVm {
+        /// What is missing.
+        what: String,
+    },
+    /// A virtual machine could not be started, or did not do what was expected.
+    #[error("virtual machine {vm}: {what}")]
+    Vm {
+        /// Which one.
+        vm: String,
+        /// What happened.
+        what: String,
+    },
     /// A CPU was asked for that is not there or not ours.
     #[error("CPU {cpu} is not available; this process may use CPUs {allowed}")]
     NoSuchCpu {

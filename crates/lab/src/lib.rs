@@ -16,6 +16,7 @@ mod namespace;
 pub mod netlink;
 pub mod peer;
 pub mod placement;
+mod vm;
 
 pub use cancel::Cancel;
 pub use container::{Container, ContainerId};
@@ -26,3 +27,4 @@ pub use link::{End, Link, LinkKind};
 pub use namespace::NetworkNamespace;
 pub use netlink::InterfaceCounters;
 pub use placement::Placement;
+pub use vm::{RunningVm, VhostUser, Vm, VmOutput};

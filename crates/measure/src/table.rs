@@ -55,7 +55,7 @@ fn list(rows: &[ResultRow]) -> String {
         }
         cells.push(line);
     }
-    align(&cells, 2)
+    align(&cells, 2, 2)
 }
 
 fn figures(row: &ResultRow, measured: &Measured) -> [String; 10] {
@@ -131,11 +131,12 @@ fn matrix(
         }
         cells.push(line);
     }
-    align(&cells, 1)
+    align(&cells, 2, 1)
 }
 
-/// The first `left` columns to the left, the others to the right; a rule under two header lines.
-fn align(cells: &[Vec<String>], left: usize) -> String {
+/// Lines of cells as text: the first `left` columns to the left, the others to the right; a rule under
+/// the first `headers` lines.
+pub fn align(cells: &[Vec<String>], headers: usize, left: usize) -> String {
     let columns = cells.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         cells.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max()
@@ -154,7 +155,7 @@ fn align(cells: &[Vec<String>], left: usize) -> String {
         }
         text.push_str(out.trim_end());
         text.push('\n');
-        if number == 1 {
+        if number + 1 == headers {
             let total: usize = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
             text.push_str(&"─".repeat(total));
             text.push('\n');

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use dray_wire::FRAME_MAX;
+/// The longest frame that any port carries, in bytes: the longest test frame and a VLAN tag.
+pub const FRAME_LIMIT: usize = dray_wire::FRAME_MAX + 4;
 
 /// A frame where it lies, from its destination MAC to the end of its payload.
 ///
@@ -24,21 +25,21 @@ pub struct Frame<'a> {
 unsafe impl Send for Frame<'_> {}
 
 /// Room for a copy of one frame.
-pub type Scratch = Box<[u8; FRAME_MAX]>;
+pub type Scratch = Box<[u8; FRAME_LIMIT]>;
 
 /// A new, empty [`Scratch`].
 pub fn scratch() -> Scratch {
-    vec![0; FRAME_MAX].try_into().expect("just as long")
+    vec![0; FRAME_LIMIT].try_into().expect("just as long")
 }
 
 impl<'a> Frame<'a> {
-    /// A frame in memory that others may write to. It has at most [`FRAME_MAX`] bytes.
+    /// A frame in memory that others may write to. It has at most [`FRAME_LIMIT`] bytes.
     ///
     /// # Safety
     /// `len` bytes from `start` on must stay mapped for `'a`.
     #[inline]
     pub(crate) unsafe fn shared(start: NonNull<u8>, len: u32) -> Self {
-        debug_assert!(len as usize <= FRAME_MAX);
+        debug_assert!(len as usize <= FRAME_LIMIT);
         Self { start, len, shared: true, lent: PhantomData }
     }
 
@@ -78,6 +79,18 @@ impl<'a> Frame<'a> {
         copy
     }
 
+    /// Copies it to the beginning of `to` and returns its length.
+    ///
+    /// # Panics
+    /// Where `to` is shorter.
+    pub fn copy_into(&self, to: &mut [u8]) -> usize {
+        let to = &mut to[..self.len()];
+        // SAFETY: `to` is exactly as long.
+        unsafe { self.copy_to(NonNull::from(&mut *to).cast()) };
+        compiler_fence(Ordering::SeqCst);
+        self.len()
+    }
+
     /// Some of its bytes, for a system call.
     ///
     /// # Panics
@@ -113,10 +126,10 @@ pub(crate) struct Part<'a> {
 
 impl<'a> From<&'a [u8]> for Frame<'a> {
     /// # Panics
-    /// Where the slice is longer than [`FRAME_MAX`].
+    /// Where the slice is longer than [`FRAME_LIMIT`].
     #[inline]
     fn from(bytes: &'a [u8]) -> Self {
-        assert!(bytes.len() <= FRAME_MAX, "a frame of {} bytes", bytes.len());
+        assert!(bytes.len() <= FRAME_LIMIT, "a frame of {} bytes", bytes.len());
         Self {
             start: NonNull::from(bytes).cast(),
             len: bytes.len() as u32,
@@ -165,8 +178,8 @@ mod tests {
 
     #[test]
     fn every_length_is_copied_whole_and_nothing_beyond() {
-        let from: Vec<u8> = (0..=255).cycle().take(FRAME_MAX).collect();
-        for len in (0..600).chain([1500, FRAME_MAX]) {
+        let from: Vec<u8> = (0..=255).cycle().take(FRAME_LIMIT).collect();
+        for len in (0..600).chain([1500, FRAME_LIMIT]) {
             let mut to = vec![0xee; len + 1];
             let frame = Frame::from(&from[..len]);
             // SAFETY: `to` has room for `len` bytes.

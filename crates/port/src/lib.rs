@@ -10,20 +10,29 @@
 //! folder here, and every port is named by a URI ([`PortUri`]).
 
 pub mod clock;
+mod connection;
+mod event;
 mod frame;
+mod link;
 pub mod null;
 mod query;
 pub mod raw;
+mod slot;
 mod socket;
 pub mod udp;
+mod unix;
 mod uri;
+pub mod vhost;
+pub mod virtio;
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-pub use frame::{Frame, Scratch, scratch};
+pub use frame::{FRAME_LIMIT, Frame, Scratch, scratch};
+pub use link::{Link, LinkState, LinkStatus};
 pub use query::UriError;
 pub use socket::{PATIENCE, SocketOptions, Wait};
 pub use uri::PortUri;
@@ -74,6 +83,16 @@ pub trait Transmit: Send {
     /// The longest frame that this port transmits, in bytes.
     fn frame_max(&self) -> usize;
 
+    /// Whether anybody is there to transmit to.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    /// Frames that were taken and could not be delivered, ever.
+    fn dropped(&self) -> u64 {
+        0
+    }
+
     /// Whether the port can transmit `frame` at all. A frame from elsewhere may be too long for it,
     /// or of a kind that it does not carry.
     fn accepts(&self, frame: &Frame<'_>) -> bool {
@@ -81,12 +100,14 @@ pub trait Transmit: Send {
     }
 }
 
-/// Both halves of an open port.
+/// An open port: of each half one for each of its queues.
 pub struct Port {
-    /// The receiving half.
-    pub rx: Box<dyn Receive>,
-    /// The transmitting half.
-    pub tx: Box<dyn Transmit>,
+    /// The receiving halves.
+    pub rx: Vec<Box<dyn Receive>>,
+    /// The transmitting halves; a flow should keep to one of them.
+    pub tx: Vec<Box<dyn Transmit>>,
+    /// Its peer, where it has one that comes and goes.
+    pub link: Option<Arc<dyn Link>>,
 }
 
 /// A port could not be opened.

@@ -50,6 +50,12 @@ impl<'a> Query<'a> {
         }
     }
 
+    /// Takes `key`, which is 1 or, where it is absent, 0.
+    pub(crate) fn flag(&mut self, key: &'static str) -> Result<bool, UriError> {
+        let read = |text: &str| matches!(text, "0" | "1").then_some(text == "1");
+        Ok(self.take(key, "0 or 1", read)?.unwrap_or(false))
+    }
+
     pub(crate) fn finish(self, scheme: &str) -> Result<(), UriError> {
         let Some((key, _)) = self.pairs.first() else { return Ok(()) };
         let allowed = match self.known.as_slice() {

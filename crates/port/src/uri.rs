@@ -9,6 +9,8 @@ use crate::null::NullUri;
 use crate::query::{Query, UriError};
 use crate::raw::RawUri;
 use crate::udp::UdpUri;
+use crate::vhost::VhostUri;
+use crate::virtio::VirtioUri;
 use crate::{OpenError, Port, Wait};
 
 /// A port's name, checked: everything that can be wrong without asking the kernel has been seen.
@@ -19,12 +21,17 @@ pub enum PortUri {
     Udp(UdpUri),
     /// `raw:INTERFACE`: a packet socket.
     Raw(RawUri),
+    /// `vhost:PATH`: the back end of vhost-user.
+    Vhost(VhostUri),
+    /// `virtio:PATH`: the driver's end of vhost-user.
+    Virtio(VirtioUri),
     /// `null:`: takes every frame and never has one.
     Null(NullUri),
 }
 
 /// What ports look like, for messages.
-const EXAMPLES: &str = "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64, raw:eth0?batch=64, null:";
+const EXAMPLES: &str = "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64, raw:eth0?batch=64, \
+                        vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, null:";
 
 impl PortUri {
     /// Opens the port in the network namespace of the calling thread.
@@ -32,6 +39,8 @@ impl PortUri {
         match self {
             Self::Udp(uri) => uri.open(),
             Self::Raw(uri) => uri.open(),
+            Self::Vhost(uri) => uri.open(),
+            Self::Virtio(uri) => uri.open(),
             Self::Null(uri) => Ok(uri.open()),
         }
     }
@@ -51,6 +60,8 @@ impl PortUri {
         match self {
             Self::Udp(uri) => uri.options.wait,
             Self::Raw(uri) => uri.options.wait,
+            Self::Vhost(uri) => uri.wait,
+            Self::Virtio(uri) => uri.wait,
             Self::Null(_) => Wait::Poll { pause_us: 0 },
         }
     }
@@ -66,6 +77,8 @@ impl FromStr for PortUri {
         let uri = match scheme {
             "udp" => Self::Udp(UdpUri::parse(body, &mut query)?),
             "raw" => Self::Raw(RawUri::parse(body, &mut query)?),
+            "vhost" => Self::Vhost(VhostUri::parse(body, &mut query)?),
+            "virtio" => Self::Virtio(VirtioUri::parse(body, &mut query)?),
             "null" => Self::Null(NullUri::parse(body, &query)?),
             _ => {
                 let what = format!("unknown scheme {scheme:?}; ports look like {EXAMPLES}");
@@ -82,6 +95,8 @@ impl fmt::Display for PortUri {
         match self {
             Self::Udp(uri) => uri.fmt(f),
             Self::Raw(uri) => uri.fmt(f),
+            Self::Vhost(uri) => uri.fmt(f),
+            Self::Virtio(uri) => uri.fmt(f),
             Self::Null(uri) => uri.fmt(f),
         }
     }
@@ -162,12 +177,12 @@ mod tests {
             let good = test_frame::build(&Flow::default(), 64);
             let mut tcp = good.clone();
             tcp[23] = 6;
-            assert!(port.tx.accepts(&Frame::from(&good[..])));
+            assert!(port.tx[0].accepts(&Frame::from(&good[..])));
             for bad in [&[][..], &[0; 14], &[0xff; 41], &good[..63], &tcp] {
                 let bad = Frame::from(bad);
-                assert!(!port.tx.accepts(&bad), "{bad:?}");
+                assert!(!port.tx[0].accepts(&bad), "{bad:?}");
                 // Nor does it do harm where nobody asked.
-                port.tx.transmit(&[bad]).unwrap();
+                port.tx[0].transmit(&[bad]).unwrap();
             }
         }
     }

@@ -109,6 +109,11 @@ pub(crate) struct Descriptor {
     pub(crate) tag: u16,
 }
 
+/// A word at any address, which is read at once all the same; single bytes are not.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Unaligned(u64);
+
 /// What a device needs to check descriptors: kept from one chain to the next.
 #[derive(Debug)]
 pub(crate) struct Walk {
@@ -168,16 +173,10 @@ impl Walk {
     /// # Safety
     /// `table` must point to more than `index` mapped entries.
     pub(crate) unsafe fn entry(table: NonNull<u8>, index: u16) -> (u64, u64) {
-        // SAFETY: by the contract. The peer may be writing there, so the bytes are read once
-        // (volatile) and only looked at in our copy; they need no alignment.
-        let bytes: [u8; DESCRIPTOR_LEN as usize] = unsafe {
-            let offset = usize::from(index) * DESCRIPTOR_LEN as usize;
-            table.as_ptr().add(offset).cast::<[u8; 16]>().read_volatile()
-        };
-        let (low, high) = bytes.split_at(8);
-        (
-            u64::from_le_bytes(low.try_into().expect("8 bytes")),
-            u64::from_le_bytes(high.try_into().expect("8 bytes")),
-        )
+        let start = table.as_ptr().wrapping_add(usize::from(index) * DESCRIPTOR_LEN as usize);
+        // SAFETY: by the contract. The peer may be writing there, so each word is read once
+        // (volatile) and only looked at in our copy.
+        let words = unsafe { start.cast::<[Unaligned; 2]>().read_volatile() };
+        words.map(|word| word.0).into()
     }
 }

@@ -29,6 +29,7 @@ pub use size::{QueueSize, SizeError};
 pub trait DeviceQueue: Send {
     /// The next available chain, all of its buffers found in `memory` and meant for `access`.
     /// What the chain has beyond its first buffer is in [`rest`](Self::rest) until the next call.
+    /// Never are more entries out than the ring has.
     fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie>;
 
     /// The buffers behind the first one of the chain popped last.
@@ -57,10 +58,11 @@ pub trait DeviceQueue: Send {
 /// A driver [`post`](Self::post)s buffers, makes the batch known with [`publish`](Self::publish),
 /// and gets them back by [`poll`](Self::poll).
 pub trait DriverQueue: Send {
-    /// The identity that the next chain will have, where the ring has room for one.
-    fn next_id(&self) -> Option<u16>;
+    /// The identity that buffer `offset` of the next chain will have, where the ring has room for
+    /// it. A driver that keeps one piece of memory for each identity can thus fill it first.
+    fn id(&self, offset: u16) -> Option<u16>;
 
-    /// Posts one chain of `buffers`. Its identity; `None` where the ring has no room for it.
+    /// Posts one chain of `buffers`. Its identity, that of its first buffer; `None` where the ring has no room for it.
     fn post(&mut self, buffers: &[Buffer]) -> Option<u16>;
 
     /// Makes everything posted known to the device. Whether the device wants to be kicked.

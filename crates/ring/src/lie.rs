@@ -4,8 +4,10 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it all")]
 pub enum Lie {
-    #[error("ring index jumped from {from} to {to}, further than the {size} entries of the ring")]
+    #[error("ring index jumped from {from} to {to}: at most {size} entries can be new")]
     IndexJump { from: u16, to: u16, size: u16 },
+    #[error("more is available than the {size} entries of the ring, all of which are taken")]
+    Overfull { size: u16 },
     #[error("descriptor {index} of a table of {size}")]
     NoSuchDescriptor { index: u16, size: u16 },
     #[error("buffer of {len} bytes at {address:#x} is outside the shared memory")]

@@ -10,7 +10,7 @@ use crate::{EchoJob, ForwardReport, OnSample, RoleError, Signal};
 pub struct Echo {
     job: EchoJob,
     intake: Intake,
-    out: Box<dyn Transmit>,
+    out: Vec<Box<dyn Transmit>>,
 }
 
 impl Echo {
@@ -36,7 +36,7 @@ impl Echo {
         let mut replies: Vec<Vec<u8>> =
             (0..BATCH_MAX).map(|_| Vec::with_capacity(FRAME_MAX)).collect();
         let mut scratch = dray_port::scratch();
-        let (port, out) = (&self.job.port, &mut self.out);
+        let (port, out) = (&self.job.port, &mut self.out[0]);
         let samples = self.intake.serve(self.job.interval, signal, on_sample, |intake| {
             let mut failure = None;
             let lent = intake.receive(0, &mut |frames| {

@@ -1,15 +1,25 @@
 //! The forwarder: frames from one port to another, one way or both, unchanged.
 
-use dray_port::{Batch, Transmit};
+use dray_port::{Batch, PortUri, Transmit};
 
 use crate::intake::{Intake, Progress};
 use crate::{ForwardJob, ForwardReport, OnSample, RoleError, Signal};
 
-/// A forwarder with its ports open: what the intake's port `i` receives, `out[i]` transmits.
+/// A forwarder with its ports open: what comes in at one port
+/// goes out at the other.
 pub struct Forwarder {
     job: ForwardJob,
     intake: Intake,
-    out: Vec<Box<dyn Transmit>>,
+    /// In the order of the intake's ports.
+    outs: Vec<Out>,
+}
+
+/// Where frames go.
+struct Out {
+    uri: PortUri,
+    tx: Vec<Box<dyn Transmit>>,
+    /// How many of the intake's queues lead here.
+    queues: usize,
 }
 
 impl Forwarder {
@@ -21,13 +31,14 @@ impl Forwarder {
             RoleError::check_transmits(left_uri)?;
         }
         let (left, right) = (left_uri.open()?, right_uri.open()?);
+        let out = |uri: &PortUri, tx, from: &[_]| Out { uri: uri.clone(), tx, queues: from.len() };
+        let mut outs = vec![out(right_uri, right.tx, &left.rx)];
         let mut intake = vec![(left_uri.clone(), left.rx)];
-        let mut out = vec![right.tx];
         if job.both_ways {
+            outs.push(out(left_uri, left.tx, &right.rx));
             intake.push((right_uri.clone(), right.rx));
-            out.push(left.tx);
         }
-        Ok(Self { intake: Intake::new(intake, job.yielding), out, job })
+        Ok(Self { intake: Intake::new(intake, job.yielding), outs, job })
     }
 
     /// Forwards until `signal` ends it. A frame that the port out does not take is dropped and
@@ -38,27 +49,18 @@ impl Forwarder {
         on_sample: Option<OnSample>,
     ) -> Result<ForwardReport, RoleError> {
         let mut report = ForwardReport::default();
-        let (ports, out) = (&self.job.ports, &mut self.out);
+        let outs = &mut self.outs;
         let samples = self.intake.serve(self.job.interval, signal, on_sample, |intake| {
             let mut worked = false;
-            for (index, out) in out.iter_mut().enumerate() {
-                let mut failure = None;
-                let lent = intake.receive(index, &mut |frames| {
-                    report.received += frames.len() as u64;
-                    report.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-                    let batch: Batch<'_> =
-                        frames.iter().filter(|frame| out.accepts(frame)).copied().collect();
-                    match out.transmit(&batch) {
-                        Ok(taken) => report.transmitted += taken as u64,
-                        Err(error) => failure = Some(error),
-                    }
-                    frames.len()
-                })?;
-                if let Some(error) = failure {
-                    let to = if index == 0 { &ports.1 } else { &ports.0 };
-                    return Err(RoleError::port(to)(error));
+            let mut index = 0;
+            for Out { uri, tx, queues } in outs.iter_mut() {
+                for queue in 0..*queues {
+                    // A flow stays in its queue, so that it stays in order.
+                    let count = tx.len();
+                    let tx = &mut tx[queue % count];
+                    worked |= forward(intake, index, uri, &mut **tx, &mut report)?;
+                    index += 1;
                 }
-                worked |= lent > 0;
             }
             Ok(Progress { frames: report.received, bytes: report.bytes, worked })
         })?;
@@ -66,5 +68,30 @@ impl Forwarder {
         report.dropped = self.intake.dropped()?;
         report.samples = samples;
         Ok(report)
+    }
+}
+
+/// Forwards what lies in one of the intake's queues; whether there was anything.
+fn forward(
+    intake: &mut Intake,
+    index: usize,
+    to: &PortUri,
+    tx: &mut dyn Transmit,
+    report: &mut ForwardReport,
+) -> Result<bool, RoleError> {
+    let mut failure = None;
+    let lent = intake.receive(index, &mut |frames| {
+        report.received += frames.len() as u64;
+        report.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        let batch: Batch<'_> = frames.iter().filter(|frame| tx.accepts(frame)).copied().collect();
+        match tx.transmit(&batch) {
+            Ok(taken) => report.transmitted += taken as u64,
+            Err(error) => failure = Some(error),
+        }
+        frames.len()
+    })?;
+    match failure {
+        Some(error) => Err(RoleError::port(to)(error)),
+        None => Ok(lent > 0),
     }
 }

@@ -28,7 +28,12 @@ pub(crate) struct Progress {
 }
 
 impl Intake {
-    pub(crate) fn new(mut ports: Vec<(PortUri, Box<dyn Receive>)>, yielding: bool) -> Self {
+    /// Of all queues of `ports`, in their order.
+    pub(crate) fn new(ports: Vec<(PortUri, Vec<Box<dyn Receive>>)>, yielding: bool) -> Self {
+        let queues =
+            |(uri, queues): (PortUri, Vec<_>)| queues.into_iter().map(move |rx| (uri.clone(), rx));
+        let mut ports: Vec<(PortUri, Box<dyn Receive>)> =
+            ports.into_iter().flat_map(queues).collect();
         let several = ports.len() > 1;
         if several {
             for (uri, rx) in &mut ports {

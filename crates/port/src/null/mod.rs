@@ -23,7 +23,7 @@ impl NullUri {
 
     /// A port with nothing behind it.
     pub fn open(&self) -> Port {
-        Port { rx: Box::new(Null), tx: Box::new(Null) }
+        Port { rx: vec![Box::new(Null)], tx: vec![Box::new(Null)], link: None }
     }
 }
 

@@ -95,8 +95,9 @@ impl RawUri {
         let socket = Arc::new(socket);
         let frame_max = FRAME_MAX.min(mtu + headers::ETHERNET_LEN);
         Ok(Port {
-            rx: Box::new(SocketReceive::new(socket.clone(), self.options, None)),
-            tx: Box::new(SocketTransmit::new(socket, self.options, false, frame_max)),
+            rx: vec![Box::new(SocketReceive::new(socket.clone(), self.options, None))],
+            tx: vec![Box::new(SocketTransmit::new(socket, self.options, false, frame_max))],
+            link: None,
         })
     }
 }

@@ -81,8 +81,9 @@ impl UdpUri {
         }
         let socket = Arc::new(socket);
         Ok(Port {
-            rx: Box::new(SocketReceive::new(socket.clone(), self.options, Some(self.flow()))),
-            tx: Box::new(SocketTransmit::new(socket, self.options, true, frame_max)),
+            rx: vec![Box::new(SocketReceive::new(socket.clone(), self.options, Some(self.flow())))],
+            tx: vec![Box::new(SocketTransmit::new(socket, self.options, true, frame_max))],
+            link: None,
         })
     }
 

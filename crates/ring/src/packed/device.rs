@@ -17,8 +17,11 @@ pub struct PackedDevice {
     next: Place,
     /// The next descriptor to write back.
     used: Place,
-    /// Everything before this is known to the driver.
-    published: Place,
+    /// Descriptors that were popped and not pushed.
+    out: u16,
+    /// Descriptors that were pushed since the last [`DeviceQueue::publish`]. The driver sees them
+    /// at once and may post them again, so there is no end to them.
+    unpublished: u32,
     event_index: bool,
     walk: Walk,
 }
@@ -41,7 +44,7 @@ impl PackedDevice {
         }
         ring.set_device_event(Event { at: 0, flags: EVENTS_OFF });
         let walk = Walk::new(indirect);
-        Ok(Self { ring, next, used: next, published: next, event_index, walk })
+        Ok(Self { ring, next, used: next, out: 0, unpublished: 0, event_index, walk })
     }
 
     /// The rest of the chain whose first descriptor is `head`: its first buffer, its identity and
@@ -53,9 +56,10 @@ impl PackedDevice {
         access: Access,
         head: Descriptor,
     ) -> Result<(Segment, u16, u16), Lie> {
-        let too_long = Lie::ChainTooLong { max: CHAIN_MAX };
+        let max = CHAIN_MAX.min(self.ring.size.get() - self.out);
+        let too_long = Lie::ChainTooLong { max };
         let (mut first, mut place, mut descriptor) = (None, self.next, head);
-        for slots in 1..=CHAIN_MAX.min(self.ring.size.get()) {
+        for slots in 1..=max {
             if descriptor.flags & INDIRECT != 0 {
                 self.walk_table(memory, access, descriptor, &mut first)?;
                 return Ok((first.ok_or(too_long)?, descriptor.tag, slots));
@@ -87,7 +91,7 @@ impl PackedDevice {
         for index in 0..entries {
             // SAFETY: the table has `entries` entries, all of them mapped.
             let (low, high) = unsafe { Walk::entry(table, index) };
-            let entry = decode(low.to_le(), high.to_le());
+            let entry = decode(low, high);
             if entry.flags & INDIRECT != 0 {
                 return Err(Lie::NestedIndirect);
             }
@@ -105,14 +109,19 @@ impl DeviceQueue for PackedDevice {
         if !self.next.is_available(head.flags) {
             return Ok(None);
         }
+        let size = self.ring.size.get();
+        if self.out == size {
+            return Err(Lie::Overfull { size });
+        }
+        self.walk.rest.clear();
         let (first, id, slots) = if head.flags & (NEXT | INDIRECT) == 0 {
             (self.walk.segment(memory, access, head)?, head.tag, 1)
         } else {
-            self.walk.rest.clear();
             self.walk(memory, access, head)?
         };
         let more = head.flags & (NEXT | INDIRECT) != 0 && !self.walk.rest.is_empty();
         self.next = self.next.forward(slots, self.ring.size);
+        self.out += slots;
         Ok(Some(Chain { id, slots, first, more }))
     }
 
@@ -122,26 +131,31 @@ impl DeviceQueue for PackedDevice {
 
     #[inline]
     fn unpop(&mut self, slots: u16) {
+        debug_assert!(slots <= self.out, "more than was popped");
+        self.out = self.out.saturating_sub(slots);
         self.next = self.next.back(slots, self.ring.size);
     }
 
     #[inline]
     fn push(&mut self, chain: &Chain, len: u32) {
+        debug_assert!(chain.slots <= self.out, "more than was popped");
+        self.out = self.out.saturating_sub(chain.slots);
         let written = if len > 0 { WRITE } else { 0 };
         let flags = self.used.used_flags() | written;
         self.ring.set_rest(self.used.at, Descriptor { address: 0, len, flags, tag: chain.id });
         self.used = self.used.forward(chain.slots, self.ring.size);
+        self.unpublished = self.unpublished.saturating_add(chain.slots.into());
     }
 
     #[inline]
     fn publish(&mut self) -> bool {
-        if self.used == self.published {
+        let count = std::mem::take(&mut self.unpublished);
+        if count == 0 {
             return false;
         }
-        let before = std::mem::replace(&mut self.published, self.used);
         // As in the split device's `publish`.
         fence(Ordering::SeqCst);
-        self.used.event_wanted(self.ring.driver_event(), before, self.ring.size)
+        self.used.event_wanted(self.ring.driver_event(), count, self.ring.size)
     }
 
     fn want_kicks(&mut self, on: bool) -> bool {

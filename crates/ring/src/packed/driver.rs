@@ -1,6 +1,6 @@
 //! The driver side of a packed virtqueue.
 
-use crate::chain::{Buffer, Descriptor, NEXT};
+use crate::chain::{Buffer, Descriptor, NEXT, WRITE};
 use crate::packed::PackedLayout;
 use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Place};
 use crate::sync::{Ordering, fence};
@@ -14,16 +14,17 @@ pub struct PackedDriver {
     /// Free identities, a ring of their own.
     free: Box<[u16]>,
     first_free: u16,
-    free_ids: u16,
-    /// Free descriptors.
-    free_slots: u16,
+    /// As many as there are free descriptors.
+    free_count: u16,
+    /// The identity behind this one in its chain: the device only ever hears of the first.
+    next_id: Box<[u16]>,
     /// How many descriptors the chain with this identity takes; 0 where it is not out.
     out: Box<[u16]>,
     /// The next descriptor to write.
     next: Place,
-    /// The first descriptor that the device does not know of, and the flags that reveal it.
-    published: Place,
-    /// The descriptor that [`DriverQueue::publish`] writes last.
+    /// Descriptors that were posted since the last [`DriverQueue::publish`].
+    unpublished: u16,
+    /// The first of them, which is written last.
     first: Option<(Place, Descriptor)>,
     /// The next descriptor that the device will write back.
     used: Place,
@@ -39,11 +40,11 @@ impl PackedDriver {
             ring,
             free: (0..size).collect(),
             first_free: 0,
-            free_ids: size,
-            free_slots: size,
+            free_count: size,
+            next_id: vec![0; size.into()].into(),
             out: vec![0; size.into()].into(),
             next: Place::START,
-            published: Place::START,
+            unpublished: 0,
             first: None,
             used: Place::START,
             event_index,
@@ -51,21 +52,31 @@ impl PackedDriver {
     }
 }
 
+impl PackedDriver {
+    #[inline]
+    fn free_at(&self, offset: u16) -> u16 {
+        self.free[self.ring.size.slot(self.first_free.wrapping_add(offset))]
+    }
+}
+
 impl DriverQueue for PackedDriver {
     #[inline]
-    fn next_id(&self) -> Option<u16> {
-        (self.free_slots > 0 && self.free_ids > 0)
-            .then(|| self.free[self.ring.size.slot(self.first_free)])
+    fn id(&self, offset: u16) -> Option<u16> {
+        (offset < self.free_count).then(|| self.free_at(offset))
     }
 
     #[inline]
     fn post(&mut self, buffers: &[Buffer]) -> Option<u16> {
         let count =
-            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free_slots).contains(n))?;
-        let id = self.next_id()?;
-        self.first_free = self.first_free.wrapping_add(1);
-        self.free_ids -= 1;
-        self.free_slots -= count;
+            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free_count).contains(n))?;
+        let id = self.free_at(0);
+        for offset in 1..count {
+            let before = usize::from(self.free_at(offset - 1));
+            self.next_id[before] = self.free_at(offset);
+        }
+        self.first_free = self.first_free.wrapping_add(count);
+        self.free_count -= count;
+        self.unpublished += count;
         self.out[usize::from(id)] = count;
         for (offset, buffer) in (1..).zip(buffers) {
             let next = if offset < count { NEXT } else { 0 };
@@ -87,16 +98,17 @@ impl DriverQueue for PackedDriver {
     fn publish(&mut self) -> bool {
         let Some((place, descriptor)) = self.first.take() else { return false };
         self.ring.set_descriptor(place.at, descriptor);
-        let before = std::mem::replace(&mut self.published, self.next);
+        let count = std::mem::take(&mut self.unpublished);
         // As in the split driver's `publish`.
         fence(Ordering::SeqCst);
-        self.next.event_wanted(self.ring.device_event(), before, self.ring.size)
+        self.next.event_wanted(self.ring.device_event(), count.into(), self.ring.size)
     }
 
     #[inline]
     fn poll(&mut self) -> Result<Option<Used>, Lie> {
-        // Where nothing is out, the descriptor here is one of an old round.
-        if self.used == self.published && self.free_slots == self.ring.size.get() {
+        // What the device can return: of what was posted, that which it knows of.
+        let known = self.ring.size.get() - self.free_count - self.unpublished;
+        if known == 0 {
             return Ok(None);
         }
         let Descriptor { len, flags, tag: id, .. } = self.ring.descriptor(self.used.at);
@@ -104,14 +116,19 @@ impl DriverQueue for PackedDriver {
             return Ok(None);
         }
         let count = self.out.get_mut(usize::from(id)).map(std::mem::take);
-        let Some(count) = count.filter(|count| *count > 0) else {
+        let Some(count) = count.filter(|count| (1..=known).contains(count)) else {
             return Err(Lie::NotOut { id: id.into() });
         };
         self.used = self.used.forward(count, self.ring.size);
-        self.free_slots += count;
-        let slot = self.ring.size.slot(self.first_free.wrapping_add(self.free_ids));
-        self.free[slot] = id;
-        self.free_ids += 1;
+        let mut freed = id;
+        for _ in 0..count {
+            let slot = self.ring.size.slot(self.first_free.wrapping_add(self.free_count));
+            self.free[slot] = freed;
+            self.free_count += 1;
+            freed = self.next_id[usize::from(freed)];
+        }
+        // Without that flag the length means nothing (section 2.8.4).
+        let len = if flags & WRITE != 0 { len } else { 0 };
         Ok(Some(Used { id, len }))
     }
 

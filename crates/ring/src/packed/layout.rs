@@ -236,21 +236,17 @@ impl Place {
         if self.wrap { AVAILABLE | USED } else { 0 }
     }
 
-    /// Whether an event at `event` was asked for between `before` and here.
-    pub(crate) fn event_wanted(self, event: Event, before: Self, size: QueueSize) -> bool {
+    /// Whether an event was asked for at one of the `count` descriptors before this place.
+    #[inline]
+    pub(crate) fn event_wanted(self, event: Event, count: u32, size: QueueSize) -> bool {
         match event.flags {
             EVENTS_OFF => false,
             EVENTS_AT => {
-                // On a line of running indices: an event of another round lies one size behind.
-                let mut at = i32::from(event.at & 0x7fff);
-                if (event.at & 0x8000 != 0) != self.wrap {
-                    at -= i32::from(size.get());
-                }
-                let mut from = i32::from(before.at);
-                if before.wrap != self.wrap {
-                    from -= i32::from(size.get());
-                }
-                (from..i32::from(self.at)).contains(&at)
+                // On a line of two rounds, for a wrap counter tells no more than two apart.
+                let size = u32::from(size.get());
+                let line = |place: Self| u32::from(place.at) + if place.wrap { 0 } else { size };
+                let distance = line(self).wrapping_sub(line(Self::from_base(event.at)));
+                distance.wrapping_sub(1) & (2 * size - 1) < count
             }
             _ => true,
         }

@@ -41,7 +41,8 @@ impl SplitDevice {
             event_index,
             walk: Walk::new(indirect),
         };
-        device.ring.used_flags().store(if event_index { 0 } else { NO_NOTIFY }, Ordering::Relaxed);
+        let flags = if event_index { 0 } else { NO_NOTIFY };
+        device.ring.used_flags().store(flags.to_le(), Ordering::Relaxed);
         device
     }
 
@@ -50,14 +51,15 @@ impl SplitDevice {
         u16::from_le(ring.used_index().load(Ordering::Relaxed))
     }
 
-    /// How many chains are available, as far as known without looking again.
+    /// Whether a chain is available; looks again where none is known of.
     #[inline]
     fn look(&mut self) -> Result<bool, Lie> {
         if self.next != self.available {
             return Ok(true);
         }
         let index = u16::from_le(self.ring.available_index().load(Ordering::Acquire));
-        let size = self.ring.size.get();
+        // The driver cannot post again what it has not got back.
+        let size = self.ring.size.get() - self.next.wrapping_sub(self.used);
         if index.wrapping_sub(self.next) > size {
             return Err(Lie::IndexJump { from: self.next, to: index, size });
         }
@@ -84,7 +86,7 @@ impl SplitDevice {
         for _ in 0..CHAIN_MAX {
             if descriptor.flags & INDIRECT != 0 {
                 self.walk_table(memory, access, descriptor, &mut first)?;
-                break;
+                return first.ok_or(too_long);
             }
             let segment = self.walk.segment(memory, access, descriptor)?;
             keep(&mut first, &mut self.walk.rest, segment)?;
@@ -93,8 +95,7 @@ impl SplitDevice {
             }
             descriptor = self.ring.descriptor(self.in_table(descriptor.tag)?);
         }
-        // Either an indirect table ended the chain, or it has no end.
-        if descriptor.flags & INDIRECT != 0 { first.ok_or(too_long) } else { Err(too_long) }
+        Err(too_long)
     }
 
     fn walk_table<M: AddressSpace>(
@@ -112,7 +113,7 @@ impl SplitDevice {
             }
             // SAFETY: the table has `size` entries, all of them mapped, and `index` is below it.
             let (low, high) = unsafe { Walk::entry(table, index) };
-            let entry = decode(low.to_le(), high.to_le());
+            let entry = decode(low, high);
             if entry.flags & INDIRECT != 0 {
                 return Err(Lie::NestedIndirect);
             }
@@ -151,10 +152,10 @@ impl DeviceQueue for SplitDevice {
         }
         let id = u16::from_le(self.ring.available(self.next).load(Ordering::Relaxed));
         let head = self.ring.descriptor(self.in_table(id)?);
+        self.walk.rest.clear();
         let (first, more) = if head.flags & (NEXT | INDIRECT) == 0 {
             (self.walk.segment(memory, access, head)?, false)
         } else {
-            self.walk.rest.clear();
             let first = self.walk(memory, access, head)?;
             (first, !self.walk.rest.is_empty())
         };
@@ -168,11 +169,13 @@ impl DeviceQueue for SplitDevice {
 
     #[inline]
     fn unpop(&mut self, slots: u16) {
+        debug_assert!(slots <= self.next.wrapping_sub(self.used), "more than was popped");
         self.next = self.next.wrapping_sub(slots);
     }
 
     #[inline]
     fn push(&mut self, chain: &Chain, len: u32) {
+        debug_assert!(self.used != self.next, "more than was popped");
         self.ring.set_used(self.used, u32::from(chain.id).to_le(), len.to_le());
         self.used = self.used.wrapping_add(1);
     }

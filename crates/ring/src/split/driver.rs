@@ -40,10 +40,10 @@ impl SplitDriver {
     /// A ring in which nothing has happened yet; its memory is all zero.
     pub fn new(ring: SplitLayout, event_index: bool) -> Self {
         let size = ring.size.get();
-        ring.available_flags()
-            .store(if event_index { 0 } else { NO_INTERRUPT.to_le() }, Ordering::Relaxed);
-        // What the table holds is zero, but that no descriptor of ours is ever equal to.
-        let unset = Descriptor { address: u64::MAX, ..Descriptor::default() };
+        let flags = if event_index { 0 } else { NO_INTERRUPT };
+        ring.available_flags().store(flags.to_le(), Ordering::Relaxed);
+        // No descriptor of ours is ever equal to this one, so that each is written once at least.
+        let unset = Descriptor { tag: u16::MAX, ..Descriptor::default() };
         Self {
             ring,
             free: (0..size).collect(),
@@ -89,8 +89,8 @@ impl SplitDriver {
 
 impl DriverQueue for SplitDriver {
     #[inline]
-    fn next_id(&self) -> Option<u16> {
-        (self.free_count > 0).then(|| self.free_at(0))
+    fn id(&self, offset: u16) -> Option<u16> {
+        (offset < self.free_count).then(|| self.free_at(offset))
     }
 
     #[inline]

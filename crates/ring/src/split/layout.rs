@@ -57,6 +57,7 @@ pub struct LayoutError {
 }
 
 /// Checks that a part of a ring is aligned as its fields need.
+#[cfg(not(loom))]
 pub(crate) fn aligned(
     part: &'static str,
     start: NonNull<u8>,

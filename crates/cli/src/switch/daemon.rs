@@ -1,0 +1,94 @@
+//! The switch as a program: what it is told, and how it begins and ends.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use dray_lab::{Cancel, Placement, placement};
+use dray_switch::api::{ControlSocket, Limits, Server};
+use dray_switch::config::Idle;
+use dray_switch::{Flow, Mode, PortConfig, Switch, SwitchConfig};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::Error;
+
+use crate::parse::CpuList;
+use crate::{Failure, cancel_on_signals, parse};
+
+/// What a switch can be told on the command line; it goes before what the file says.
+#[derive(clap::Args)]
+pub(super) struct DaemonArguments {
+    /// Read the configuration from this file.
+    #[arg(long, value_name = "FILE.toml")]
+    config: Option<PathBuf>,
+    /// How frames find their port: `learning` (by MAC address, the default) or `patch` (in pairs).
+    #[arg(long, value_parser = word::<Mode>)]
+    mode: Option<Mode>,
+    /// What happens when a receiver is full: `drop` (the default), or `backpressure` in patch mode.
+    #[arg(long, value_parser = word::<Flow>)]
+    flow: Option<Flow>,
+    /// CPUs, one worker on each; without it, one worker.
+    #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
+    cpus: Option<CpuList>,
+    /// Time without frames after which a worker sleeps, such as 50us (the default), or `never`.
+    #[arg(long, value_name = "TIME")]
+    idle: Option<Idle>,
+    /// Control socket [default: /run/dray/switch.sock].
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// A port, once for each: NAME=URI, then `,key=value` for vlan, trunk (10+20), native, group, pair.
+    #[arg(long, value_name = "NAME=URI")]
+    port: Vec<PortConfig>,
+}
+
+/// One of the words that a configuration file takes as well.
+fn word<'de, T: Deserialize<'de>>(text: &str) -> Result<T, Error> {
+    T::deserialize(text.to_owned().into_deserializer())
+}
+
+pub(super) fn run(arguments: DaemonArguments) -> Result<(), Failure> {
+    let there: Vec<u32> = placement::allowed().into_iter().map(|cpu| cpu as u32).collect();
+    let mut config = match arguments.config.clone() {
+        Some(path) => SwitchConfig::load(&path, |config| arguments.apply(config), &there),
+        None => {
+            let mut config = SwitchConfig::default();
+            arguments.apply(&mut config);
+            config.check(&there).map(|()| config)
+        }
+    }
+    .map_err(Failure::usage)?;
+    if config.cpus.is_empty() {
+        let cpus = Placement::of_this_process().assign(1);
+        config.cpus = cpus.iter().map(|cpu| cpu.id as u32).collect();
+    }
+    run_daemon(config)
+}
+
+impl DaemonArguments {
+    fn apply(self, config: &mut SwitchConfig) {
+        let Self { config: _, mode, flow, cpus, idle, control, port } = self;
+        config.mode = mode.unwrap_or(config.mode);
+        config.flow = flow.unwrap_or(config.flow);
+        config.idle = idle.unwrap_or(config.idle);
+        if let Some(CpuList(cpus)) = cpus {
+            config.cpus = cpus.into_iter().map(|cpu| cpu as u32).collect();
+        }
+        if let Some(control) = control {
+            config.control = control;
+        }
+        config.ports.extend(port);
+    }
+}
+
+/// Runs the switch until it is told to end.
+fn run_daemon(config: SwitchConfig) -> Result<(), Failure> {
+    let cancel = cancel_on_signals()?;
+    // First the socket: a second switch must not get as far as touching ports.
+    let socket = ControlSocket::bind(&config.control)?;
+    let engine = Arc::new(Switch::start(&config)?);
+    let _server = Server::start(socket, engine, config, Limits::default());
+    while cancel.check().is_ok() {
+        thread::sleep(Cancel::INTERVAL);
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! `dray switch`: the switch itself, and the commands that talk to one that runs.
+
+mod daemon;
+mod show;
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use dray_port::PortUri;
+use dray_switch::client::{Client, ClientError};
+use dray_switch::config::{self, CONTROL, Name, VlanId};
+use dray_switch::{PortConfig, PortStats, PortStatus};
+use serde::Serialize;
+
+use crate::{Failure, print};
+
+/// Run a switch that containers plug into, or talk to one that runs.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    daemon: daemon::DaemonArguments,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dray switch --port a=raw:eth0 --port b=raw:eth1     a learning switch with two ports
+  dray switch --mode patch --cpus 2 --idle never --port a=null: --port b=null:
+  dray switch --config switch.toml                    ports and all else from a file
+  dray switch add-port c 'raw:eth2?batch=64' --vlan 10
+  dray switch stats
+  curl --unix-socket /run/dray/switch.sock http://localhost/ports";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Add a port.
+    #[command(after_help = "\
+Examples:
+  dray switch add-port a raw:eth0
+  dray switch add-port b raw:eth1 --trunk 10,20 --native 1 --group tenants")]
+    AddPort(AddPort),
+    /// Remove a port.
+    #[command(after_help = "Example:\n  dray switch del-port a")]
+    DelPort(DelPort),
+    /// List the ports: how each is reached and how far it is.
+    #[command(after_help = "Examples:\n  dray switch ports\n  dray switch ports --json")]
+    Ports(Ask),
+    /// Show frames, bytes and drops by port.
+    #[command(after_help = "Examples:\n  dray switch stats\n  dray switch stats --json")]
+    Stats(Ask),
+    /// Show the stations that were learned, or forget them.
+    #[command(after_help = "\
+Examples:
+  dray switch fdb --port a
+  dray switch fdb --flush")]
+    Fdb(Fdb),
+    /// Show mode, uptime and workers.
+    #[command(after_help = "Examples:\n  dray switch status\n  dray switch status --json")]
+    Status(Ask),
+}
+
+/// Which switch.
+#[derive(clap::Args)]
+struct Control {
+    /// Control socket of the switch.
+    #[arg(long, value_name = "PATH", default_value = CONTROL)]
+    control: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct Ask {
+    #[command(flatten)]
+    control: Control,
+    /// Write JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct AddPort {
+    /// Its name in the switch.
+    name: Name,
+    /// How it is reached.
+    uri: PortUri,
+    /// Access port of this VLAN: frames carry no tag.
+    #[arg(long, value_name = "VLAN")]
+    vlan: Option<VlanId>,
+    /// Trunk port of these VLANs: frames carry their tag.
+    #[arg(long, value_name = "VLANS", value_parser = trunk)]
+    trunk: Option<Trunk>,
+    /// The trunk's VLAN whose frames carry no tag.
+    #[arg(long, value_name = "VLAN")]
+    native: Option<VlanId>,
+    /// Isolation group: ports of one group do not exchange frames with each other.
+    #[arg(long, value_name = "NAME")]
+    group: Option<Name>,
+    /// The port to exchange frames with, in patch mode; without it, the next one that is free.
+    #[arg(long, value_name = "NAME")]
+    pair: Option<Name>,
+    #[command(flatten)]
+    control: Control,
+}
+
+/// A list that is one value for clap.
+#[derive(Clone)]
+struct Trunk(Vec<VlanId>);
+
+fn trunk(text: &str) -> Result<Trunk, config::VlanError> {
+    config::parse_trunk(text).map(Trunk)
+}
+
+#[derive(clap::Args)]
+struct DelPort {
+    /// Its name in the switch.
+    name: Name,
+    #[command(flatten)]
+    control: Control,
+}
+
+#[derive(clap::Args)]
+struct Fdb {
+    /// Only those behind this port.
+    #[arg(long, value_name = "NAME", conflicts_with = "flush")]
+    port: Option<Name>,
+    /// Forget all of them.
+    #[arg(long, conflicts_with = "json")]
+    flush: bool,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+impl Control {
+    fn client(&self) -> Client {
+        Client::new(&self.control)
+    }
+}
+
+impl Ask {
+    fn client(&self) -> Client {
+        self.control.client()
+    }
+
+    /// What was asked for: as JSON, or as `text` says it to people.
+    fn show<T: Serialize>(
+        &self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        if self.json {
+            print(&(serde_json::to_string_pretty(value)? + "\n"))
+        } else {
+            print(&text(value))
+        }
+    }
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    match arguments.command {
+        None => daemon::run(arguments.daemon),
+        Some(command) => talk(command),
+    }
+}
+
+fn talk(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::AddPort(arguments) => add_port(arguments),
+        Command::DelPort(DelPort { name, control }) => {
+            control.client().remove_port(&name).map_err(refused)
+        }
+        Command::Ports(ask) => {
+            let ports: Vec<PortStatus> = ask.client().ports().map_err(refused)?;
+            ask.show(&ports, |ports| show::ports(ports))
+        }
+        Command::Stats(ask) => {
+            let stats: Vec<PortStats> = ask.client().stats().map_err(refused)?;
+            ask.show(&stats, |stats| show::stats(stats))
+        }
+        Command::Fdb(Fdb { flush: true, ask, .. }) => ask.client().flush_table().map_err(refused),
+        Command::Fdb(Fdb { port, ask, .. }) => {
+            let stations = ask.client().table(port.as_ref()).map_err(refused)?;
+            ask.show(&stations, |stations| show::stations(stations))
+        }
+        Command::Status(ask) => ask.show(&ask.client().status().map_err(refused)?, show::status),
+    }
+}
+
+fn add_port(arguments: AddPort) -> Result<(), Failure> {
+    let AddPort { name, uri, vlan, trunk, native, group, pair, control } = arguments;
+    let trunk = trunk.map(|trunk| trunk.0);
+    let keys = config::Keys { name, uri, vlan, trunk, native, group, pair };
+    let port = PortConfig::try_from(keys).map_err(Failure::usage)?;
+    control.client().add_port(&port).map(drop).map_err(refused)
+}
+
+/// What the switch calls a wrong request was wrong usage of the command.
+fn refused(error: ClientError) -> Failure {
+    match error {
+        ClientError::Refused { status: 400, .. } => Failure::usage(error),
+        other => other.into(),
+    }
+}

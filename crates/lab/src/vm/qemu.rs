@@ -1,0 +1,62 @@
+//! How QEMU is told what a machine is.
+
+use std::process::{Command, Stdio};
+
+use super::channels::Channels;
+use super::{FILES, Vm};
+
+pub(super) const QEMU: &str = "qemu-system-x86_64";
+
+/// No wait for a watchdog, no guessing at addresses, and a kernel that panics ends the machine.
+const KERNEL_ARGUMENTS: &str =
+    "console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable nowatchdog";
+
+/// The command that runs `vm`.
+pub(super) fn command(vm: &Vm, channels: &Channels) -> Command {
+    let memory = vm.memory_mib;
+    let mut command = Command::new(QEMU);
+    let mut add = |option: &str, value: &str| {
+        command.args([option, value]);
+    };
+    add("-name", &escape(&vm.name));
+    // A vhost-user peer maps the guest's memory, so it is a file.
+    add("-object", &format!("memory-backend-memfd,id=memory,size={memory}M,share=on"));
+    add("-machine", "q35,accel=tcg,memory-backend=memory");
+    add("-m", &format!("{memory}M"));
+    add("-cpu", "max");
+    add("-smp", &vm.cpus.to_string());
+    add("-display", "none");
+    add("-kernel", &format!("{FILES}/vmlinuz"));
+    add("-initrd", &format!("{FILES}/initrd"));
+    add("-append", &format!("{KERNEL_ARGUMENTS} {}", vm.kernel_arguments.join(" ")));
+    // The end of the script is a restart, and that is the end of the machine.
+    add("-action", "reboot=shutdown");
+    command.args(["-nodefaults", "-no-user-config"]);
+    // An IOMMU has to come before the devices that it is for.
+    command.args(&vm.arguments);
+    for (index, card) in vm.vhost_user.iter().enumerate() {
+        command.args(card.qemu_arguments(index));
+    }
+
+    let mut add = |option: &str, value: &str| {
+        command.args([option, value]);
+    };
+    // The host's several file systems appear as one.
+    add("-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap");
+    add("-device", "virtio-9p-pci,fsdev=host,mount_tag=host");
+    add("-fw_cfg", &format!("name=opt/dray/script,file={}", channels.script.path()));
+    add("-chardev", &format!("file,id=console,path={}", channels.console.path()));
+    add("-serial", "chardev:console");
+    add("-device", "virtio-serial-pci");
+    for (name, file) in [("output", &channels.output), ("status", &channels.status)] {
+        add("-chardev", &format!("file,id={name},path={}", file.path()));
+        add("-device", &format!("virtserialport,chardev={name},name={name}"));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// Within a value, QEMU wants commas doubled.
+pub(super) fn escape(value: &str) -> String {
+    value.replace(',', ",,")
+}

@@ -1,0 +1,170 @@
+//! The Unix socket of a port, and the thread that serves it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+
+use crate::event::Event;
+use crate::link::{LinkState, LinkStatus};
+use crate::unix;
+
+/// After a peer that lied, or where none listens: the time until the next one is tried.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// A port's socket. Its thread ends, and the socket is gone, when this is dropped.
+pub(crate) struct Connection {
+    control: Arc<Control>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the control thread and the port share.
+pub(crate) struct Control {
+    /// Signalled when a queue was given up, and when the port is closed.
+    attention: Arc<Event>,
+    stop: AtomicBool,
+    status: Mutex<LinkStatus>,
+}
+
+/// How a conversation with a peer ended.
+pub(crate) enum End {
+    /// The port is being closed.
+    Stop,
+    /// The peer left.
+    Left,
+    /// It lied, or would not do what is needed.
+    Refused(String),
+}
+
+/// Why waiting ended.
+pub(crate) enum Woken {
+    /// There is something to read, or the other side has hung up.
+    Readable,
+    /// The data thread, or whoever closes the port, wants attention.
+    Attention,
+    /// The time is over.
+    Timeout,
+}
+
+impl Connection {
+    /// Listens at `path`, or (`client`) connects to it again and again; `converse` speaks with each
+    /// peer. Several peers are served one after the other.
+    pub(crate) fn open(
+        path: &Path,
+        client: bool,
+        attention: Arc<Event>,
+        converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+    ) -> Result<Self, (&'static str, io::Error)> {
+        let listener = match client {
+            true => None,
+            false => Some(unix::listen(path).map_err(|error| ("socket", error))?),
+        };
+        let control =
+            Arc::new(Control { attention, stop: AtomicBool::new(false), status: Mutex::default() });
+        let (path, shared) = (path.to_owned(), control.clone());
+        let thread = std::thread::Builder::new()
+            .name("dray-control".to_owned())
+            .spawn(move || shared.serve(&path, listener.as_ref(), converse))
+            .map_err(|error| ("thread", error))?;
+        Ok(Self { control, thread: Some(thread) })
+    }
+
+    pub(crate) fn status(&self) -> LinkStatus {
+        self.control.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.control.stop.store(true, Ordering::Release);
+        self.control.attention.signal();
+        if let Some(thread) = self.thread.take() {
+            // It only ends by itself or by a panic, which has been reported.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Control {
+    fn serve(
+        &self,
+        path: &PathBuf,
+        listener: Option<&UnixListener>,
+        mut converse: impl FnMut(UnixStream, &Self) -> End,
+    ) {
+        while !self.is_stopping() {
+            let Some(stream) = self.next_peer(path, listener) else { continue };
+            self.change(|status| status.state = LinkState::Connected);
+            let end = converse(stream, self);
+            self.change(|status| {
+                status.state = LinkState::Waiting;
+                status.features.clear();
+                match &end {
+                    End::Stop => {}
+                    End::Left => status.ended("the peer disconnected"),
+                    End::Refused(why) => status.ended(why),
+                }
+            });
+            if matches!(end, End::Refused(_)) {
+                self.pause();
+            }
+        }
+        if listener.is_some() {
+            // Somebody may have removed it already.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    fn next_peer(&self, path: &Path, listener: Option<&UnixListener>) -> Option<UnixStream> {
+        let stream = match listener {
+            Some(listener) => match self.wait(Some(listener.as_fd()), None) {
+                Woken::Readable => listener.accept().map(|(stream, _)| stream),
+                Woken::Attention | Woken::Timeout => return None,
+            },
+            None => UnixStream::connect(path),
+        };
+        if stream.is_err() {
+            self.pause();
+        }
+        stream.ok()
+    }
+
+    fn pause(&self) {
+        self.wait(None, Some(AGAIN));
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut LinkStatus)) {
+        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Waits for something to read from `fd`, or for attention.
+    pub(crate) fn wait(&self, fd: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Woken {
+        let limit = limit.map(|limit| Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: limit.subsec_nanos().into(),
+        });
+        let mut fds = vec![PollFd::new(&*self.attention, PollFlags::IN)];
+        if let Some(fd) = fd {
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        }
+        if !matches!(poll(&mut fds, limit.as_ref()), Ok(1..)) {
+            return Woken::Timeout;
+        }
+        if !fds[0].revents().is_empty() {
+            self.attention.clear();
+            return Woken::Attention;
+        }
+        Woken::Readable
+    }
+}

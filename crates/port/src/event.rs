@@ -1,0 +1,93 @@
+//! Event descriptors: how one side of a port wakes the other.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::time::Timespec;
+
+/// An eventfd, ours or a peer's.
+#[derive(Debug)]
+pub(crate) struct Event(OwnedFd);
+
+impl Event {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// What a peer passed as an event. Anything but an eventfd could block who signals it, or never
+    /// be quiet.
+    pub(crate) fn from_peer(fd: OwnedFd) -> io::Result<Self> {
+        use std::os::fd::AsRawFd;
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        if link.as_os_str() != "anon_inode:[eventfd]" {
+            return Err(io::Error::other(format!("{} is no eventfd", link.display())));
+        }
+        // A counter that is full would block who adds to it.
+        fcntl_setfl(&fd, fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
+        Ok(Self(fd))
+    }
+
+    /// Adds one. Where the counter is full the other side has been told often enough.
+    pub(crate) fn signal(&self) {
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Sets one of our own back to zero.
+    pub(crate) fn clear(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What a data thread sleeps on: our own event, and the events of a peer. The peer's are watched
+/// edge-triggered and never read: a read could block, for who else reads them is not known.
+#[derive(Debug)]
+pub(crate) struct Wakes {
+    epoll: OwnedFd,
+    own: Event,
+}
+
+impl Wakes {
+    pub(crate) fn new() -> io::Result<Self> {
+        let wakes = Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, own: Event::new()? };
+        wakes.watch(wakes.own.as_fd())?;
+        Ok(wakes)
+    }
+
+    pub(crate) fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(0);
+        Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?)
+    }
+
+    pub(crate) fn forget(&self, fd: BorrowedFd<'_>) {
+        // It may never have been watched.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Wakes the sleeper.
+    pub(crate) fn wake(&self) {
+        self.own.signal();
+    }
+
+    /// Forgets what has happened so far.
+    pub(crate) fn clear(&self) {
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 4];
+        let _ = epoll::wait(&self.epoll, &mut events[..], Some(&Timespec::default()));
+    }
+}
+
+impl AsFd for Wakes {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}

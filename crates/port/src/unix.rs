@@ -1,0 +1,66 @@
+//! What `vhost:` and `virtio:` share: the parts of their URIs, and Unix sockets.
+
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::Wait;
+use crate::query::{Query, UriError};
+
+/// The longest path of a Unix socket: `sun_path` holds 108 bytes, one of them its end.
+const PATH_MAX: usize = 107;
+/// The most queue pairs of a port.
+pub(crate) const QUEUES_MAX: u16 = 16;
+
+pub(crate) fn parse_path(scheme: &str, body: &str, query: &Query<'_>) -> Result<PathBuf, UriError> {
+    match body.len() {
+        0 => Err(query.error(format!(
+            "\"\" is no socket; {scheme}: takes the path of a Unix socket, \
+             for example {scheme}:/run/dray/a.sock"
+        ))),
+        1..=PATH_MAX => Ok(body.into()),
+        len => Err(query.error(format!(
+            "the socket's path has {len} bytes; a Unix socket's has at most {PATH_MAX}"
+        ))),
+    }
+}
+
+pub(crate) fn parse_queues(query: &mut Query<'_>) -> Result<u16, UriError> {
+    let queues = query.take("queues", "1 to 16", |text| {
+        text.parse().ok().filter(|n| (1..=QUEUES_MAX).contains(n))
+    })?;
+    Ok(queues.unwrap_or(1))
+}
+
+/// `wait=block`, or polling without a pause: looking at a ring costs the other side nothing.
+pub(crate) fn parse_wait(query: &mut Query<'_>) -> Result<Wait, UriError> {
+    let wait = query.take("wait", "block or poll", |text| match text {
+        "block" => Some(Wait::Block),
+        "poll" => Some(Wait::Poll { pause_us: 0 }),
+        _ => None,
+    })?;
+    Ok(wait.unwrap_or(Wait::Block))
+}
+
+pub(crate) fn wait_pairs(wait: Wait) -> Option<(&'static str, String)> {
+    (wait != Wait::Block).then(|| ("wait", "poll".to_owned()))
+}
+
+/// Listens at `path`. A socket that a process left behind when it died is replaced; one on which
+/// somebody listens is not.
+pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+        result => return result,
+    }
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file of that name"));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there")),
+    }
+    std::fs::remove_file(path)?;
+    UnixListener::bind(path)
+}

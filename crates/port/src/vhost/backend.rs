@@ -1,0 +1,546 @@
+//! What a driver's messages do to the device. The `vhost` crate reads and checks the messages
+//! themselves; here is what they mean.
+//!
+//! Nothing in this module touches a frame. It collects what the driver says, and when a queue has
+//! all it needs, puts a ready [`Running`] into its slot.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use dray_ring::QueueSize;
+use dray_ring::packed::{PackedDevice, PackedLayout};
+use dray_ring::split::{SplitDevice, SplitLayout};
+use dray_shm::{GuestMemory, MemoryFile, Region};
+use vhost::VhostUserMemoryRegionBase;
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
+    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use virtio_bindings::virtio_config::{
+    VIRTIO_F_ANY_LAYOUT, VIRTIO_F_IN_ORDER, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1,
+};
+use virtio_bindings::virtio_net::{VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF};
+use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+
+use super::device::Device;
+use super::queue::{Queue, Running};
+use crate::event::Event;
+use crate::slot::State;
+
+/// vhost-user's own feature bit: there are protocol features.
+const PROTOCOL_FEATURES: u64 = 1 << 30;
+/// The most regions of a driver's memory.
+const REGIONS_MAX: usize = 32;
+
+/// One connected driver, as far as it has introduced itself.
+pub(super) struct Backend {
+    device: Arc<Device>,
+    features: Option<u64>,
+    regions: Vec<UserRegion>,
+    memory: Arc<GuestMemory>,
+    vrings: Vec<Vring>,
+    /// Why the last message was refused.
+    pub(super) refusal: Option<String>,
+}
+
+/// A region as the driver named it.
+struct UserRegion {
+    guest: u64,
+    /// Address in the driver's own process, by which it names its rings.
+    user: u64,
+    len: u64,
+    offset: u64,
+    fd: OwnedFd,
+}
+
+/// What a driver has said of one virtqueue.
+#[derive(Default)]
+struct Vring {
+    size: Option<QueueSize>,
+    addresses: Option<Addresses>,
+    base: u16,
+    kick: Option<Event>,
+    call: Option<Event>,
+    started: bool,
+    enabled: bool,
+}
+
+/// Where a driver says its ring lies, in its own process.
+#[derive(Clone, Copy)]
+struct Addresses {
+    descriptors: u64,
+    /// Available ring, or driver event suppression.
+    driver: u64,
+    /// Used ring, or device event suppression.
+    device: u64,
+}
+
+impl Backend {
+    pub(super) fn new(device: Arc<Device>) -> Self {
+        let vrings = (0..device.vrings()).map(|_| Vring::default()).collect();
+        Self {
+            device,
+            features: None,
+            regions: Vec::new(),
+            memory: Arc::default(),
+            vrings,
+            refusal: None,
+        }
+    }
+
+    fn offered(&self) -> u64 {
+        let several = if self.device.vrings() > 2 { bit(VIRTIO_NET_F_MQ) } else { 0 };
+        bit(VIRTIO_F_VERSION_1)
+            | bit(VIRTIO_F_ANY_LAYOUT)
+            | bit(VIRTIO_F_IN_ORDER)
+            | bit(VIRTIO_F_RING_PACKED)
+            | bit(VIRTIO_RING_F_INDIRECT_DESC)
+            | bit(VIRTIO_RING_F_EVENT_IDX)
+            | bit(VIRTIO_NET_F_MRG_RXBUF)
+            | several
+            | PROTOCOL_FEATURES
+    }
+
+    fn has(&self, feature: u32) -> bool {
+        self.features.is_some_and(|features| features & bit(feature) != 0)
+    }
+
+    /// Refuses a message, and with it the driver.
+    fn refuse<T>(&mut self, why: String) -> Result<T> {
+        self.refusal = Some(why);
+        Err(Error::InvalidParam)
+    }
+
+    fn vring(&mut self, index: u32) -> Result<&mut Vring> {
+        let count = self.vrings.len();
+        if index as usize >= count {
+            return self.refuse(format!("virtqueue {index} of a device that has {count}"));
+        }
+        Ok(&mut self.vrings[index as usize])
+    }
+
+    /// Takes the queue from the data thread, which then is not using it.
+    fn stop(&mut self, index: usize) {
+        if let State::Running(running) = self.device.slot(index).replace(State::Stopped) {
+            self.vrings[index].base = running.base();
+        }
+        if let Some(kick) = &self.vrings[index].kick {
+            self.device.forget_kick(index, kick.as_fd());
+        }
+    }
+
+    /// Hands the queue to the data thread, if nothing is missing any more.
+    fn start(&mut self, index: usize) -> Result<()> {
+        let needs_enabling = self.features.is_none_or(|f| f & PROTOCOL_FEATURES != 0);
+        let vring = &self.vrings[index];
+        let (Some(size), Some(addresses)) = (vring.size, vring.addresses) else { return Ok(()) };
+        let ready = self.features.is_some()
+            && !self.regions.is_empty()
+            && vring.started
+            && (vring.enabled || !needs_enabling);
+        if !ready {
+            return Ok(());
+        }
+        let queue = match self.queue(size, addresses, vring.base) {
+            Ok(queue) => queue,
+            Err(why) => return self.refuse(format!("virtqueue {index}: {why}")),
+        };
+        let modern = self.has(VIRTIO_F_VERSION_1) || self.has(VIRTIO_NET_F_MRG_RXBUF);
+        let mergeable = self.has(VIRTIO_NET_F_MRG_RXBUF);
+        let vring = &mut self.vrings[index];
+        let running = Running {
+            queue,
+            memory: self.memory.clone(),
+            call: vring.call.take(),
+            header_len: if modern { 12 } else { 10 },
+            mergeable,
+            malformed: self.device.malformed().clone(),
+        };
+        self.device.slot(index).replace(State::Running(Box::new(running)));
+        if let Some(kick) = &vring.kick
+            && let Err(error) = self.device.watch_kick(index, kick.as_fd())
+        {
+            return self.refuse(format!("virtqueue {index}: its kick: {error}"));
+        }
+        self.device.wake(index);
+        Ok(())
+    }
+
+    /// The rings of a queue, found in the driver's memory.
+    fn queue(
+        &self,
+        size: QueueSize,
+        addresses: Addresses,
+        base: u16,
+    ) -> std::result::Result<Queue, String> {
+        let find = |part: &str, user: u64, len: usize| {
+            self.translate(user, len as u64).ok_or_else(|| {
+                format!("{part}, {len} bytes at {user:#x}, is outside the shared memory")
+            })
+        };
+        let (indirect, event_index) =
+            (self.has(VIRTIO_RING_F_INDIRECT_DESC), self.has(VIRTIO_RING_F_EVENT_IDX));
+        let Addresses { descriptors, driver, device } = addresses;
+        if self.has(VIRTIO_F_RING_PACKED) {
+            let len = PackedLayout::descriptors_len(size);
+            let descriptors = find("descriptor ring", descriptors, len)?;
+            let driver = find("driver event suppression", driver, PackedLayout::EVENT_LEN)?;
+            let device = find("device event suppression", device, PackedLayout::EVENT_LEN)?;
+            // SAFETY: all parts were just found mapped, and the memory outlives the queue: whoever
+            // holds one holds the other.
+            let layout = unsafe { PackedLayout::new(size, descriptors, driver, device) };
+            let layout = layout.map_err(|error| error.to_string())?;
+            PackedDevice::new(layout, base, indirect, event_index)
+                .map(Queue::Packed)
+                .map_err(|error| error.to_string())
+        } else {
+            let len = SplitLayout::descriptors_len(size);
+            let descriptors = find("descriptor table", descriptors, len)?;
+            let driver = find("available ring", driver, SplitLayout::available_len(size))?;
+            let device = find("used ring", device, SplitLayout::used_len(size))?;
+            // SAFETY: as above.
+            let layout = unsafe { SplitLayout::new(size, descriptors, driver, device) };
+            let layout = layout.map_err(|error| error.to_string())?;
+            // Everything is returned in order, so the used index is where any device before us, or
+            // we ourselves before a crash, had come.
+            let base = SplitDevice::used_in_ring(&layout);
+            Ok(Queue::Split(SplitDevice::new(layout, base, indirect, event_index)))
+        }
+    }
+
+    /// Our pointer to `len` bytes at an address of the driver's process.
+    fn translate(&self, user: u64, len: u64) -> Option<NonNull<u8>> {
+        let region =
+            self.regions.iter().find(|r| (r.user..=r.user + (r.len - 1)).contains(&user))?;
+        self.memory.translate(region.guest + (user - region.user), len, &mut 0)
+    }
+
+    /// Puts other memory under running queues.
+    fn set_regions(&mut self, regions: Vec<UserRegion>) -> Result<()> {
+        if regions.len() > REGIONS_MAX {
+            return self.refuse(format!("more than {REGIONS_MAX} memory regions"));
+        }
+        let mut table = Vec::new();
+        for region in &regions {
+            if region.len == 0 || region.user.checked_add(region.len).is_none() {
+                return self.refuse(format!(
+                    "memory region of {} bytes at user address {:#x}",
+                    region.len, region.user
+                ));
+            }
+            let file = region.fd.try_clone().map_err(|error| error.to_string());
+            let file =
+                file.and_then(|fd| MemoryFile::from_peer(fd).map_err(|error| error.to_string()));
+            match file {
+                Ok(file) => table.push(Region {
+                    guest: region.guest,
+                    len: region.len,
+                    file,
+                    offset: region.offset,
+                }),
+                Err(why) => return self.refuse(why),
+            }
+        }
+        let memory = match GuestMemory::new(table) {
+            Ok(memory) => Arc::new(memory),
+            Err(error) => return self.refuse(error.to_string()),
+        };
+        for index in 0..self.vrings.len() {
+            self.take_back(index);
+        }
+        self.regions = regions;
+        self.memory = memory;
+        (0..self.vrings.len()).try_for_each(|index| self.start(index))
+    }
+
+    /// Stops a queue, keeping what is needed to start it again.
+    fn take_back(&mut self, index: usize) {
+        if let State::Running(running) = self.device.slot(index).replace(State::Stopped) {
+            self.vrings[index].base = running.base();
+            self.vrings[index].call = running.call;
+        }
+        if let Some(kick) = &self.vrings[index].kick {
+            self.device.forget_kick(index, kick.as_fd());
+        }
+    }
+
+    fn must_be_stopped(&mut self, index: u32, what: &str) -> Result<&mut Vring> {
+        self.vring(index)?;
+        if self.device.slot(index as usize).is_running() {
+            return self.refuse(format!("{what} of virtqueue {index} changed while it runs"));
+        }
+        self.vring(index)
+    }
+
+    fn event(&mut self, what: &str, index: u8, fd: Option<File>) -> Result<Option<Event>> {
+        self.vring(index.into())?;
+        match fd.map(|fd| Event::from_peer(fd.into())).transpose() {
+            Ok(event) => Ok(event),
+            Err(error) => self.refuse(format!("{what} of virtqueue {index}: {error}")),
+        }
+    }
+
+    /// What was negotiated, for people.
+    pub(super) fn negotiated(&self) -> Vec<String> {
+        let names = [
+            (VIRTIO_F_VERSION_1, "version_1"),
+            (VIRTIO_F_RING_PACKED, "packed"),
+            (VIRTIO_F_IN_ORDER, "in_order"),
+            (VIRTIO_NET_F_MRG_RXBUF, "mrg_rxbuf"),
+            (VIRTIO_RING_F_INDIRECT_DESC, "indirect_desc"),
+            (VIRTIO_RING_F_EVENT_IDX, "event_idx"),
+            (VIRTIO_NET_F_MQ, "mq"),
+        ];
+        names.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, name)| (*name).to_owned()).collect()
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        for index in 0..self.vrings.len() {
+            self.stop(index);
+        }
+    }
+}
+
+const fn bit(feature: u32) -> u64 {
+    1 << feature
+}
+
+impl VhostUserBackendReqHandlerMut for Backend {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.refuse("RESET_DEVICE, which was not negotiated".to_owned())
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        Ok(self.offered())
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !self.offered();
+        if unknown != 0 {
+            return self.refuse(format!("features {unknown:#x}, which were not offered"));
+        }
+        let runs = (0..self.vrings.len()).any(|index| self.device.slot(index).is_running());
+        if runs && self.features.is_some_and(|now| now != features) {
+            return self.refuse("features changed while virtqueues run".to_owned());
+        }
+        self.features = Some(features);
+        (0..self.vrings.len()).try_for_each(|index| self.restart(index))
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _: Option<bool>,
+    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+        let regions = regions.iter().zip(files).map(|(region, file)| UserRegion {
+            guest: region.guest_phys_addr,
+            user: region.user_addr,
+            len: region.memory_size,
+            offset: region.mmap_offset,
+            fd: file.into(),
+        });
+        self.set_regions(regions.collect())?;
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        match QueueSize::new(num) {
+            Ok(size) => self.must_be_stopped(index, "the size")?.size = Some(size),
+            Err(error) => return self.refuse(format!("virtqueue {index}: {error}")),
+        }
+        Ok(())
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        _: VhostUserVringAddrFlags,
+        descriptors: u64,
+        used: u64,
+        available: u64,
+        _: u64,
+    ) -> Result<()> {
+        let addresses = Addresses { descriptors, driver: available, device: used };
+        self.must_be_stopped(index, "the address")?.addresses = Some(addresses);
+        self.start(index as usize)
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        // A packed ring's used position, in the upper half, is where its available one is: nothing
+        // is ever in flight in a ring that stands still.
+        self.must_be_stopped(index, "the base")?.base = base as u16;
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        self.vring(index)?;
+        self.stop(index as usize);
+        let vring = self.vring(index)?;
+        vring.started = false;
+        vring.kick = None;
+        vring.call = None;
+        let base = u32::from(vring.base);
+        Ok(VhostUserVringState::new(index, base))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let kick = self.event("the kick", index, fd)?;
+        self.take_back(index.into());
+        let vring = self.vring(index.into())?;
+        vring.kick = kick;
+        vring.started = true;
+        self.start(index.into())
+    }
+
+    fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
+        let call = self.event("the call", index, fd)?;
+        // Changes while the queue runs, when a guest masks an interrupt.
+        if let State::Running(running) = &mut *self.device.slot(index.into()).lock() {
+            running.call = call;
+            // What was used under the old one may not have been told.
+            running.call_now();
+        } else {
+            self.vrings[usize::from(index)].call = call;
+        }
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, index: u8, _: Option<File>) -> Result<()> {
+        self.vring(index.into()).map(|_| ())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+    }
+
+    fn set_protocol_features(&mut self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(self.vrings.len() as u64 / 2)
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        if self.vring(index)?.enabled != enable {
+            self.take_back(index as usize);
+            self.vring(index)?.enabled = enable;
+            self.start(index as usize)?;
+        }
+        Ok(())
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Ok(REGIONS_MAX as u64)
+    }
+
+    fn add_mem_region(
+        &mut self,
+        region: &VhostUserSingleMemoryRegion,
+        file: File,
+        _: Option<bool>,
+    ) -> Result<Option<VhostUserMemoryRegionBase>> {
+        let mut regions = self.regions_again()?;
+        regions.push(UserRegion {
+            guest: region.guest_phys_addr,
+            user: region.user_addr,
+            len: region.memory_size,
+            offset: region.mmap_offset,
+            fd: file.into(),
+        });
+        self.set_regions(regions)?;
+        Ok(None)
+    }
+
+    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        let (guest, len) = (region.guest_phys_addr, region.memory_size);
+        let mut regions = self.regions_again()?;
+        let before = regions.len();
+        regions.retain(|r| (r.guest, r.len) != (guest, len));
+        if regions.len() == before {
+            return self.refuse(format!("no memory region of {len} bytes at {guest:#x} to remove"));
+        }
+        self.set_regions(regions)
+    }
+
+    fn get_config(&mut self, _: u32, _: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        self.refuse("GET_CONFIG, which was not negotiated".to_owned())
+    }
+
+    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        self.refuse("SET_CONFIG, which was not negotiated".to_owned())
+    }
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        self.refuse("GPU_SET_SOCKET, to a network device".to_owned())
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        self.refuse("GET_SHARED_OBJECT, which was not negotiated".to_owned())
+    }
+
+    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        self.refuse("GET_INFLIGHT_FD, which was not negotiated".to_owned())
+    }
+
+    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
+        self.refuse("SET_INFLIGHT_FD, which was not negotiated".to_owned())
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        self.refuse("SET_DEVICE_STATE_FD, which was not negotiated".to_owned())
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        self.refuse("CHECK_DEVICE_STATE, which was not negotiated".to_owned())
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        self.refuse("GET_SHMEM_CONFIG, which was not negotiated".to_owned())
+    }
+
+    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+        self.refuse("SET_LOG_BASE, which was not negotiated".to_owned())
+    }
+}
+
+impl Backend {
+    /// Starts a queue that was missing something.
+    fn restart(&mut self, index: usize) -> Result<()> {
+        if self.device.slot(index).is_running() { Ok(()) } else { self.start(index) }
+    }
+
+    /// The present regions, to make another table of.
+    fn regions_again(&mut self) -> Result<Vec<UserRegion>> {
+        let again = self.regions.iter().map(|region| {
+            let fd = region.fd.try_clone()?;
+            Ok(UserRegion { fd, ..*region })
+        });
+        match again.collect::<std::io::Result<_>>() {
+            Ok(regions) => Ok(regions),
+            Err(error) => self.refuse(format!("memory regions: {error}")),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! `vhost:PATH`: the back end of vhost-user. A driver (QEMU, DPDK's virtio-user, our own
+//! [`virtio`](crate::virtio) port) shares its memory over the Unix socket at `PATH`; the port lends
+//! the frames that it transmits and copies others into the buffers that it posts.
+//!
+//! * `queue`: one virtqueue, and moving frames through it.
+//! * `device`: all of them, shared by data threads and control thread.
+//! * `backend`: what the driver's messages do to them.
+//! * `control`: the conversation in which the messages come.
+
+mod backend;
+mod control;
+mod device;
+mod queue;
+mod receive;
+mod transmit;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::connection::Connection;
+use crate::event::Event;
+use crate::link::{Link, LinkState, LinkStatus};
+use crate::query::{Query, UriError, write_query};
+use crate::unix::{parse_path, parse_queues, parse_wait, wait_pairs};
+use crate::{OpenError, Port, Wait};
+
+use device::Device;
+use receive::VhostReceive;
+use transmit::VhostTransmit;
+
+/// A vhost port's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VhostUri {
+    /// The Unix socket.
+    pub path: PathBuf,
+    /// Pairs of virtqueues, 1 to 16.
+    pub queues: u16,
+    /// Connect to a socket on which the driver listens, instead of listening for it.
+    pub client: bool,
+    /// How to wait for frames.
+    pub wait: Wait,
+}
+
+impl VhostUri {
+    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        Ok(Self {
+            path: parse_path("vhost", body, query)?,
+            queues: parse_queues(query)?,
+            client: query.flag("client")?,
+            wait: parse_wait(query)?,
+        })
+    }
+
+    /// Listens, or begins to connect; the driver may come at any time, and come back.
+    pub fn open(&self) -> Result<Port, OpenError> {
+        self.try_open().map_err(|(what, error)| OpenError::new(self, what, error))
+    }
+
+    fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
+        let attention = Event::new().map_err(|error| ("eventfd", error))?;
+        let attention = Arc::new(attention);
+        let device = Device::new(self.queues, &attention).map_err(|error| ("eventfd", error))?;
+        let device = Arc::new(device);
+        let converse = {
+            let device = device.clone();
+            move |stream, control: &_| control::converse(&device, stream, control)
+        };
+        let connection = Connection::open(&self.path, self.client, attention, converse)?;
+        let shared = Arc::new(Shared { device, connection });
+        let queues = 0..usize::from(self.queues);
+        Ok(Port {
+            rx: queues
+                .clone()
+                .map(|q| Box::new(VhostReceive::new(shared.clone(), q, self.wait)) as _)
+                .collect(),
+            tx: queues.map(|q| Box::new(VhostTransmit::new(shared.clone(), q)) as _).collect(),
+            link: Some(shared),
+        })
+    }
+}
+
+/// What the halves of an open port share: the last one to go closes it.
+struct Shared {
+    device: Arc<Device>,
+    connection: Connection,
+}
+
+impl Link for Shared {
+    fn status(&self) -> LinkStatus {
+        let mut status = self.connection.status();
+        if self.device.is_running() {
+            status.state = LinkState::Running;
+        }
+        status
+    }
+}
+
+impl fmt::Display for VhostUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "vhost:{}", self.path.display())?;
+        let mut pairs = Vec::new();
+        if self.queues != 1 {
+            pairs.push(("queues", self.queues.to_string()));
+        }
+        if self.client {
+            pairs.push(("client", "1".to_owned()));
+        }
+        pairs.extend(wait_pairs(self.wait));
+        write_query(f, pairs)
+    }
+}

@@ -1,0 +1,236 @@
+//! The conversation with a back end.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use dray_ring::packed::{PackedDriver, PackedLayout};
+use dray_ring::split::{SplitDriver, SplitLayout};
+use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use virtio_bindings::virtio_config::{VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1};
+use virtio_bindings::virtio_net::{VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF};
+use vmm_sys_util::eventfd::EventFd;
+
+use super::memory::Place;
+use super::queue::{Queue, ReceiveQueue, TransmitQueue};
+use super::{Device, VirtioUri};
+use crate::connection::{Control, End, Woken};
+use crate::event::Event;
+use crate::slot::{Failure, Slot, State};
+
+/// vhost-user's own feature bit: there are protocol features.
+const PROTOCOL_FEATURES: u64 = 1 << 30;
+/// A back end answers within this time.
+const REPLY: Duration = Duration::from_secs(5);
+
+/// Introduces the port to one back end and stays until that leaves, lies or the port is closed.
+pub(super) fn converse(
+    device: &Device,
+    uri: &VirtioUri,
+    stream: UnixStream,
+    control: &Control,
+) -> End {
+    let socket = match stream.try_clone() {
+        Ok(socket) => socket,
+        Err(error) => return End::Refused(format!("its socket: {error}")),
+    };
+    let end = match introduce(device, uri, stream) {
+        Ok((_frontend, features)) => {
+            control.change(|status| status.features = features);
+            // A back end says nothing of its own accord: what can be read is its end.
+            loop {
+                let woken = control.wait(Some(socket.as_fd()), None);
+                if control.is_stopping() {
+                    break End::Stop;
+                }
+                if let Some(failure) = failure(device) {
+                    break End::Refused(failure.to_string());
+                }
+                if matches!(woken, Woken::Readable) {
+                    break End::Left;
+                }
+            }
+        }
+        Err(why) => End::Refused(why),
+    };
+    for pair in &device.pairs {
+        if let State::Running(queue) | State::Failed(_, queue) =
+            pair.receive.replace(State::Stopped)
+        {
+            pair.wakes.forget(queue.call.as_fd());
+        }
+        pair.transmit.replace(State::Stopped);
+    }
+    end
+}
+
+fn failure(device: &Device) -> Option<Failure> {
+    let pairs = device.pairs.iter();
+    let mut failures = pairs.map(|pair| pair.receive.failure().or_else(|| pair.transmit.failure()));
+    failures.find_map(|failure| failure)
+}
+
+const fn bit(feature: u32) -> u64 {
+    1 << feature
+}
+
+/// From the first message to the last. What was agreed on, for people.
+fn introduce(
+    device: &Device,
+    uri: &VirtioUri,
+    stream: UnixStream,
+) -> Result<(Frontend, Vec<String>), String> {
+    let says = |what: &'static str| move |error: vhost::Error| format!("{what}: {error}");
+    for set in [UnixStream::set_read_timeout, UnixStream::set_write_timeout] {
+        set(&stream, Some(REPLY)).map_err(|error| format!("its socket: {error}"))?;
+    }
+    let vrings = 2 * device.pairs.len();
+    let mut back_end = Frontend::from_stream(stream, vrings as u64);
+    let offered = back_end.get_features().map_err(says("GET_FEATURES"))?;
+    let several = device.pairs.len() > 1;
+    let mut needed = vec![("version_1", bit(VIRTIO_F_VERSION_1))];
+    if uri.packed {
+        needed.push(("packed", bit(VIRTIO_F_RING_PACKED)));
+    }
+    if several {
+        needed.push(("mq", bit(VIRTIO_NET_F_MQ)));
+    }
+    if let Some((name, _)) = needed.iter().find(|(_, bit)| offered & bit == 0) {
+        return Err(format!("the back end does not offer {name}"));
+    }
+    let wished = [("mrg_rxbuf", bit(VIRTIO_NET_F_MRG_RXBUF))];
+    let agreed: Vec<(&str, u64)> = needed
+        .into_iter()
+        .chain(wished.into_iter().filter(|(_, bit)| offered & bit != 0))
+        .collect();
+    let features = agreed.iter().fold(offered & PROTOCOL_FEATURES, |all, (_, bit)| all | bit);
+
+    back_end.set_owner().map_err(says("SET_OWNER"))?;
+    if offered & PROTOCOL_FEATURES != 0 {
+        let known = back_end.get_protocol_features().map_err(says("GET_PROTOCOL_FEATURES"))?;
+        let mut wanted = VhostUserProtocolFeatures::REPLY_ACK;
+        if several {
+            wanted |= VhostUserProtocolFeatures::MQ;
+        }
+        let wanted = known & wanted;
+        back_end.set_protocol_features(wanted).map_err(says("SET_PROTOCOL_FEATURES"))?;
+        if wanted.contains(VhostUserProtocolFeatures::REPLY_ACK) {
+            back_end.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        }
+    }
+    back_end.set_features(features).map_err(says("SET_FEATURES"))?;
+
+    let address = device.memory.at(0).as_ptr() as u64;
+    let region = VhostUserMemoryRegionInfo {
+        guest_phys_addr: address,
+        userspace_addr: address,
+        memory_size: device.memory.len() as u64,
+        mmap_offset: 0,
+        mmap_handle: device.memory.file().as_fd().as_raw_fd(),
+    };
+    back_end.set_mem_table(&[region]).map_err(says("SET_MEM_TABLE"))?;
+
+    for (number, pair) in device.pairs.iter().enumerate() {
+        let places = [2 * number, 2 * number + 1].map(|index| device.memory.place(index));
+        for slot in [pair.receive.is_running(), pair.transmit.is_running()] {
+            assert!(!slot, "taken out when the last back end left");
+        }
+        // SAFETY: the slots are empty, so no queue of ours uses the rings.
+        places.iter().for_each(|place| unsafe { device.memory.clear(place) });
+        let events = || -> std::io::Result<(EventFd, Event)> {
+            let event = Event::new()?;
+            let copy = event.as_fd().try_clone_to_owned()?;
+            // SAFETY: the descriptor is our own, an eventfd, and given away here.
+            let copy = unsafe { EventFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(copy)) };
+            Ok((copy, event))
+        };
+        let events = || events().map_err(|error| format!("eventfd: {error}"));
+        let (receive_kick_theirs, receive_kick) = events()?;
+        let (transmit_kick_theirs, transmit_kick) = events()?;
+        let (call_theirs, call) = events()?;
+        let (unused_call, _) = events()?;
+        for (index, place, kick, call) in [
+            (2 * number, &places[0], &receive_kick_theirs, &call_theirs),
+            (2 * number + 1, &places[1], &transmit_kick_theirs, &unused_call),
+        ] {
+            announce(&back_end, device, uri, index, place, kick, call)
+                .map_err(says("virtqueue"))?;
+        }
+        pair.wakes.watch(call.as_fd()).map_err(|error| format!("eventfd: {error}"))?;
+        // Posts all buffers, before the ring is enabled.
+        let receive = ReceiveQueue::new(
+            queue(device, uri, &places[0])?,
+            device.memory.slots(&places[0]),
+            receive_kick,
+            call,
+        );
+        install(&pair.receive, receive);
+        let transmit = TransmitQueue {
+            queue: queue(device, uri, &places[1])?,
+            slots: device.memory.slots(&places[1]),
+            kick: transmit_kick,
+        };
+        if offered & PROTOCOL_FEATURES != 0 {
+            for index in [2 * number, 2 * number + 1] {
+                back_end.set_vring_enable(index, true).map_err(says("SET_VRING_ENABLE"))?;
+            }
+        }
+        install(&pair.transmit, transmit);
+        pair.wakes.wake();
+    }
+    Ok((back_end, agreed.into_iter().map(|(name, _)| name.to_owned()).collect()))
+}
+
+fn install<Q>(slot: &Slot<Q>, queue: Q) {
+    slot.replace(State::Running(queue));
+}
+
+/// Tells the back end of one virtqueue.
+fn announce(
+    back_end: &Frontend,
+    device: &Device,
+    uri: &VirtioUri,
+    index: usize,
+    place: &Place,
+    kick: &EventFd,
+    call: &EventFd,
+) -> vhost::Result<()> {
+    let address = |offset| device.memory.at(offset).as_ptr() as u64;
+    let size = uri.size.get();
+    back_end.set_vring_num(index, size)?;
+    // A packed ring begins in a round whose wrap counter is 1.
+    back_end.set_vring_base(index, if uri.packed { 1 << 15 } else { 0 })?;
+    back_end.set_vring_addr(
+        index,
+        &VringConfigData {
+            queue_max_size: size,
+            queue_size: size,
+            flags: 0,
+            desc_table_addr: address(place.descriptors),
+            used_ring_addr: address(place.device),
+            avail_ring_addr: address(place.driver),
+            log_addr: None,
+        },
+    )?;
+    back_end.set_vring_call(index, call)?;
+    back_end.set_vring_kick(index, kick)
+}
+
+/// The rings of a virtqueue, in which nothing has happened yet.
+fn queue(device: &Device, uri: &VirtioUri, place: &Place) -> Result<Queue, String> {
+    let [descriptors, driver, used] =
+        [place.descriptors, place.driver, place.device].map(|offset| device.memory.at(offset));
+    if uri.packed {
+        // SAFETY: the parts lie in the memory, which outlives the slots that hold queues.
+        let layout = unsafe { PackedLayout::new(uri.size, descriptors, driver, used) };
+        let layout = layout.map_err(|error| error.to_string())?;
+        Ok(Queue::Packed(PackedDriver::new(layout, false)))
+    } else {
+        // SAFETY: as above.
+        let layout = unsafe { SplitLayout::new(uri.size, descriptors, driver, used) };
+        let layout = layout.map_err(|error| error.to_string())?;
+        Ok(Queue::Split(SplitDriver::new(layout, false)))
+    }
+}

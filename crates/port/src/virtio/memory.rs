@@ -1,0 +1,162 @@
+//! Where rings and buffers lie in a virtio port's shared memory.
+//!
+//! ```text
+//! one virtqueue after the other:
+//!   rings     descriptors | driver's part | device's part, each on pages of its own
+//!   buffers   one slot for each entry of the ring
+//! one slot:
+//!   52 bytes unused | 12 bytes virtio-net header | 2048 bytes of frame
+//! ```
+//!
+//! A frame begins on a cache line, so that its header is not on any of the frame's lines, and a slot
+//! takes an odd number of lines, so that the first lines of many slots spread over all sets of the
+//! caches.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+
+use dray_ring::QueueSize;
+use dray_ring::packed::PackedLayout;
+use dray_ring::split::SplitLayout;
+use dray_shm::{Mapping, MemoryFile, PageSize};
+
+use super::VirtioUri;
+
+/// The virtio-net header of a device with `VERSION_1`.
+pub(super) const HEADER_LEN: usize = 12;
+/// Where in its slot a frame begins.
+pub(super) const FRAME_AT: usize = 64;
+/// Bytes of a frame that one slot holds.
+pub(super) const SLOT_FRAME: usize = 2048;
+/// From one slot to the next.
+const SLOT_LEN: usize = FRAME_AT + SLOT_FRAME;
+const _: () = assert!(SLOT_LEN % 128 == 64);
+
+const PAGE: usize = 4096;
+
+/// The memory of all virtqueues.
+pub(super) struct SharedMemory {
+    file: MemoryFile,
+    mapping: Mapping,
+    size: QueueSize,
+    packed: bool,
+}
+
+/// The places of one virtqueue.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// Descriptor table or ring, from the start of the memory.
+    pub(super) descriptors: usize,
+    /// Available ring, or driver event suppression.
+    pub(super) driver: usize,
+    /// Used ring, or device event suppression.
+    pub(super) device: usize,
+    /// The first slot.
+    buffers: usize,
+    /// Where the virtqueue ends.
+    end: usize,
+}
+
+impl Place {
+    /// The virtqueue that begins at `start`.
+    fn new(start: usize, size: QueueSize, packed: bool) -> Self {
+        let pages = |len: usize| len.next_multiple_of(PAGE);
+        let (table, driver, device) = if packed {
+            let table = PackedLayout::descriptors_len(size);
+            (table, PackedLayout::EVENT_LEN, PackedLayout::EVENT_LEN)
+        } else {
+            let table = SplitLayout::descriptors_len(size);
+            (table, SplitLayout::available_len(size), SplitLayout::used_len(size))
+        };
+        let driver_at = start + pages(table);
+        let device_at = driver_at + pages(driver);
+        let buffers = device_at + pages(device);
+        let end = buffers + pages(usize::from(size.get()) * SLOT_LEN);
+        Self { descriptors: start, driver: driver_at, device: device_at, buffers, end }
+    }
+}
+
+impl SharedMemory {
+    pub(super) fn new(uri: &VirtioUri) -> io::Result<Self> {
+        const HUGE_PAGE: usize = 2 << 20;
+        let len = Place::new(0, uri.size, uri.packed).end * 2 * usize::from(uri.queues);
+        let map = |pages, len: usize| -> io::Result<(MemoryFile, Mapping)> {
+            let file =
+                MemoryFile::create("dray-virtio", len as u64, pages).map_err(io::Error::other)?;
+            let mapping = Mapping::new(&file, 0, len as u64)?;
+            Ok((file, mapping))
+        };
+        let huge = match uri.hugepages {
+            true => map(PageSize::Huge, len.next_multiple_of(HUGE_PAGE)).ok(),
+            false => None,
+        };
+        let (file, mapping) = match huge {
+            Some(huge) => huge,
+            None => map(PageSize::Normal, len)?,
+        };
+        Ok(Self { file, mapping, size: uri.size, packed: uri.packed })
+    }
+
+    /// The places of virtqueue `index`.
+    pub(super) fn place(&self, index: usize) -> Place {
+        let len = Place::new(0, self.size, self.packed).end;
+        Place::new(index * len, self.size, self.packed)
+    }
+
+    pub(super) fn file(&self) -> impl AsFd {
+        &self.file
+    }
+
+    /// Length in bytes, of whole pages.
+    pub(super) fn len(&self) -> usize {
+        self.mapping.len()
+    }
+
+    /// The address of the byte at `offset`, for ourselves and for the back end: we call it by the
+    /// address that it has in our own process.
+    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset < self.len(), "offset {offset}");
+        // SAFETY: within the mapping.
+        unsafe { self.mapping.start().add(offset) }
+    }
+
+    /// Makes a virtqueue's rings all zero.
+    ///
+    /// # Safety
+    /// No queue may be using them.
+    pub(super) unsafe fn clear(&self, place: &Place) {
+        // SAFETY: the rings lie in the mapping, and by the contract nobody of ours looks at them.
+        unsafe {
+            self.at(place.descriptors).write_bytes(0, place.buffers - place.descriptors);
+        }
+    }
+
+    /// The slots of a virtqueue.
+    pub(super) fn slots(&self, place: &Place) -> Slots {
+        Slots { first: self.at(place.buffers), count: self.size.get() }
+    }
+}
+
+/// The buffers of one virtqueue. They stay mapped as long as the [`SharedMemory`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slots {
+    first: NonNull<u8>,
+    count: u16,
+}
+
+// SAFETY: only a place; who uses it knows that the memory is mapped, on any thread.
+unsafe impl Send for Slots {}
+
+impl Slots {
+    /// Where the frame in slot `id` begins; its header lies just before.
+    ///
+    /// # Panics
+    /// Where there is no such slot.
+    #[inline]
+    pub(super) fn frame(&self, id: u16) -> NonNull<u8> {
+        assert!(id < self.count, "slot {id}");
+        // SAFETY: all slots lie in the mapping.
+        unsafe { self.first.add(usize::from(id) * SLOT_LEN + FRAME_AT) }
+    }
+}

@@ -1,0 +1,261 @@
+//! One virtqueue of a virtio port with its buffers, ready to move frames.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use arrayvec::ArrayVec;
+use dray_ring::packed::PackedDriver;
+use dray_ring::split::SplitDriver;
+use dray_ring::{Access, Buffer, DriverQueue, Lie, Used};
+
+use super::memory::{HEADER_LEN, SLOT_FRAME, Slots};
+use crate::event::Event;
+use crate::frame::{self, FRAME_LIMIT, Frame};
+use crate::slot::Failure;
+use crate::{BATCH_MAX, Batch, Take};
+
+/// Slots that the longest frame takes.
+const SLOTS_MAX: usize = FRAME_LIMIT.div_ceil(SLOT_FRAME);
+
+/// Either layout.
+#[derive(Debug)]
+pub(super) enum Queue {
+    Split(SplitDriver),
+    Packed(PackedDriver),
+}
+
+/// Does the same with either layout, compiled for each.
+macro_rules! either {
+    ($queue:expr, $name:ident => $work:expr) => {
+        match $queue {
+            Queue::Split($name) => $work,
+            Queue::Packed($name) => $work,
+        }
+    };
+}
+
+/// The virtqueue on which the port transmits.
+#[derive(Debug)]
+pub(super) struct TransmitQueue {
+    pub(super) queue: Queue,
+    pub(super) slots: Slots,
+    /// Signalled when the back end wants to know of frames.
+    pub(super) kick: Event,
+}
+
+impl TransmitQueue {
+    /// Copies `frames` into slots and posts them; how many there was room for.
+    #[inline]
+    pub(super) fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
+        let slots = self.slots;
+        let (taken, kick) = either!(&mut self.queue, queue => transmit(queue, slots, frames)?);
+        if kick {
+            self.kick.signal();
+        }
+        Ok(taken)
+    }
+}
+
+#[inline]
+fn transmit<Q: DriverQueue>(
+    queue: &mut Q,
+    slots: Slots,
+    frames: &[Frame<'_>],
+) -> Result<(usize, bool), Lie> {
+    // Take back what was transmitted; its slots are free.
+    while queue.poll()?.is_some() {}
+    let mut taken = 0;
+    for frame in frames {
+        if frame.len() <= SLOT_FRAME {
+            let Some(id) = queue.id(0) else { break };
+            let start = slots.frame(id);
+            // SAFETY: the slot has room for a frame of this length, and nobody else writes there.
+            unsafe { frame.copy_to(start) };
+            queue.post(&[buffer(start, HEADER_LEN, frame.len(), Access::Read)]);
+        } else if !transmit_long(queue, slots, frame) {
+            break;
+        }
+        taken += 1;
+    }
+    Ok((taken, queue.publish()))
+}
+
+/// A frame that takes several slots. Whether there was room.
+#[cold]
+fn transmit_long<Q: DriverQueue>(queue: &mut Q, slots: Slots, frame: &Frame<'_>) -> bool {
+    let count = frame.len().div_ceil(SLOT_FRAME);
+    if queue.id(count as u16 - 1).is_none() {
+        return false;
+    }
+    let mut buffers = ArrayVec::<Buffer, SLOTS_MAX>::new();
+    for (offset, at) in (0..frame.len()).step_by(SLOT_FRAME).enumerate() {
+        let Some(id) = queue.id(offset as u16) else { return false };
+        let start = slots.frame(id);
+        let part = frame.part(at..(at + SLOT_FRAME).min(frame.len()));
+        // SAFETY: the part is no longer than the slot.
+        unsafe { frame::copy(part.start.as_ptr(), start.as_ptr(), part.len) };
+        let header = if offset == 0 { HEADER_LEN } else { 0 };
+        buffers.push(buffer(start, header, part.len, Access::Read));
+    }
+    queue.post(&buffers).is_some()
+}
+
+/// A buffer of `len` bytes at `start`, and `header` more before it. The header of a frame to
+/// transmit is never written: it is all zero from the start, which says that nothing is to be done.
+#[inline]
+fn buffer(start: NonNull<u8>, header: usize, len: usize, access: Access) -> Buffer {
+    let address = start.as_ptr() as u64 - header as u64;
+    Buffer { address, len: (header + len) as u32, access }
+}
+
+/// The virtqueue on which the port receives.
+#[derive(Debug)]
+pub(super) struct ReceiveQueue {
+    queue: Queue,
+    slots: Slots,
+    kick: Event,
+    /// Signalled by the back end when a frame has arrived.
+    pub(super) call: Event,
+    /// Buffers that came back, in order, and whose frames were not taken yet.
+    filled: VecDeque<Used>,
+    /// Room for frames that the back end spread over several slots.
+    gathered: Box<[u8]>,
+}
+
+/// Long frames in one batch; the next ones wait for the next batch.
+const GATHERED_MAX: usize = 32;
+
+impl ReceiveQueue {
+    /// Posts every slot.
+    pub(super) fn new(queue: Queue, slots: Slots, kick: Event, call: Event) -> Self {
+        let mut new = Self {
+            queue,
+            slots,
+            kick,
+            call,
+            filled: VecDeque::with_capacity(2 * BATCH_MAX),
+            // Never touched, it takes no memory.
+            gathered: vec![0; GATHERED_MAX * FRAME_LIMIT].into(),
+        };
+        let wanted = either!(&mut new.queue, queue => {
+            while let Some(id) = queue.id(0) {
+                queue.post(&[empty(slots, id)]);
+            }
+            queue.publish()
+        });
+        if wanted {
+            new.kick.signal();
+        }
+        new
+    }
+
+    /// Lends the frames that have arrived to `take`; how many those were.
+    #[inline]
+    pub(super) fn receive(&mut self, take: &mut Take<'_>) -> Result<usize, Failure> {
+        let Self { queue, slots, filled, gathered, .. } = self;
+        let (lent, kick) = either!(queue, queue => receive(queue, *slots, filled, gathered, take)?);
+        if kick {
+            self.kick.signal();
+        }
+        Ok(lent)
+    }
+
+    /// Whether a frame is there already.
+    pub(super) fn want_calls(&mut self, on: bool) -> bool {
+        either!(&mut self.queue, queue => queue.want_calls(on)) || !self.filled.is_empty()
+    }
+}
+
+#[inline]
+fn empty(slots: Slots, id: u16) -> Buffer {
+    buffer(slots.frame(id), HEADER_LEN, SLOT_FRAME, Access::Write)
+}
+
+#[inline]
+fn receive<Q: DriverQueue>(
+    queue: &mut Q,
+    slots: Slots,
+    filled: &mut VecDeque<Used>,
+    gathered: &mut [u8],
+    take: &mut Take<'_>,
+) -> Result<(usize, bool), Failure> {
+    while filled.len() < 2 * BATCH_MAX {
+        let Some(used) = queue.poll()? else { break };
+        filled.push_back(used);
+    }
+    let mut room = gathered.chunks_exact_mut(FRAME_LIMIT);
+    let mut batch = Batch::new();
+    // How many buffers each frame takes.
+    let mut counts = ArrayVec::<u16, BATCH_MAX>::new();
+    let mut next = 0;
+    while !batch.is_full() && next < filled.len() {
+        let first = filled[next];
+        if first.len == 0 {
+            // Given back empty, because nothing fitted. Its place in the order is kept.
+            if !batch.is_empty() {
+                break;
+            }
+            repost(queue, slots, filled);
+            continue;
+        }
+        let start = slots.frame(first.id);
+        // SAFETY: the last two bytes of the header lie just before the frame, on an even address.
+        let buffers = unsafe { start.sub(2).cast::<AtomicU16>().as_ref() }.load(Ordering::Relaxed);
+        let buffers = u16::from_le(buffers);
+        let len = first.len.wrapping_sub(HEADER_LEN as u32);
+        if buffers == 1 && (1..=SLOT_FRAME).contains(&(len as usize)) {
+            // SAFETY: the slot holds so many bytes, and the memory outlives the queue, which is
+            // locked for longer than the frame is lent.
+            batch.push(unsafe { Frame::shared(start, len) });
+            counts.push(1);
+            next += 1;
+            continue;
+        }
+        let all = usize::from(buffers);
+        if !(1..=SLOTS_MAX).contains(&all) || len as usize > SLOT_FRAME {
+            return Err(Failure::Header { buffers, len: first.len });
+        }
+        if next + all > filled.len() {
+            // The others are on their way.
+            break;
+        }
+        let Some(to) = room.next() else { break };
+        let mut at = 0;
+        for (index, used) in filled.range(next..next + all).enumerate() {
+            let header = if index == 0 { HEADER_LEN } else { 0 };
+            let part = (used.len as usize).saturating_sub(header);
+            // Slots behind the first are filled from their headers on.
+            let from = if index == 0 {
+                start
+            } else {
+                // SAFETY: the header is a part of the slot.
+                unsafe { slots.frame(used.id).sub(HEADER_LEN) }
+            };
+            if at + part > to.len() || part > SLOT_FRAME + HEADER_LEN {
+                return Err(Failure::Header { buffers, len: used.len });
+            }
+            // SAFETY: the part lies in its slot, and fits into `to`.
+            unsafe { frame::copy(from.as_ptr(), to[at..].as_mut_ptr(), part) };
+            at += part;
+        }
+        batch.push(Frame::from(&to[..at]));
+        counts.push(buffers);
+        next += all;
+    }
+    let lent = batch.len();
+    let taken = if lent > 0 { take(&batch).min(lent) } else { 0 };
+    for _ in 0..counts[..taken].iter().sum() {
+        repost(queue, slots, filled);
+    }
+    Ok((lent, queue.publish()))
+}
+
+/// Gives the oldest buffer that was filled back to be filled again. Identities are free in the
+/// order in which they came back, so it is the first free one.
+#[inline]
+fn repost<Q: DriverQueue>(queue: &mut Q, slots: Slots, filled: &mut VecDeque<Used>) {
+    let Some(used) = filled.pop_front() else { return };
+    debug_assert_eq!(queue.id(0), Some(used.id));
+    queue.post(&[empty(slots, used.id)]);
+}

@@ -1,0 +1,64 @@
+//! The receiving half of a virtio port.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use super::{Pair, Shared};
+use crate::{Receive, Take, Wait, wait_any};
+
+pub(super) struct VirtioReceive {
+    shared: Arc<Shared>,
+    queue: usize,
+    wait: Wait,
+}
+
+impl VirtioReceive {
+    /// Of the queue pair `queue`.
+    pub(super) fn new(shared: Arc<Shared>, queue: usize, wait: Wait) -> Self {
+        Self { shared, queue, wait }
+    }
+
+    #[inline]
+    fn pair(&self) -> &Pair {
+        &self.shared.device.pairs[self.queue]
+    }
+
+    #[inline]
+    fn poll(&mut self, take: &mut Take<'_>) -> usize {
+        self.pair().receive.with(|queue| queue.receive(take))
+    }
+}
+
+impl Receive for VirtioReceive {
+    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
+        let lent = self.poll(take);
+        if lent > 0 || self.wait != Wait::Block {
+            return Ok(lent);
+        }
+        wait_any(&mut [self])?;
+        Ok(self.poll(take))
+    }
+
+    fn dropped(&self) -> io::Result<u64> {
+        // What does not fit is dropped, and counted, by the back end.
+        Ok(0)
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.pair().wakes.as_fd())
+    }
+
+    fn arm(&mut self, on: bool) -> bool {
+        let pair = self.pair();
+        // Before anything is asked for, so that no later event is forgotten.
+        if on {
+            pair.wakes.clear();
+        }
+        pair.receive.with(|queue| Ok(queue.want_calls(on)))
+    }
+
+    fn set_wait(&mut self, wait: Wait) {
+        self.wait = wait;
+    }
+}

@@ -1,0 +1,36 @@
+//! The transmitting half of a virtio port.
+
+use std::io;
+use std::sync::Arc;
+
+use super::Shared;
+use crate::frame::FRAME_LIMIT;
+use crate::{Frame, Transmit};
+
+pub(super) struct VirtioTransmit {
+    shared: Arc<Shared>,
+    queue: usize,
+}
+
+impl VirtioTransmit {
+    /// Of the queue pair `queue`.
+    pub(super) fn new(shared: Arc<Shared>, queue: usize) -> Self {
+        Self { shared, queue }
+    }
+}
+
+impl Transmit for VirtioTransmit {
+    #[inline]
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        let pair = &self.shared.device.pairs[self.queue];
+        Ok(pair.transmit.with(|queue| queue.transmit(frames)))
+    }
+
+    fn frame_max(&self) -> usize {
+        FRAME_LIMIT
+    }
+
+    fn is_ready(&self) -> bool {
+        self.shared.device.pairs[self.queue].transmit.is_running()
+    }
+}

@@ -1,0 +1,118 @@
+//! A device against a driver that writes anything at any time.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+
+use dray_ring::packed::PackedLayout;
+use dray_ring::split::SplitLayout;
+use dray_ring::{Access, AddressSpace, CHAIN_MAX, DeviceQueue};
+
+use crate::bytes::Bytes;
+use crate::memory::{Layout, Memory};
+
+/// The memory of a driver that changes the ring while the device looks at it.
+struct Restless<'a, 'b, L> {
+    memory: &'a Memory,
+    bytes: RefCell<&'a mut Bytes<'b>>,
+    place: u16,
+    /// How often an address was looked up.
+    asked: Cell<u16>,
+    layout: std::marker::PhantomData<L>,
+}
+
+impl<L: Layout> AddressSpace for Restless<'_, '_, L> {
+    fn translate(&self, address: u64, len: u64, hint: &mut usize) -> Option<NonNull<u8>> {
+        self.asked.set(self.asked.get() + 1);
+        let found = self.memory.guest.translate(address, len, hint);
+        let mut bytes = self.bytes.borrow_mut();
+        if bytes.byte() & 3 == 3 {
+            self.memory.disturb::<L>(&mut bytes, self.place, false);
+        }
+        found
+    }
+}
+
+/// Runs the operations in `bytes` on a device whose driver lies.
+pub(crate) fn run(bytes: &[u8]) {
+    let mut bytes = Bytes(bytes);
+    if bytes.flag() {
+        run_layout::<PackedLayout>(&mut bytes);
+    } else {
+        run_layout::<SplitLayout>(&mut bytes);
+    }
+}
+
+fn run_layout<L: Layout>(bytes: &mut Bytes) {
+    let size = bytes.size();
+    let flags = bytes.byte();
+    let access = if flags & 4 != 0 { Access::Write } else { Access::Read };
+    let (memory, layout) = Memory::new::<L>(size, access);
+    let (indirect, event_index) = (flags & 0x30 != 0, flags & 2 != 0);
+    let base = match (L::PACKED, flags & 8 != 0) {
+        (false, false) => 0,
+        (false, true) => bytes.u16(),
+        (true, false) => 0x8000,
+        (true, true) => bytes.u16() & (0x8000 | (size.get() - 1)),
+    };
+    let mut device = layout.device(base, indirect, event_index);
+    let mut popped = VecDeque::new();
+    while !bytes.is_empty() {
+        match bytes.byte() % 16 {
+            0..6 => memory.disturb::<L>(bytes, device.base(), false),
+            6..11 => {
+                let place = device.base();
+                let restless = Restless {
+                    memory: &memory,
+                    bytes: RefCell::new(bytes),
+                    place,
+                    asked: Cell::new(0),
+                    layout: std::marker::PhantomData::<L>,
+                };
+                let result = device.pop(&restless, access);
+                // One for each buffer, one for a table, one for what is too much.
+                assert!(restless.asked.get() <= CHAIN_MAX + 2);
+                let Ok(Some(chain)) = result else {
+                    // One who keeps on after a lie is where it was.
+                    assert_eq!(device.base(), place);
+                    continue;
+                };
+                let rest = device.rest();
+                assert!(rest.len() < CHAIN_MAX.into());
+                assert_eq!(chain.more, !rest.is_empty());
+                for segment in rest.iter().chain([&chain.first]) {
+                    assert!(memory.holds(segment.start, segment.len), "{segment:?}");
+                }
+                popped.push_back(chain);
+                let out: u32 = popped.iter().map(|chain| u32::from(chain.slots)).sum();
+                assert!(out <= size.get().into(), "{out} entries of {}", size.get());
+            }
+            11 => {
+                let count = usize::from(bytes.byte()) % (popped.len() + 1);
+                let back = popped.split_off(popped.len() - count);
+                device.unpop(back.iter().map(|chain| chain.slots).sum());
+            }
+            12 | 13 => {
+                if let Some(chain) = popped.pop_front() {
+                    device.push(&chain, bytes.u32());
+                }
+            }
+            14 => drop(device.publish()),
+            _ => drop(device.want_kicks(bytes.flag())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+        #[test]
+        fn a_lying_driver_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
+            run(&bytes);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Every lie, told once in each way that there is.
+
+use dray_ring::packed::{PackedDevice, PackedDriver, PackedLayout};
+use dray_ring::split::{SplitDevice, SplitDriver, SplitLayout};
+use dray_ring::{Access, Buffer, CHAIN_MAX, Chain, DeviceQueue, DriverQueue, Lie, QueueSize};
+
+use crate::memory::{
+    AVAILABLE, DATA, DATA_LEN, INDIRECT, Layout, Memory, NEXT, RING, TABLES, USED, WRITE,
+};
+
+/// Address, length, flags and, in a split ring, the next descriptor.
+type Entry = (u64, u32, u16, u16);
+
+const PLAIN: Entry = (DATA, 8, 0, 0);
+
+fn memory<L: Layout>(size: u32) -> (Memory, L) {
+    Memory::new(QueueSize::new(size).unwrap(), Access::Read)
+}
+
+/// Writes entries from `at` on as the layout has them, with flags of a packed ring's first round.
+fn write<L: Layout>(memory: &Memory, at: u64, entries: &[Entry]) {
+    for (nth, &(address, len, flags, next)) in (0..).zip(entries) {
+        let tail = if L::PACKED { [7, flags | AVAILABLE] } else { [flags, next] };
+        memory.write_descriptor(at + 16 * nth, address, len, tail);
+    }
+}
+
+/// What a device says to the chain that begins with the first of these descriptors of a ring of
+/// 1024, with these entries in the first table.
+fn pop<L: Layout>(indirect: bool, access: Access, ring: &[Entry], table: &[Entry]) -> Popped {
+    let (memory, layout) = memory::<L>(1024);
+    let base = if L::PACKED { 0x8000 } else { 0 };
+    let mut device = layout.device(base, indirect, false);
+    write::<L>(&memory, RING, ring);
+    write::<L>(&memory, TABLES, table);
+    if !L::PACKED {
+        memory.write(RING + memory.parts[1] + 2, 1u16.to_le_bytes());
+    }
+    let popped = device.pop(&memory.guest, access);
+    if let Err(lie) = popped {
+        assert_eq!(device.pop(&memory.guest, access), Err(lie), "the lie stays one");
+        assert_eq!(device.base(), base);
+    }
+    popped.map(|chain| (chain.expect("it is available"), device.rest().len()))
+}
+
+type Popped = Result<(Chain, usize), Lie>;
+
+/// What both layouts say to the same, in the order split, packed.
+fn both(access: Access, ring: &[Entry], table: &[Entry]) -> [Popped; 2] {
+    let split = pop::<SplitLayout>(true, access, ring, table);
+    [split, pop::<PackedLayout>(true, access, ring, table)]
+}
+
+fn message(popped: Popped) -> String {
+    popped.unwrap_err().to_string()
+}
+
+/// `count` buffers, each with the next one; the last one with `last` in addition.
+fn chain(count: u16, last: u16) -> Vec<Entry> {
+    let flags = |nth: u16| if nth + 1 < count { NEXT } else { last };
+    (0..count).map(|nth| (DATA + u64::from(nth), 1, flags(nth), nth + 1)).collect()
+}
+
+fn table(entries: u32) -> Entry {
+    (TABLES, 16 * entries, INDIRECT, 0)
+}
+
+#[test]
+fn what_is_no_lie() {
+    for popped in both(Access::Read, &[PLAIN], &[]) {
+        assert_eq!(popped.unwrap().1, 0);
+    }
+    for popped in both(Access::Read, &chain(CHAIN_MAX, 0), &[]) {
+        assert_eq!(popped.unwrap().1, usize::from(CHAIN_MAX) - 1);
+    }
+    // The WRITE flag of what refers to a table is to be ignored (section 2.7.5.3.2).
+    let with_table = [(DATA, 8, NEXT, 1), (TABLES, 48, INDIRECT | WRITE, 0)];
+    for popped in both(Access::Read, &with_table, &chain(3, 0)) {
+        assert_eq!(popped.unwrap().1, 3);
+    }
+    // Nothing at all, and nothing at the end of the region.
+    for address in [DATA, DATA + DATA_LEN] {
+        for popped in both(Access::Write, &[(address, 0, WRITE, 0)], &[]) {
+            assert_eq!(popped.unwrap().0.first.len, 0);
+        }
+    }
+}
+
+#[test]
+fn index_jump() {
+    // With two chains out of a ring of eight, six more can be available.
+    for (index, allowed) in [(2u16, true), (8, true), (9, false), (1, false), (0x8002, false)] {
+        let (memory, layout) = memory::<SplitLayout>(8);
+        let mut device = SplitDevice::new(layout, 0, false, false);
+        write::<SplitLayout>(&memory, RING, &[PLAIN]);
+        let index_at = RING + memory.parts[1] + 2;
+        memory.write(index_at, 2u16.to_le_bytes());
+        for _ in 0..2 {
+            device.pop(&memory.guest, Access::Read).unwrap().unwrap();
+        }
+        memory.write(index_at, index.to_le_bytes());
+        match device.pop(&memory.guest, Access::Read) {
+            Ok(_) => assert!(allowed, "{index}"),
+            Err(lie) => {
+                assert_eq!(lie, Lie::IndexJump { from: 2, to: index, size: 6 });
+                let message =
+                    format!("ring index jumped from 2 to {index}: at most 6 entries can be new");
+                assert!(!allowed && lie.to_string() == message, "{lie}");
+                assert!(device.want_kicks(true), "a lie is to be found by who pops");
+            }
+        }
+    }
+    // Of two posted chains only the published one can have been used.
+    for index in [2u16, 3, 0xffff] {
+        let (memory, layout) = memory::<SplitLayout>(8);
+        let mut driver = SplitDriver::new(layout, false);
+        let buffer = Buffer { address: DATA, len: 8, access: Access::Read };
+        driver.post(&[buffer]).unwrap();
+        driver.publish();
+        driver.post(&[buffer]).unwrap();
+        memory.write(RING + memory.parts[2] + 2, index.to_le_bytes());
+        assert_eq!(driver.poll(), Err(Lie::IndexJump { from: 0, to: index, size: 1 }));
+    }
+}
+
+#[test]
+fn overfull() {
+    let (memory, layout) = memory::<PackedLayout>(4);
+    let mut device = PackedDevice::new(layout, 0x8000, false, false).unwrap();
+    write::<PackedLayout>(&memory, RING, &[PLAIN; 4]);
+    for _ in 0..4 {
+        device.pop(&memory.guest, Access::Read).unwrap().unwrap();
+    }
+    assert_eq!(device.pop(&memory.guest, Access::Read), Ok(None));
+    memory.write_descriptor(RING, DATA, 8, [7, USED]);
+    let lie = device.pop(&memory.guest, Access::Read).unwrap_err();
+    assert_eq!(
+        lie.to_string(),
+        "more is available than the 4 entries of the ring, all of which are taken"
+    );
+    device.unpop(1);
+    assert!(device.pop(&memory.guest, Access::Read).unwrap().is_some());
+}
+
+#[test]
+fn no_such_descriptor() {
+    let split = |ring: &[Entry], table: &[Entry]| {
+        message(pop::<SplitLayout>(true, Access::Read, ring, table))
+    };
+    assert_eq!(split(&[(DATA, 8, NEXT, 1024)], &[]), "descriptor 1024 of a table of 1024");
+    assert_eq!(split(&[table(3)], &[(DATA, 8, NEXT, 3)]), "descriptor 3 of a table of 3");
+    let (memory, layout) = memory::<SplitLayout>(8);
+    let mut device = SplitDevice::new(layout, 0, false, false);
+    memory.write(RING + memory.parts[1] + 2, [1, 0, 0xff, 0xff]);
+    let lie = device.pop(&memory.guest, Access::Read).unwrap_err();
+    assert_eq!(lie.to_string(), "descriptor 65535 of a table of 8");
+    let (_memory, layout) = self::memory::<PackedLayout>(8);
+    let lie = PackedDevice::new(layout, 0x8008, false, false).unwrap_err();
+    assert_eq!(lie.to_string(), "descriptor 8 of a table of 8");
+}
+
+#[test]
+fn outside_memory() {
+    let end = DATA + DATA_LEN;
+    for (address, len) in [(end - 7, 8), (0, 1), (u64::MAX, 2), (DATA, u32::MAX), (RING - 1, 2)] {
+        let expected =
+            format!("buffer of {len} bytes at {address:#x} is outside the shared memory");
+        for popped in both(Access::Read, &[(address, len, 0, 0)], &[]) {
+            assert_eq!(message(popped), expected);
+        }
+        for popped in both(Access::Read, &[table(1)], &[(address, len, 0, 0)]) {
+            assert_eq!(message(popped), expected);
+        }
+        let behind = [(DATA, 8, NEXT, 1), (address, len, 0, 0)];
+        for popped in both(Access::Read, &behind, &[]) {
+            assert_eq!(message(popped), expected);
+        }
+    }
+    for popped in both(Access::Read, &[(end - 16, 32, INDIRECT, 0)], &[]) {
+        assert!(message(popped).starts_with("buffer of 32 bytes at 0x4001fff0"));
+    }
+}
+
+#[test]
+fn chain_too_long() {
+    let expected = "a chain is longer than 256 descriptors, or a loop";
+    // One buffer too many: in the ring, in a table, and a table behind as many as there may be.
+    for popped in both(Access::Read, &chain(CHAIN_MAX + 1, 0), &[]) {
+        assert_eq!(message(popped), expected);
+    }
+    for popped in both(Access::Read, &[table(257)], &chain(257, 0)) {
+        assert_eq!(message(popped), expected);
+    }
+    let mut ring = chain(CHAIN_MAX, NEXT);
+    ring.push(table(1));
+    ring[255].3 = 256;
+    for popped in both(Access::Read, &ring, &[PLAIN]) {
+        assert_eq!(message(popped), expected);
+    }
+    let mut ring = chain(CHAIN_MAX - 1, NEXT);
+    ring.push(table(2));
+    for popped in both(Access::Read, &ring, &chain(2, 0)) {
+        assert_eq!(message(popped), expected);
+    }
+    // Loops.
+    let split = |ring: &[Entry], table: &[Entry]| {
+        message(pop::<SplitLayout>(true, Access::Read, ring, table))
+    };
+    assert_eq!(split(&[(DATA, 8, NEXT, 0)], &[]), expected);
+    assert_eq!(split(&[table(1)], &[(DATA, 8, NEXT, 0)]), expected);
+    let (memory, layout) = memory::<PackedLayout>(4);
+    let mut device = PackedDevice::new(layout, 0x8000, false, false).unwrap();
+    write::<PackedLayout>(&memory, RING, &[PLAIN, (DATA, 8, NEXT, 0), PLAIN, (DATA, 8, NEXT, 0)]);
+    device.pop(&memory.guest, Access::Read).unwrap().unwrap();
+    let chain = device.pop(&memory.guest, Access::Read).unwrap().unwrap();
+    assert_eq!(chain.slots, 2);
+    // This one would take what has not been returned.
+    let lie = device.pop(&memory.guest, Access::Read).unwrap_err();
+    assert_eq!(lie, Lie::ChainTooLong { max: 1 });
+}
+
+#[test]
+fn wrong_direction() {
+    let writable = (DATA, 8, WRITE, 0);
+    let [read, written] =
+        ["a buffer to be read is marked otherwise", "a buffer to be written is marked otherwise"];
+    for (access, right, wrong, expected) in
+        [(Access::Read, PLAIN, writable, read), (Access::Write, writable, PLAIN, written)]
+    {
+        let behind = [(right.0, right.1, right.2 | NEXT, 1), wrong];
+        for (ring, entries) in [
+            (&[wrong][..], &[][..]),
+            (&behind, &[]),
+            (&[table(1)], &[wrong]),
+            (&[table(2)], &behind),
+        ] {
+            for popped in both(access, ring, entries) {
+                assert_eq!(message(popped), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn indirect() {
+    for popped in both(Access::Read, &[table(2)], &[(DATA, 8, NEXT, 1), table(1)]) {
+        assert_eq!(message(popped), "an indirect table inside an indirect table");
+    }
+    for popped in both(Access::Read, &[(TABLES, 16, INDIRECT | NEXT, 1), PLAIN], &[PLAIN]) {
+        assert_eq!(message(popped), "an indirect table with a next descriptor");
+    }
+    for len in [0, 15, 17, 24, u32::MAX] {
+        for popped in both(Access::Read, &[(TABLES, len, INDIRECT, 0)], &[PLAIN]) {
+            let expected =
+                format!("an indirect table of {len} bytes, not a positive multiple of 16");
+            assert_eq!(message(popped), expected);
+        }
+    }
+    let expected = "an indirect table, which was not negotiated";
+    for ring in [&[table(1)][..], &[(DATA, 8, NEXT, 1), table(1)]] {
+        let popped = pop::<SplitLayout>(false, Access::Read, ring, &[PLAIN]);
+        assert_eq!(message(popped), expected);
+        let popped = pop::<PackedLayout>(false, Access::Read, ring, &[PLAIN]);
+        assert_eq!(message(popped), expected);
+    }
+}
+
+#[test]
+fn not_out() {
+    let buffer = Buffer { address: DATA, len: 8, access: Access::Write };
+    // An identity that is not out, one beyond the ring, and one that came back already.
+    for id in [1u32, 8, 0x1_0000, u32::MAX, 0] {
+        let (memory, layout) = memory::<SplitLayout>(8);
+        let mut driver = SplitDriver::new(layout, false);
+        assert_eq!(driver.post(&[buffer; 3]), Some(0));
+        assert_eq!(driver.post(&[buffer; 3]), Some(3));
+        driver.publish();
+        memory.write(RING + memory.parts[2] + 4 + 8, id.to_le_bytes());
+        memory.write(RING + memory.parts[2] + 2, 2u16.to_le_bytes());
+        assert_eq!(driver.poll().unwrap().unwrap().id, 0);
+        let lie = driver.poll().unwrap_err();
+        assert_eq!(lie.to_string(), format!("buffer {id} was returned but is not out"));
+    }
+    for id in [2u16, 8, 0xffff, 0] {
+        let (memory, layout) = memory::<PackedLayout>(8);
+        let mut driver = PackedDriver::new(layout, false);
+        assert_eq!(driver.post(&[buffer; 3]), Some(0));
+        assert_eq!(driver.post(&[buffer; 3]), Some(3));
+        driver.publish();
+        memory.write_descriptor(RING, 0, 0, [0, AVAILABLE | USED]);
+        memory.write_descriptor(RING + 16 * 3, 0, 0, [id, AVAILABLE | USED]);
+        assert_eq!(driver.poll().unwrap().unwrap().id, 0);
+        let lie = driver.poll().unwrap_err();
+        assert_eq!(lie.to_string(), format!("buffer {id} was returned but is not out"));
+    }
+    // What the device cannot know of.
+    let (memory, layout) = memory::<PackedLayout>(8);
+    let mut driver = PackedDriver::new(layout, false);
+    driver.post(&[buffer]).unwrap();
+    driver.publish();
+    driver.post(&[buffer; 2]).unwrap();
+    memory.write_descriptor(RING, 0, 0, [1, AVAILABLE | USED]);
+    assert_eq!(driver.poll(), Err(Lie::NotOut { id: 1 }));
+}
+
+#[test]
+fn a_length_without_the_write_flag_means_nothing() {
+    let (memory, layout) = memory::<PackedLayout>(8);
+    let mut driver = PackedDriver::new(layout, false);
+    let buffer = Buffer { address: DATA, len: 8, access: Access::Read };
+    driver.post(&[buffer]).unwrap();
+    driver.post(&[buffer]).unwrap();
+    driver.publish();
+    memory.write_descriptor(RING, 0, 77, [0, AVAILABLE | USED]);
+    memory.write_descriptor(RING + 16, 0, 77, [1, AVAILABLE | USED | WRITE]);
+    assert_eq!(driver.poll().unwrap().unwrap().len, 0);
+    assert_eq!(driver.poll().unwrap().unwrap().len, 77);
+}

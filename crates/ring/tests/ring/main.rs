@@ -1,0 +1,13 @@
+//! Rings against an oracle, and against peers that do whatever they like.
+//!
+//! The bodies take their operations from bytes: the same ones are run by the fuzz targets
+//! `ring_oracle`, `ring_device` and `ring_driver`.
+#![cfg(not(loom))]
+
+mod bytes;
+mod device;
+mod driver;
+mod lies;
+mod memory;
+mod oracle;
+mod threads;

@@ -1,0 +1,376 @@
+//! HTTP/1.1 as far as a control socket needs it: one request per connection, a bounded head, and a
+//! body whose length is said beforehand.
+
+use std::io::{self, Read, Write};
+
+use crate::config::ConfigError;
+
+/// The longest head of a request, in bytes.
+pub const HEAD_MAX: usize = 8 << 10;
+/// The longest body of a request, in bytes.
+pub const BODY_MAX: usize = 256 << 10;
+const HEADERS_MAX: usize = 64;
+
+/// A request, whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Such as `GET`.
+    pub method: String,
+    /// From the first slash, without the query.
+    pub path: String,
+    /// The `key=value` pairs behind the question mark, as they are written.
+    pub query: Vec<(String, String)>,
+    /// Empty where there was none.
+    pub body: Vec<u8>,
+}
+
+/// A request that is answered with an error.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{what}")]
+pub struct Refusal {
+    /// The HTTP status.
+    pub status: u16,
+    /// One line.
+    pub what: String,
+    /// For status 405: the methods that there are.
+    pub allow: Option<&'static str>,
+}
+
+impl Refusal {
+    pub(super) fn new(status: u16, what: impl Into<String>) -> Self {
+        Self { status, what: what.into(), allow: None }
+    }
+}
+
+impl From<ConfigError> for Refusal {
+    fn from(error: ConfigError) -> Self {
+        Self::new(400, error.to_string())
+    }
+}
+
+/// Why there is no request.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// It is answered with an error.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The peer is gone, or said nothing for too long: there is nobody to answer.
+    #[error(transparent)]
+    Gone(#[from] io::Error),
+}
+
+struct Head {
+    request: Request,
+    /// Bytes of the head itself.
+    length: usize,
+    body: usize,
+    expects_continue: bool,
+}
+
+/// Reads one request. `stream` is written to only to tell a peer to go on with its body.
+pub fn read_request(stream: &mut (impl Read + Write)) -> Result<Request, RequestError> {
+    let mut bytes = Vec::with_capacity(1024);
+    let head = loop {
+        if let Some(head) = parse_head(&bytes)? {
+            break head;
+        }
+        if bytes.len() >= HEAD_MAX {
+            let what = format!("the head of a request has {HEAD_MAX} bytes at most");
+            return Err(Refusal::new(431, what).into());
+        }
+        let missing = HEAD_MAX - bytes.len();
+        if read_some(stream, &mut bytes, missing)? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+    };
+    let mut body = bytes.split_off(head.length);
+    if body.len() < head.body && head.expects_continue {
+        stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+    }
+    while body.len() < head.body {
+        let missing = head.body - body.len();
+        if read_some(stream, &mut body, missing)? == 0 {
+            let what = format!("Content-Length: {} bytes, but {} came", head.body, body.len());
+            return Err(Refusal::new(400, what).into());
+        }
+    }
+    body.truncate(head.body);
+    Ok(Request { body, ..head.request })
+}
+
+/// Appends at most `most` bytes.
+fn read_some(stream: &mut impl Read, bytes: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+    let mut chunk = [0; 4096];
+    let most = most.min(chunk.len());
+    loop {
+        match stream.read(&mut chunk[..most]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(count) => {
+                bytes.extend_from_slice(&chunk[..count]);
+                return Ok(count);
+            }
+        }
+    }
+}
+
+/// `None`: there is more to come.
+fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Refusal> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let length = match parsed.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => {
+            let what = format!("a request has {HEADERS_MAX} header fields at most");
+            return Err(Refusal::new(431, what));
+        }
+        Err(error) => return Err(Refusal::new(400, format!("not HTTP/1.1: {error}"))),
+    };
+    let target = parsed.path.unwrap_or_default();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    if !path.starts_with('/') {
+        return Err(Refusal::new(400, format!("path {path:?}: give one that begins with /")));
+    }
+    let (mut body, mut expects_continue) = (None, false);
+    for header in parsed.headers.iter() {
+        let name = header.name;
+        let value = str::from_utf8(header.value).unwrap_or("not text").trim();
+        if name.eq_ignore_ascii_case("content-length") {
+            let length = parse_length(value)?;
+            if body.is_some_and(|before| before != length) {
+                return Err(Refusal::new(400, "Content-Length is given twice"));
+            }
+            body = Some(length);
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            let what = format!("Transfer-Encoding: {value}: send a Content-Length instead");
+            return Err(Refusal::new(411, what));
+        } else if name.eq_ignore_ascii_case("expect") {
+            expects_continue = value.eq_ignore_ascii_case("100-continue");
+        }
+    }
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let request = Request {
+        method: parsed.method.unwrap_or_default().to_owned(),
+        path: path.to_owned(),
+        query: pairs
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect(),
+        body: Vec::new(),
+    };
+    Ok(Some(Head { request, length, body: body.unwrap_or(0), expects_continue }))
+}
+
+fn parse_length(value: &str) -> Result<usize, Refusal> {
+    if value.is_empty() || !value.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(Refusal::new(400, format!("Content-Length: {value:?} is not a number")));
+    }
+    // Digits that are no number are too many of them.
+    match value.parse() {
+        Ok(length) if length <= BODY_MAX => Ok(length),
+        _ => {
+            let what = format!("a body of {value} bytes; {BODY_MAX} at most");
+            Err(Refusal::new(413, what))
+        }
+    }
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The HTTP status.
+    pub status: u16,
+    content_type: &'static str,
+    /// Further header lines.
+    headers: Vec<(&'static str, String)>,
+    /// Text of the type.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    pub(super) fn json(status: u16, value: &impl serde::Serialize) -> Self {
+        let mut body = serde_json::to_vec_pretty(value).expect("our own types have a form in JSON");
+        body.push(b'\n');
+        Self { status, content_type: "application/json", headers: Vec::new(), body }
+    }
+
+    pub(super) fn toml(text: String) -> Self {
+        let (content_type, body) = ("application/toml", text.into_bytes());
+        Self { status: 200, content_type, headers: Vec::new(), body }
+    }
+
+    pub(super) fn done() -> Self {
+        Self { status: 204, content_type: "", headers: Vec::new(), body: Vec::new() }
+    }
+
+    pub(super) fn with(mut self, header: &'static str, value: String) -> Self {
+        self.headers.push((header, value));
+        self
+    }
+
+    pub(super) fn write(&self, stream: &mut impl Write) -> io::Result<()> {
+        let Self { status, content_type, headers, body } = self;
+        let mut head = format!("HTTP/1.1 {status} {}\r\nConnection: close\r\n", reason(*status));
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        // A 204 has no body, and no length of one.
+        if *status != 204 {
+            head.push_str(&format!("Content-Type: {content_type}\r\n"));
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        head.push_str("\r\n");
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(body)
+    }
+}
+
+impl From<Refusal> for Response {
+    fn from(refusal: Refusal) -> Self {
+        let answer = Self::json(refusal.status, &serde_json::json!({ "error": refusal.what }));
+        match refusal.allow {
+            Some(methods) => answer.with("Allow", methods.to_owned()),
+            None => answer,
+        }
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        201 => "Created",
+        204 => "No Content",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        409 => "Conflict",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        431 => "Request Header Fields Too Large",
+        _ => "Internal Server Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A peer that sends its bytes in pieces and then is silent for good.
+    struct Peer<'a> {
+        pieces: std::vec::IntoIter<&'a [u8]>,
+        told: Vec<u8>,
+    }
+
+    impl<'a> Peer<'a> {
+        fn new(bytes: &'a [u8], piece: usize) -> Self {
+            let pieces = bytes.chunks(piece.max(1)).collect::<Vec<_>>().into_iter();
+            Self { pieces, told: Vec::new() }
+        }
+    }
+
+    impl Read for Peer<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let Some(piece) = self.pieces.as_slice().first().copied() else { return Ok(0) };
+            let (now, later) = piece.split_at(piece.len().min(into.len()));
+            into[..now.len()].copy_from_slice(now);
+            let rest: Vec<_> = self.pieces.by_ref().skip(1).collect();
+            let later = (!later.is_empty()).then_some(later);
+            self.pieces = later.into_iter().chain(rest).collect::<Vec<_>>().into_iter();
+            Ok(now.len())
+        }
+    }
+
+    impl Write for Peer<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.told.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn refused(bytes: &[u8]) -> Refusal {
+        match read_request(&mut Peer::new(bytes, usize::MAX)) {
+            Err(RequestError::Refused(refusal)) => refusal,
+            other => panic!("{:?}: {other:?}", String::from_utf8_lossy(bytes)),
+        }
+    }
+
+    #[test]
+    fn a_request_in_pieces_of_any_size_is_the_same() {
+        let bytes = b"POST /ports/a?port=b&x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello";
+        for piece in [1, 2, 7, 40, 1000] {
+            let request = read_request(&mut Peer::new(bytes, piece)).unwrap();
+            assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/ports/a"));
+            let query = [("port", "b"), ("x", "")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+            assert_eq!(request.query, query);
+            assert_eq!(request.body, b"hello");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_asks_is_told_to_go_on() {
+        let head = b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nab";
+        let mut peer = Peer::new(head, head.len() - 2);
+        assert_eq!(read_request(&mut peer).unwrap().body, b"ab");
+        assert_eq!(peer.told, b"HTTP/1.1 100 Continue\r\n\r\n");
+        // Not if the body is refused, nor if it is there already.
+        let mut peer = Peer::new(head, head.len());
+        read_request(&mut peer).unwrap();
+        assert!(peer.told.is_empty());
+    }
+
+    #[test]
+    fn refusals_have_the_right_status_and_say_what_was_given() {
+        let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(HEAD_MAX));
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(HEADERS_MAX + 1));
+        let large = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", BODY_MAX + 1);
+        for (text, status, part) in [
+            ("hello\r\n\r\n", 400, "not HTTP/1.1"),
+            ("GET / HTTP/2.0\r\n\r\n", 400, "not HTTP/1.1"),
+            ("GET http://x/ HTTP/1.1\r\n\r\n", 400, "http://x/"),
+            ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab", 400, "5 bytes, but 2 came"),
+            ("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, "\"-1\""),
+            ("POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\n", 400, "\"+1\""),
+            ("POST / HTTP/1.1\r\nContent-Length:\r\n\r\n", 400, "\"\""),
+            ("POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400, "twice"),
+            ("POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", 413, "999"),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411, "chunked"),
+            (&large, 413, "262145 bytes"),
+            (&long, 431, "8192 bytes"),
+            (&many, 431, "64 header"),
+        ] {
+            let refusal = refused(text.as_bytes());
+            assert_eq!(refusal.status, status, "{refusal}");
+            assert!(refusal.what.contains(part), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn half_a_head_is_nobody() {
+        for text in ["", "GET", "GET / HTTP/1.1\r\nHost: x\r\n"] {
+            let error = read_request(&mut Peer::new(text.as_bytes(), 5)).unwrap_err();
+            assert!(matches!(error, RequestError::Gone(_)), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            start in "(GET|POST|X)? ?/?[a-z?=&]{0,8} ?(HTTP/1\\.[01])?(\r\n)?(Content-Length: [0-9]{0,4}\r\n)?(\r\n)?",
+            bytes: Vec<u8>,
+            piece in 1..50usize,
+        ) {
+            let bytes = [start.as_bytes(), &bytes].concat();
+            if let Ok(request) = read_request(&mut Peer::new(&bytes, piece)) {
+                prop_assert!(request.path.starts_with('/'));
+                prop_assert!(bytes.len() >= request.body.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The control socket as a file: made, guarded and removed.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+
+use crate::config::{CONTROL, check_socket_path};
+
+const BACKLOG: i32 = 128;
+
+/// A listening socket, and its file, which goes with it.
+#[derive(Debug)]
+pub struct ControlSocket {
+    pub(super) listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode, so that no other's file is ever removed.
+    id: (u64, u64),
+}
+
+/// The control socket cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("control socket {}: {what}", path.display())]
+pub struct SocketError {
+    path: PathBuf,
+    what: String,
+}
+
+impl ControlSocket {
+    /// Listens at `path`, for the owner and the group. What a dead switch left there is replaced.
+    pub fn bind(path: &Path) -> Result<Self, SocketError> {
+        let error = |what: String| SocketError { path: path.to_owned(), what };
+        check_socket_path(path).map_err(error)?;
+        let (listener, id) = make(path).map_err(|e| match e.kind() {
+            io::ErrorKind::AddrInUse => {
+                error("a switch is running there; give another one a socket of its own".to_owned())
+            }
+            io::ErrorKind::AlreadyExists => error("there is a file that is no socket".to_owned()),
+            _ => error(e.to_string()),
+        })?;
+        Ok(Self { listener, path: path.to_owned(), id })
+    }
+
+    /// Makes the thread that accepts connections return.
+    pub(super) fn close(&self) {
+        // For a listening socket that is what this does on Linux; nothing else can go wrong.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|id| id == self.id) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn make(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if path == Path::new(CONTROL) {
+        fs::create_dir_all(folder)?;
+    }
+    // Two that start at once would each take the other's socket for a dead one's.
+    let folder = File::open(folder)?;
+    flock(&folder, FlockOperation::LockExclusive)?;
+    remove_stale(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // Before anybody can connect.
+    fs::set_permissions(path, Permissions::from_mode(0o660))?;
+    listen(&socket, BACKLOG)?;
+    Ok((socket.into(), identity(path)?))
+}
+
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Err(error) => Err(error),
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}

@@ -1,0 +1,335 @@
+//! The control interface over a real socket, with an engine that moves no frames.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dray_wire::MacAddr;
+use tempfile::TempDir;
+
+use super::{BODY_MAX, ControlSocket, HEAD_MAX, Limits, Server};
+use crate::client::{Client, ClientError};
+use crate::config::{Pairs, PortConfig, SwitchConfig};
+use crate::counters::{Counters, DropReason};
+use crate::engine::{Engine, EngineError, PortState, PortStatus, Status, TableEntry, WorkerStatus};
+use crate::{Flow, Mode};
+
+/// Remembers what it is told.
+#[derive(Default)]
+struct Fake(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    mode: Mode,
+    ports: Vec<PortConfig>,
+    pairs: Pairs,
+    table: Vec<TableEntry>,
+}
+
+impl Engine for Fake {
+    fn add_port(&self, port: &PortConfig) -> Result<(), EngineError> {
+        let mut state = self.0.lock().unwrap();
+        if state.ports.iter().any(|other| other.name == port.name) {
+            return Err(EngineError::NameTaken(port.name.as_str().to_owned()));
+        }
+        if port.uri.to_string().starts_with("raw:") {
+            return Err(EngineError::Open("port raw:nosuch0: no such device".to_owned()));
+        }
+        if state.mode == Mode::Patch {
+            state.pairs.add(port)?;
+        }
+        state.ports.push(port.clone());
+        Ok(())
+    }
+
+    fn remove_port(&self, name: &str) -> Result<(), EngineError> {
+        let mut state = self.0.lock().unwrap();
+        let before = state.ports.len();
+        state.ports.retain(|port| port.name != *name);
+        if state.ports.len() == before {
+            return Err(EngineError::NoSuchPort(name.to_owned()));
+        }
+        state.pairs.remove(&name.parse().unwrap());
+        Ok(())
+    }
+
+    fn status(&self) -> Status {
+        let state = self.0.lock().unwrap();
+        Status {
+            version: "0.1.0".to_owned(),
+            uptime_s: 1.5,
+            mode: state.mode,
+            flow: Flow::Drop,
+            ports: state.ports.len(),
+            stations: state.table.len(),
+            workers: vec![WorkerStatus { cpu: 1, ports: Vec::new(), load: 0.25, sleeps: 3 }],
+        }
+    }
+
+    fn ports(&self) -> Vec<PortStatus> {
+        let state = self.0.lock().unwrap();
+        let mut counters = Counters { rx_frames: 7, ..Counters::default() };
+        counters.drops.add(DropReason::ReceiverFull, 5);
+        let ports = state.ports.iter().map(|port| PortStatus {
+            config: port.clone(),
+            state: PortState::Waiting,
+            partner: state.pairs.partner(&port.name).cloned(),
+            cpu: 1,
+            queues: 1,
+            features: vec!["VIRTIO_F_VERSION_1".to_owned()],
+            stations: 0,
+            last_disconnect: Some("the peer closed its socket".to_owned()),
+            disconnects: BTreeMap::from([("the peer closed its socket".to_owned(), 1)]),
+            counters,
+        });
+        ports.collect()
+    }
+
+    fn table(&self) -> Vec<TableEntry> {
+        self.0.lock().unwrap().table.clone()
+    }
+
+    fn flush_table(&self) {
+        self.0.lock().unwrap().table.clear();
+    }
+}
+
+struct Running {
+    folder: TempDir,
+    path: PathBuf,
+    client: Client,
+    _server: Server,
+}
+
+fn start(mode: Mode) -> Running {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("switch.sock");
+    let table = ["a", "b"].map(|port| TableEntry {
+        vlan: 10,
+        mac: MacAddr::local(1),
+        port: port.parse().unwrap(),
+        age_s: 3,
+    });
+    let state = State { mode, table: table.into(), ..State::default() };
+    let config = SwitchConfig { mode, control: path.clone(), ..SwitchConfig::default() };
+    let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
+    let socket = ControlSocket::bind(&path).unwrap();
+    let server = Server::start(socket, Arc::new(Fake(Mutex::new(state))), config, limits);
+    Running { folder, client: Client::new(&path), path, _server: server }
+}
+
+fn port(text: &str) -> PortConfig {
+    text.parse().unwrap()
+}
+
+impl Running {
+    /// Sends bytes as they are, and returns all that comes back.
+    fn raw(&self, request: &[u8]) -> String {
+        let mut stream = UnixStream::connect(&self.path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.write_all(request).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn request(&self, method: &str, target: &str, body: &str) -> String {
+        let length = body.len();
+        let head = format!("{method} {target} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n");
+        self.raw((head + body).as_bytes())
+    }
+}
+
+#[test]
+fn ports_come_and_go() {
+    let switch = start(Mode::Learning);
+    let client = &switch.client;
+    let wanted = port("a=null:,trunk=10+20,native=1,group=g");
+    let added = client.add_port(&wanted).unwrap();
+    assert_eq!(added.config, wanted);
+    assert_eq!(added.counters.drops.get(DropReason::ReceiverFull), 5);
+    client.add_port(&port("b=null:,vlan=10")).unwrap();
+    assert_eq!(client.ports().unwrap().len(), 2);
+    assert_eq!(client.stats().unwrap()[0].counters, added.counters);
+    assert_eq!(client.status().unwrap().ports, 2);
+    let config = SwitchConfig::from_toml(&client.config().unwrap()).unwrap();
+    assert_eq!(config.ports, [wanted, port("b=null:,vlan=10")]);
+    assert_eq!(config.control, switch.path);
+    client.remove_port(&"a".parse().unwrap()).unwrap();
+    assert_eq!(client.ports().unwrap().len(), 1);
+}
+
+#[test]
+fn the_table_is_shown_by_port_and_flushed() {
+    let switch = start(Mode::Learning);
+    let (client, a) = (&switch.client, "a".parse().unwrap());
+    client.add_port(&port("a=null:")).unwrap();
+    assert_eq!(client.table(None).unwrap().len(), 2);
+    assert_eq!(client.table(Some(&a)).unwrap().len(), 1);
+    client.flush_table().unwrap();
+    assert!(client.table(None).unwrap().is_empty());
+}
+
+#[test]
+fn the_client_hears_why_it_was_refused() {
+    let switch = start(Mode::Patch);
+    let client = &switch.client;
+    client.add_port(&port("a=null:")).unwrap();
+    client.add_port(&port("b=null:")).unwrap();
+    for (result, expected, part) in [
+        (client.add_port(&port("a=null:")).map(drop), 409, "\"a\": the name is taken"),
+        (client.add_port(&port("c=null:,pair=a")).map(drop), 409, "it is paired with \"b\""),
+        (client.add_port(&port("c=null:,vlan=1")).map(drop), 400, "only in mode \"learning\""),
+        (client.add_port(&port("c=raw:nosuch0")).map(drop), 500, "raw:nosuch0: no such device"),
+        (client.remove_port(&"x".parse().unwrap()), 404, "\"x\": there is none"),
+        (client.table(Some(&"x".parse().unwrap())).map(drop), 404, "\"x\": there is none"),
+    ] {
+        match result.unwrap_err() {
+            ClientError::Refused { status, what } => {
+                assert_eq!(status, expected, "{what}");
+                assert!(what.contains(part), "{what}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(client.ports().unwrap().len(), 2);
+}
+
+#[test]
+fn requests_that_cannot_be_are_answered_with_the_right_status() {
+    let switch = start(Mode::Learning);
+    switch.client.add_port(&port("a=null:")).unwrap();
+    for (method, target, body, status, part) in [
+        ("GET", "/", "", 200, "\"uptime_s\": 1.5"),
+        ("GET", "/ports/", "", 200, "\"receiver_full\": 5"),
+        ("GET", "/ports/a", "", 200, "\"name\": \"a\""),
+        ("GET", "/ports/x", "", 404, "there is none"),
+        ("GET", "/nosuch", "", 404, "/ports"),
+        ("GET", "/ports/a/b", "", 404, "/ports"),
+        ("GET", "/ports?x=1", "", 400, "\\\"x\\\""),
+        ("GET", "/table?x=1", "", 400, "takes port"),
+        ("PUT", "/ports", "", 405, "Allow: GET, POST"),
+        ("POST", "/", "", 405, "Allow: GET"),
+        ("POST", "/ports/a", "", 405, "Allow: GET, DELETE"),
+        ("POST", "/config", "", 405, "Allow: GET"),
+        ("POST", "/ports", "", 400, "EOF"),
+        ("POST", "/ports", "{", 400, "EOF"),
+        ("POST", "/ports", "[]", 400, "invalid length"),
+        ("POST", "/ports", "{} x", 400, "`name`"),
+        ("POST", "/ports", r#"{"name":"b","uri":"null:"} x"#, 400, "trailing"),
+        ("POST", "/ports", r#"{"name":"b","uri":"x:"}"#, 400, "uri: port"),
+        ("POST", "/ports", r#"{"name":"/","uri":"null:"}"#, 400, "name: name"),
+        ("POST", "/ports", r#"{"name":"b","uri":"null:","vlan":0}"#, 400, "VLAN 0: give 1 to"),
+        ("POST", "/ports", r#"{"name":"b","uri":"null:","x":0}"#, 400, "expected one of"),
+        ("POST", "/ports", r#"{"name":"b","uri":"null:","pair":"a"}"#, 400, "mode"),
+        ("POST", "/ports", r#"{"name":"a","uri":"null:"}"#, 409, "taken"),
+        ("POST", "/ports", r#"{"name":"b","uri":"null:"}"#, 201, "Location: /ports/b"),
+        ("DELETE", "/ports/b", "", 204, ""),
+        ("DELETE", "/ports/b", "", 404, "there is none"),
+        ("DELETE", "/table", "", 204, ""),
+    ] {
+        let answer = switch.request(method, target, body);
+        let what = format!("{method} {target} {body}: {answer}");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{what}");
+        assert!(answer.contains(part), "{what}");
+        assert!(status < 400 || answer.contains("\"error\": "), "{what}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_request_are_refused() {
+    let switch = start(Mode::Learning);
+    let large = format!("POST /ports HTTP/1.1\r\nContent-Length: {}\r\n\r\n", 2 * BODY_MAX);
+    let body = "x".repeat(2 * BODY_MAX);
+    for (request, status) in [
+        ("hello\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\r\nx: ".to_owned() + &"y".repeat(2 * HEAD_MAX), 431),
+        (large.clone() + &body, 413),
+        (large.replace('\n', "\nExpect: 100-continue\r\n"), 413),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(), 411),
+    ] {
+        let answer = switch.raw(request.as_bytes());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+    // The largest body that may be comes through, and is told to.
+    let head = format!("POST /ports HTTP/1.1\r\nContent-Length: {BODY_MAX}\r\n");
+    let mut stream = UnixStream::connect(&switch.path).unwrap();
+    stream.write_all((head + "Expect: 100-continue\r\n\r\n").as_bytes()).unwrap();
+    let mut told = [0; 25];
+    stream.read_exact(&mut told).unwrap();
+    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(&body.as_bytes()[..BODY_MAX]).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+}
+
+#[test]
+fn who_says_nothing_or_half_keeps_nobody_out() {
+    let switch = start(Mode::Learning);
+    let silent: Vec<_> = (0..100)
+        .map(|number| {
+            let mut stream = UnixStream::connect(&switch.path).unwrap();
+            if number % 2 == 0 {
+                // It may have been closed to make room.
+                let _ = stream.write_all(b"POST /ports HTTP/1.1\r\nContent-Length: 9\r\n\r\n{");
+            }
+            stream
+        })
+        .collect();
+    for _ in 0..20 {
+        switch.client.status().unwrap();
+    }
+    assert_eq!(silent.len(), 100);
+    // Those that go are no trouble either.
+    drop(silent);
+    assert!(switch.client.ports().unwrap().is_empty());
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let control = folder.path().join("s");
+    let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
+    let socket = ControlSocket::bind(&control).unwrap();
+    let engine = Arc::new(Fake::default());
+    let _server = Server::start(socket, engine, SwitchConfig::default(), limits);
+    let mut stream = UnixStream::connect(&control).unwrap();
+    stream.write_all(b"GET / HT").unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn the_socket_is_private_and_goes_with_the_switch() {
+    let switch = start(Mode::Learning);
+    let mode = fs::metadata(&switch.path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+    let Running { folder, path, _server, .. } = switch;
+    drop(_server);
+    assert!(!path.exists());
+    drop(folder);
+}
+
+#[test]
+fn a_live_socket_is_left_alone_and_a_dead_one_replaced() {
+    let switch = start(Mode::Learning);
+    let error = ControlSocket::bind(&switch.path).unwrap_err().to_string();
+    assert!(error.contains("a switch is running") && error.contains("switch.sock"), "{error}");
+    switch.client.status().unwrap();
+
+    let dead = switch.folder.path().join("dead.sock");
+    drop(UnixListener::bind(&dead).unwrap());
+    let socket = ControlSocket::bind(&dead).unwrap();
+    // Somebody else's by now: it stays.
+    fs::remove_file(&dead).unwrap();
+    fs::write(&dead, "precious").unwrap();
+    drop(socket);
+    let error = ControlSocket::bind(&dead).unwrap_err().to_string();
+    assert!(error.contains("no socket"), "{error}");
+    assert_eq!(fs::read(&dead).unwrap(), b"precious");
+}

@@ -1,0 +1,159 @@
+//! What can be wrong in a configuration whose every value is right by itself.
+
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::{CONTROL, Flow, Mode, Pairs, PortConfig, SwitchConfig, Vlan};
+use crate::table::{AGE_MAX, CAPACITY_MAX, CAPACITY_MIN};
+
+/// The longest path of a Unix socket: `sun_path` holds 108 bytes, the last of them zero.
+pub const SOCKET_PATH_MAX: usize = 107;
+
+/// A configuration is wrong; one line that names the key, what was given and what is allowed.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{}{what}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
+pub struct ConfigError {
+    /// The line in the text that it came from, counted from 1.
+    pub line: Option<usize>,
+    pub(super) place: Place,
+    pub(super) what: String,
+}
+
+/// What in a configuration the error is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Key(&'static str),
+    /// Number of the port and its key.
+    Port(usize, &'static str),
+    /// The line is known already, or there is none.
+    Text,
+}
+
+impl SwitchConfig {
+    /// Checks everything that can be checked without opening a port. `cpus` are the CPUs that there
+    /// are.
+    pub fn check(&self, cpus: &[u32]) -> Result<(), ConfigError> {
+        self.check_cpus(cpus)?;
+        if self.flow == Flow::Backpressure && self.mode != Mode::Patch {
+            let what = "only in mode \"patch\": elsewhere one slow receiver would stop all others";
+            return Err(key("flow", "\"backpressure\"", what));
+        }
+        let ages = 1..=usize::from(AGE_MAX);
+        check_range("age_s", self.age_s.into(), &ages)?;
+        check_range("table_size", self.table_size, &(CAPACITY_MIN..=CAPACITY_MAX))?;
+        check_range("port_addresses", self.port_addresses as usize, &(1..=self.table_size))?;
+        check_socket_path(&self.control)
+            .map_err(|what| key("control", &format!("{:?}", self.control), &what))?;
+        self.check_ports()
+    }
+
+    fn check_cpus(&self, cpus: &[u32]) -> Result<(), ConfigError> {
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            if !cpus.contains(cpu) {
+                let there: Vec<_> = cpus.iter().map(u32::to_string).collect();
+                let what = format!("there is no CPU {cpu}; give some of {}", there.join(", "));
+                return Err(key("cpus", &format!("{:?}", self.cpus), &what));
+            }
+            if self.cpus[..number].contains(cpu) {
+                let what = format!("CPU {cpu} is given twice");
+                return Err(key("cpus", &format!("{:?}", self.cpus), &what));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_ports(&self) -> Result<(), ConfigError> {
+        let mut pairs = Pairs::default();
+        for (number, port) in self.ports.iter().enumerate() {
+            let at = |key, what| ConfigError { line: None, place: Place::Port(number, key), what };
+            if self.ports[..number].iter().any(|other| other.name == port.name) {
+                return Err(at(
+                    "name",
+                    format!("port {:?}: the name is taken", port.name.as_str()),
+                ));
+            }
+            self.check_port(port)
+                .map_err(|error| ConfigError { place: error.place.in_port(number), ..error })?;
+            if self.mode == Mode::Patch {
+                pairs.add(port).map_err(|error| at("pair", error.to_string()))?;
+            }
+        }
+        match pairs.waiting() {
+            None => Ok(()),
+            Some(error) => {
+                let of = |port: &PortConfig| port.name == *Pairs::culprit(&error);
+                let number = self.ports.iter().position(of).unwrap_or(0);
+                let place = Place::Port(number, "pair");
+                Err(ConfigError { line: None, place, what: error.to_string() })
+            }
+        }
+    }
+
+    /// Checks whether `port` has the keys of this mode only. What it is to the other ports is not
+    /// looked at.
+    pub fn check_port(&self, port: &PortConfig) -> Result<(), ConfigError> {
+        let vlan = match port.vlan {
+            Vlan::Unaware => None,
+            Vlan::Access(_) => Some("vlan"),
+            Vlan::Trunk { .. } => Some("trunk"),
+        };
+        let (key, mode) = match self.mode {
+            Mode::Patch => (vlan.or(port.group.as_ref().map(|_| "group")), "learning"),
+            Mode::Learning => (port.pair.as_ref().map(|_| "pair"), "patch"),
+        };
+        let Some(key) = key else { return Ok(()) };
+        let what = format!("port {:?}: {key}: only in mode {mode:?}", port.name.as_str());
+        Err(ConfigError { line: None, place: Place::Key(key), what })
+    }
+}
+
+impl Place {
+    fn in_port(self, number: usize) -> Self {
+        match self {
+            Self::Key(key) => Self::Port(number, key),
+            other => other,
+        }
+    }
+}
+
+fn key(key: &'static str, given: &str, what: &str) -> ConfigError {
+    let what = format!("{key} = {given}: {what}");
+    ConfigError { line: None, place: Place::Key(key), what }
+}
+
+fn check_range(
+    name: &'static str,
+    given: usize,
+    allowed: &RangeInclusive<usize>,
+) -> Result<(), ConfigError> {
+    if allowed.contains(&given) {
+        return Ok(());
+    }
+    let what = format!("allowed is {} to {}", allowed.start(), allowed.end());
+    Err(key(name, &given.to_string(), &what))
+}
+
+/// Whether a Unix socket can be made at `path`, or why not. Where dray's sockets are by default, the
+/// directory need not be there: it is made.
+pub fn check_socket_path(path: &Path) -> Result<(), String> {
+    use rustix::fs::{Access, access};
+    let length = path.as_os_str().as_bytes().len();
+    if length > SOCKET_PATH_MAX {
+        return Err(format!("{length} bytes, and a socket's path has {SOCKET_PATH_MAX} at most"));
+    }
+    if path.file_name().is_none() || path.to_str().is_none_or(|text| text.contains('\0')) {
+        return Err("give the path of a socket, in UTF-8".to_owned());
+    }
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if !folder.exists() && path == Path::new(CONTROL) {
+        return Ok(());
+    }
+    if !folder.is_dir() {
+        return Err(format!("there is no directory {folder:?}"));
+    }
+    access(folder, Access::WRITE_OK).map_err(|error| format!("cannot write in {folder:?}: {error}"))
+}

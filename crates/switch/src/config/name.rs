@@ -1,0 +1,79 @@
+//! Names of ports and isolation groups.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// 1 to 64 of `A-Z a-z 0-9 . _ -`, a letter or digit first, so that a name is a word in a URL, in a
+/// file name and on a command line.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Name(String);
+
+/// The text cannot be a name.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("name {0:?}: give 1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter or digit")]
+pub struct NameError(String);
+
+impl Name {
+    const LEN_MAX: usize = 64;
+
+    /// The name's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        text.to_owned().try_into()
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        let right = text.len() <= Self::LEN_MAX
+            && text.bytes().all(known)
+            && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+        if right { Ok(Self(text)) } else { Err(NameError(text)) }
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl PartialEq<str> for Name {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_words() {
+        for right in ["a", "0", "upf-n3.0", "A_b", &"x".repeat(64)] {
+            assert_eq!(right.parse::<Name>().unwrap().as_str(), right);
+        }
+        for wrong in ["", ".", "..", "-a", "a/b", "a b", "ä", "a%20", &"x".repeat(65)] {
+            assert_eq!(wrong.parse::<Name>(), Err(NameError(wrong.to_owned())));
+        }
+    }
+}

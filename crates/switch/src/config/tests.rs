@@ -1,0 +1,151 @@
+//! Configuration as a whole: what is right round-trips, what is wrong is named.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const CPUS: &[u32] = &[0, 1];
+
+fn read(text: &str) -> Result<SwitchConfig, ConfigError> {
+    let config = SwitchConfig::from_toml(text)?;
+    config.check(CPUS).map_err(|error| error.find_line(text))?;
+    Ok(config)
+}
+
+#[test]
+fn a_file_with_everything_round_trips() {
+    let text = r#"
+        mode = "learning"
+        flow = "drop"
+        cpus = [1, 0]
+        idle = "never"
+        age_s = 10
+        table_size = 10000
+        port_addresses = 100
+        control = "/tmp/switch.sock"
+
+        [[ports]]
+        name = "a"
+        uri = "raw:eth0?batch=64"
+        vlan = 10
+        group = "tenants"
+
+        [[ports]]
+        name = "b"
+        uri = "null:"
+        trunk = [10, 20]
+        native = 1
+    "#;
+    let config = read(text).unwrap();
+    assert_eq!((config.cpus.as_slice(), config.idle), (&[1, 0][..], Idle::Never));
+    assert_eq!(config.ports[1].vlan.to_string(), "10+20, native 1");
+    assert_eq!(read(&config.to_toml()), Ok(config));
+    assert_eq!(
+        read("control = '/tmp/x'").unwrap().to_toml().parse::<toml::Table>().unwrap().len(),
+        7
+    );
+}
+
+#[test]
+fn defaults() {
+    let config = SwitchConfig::from_toml("").unwrap();
+    assert_eq!(config, SwitchConfig::default());
+    assert_eq!(read(&config.to_toml()), Ok(config));
+}
+
+/// A file, and what the message must begin with and contain.
+#[test]
+fn errors_name_the_line_the_key_what_was_given_and_what_is_allowed() {
+    let port = |keys: &str| format!("mode = 'patch'\n[[ports]]\nname = 'a'\nuri = 'null:'\n{keys}");
+    let mut wrong = Vec::new();
+    for (text, start, part) in [
+        ("mode = ", "line 1: ", "mode"),
+        ("x = [\n[[", "line ", ""),
+        ("\nprots = []", "line 2: ", "`prots`, expected one of `mode`"),
+        ("mode = 'swich'", "line 1: mode: ", "`swich`, expected `patch` or `learning`"),
+        ("flow = 'stop'", "line 1: flow: ", "`drop` or `backpressure`"),
+        ("flow = 'backpressure'", "line 1: flow = ", "\"patch\""),
+        ("idle = '50'", "line 1: idle: ", "\"50\": give a time"),
+        ("idle = 50", "line 1: idle: ", "50"),
+        ("age_s = 0", "line 1: age_s = 0: ", "1 to 32767"),
+        ("age_s = 100000", "line 1: age_s: ", "100000"),
+        ("table_size = 10", "line 1: table_size = 10: ", "8192 to 1048576"),
+        ("port_addresses = 70000", "line 1: port_addresses = 70000: ", "1 to 65536"),
+        ("cpus = [0, 2]", "line 1: cpus = [0, 2]: ", "no CPU 2; give some of 0, 1"),
+        ("cpus = [0, 0]", "line 1: cpus = [0, 0]: ", "twice"),
+        ("cpus = [-1]", "line 1: cpus[0]: ", "-1"),
+        ("control = '/nosuch/x'", "line 1: control = \"/nosuch/x\"", "no directory \"/nosuch\""),
+        ("control = \"/a\\nb/c\"", "line 1: control = ", "no directory \"/a\\nb\""),
+        ("control = \"x\\u0000\"", "line 1: control = ", "path of a socket"),
+        ("control = '/'", "line 1: control = \"/\"", "path of a socket"),
+        (&format!("control = '/tmp/{}'", "x".repeat(103)), "line 1: control = ", "108 bytes"),
+        ("[[ports]]\nname = 'a'", "line 1: ports[0]: ", "`uri`"),
+        ("[[ports]]\nname = ''", "line 2: ports[0].name: ", "1 to 64"),
+        ("[[ports]]\nname = 'a'\nuri = 'x:'", "line 3: ports[0].uri: ", "raw:eth0"),
+        (&port("vlan = 0"), "line 5: ports[0].vlan: ", "VLAN 0: give 1 to 4094"),
+        (&port("vlan = 70000"), "line 5: ports[0].vlan: ", "VLAN 70000: give 1 to 4094"),
+        (&port("trunk = [1, 4095]"), "line 5: ports[0].trunk[1]: ", "VLAN 4095"),
+        (&port("trunk = []"), "line 2: ports[0]: ", "trunk: give at least one"),
+        (&port("native = 1"), "line 2: ports[0]: ", "give trunk as well"),
+        (&port("vlan = 1\ntrunk = [2]"), "line 2: ports[0]: ", "one of them"),
+        (&port("colour = 'red'"), "line 5: ports[0]", "`colour`, expected one of `name`"),
+        (&port("vlan = 1"), "line 5: port \"a\": vlan: ", "only in mode \"learning\""),
+        (&port("group = 'g'"), "line 5: port \"a\": group: ", "only in mode \"learning\""),
+        (&port("pair = 'a'"), "line 5: port \"a\": pair = \"a\": ", "its own"),
+        (&port("pair = 'b'"), "line 5: port \"a\": pair = \"b\": ", "no such port"),
+        (&port("[[ports]]\nname = 'a'\nuri = 'null:'"), "line 6: port \"a\": ", "taken"),
+        (
+            "[[ports]]\nname = 'a'\nuri = 'null:'\npair = 'b'",
+            "line 4: port \"a\": pair: ",
+            "only in mode \"patch\"",
+        ),
+    ] {
+        let message = read(text).unwrap_err().to_string();
+        if !message.starts_with(start) || !message.contains(part) || message.contains('\n') {
+            wrong.push(format!("{text}\n  {message}\n  should be {start}... {part}\n"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.concat());
+}
+
+#[test]
+fn a_file_is_named_for_its_own_mistakes_only() {
+    let load = |path: &Path, flow| {
+        SwitchConfig::load(path, |config| config.flow = flow, CPUS).map_err(|e| e.to_string())
+    };
+    let message = load("/nosuch.toml".as_ref(), Flow::Drop).unwrap_err();
+    assert!(message.starts_with("/nosuch.toml: "), "{message}");
+
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path();
+    std::fs::write(path, "control = 'x'\nage_s = 7").unwrap();
+    assert_eq!(load(path, Flow::Drop).unwrap().age_s, 7);
+    let message = load(path, Flow::Backpressure).unwrap_err();
+    assert!(message.starts_with("flow = \"backpressure\""), "{message}");
+    for text in ["control = 'x'\nage_s = 0", "control = 'x'\nage_s = 'x'"] {
+        std::fs::write(path, text).unwrap();
+        let message = load(path, Flow::Drop).unwrap_err();
+        assert!(message.starts_with(&format!("{}: line 2: age_s", path.display())), "{message}");
+    }
+}
+
+#[test]
+fn a_socket_in_a_directory_that_is_a_file_is_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let message = check_socket_path(&file.path().join("x")).unwrap_err();
+    assert!(message.contains("no directory"), "{message}");
+    assert_eq!(check_socket_path("x".as_ref()), Ok(()));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(
+        text in "([a-z_]{1,6} = (\"\\PC{0,6}\"|[0-9]{1,5}|\\[[0-9, ]{0,6}\\])\n|\\[\\[ports\\]\\]\n){0,8}|\\PC{0,60}",
+    ) {
+        if let Ok(config) = read(&text) {
+            prop_assert_eq!(read(&config.to_toml()), Ok(config));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Configuration as text: TOML with lines in its errors, and JSON.
+
+use std::fmt::Display;
+use std::fs;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use toml::de::{DeTable, DeValue};
+
+use super::check::Place;
+use super::{ConfigError, SwitchConfig};
+
+impl SwitchConfig {
+    /// Reads a configuration file, lets `change` have its way with it, and checks the outcome.
+    pub fn load(
+        path: &Path,
+        change: impl FnOnce(&mut Self),
+        cpus: &[u32],
+    ) -> Result<Self, ConfigError> {
+        let name = path.display();
+        let named = |e: &dyn Display| ConfigError {
+            line: None,
+            place: Place::Text,
+            what: format!("{name}: {e}"),
+        };
+        let text = fs::read_to_string(path).map_err(|e| named(&e))?;
+        let file = Self::from_toml(&text).map_err(|e| named(&e))?;
+        let mut config = file.clone();
+        change(&mut config);
+        match (config.check(cpus), file.check(cpus)) {
+            (Ok(()), _) => Ok(config),
+            (Err(error), Err(same)) if error == same => Err(named(&error.find_line(&text))),
+            // The file is right; what was changed is not.
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// Reads a configuration, without the checks of [`check`](Self::check).
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let wrong = |error: &toml::de::Error, key: &str| ConfigError {
+            line: error.span().map(|span| line(text, span.start)),
+            place: Place::Text,
+            what: describe(key, error.message()),
+        };
+        let deserializer = toml::de::Deserializer::parse(text).map_err(|error| {
+            // There is no key to name, but what was written.
+            let line = error.span().and_then(|span| text.lines().nth(line(text, span.start) - 1));
+            wrong(&error, &line.map(|line| format!("{:?}", line.trim())).unwrap_or_default())
+        })?;
+        serde_path_to_error::deserialize(deserializer)
+            .map_err(|error| wrong(error.inner(), &error.path().to_string()))
+    }
+
+    /// The configuration as a file that means the same.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("every value has a form in TOML")
+    }
+}
+
+impl ConfigError {
+    /// Adds the line in `text` that it is about: of the key, or of the port where the key is missing.
+    pub fn find_line(mut self, text: &str) -> Self {
+        if let Ok(table) = DeTable::parse(text) {
+            let span = match self.place {
+                Place::Text => None,
+                Place::Key(key) => key_span(table.get_ref(), key),
+                Place::Port(number, key) => {
+                    match table.get_ref().get("ports").map(toml::Spanned::get_ref) {
+                        Some(DeValue::Array(ports)) => ports.get(number).and_then(|port| {
+                            let keys = port.get_ref().as_table();
+                            keys.and_then(|keys| key_span(keys, key)).or(Some(port.span().start))
+                        }),
+                        _ => None,
+                    }
+                }
+            };
+            self.line = self.line.or(span.map(|at| line(text, at)));
+        }
+        self
+    }
+}
+
+fn key_span(table: &DeTable<'_>, key: &str) -> Option<usize> {
+    table.get_key_value(key).map(|(key, _)| key.span().start)
+}
+
+fn line(text: &str, at: usize) -> usize {
+    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+}
+
+/// Reads JSON from a stranger; the error is one line that names the key.
+pub fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ConfigError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let wrong = |key: &str, what: &serde_json::Error| ConfigError {
+        line: None,
+        place: Place::Text,
+        what: describe(key, &what.to_string()),
+    };
+    let value = serde_path_to_error::deserialize(&mut deserializer)
+        .map_err(|error| wrong(&error.path().to_string(), error.inner()))?;
+    deserializer.end().map_err(|error| wrong("", &error))?;
+    Ok(value)
+}
+
+fn describe(key: &str, message: &str) -> String {
+    let message = message.lines().map(str::trim).collect::<Vec<_>>().join(", ");
+    // The path of what is no value at all is a dot.
+    if key.is_empty() || key == "." { message } else { format!("{key}: {message}") }
+}

@@ -1,0 +1,54 @@
+//! The data path: ports, and the workers that move frames between them.
+//!
+//! Control threads build a [`View`], all that workers need to know, and publish it; each worker
+//! picks it up between two batches. A view never changes, so a port that comes or goes leaves the
+//! others alone.
+
+mod learning;
+mod patch;
+mod port;
+mod switch;
+mod worker;
+
+pub use switch::Switch;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use crate::config::{Flow, Idle, Mode};
+use crate::table::Table;
+
+use port::OpenPort;
+
+/// What never changes while a switch runs.
+struct Setting {
+    mode: Mode,
+    flow: Flow,
+    idle: Idle,
+    table: Table,
+    /// Seconds since the start, for the ages of the table's entries.
+    now: AtomicU32,
+}
+
+/// The ports as they are at present.
+#[derive(Clone, Default)]
+struct View {
+    /// By index; `None` where there is no port of that index.
+    ports: Vec<Option<Arc<OpenPort>>>,
+    /// By index: the port that each is paired with (patch mode).
+    partners: Vec<Option<u16>>,
+}
+
+impl View {
+    fn port(&self, index: u16) -> Option<&Arc<OpenPort>> {
+        self.ports.get(usize::from(index))?.as_ref()
+    }
+
+    fn partner(&self, index: u16) -> Option<&Arc<OpenPort>> {
+        self.port((*self.partners.get(usize::from(index))?)?)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<OpenPort>> {
+        self.ports.iter().flatten()
+    }
+}

@@ -1,0 +1,169 @@
+//! A port as the workers use it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dray_port::{FRAME_LIMIT, Frame, Link, Receive, Transmit};
+
+use crate::config::{PortConfig, Vlan, VlanId};
+use crate::counters::{Counters, DropReason, Published};
+
+/// An open port. Its receiving halves each belong to one worker; the transmitting ones are shared,
+/// and locked for the length of a batch.
+pub(super) struct OpenPort {
+    pub(super) index: u16,
+    pub(super) config: PortConfig,
+    pub(super) rx: Vec<ReceiveHalf>,
+    tx: Vec<Mutex<Box<dyn Transmit>>>,
+    pub(super) link: Option<Arc<dyn Link>>,
+    /// The longest frame that it transmits, in bytes.
+    frame_max: usize,
+    /// By worker.
+    pub(super) counters: Vec<Published>,
+    /// Why it failed for good.
+    pub(super) failure: Mutex<Option<String>>,
+}
+
+/// A receiving half, and the worker that it belongs to. Control threads look at it as well, which
+/// is why it is locked.
+pub(super) struct ReceiveHalf {
+    pub(super) worker: usize,
+    pub(super) port: Mutex<Box<dyn Receive>>,
+}
+
+impl OpenPort {
+    /// `workers` names the worker of each receiving half.
+    pub(super) fn new(
+        index: u16,
+        config: PortConfig,
+        port: dray_port::Port,
+        workers: &[usize],
+        worker_count: usize,
+    ) -> Self {
+        let frame_max = port.tx.iter().map(|tx| tx.frame_max()).min().unwrap_or(0);
+        let half =
+            |(rx, worker): (_, &usize)| ReceiveHalf { worker: *worker, port: Mutex::new(rx) };
+        Self {
+            index,
+            config,
+            rx: port.rx.into_iter().zip(workers).map(half).collect(),
+            tx: port.tx.into_iter().map(Mutex::new).collect(),
+            link: port.link,
+            frame_max,
+            counters: (0..worker_count).map(|_| Published::default()).collect(),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// Transmits `frames` for the worker `worker`; how many were taken, or cannot ever be.
+    #[inline]
+    pub(super) fn transmit(
+        &self,
+        worker: usize,
+        frames: &[Frame<'_>],
+        counters: &mut Counters,
+    ) -> usize {
+        if self.frame_max < FRAME_LIMIT {
+            return self.transmit_short(worker, frames, counters);
+        }
+        self.transmit_all(worker, frames, counters)
+    }
+
+    #[inline]
+    fn transmit_all(&self, worker: usize, frames: &[Frame<'_>], counters: &mut Counters) -> usize {
+        // One queue for each worker, as far as there are queues: flows stay in order.
+        let mut tx = lock(&self.tx[worker % self.tx.len()]);
+        match tx.transmit(frames) {
+            Ok(taken) => {
+                counters.tx_frames += taken as u64;
+                counters.tx_bytes += bytes(&frames[..taken]);
+                taken
+            }
+            Err(error) => {
+                *lock(&self.failure) = Some(error.to_string());
+                counters.drops.add(DropReason::ReceiverNotReady, frames.len() as u64);
+                frames.len()
+            }
+        }
+    }
+
+    /// As [`transmit`](Self::transmit), for a port that does not take frames of every length.
+    #[cold]
+    fn transmit_short(
+        &self,
+        worker: usize,
+        frames: &[Frame<'_>],
+        counters: &mut Counters,
+    ) -> usize {
+        let fits = |frame: &Frame<'_>| frame.len() <= self.frame_max;
+        let mut done = 0;
+        for run in frames.chunk_by(|a, b| fits(a) == fits(b)) {
+            if !fits(&run[0]) {
+                counters.drops.add(DropReason::TooLong, run.len() as u64);
+                done += run.len();
+                continue;
+            }
+            let taken = self.transmit_all(worker, run, counters);
+            done += taken;
+            if taken < run.len() {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Counts frames that were not taken.
+    pub(super) fn refused(&self, worker: usize, frames: usize, counters: &mut Counters) {
+        let ready = lock(&self.tx[worker % self.tx.len()]).is_ready();
+        let reason = if ready { DropReason::ReceiverFull } else { DropReason::ReceiverNotReady };
+        counters.drops.add(reason, frames as u64);
+    }
+
+    /// How a frame of `vlan` goes out here: with its tag or without; `None` where the port does not
+    /// belong to it. VLAN 0 stands for ports that know none.
+    pub(super) fn egress(&self, vlan: u16) -> Option<Egress> {
+        match &self.config.vlan {
+            Vlan::Unaware => (vlan == 0).then_some(Egress::AsItIs),
+            Vlan::Access(access) => (vlan == u16::from(*access)).then_some(Egress::Untagged),
+            Vlan::Trunk { native: Some(native), .. } if vlan == u16::from(*native) => {
+                Some(Egress::Untagged)
+            }
+            Vlan::Trunk { tagged, .. } => {
+                let vlan = VlanId::try_from(i64::from(vlan)).ok()?;
+                tagged.contains(&vlan).then_some(Egress::Tagged)
+            }
+        }
+    }
+
+    /// What has been counted, by all workers.
+    pub(super) fn counted(&self) -> Counters {
+        let mut sum = Counters::default();
+        for counters in &self.counters {
+            sum += &counters.read();
+        }
+        // What the port itself found to be no frame never came to a worker.
+        let malformed: u64 =
+            self.rx.iter().map(|half| lock(&half.port).dropped().unwrap_or(0)).sum();
+        sum.drops.add(DropReason::Malformed, malformed);
+        sum
+    }
+}
+
+/// How a frame leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Egress {
+    AsItIs,
+    Untagged,
+    Tagged,
+}
+
+/// Bytes of all frames.
+#[inline]
+pub(super) fn bytes(frames: &[Frame<'_>]) -> u64 {
+    frames.iter().map(|frame| frame.len() as u64).sum()
+}
+
+/// Locks what stays right even where a thread that held it panicked.
+#[inline]
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,301 @@
+//! The switch as control threads see it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dray_port::{LinkState, LinkStatus};
+
+use super::port::{OpenPort, lock};
+use super::worker::{self, Shared};
+use super::{Setting, View};
+use crate::config::{Name, Pairs, PortConfig, SwitchConfig};
+use crate::engine::{Engine, EngineError, PortState, PortStatus, Status, TableEntry, WorkerStatus};
+use crate::table::PORTS_MAX;
+
+/// A running switch. It ends when it is dropped.
+pub struct Switch {
+    setting: Arc<Setting>,
+    age_s: u16,
+    started: Instant,
+    workers: Vec<Worker>,
+    ports: Mutex<Ports>,
+    /// Advances the clock and forgets old stations.
+    housekeeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+}
+
+struct Worker {
+    cpu: u32,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Ports {
+    view: View,
+    pairs: Pairs,
+    /// In the order of adding.
+    order: Vec<u16>,
+}
+
+impl Ports {
+    fn find(&self, name: &str) -> Option<&Arc<OpenPort>> {
+        self.view.all().find(|port| port.config.name.as_str() == name)
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = &Arc<OpenPort>> {
+        self.order.iter().filter_map(|index| self.view.port(*index))
+    }
+
+    /// Writes down who is paired with whom, by index.
+    fn pair(&mut self) {
+        let index_of = |name: &Name| self.find(name.as_str()).map(|port| port.index);
+        let partners = self.view.ports.iter().map(|port| {
+            let partner = self.pairs.partner(&port.as_ref()?.config.name)?;
+            index_of(partner)
+        });
+        self.view.partners = partners.collect();
+    }
+}
+
+impl Switch {
+    /// Starts the workers of a configuration that was checked, and opens its ports.
+    pub fn start(config: &SwitchConfig) -> Result<Self, EngineError> {
+        let fail =
+            |what: &str, error: std::io::Error| EngineError::Open(format!("{what}: {error}"));
+        let setting = Arc::new(Setting {
+            mode: config.mode,
+            flow: config.flow,
+            idle: config.idle,
+            table: config.table(),
+            now: AtomicU32::new(0),
+        });
+        let mut switch = Self {
+            setting,
+            age_s: config.age_s,
+            started: Instant::now(),
+            workers: Vec::new(),
+            ports: Mutex::default(),
+            housekeeper: None,
+        };
+        for (number, cpu) in config.cpus.iter().copied().enumerate() {
+            let shared = Shared::new(switch.setting.clone(), number)
+                .map_err(|error| fail("worker", error))?;
+            let shared = Arc::new(shared);
+            let thread = spawn_worker(cpu, shared.clone())
+                .map_err(|error| fail(&format!("worker on CPU {cpu}"), error))?;
+            switch.workers.push(Worker { cpu, shared, thread: Some(thread) });
+        }
+        switch.housekeeper = Some(switch.spawn_housekeeper().map_err(|e| fail("thread", e))?);
+        for port in &config.ports {
+            switch.add_port(port)?;
+        }
+        Ok(switch)
+    }
+
+    fn spawn_housekeeper(&self) -> std::io::Result<(mpsc::Sender<()>, JoinHandle<()>)> {
+        let (stop, stopped) = mpsc::channel();
+        let (setting, started, age_s) = (self.setting.clone(), self.started, self.age_s);
+        let thread = std::thread::Builder::new().name("dray-age".to_owned()).spawn(move || {
+            while stopped.recv_timeout(Duration::from_secs(1))
+                == Err(mpsc::RecvTimeoutError::Timeout)
+            {
+                let now = started.elapsed().as_secs() as u32;
+                setting.now.store(now, Ordering::Relaxed);
+                if !setting.table.is_empty() {
+                    setting.table.expire(now, age_s);
+                }
+            }
+        })?;
+        Ok((stop, thread))
+    }
+
+    /// Gives the workers the ports as they are now, and waits until they use them: whatever was
+    /// removed is nobody's then.
+    fn publish(&self, ports: &Ports) {
+        let view = Arc::new(ports.view.clone());
+        self.workers.iter().for_each(|worker| worker.shared.publish(view.clone()));
+        drop(view);
+        self.workers.iter().for_each(|worker| worker.shared.wait_adopted());
+    }
+
+    /// The workers for the queues of another port: those that have the fewest.
+    fn assign(&self, ports: &Ports, queues: usize) -> Vec<usize> {
+        let mut load = vec![0; self.workers.len()];
+        for port in ports.view.all() {
+            port.rx.iter().for_each(|half| load[half.worker] += 1);
+        }
+        let least = |load: &mut Vec<i32>| {
+            let worker = (0..load.len()).min_by_key(|worker| load[*worker]).unwrap_or(0);
+            load[worker] += 1;
+            worker
+        };
+        (0..queues).map(|_| least(&mut load)).collect()
+    }
+
+    fn status_of(&self, ports: &Ports, port: &OpenPort) -> PortStatus {
+        let link = match &port.link {
+            Some(link) => link.status(),
+            None => LinkStatus { state: LinkState::Running, ..LinkStatus::default() },
+        };
+        let failure = lock(&port.failure).clone();
+        let state = match (&failure, link.state) {
+            (Some(_), _) => PortState::Failed,
+            (None, LinkState::Waiting) => PortState::Waiting,
+            (None, LinkState::Connected) => PortState::Connected,
+            (None, LinkState::Running) => PortState::Running,
+        };
+        PortStatus {
+            config: port.config.clone(),
+            state,
+            partner: ports.pairs.partner(&port.config.name).cloned(),
+            cpu: port.rx.first().map_or(0, |half| self.workers[half.worker].cpu),
+            queues: port.rx.len() as u16,
+            features: link.features,
+            stations: self.setting.table.learned_on(port.index),
+            last_disconnect: failure.or(link.last_end),
+            disconnects: link.ends,
+            counters: port.counted(),
+        }
+    }
+}
+
+fn spawn_worker(cpu: u32, shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
+    let (told, pinned) = mpsc::channel();
+    let thread =
+        std::thread::Builder::new().name(format!("dray-worker-{cpu}")).spawn(move || {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(cpu as usize);
+            let result = rustix::thread::sched_setaffinity(None, &set);
+            let failed = result.is_err();
+            if told.send(result).is_ok() && !failed {
+                worker::run(&shared);
+            }
+        })?;
+    match pinned.recv() {
+        Ok(Ok(())) => Ok(thread),
+        Ok(Err(errno)) => Err(errno.into()),
+        Err(_) => Err(std::io::Error::other("the thread ended")),
+    }
+}
+
+impl Engine for Switch {
+    fn add_port(&self, config: &PortConfig) -> Result<(), EngineError> {
+        let name = config.name.as_str().to_owned();
+        let mut ports = lock(&self.ports);
+        if ports.find(&name).is_some() {
+            return Err(EngineError::NameTaken(name));
+        }
+        let free = ports.view.ports.iter().position(Option::is_none);
+        let index = free.unwrap_or(ports.view.ports.len());
+        if index >= PORTS_MAX {
+            return Err(EngineError::TooManyPorts(name, PORTS_MAX));
+        }
+        let mut pairs = ports.pairs.clone();
+        pairs.add(config)?;
+        let port = config.uri.open().map_err(|error| EngineError::Open(error.to_string()))?;
+        let workers = self.assign(&ports, port.rx.len());
+        let open = OpenPort::new(index as u16, config.clone(), port, &workers, self.workers.len());
+        // A worker that polls several ports must not wait at one of them.
+        for half in &open.rx {
+            lock(&half.port).set_wait(dray_port::Wait::Poll { pause_us: 0 });
+        }
+        if index == ports.view.ports.len() {
+            ports.view.ports.push(None);
+        }
+        ports.view.ports[index] = Some(Arc::new(open));
+        ports.pairs = pairs;
+        ports.order.push(index as u16);
+        ports.pair();
+        self.publish(&ports);
+        Ok(())
+    }
+
+    fn remove_port(&self, name: &str) -> Result<(), EngineError> {
+        let mut ports = lock(&self.ports);
+        let Some(port) = ports.find(name).cloned() else {
+            return Err(EngineError::NoSuchPort(name.to_owned()));
+        };
+        let index = port.index;
+        ports.view.ports[usize::from(index)] = None;
+        ports.pairs.remove(&port.config.name);
+        ports.order.retain(|other| *other != index);
+        ports.pair();
+        self.publish(&ports);
+        // No worker learns from it any more.
+        self.setting.table.forget_port(index);
+        // The last one who has it: closed here, before anybody may use its socket again.
+        drop(port);
+        Ok(())
+    }
+
+    fn status(&self) -> Status {
+        let ports = lock(&self.ports);
+        let of_worker = |number: usize| {
+            let of = |port: &&Arc<OpenPort>| port.rx.iter().any(|half| half.worker == number);
+            ports.in_order().filter(of).map(|port| port.config.name.clone()).collect()
+        };
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            mode: self.setting.mode,
+            flow: self.setting.flow,
+            ports: ports.order.len(),
+            stations: self.setting.table.len(),
+            workers: self
+                .workers
+                .iter()
+                .enumerate()
+                .map(|(number, worker)| WorkerStatus {
+                    cpu: worker.cpu,
+                    ports: of_worker(number),
+                    load: worker.shared.load(),
+                    sleeps: worker.shared.sleeps(),
+                })
+                .collect(),
+        }
+    }
+
+    fn ports(&self) -> Vec<PortStatus> {
+        let ports = lock(&self.ports);
+        ports.in_order().map(|port| self.status_of(&ports, port)).collect()
+    }
+
+    fn table(&self) -> Vec<TableEntry> {
+        let ports = lock(&self.ports);
+        let now = self.setting.now.load(Ordering::Relaxed);
+        let entries = self.setting.table.entries(now).into_iter();
+        entries
+            .filter_map(|entry| {
+                Some(TableEntry {
+                    vlan: entry.vlan,
+                    mac: entry.mac,
+                    port: ports.view.port(entry.port)?.config.name.clone(),
+                    age_s: entry.age.into(),
+                })
+            })
+            .collect()
+    }
+
+    fn flush_table(&self) {
+        self.setting.table.clear();
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.workers.iter().for_each(|worker| worker.shared.stop());
+        for worker in &mut self.workers {
+            if let Some(thread) = worker.thread.take() {
+                // It only ends by itself or by a panic, which has been reported.
+                let _ = thread.join();
+            }
+        }
+        if let Some((stop, thread)) = self.housekeeper.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
+    }
+}

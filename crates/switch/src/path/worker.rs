@@ -1,0 +1,273 @@
+//! A worker: a thread that polls its ports and moves what they have.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
+
+use dray_port::clock;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use super::learning::Learner;
+use super::port::{OpenPort, lock};
+use super::{Setting, View, patch};
+use crate::config::{Idle, Mode};
+use crate::counters::Counters;
+
+/// How often a busy worker publishes its counters.
+const PUBLISH: Duration = Duration::from_millis(1);
+/// The time over which its load is taken.
+const LOAD: Duration = Duration::from_secs(1);
+
+/// What control threads and a worker share.
+pub(super) struct Shared {
+    setting: Arc<Setting>,
+    number: usize,
+    view: Mutex<Arc<View>>,
+    /// Counts views published, and the last one that the worker uses.
+    published: AtomicU64,
+    adopted: AtomicU64,
+    stop: AtomicBool,
+    wake: OwnedFd,
+    /// Share of the last second with frames to move, in units of 1/1000.
+    load: AtomicU32,
+    sleeps: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(setting: Arc<Setting>, number: usize) -> std::io::Result<Self> {
+        Ok(Self {
+            setting,
+            number,
+            view: Mutex::default(),
+            published: AtomicU64::new(0),
+            adopted: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            load: AtomicU32::new(0),
+            sleeps: AtomicU64::new(0),
+        })
+    }
+
+    /// Makes `view` the present one.
+    pub(super) fn publish(&self, view: Arc<View>) {
+        *lock(&self.view) = view;
+        self.published.fetch_add(1, Ordering::Release);
+        self.wake();
+    }
+
+    /// Waits until the worker uses the view published last.
+    pub(super) fn wait_adopted(&self) {
+        let published = self.published.load(Ordering::Acquire);
+        // A batch takes microseconds; a worker that has ended never adopts anything again.
+        while self.adopted.load(Ordering::Acquire) < published && !self.stop.load(Ordering::Acquire)
+        {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Share of the last second with frames to move.
+    pub(super) fn load(&self) -> f64 {
+        f64::from(self.load.load(Ordering::Relaxed)) / 1000.0
+    }
+
+    pub(super) fn sleeps(&self) -> u64 {
+        self.sleeps.load(Ordering::Relaxed)
+    }
+
+    fn wake(&self) {
+        // A counter that is full has been seen by nobody, and wakes as well.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// What a worker has counted and not yet published, by port.
+#[derive(Default)]
+pub(super) struct Tally(Vec<Counters>);
+
+impl Tally {
+    /// Of the port `index`.
+    #[inline]
+    pub(super) fn of(&mut self, index: u16) -> &mut Counters {
+        &mut self.0[usize::from(index)]
+    }
+
+    #[inline]
+    pub(super) fn received(&mut self, index: u16, frames: usize, bytes: u64) {
+        let counters = self.of(index);
+        counters.rx_frames += frames as u64;
+        counters.rx_bytes += bytes;
+    }
+
+    fn publish(&self, view: &View, worker: usize) {
+        for port in view.all() {
+            port.counters[worker].publish(&self.0[usize::from(port.index)]);
+        }
+    }
+}
+
+struct Worker<'s> {
+    shared: &'s Shared,
+    view: Arc<View>,
+    adopted: u64,
+    /// The receiving halves that are this worker's: port and queue.
+    mine: Vec<(Arc<OpenPort>, usize)>,
+    tally: Tally,
+    learner: Learner,
+}
+
+/// Runs on the calling thread until it is told to stop.
+pub(super) fn run(shared: &Shared) {
+    let mut worker = Worker {
+        shared,
+        view: Arc::default(),
+        adopted: 0,
+        mine: Vec::new(),
+        tally: Tally::default(),
+        learner: Learner::new(),
+    };
+    worker.run();
+}
+
+impl Worker<'_> {
+    fn run(&mut self) {
+        let patience = match self.shared.setting.idle {
+            Idle::After(time) => clock::to_ticks(time),
+            Idle::Never => u64::MAX,
+        };
+        let (publish, load) = (clock::to_ticks(PUBLISH), clock::to_ticks(LOAD));
+        let mut now = clock::ticks();
+        let (mut last_work, mut last_publish, mut load_from, mut busy) = (now, now, now, 0);
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            self.adopt();
+            let worked = self.round();
+            let then = std::mem::replace(&mut now, clock::ticks());
+            if worked {
+                last_work = now;
+                busy += now - then;
+            }
+            if now - last_publish > publish {
+                last_publish = now;
+                self.tally.publish(&self.view, self.shared.number);
+                if now - load_from > load {
+                    let thousandths = busy * 1000 / (now - load_from);
+                    self.shared.load.store(thousandths as u32, Ordering::Relaxed);
+                    (load_from, busy) = (now, 0);
+                }
+            }
+            if now - last_work > patience {
+                self.tally.publish(&self.view, self.shared.number);
+                self.sleep();
+                now = clock::ticks();
+                last_work = now;
+            }
+        }
+        self.tally.publish(&self.view, self.shared.number);
+    }
+
+    /// Takes up the present view, where it is a new one.
+    #[inline]
+    fn adopt(&mut self) {
+        let published = self.shared.published.load(Ordering::Acquire);
+        if published != self.adopted {
+            self.adopt_new(published);
+        }
+    }
+
+    #[cold]
+    fn adopt_new(&mut self, published: u64) {
+        self.tally.publish(&self.view, self.shared.number);
+        let before = std::mem::replace(&mut self.view, lock(&self.shared.view).clone());
+        // An index is given to another port later: its counters begin at zero.
+        self.tally.0.resize(self.view.ports.len().max(self.tally.0.len()), Counters::default());
+        for index in 0..self.view.ports.len() as u16 {
+            let same = match (before.port(index), self.view.port(index)) {
+                (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+                _ => false,
+            };
+            if !same {
+                *self.tally.of(index) = Counters::default();
+            }
+        }
+        self.mine.clear();
+        for port in self.view.all() {
+            for (queue, half) in port.rx.iter().enumerate() {
+                if half.worker == self.shared.number {
+                    self.mine.push((port.clone(), queue));
+                }
+            }
+        }
+        self.adopted = published;
+        // Whoever removed a port drops it, not we.
+        drop(before);
+        self.shared.adopted.store(published, Ordering::Release);
+    }
+
+    /// Moves what each port has, one batch each. Whether there was anything.
+    #[inline]
+    fn round(&mut self) -> bool {
+        let Self { shared, view, mine, tally, learner, .. } = self;
+        let setting = &*shared.setting;
+        let mut worked = false;
+        for (port, queue) in mine.iter() {
+            let mut rx = match port.rx[*queue].port.try_lock() {
+                Ok(rx) => rx,
+                Err(TryLockError::Poisoned(rx)) => rx.into_inner(),
+                // A control thread is looking at it.
+                Err(TryLockError::WouldBlock) => continue,
+            };
+            let result = match setting.mode {
+                Mode::Patch => rx.receive(&mut |frames| {
+                    let done = patch::forward(
+                        view,
+                        setting.flow,
+                        shared.number,
+                        port.index,
+                        frames,
+                        tally,
+                    );
+                    worked |= done > 0;
+                    done
+                }),
+                Mode::Learning => rx.receive(&mut |frames| {
+                    let now = setting.now.load(Ordering::Relaxed);
+                    learner.forward(view, setting, now, shared.number, port, frames, tally);
+                    worked = true;
+                    frames.len()
+                }),
+            };
+            if let Err(error) = result {
+                *lock(&port.failure) = Some(error.to_string());
+            }
+        }
+        worked
+    }
+
+    /// Sleeps until a frame comes or a control thread wants something.
+    #[cold]
+    fn sleep(&mut self) {
+        let mut ready = false;
+        for (port, queue) in &self.mine {
+            ready |= lock(&port.rx[*queue].port).arm(true);
+        }
+        if !ready {
+            self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
+            let halves: Vec<_> =
+                self.mine.iter().map(|(port, queue)| lock(&port.rx[*queue].port)).collect();
+            let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
+            let events = halves.iter().filter_map(|rx| rx.event());
+            fds.extend(events.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            // Interrupted or not, the next round finds out what there is.
+            let _ = poll(&mut fds, None);
+        }
+        let _ = rustix::io::read(self.shared.wake.as_fd(), &mut [0; 8]);
+        for (port, queue) in &self.mine {
+            lock(&port.rx[*queue].port).arm(false);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Both sides of a ring against an oracle: what goes in comes out once, in order, and nobody sleeps on.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/ring/tests/ring/bytes.rs"]
+mod bytes;
+#[allow(dead_code, reason = "each target uses a part of it")]
+#[path = "../../crates/ring/tests/ring/memory.rs"]
+mod memory;
+#[path = "../../crates/ring/tests/ring/oracle.rs"]
+mod oracle;
+
+fuzz_target!(|bytes: &[u8]| oracle::run(bytes));

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Makes what virtual machines of the lab boot from, in /var/cache/dray/vm: a kernel of Debian's
+# with its modules, and the initial file system of scripts/vm-init.sh. The kernel's package is
+# unpacked, not installed, so the host boots as before. Installs QEMU where it is missing.
+set -euo pipefail
+
+cd "$(dirname "$0")"
+init=$PWD/vm-init.sh
+cache=/var/cache/dray
+vm=$cache/vm
+export PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
+
+missing=()
+# Debian 12's own is too old.
+qemu-system-x86_64 -device help 2>/dev/null | grep '"igb"' >/dev/null || missing+=(qemu-system-x86)
+command -v depmod >/dev/null || missing+=(kmod)
+if [ ${#missing[@]} = 0 ] && [ "$vm/initrd" -nt "$init" ] && [ "$vm/initrd" -nt setup-vm.sh ]; then
+    exit 0
+fi
+if [ "$(id -u)" != 0 ]; then
+    exec sudo ./setup-vm.sh
+fi
+if [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ]; then
+    echo "setup-vm.sh: the lab's virtual machines need Debian's packages for amd64" >&2
+    exit 1
+fi
+
+mkdir -p "$cache"
+exec 9>"$cache/lock"
+flock 9
+work=$(mktemp -d -p "$cache")
+trap 'rm -rf "$work"' EXIT
+chmod 755 "$work"
+cd "$work"
+
+if [ ${#missing[@]} -gt 0 ] || [ ! -d "$vm" ]; then
+    # Debian 12 has a QEMU without the igb card, and a kernel without netkit; its backports have
+    # both. The list is for us alone: what the host upgrades from stays as it is.
+    mkdir sources
+    cp -r /etc/apt/sources.list.d/. sources/
+    options=(-qq -o "Dir::Etc::SourceParts=$work/sources" -o APT::Sandbox::User=root
+        -o DPkg::Lock::Timeout=300)
+    if [ "$(. /etc/os-release && echo "$VERSION_CODENAME")" = bookworm ]; then
+        key=/usr/share/keyrings/debian-archive-keyring.gpg
+        echo "deb [signed-by=$key] http://deb.debian.org/debian bookworm-backports main" \
+            >sources/dray.list
+        options+=(-t bookworm-backports)
+    fi
+    apt-get "${options[@]}" update
+fi
+
+if [ ${#missing[@]} -gt 0 ]; then
+    echo "Installing: ${missing[*]}" >&2
+    apt-get "${options[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+if [ ! -d "$vm" ]; then
+    # linux-image-amd64 is empty and depends on the kernel of the day.
+    image=$(apt-cache "${options[@]}" --no-all-versions show linux-image-amd64 |
+        sed -n 's/^Depends: \([^ ,]*\).*/\1/p')
+    echo "Unpacking into $vm: $image" >&2
+    apt-get "${options[@]}" download "$image" busybox-static
+    mkdir files new
+    for package in *.deb; do
+        dpkg -x "$package" files
+    done
+    # Later packages have in /usr what those of Debian 12 have in /.
+    mv files/boot/vmlinuz-* new/vmlinuz
+    mv "$(find files -type f -path '*bin/busybox')" new/
+    mkdir new/lib
+    mv "$(find files -type d -path '*lib/modules')" new/lib/
+    depmod -b new "${image#linux-image-}"
+    mv new "$vm"
+fi
+
+mkdir -p root/{dev,proc,sys,memory,host,root,bin,modules}
+cp "$vm/busybox" root/bin/
+cp "$init" root/init
+release=$(ls "$vm/lib/modules")
+for module in qemu_fw_cfg 9p 9pnet_virtio overlay virtio_net; do
+    modprobe -d "$vm" -S "$release" --show-depends "$module"
+done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | nl -w3 -nrz | while read -r number file; do
+    # vm-init.sh loads them in the order of their names.
+    "$vm/busybox" xzcat "$file" >"root/modules/$number-$(basename "$file" .xz)"
+done
+(cd root && find . | "$vm/busybox" cpio -o -H newc 2>/dev/null | gzip -1) >initrd
+mv initrd "$vm/"

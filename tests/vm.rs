@@ -1,0 +1,185 @@
+//! Virtual machines of the lab: they run a script and say how it went, they end in time, and their
+//! network cards can be plugged into a vhost-user switch.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use common::alone;
+use dray_lab::{VhostUser, Vm};
+use dray_wire::MacAddr;
+
+/// Much longer than any machine takes on a busy host.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Returns from the calling test where `scripts/setup-vm.sh` has not run.
+macro_rules! require_vm {
+    () => {
+        if let Err(why) = Vm::check() {
+            common::skip(&why.to_string());
+            return;
+        }
+    };
+}
+
+#[test]
+fn a_script_runs_and_its_output_and_status_come_back() {
+    let _alone = alone();
+    require_vm!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "of the host\n").unwrap();
+    let script = format!(
+        "cat {0}; echo of the guest > {0}; cat {0}; modprobe ipvlan && echo loaded; nproc; exit 203",
+        file.display()
+    );
+    let vm = Vm::new("script").cpus(2).script(&script);
+    let output = vm.boot(LIMIT).unwrap();
+    assert_eq!(output.output, "of the host\nof the guest\nloaded\n2\n", "{output:?}");
+    assert_eq!(output.status, 203);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "of the host\n");
+}
+
+#[test]
+fn a_machine_has_what_the_host_may_lack() {
+    let _alone = alone();
+    require_vm!();
+    // Commands are the host's, which may be older than the kernel: netkit and AF_XDP are built in.
+    let script = "
+        set -ex
+        modprobe -a ipvlan macvlan macvtap vxlan geneve openvswitch gtp vfio-pci igb igbvf
+        grep -q netkit_xmit /proc/kallsyms
+        grep -q xsk_sendmsg /proc/kallsyms
+        echo 7 > /sys/class/net/eth0/device/sriov_numvfs
+        ls /sys/bus/pci/drivers/igbvf/ | grep -c :
+        ls /sys/kernel/iommu_groups | grep -q .";
+    let vm = Vm::new("rich")
+        .arguments(["-machine", "q35,kernel-irqchip=off", "-device", "intel-iommu"])
+        .arguments(["-device", "pcie-root-port,id=root,chassis=1", "-device", "igb,bus=root"])
+        .kernel_argument("intel_iommu=on")
+        .script(script);
+    let output = vm.boot(LIMIT).unwrap();
+    assert_eq!(output.status, 0, "{output:?}");
+    assert!(output.output.contains("\n7\n"), "{output:?}");
+}
+
+#[test]
+fn a_script_that_hangs_is_ended_by_the_limit() {
+    let _alone = alone();
+    require_vm!();
+    let mut vm = Vm::new("hanging").script("echo begun; sleep 1000000").start().unwrap();
+    vm.wait_until_output("begun", LIMIT).unwrap();
+    assert_eq!(machines().len(), 1);
+    let error = vm.wait(Duration::from_secs(1)).unwrap_err().to_string();
+    let expected = "virtual machine hanging: did not end within 1s; its script said last: begun";
+    assert_eq!(error, expected);
+    assert_eq!(machines(), Vec::<String>::new());
+}
+
+#[test]
+fn a_machine_dies_with_the_thread_that_started_it() {
+    let _alone = alone();
+    require_vm!();
+    std::thread::spawn(|| std::mem::forget(Vm::new("orphan").script("sleep 100").start().unwrap()))
+        .join()
+        .unwrap();
+    let deadline = Instant::now() + LIMIT;
+    while !machines().is_empty() {
+        assert!(Instant::now() < deadline, "still there");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_qemu_does_not_like_is_told() {
+    let _alone = alone();
+    require_vm!();
+    let nobody = VhostUser::connect(Path::new("/nobody,there"), mac(1));
+    let error = Vm::new("alone").vhost_user(nobody).boot(LIMIT).unwrap_err().to_string();
+    assert!(error.contains("Failed to connect to '/nobody,there'"), "{error}");
+    assert!(!error.contains('\n'), "{error}");
+}
+
+#[test]
+fn two_guests_reach_each_other_across_a_switch() {
+    let _alone = alone();
+    require_vm!();
+    let folder = tempfile::tempdir().unwrap();
+    let sockets = ["1", "2"].map(|name| folder.path().join(name));
+    let Some(_switch) = Switch::start(&sockets) else { return };
+    let guest = |number: u8, script: &str| {
+        let set_up = format!(
+            "set -e
+             /busybox ip address add 10.0.0.{number}/24 dev eth0
+             /busybox ip link set eth0 up
+             cat /sys/class/net/eth0/address"
+        );
+        let socket = &sockets[usize::from(number) - 1];
+        Vm::new(&format!("guest {number}"))
+            .memory_mib(256)
+            .vhost_user(VhostUser::reconnect(socket, mac(number)))
+            .script(&format!("{set_up}\n{script}\n"))
+            .start()
+            .unwrap()
+    };
+    let mut quiet = guest(1, "sleep 1000000");
+    let pinging = guest(2, "/busybox ping -c 5 -w 120 10.0.0.1");
+    quiet.wait_until_output("02:00:00:00:00:01\n", LIMIT).unwrap();
+    let output = pinging.wait(LIMIT).unwrap();
+    assert_eq!(output.status, 0, "{}", output.output);
+    assert!(output.output.contains("bytes from 10.0.0.1"), "{}", output.output);
+}
+
+fn mac(last: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, last])
+}
+
+/// The machines that this process runs.
+fn machines() -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    // A process that ends meanwhile is none of them.
+    let stats =
+        processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
+    let ours = format!(" {} ", std::process::id());
+    let is_ours = |stat: &String| {
+        let (name, rest) = stat.rsplit_once(") ").unwrap();
+        let (state, rest) = rest.split_at(1);
+        // A zombie only waits to be waited for.
+        name.contains("(qemu-system") && state != "Z" && rest.starts_with(&ours)
+    };
+    stats.filter(is_ours).collect()
+}
+
+/// What lies between the guests: DPDK's, which passes on between two sockets.
+struct Switch(Child);
+
+impl Switch {
+    /// Skips the test where there is none.
+    fn start(sockets: &[PathBuf; 2]) -> Option<Self> {
+        let device = |index: usize| format!("net_vhost{index},iface={}", sockets[index].display());
+        let process = Command::new("dpdk-testpmd")
+            .args(["--no-pci", "--no-huge", "--no-shconf", "--no-telemetry", "-m", "256"])
+            .args(["--vdev", &device(0), "--vdev", &device(1)])
+            .args(["--", "--forward-mode=io", "--total-num-mbufs=8192"])
+            // It ends as soon as there is something to read.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        if process.is_err() {
+            common::skip("there is no dpdk-testpmd: apt install dpdk-dev");
+        }
+        process.ok().map(Self)
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}

@@ -61,7 +61,8 @@ impl Testpmd {
         let mut command = command(&settings.program);
         command
             .env("RUNTIME_DIRECTORY", dir.path())
-            .args(["--no-pci", "--file-prefix", settings.name, "--lcores"])
+            // Without devices nobody cares how memory lies physically.
+            .args(["--no-pci", "--iova-mode=va", "--file-prefix", settings.name, "--lcores"])
             .arg(format!("1@{},2@{}", settings.console_cpu, settings.cpu));
         let hugepages = match settings.memory {
             Memory::HugePages => {

@@ -107,7 +107,7 @@ fn transmit<Q: DriverQueue>(
 #[inline(always)]
 fn prefetch_slot<Q: DriverQueue>(queue: &Q, slots: Slots, offset: u16) {
     if let Some(id) = queue.id(offset) {
-        frame::prefetch_to_write(slots.frame(id));
+        frame::prefetch_to_write(slots.frame(id).as_ptr());
     }
 }
 
@@ -219,9 +219,9 @@ fn receive<Q: DriverQueue>(
     while filled.len() < 2 * BATCH_MAX {
         let Some(used) = queue.poll()? else { break };
         let start = slots.frame(used.id);
-        frame::prefetch_to_read(start);
+        frame::prefetch_to_read(start.as_ptr());
         // SAFETY: the header is a part of the slot.
-        frame::prefetch_to_read(unsafe { start.sub(HEADER_LEN) });
+        frame::prefetch_to_read(unsafe { start.sub(HEADER_LEN) }.as_ptr());
         filled.push_back(used);
     }
     let mut room = gathered.chunks_exact_mut(FRAME_LIMIT);

@@ -163,10 +163,11 @@ pub(crate) fn prefetch_to_read(at: *const u8) {
 #[inline(always)]
 pub(crate) fn prefetch_to_write(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above.
+    // SAFETY: as above; a processor that does not know it takes it for nothing. The intrinsic with
+    // a hint for writing becomes one for reading unless all of the program is compiled for newer
+    // processors.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch(at.cast(), _MM_HINT_ET0);
+        std::arch::asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;

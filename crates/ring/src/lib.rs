@@ -90,6 +90,16 @@ pub trait DriverQueue: Send {
     /// The next chain that the device returned, and how many bytes it says it wrote.
     fn poll(&mut self) -> Result<Option<Used>, Lie>;
 
+    /// Polls until `out` is full or nothing is left to poll.
+    fn poll_many<const N: usize>(&mut self, out: &mut ArrayVec<Used, N>) -> Result<(), Lie>;
+
+    /// Posts the `count` identities that have been free for longest again, each as a chain of one
+    /// buffer, with the buffer that it was posted with last.
+    ///
+    /// # Panics
+    /// Where fewer are free.
+    fn repost(&mut self, count: u16);
+
     /// Asks the device to call when it returns a buffer, or not to. Whether one has been returned
     /// already: then no call may ever come for it.
     fn want_calls(&mut self, on: bool) -> bool;

@@ -16,8 +16,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::clock;
 use crate::frame;
 
-/// Buffers of each ring.
-const SLOTS: u64 = 1024;
+/// Buffers of each ring: as many as dray's own ports have.
+const SLOTS: u64 = 512;
 /// Buffers between two looks at the other side.
 const BATCH: u64 = 256;
 

@@ -12,9 +12,9 @@ use crate::{OnSample, Phase, RoleError, SendJob, SendReport, Signal};
 // What a stamp changes, and what tells flows apart, are in the part in which a series may differ.
 const _: () = assert!(dray_wire::FRAME_MIN <= dray_port::SERIES_HEAD);
 
-/// Frames after which a sender that shares its CPU leaves it to the others: what the queues of a
+/// Frames after which a sender that shares its CPU leaves it to the others: half of what the queues of a
 /// receiver hold, so that it need not lose any.
-const TURN: usize = 512;
+const TURN: usize = 256;
 
 /// A sender with its ports open and its frames built.
 pub struct Sender {

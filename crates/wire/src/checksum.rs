@@ -5,22 +5,48 @@
 ///
 /// Over a header whose checksum field is zero this is the value for that field; over a header with
 /// its checksum in place it is zero when the header is intact.
+#[inline]
 pub fn internet(bytes: &[u8]) -> u16 {
-    let mut words = bytes.chunks_exact(2);
-    let mut sum: u64 = words.by_ref().map(|w| u64::from(u16::from_be_bytes([w[0], w[1]]))).sum();
-    if let [last] = words.remainder() {
-        sum += u64::from(*last) << 8;
+    // The sum does not care for the order of bytes, nor for how many words are added at a time: only
+    // its own two bytes are in the order in which they were read (section 2 of the RFC).
+    let mut words = bytes.chunks_exact(4);
+    let mut sum: u64 = 0;
+    for word in words.by_ref() {
+        sum += u64::from(u32::from_ne_bytes(word.try_into().expect("4 bytes")));
     }
+    let mut last = [0; 4];
+    last[..words.remainder().len()].copy_from_slice(words.remainder());
+    sum += u64::from(u32::from_ne_bytes(last));
+    u16::from_be(!fold(sum))
+}
+
+/// As [`internet`], over the big-endian bytes of `words`: for fields that are at hand and have just
+/// been written, for reading them back in other pieces than those that were written takes long.
+#[inline]
+pub fn internet_of_words(words: &[u64]) -> u16 {
+    !fold(words.iter().map(|word| (word >> 32) + (word & 0xffff_ffff)).sum())
+}
+
+#[inline]
+fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    !(sum as u16)
+    sum as u16
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn words_and_their_bytes_have_the_same_sum(words in prop::collection::vec(any::<u64>(), 0..9)) {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            prop_assert_eq!(internet_of_words(&words), internet(&bytes));
+        }
+    }
 
     #[test]
     fn example_of_rfc_1071() {

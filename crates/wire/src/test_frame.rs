@@ -84,7 +84,9 @@ pub fn stamp(frame: &mut [u8], stamp: Stamp) {
     header[4..6].copy_from_slice(&stamp.stream.to_be_bytes());
     header[6..14].copy_from_slice(&stamp.sequence.to_be_bytes());
     header[14..22].copy_from_slice(&stamp.ticks.to_be_bytes());
-    let check = checksum::internet(&header[2..]);
+    let Stamp { stream, sequence, ticks } = stamp;
+    let first = u64::from(MAGIC) << 16 | u64::from(stream);
+    let check = checksum::internet_of_words(&[first, sequence, ticks]);
     header[..2].copy_from_slice(&check.to_be_bytes());
 }
 

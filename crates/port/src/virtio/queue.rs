@@ -41,13 +41,21 @@ pub(super) struct TransmitQueue {
     slots: Slots,
     /// Signalled when the back end wants to know of frames.
     kick: Event,
-    /// By slot: whether it holds a frame of the series that is being transmitted.
-    in_series: Box<[bool]>,
+    states: Box<[SlotState]>,
+}
+
+/// What was transmitted from a slot last.
+#[derive(Clone, Copy, Debug, Default)]
+struct SlotState {
+    /// Length of the frame, where it was all in this slot; 0 where there was none.
+    len: u16,
+    /// Whether it was one of the series that is being transmitted.
+    in_series: bool,
 }
 
 impl TransmitQueue {
     pub(super) fn new(queue: Queue, slots: Slots, kick: Event) -> Self {
-        Self { queue, slots, kick, in_series: vec![false; slots.count()].into() }
+        Self { queue, slots, kick, states: vec![SlotState::default(); slots.count()].into() }
     }
 
     /// Copies `frames` into slots and posts them; how many there was room for.
@@ -57,9 +65,9 @@ impl TransmitQueue {
         frames: &[Frame<'_>],
         series: bool,
     ) -> Result<usize, Failure> {
-        let Self { queue, slots, in_series, .. } = self;
+        let Self { queue, slots, states, .. } = self;
         let (taken, kick) =
-            either!(queue, queue => transmit(queue, *slots, in_series, frames, series)?);
+            either!(queue, queue => transmit(queue, *slots, states, frames, series)?);
         if kick {
             self.kick.signal();
         }
@@ -71,12 +79,19 @@ impl TransmitQueue {
 fn transmit<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
-    in_series: &mut [bool],
+    states: &mut [SlotState],
     frames: &[Frame<'_>],
     series: bool,
 ) -> Result<(usize, bool), Lie> {
     // Take back what was transmitted; its slots are free.
-    while queue.poll()?.is_some() {}
+    let mut done = ArrayVec::<Used, BATCH_MAX>::new();
+    loop {
+        queue.poll_many(&mut done)?;
+        if done.is_empty() {
+            break;
+        }
+        done.clear();
+    }
     /// Slots that are fetched ahead: the back end has read them, and a store would have to wait for
     /// each.
     const AHEAD: u16 = 16;
@@ -84,22 +99,35 @@ fn transmit<Q: DriverQueue>(
         prefetch_slot(queue, slots, offset);
     }
     let mut taken = 0;
+    // Slots that are filled and wait to be posted as they were before.
+    let mut run = 0;
     for frame in frames {
         if frame.len() <= SLOT_FRAME {
-            let Some(id) = queue.id(0) else { break };
-            prefetch_slot(queue, slots, AHEAD);
-            let start = slots.frame(id);
-            let known = std::mem::replace(&mut in_series[usize::from(id)], series);
-            let new = if series && known { frame.len().min(SERIES_HEAD) } else { frame.len() };
-            let part = frame.part(0..new);
+            let Some(id) = queue.id(run) else { break };
+            prefetch_slot(queue, slots, run + AHEAD);
+            let (start, state) = (slots.frame(id), &mut states[usize::from(id)]);
+            let known = series && state.in_series;
+            let part =
+                frame.part(0..if known { frame.len().min(SERIES_HEAD) } else { frame.len() });
             // SAFETY: the slot has room for a frame of this length, and nobody else writes there.
             unsafe { frame::copy(part.start.as_ptr(), start.as_ptr(), part.len) };
-            queue.post(&[buffer(start, HEADER_LEN, frame.len(), Access::Read)]);
-        } else if !transmit_long(queue, slots, in_series, frame) {
-            break;
+            let posted =
+                std::mem::replace(state, SlotState { len: frame.len() as u16, in_series: series });
+            if posted.len == frame.len() as u16 {
+                run += 1;
+            } else {
+                queue.repost(std::mem::take(&mut run));
+                queue.post(&[buffer(start, HEADER_LEN, frame.len(), Access::Read)]);
+            }
+        } else {
+            queue.repost(std::mem::take(&mut run));
+            if !transmit_long(queue, slots, states, frame) {
+                break;
+            }
         }
         taken += 1;
     }
+    queue.repost(run);
     Ok((taken, queue.publish()))
 }
 
@@ -115,7 +143,7 @@ fn prefetch_slot<Q: DriverQueue>(queue: &Q, slots: Slots, offset: u16) {
 fn transmit_long<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
-    in_series: &mut [bool],
+    states: &mut [SlotState],
     frame: &Frame<'_>,
 ) -> bool {
     let count = frame.len().div_ceil(SLOT_FRAME);
@@ -126,7 +154,7 @@ fn transmit_long<Q: DriverQueue>(
     for (offset, at) in (0..frame.len()).step_by(SLOT_FRAME).enumerate() {
         let Some(id) = queue.id(offset as u16) else { return false };
         let start = slots.frame(id);
-        in_series[usize::from(id)] = false;
+        states[usize::from(id)] = SlotState::default();
         let part = frame.part(at..(at + SLOT_FRAME).min(frame.len()));
         // SAFETY: the part is no longer than the slot.
         unsafe { frame::copy(part.start.as_ptr(), start.as_ptr(), part.len) };
@@ -234,6 +262,10 @@ fn receive<Q: DriverQueue>(
             filled.remove(0);
             queue.repost(1);
             continue;
+        }
+        if let Some(ahead) = filled.get(next + 8) {
+            // SAFETY: the header is a part of the slot.
+            frame::prefetch_to_read(unsafe { slots.frame(ahead.id).sub(HEADER_LEN) }.as_ptr());
         }
         let start = slots.frame(first.id);
         // SAFETY: the last two bytes of the header lie just before the frame, on an even address.

@@ -140,7 +140,7 @@ fn introduce(
         // SAFETY: the slots are empty, so no queue of ours uses the rings.
         places.iter().for_each(|place| unsafe { device.memory.clear(place) });
         let events = || -> std::io::Result<(EventFd, Event)> {
-            let event = Event::new()?;
+            let event = Event::for_peer()?;
             let copy = event.as_fd().try_clone_to_owned()?;
             // SAFETY: the descriptor is our own, an eventfd, and given away here.
             let copy = unsafe { EventFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(copy)) };

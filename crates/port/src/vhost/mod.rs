@@ -5,11 +5,13 @@
 //! * `queue`: one virtqueue, and moving frames through it.
 //! * `device`: all of them, shared by data threads and control thread.
 //! * `backend`: what the driver's messages do to them.
+//! * `message`: what can be said of a message before it is read.
 //! * `control`: the conversation in which the messages come.
 
 mod backend;
 mod control;
 mod device;
+mod message;
 mod queue;
 mod receive;
 mod transmit;

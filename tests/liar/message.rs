@@ -92,10 +92,17 @@ pub struct Liar {
 
 impl Liar {
     pub fn connect(path: &Path) -> Self {
+        let mut liar = Self::over(connect(path));
+        path.clone_into(&mut liar.path);
+        liar
+    }
+
+    /// Over a socket that is connected already.
+    pub fn over(socket: UnixStream) -> Self {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("eventfd");
         Self {
-            path: path.to_owned(),
-            socket: connect(path),
+            path: PathBuf::new(),
+            socket,
             memory: Memory::new(),
             size: 256,
             packed: false,

@@ -1,12 +1,41 @@
 //! Packed rings.
 
-use crate::liar::Expect::{Any, Harmless, Refused};
-use crate::liar::Lie;
-use crate::liar::memory::{GUEST, LEN};
+use crate::liar::Expect::{Any, Harmless, Malformed, Refused};
+use crate::liar::memory::{GUEST, LEN, parts};
 use crate::liar::message::{INDIRECT as INDIRECT_FEATURE, PACKED, PLAIN, SET_VRING_BASE};
-use crate::liar::ring::{AVAILABLE, FRAME, INDIRECT, NEXT, USED, WRITE, buffer};
+use crate::liar::ring::{AVAILABLE, FRAME, INDIRECT, NEXT, USED, WRITE, buffer, packed};
+use crate::liar::{Liar, Lie};
+
+/// Posts frames of no bytes, half a ring of them whenever the other half is being given back, so that
+/// there is no end to them.
+fn flood(liar: &mut Liar) {
+    const HALF: u16 = 512;
+    liar.size = 2 * HALF;
+    liar.start(PLAIN | PACKED);
+    let (memory, ring) = (liar.memory.share(), parts(1)[0]);
+    let half = |flags| (0..HALF).flat_map(|id| packed((buffer(), 0, flags, id))).collect();
+    let (even, odd): (Vec<u8>, Vec<u8>) = (half(AVAILABLE), half(USED));
+    let place = move |half: u64| ring + half * u64::from(HALF) * 16;
+    (0..2).for_each(|half| memory.write(place(half), &even));
+    let kick = liar.kicks[1].try_clone().expect("a descriptor");
+    let mut step = 0u64;
+    liar.meanwhile(move || {
+        // The flags of the half's last descriptor say that all of it is back.
+        let (half, round) = (step % 2, step / 2);
+        let back = if round % 2 == 0 { AVAILABLE | USED } else { 0 };
+        let last = memory.read_u16(place(half) + u64::from(HALF) * 16 - 2);
+        if last & (AVAILABLE | USED) == back {
+            memory.write(place(half), if round % 2 == 0 { &odd } else { &even });
+            step += 1;
+        }
+        if step % 16 == 0 {
+            let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
+        }
+    });
+}
 
 pub(super) const LIES: &[Lie] = &[
+    Lie { name: "packed: frames of no bytes, without end", tell: flood, expect: Malformed },
     Lie {
         name: "packed: a frame outside the memory",
         tell: |liar| {

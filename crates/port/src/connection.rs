@@ -71,14 +71,31 @@ impl Connection {
             true => None,
             false => Some(unix::listen(path).map_err(|error| ("socket", error))?),
         };
+        let path = path.to_owned();
+        Self::spawn(attention, move |control| control.serve(&path, listener.as_ref(), converse))
+    }
+
+    /// Speaks with the one peer at the other end of `stream`.
+    pub(crate) fn over(
+        stream: UnixStream,
+        attention: Arc<Event>,
+        mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+    ) -> Result<Self, (&'static str, io::Error)> {
+        Self::spawn(attention, move |control| control.serve_one(stream, &mut converse))
+    }
+
+    fn spawn<T>(
+        attention: Arc<Event>,
+        serve: impl FnOnce(&Control) -> T + Send + 'static,
+    ) -> Result<Self, (&'static str, io::Error)> {
         let control =
             Arc::new(Control { attention, stop: AtomicBool::new(false), status: Mutex::default() });
-        let (path, shared) = (path.to_owned(), control.clone());
+        let shared = control.clone();
         let (ends, ended) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("dray-control".to_owned())
             .spawn(move || {
-                shared.serve(&path, listener.as_ref(), converse);
+                serve(&shared);
                 drop::<mpsc::Sender<()>>(ends);
             })
             .map_err(|error| ("thread", error))?;
@@ -115,18 +132,7 @@ impl Control {
     ) {
         while !self.is_stopping() {
             let Some(stream) = self.next_peer(path, listener) else { continue };
-            self.change(|status| status.state = LinkState::Connected);
-            let end = converse(stream, self);
-            self.change(|status| {
-                status.state = LinkState::Waiting;
-                status.features.clear();
-                match &end {
-                    End::Stop => {}
-                    End::Left => status.ended("the peer disconnected"),
-                    End::Refused(why) => status.ended(why),
-                }
-            });
-            if matches!(end, End::Refused(_)) {
+            if matches!(self.serve_one(stream, &mut converse), End::Refused(_)) {
                 self.pause();
             }
         }
@@ -134,6 +140,25 @@ impl Control {
             // Somebody may have removed it already.
             let _ = std::fs::remove_file(path);
         }
+    }
+
+    fn serve_one(
+        &self,
+        stream: UnixStream,
+        converse: &mut impl FnMut(UnixStream, &Self) -> End,
+    ) -> End {
+        self.change(|status| status.state = LinkState::Connected);
+        let end = converse(stream, self);
+        self.change(|status| {
+            status.state = LinkState::Waiting;
+            status.features.clear();
+            match &end {
+                End::Stop => {}
+                End::Left => status.ended("the peer disconnected"),
+                End::Refused(why) => status.ended(why),
+            }
+        });
+        end
     }
 
     fn next_peer(&self, path: &Path, listener: Option<&UnixListener>) -> Option<UnixStream> {

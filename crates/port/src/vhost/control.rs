@@ -50,6 +50,7 @@ pub(super) fn converse(device: &Arc<Device>, stream: UnixStream, control: &Contr
         let header = match message::look(socket) {
             Ok(Look::Whole(header)) => header,
             Ok(Look::HungUp) => return End::Left,
+            Ok(Look::Nothing) => continue,
             Ok(Look::Later(what)) => {
                 if incomplete.get_or_insert_with(Instant::now).elapsed() > MESSAGE {
                     return End::Refused(format!("{what}, for {MESSAGE:?}"));

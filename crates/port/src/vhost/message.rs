@@ -28,7 +28,9 @@ const NEED_REPLY: u32 = 8;
 pub(super) enum Look {
     /// A whole message, and there is room for its reply.
     Whole(Header),
-    /// Something is missing, or nothing is there; what, for people.
+    /// Nothing.
+    Nothing,
+    /// Something is missing; what, for people.
     Later(String),
     /// The driver has hung up.
     HungUp,
@@ -57,7 +59,7 @@ pub(super) fn look(socket: BorrowedFd<'_>) -> Result<Look, String> {
     let mut bytes = [0; HEADER_LEN];
     let (len, fds) = match peek(socket, &mut bytes)? {
         Some(peeked) => peeked,
-        None => return Ok(Look::Later("no message".to_owned())),
+        None => return Ok(Look::Nothing),
     };
     let (writable, hung_up) = readiness(socket);
     if len == 0 {
@@ -193,10 +195,10 @@ mod tests {
         let (mut driver, ours) = UnixStream::pair().unwrap();
         let look = || look(ours.as_fd());
         let whole = Header { request: FrontendReq::SET_FEATURES, size: 8, fds: 0 };
-        assert_eq!(look(), Ok(Look::Later("no message".to_owned())));
+        assert_eq!(look(), Ok(Look::Nothing));
         let bytes = [header(2, 1, 8), vec![0; 8]].concat();
         for (sent, byte) in bytes.iter().enumerate() {
-            assert!(matches!(look(), Ok(Look::Later(_))), "{sent}");
+            assert!(matches!(look(), Ok(Look::Nothing | Look::Later(_))), "{sent}");
             driver.write_all(&[*byte]).unwrap();
         }
         assert_eq!(look(), Ok(Look::Whole(whole)));

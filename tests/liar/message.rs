@@ -185,13 +185,13 @@ impl Liar {
         }));
     }
 
-    /// Everything up to the features.
+    /// Everything up to the features: those of `features` that are offered.
     pub fn negotiate(&mut self, features: u64) {
+        let features = self.ask(GET_FEATURES).unwrap_or(0) & features;
         self.packed = features & PACKED != 0;
-        self.ask(GET_FEATURES);
         self.send(SET_OWNER, &[], &[]);
-        self.ask(GET_PROTOCOL_FEATURES);
-        self.send(SET_PROTOCOL_FEATURES, &(REPLY_ACK | MEM_SLOTS).to_ne_bytes(), &[]);
+        let protocol = self.ask(GET_PROTOCOL_FEATURES).unwrap_or(0) & (REPLY_ACK | MEM_SLOTS);
+        self.send(SET_PROTOCOL_FEATURES, &protocol.to_ne_bytes(), &[]);
         self.send(SET_FEATURES, &features.to_ne_bytes(), &[]);
     }
 

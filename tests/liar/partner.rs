@@ -2,7 +2,7 @@
 //! takes what it gets.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dray_port::{Port, PortUri, Scratch, Wait, scratch};
 use dray_wire::Flow;
@@ -61,7 +61,27 @@ impl Partner {
         self.port.rx[0].receive(&mut take).expect("a port");
     }
 
-    /// Whether a well-behaved driver at the liar's socket and this one hear each other.
+    /// Whether a well-behaved driver at the liar's socket and this one hear each other within
+    /// `patience`, through a switch that may drop frames.
+    pub fn meets(&mut self, liars: &Path, patience: Duration) -> bool {
+        let mut other = Self::open(liars);
+        let (mut forth, mut back) = (0, 0);
+        let start = Instant::now();
+        while start.elapsed() < patience {
+            self.send(FORTH, forth);
+            other.send(BACK, back);
+            std::thread::sleep(Duration::from_millis(1));
+            other.receive(FORTH, &mut forth);
+            self.receive(BACK, &mut back);
+            if forth > 0 && back > 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether a well-behaved driver at the liar's socket and this one get all of each other's
+    /// frames.
     pub fn exchange(&mut self, liars: &Path) -> bool {
         let mut other = Self::open(liars);
         let (mut forth, mut back) = ((0, 0), (0, 0));

@@ -14,6 +14,9 @@ use super::{Liar, Lie};
 /// How long a liar is watched before it counts as ignored.
 const WATCHED: Duration = Duration::from_secs(2);
 
+/// How long its port is given to take another driver.
+const SUCCESSOR: Duration = Duration::from_secs(5);
+
 /// A running testpmd: port 0 is the liar's and paired with port 1; ports 2 and 3 exchange frames.
 pub struct Testpmd {
     process: Child,
@@ -36,7 +39,8 @@ impl Testpmd {
             let path = path(number);
             command.arg("--vdev").arg(format!("net_vhost{number},iface={}", path.display()));
         }
-        command.args(["--", "--forward-mode=io", "--auto-start", "--no-mlockall", "-i"]);
+        command.args(["--", "--forward-mode=io", "--auto-start", "--no-mlockall"]);
+        command.args(["--total-num-mbufs=32768", "-i"]);
         let log = std::fs::File::create(folder.path().join("log")).expect("a file");
         // It ends when its input does.
         command.stdin(Stdio::piped()).stderr(log.try_clone().expect("a file")).stdout(log);
@@ -91,7 +95,7 @@ impl Testpmd {
         }
         let outcome = if hung_up { "disconnected" } else { "ignored" };
         drop(liar);
-        let successor = self.partner.exchange(&path);
+        let successor = self.partner.meets(&path, SUCCESSOR);
         match self.ended() {
             Some(status) => (format!("{outcome}; then {}", crashed(status)), false),
             None if !self.goes_on() => (format!("{outcome}; then **hung**"), false),

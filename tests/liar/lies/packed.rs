@@ -28,7 +28,7 @@ fn flood(liar: &mut Liar) {
             memory.write(place(half), if round % 2 == 0 { &odd } else { &even });
             step += 1;
         }
-        if step % 16 == 0 {
+        if step.is_multiple_of(16) {
             let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
         }
     });

@@ -120,8 +120,9 @@ impl Testpmd {
 fn crashed(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => {
-            let signal = rustix::process::Signal::from_named_raw(signal);
-            format!("**crashed**: {signal:?}")
+            let name = rustix::process::Signal::from_named_raw(signal);
+            let name = name.map_or(signal.to_string(), |name| format!("{name:?}"));
+            format!("**crashed**: {}", name.replace("Signal::", "SIG"))
         }
         None => format!("**ended**: {status}"),
     }

@@ -7,11 +7,13 @@ purpose=${1:?usage: setup.sh build|demo|test|bench|fuzz|profile}
 
 # COMMAND:PACKAGE for whatever is looked for as a command.
 build="cc:gcc"
+# Other people's switches and endpoints.
+peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"
 case $purpose in
     build | demo) needs=$build ;;
-    test) needs="$build c++:g++ dpdk-testpmd:dpdk-dev" ;;
+    test) needs="$build $peers c++:g++" ;;
     fuzz) needs="$build c++:g++" ;;
-    bench) needs="$build ip:iproute2 iperf3:iperf3 jq:jq" ;;
+    bench) needs="$build $peers ip:iproute2 iperf3:iperf3 jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;
     *) echo "setup.sh: unknown purpose '$purpose'" >&2 && exit 2 ;;
 esac

@@ -10,7 +10,7 @@ use dray_lab::{Cancel, Placement};
 use dray_port::{BATCH_MAX, PortUri};
 use dray_traffic::agent::Role;
 use dray_traffic::{
-    EchoJob, ForwardJob, Job, Lane, OnSample, ReceiveJob, Report, Sample, SendJob, Signal,
+    Check, EchoJob, ForwardJob, Job, Lane, OnSample, ReceiveJob, Report, Sample, SendJob, Signal,
 };
 use dray_wire::{FRAME_MAX, FRAME_MIN, Flow, MacAddr};
 
@@ -78,6 +78,9 @@ pub(crate) struct ReceiveArguments {
     /// Where to receive; may be given more than once.
     #[arg(long, value_name = "URI", required = true)]
     port: Vec<PortUri>,
+    /// Look at every byte of one frame in 64 only, and of the others at their headers.
+    #[arg(long)]
+    sampled: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -154,7 +157,8 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
 }
 
 pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
-    let job = ReceiveJob { ports: arguments.port, yielding: true, interval: INTERVAL };
+    let check = if arguments.sampled { Check::Sampled } else { Check::Whole };
+    let job = ReceiveJob { ports: arguments.port, check, yielding: true, interval: INTERVAL };
     run(Job::Receive(job), &arguments.common)
 }
 

@@ -42,12 +42,7 @@ pub(crate) struct LabGroup {
 impl LabGroup {
     /// The groups of a new lab of this process. Nothing is made yet.
     pub(crate) fn new() -> Self {
-        static LABS: AtomicU32 = AtomicU32::new(0);
-        let pid = std::process::id();
-        let start = start_time(pid).unwrap_or(0);
-        let number = LABS.fetch_add(1, Ordering::Relaxed);
-        let lab = format!("{}-{pid}-{start}-{number}", pid_namespace());
-        Self { hierarchies: hierarchies(), lab }
+        Self { hierarchies: hierarchies(), lab: new_name() }
     }
 
     /// Makes a container's groups, confined to `cpus`, and moves `pid` there. False where the host
@@ -73,6 +68,16 @@ impl LabGroup {
     pub(crate) fn remove(&self) -> io::Result<()> {
         self.hierarchies.iter().try_for_each(|hierarchy| hierarchy.remove(&self.lab))
     }
+}
+
+/// A name for what this process makes and a killed process would leave behind. It tells its owner,
+/// and no other call in this PID namespace ever gave it.
+pub(crate) fn new_name() -> String {
+    static NAMES: AtomicU32 = AtomicU32::new(0);
+    let pid = std::process::id();
+    let start = start_time(pid).unwrap_or(0);
+    let number = NAMES.fetch_add(1, Ordering::Relaxed);
+    format!("{}-{pid}-{start}-{number}", pid_namespace())
 }
 
 /// Removes the groups of labs whose owner is gone, and kills what still runs in them. Returns the
@@ -211,7 +216,7 @@ fn is_refusal(error: &io::Error) -> bool {
 
 /// Whether the owner that `NAMESPACE-PID-START-NUMBER` names is gone. Any other name is not ours to judge,
 /// nor is a PID of another namespace.
-fn is_stale(lab: &str) -> bool {
+pub(crate) fn is_stale(lab: &str) -> bool {
     let numbers: Vec<u64> = lab.split('-').map_while(|part| part.parse().ok()).collect();
     let [namespace, pid, start, _] = numbers[..] else { return false };
     if numbers.len() != lab.split('-').count() {

@@ -27,6 +27,14 @@ pub enum LabError {
         /// What happened.
         what: String,
     },
+    /// Another program that is measured could not be used.
+    #[error("{peer}: {what}")]
+    Peer {
+        /// Which one.
+        peer: String,
+        /// What happened, and what the program said last.
+        what: String,
+    },
     /// What virtual machines need is not installed.
     #[error("virtual machines cannot run here: {what}; scripts/setup-vm.sh installs it")]
     NoVm {

@@ -4,7 +4,7 @@ use std::ops::{Index, IndexMut};
 use std::path::PathBuf;
 
 use crate::cgroup::{self, LabGroup};
-use crate::{Cancel, Container, ContainerId, LabError, link, placement};
+use crate::{Cancel, Container, ContainerId, LabError, link, peer, placement};
 
 /// Containers and links. Dropping it removes all of them.
 pub struct Lab {
@@ -105,5 +105,9 @@ impl Drop for Lab {
 
 /// Removes what labs left behind whose process is gone; their names.
 pub fn clean() -> Result<Vec<String>, LabError> {
-    cgroup::remove_stale().map_err(LabError::doing("control groups of an earlier lab"))
+    let mut removed =
+        cgroup::remove_stale().map_err(LabError::doing("control groups of an earlier lab"))?;
+    let peers = peer::remove_stale().map_err(LabError::doing("files of earlier peers"))?;
+    removed.extend(peers);
+    Ok(removed)
 }

@@ -14,6 +14,7 @@ mod lab;
 pub mod link;
 mod namespace;
 pub mod netlink;
+pub mod peer;
 pub mod placement;
 mod vm;
 

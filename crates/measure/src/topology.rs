@@ -5,7 +5,7 @@ use std::time::Duration;
 use dray_lab::link::LinkOptions;
 use dray_lab::{ContainerId, End, Lab, LabError, Link, Placement};
 use dray_port::Wait;
-use dray_traffic::{ForwardJob, Job, Lane, ReceiveJob, SendJob};
+use dray_traffic::{Check, ForwardJob, Job, Lane, ReceiveJob, SendJob};
 
 use crate::Technique;
 
@@ -181,7 +181,8 @@ impl Topology {
     pub fn receive_job(&self, load: &Load, interval: Duration) -> Job {
         let ports = self.receiver.ins.iter().map(|hop| self.port(&self.receiver, hop, load));
         let yielding = self.receiver.shares_cpu;
-        Job::Receive(ReceiveJob { ports: ports.collect(), yielding, interval })
+        let check = Check::Whole;
+        Job::Receive(ReceiveJob { ports: ports.collect(), check, yielding, interval })
     }
 
     /// The job of one of the forwarders.

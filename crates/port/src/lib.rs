@@ -14,6 +14,7 @@ pub mod clock;
 mod connection;
 mod event;
 mod frame;
+pub mod limit;
 mod link;
 pub mod null;
 mod query;
@@ -40,6 +41,9 @@ pub use uri::PortUri;
 
 /// The most frames that one call receives or transmits.
 pub const BATCH_MAX: usize = 256;
+
+/// Bytes at the beginning of a frame in which the frames of a series may differ.
+pub const SERIES_HEAD: usize = 64;
 
 /// Some frames, at most [`BATCH_MAX`].
 pub type Batch<'a> = ArrayVec<Frame<'a>, BATCH_MAX>;
@@ -80,6 +84,13 @@ pub trait Transmit: Send {
     /// Copies `frames` to the peer, in order, and returns how many it took. Fewer than all means
     /// that the port is full at present; the others are still the caller's.
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize>;
+
+    /// As [`transmit`](Self::transmit), for frames of one length that differ from each other, and
+    /// from all frames of earlier such calls, in their first [`SERIES_HEAD`] bytes only. A port that
+    /// transmits from memory of its own need not copy the rest again.
+    fn transmit_series(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        self.transmit(frames)
+    }
 
     /// The longest frame that this port transmits, in bytes.
     fn frame_max(&self) -> usize;

@@ -54,11 +54,31 @@ pub struct SendJob {
     pub interval: Duration,
 }
 
+/// How closely a receiver looks at a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// At every byte.
+    #[default]
+    Whole,
+    /// At headers and test header of every frame, and at every byte of one in
+    /// [`SAMPLE`](Self::SAMPLE): a program that is busy with headers. Fetching all of a long frame
+    /// from another CPU's cache takes longer than everything else.
+    Sampled,
+}
+
+impl Check {
+    /// Of so many frames one is looked at whole.
+    pub const SAMPLE: u32 = 64;
+}
+
 /// See [`receiver`](crate::receiver).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReceiveJob {
     /// Where to receive. At least one.
     pub ports: Vec<PortUri>,
+    /// How closely to look at what arrives.
+    pub check: Check,
     /// Another role shares this CPU: do not spin while there is nothing to do.
     pub yielding: bool,
     /// Time between samples.

@@ -18,8 +18,8 @@ pub mod sequence;
 mod signal;
 
 pub use job::{
-    EchoJob, ForwardJob, ForwardReport, Job, Lane, ReceiveJob, ReceiveReport, Report, SendJob,
-    SendReport, StreamReport,
+    Check, EchoJob, ForwardJob, ForwardReport, Job, Lane, ReceiveJob, ReceiveReport, Report,
+    SendJob, SendReport, StreamReport,
 };
 pub use sample::{OnSample, Sample};
 pub use signal::{Phase, Signal};

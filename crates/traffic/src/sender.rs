@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use dray_port::{BATCH_MAX, Batch, PortUri, Transmit, clock};
+use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Transmit, clock};
 use dray_wire::test_frame::{self, Stamp};
 
 use crate::pacer::{Pacer, wait_until};
 use crate::sample::{Sampler, monotonic_ns};
 use crate::{OnSample, Phase, RoleError, SendJob, SendReport, Signal};
+
+// What a stamp changes, and what tells flows apart, are in the part in which a series may differ.
+const _: () = assert!(dray_wire::FRAME_MIN <= dray_port::SERIES_HEAD);
 
 /// Frames after which a sender that shares its CPU leaves it to the others: what the queues of a
 /// receiver hold, so that it need not lose any.
@@ -142,20 +145,22 @@ impl OpenLane {
     fn send(&mut self, count: usize, ticks: u64) -> Result<usize, RoleError> {
         let slots = self.frames.len();
         let first = (self.sent % slots as u64) as usize;
-        for offset in 0..count {
-            let number = self.sent + offset as u64;
-            let stamp = Stamp {
-                stream: self.first_stream + (number % self.flows) as u16,
-                sequence: number / self.flows,
-                ticks,
-            };
-            test_frame::stamp(&mut self.frames[(first + offset) % slots], stamp);
+        // Counted on, not divided again for every frame: a division takes as long as the rest.
+        let (mut slot, mut flow) = (first, self.sent % self.flows);
+        let mut sequence = self.sent / self.flows;
+        for _ in 0..count {
+            let stream = self.first_stream + flow as u16;
+            test_frame::stamp(&mut self.frames[slot], Stamp { stream, sequence, ticks });
+            slot = if slot + 1 == slots { 0 } else { slot + 1 };
+            flow += 1;
+            if flow == self.flows {
+                (flow, sequence) = (0, sequence + 1);
+            }
         }
-        let burst: Batch<'_> = (0..count)
-            .map(|offset| self.frames[(first + offset) % slots].as_slice().into())
-            .collect();
+        let ring = self.frames[first..].iter().chain(&self.frames).take(count);
+        let burst: Batch<'_> = ring.map(|frame| Frame::from(frame.as_slice())).collect();
         let tx = &mut self.tx[self.turn];
-        let taken = tx.transmit(&burst).map_err(RoleError::port(&self.uri))?;
+        let taken = tx.transmit_series(&burst).map_err(RoleError::port(&self.uri))?;
         self.sent += taken as u64;
         Ok(taken)
     }

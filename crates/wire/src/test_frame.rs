@@ -97,6 +97,16 @@ pub fn read(frame: &[u8]) -> Verdict {
     }
 }
 
+/// Reads the first bytes of a frame of `len` bytes: all but its pattern.
+#[inline]
+pub fn read_head(head: &[u8; FRAME_MIN], len: usize) -> Verdict {
+    let (headers, payload) = head.split_first_chunk().expect("longer than the headers");
+    match headers::udp_payload_range(headers, len) {
+        Some(range) if range.len() >= TEST_HEADER_LEN => read_payload(payload),
+        _ => Verdict::Foreign,
+    }
+}
+
 #[inline]
 fn read_payload(payload: &[u8]) -> Verdict {
     let Some((header, pattern)) = payload.split_first_chunk::<TEST_HEADER_LEN>() else {
@@ -149,6 +159,17 @@ mod tests {
             let bit = HEADERS_LEN * 8 + bit % ((size - HEADERS_LEN) * 8);
             frame[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(!matches!(read(&frame), Verdict::Intact(_)));
+        }
+
+        /// The head says what the whole frame says, as long as its pattern is intact.
+        #[test]
+        fn heads_are_read_alike(expected in any_stamp(), size in FRAME_MIN..2000, cut in 0usize..8, byte in 0..FRAME_MIN, mask: u8) {
+            let mut frame = build(&Flow::default(), size);
+            stamp(&mut frame, expected);
+            frame[byte] ^= mask;
+            let frame = &frame[..(size - cut).max(FRAME_MIN)];
+            let head = read_head(frame.first_chunk().unwrap(), frame.len());
+            prop_assert_eq!(head, read(frame));
         }
 
         #[test]

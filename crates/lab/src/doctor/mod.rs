@@ -11,7 +11,7 @@ mod links;
 mod memory;
 mod modules;
 mod nics;
-mod programs;
+pub(crate) mod programs;
 mod render;
 mod sys;
 mod system;

@@ -117,14 +117,14 @@ fn examine_one(program: &Program, path: &[PathBuf]) -> Finding {
     }
 }
 
-fn search_path(path: Option<OsString>) -> Vec<PathBuf> {
+pub(crate) fn search_path(path: Option<OsString>) -> Vec<PathBuf> {
     let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     // An empty or relative entry would run what lies in the working directory.
     let absolute = env::split_paths(&path).filter(|directory| directory.is_absolute());
     absolute.chain(SYSTEM_PATH.map(PathBuf::from)).collect()
 }
 
-fn find(name: &str, path: &[PathBuf]) -> Option<PathBuf> {
+pub(crate) fn find(name: &str, path: &[PathBuf]) -> Option<PathBuf> {
     let is_program = |file: &PathBuf| {
         file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
     };

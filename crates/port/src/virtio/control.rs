@@ -198,11 +198,11 @@ fn introduce(
             call,
         );
         install(&pair.receive, receive);
-        let transmit = TransmitQueue {
-            queue: queue(device, uri, &places[1])?,
-            slots: device.memory.slots(&places[1]),
-            kick: transmit_kick,
-        };
+        let transmit = TransmitQueue::new(
+            queue(device, uri, &places[1])?,
+            device.memory.slots(&places[1]),
+            transmit_kick,
+        );
         if offered & PROTOCOL_FEATURES != 0 {
             for index in [2 * number, 2 * number + 1] {
                 back_end.set_vring_enable(index, true).map_err(says("SET_VRING_ENABLE"))?;

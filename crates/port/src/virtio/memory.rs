@@ -149,6 +149,11 @@ pub(super) struct Slots {
 unsafe impl Send for Slots {}
 
 impl Slots {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.count.into()
+    }
+
     /// Where the frame in slot `id` begins; its header lies just before.
     ///
     /// # Panics

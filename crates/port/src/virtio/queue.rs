@@ -1,6 +1,5 @@
 //! One virtqueue of a virtio port with its buffers, ready to move frames.
 
-use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -13,7 +12,7 @@ use super::memory::{HEADER_LEN, SLOT_FRAME, Slots};
 use crate::event::Event;
 use crate::frame::{self, FRAME_LIMIT, Frame};
 use crate::slot::Failure;
-use crate::{BATCH_MAX, Batch, Take};
+use crate::{BATCH_MAX, Batch, SERIES_HEAD, Take};
 
 /// Slots that the longest frame takes.
 const SLOTS_MAX: usize = FRAME_LIMIT.div_ceil(SLOT_FRAME);
@@ -38,18 +37,29 @@ macro_rules! either {
 /// The virtqueue on which the port transmits.
 #[derive(Debug)]
 pub(super) struct TransmitQueue {
-    pub(super) queue: Queue,
-    pub(super) slots: Slots,
+    queue: Queue,
+    slots: Slots,
     /// Signalled when the back end wants to know of frames.
-    pub(super) kick: Event,
+    kick: Event,
+    /// By slot: whether it holds a frame of the series that is being transmitted.
+    in_series: Box<[bool]>,
 }
 
 impl TransmitQueue {
+    pub(super) fn new(queue: Queue, slots: Slots, kick: Event) -> Self {
+        Self { queue, slots, kick, in_series: vec![false; slots.count()].into() }
+    }
+
     /// Copies `frames` into slots and posts them; how many there was room for.
     #[inline]
-    pub(super) fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
-        let slots = self.slots;
-        let (taken, kick) = either!(&mut self.queue, queue => transmit(queue, slots, frames)?);
+    pub(super) fn transmit(
+        &mut self,
+        frames: &[Frame<'_>],
+        series: bool,
+    ) -> Result<usize, Failure> {
+        let Self { queue, slots, in_series, .. } = self;
+        let (taken, kick) =
+            either!(queue, queue => transmit(queue, *slots, in_series, frames, series)?);
         if kick {
             self.kick.signal();
         }
@@ -61,19 +71,31 @@ impl TransmitQueue {
 fn transmit<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
+    in_series: &mut [bool],
     frames: &[Frame<'_>],
+    series: bool,
 ) -> Result<(usize, bool), Lie> {
     // Take back what was transmitted; its slots are free.
     while queue.poll()?.is_some() {}
+    /// Slots that are fetched ahead: the back end has read them, and a store would have to wait for
+    /// each.
+    const AHEAD: u16 = 16;
+    for offset in 0..AHEAD.min(frames.len() as u16) {
+        prefetch_slot(queue, slots, offset);
+    }
     let mut taken = 0;
     for frame in frames {
         if frame.len() <= SLOT_FRAME {
             let Some(id) = queue.id(0) else { break };
+            prefetch_slot(queue, slots, AHEAD);
             let start = slots.frame(id);
+            let known = std::mem::replace(&mut in_series[usize::from(id)], series);
+            let new = if series && known { frame.len().min(SERIES_HEAD) } else { frame.len() };
+            let part = frame.part(0..new);
             // SAFETY: the slot has room for a frame of this length, and nobody else writes there.
-            unsafe { frame.copy_to(start) };
+            unsafe { frame::copy(part.start.as_ptr(), start.as_ptr(), part.len) };
             queue.post(&[buffer(start, HEADER_LEN, frame.len(), Access::Read)]);
-        } else if !transmit_long(queue, slots, frame) {
+        } else if !transmit_long(queue, slots, in_series, frame) {
             break;
         }
         taken += 1;
@@ -81,9 +103,21 @@ fn transmit<Q: DriverQueue>(
     Ok((taken, queue.publish()))
 }
 
+#[inline(always)]
+fn prefetch_slot<Q: DriverQueue>(queue: &Q, slots: Slots, offset: u16) {
+    if let Some(id) = queue.id(offset) {
+        frame::prefetch_to_write(slots.frame(id).as_ptr());
+    }
+}
+
 /// A frame that takes several slots. Whether there was room.
 #[cold]
-fn transmit_long<Q: DriverQueue>(queue: &mut Q, slots: Slots, frame: &Frame<'_>) -> bool {
+fn transmit_long<Q: DriverQueue>(
+    queue: &mut Q,
+    slots: Slots,
+    in_series: &mut [bool],
+    frame: &Frame<'_>,
+) -> bool {
     let count = frame.len().div_ceil(SLOT_FRAME);
     if queue.id(count as u16 - 1).is_none() {
         return false;
@@ -92,6 +126,7 @@ fn transmit_long<Q: DriverQueue>(queue: &mut Q, slots: Slots, frame: &Frame<'_>)
     for (offset, at) in (0..frame.len()).step_by(SLOT_FRAME).enumerate() {
         let Some(id) = queue.id(offset as u16) else { return false };
         let start = slots.frame(id);
+        in_series[usize::from(id)] = false;
         let part = frame.part(at..(at + SLOT_FRAME).min(frame.len()));
         // SAFETY: the part is no longer than the slot.
         unsafe { frame::copy(part.start.as_ptr(), start.as_ptr(), part.len) };
@@ -118,11 +153,14 @@ pub(super) struct ReceiveQueue {
     /// Signalled by the back end when a frame has arrived.
     pub(super) call: Event,
     /// Buffers that came back, in order, and whose frames were not taken yet.
-    filled: VecDeque<Used>,
+    filled: ArrayVec<Used, FILLED_MAX>,
     /// Room for frames that the back end spread over several slots.
     gathered: Box<[u8]>,
 }
 
+/// Buffers that are looked at in one batch: a whole batch of frames, and what the last of them, a
+/// long one, may take beyond.
+const FILLED_MAX: usize = BATCH_MAX + SLOTS_MAX;
 /// Long frames in one batch; the next ones wait for the next batch.
 const GATHERED_MAX: usize = 32;
 
@@ -134,7 +172,7 @@ impl ReceiveQueue {
             slots,
             kick,
             call,
-            filled: VecDeque::with_capacity(2 * BATCH_MAX),
+            filled: ArrayVec::new(),
             // Never touched, it takes no memory.
             gathered: vec![0; GATHERED_MAX * FRAME_LIMIT].into(),
         };
@@ -176,14 +214,11 @@ fn empty(slots: Slots, id: u16) -> Buffer {
 fn receive<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
-    filled: &mut VecDeque<Used>,
+    filled: &mut ArrayVec<Used, FILLED_MAX>,
     gathered: &mut [u8],
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Failure> {
-    while filled.len() < 2 * BATCH_MAX {
-        let Some(used) = queue.poll()? else { break };
-        filled.push_back(used);
-    }
+    queue.poll_many(filled)?;
     let mut room = gathered.chunks_exact_mut(FRAME_LIMIT);
     let mut batch = Batch::new();
     // How many buffers each frame takes.
@@ -196,7 +231,8 @@ fn receive<Q: DriverQueue>(
             if !batch.is_empty() {
                 break;
             }
-            repost(queue, slots, filled);
+            filled.remove(0);
+            queue.repost(1);
             continue;
         }
         let start = slots.frame(first.id);
@@ -207,7 +243,9 @@ fn receive<Q: DriverQueue>(
         if buffers == 1 && (1..=SLOT_FRAME).contains(&(len as usize)) {
             // SAFETY: the slot holds so many bytes, and the memory outlives the queue, which is
             // locked for longer than the frame is lent.
-            batch.push(unsafe { Frame::shared(start, len) });
+            let frame = unsafe { Frame::shared(start, len) };
+            frame.prefetch();
+            batch.push(frame);
             counts.push(1);
             next += 1;
             continue;
@@ -222,7 +260,7 @@ fn receive<Q: DriverQueue>(
         }
         let Some(to) = room.next() else { break };
         let mut at = 0;
-        for (index, used) in filled.range(next..next + all).enumerate() {
+        for (index, used) in filled[next..next + all].iter().enumerate() {
             let header = if index == 0 { HEADER_LEN } else { 0 };
             let part = (used.len as usize).saturating_sub(header);
             // Slots behind the first are filled from their headers on.
@@ -245,17 +283,9 @@ fn receive<Q: DriverQueue>(
     }
     let lent = batch.len();
     let taken = if lent > 0 { take(&batch).min(lent) } else { 0 };
-    for _ in 0..counts[..taken].iter().sum() {
-        repost(queue, slots, filled);
-    }
+    // Identities are free in the order in which they came back, so these are those of the oldest.
+    let done = counts[..taken].iter().sum();
+    queue.repost(done);
+    filled.drain(..usize::from(done));
     Ok((lent, queue.publish()))
-}
-
-/// Gives the oldest buffer that was filled back to be filled again. Identities are free in the
-/// order in which they came back, so it is the first free one.
-#[inline]
-fn repost<Q: DriverQueue>(queue: &mut Q, slots: Slots, filled: &mut VecDeque<Used>) {
-    let Some(used) = filled.pop_front() else { return };
-    debug_assert_eq!(queue.id(0), Some(used.id));
-    queue.post(&[empty(slots, used.id)]);
 }

@@ -23,7 +23,13 @@ impl Transmit for VirtioTransmit {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         let pair = &self.shared.device.pairs[self.queue];
-        Ok(pair.transmit.with(|queue| queue.transmit(frames)))
+        Ok(pair.transmit.with(|queue| queue.transmit(frames, false)))
+    }
+
+    #[inline]
+    fn transmit_series(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        let pair = &self.shared.device.pairs[self.queue];
+        Ok(pair.transmit.with(|queue| queue.transmit(frames, true)))
     }
 
     fn frame_max(&self) -> usize {

@@ -105,7 +105,7 @@ impl Event {
 // SAFETY of every `as_ref` and `add` below: the pointers are valid by the contract of `new`, and
 // positions are below the size.
 impl PackedLayout {
-    #[inline]
+    #[inline(always)]
     fn cell(&self, at: u16) -> &DescriptorCell {
         debug_assert!(at < self.size.get());
         // SAFETY: see above.
@@ -113,7 +113,7 @@ impl PackedLayout {
     }
 
     /// Reads the descriptor at `at`. What its flags promise is visible afterwards.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn descriptor(&self, at: u16) -> Descriptor {
         let cell = self.cell(at);
         let rest = cell.rest.load(Ordering::Acquire);
@@ -121,13 +121,13 @@ impl PackedLayout {
     }
 
     /// The flags of the descriptor at `at`, and what they promise.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn flags(&self, at: u16) -> u16 {
         (u64::from_le(self.cell(at).rest.load(Ordering::Acquire)) >> 48) as u16
     }
 
     /// Writes the descriptor at `at`, its flags last.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_descriptor(&self, at: u16, descriptor: Descriptor) {
         let cell = self.cell(at);
         cell.address.store(descriptor.address.to_le(), Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl PackedLayout {
     }
 
     /// Writes all of the descriptor at `at` but its address.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_rest(&self, at: u16, descriptor: Descriptor) {
         let Descriptor { len, flags, tag, .. } = descriptor;
         let rest = u64::from(len) | u64::from(tag) << 32 | u64::from(flags) << 48;
@@ -164,7 +164,7 @@ impl PackedLayout {
 }
 
 /// The meaning of a packed descriptor's two words.
-#[inline]
+#[inline(always)]
 pub(crate) fn decode(address: u64, rest: u64) -> Descriptor {
     let (address, rest) = (u64::from_le(address), u64::from_le(rest));
     Descriptor { address, len: rest as u32, tag: (rest >> 32) as u16, flags: (rest >> 48) as u16 }
@@ -190,7 +190,7 @@ impl Place {
     }
 
     /// `count` descriptors on; `count` is at most `size`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn forward(self, count: u16, size: QueueSize) -> Self {
         let size = size.get();
         // Both are at most 32768, so the sum needs more than 15 bits but fits in 17.
@@ -203,7 +203,7 @@ impl Place {
     }
 
     /// `count` descriptors back; `count` is at most `size`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn back(self, count: u16, size: QueueSize) -> Self {
         if count > self.at {
             Self { at: self.at + (size.get() - count), wrap: !self.wrap }
@@ -213,31 +213,31 @@ impl Place {
     }
 
     /// Whether a descriptor with these flags has been made available in this place's round.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_available(self, flags: u16) -> bool {
         (flags & AVAILABLE != 0) == self.wrap && (flags & USED != 0) != self.wrap
     }
 
     /// Whether a descriptor with these flags has been used in this place's round.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_used(self, flags: u16) -> bool {
         (flags & AVAILABLE != 0) == self.wrap && (flags & USED != 0) == self.wrap
     }
 
     /// The flag that makes a descriptor available here.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn available_flag(self) -> u16 {
         if self.wrap { AVAILABLE } else { USED }
     }
 
     /// The flags that make a descriptor used here.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn used_flags(self) -> u16 {
         if self.wrap { AVAILABLE | USED } else { 0 }
     }
 
     /// Whether an event was asked for at one of the `count` descriptors before this place.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn event_wanted(self, event: Event, count: u32, size: QueueSize) -> bool {
         match event.flags {
             EVENTS_OFF => false,

@@ -123,57 +123,57 @@ impl SplitLayout {
 // SAFETY of every `as_ref` and `add` below: the pointers are valid by the contract of `new`, and
 // indices into the tables come from `QueueSize::slot` or were compared with the size.
 impl SplitLayout {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn available_flags(&self) -> &AtomicU16 {
         // SAFETY: see above.
         unsafe { self.available_flags.as_ref() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn available_index(&self) -> &AtomicU16 {
         // SAFETY: see above.
         unsafe { self.available_index.as_ref() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn available(&self, index: u16) -> &AtomicU16 {
         // SAFETY: see above.
         unsafe { self.available_ring.add(self.size.slot(index)).as_ref() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn used_event(&self) -> &AtomicU16 {
         // SAFETY: see above.
         unsafe { self.used_event.as_ref() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn used_flags(&self) -> &AtomicU16 {
         // SAFETY: see above.
         unsafe { self.used_flags.as_ref() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn used_index(&self) -> &AtomicU16 {
         // SAFETY: see above.
         unsafe { self.used_index.as_ref() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn available_event(&self) -> &AtomicU16 {
         // SAFETY: see above.
         unsafe { self.available_event.as_ref() }
     }
 
     /// The used element at `index`: identity and length.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn used(&self, index: u16) -> (u32, u32) {
         // SAFETY: see above.
         let cell = unsafe { self.used_ring.add(self.size.slot(index)).as_ref() };
         (cell.id.load(Relaxed), cell.len.load(Relaxed))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_used(&self, index: u16, id: u32, len: u32) {
         // SAFETY: see above.
         let cell = unsafe { self.used_ring.add(self.size.slot(index)).as_ref() };
@@ -188,7 +188,7 @@ impl SplitLayout {
     }
 
     /// Reads the descriptor `index`, which is below the size.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn descriptor(&self, index: u16) -> Descriptor {
         debug_assert!(index < self.size.get());
         // SAFETY: see above.
@@ -196,7 +196,7 @@ impl SplitLayout {
         decode(cell.address.load(Relaxed), cell.rest.load(Relaxed))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_descriptor(&self, index: u16, descriptor: Descriptor) {
         debug_assert!(index < self.size.get());
         // SAFETY: see above.
@@ -209,7 +209,7 @@ impl SplitLayout {
 }
 
 /// The meaning of a split descriptor's two words.
-#[inline]
+#[inline(always)]
 pub(crate) fn decode(address: u64, rest: u64) -> Descriptor {
     let (address, rest) = (u64::from_le(address), u64::from_le(rest));
     Descriptor { address, len: rest as u32, flags: (rest >> 32) as u16, tag: (rest >> 48) as u16 }

@@ -1,0 +1,82 @@
+//! The private directory of a run's peers.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::hugepages;
+use crate::{LabError, NetworkNamespace, cgroup};
+
+/// All directories of peers are in here; their names tell their owners, as those of control groups
+/// do. The path is short, since the address of a socket holds 107 bytes.
+pub(super) const PARENT: &str = "/run/dray";
+
+/// Sockets, logs and databases of the peers of one run, and a network namespace for them. Every
+/// peer holds on to it; it is removed with the last one.
+#[derive(Clone, Debug)]
+pub struct PeerDir(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    namespace: NetworkNamespace,
+}
+
+impl PeerDir {
+    /// A new, empty directory, after removing what runs left that were killed.
+    pub fn new() -> Result<Self, LabError> {
+        let doing = |what: &str| LabError::doing(format!("{what} in {PARENT}"));
+        remove_stale().map_err(doing("directories of earlier peers"))?;
+        let namespace =
+            NetworkNamespace::scratch().map_err(LabError::doing("network namespace of peers"))?;
+        fs::create_dir_all(PARENT).map_err(doing("directory for peers"))?;
+        let path = Path::new(PARENT).join(cgroup::new_name());
+        DirBuilder::new().mode(0o700).create(&path).map_err(doing("directory for peers"))?;
+        Ok(Self(Arc::new(Inner { path, namespace })))
+    }
+
+    /// Where it is. Sockets belong in here.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// A file in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.path.join(name)
+    }
+
+    pub(super) fn namespace(&self) -> &NetworkNamespace {
+        &self.0.namespace
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let result = fs::remove_dir_all(&self.path);
+        if let Err(error) = result.or_else(gone_is_well) {
+            let path = self.path.display();
+            eprintln!("dray: {path} could not be removed: {error}; try `dray lab clean`");
+        }
+    }
+}
+
+fn gone_is_well(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+/// Removes the directories whose owner is gone, and gives back the huge pages that were reserved
+/// for its peers. Returns their names.
+pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
+    let mut removed = Vec::new();
+    for entry in fs::read_dir(PARENT).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if cgroup::is_stale(&name) {
+            hugepages::release_all(&entry.path())?;
+            fs::remove_dir_all(entry.path()).or_else(gone_is_well)?;
+            removed.push(name);
+        }
+    }
+    Ok(removed)
+}

@@ -1,0 +1,186 @@
+//! An endpoint that is somebody else's: testpmd as sender, receiver or forwarder.
+
+use super::port::check;
+use super::switch::SwitchKind;
+use super::testpmd::{Settings, Testpmd, vhost};
+use super::yielding::Yielding;
+use super::{CpuTime, Driver, EndpointPort, Memory, Needs, PeerDir, PortCounters};
+use crate::{Cancel, LabError, Placement};
+
+/// What an endpoint does once its traffic is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointRole {
+    /// Sends UDP frames through every port as fast as it can.
+    Sender {
+        /// From destination MAC to the end of the payload, in bytes.
+        frame_size: u16,
+    },
+    /// Receives and drops. It sends 32 frames first, so that a learning switch knows it.
+    Receiver,
+    /// Passes frames between ports 0 and 1, 2 and 3 and so on, as they are.
+    Forwarder,
+    /// The same with the MAC addresses of the port on which they leave.
+    Router,
+    /// Sends frames back through the port where they came in, with their MAC addresses swapped.
+    Echo,
+    /// A router that puts frames into every port first: between two ports of a switch they go round
+    /// both ways without end. One thread is sender and receiver then, and its rings do not overflow;
+    /// what the switch drops is missing from then on, until the traffic is started again.
+    Loop {
+        /// As for a sender.
+        frame_size: u16,
+        /// How many bursts of 32 frames are put into every port.
+        bursts: u16,
+    },
+}
+
+/// How an endpoint is started.
+#[derive(Clone, Debug)]
+pub struct EndpointSettings {
+    /// Unique among the peers of its directory.
+    pub name: String,
+    /// What it does.
+    pub role: EndpointRole,
+    /// Where its polling thread runs, with all its other threads.
+    pub cpu: usize,
+    /// Whether another polling program has the same CPU. It yields then when it has no work.
+    pub shares_cpu: bool,
+    /// Where its memory comes from.
+    pub memory: Memory,
+    /// Its ports.
+    pub ports: Vec<EndpointPort>,
+}
+
+/// A running endpoint. It dies with this value, and with the thread that started it.
+#[derive(Debug)]
+pub struct PeerEndpoint {
+    testpmd: Testpmd,
+    role: EndpointRole,
+}
+
+impl PeerEndpoint {
+    /// Starts an endpoint, which is not [ready](Self::wait_until_ready) yet.
+    pub fn start(dir: &PeerDir, settings: &EndpointSettings) -> Result<Self, LabError> {
+        let name = &settings.name;
+        let wrong = |what: &str| LabError::Peer { peer: name.clone(), what: what.to_owned() };
+        let found = SwitchKind::Testpmd.find().map_err(|why| wrong(&why))?;
+        let ports = &settings.ports;
+        check(name, ports.iter().map(|port| (port.socket.as_path(), port.queues)))?;
+        Placement::of(&[settings.cpu])?;
+        let Some(first) = ports.first() else {
+            return Err(wrong("no ports; at least one is needed"));
+        };
+        if ports.iter().any(|port| port.queues != first.queues) {
+            return Err(wrong("ports with different numbers of queues; testpmd wants the same"));
+        }
+        let pairs = matches!(
+            settings.role,
+            EndpointRole::Forwarder | EndpointRole::Router | EndpointRole::Loop { .. }
+        );
+        if pairs && !ports.len().is_multiple_of(2) {
+            return Err(wrong(&format!(
+                "{} ports cannot be paired; give an even number",
+                ports.len()
+            )));
+        }
+        let devices = ports.iter().enumerate().map(|(index, port)| device(index, port)).collect();
+        let rings = ports.iter().map(|port| match port.driver {
+            Driver::VirtioUser { queue_size, .. } => queue_size,
+            Driver::Vhost => 256,
+        });
+        let yielding = settings.shares_cpu.then(|| Yielding {
+            ports: ports.len(),
+            queues: first.queues,
+            ring: rings.min().expect("there is a port"),
+        });
+        let testpmd = Testpmd::start(
+            dir,
+            &Settings {
+                name,
+                program: found.program,
+                cpu: settings.cpu,
+                console_cpu: settings.cpu,
+                memory: settings.memory,
+                devices,
+                queues: first.queues,
+                options: options(settings.role, ports),
+                yielding,
+            },
+        )?;
+        Ok(Self { testpmd, role: settings.role })
+    }
+
+    /// Waits until its ports are up. One that listens as virtio-user waits for its peer.
+    pub fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<(), LabError> {
+        self.testpmd.wait_until_ready(cancel)
+    }
+
+    /// Makes it send, receive or forward.
+    pub fn start_traffic(&mut self) -> Result<(), LabError> {
+        let command = match self.role {
+            EndpointRole::Loop { bursts, .. } => format!("start tx_first {bursts}"),
+            EndpointRole::Receiver => "start tx_first 1".to_owned(),
+            _ => "start".to_owned(),
+        };
+        self.testpmd.tell(&command)
+    }
+
+    /// Makes it stop that, soon. It can be started again.
+    pub fn stop_traffic(&mut self) -> Result<(), LabError> {
+        self.testpmd.tell("stop")
+    }
+
+    /// What went through each port.
+    pub fn counters(&self) -> Result<Vec<PortCounters>, LabError> {
+        self.testpmd.counters()
+    }
+
+    /// CPU time of its polling thread.
+    pub fn cpu_time(&self) -> Result<CpuTime, LabError> {
+        self.testpmd.cpu_time()
+    }
+
+    /// What it had to be given.
+    pub fn needs(&self) -> &Needs {
+        self.testpmd.needs()
+    }
+
+    /// Ends it and gives everything back, as dropping it does.
+    pub fn stop(self) {}
+}
+
+fn device(index: usize, port: &EndpointPort) -> String {
+    let (socket, queues) = (port.socket.display(), port.queues);
+    match port.driver {
+        Driver::Vhost => vhost(index, &port.socket, port.server, queues),
+        Driver::VirtioUser { packed, queue_size } => {
+            let (packed, server, mac) = (u8::from(packed), u8::from(port.server), port.mac);
+            format!(
+                "net_virtio_user{index},path={socket},queues={queues},queue_size={queue_size},\
+                 packed_vq={packed},server={server},mac={mac}"
+            )
+        }
+    }
+}
+
+fn options(role: EndpointRole, ports: &[EndpointPort]) -> Vec<String> {
+    let mode = match role {
+        EndpointRole::Sender { .. } => "txonly",
+        EndpointRole::Receiver => "rxonly",
+        EndpointRole::Forwarder => "io",
+        EndpointRole::Router | EndpointRole::Loop { .. } => "mac",
+        EndpointRole::Echo => "macswap",
+    };
+    let mut options = vec![format!("--forward-mode={mode}")];
+    if let EndpointRole::Sender { frame_size } | EndpointRole::Loop { frame_size, .. } = role {
+        options.push(format!("--txpkts={frame_size}"));
+    }
+    let pairs = ports.len().is_multiple_of(2) && role != EndpointRole::Echo;
+    if !pairs {
+        options.push("--port-topology=loop".to_owned());
+    }
+    // testpmd asks for the station behind the port on which a frame leaves.
+    let stations = ports.iter().enumerate();
+    options.extend(stations.map(|(index, port)| format!("--eth-peer={index},{}", port.peer_mac)));
+    options
+}

@@ -1,0 +1,119 @@
+//! Huge pages, reserved while a peer runs.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::dir::PARENT;
+use crate::LabError;
+
+const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+const SURPLUS: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/surplus_hugepages";
+const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+const PAGE_MIB: u32 = 2;
+
+/// How long pages may take to come back from a peer that has ended: files that were under way over a
+/// socket are closed later than the process.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Records of reservations are called so, each with its number of pages inside.
+const RECORD: &str = "hugepages-";
+
+/// Pages added to the kernel's pool; dropping it takes them out again. A record in the peers'
+/// directory does so for a run that was killed.
+#[derive(Debug)]
+pub(super) struct Hugepages {
+    record: PathBuf,
+}
+
+impl Hugepages {
+    /// Adds pages for `mib` MiB, besides those that are free: these may be wanted by others.
+    pub(super) fn reserve(dir: &Path, mib: u32) -> Result<Self, LabError> {
+        static RECORDS: AtomicU32 = AtomicU32::new(0);
+        let what = format!("reserving {mib} MiB of huge pages in {POOL}");
+        let doing = || LabError::doing(what.clone());
+        let wanted = u64::from(mib.div_ceil(PAGE_MIB));
+        let lock = lock().map_err(doing())?;
+        let before = pool().map_err(doing())?;
+        fs::write(POOL, (before + wanted).to_string()).map_err(doing())?;
+        let added = pool().map_err(doing())?.saturating_sub(before);
+        let number = RECORDS.fetch_add(1, Ordering::Relaxed);
+        let record = dir.join(format!("{RECORD}{number}"));
+        if let Err(error) = fs::write(&record, added.to_string()) {
+            let _ = shrink(added);
+            return Err(doing()(error));
+        }
+        // Dropping the pages takes the lock as well.
+        drop(lock);
+        let pages = Self { record };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let free = number_in(FREE).map_err(doing())?;
+            if added == wanted && free >= wanted {
+                return Ok(pages);
+            }
+            if added < wanted || Instant::now() > deadline {
+                let found = u64::from(PAGE_MIB) * added.min(free);
+                let error = format!("only {found} MiB are there; free some memory");
+                return Err(LabError::System { what, error: io::Error::other(error) });
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Hugepages {
+    fn drop(&mut self) {
+        if let Err(error) = release(&self.record) {
+            eprintln!("dray: huge pages could not be given back: {error}; see {POOL}");
+        }
+    }
+}
+
+/// Gives back what the records in a directory say.
+pub(super) fn release_all(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(RECORD) {
+            release(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn release(record: &Path) -> io::Result<()> {
+    let _lock = lock()?;
+    let text = match fs::read_to_string(record) {
+        // Somebody else has cleaned up.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        result => result?,
+    };
+    shrink(text.trim().parse().map_err(io::Error::other)?)?;
+    fs::remove_file(record)
+}
+
+fn shrink(pages: u64) -> io::Result<()> {
+    fs::write(POOL, pool()?.saturating_sub(pages).to_string())
+}
+
+/// The number that was last written. Pages that a dying process still uses are counted on top of it,
+/// as surplus, when it is lowered.
+fn pool() -> io::Result<u64> {
+    Ok(number_in(POOL)?.saturating_sub(number_in(SURPLUS)?))
+}
+
+fn number_in(path: &str) -> io::Result<u64> {
+    fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
+}
+
+/// Lets one process at a time change the pool; until the file is closed.
+fn lock() -> io::Result<File> {
+    fs::create_dir_all(PARENT)?;
+    let file = File::create(Path::new(PARENT).join("lock"))?;
+    flock(&file, FlockOperation::LockExclusive)?;
+    Ok(file)
+}

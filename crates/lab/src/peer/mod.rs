@@ -1,0 +1,50 @@
+//! Other people's switches and endpoints, started, configured, stopped and cleaned up by the lab.
+//!
+//! A peer is a process of the host in a network namespace of its own. All that it writes is in a
+//! [`PeerDir`]; its huge pages are reserved for as long as it runs. It dies with the thread that
+//! started it. What it had to be given is in its [`Needs`].
+
+mod calls;
+mod dir;
+mod endpoint;
+mod hugepages;
+mod ovs;
+mod port;
+mod process;
+mod switch;
+mod telemetry;
+mod testpmd;
+mod yielding;
+
+pub use dir::PeerDir;
+pub(crate) use dir::remove_stale;
+pub use endpoint::{EndpointRole, EndpointSettings, PeerEndpoint};
+pub use port::{Driver, EndpointPort, PeerPort, PortCounters};
+pub use process::CpuTime;
+pub use switch::{Found, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
+
+use serde::Serialize;
+
+/// How a peer that lets one choose gets its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Memory {
+    /// Huge pages of 2 MiB, reserved while it runs: what gives its best figures.
+    #[default]
+    HugePages,
+    /// Ordinary pages. Open vSwitch does not start with them.
+    OrdinaryPages,
+}
+
+/// What a peer had to be given before it ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Needs {
+    /// Huge pages reserved for it, in MiB.
+    pub hugepages_mib: u32,
+    /// The CPU that its forwarding thread uses all the time, busy or not.
+    pub polling_cpu: usize,
+    /// Privileges, in words.
+    pub privileges: &'static str,
+    /// Anything else, one sentence each.
+    pub others: Vec<&'static str>,
+}

@@ -1,0 +1,216 @@
+//! A peer's process.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::calls;
+use super::dir::PeerDir;
+use crate::{Cancel, LabError};
+
+/// How long a peer may take to come up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often a wait looks.
+const INTERVAL: Duration = Duration::from_millis(2);
+
+/// How many of its last words an error message quotes.
+const LAST_LINES: usize = 8;
+
+/// CPU time of a thread since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CpuTime {
+    /// In its own code.
+    pub user: Duration,
+    /// In the kernel on its behalf.
+    pub system: Duration,
+}
+
+/// A running program. It is killed when this value is dropped, and when the thread ends that
+/// started it.
+#[derive(Debug)]
+pub(super) struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    started: Instant,
+}
+
+impl Process {
+    /// Starts a program that writes its log into the peers' directory.
+    pub(super) fn start(
+        dir: &PeerDir,
+        name: &str,
+        command: &mut Command,
+    ) -> Result<Self, LabError> {
+        let doing = || {
+            let program = command.get_program().to_string_lossy().into_owned();
+            LabError::doing(format!("starting {name} ({program})"))
+        };
+        let log = dir.join(&format!("{name}.log"));
+        let file = File::create(&log).map_err(doing())?;
+        let copy = file.try_clone().map_err(doing())?;
+        let doing = doing();
+        command.current_dir(dir.path()).stdin(Stdio::piped()).stdout(file).stderr(copy);
+        calls::tie(command, dir.namespace());
+        let started = Instant::now();
+        let child = command.spawn().map_err(doing)?;
+        Ok(Self { name: name.to_owned(), child, log, started })
+    }
+
+    /// What it is called in errors.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Since when it runs.
+    pub(super) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// All that it has said.
+    pub(super) fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// Writes a line to its standard input.
+    pub(super) fn tell(&mut self, line: &str) -> Result<(), LabError> {
+        let stdin = self.child.stdin.as_mut().expect("piped");
+        let result = stdin.write_all(format!("{line}\n").as_bytes());
+        result.map_err(|error| self.failed(&format!("told '{line}': {error}")))
+    }
+
+    /// Waits until `is_ready`; an error if it ends or takes too long.
+    pub(super) fn wait_until(
+        &mut self,
+        cancel: &Cancel,
+        what: &str,
+        mut is_ready: impl FnMut(&Self) -> bool,
+    ) -> Result<(), LabError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            cancel.check()?;
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(self.failed(&format!("ended before {what} ({status})")));
+            }
+            if is_ready(self) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(self.failed(&format!("no {what} in {} s", PATIENCE.as_secs())));
+            }
+            thread::sleep(INTERVAL);
+        }
+    }
+
+    /// An error with the last lines of the log.
+    pub(super) fn failed(&self, what: &str) -> LabError {
+        let what = format!("{what}; its last words: {}", last_lines(&self.log()));
+        LabError::Peer { peer: self.name.clone(), what }
+    }
+
+    /// CPU time of the threads whose name begins with `prefix`; an error where there is none.
+    pub(super) fn cpu_time(&self, prefix: &str) -> Result<CpuTime, LabError> {
+        let doing = || LabError::doing(format!("CPU time of {} thread {prefix}", self.name));
+        let mut sum: Option<CpuTime> = None;
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).map_err(doing())?;
+        for task in threads.flatten().map(|entry| entry.path()) {
+            let Ok(name) = fs::read_to_string(task.join("comm")) else { continue };
+            if name.starts_with(prefix) {
+                let stat = fs::read_to_string(task.join("stat")).map_err(doing())?;
+                let schedstat = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+                let time = parse_cpu_time(&stat, &schedstat).unwrap_or_default();
+                let sum = sum.get_or_insert_default();
+                sum.user += time.user;
+                sum.system += time.system;
+            }
+        }
+        sum.ok_or_else(|| self.failed(&format!("there is no thread {prefix}*")))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may be gone already, which is what we want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A program that sees nothing of our environment.
+pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    command
+}
+
+/// Runs a short-lived program to its end and returns what it prints.
+pub(super) fn run(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let command_line = || {
+        let arguments = command.get_args().map(|argument| argument.to_string_lossy());
+        arguments.fold(name.clone(), |line, argument| line + " " + &argument)
+    };
+    let what = command_line();
+    calls::tie(command, dir.namespace());
+    let output = command.stdin(Stdio::null()).output().map_err(LabError::doing(what.clone()))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(LabError::System { what, error: io::Error::other(last_lines(&said)) })
+}
+
+/// The last lines that are not empty, in one.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match lines.as_slice() {
+        [] => "none".to_owned(),
+        lines => lines[lines.len().saturating_sub(LAST_LINES)..].join(" | "),
+    }
+}
+
+/// The sum is exact (nanoseconds, the first field of `schedstat`); how it is divided is known in
+/// clock ticks (fields 14 and 15 of `stat`, proc_pid_stat(5)).
+fn parse_cpu_time(stat: &str, schedstat: &str) -> Option<CpuTime> {
+    // The second field, the name in parentheses, may hold spaces and parentheses.
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    let mut fields = after_name.split(' ').skip(11);
+    let mut ticks = || fields.next()?.parse::<u32>().ok();
+    let (user, system) = (ticks()?, ticks()?);
+    let tick = Duration::from_secs(1) / rustix::param::clock_ticks_per_second() as u32;
+    let exact = schedstat.split(' ').next().and_then(|field| field.parse().ok());
+    let sum = exact.map_or(tick * (user + system), Duration::from_nanos);
+    let share = f64::from(system) / f64::from((user + system).max(1));
+    let system = sum.mul_f64(share);
+    Some(CpuTime { user: sum.saturating_sub(system), system })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_of_a_thread() {
+        let stat = "7 (a) b (c) R 1 7 7 0 -1 4194304 9 0 0 0 300 100 0 0 20 0 1 0 5 0 0\n";
+        let time = parse_cpu_time(stat, "8000000000 5 6\n").unwrap();
+        assert_eq!((time.user.as_secs(), time.system.as_secs()), (6, 2));
+        let by_ticks = parse_cpu_time(stat, "").unwrap();
+        assert_eq!(by_ticks.user + by_ticks.system, Duration::from_secs(4));
+        assert_eq!(parse_cpu_time("", ""), None);
+    }
+
+    #[test]
+    fn last_words() {
+        assert_eq!(last_lines(" \n\n"), "none");
+        assert_eq!(last_lines("EAL: no\n\n  Cause: x\n"), "EAL: no | Cause: x");
+        let many: String = (0..20).map(|line| format!("{line}\n")).collect();
+        assert_eq!(last_lines(&many), "12 | 13 | 14 | 15 | 16 | 17 | 18 | 19");
+    }
+}

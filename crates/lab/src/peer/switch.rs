@@ -1,0 +1,252 @@
+//! A switch that is somebody else's.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::ovs::{self, Ovs};
+use super::port::check;
+use super::process::command;
+use super::testpmd::{self, Settings, Testpmd, console_cpu, vhost};
+use super::{CpuTime, Memory, Needs, PeerDir, PeerPort, PortCounters};
+use crate::doctor::programs;
+use crate::{Cancel, LabError, Placement};
+
+/// Whose switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SwitchKind {
+    /// DPDK's testpmd between ports of its vhost driver.
+    Testpmd,
+    /// Open vSwitch with DPDK's user-space datapath.
+    OvsDpdk,
+}
+
+/// An installed program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The file.
+    pub program: PathBuf,
+    /// Its version, as it says it.
+    pub version: String,
+}
+
+/// Which frames go where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wiring {
+    /// Between ports 0 and 1, 2 and 3 and so on, whatever they are.
+    Pairs,
+    /// By destination address, which the switch learns.
+    Learning,
+}
+
+/// How a switch is started.
+#[derive(Clone, Debug)]
+pub struct SwitchSettings {
+    /// Whose.
+    pub kind: SwitchKind,
+    /// The CPU of its forwarding thread, which it should have for itself.
+    pub cpu: usize,
+    /// Which frames go where.
+    pub wiring: Wiring,
+    /// Where its memory comes from, as far as it lets one choose.
+    pub memory: Memory,
+    /// Its ports.
+    pub ports: Vec<PeerPort>,
+}
+
+/// A running switch. It dies with this value, and with the thread that started it.
+#[derive(Debug)]
+pub struct PeerSwitch {
+    running: Running,
+    ready_after: Duration,
+}
+
+#[derive(Debug)]
+enum Running {
+    Testpmd(Testpmd),
+    Ovs(Ovs),
+}
+
+impl SwitchKind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Testpmd, Self::OvsDpdk];
+
+    /// Its name in tables and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Testpmd => "testpmd",
+            Self::OvsDpdk => "ovs-dpdk",
+        }
+    }
+
+    /// The installed program, or why there is none and what to do.
+    pub fn find(self) -> Result<Found, String> {
+        let (program, package) = match self {
+            Self::Testpmd => (testpmd::PROGRAM, "dpdk-dev"),
+            Self::OvsDpdk => (ovs::PROGRAM, "openvswitch-switch-dpdk"),
+        };
+        let mut path = programs::search_path(env::var_os("PATH"));
+        if self == Self::OvsDpdk {
+            // Debian's name for it, which is not on anybody's PATH.
+            path.insert(0, ovs::DEBIAN_FOLDER.into());
+        }
+        let missing = || format!("{program} is not installed; apt install {package}");
+        let program = programs::find(program, &path).ok_or_else(missing)?;
+        // testpmd says its version only on the way to something else; its help is harmless.
+        let arguments: &[&str] = match self {
+            Self::Testpmd => &["-v", "-h"],
+            Self::OvsDpdk => &["--version"],
+        };
+        let shown = program.display();
+        let output = command(&program).args(arguments).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("{shown}: {error}"))?;
+        let said = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
+        let version = said.iter().find_map(|text| version(self, text));
+        let version = version.ok_or_else(|| format!("{shown} says no version that is of DPDK"))?;
+        Ok(Found { program, version })
+    }
+}
+
+/// Finds the version in what a program says of itself.
+fn version(kind: SwitchKind, text: &str) -> Option<String> {
+    match kind {
+        SwitchKind::Testpmd => {
+            let (_, rest) = text.split_once("RTE Version: '")?;
+            Some(rest.split_once('\'')?.0.to_owned())
+        }
+        SwitchKind::OvsDpdk => {
+            let ovs = text.lines().next()?.rsplit(' ').next()?;
+            let dpdk = text.lines().find(|line| line.starts_with("DPDK "))?;
+            Some(format!("Open vSwitch {ovs}, {dpdk}"))
+        }
+    }
+}
+
+impl PeerSwitch {
+    /// Starts a switch and waits until it forwards: its sockets exist, and whoever connects to them
+    /// is served.
+    pub fn start(
+        dir: &PeerDir,
+        settings: &SwitchSettings,
+        cancel: &Cancel,
+    ) -> Result<Self, LabError> {
+        let SwitchSettings { kind, cpu, wiring, ports, .. } = settings;
+        let name = kind.name();
+        let wrong = |what: String| LabError::Peer { peer: name.to_owned(), what };
+        let found = kind.find().map_err(wrong)?;
+        check(name, ports.iter().map(|port| (port.socket.as_path(), port.queues)))?;
+        Placement::of(&[*cpu])?;
+        if ports.is_empty() || (*wiring == Wiring::Pairs && ports.len() % 2 == 1) {
+            let count = ports.len();
+            return Err(wrong(format!("{count} ports cannot be paired; give an even number")));
+        }
+        for port in ports.iter().filter(|port| port.server) {
+            remove_old_socket(&port.socket)?;
+        }
+        let running = match kind {
+            SwitchKind::Testpmd => {
+                if *wiring == Wiring::Learning {
+                    return Err(wrong(
+                        "it does not learn addresses; wire its ports in pairs".into(),
+                    ));
+                }
+                let queues = ports[0].queues;
+                if ports.iter().any(|port| port.queues != queues) {
+                    return Err(wrong(
+                        "ports with different numbers of queues; it wants one".into(),
+                    ));
+                }
+                let device = |(index, port): (usize, &PeerPort)| {
+                    vhost(index, &port.socket, port.server, port.queues)
+                };
+                let mut testpmd = Testpmd::start(
+                    dir,
+                    &Settings {
+                        name,
+                        program: found.program,
+                        cpu: *cpu,
+                        console_cpu: console_cpu(*cpu),
+                        memory: settings.memory,
+                        devices: ports.iter().enumerate().map(device).collect(),
+                        queues,
+                        options: vec!["--auto-start".into(), "--forward-mode=io".into()],
+                        yielding: None,
+                    },
+                )?;
+                testpmd.wait_until_ready(cancel)?;
+                Running::Testpmd(testpmd)
+            }
+            SwitchKind::OvsDpdk => Running::Ovs(Ovs::start(dir, &found.program, settings, cancel)?),
+        };
+        let started = match &running {
+            Running::Testpmd(testpmd) => testpmd.process().started(),
+            Running::Ovs(ovs) => ovs.started(),
+        };
+        Ok(Self { running, ready_after: started.elapsed() })
+    }
+
+    /// How long it took from the start of its first process until it forwarded.
+    pub fn ready_after(&self) -> Duration {
+        self.ready_after
+    }
+
+    /// What went through each port; `None` where the switch does not count.
+    pub fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
+        match &self.running {
+            Running::Testpmd(testpmd) => testpmd.counters().map(Some),
+            Running::Ovs(ovs) => ovs.counters(),
+        }
+    }
+
+    /// CPU time of its forwarding thread.
+    pub fn cpu_time(&self) -> Result<CpuTime, LabError> {
+        match &self.running {
+            Running::Testpmd(testpmd) => testpmd.cpu_time(),
+            Running::Ovs(ovs) => ovs.cpu_time(),
+        }
+    }
+
+    /// What it had to be given.
+    pub fn needs(&self) -> &Needs {
+        match &self.running {
+            Running::Testpmd(testpmd) => testpmd.needs(),
+            Running::Ovs(ovs) => ovs.needs(),
+        }
+    }
+
+    /// Ends it and gives everything back, as dropping it does.
+    pub fn stop(self) {}
+}
+
+/// A switch that was killed leaves its socket, and the next cannot listen there then.
+fn remove_old_socket(path: &Path) -> Result<(), LabError> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.file_type().is_socket() || meta.is_symlink() => fs::remove_file(path)
+            .map_err(LabError::doing(format!("removing the old socket {}", path.display()))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        let testpmd = "EAL: Detected NUMA nodes: 1\nEAL: RTE Version: 'DPDK 22.11.11'\n";
+        assert_eq!(version(SwitchKind::Testpmd, testpmd).as_deref(), Some("DPDK 22.11.11"));
+        let ovs = "ovs-vswitchd (Open vSwitch) 3.1.0\nDPDK 22.11.11\n";
+        let said = version(SwitchKind::OvsDpdk, ovs);
+        assert_eq!(said.as_deref(), Some("Open vSwitch 3.1.0, DPDK 22.11.11"));
+        // Built without DPDK it is another switch.
+        assert_eq!(version(SwitchKind::OvsDpdk, "ovs-vswitchd (Open vSwitch) 3.1.0\n"), None);
+        assert_eq!(version(SwitchKind::Testpmd, ""), None);
+    }
+}

@@ -1,0 +1,152 @@
+//! `dpdk-testpmd`, DPDK's own test program, which is a switch and every kind of endpoint.
+
+use std::path::{Path, PathBuf};
+
+use super::hugepages::Hugepages;
+use super::process::{Process, command};
+use super::telemetry::Telemetry;
+use super::yielding::Yielding;
+use super::{CpuTime, Memory, Needs, PeerDir, PortCounters};
+use crate::{Cancel, LabError, placement};
+
+pub(super) const PROGRAM: &str = "dpdk-testpmd";
+
+/// Buffers of a program with few ports. Few of them stay in the caches better.
+const BUFFERS_MIN: usize = 8192;
+
+/// Buffers for each port and queue: both rings, and bursts under way.
+const BUFFERS_PER_QUEUE: usize = 2048;
+
+/// A buffer with its headers, in bytes, rounded up.
+const BUFFER_BYTES: usize = 2560;
+
+/// What DPDK needs besides buffers, in MiB, generously.
+const OTHER_MIB: usize = 32;
+
+/// How one is started.
+pub(super) struct Settings<'a> {
+    pub(super) name: &'a str,
+    pub(super) program: PathBuf,
+    /// The forwarding thread's CPU, and the one where the others run.
+    pub(super) cpu: usize,
+    pub(super) console_cpu: usize,
+    pub(super) memory: Memory,
+    /// Virtual devices, in the order of the ports.
+    pub(super) devices: Vec<String>,
+    pub(super) queues: u16,
+    /// Options of testpmd itself.
+    pub(super) options: Vec<String>,
+    pub(super) yielding: Option<Yielding>,
+}
+
+/// A running testpmd. Its fields are dropped in order: the pages are given back last.
+#[derive(Debug)]
+pub(super) struct Testpmd {
+    process: Process,
+    ports: usize,
+    telemetry: Option<Telemetry>,
+    needs: Needs,
+    _hugepages: Option<Hugepages>,
+    dir: PeerDir,
+}
+
+/// DPDK numbers its threads by itself: 1 is the console, 2 forwards.
+const FORWARDING_THREAD: &str = "rte-worker-2";
+
+impl Testpmd {
+    pub(super) fn start(dir: &PeerDir, settings: &Settings<'_>) -> Result<Self, LabError> {
+        let ports = settings.devices.len();
+        let buffers = BUFFERS_MIN.max(BUFFERS_PER_QUEUE * ports * usize::from(settings.queues));
+        let mib = OTHER_MIB + (buffers * BUFFER_BYTES).div_ceil(1 << 20);
+        let mut command = command(&settings.program);
+        command
+            .env("RUNTIME_DIRECTORY", dir.path())
+            // Without devices nobody cares how memory lies physically.
+            .args(["--no-pci", "--iova-mode=va", "--file-prefix", settings.name, "--lcores"])
+            .arg(format!("1@{},2@{}", settings.console_cpu, settings.cpu));
+        let hugepages = match settings.memory {
+            Memory::HugePages => {
+                // Single files: virtio-user can share eight at most.
+                command.args(["--in-memory", "--single-file-segments"]);
+                Some(Hugepages::reserve(dir.path(), mib as u32)?)
+            }
+            Memory::OrdinaryPages => {
+                command.args(["--no-huge", "--no-shconf", "-m", &mib.to_string()]);
+                None
+            }
+        };
+        for device in &settings.devices {
+            command.args(["--vdev", device]);
+        }
+        let queues = settings.queues;
+        command
+            .args(["--", "--interactive", "--nb-cores=1"])
+            .arg(format!("--total-num-mbufs={buffers}"))
+            .args([format!("--rxq={queues}"), format!("--txq={queues}")])
+            .args(&settings.options);
+        let mut others = Vec::new();
+        if let Some(yielding) = &settings.yielding {
+            yielding.load(dir, &mut command)?;
+            others.push("sched_yield() whenever it has no work, because it shares its CPU");
+        }
+        let needs = Needs {
+            hugepages_mib: if hugepages.is_some() { mib as u32 } else { 0 },
+            polling_cpu: settings.cpu,
+            privileges: match settings.memory {
+                Memory::HugePages => "root, to reserve huge pages",
+                Memory::OrdinaryPages => "none",
+            },
+            others,
+        };
+        let process = Process::start(dir, settings.name, &mut command)?;
+        Ok(Self { process, ports, telemetry: None, needs, _hugepages: hugepages, dir: dir.clone() })
+    }
+
+    /// Waits for the prompt: all ports are up then, and with `--auto-start` frames are forwarded.
+    pub(super) fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<(), LabError> {
+        if self.telemetry.is_none() {
+            let has_prompt = |process: &Process| process.log().contains("testpmd> ");
+            self.process.wait_until(cancel, "its prompt", has_prompt)?;
+            let connected = Telemetry::connect(self.dir.path(), self.process.name());
+            self.telemetry = Some(
+                connected.map_err(|error| self.process.failed(&format!("telemetry: {error}")))?,
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn counters(&self) -> Result<Vec<PortCounters>, LabError> {
+        let failed = |error| self.process.failed(&format!("counters: {error}"));
+        let Some(telemetry) = &self.telemetry else {
+            return Err(failed(std::io::Error::other("it is not ready yet")));
+        };
+        (0..self.ports).map(|port| telemetry.counters(port).map_err(failed)).collect()
+    }
+
+    pub(super) fn tell(&mut self, line: &str) -> Result<(), LabError> {
+        self.process.tell(line)
+    }
+
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    pub(super) fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    pub(super) fn cpu_time(&self) -> Result<CpuTime, LabError> {
+        self.process.cpu_time(FORWARDING_THREAD)
+    }
+}
+
+/// The device of a vhost back end.
+pub(super) fn vhost(index: usize, socket: &Path, server: bool, queues: u16) -> String {
+    let client = u8::from(!server);
+    format!("net_vhost{index},iface={},queues={queues},client={client}", socket.display())
+}
+
+/// A CPU for what does not forward: another than `cpu` where there is one.
+pub(super) fn console_cpu(cpu: usize) -> usize {
+    placement::allowed().into_iter().find(|&other| other != cpu).unwrap_or(cpu)
+}

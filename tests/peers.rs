@@ -1,0 +1,313 @@
+//! Other people's switches and endpoints: frames go through, and nothing is left behind.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use common::{Traces, alone, success};
+use dray_lab::peer::{
+    Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, PeerDir, PeerEndpoint, PeerPort,
+    PeerSwitch, SwitchKind, SwitchSettings, Wiring,
+};
+use dray_lab::{Cancel, placement};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Returns from the calling test, counted as skipped, where a peer is not installed.
+macro_rules! require {
+    ($($kind:expr),*) => {
+        require_root!();
+        $(if let Err(why) = $kind.find() {
+            common::skip(&why);
+            return;
+        })*
+    };
+}
+
+/// Waits until `done` says so; whether it did within ten seconds.
+fn eventually(mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < deadline {
+        if done() {
+            return true;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+/// The switch has the last CPU, the endpoints share the first.
+fn cpus() -> (usize, usize) {
+    let allowed = placement::allowed();
+    (*allowed.last().unwrap(), allowed[0])
+}
+
+/// Huge pages reserved on this machine.
+fn reserved() -> String {
+    fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap()
+}
+
+const SPLIT: Driver = Driver::VirtioUser { packed: false, queue_size: 256 };
+const PACKED: Driver = Driver::VirtioUser { packed: true, queue_size: 256 };
+
+/// What differs from test to test.
+#[derive(Clone, Copy)]
+struct Setting {
+    kind: SwitchKind,
+    wiring: Wiring,
+    memory: Memory,
+    driver: Driver,
+    /// Whether the switch listens, and not the endpoints.
+    listens: bool,
+}
+
+const PLAIN: Setting = Setting {
+    kind: SwitchKind::Testpmd,
+    wiring: Wiring::Pairs,
+    memory: Memory::HugePages,
+    driver: SPLIT,
+    listens: true,
+};
+
+impl Setting {
+    fn start_switch(&self, dir: &PeerDir) -> PeerSwitch {
+        let server = self.listens;
+        let port = |name| PeerPort { server, ..PeerPort::listening(dir.join(name)) };
+        let settings = SwitchSettings {
+            kind: self.kind,
+            cpu: cpus().0,
+            wiring: self.wiring,
+            memory: self.memory,
+            ports: vec![port("a.sock"), port("b.sock")],
+        };
+        PeerSwitch::start(dir, &settings, &Cancel::default()).unwrap()
+    }
+
+    fn start_endpoint(&self, dir: &PeerDir, role: EndpointRole, ports: &[&str]) -> PeerEndpoint {
+        let ports = ports.iter().map(|name| {
+            let (own, peer) = if *name == "a.sock" { (1, 2) } else { (2, 1) };
+            let port = EndpointPort::connecting(dir.join(name), own, peer);
+            EndpointPort { driver: self.driver, server: !self.listens, ..port }
+        });
+        let settings = EndpointSettings {
+            name: format!("{role:?}").split(' ').next().unwrap().to_lowercase(),
+            role,
+            cpu: cpus().1,
+            shares_cpu: true,
+            memory: self.memory,
+            ports: ports.collect(),
+        };
+        let mut endpoint = PeerEndpoint::start(dir, &settings).unwrap();
+        endpoint.wait_until_ready(&Cancel::default()).unwrap();
+        endpoint
+    }
+
+    /// Sends through the switch until a million frames have arrived, and looks at the books. Returns
+    /// whether the switch keeps some.
+    fn sends_and_receives(&self) -> bool {
+        let (before, pages) = (Traces::now(), reserved());
+        let dir = PeerDir::new().unwrap();
+        let switch = self.start_switch(&dir);
+        assert!(switch.ready_after() > Duration::ZERO);
+        let mut receiver = self.start_endpoint(&dir, EndpointRole::Receiver, &["b.sock"]);
+        let role = EndpointRole::Sender { frame_size: 100 };
+        let mut sender = self.start_endpoint(&dir, role, &["a.sock"]);
+        let count = |endpoint: &PeerEndpoint| endpoint.counters().unwrap()[0];
+        receiver.start_traffic().unwrap();
+        sender.start_traffic().unwrap();
+        let arrived = || count(&receiver).received_frames > 1_000_000;
+        assert!(eventually(arrived), "{:?} {:?}", count(&sender), count(&receiver));
+        sender.stop_traffic().unwrap();
+        let mut last = None;
+        assert!(eventually(|| {
+            sleep(Duration::from_millis(100));
+            let now = (count(&sender), count(&receiver));
+            last.replace(now) == Some(now)
+        }));
+        let (sent, received) = (count(&sender), count(&receiver));
+        assert!(received.received_frames <= sent.sent_frames, "{sent:?} {received:?}");
+        assert_eq!(received.received_bytes, 100 * received.received_frames, "{received:?}");
+        assert!(switch.cpu_time().unwrap().user > Duration::ZERO);
+        assert_eq!(switch.needs().hugepages_mib > 0, self.memory == Memory::HugePages);
+        let counters = switch.counters().unwrap();
+        if let Some(counters) = &counters {
+            assert_eq!(counters[0].received_frames, sent.sent_frames, "{counters:?}");
+            assert_eq!(counters[1].sent_frames, received.received_frames, "{counters:?}");
+        }
+        sender.stop();
+        receiver.stop();
+        switch.stop();
+        let path = dir.path().to_owned();
+        drop(dir);
+        assert!(!path.exists());
+        assert_eq!((Traces::now(), reserved()), (before, pages));
+        counters.is_some()
+    }
+
+    /// Both endpoints in one thread, frames going round both ways.
+    fn goes_round(&self) {
+        let dir = PeerDir::new().unwrap();
+        let _switch = self.start_switch(&dir);
+        let role = EndpointRole::Loop { frame_size: 1500, bursts: 4 };
+        let mut both = self.start_endpoint(&dir, role, &["a.sock", "b.sock"]);
+        let went_round = (0..10).any(|_| {
+            // What is lost is missing from the round, and Open vSwitch drops frames while it makes
+            // up its mind.
+            both.start_traffic().unwrap();
+            sleep(Duration::from_millis(500));
+            both.stop_traffic().unwrap();
+            both.counters().unwrap().iter().all(|port| port.received_frames > 20_000)
+        });
+        assert!(went_round, "{:?}", both.counters());
+    }
+}
+
+#[test]
+fn through_testpmd() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd);
+    for driver in [SPLIT, PACKED] {
+        assert!(Setting { driver, ..PLAIN }.sends_and_receives());
+    }
+    PLAIN.goes_round();
+}
+
+#[test]
+fn through_testpmd_without_huge_pages() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd);
+    Setting { memory: Memory::OrdinaryPages, ..PLAIN }.sends_and_receives();
+}
+
+#[test]
+fn endpoints_listen_as_well() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd, SwitchKind::OvsDpdk);
+    for kind in SwitchKind::ALL {
+        assert!(Setting { kind, listens: false, ..PLAIN }.sends_and_receives(), "{kind:?}");
+    }
+}
+
+#[test]
+fn through_open_vswitch() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd, SwitchKind::OvsDpdk);
+    let ovs = Setting { kind: SwitchKind::OvsDpdk, ..PLAIN };
+    for driver in [SPLIT, PACKED] {
+        Setting { driver, ..ovs }.sends_and_receives();
+    }
+    Setting { wiring: Wiring::Learning, ..ovs }.goes_round();
+}
+
+#[test]
+fn an_endpoint_may_be_the_back_end() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd);
+    let dir = PeerDir::new().unwrap();
+    let back_end = Setting { driver: Driver::Vhost, listens: false, ..PLAIN };
+    let mut echo = back_end.start_endpoint(&dir, EndpointRole::Echo, &["a.sock"]);
+    echo.start_traffic().unwrap();
+    let role = EndpointRole::Sender { frame_size: 64 };
+    let mut sender = PLAIN.start_endpoint(&dir, role, &["a.sock"]);
+    sender.start_traffic().unwrap();
+    let count = || echo.counters().unwrap()[0];
+    assert!(eventually(|| count().received_frames > 100_000 && count().sent_frames > 0));
+}
+
+#[test]
+fn what_cannot_be_is_explained() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd);
+    let before = (Traces::now(), reserved());
+    let dir = PeerDir::new().unwrap();
+    let cancel = Cancel::default();
+    let port = |name| PeerPort::listening(dir.join(name));
+    let settings = SwitchSettings {
+        kind: SwitchKind::Testpmd,
+        cpu: cpus().0,
+        wiring: Wiring::Pairs,
+        memory: Memory::HugePages,
+        ports: vec![port("a.sock"), port("b.sock")],
+    };
+    let error = |change: &dyn Fn(&mut SwitchSettings)| {
+        let mut settings = settings.clone();
+        change(&mut settings);
+        PeerSwitch::start(&dir, &settings, &cancel).unwrap_err().to_string()
+    };
+    let learning = error(&|settings| settings.wiring = Wiring::Learning);
+    assert!(learning.contains("does not learn"), "{learning}");
+    let odd = error(&|settings| settings.ports.truncate(1));
+    assert!(odd.contains("1 ports cannot be paired"), "{odd}");
+    let cpu = error(&|settings| settings.cpu = 60_000);
+    assert!(cpu.contains("CPU 60000 is not available"), "{cpu}");
+    let twice = error(&|settings| settings.ports[1] = settings.ports[0].clone());
+    assert!(twice.contains("a.sock twice"), "{twice}");
+
+    let settings = EndpointSettings {
+        name: "lonely".to_owned(),
+        role: EndpointRole::Receiver,
+        cpu: cpus().1,
+        shares_cpu: false,
+        memory: Memory::OrdinaryPages,
+        ports: vec![EndpointPort::connecting(dir.join("nobody.sock"), 1, 2)],
+    };
+    let mut endpoint = PeerEndpoint::start(&dir, &settings).unwrap();
+    let error = endpoint.wait_until_ready(&cancel).unwrap_err().to_string();
+    assert!(error.starts_with("lonely: ended before") && error.contains("virtio"), "{error}");
+    drop(endpoint);
+    drop(dir);
+    assert_eq!((Traces::now(), reserved()), before);
+}
+
+/// Tells this program, started by the test below, that it is the one to be killed.
+const VICTIM: &str = "DRAY_TEST_VICTIM";
+
+#[test]
+#[ignore = "the part of the next test that is killed"]
+fn victim() {
+    if std::env::var_os(VICTIM).is_some() {
+        let dir = PeerDir::new().unwrap();
+        let _switches = SwitchKind::ALL.map(|kind| {
+            let switch = Setting { kind, ..PLAIN }.start_switch(&dir);
+            for name in ["a.sock", "b.sock"] {
+                fs::remove_file(dir.join(name)).unwrap();
+            }
+            switch
+        });
+        println!("{}", dir.path().display());
+        sleep(Duration::from_secs(3600));
+    }
+}
+
+#[test]
+fn after_sigkill_the_next_start_cleans_up() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd, SwitchKind::OvsDpdk);
+    success(&["lab", "clean"]);
+    let (before, pages) = (Traces::now(), reserved());
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "victim", "--ignored", "--nocapture"])
+        .env(VICTIM, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(victim.stdout.take().unwrap()).lines();
+    let path = output.find_map(|line| line.ok().filter(|line| line.starts_with('/'))).unwrap();
+    assert_ne!(reserved(), pages);
+    assert_eq!(success(&["lab", "clean"]), "nothing to remove\n", "its owner is alive");
+    kill_process(Pid::from_child(&victim), Signal::KILL).unwrap();
+    victim.wait().unwrap();
+    // The processes go by themselves; files and huge pages stay.
+    assert!(eventually(|| Traces::now() == before), "{:?}", Traces::now());
+    assert!(Path::new(&path).exists());
+    let said = success(&["lab", "clean"]);
+    assert!(said.contains(path.rsplit('/').next().unwrap()), "{said}");
+    assert!(!Path::new(&path).exists());
+    // Memory of a process that is still dying goes with it.
+    assert!(eventually(|| reserved() == pages), "{} pages, not {pages}", reserved());
+    assert_eq!(Traces::now(), before);
+}

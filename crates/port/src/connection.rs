@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,6 +16,9 @@ use crate::event::Event;
 use crate::link::{LinkState, LinkStatus};
 use crate::unix;
 
+/// The time that a thread is given to end: it does at once, unless a peer found a way to hold it up.
+const ENDING: Duration = Duration::from_secs(2);
+
 /// After a peer that lied, or where none listens: the time until the next one is tried.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -23,6 +26,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 pub(crate) struct Connection {
     control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
+    /// Hangs up when the thread ends.
+    ended: Mutex<mpsc::Receiver<()>>,
 }
 
 /// What the control thread and the port share.
@@ -66,14 +71,35 @@ impl Connection {
             true => None,
             false => Some(unix::listen(path).map_err(|error| ("socket", error))?),
         };
+        let path = path.to_owned();
+        Self::spawn(attention, move |control| control.serve(&path, listener.as_ref(), converse))
+    }
+
+    /// Speaks with the one peer at the other end of `stream`.
+    pub(crate) fn over(
+        stream: UnixStream,
+        attention: Arc<Event>,
+        mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+    ) -> Result<Self, (&'static str, io::Error)> {
+        Self::spawn(attention, move |control| control.serve_one(stream, &mut converse))
+    }
+
+    fn spawn<T>(
+        attention: Arc<Event>,
+        serve: impl FnOnce(&Control) -> T + Send + 'static,
+    ) -> Result<Self, (&'static str, io::Error)> {
         let control =
             Arc::new(Control { attention, stop: AtomicBool::new(false), status: Mutex::default() });
-        let (path, shared) = (path.to_owned(), control.clone());
+        let shared = control.clone();
+        let (ends, ended) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("dray-control".to_owned())
-            .spawn(move || shared.serve(&path, listener.as_ref(), converse))
+            .spawn(move || {
+                serve(&shared);
+                drop::<mpsc::Sender<()>>(ends);
+            })
             .map_err(|error| ("thread", error))?;
-        Ok(Self { control, thread: Some(thread) })
+        Ok(Self { control, thread: Some(thread), ended: Mutex::new(ended) })
     }
 
     pub(crate) fn status(&self) -> LinkStatus {
@@ -85,7 +111,12 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.control.stop.store(true, Ordering::Release);
         self.control.attention.signal();
-        if let Some(thread) = self.thread.take() {
+        // Closing a file that a peer passed can take as long as the peer likes, where its file system
+        // is the peer's own. Whoever closes the port does not wait for that; the thread holds all that
+        // it needs itself.
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let held_up = ended.recv_timeout(ENDING) == Err(mpsc::RecvTimeoutError::Timeout);
+        if let Some(thread) = self.thread.take().filter(|_| !held_up) {
             // It only ends by itself or by a panic, which has been reported.
             let _ = thread.join();
         }
@@ -101,18 +132,7 @@ impl Control {
     ) {
         while !self.is_stopping() {
             let Some(stream) = self.next_peer(path, listener) else { continue };
-            self.change(|status| status.state = LinkState::Connected);
-            let end = converse(stream, self);
-            self.change(|status| {
-                status.state = LinkState::Waiting;
-                status.features.clear();
-                match &end {
-                    End::Stop => {}
-                    End::Left => status.ended("the peer disconnected"),
-                    End::Refused(why) => status.ended(why),
-                }
-            });
-            if matches!(end, End::Refused(_)) {
+            if matches!(self.serve_one(stream, &mut converse), End::Refused(_)) {
                 self.pause();
             }
         }
@@ -120,6 +140,25 @@ impl Control {
             // Somebody may have removed it already.
             let _ = std::fs::remove_file(path);
         }
+    }
+
+    fn serve_one(
+        &self,
+        stream: UnixStream,
+        converse: &mut impl FnMut(UnixStream, &Self) -> End,
+    ) -> End {
+        self.change(|status| status.state = LinkState::Connected);
+        let end = converse(stream, self);
+        self.change(|status| {
+            status.state = LinkState::Waiting;
+            status.features.clear();
+            match &end {
+                End::Stop => {}
+                End::Left => status.ended("the peer disconnected"),
+                End::Refused(why) => status.ended(why),
+            }
+        });
+        end
     }
 
     fn next_peer(&self, path: &Path, listener: Option<&UnixListener>) -> Option<UnixStream> {

@@ -4,16 +4,28 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::time::Timespec;
+
+use crate::aio;
 
 /// An eventfd, ours or a peer's.
 #[derive(Debug)]
-pub(crate) struct Event(OwnedFd);
+pub(crate) struct Event {
+    fd: OwnedFd,
+    /// Whether a peer has it as well, and may do with it what it likes.
+    shared: bool,
+}
 
 impl Event {
+    /// One that nobody else has.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { fd, shared: false })
+    }
+
+    /// One to be passed to a peer.
+    pub(crate) fn for_peer() -> io::Result<Self> {
+        Ok(Self { shared: true, ..Self::new()? })
     }
 
     /// What a peer passed as an event. Anything but an eventfd could block who signals it, or never
@@ -24,25 +36,29 @@ impl Event {
         if link.as_os_str() != "anon_inode:[eventfd]" {
             return Err(io::Error::other(format!("{} is no eventfd", link.display())));
         }
-        // A counter that is full would block who adds to it.
-        fcntl_setfl(&fd, fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
-        Ok(Self(fd))
+        Ok(Self { fd, shared: true })
     }
 
-    /// Adds one. Where the counter is full the other side has been told often enough.
+    /// Adds one. Where the counter is full the other side has been told often enough. Never waits,
+    /// whatever a peer has done to it.
     pub(crate) fn signal(&self) {
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        if self.shared {
+            aio::signal(self.fd.as_fd());
+        } else {
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
     }
 
-    /// Sets one of our own back to zero.
+    /// Sets one that nobody else has back to zero.
     pub(crate) fn clear(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        debug_assert!(!self.shared, "reading it could wait");
+        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
     }
 }
 
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 

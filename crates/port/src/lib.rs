@@ -9,6 +9,7 @@
 //! Nothing in between owns a frame, so a frame is copied once on its way. Every transport is a
 //! folder here, and every port is named by a URI ([`PortUri`]).
 
+mod aio;
 pub mod clock;
 mod connection;
 mod event;

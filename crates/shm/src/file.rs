@@ -1,10 +1,11 @@
 //! Memory as a file descriptor.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    FileType, MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create,
+    FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    memfd_create,
 };
 
 /// A file that can be mapped by more than one process.
@@ -32,8 +33,10 @@ pub enum FileError {
     Create { len: u64, error: io::Error },
     #[error("shared memory from a peer: {0}")]
     Inspect(io::Error),
-    #[error("shared memory from a peer is a {0}; only a regular file (a memfd) can be mapped")]
-    NotAFile(&'static str),
+    #[error(
+        "shared memory from a peer is {0}; only memory can be mapped: a memfd, or a regular file in tmpfs or hugetlbfs"
+    )]
+    NotMemory(String),
 }
 
 impl MemoryFile {
@@ -56,16 +59,17 @@ impl MemoryFile {
 
     /// Memory that a peer passed to us, of whatever size it is now.
     pub fn from_peer(fd: OwnedFd) -> Result<Self, FileError> {
+        // Files of memory alone have seals. A page of any other file may have to come from a disk, or
+        // from a file system that the peer itself provides, and whoever touches it waits for it. This
+        // call asks no file system, as fstat would.
+        if fcntl_get_seals(&fd).is_err() {
+            let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+            let link = link.map_or("something else".to_owned(), |link| link.display().to_string());
+            return Err(FileError::NotMemory(link));
+        }
         let stat = fstat(&fd).map_err(|errno| FileError::Inspect(errno.into()))?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => {}
-            FileType::Directory => return Err(FileError::NotAFile("directory")),
-            FileType::Socket => return Err(FileError::NotAFile("socket")),
-            FileType::Fifo => return Err(FileError::NotAFile("pipe")),
-            FileType::CharacterDevice | FileType::BlockDevice => {
-                return Err(FileError::NotAFile("device"));
-            }
-            _ => return Err(FileError::NotAFile("special file")),
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(FileError::NotMemory("a directory".to_owned()));
         }
         let len = u64::try_from(stat.st_size).unwrap_or(0);
         Ok(Self { fd, len, from_peer: true })
@@ -110,11 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_named() {
+    fn what_is_no_memory_is_named() {
         let (pipe, _) = rustix::pipe::pipe().unwrap();
         let error = MemoryFile::from_peer(pipe).unwrap_err().to_string();
-        assert!(error.contains("pipe") && error.contains("regular file"), "{error}");
-        let folder = std::fs::File::open("/").unwrap();
-        assert!(MemoryFile::from_peer(folder.into()).is_err());
+        assert!(error.contains("pipe:") && error.contains("memfd"), "{error}");
+        for path in ["/", "/dev/null", "/proc/self/exe"] {
+            let file = std::fs::File::open(path).unwrap();
+            assert!(MemoryFile::from_peer(file.into()).is_err(), "{path}");
+        }
     }
 }

@@ -33,8 +33,14 @@ use crate::slot::State;
 
 /// vhost-user's own feature bit: there are protocol features.
 const PROTOCOL_FEATURES: u64 = 1 << 30;
+const PROTOCOL_FEATURES_OFFERED: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
+    .union(VhostUserProtocolFeatures::REPLY_ACK)
+    .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
 /// The most regions of a driver's memory.
 const REGIONS_MAX: usize = 32;
+/// The most bytes of a driver's memory. A file can claim any length, and the addresses in which all
+/// drivers' memory is mapped come to an end at 128 TiB.
+const MEMORY_MAX: u64 = 1 << 40;
 
 /// One connected driver, as far as it has introduced itself.
 pub(super) struct Backend {
@@ -223,6 +229,10 @@ impl Backend {
     fn set_regions(&mut self, regions: Vec<UserRegion>) -> Result<()> {
         if regions.len() > REGIONS_MAX {
             return self.refuse(format!("more than {REGIONS_MAX} memory regions"));
+        }
+        let len = regions.iter().fold(0u64, |len, region| len.saturating_add(region.len));
+        if len > MEMORY_MAX {
+            return self.refuse(format!("{len} bytes of memory; allowed are {MEMORY_MAX}"));
         }
         let mut table = Vec::new();
         for region in &regions {
@@ -425,12 +435,14 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
-        Ok(VhostUserProtocolFeatures::MQ
-            | VhostUserProtocolFeatures::REPLY_ACK
-            | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS)
+        Ok(PROTOCOL_FEATURES_OFFERED)
     }
 
-    fn set_protocol_features(&mut self, _: u64) -> Result<()> {
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !PROTOCOL_FEATURES_OFFERED.bits();
+        if unknown != 0 {
+            return self.refuse(format!("protocol features {unknown:#x}, which were not offered"));
+        }
         Ok(())
     }
 

@@ -3,33 +3,37 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 use super::backend::Backend;
 use super::device::Device;
+use super::message::{self, Header, Look};
 use crate::connection::{Control, End, Woken};
 
 /// A driver that connects says something within this time.
 const FIRST_MESSAGE: Duration = Duration::from_secs(5);
 /// A message that has begun is complete within this time, and a reply is read.
 const MESSAGE: Duration = Duration::from_secs(1);
+/// How often one that has begun is looked at. Nearly always all of it is there at once.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// Serves one driver until it leaves, lies or the port is closed.
 pub(super) fn converse(device: &Arc<Device>, stream: UnixStream, control: &Control) -> End {
-    for set in [UnixStream::set_read_timeout, UnixStream::set_write_timeout] {
-        if let Err(error) = set(&stream, Some(MESSAGE)) {
-            return End::Refused(format!("its socket: {error}"));
-        }
-    }
     let backend = Arc::new(Mutex::new(Backend::new(device.clone())));
     let mut handler = BackendReqHandler::from_stream(stream, backend.clone());
     let mut limit = Some(FIRST_MESSAGE);
+    // Since when something has been missing, of a message or of the room for a reply.
+    let mut incomplete: Option<Instant> = None;
     loop {
         // SAFETY: the handler owns the socket and outlives this borrow.
         let socket = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) };
-        let woken = control.wait(Some(socket), limit);
+        let woken = match incomplete {
+            // The part that is there would wake us again and again.
+            Some(_) => control.wait(None, Some(AGAIN)),
+            None => control.wait(Some(socket), limit),
+        };
         if control.is_stopping() {
             return End::Stop;
         }
@@ -38,27 +42,43 @@ pub(super) fn converse(device: &Arc<Device>, stream: UnixStream, control: &Contr
         }
         match woken {
             Woken::Attention => continue,
+            Woken::Timeout if incomplete.is_some() => {}
             Woken::Timeout if limit.is_none() => continue,
             Woken::Timeout => return End::Refused(format!("no message for {FIRST_MESSAGE:?}")),
             Woken::Readable => limit = None,
         }
+        let header = match message::look(socket) {
+            Ok(Look::Whole(header)) => header,
+            Ok(Look::HungUp) => return End::Left,
+            Ok(Look::Nothing) => continue,
+            Ok(Look::Later(what)) => {
+                if incomplete.get_or_insert_with(Instant::now).elapsed() > MESSAGE {
+                    return End::Refused(format!("{what}, for {MESSAGE:?}"));
+                }
+                continue;
+            }
+            Err(why) => return End::Refused(why),
+        };
+        incomplete = None;
         let result = handler.handle_request();
         let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusal = backend.refusal.take();
         match result {
             Ok(()) => {
                 let features = backend.negotiated();
                 control.change(|status| status.features = features);
             }
-            Err(Error::Disconnected) => return End::Left,
-            Err(error) => {
-                let why = backend.refusal.take().unwrap_or_else(|| match error {
-                    Error::SocketRetry(_) | Error::PartialMessage => {
-                        "a message was cut off".to_owned()
-                    }
-                    error => error.to_string(),
-                });
-                return End::Refused(why);
-            }
+            Err(Error::Disconnected | Error::SocketBroken(_)) => return End::Left,
+            Err(error) => return End::Refused(refusal.unwrap_or_else(|| why(&header, &error))),
         }
+    }
+}
+
+/// Why a message that the `vhost` crate did not take is wrong.
+fn why(header: &Header, error: &Error) -> String {
+    match error {
+        Error::InvalidMessage | Error::InvalidParam | Error::IncorrectFds => header.explain(),
+        Error::InactiveFeature(_) | Error::InactiveOperation(_) => header.not_negotiated(),
+        error => format!("{header}: {error}"),
     }
 }

@@ -5,17 +5,20 @@
 //! * `queue`: one virtqueue, and moving frames through it.
 //! * `device`: all of them, shared by data threads and control thread.
 //! * `backend`: what the driver's messages do to them.
+//! * `message`: what can be said of a message before it is read.
 //! * `control`: the conversation in which the messages come.
 
 mod backend;
 mod control;
 mod device;
+mod message;
 mod queue;
 mod receive;
 mod transmit;
 
 use std::fmt;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -55,10 +58,17 @@ impl VhostUri {
 
     /// Listens, or begins to connect; the driver may come at any time, and come back.
     pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open().map_err(|(what, error)| OpenError::new(self, what, error))
+        self.try_open(None).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
+    /// As [`open`](Self::open), for the one driver at the other end of `stream`; the path means
+    /// nothing. Fuzzing has no time to connect.
+    #[doc(hidden)]
+    pub fn open_over(&self, stream: UnixStream) -> Result<Port, OpenError> {
+        self.try_open(Some(stream)).map_err(|(what, error)| OpenError::new(self, what, error))
+    }
+
+    fn try_open(&self, stream: Option<UnixStream>) -> Result<Port, (&'static str, io::Error)> {
         let attention = Event::new().map_err(|error| ("eventfd", error))?;
         let attention = Arc::new(attention);
         let device = Device::new(self.queues, &attention).map_err(|error| ("eventfd", error))?;
@@ -67,7 +77,10 @@ impl VhostUri {
             let device = device.clone();
             move |stream, control: &_| control::converse(&device, stream, control)
         };
-        let connection = Connection::open(&self.path, self.client, attention, converse)?;
+        let connection = match stream {
+            Some(stream) => Connection::over(stream, attention, converse)?,
+            None => Connection::open(&self.path, self.client, attention, converse)?,
+        };
         let shared = Arc::new(Shared { device, connection });
         let queues = 0..usize::from(self.queues);
         Ok(Port {

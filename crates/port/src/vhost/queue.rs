@@ -50,12 +50,11 @@ impl Running {
         take: &mut Take<'_>,
     ) -> Result<usize, Failure> {
         let (memory, header_len, malformed) = (&*self.memory, self.header_len, &*self.malformed);
-        let (lent, call) = match &mut self.queue {
-            Queue::Split(queue) => receive(queue, memory, header_len, gathered, malformed, take)?,
-            Queue::Packed(queue) => receive(queue, memory, header_len, gathered, malformed, take)?,
+        let moved = match &mut self.queue {
+            Queue::Split(queue) => receive(queue, memory, header_len, gathered, malformed, take),
+            Queue::Packed(queue) => receive(queue, memory, header_len, gathered, malformed, take),
         };
-        self.finish(call)?;
-        Ok(lent)
+        self.finish(moved)
     }
 
     /// Copies `frames` into what the peer made available; how many were taken.
@@ -64,24 +63,25 @@ impl Running {
         let malformed = &*self.malformed;
         let room = Room { header_len: self.header_len, mergeable: self.mergeable };
         let memory = &*self.memory;
-        let (taken, call) = match &mut self.queue {
-            Queue::Split(queue) => transmit(queue, memory, room, frames, malformed)?,
-            Queue::Packed(queue) => transmit(queue, memory, room, frames, malformed)?,
+        let moved = match &mut self.queue {
+            Queue::Split(queue) => transmit(queue, memory, room, frames, malformed),
+            Queue::Packed(queue) => transmit(queue, memory, room, frames, malformed),
         };
-        self.finish(call)?;
-        Ok(taken)
+        self.finish(moved)
     }
 
-    /// After a batch: what came from memory that is gone is not passed on as done.
+    /// After a batch: how many frames it moved. Zeroes are in the place of memory that is gone, so
+    /// what was found there is no lie, and nothing that came from there is passed on as done.
     #[inline]
-    fn finish(&self, call: bool) -> Result<(), Failure> {
+    fn finish(&self, moved: Result<(usize, bool), Lie>) -> Result<usize, Failure> {
         if self.memory.is_lost() {
             return Err(Failure::MemoryLost);
         }
+        let (frames, call) = moved?;
         if call {
             self.call_now();
         }
-        Ok(())
+        Ok(frames)
     }
 
     /// Tells the peer to look, where it wants to be told at all.

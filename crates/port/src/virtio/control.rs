@@ -1,8 +1,10 @@
 //! The conversation with a back end.
 
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use dray_ring::packed::{PackedDriver, PackedLayout};
 use dray_ring::split::{SplitDriver, SplitLayout};
@@ -22,8 +24,10 @@ use crate::slot::{Failure, Slot, State};
 
 /// vhost-user's own feature bit: there are protocol features.
 const PROTOCOL_FEATURES: u64 = 1 << 30;
-/// A back end answers within this time.
+/// A back end has answered everything within this time.
 const REPLY: Duration = Duration::from_secs(5);
+/// How often a port that waits for an answer looks whether it is being closed.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Introduces the port to one back end and stays until that leaves, lies or the port is closed.
 pub(super) fn converse(
@@ -36,7 +40,32 @@ pub(super) fn converse(
         Ok(socket) => socket,
         Err(error) => return End::Refused(format!("its socket: {error}")),
     };
-    let end = match introduce(device, uri, stream) {
+    // The `vhost` crate waits for a reply for ever, whatever the socket's own limit.
+    let introduced = std::thread::scope(|scope| {
+        let (done, is_done) = mpsc::channel::<()>();
+        let socket = &socket;
+        let watch = scope.spawn(move || {
+            let start = Instant::now();
+            while is_done.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
+                if start.elapsed() > REPLY || control.is_stopping() {
+                    // Then the reply that is waited for is the end.
+                    let _ = socket.shutdown(Shutdown::Both);
+                    return true;
+                }
+            }
+            false
+        });
+        let introduced = introduce(device, uri, stream);
+        drop(done);
+        match watch.join() {
+            Ok(true) => introduced.map_err(|why| format!("no answer for {REPLY:?}; {why}")),
+            _ => introduced,
+        }
+    });
+    if control.is_stopping() {
+        return stop(device, End::Stop);
+    }
+    let end = match introduced {
         Ok((_frontend, features)) => {
             control.change(|status| status.features = features);
             // A back end says nothing of its own accord: what can be read is its end.
@@ -55,6 +84,11 @@ pub(super) fn converse(
         }
         Err(why) => End::Refused(why),
     };
+    stop(device, end)
+}
+
+/// Takes all queues from the data threads.
+fn stop(device: &Device, end: End) -> End {
     for pair in &device.pairs {
         if let State::Running(queue) | State::Failed(_, queue) =
             pair.receive.replace(State::Stopped)
@@ -83,9 +117,6 @@ fn introduce(
     stream: UnixStream,
 ) -> Result<(Frontend, Vec<String>), String> {
     let says = |what: &'static str| move |error: vhost::Error| format!("{what}: {error}");
-    for set in [UnixStream::set_read_timeout, UnixStream::set_write_timeout] {
-        set(&stream, Some(REPLY)).map_err(|error| format!("its socket: {error}"))?;
-    }
     let vrings = 2 * device.pairs.len();
     let mut back_end = Frontend::from_stream(stream, vrings as u64);
     let offered = back_end.get_features().map_err(says("GET_FEATURES"))?;
@@ -140,7 +171,7 @@ fn introduce(
         // SAFETY: the slots are empty, so no queue of ours uses the rings.
         places.iter().for_each(|place| unsafe { device.memory.clear(place) });
         let events = || -> std::io::Result<(EventFd, Event)> {
-            let event = Event::new()?;
+            let event = Event::for_peer()?;
             let copy = event.as_fd().try_clone_to_owned()?;
             // SAFETY: the descriptor is our own, an eventfd, and given away here.
             let copy = unsafe { EventFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(copy)) };
@@ -232,5 +263,29 @@ fn queue(device: &Device, uri: &VirtioUri, place: &Place) -> Result<Queue, Strin
         let layout = unsafe { SplitLayout::new(uri.size, descriptors, driver, used) };
         let layout = layout.map_err(|error| error.to_string())?;
         Ok(Queue::Split(SplitDriver::new(layout, false)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PortUri;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_port_whose_back_end_says_nothing_can_be_closed() {
+        let path = std::env::temp_dir().join(format!("dray-silent-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let silent = UnixListener::bind(&path).unwrap();
+        let uri: PortUri = format!("virtio:{}?hugepages=0", path.display()).parse().unwrap();
+        let port = uri.open().unwrap();
+        let (_stream, _) = silent.accept().unwrap();
+        let (closed, is_closed) = mpsc::channel();
+        let _ = std::fs::remove_file(&path);
+        std::thread::spawn(move || {
+            drop(port);
+            closed.send(()).unwrap();
+        });
+        is_closed.recv_timeout(Duration::from_secs(20)).expect("closing does not wait for it");
     }
 }

@@ -1,0 +1,238 @@
+//! A message before it is read.
+//!
+//! The `vhost` crate reads and writes until it is done, however long the driver takes, and of most
+//! messages that it refuses it says no more than that they are invalid. So it is given a message only
+//! when all of it is there, with room for a reply, and what can be said of its header is said here.
+
+use std::fmt;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, ioctl_fionread};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg, sockopt,
+};
+use rustix::time::Timespec;
+use vhost::vhost_user::message::{FrontendReq, MAX_ATTACHED_FD_ENTRIES, MAX_MSG_SIZE};
+
+const HEADER_LEN: usize = 12;
+/// Bits of a header's flags.
+const VERSION: u32 = 3;
+const REPLY: u32 = 4;
+const NEED_REPLY: u32 = 8;
+
+/// What lies in the socket.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// A whole message, and there is room for its reply.
+    Whole(Header),
+    /// Nothing.
+    Nothing,
+    /// Something is missing; what, for people.
+    Later(String),
+    /// The driver has hung up.
+    HungUp,
+}
+
+/// A header that can be right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    request: FrontendReq,
+    size: u32,
+    fds: usize,
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { request, size, fds } = self;
+        write!(f, "{request:?} of {size} bytes with {fds} file descriptors")
+    }
+}
+
+/// Looks at the next message, which stays where it is.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn look(socket: BorrowedFd<'_>) -> Result<Look, String> {
+    let mut bytes = [0; HEADER_LEN];
+    let (len, fds) = match peek(socket, &mut bytes)? {
+        Some(peeked) => peeked,
+        None => return Ok(Look::Nothing),
+    };
+    let (writable, hung_up) = readiness(socket);
+    if len == 0 {
+        return Ok(Look::HungUp);
+    }
+    let missing = |what: String| match hung_up {
+        true => Err(format!("{what}, and then it hung up")),
+        false => Ok(Look::Later(what)),
+    };
+    if len < HEADER_LEN {
+        return missing(format!("{len} bytes of a message's header of {HEADER_LEN}"));
+    }
+    let header = Header { fds, ..check(bytes)? };
+    let there = ioctl_fionread(socket).map_err(|error| format!("its socket: {error}"))?;
+    let there = there.saturating_sub(HEADER_LEN as u64);
+    if there < header.size.into() {
+        return missing(format!(
+            "{there} bytes of {:?}, which says {}",
+            header.request, header.size
+        ));
+    }
+    if !writable && !hung_up {
+        return Ok(Look::Later("no reply was read".to_owned()));
+    }
+    Ok(Look::Whole(header))
+}
+
+/// How many bytes are there, up to the header's length, and how many file descriptors come with
+/// them; `None` where nothing is there yet.
+fn peek(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8; HEADER_LEN],
+) -> Result<Option<(usize, usize)>, String> {
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_ATTACHED_FD_ENTRIES))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let message = match recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags) {
+        Ok(message) => message,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        // The driver has hung up, and did not read a reply.
+        Err(Errno::CONNRESET) => return Ok(Some((0, 0))),
+        Err(error) => return Err(format!("its socket: {error}")),
+    };
+    let mut fds = 0;
+    for rights in ancillary.drain() {
+        let RecvAncillaryMessage::ScmRights(rights) = rights else { continue };
+        for fd in rights {
+            fds += 1;
+            // Whoever closes a socket last waits until all of it is sent, if it says so.
+            let _ = sockopt::set_socket_linger(&fd, None);
+        }
+    }
+    // The space is rounded up, so that one more can have fitted.
+    if fds > MAX_ATTACHED_FD_ENTRIES || message.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(format!(
+            "more file descriptors with a message than the {MAX_ATTACHED_FD_ENTRIES} allowed, \
+             or than there is room for"
+        ));
+    }
+    Ok(Some((message.bytes, fds)))
+}
+
+/// Whether a reply can be written without waiting, and whether the driver has hung up.
+fn readiness(socket: BorrowedFd<'_>) -> (bool, bool) {
+    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::OUT | PollFlags::RDHUP)];
+    // Where it fails nothing is ready.
+    let _ = poll(&mut fds, Some(&Timespec::default()));
+    let ready = fds[0].revents();
+    (ready.contains(PollFlags::OUT), ready.intersects(PollFlags::RDHUP | PollFlags::HUP))
+}
+
+fn check(bytes: [u8; HEADER_LEN]) -> Result<Header, String> {
+    let word = |at| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+    let (request, flags, size) = (word(0), word(4), word(8));
+    let Ok(request) = FrontendReq::try_from(request) else {
+        return Err(format!("request {request}, which there is none of"));
+    };
+    if flags & VERSION != 1 {
+        return Err(format!("{request:?} of version {}: there is only 1", flags & VERSION));
+    }
+    if flags & REPLY != 0 {
+        return Err(format!("{request:?} as a reply, which nobody asked for"));
+    }
+    if flags & !(VERSION | REPLY | NEED_REPLY) != 0 {
+        return Err(format!("{request:?} with flags {flags:#x}, which have no meaning"));
+    }
+    if size as usize > MAX_MSG_SIZE {
+        return Err(format!("{request:?} of {size} bytes: allowed are {MAX_MSG_SIZE}"));
+    }
+    Ok(Header { request, size, fds: 0 })
+}
+
+impl Header {
+    /// What is wrong with a message that the `vhost` crate found invalid.
+    pub(super) fn explain(&self) -> String {
+        let expected = match self.request {
+            FrontendReq::SET_MEM_TABLE | FrontendReq::ADD_MEM_REG => {
+                "regions of a byte or more, none beyond the last address, and a file descriptor for \
+                 each"
+            }
+            FrontendReq::SET_VRING_KICK
+            | FrontendReq::SET_VRING_CALL
+            | FrontendReq::SET_VRING_ERR => "8 bytes; one file descriptor, or bit 8 and none",
+            FrontendReq::SET_VRING_ADDR => {
+                "40 bytes; descriptors aligned to 16 bytes, available ring to 2, used ring to 4"
+            }
+            FrontendReq::SET_VRING_ENABLE => "8 bytes; 0 or 1",
+            _ => "a request of this device, its length, and no file descriptors",
+        };
+        format!("{self} is invalid: expected {expected}")
+    }
+
+    /// That it takes a feature which the driver did not ask for.
+    pub(super) fn not_negotiated(&self) -> String {
+        format!("{:?}, which was not negotiated", self.request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    fn header(request: u32, flags: u32, size: u32) -> Vec<u8> {
+        [request, flags, size].iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn a_message_is_whole_when_its_last_byte_is_there() {
+        let (mut driver, ours) = UnixStream::pair().unwrap();
+        let look = || look(ours.as_fd());
+        let whole = Header { request: FrontendReq::SET_FEATURES, size: 8, fds: 0 };
+        assert_eq!(look(), Ok(Look::Nothing));
+        let bytes = [header(2, 1, 8), vec![0; 8]].concat();
+        for (sent, byte) in bytes.iter().enumerate() {
+            assert!(matches!(look(), Ok(Look::Nothing | Look::Later(_))), "{sent}");
+            driver.write_all(&[*byte]).unwrap();
+        }
+        assert_eq!(look(), Ok(Look::Whole(whole)));
+        drop(driver);
+        assert_eq!(look(), Ok(Look::Whole(whole)), "what was sent before still counts");
+        (&ours).read_exact(&mut [0; 20]).unwrap();
+        assert_eq!(look(), Ok(Look::HungUp));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (bytes, part) in [
+            (header(99, 1, 0), "request 99"),
+            (header(1, 2, 0), "version 2"),
+            (header(1, 5, 0), "a reply"),
+            (header(1, 0x101, 0), "0x101"),
+            (header(5, 1, 4097), "4097"),
+            (header(5, 1, 40), "and then it hung up"),
+            (vec![1, 0, 0], "3 bytes"),
+        ] {
+            let (mut driver, ours) = UnixStream::pair().unwrap();
+            driver.write_all(&bytes).unwrap();
+            drop(driver);
+            let why = look(ours.as_fd()).unwrap_err();
+            assert!(why.contains(part), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_driver_that_reads_no_replies_is_noticed() {
+        let (mut driver, mut ours) = UnixStream::pair().unwrap();
+        driver.write_all(&header(1, 1, 0)).unwrap();
+        ours.set_nonblocking(true).unwrap();
+        while ours.write(&[0; 20]).is_ok() {}
+        assert_eq!(look(ours.as_fd()), Ok(Look::Later("no reply was read".to_owned())));
+    }
+}

@@ -1,0 +1,205 @@
+//! A driver that says anything to a vhost port, and writes anything into the memory that it shares,
+//! while frames are moved: no panic, no hang, and the port can be closed.
+#![no_main]
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use dray_port::vhost::VhostUri;
+use dray_port::{Port, Scratch, Wait, scratch};
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/ring/tests/ring/bytes.rs"]
+#[allow(dead_code, reason = "each target uses a part of it")]
+mod bytes;
+#[path = "../../tests/liar/memory.rs"]
+#[allow(dead_code, reason = "each target uses a part of it")]
+mod memory;
+#[path = "../../tests/liar/message.rs"]
+#[allow(dead_code, reason = "each target uses a part of it")]
+mod message;
+#[path = "../../tests/liar/ring.rs"]
+#[allow(dead_code, reason = "each target uses a part of it")]
+mod ring;
+
+use bytes::Bytes;
+use memory::{GUEST, LEN, USER, parts};
+use message::{
+    EVENT_INDEX, INDIRECT, Liar, MERGEABLE, PACKED, PLAIN, Region, SET_VRING_CALL, SET_VRING_KICK,
+    words,
+};
+
+/// For who connects to a socket, which nobody does here.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// No input takes so long, on a machine however slow.
+const HANG: Duration = Duration::from_secs(20);
+
+/// Moves frames as a worker does.
+fn poll(port: &mut Port, scratch: &mut Scratch, frames: usize) {
+    let mut take = |lent: &[dray_port::Frame<'_>]| {
+        lent.iter().for_each(|frame| assert!(frame.bytes(scratch).len() >= 14));
+        lent.len() - lent.len() / 4
+    };
+    for rx in &mut port.rx {
+        rx.receive(&mut take).expect("a vhost port does not fail");
+        rx.arm(true);
+        rx.arm(false);
+    }
+    let long = [0x5a; 9018];
+    for tx in &mut port.tx {
+        let frames: Vec<_> = (0..frames).map(|n| long[..60 + n * 37 % 8900].into()).collect();
+        tx.transmit(&frames).expect("a vhost port does not fail");
+    }
+}
+
+/// A number that is right, or nearly so, or any.
+fn number(bytes: &mut Bytes<'_>, right: u64) -> u64 {
+    match bytes.byte() % 8 {
+        0 => right.wrapping_add(1),
+        1 => right.wrapping_sub(1),
+        2 => 0,
+        3 => u64::MAX - u64::from(bytes.byte()),
+        4 => bytes.u64(),
+        5 => right ^ 1 << (bytes.byte() % 64),
+        _ => right,
+    }
+}
+
+/// An address in the memory, or near its ends.
+fn address(bytes: &mut Bytes<'_>, first: u64) -> u64 {
+    match bytes.byte() % 8 {
+        0 => first.wrapping_sub(bytes.byte().into()),
+        1 => first.wrapping_add(LEN).wrapping_sub(bytes.byte().into()),
+        2 => bytes.u64(),
+        3 => first + parts(u32::from(bytes.flag()))[usize::from(bytes.byte() % 3)],
+        _ => first + u64::from(bytes.u32()) % LEN,
+    }
+}
+
+/// One message of the handshake, with some of it wrong; or any message.
+fn say(liar: &mut Liar, bytes: &mut Bytes<'_>) {
+    let request = u32::from(bytes.byte());
+    let index = u32::from(bytes.byte() % 3);
+    match request {
+        0 => liar.send(request, &[], &[]),
+        5 | 37 | 38 => {
+            let region = Region {
+                guest: number(bytes, GUEST),
+                len: number(bytes, LEN),
+                user: number(bytes, USER),
+                offset: number(bytes, 0),
+            };
+            match request {
+                5 => {
+                    let second = Region { guest: GUEST + LEN, user: USER + LEN, ..Region::ALL };
+                    let regions = &[region, second][..1 + usize::from(bytes.flag())];
+                    let fds = vec![liar.memory.as_fd(); usize::from(bytes.byte() % 4)];
+                    liar.share(regions, &fds);
+                }
+                37 => liar.region(request, region, &[liar.memory.as_fd()]),
+                _ => liar.region(request, region, &[]),
+            }
+        }
+        8 => liar.vring(request, index, number(bytes, liar.size.into()) as u32),
+        9 => {
+            let right = parts(index % 2).map(|part| USER + part);
+            liar.addresses(index, right.map(|part| number(bytes, part)));
+        }
+        10 => liar.vring(request, index, number(bytes, 0) as u32),
+        11 | 18 => liar.vring(request, index, u32::from(bytes.byte() % 3)),
+        SET_VRING_KICK | SET_VRING_CALL => {
+            let index = number(bytes, index.into());
+            let events = [liar.kicks[0].as_fd(), liar.calls[0].as_fd(), liar.memory.as_fd()];
+            liar.fd(request, index, events[usize::from(bytes.byte() % 3)]);
+        }
+        2 | 16 => liar.send(request, &number(bytes, PLAIN).to_ne_bytes(), &[]),
+        100..=120 => (0..2).for_each(|index| liar.set_up(index)),
+        121..=140 => (0..2).for_each(|index| liar.enable(index)),
+        250.. => {
+            // Bytes that are no message. What comes later is read as a part of it.
+            let raw = words(&[bytes.u32(), bytes.u32(), bytes.u32()]);
+            liar.raw(&raw[..usize::from(bytes.byte() % 13)], &[]);
+        }
+        _ => {
+            let body: Vec<u8> = (0..bytes.byte() % 64).map(|_| bytes.byte()).collect();
+            let fds: Vec<BorrowedFd<'_>> =
+                vec![liar.kicks[1].as_fd(); usize::from(bytes.byte().saturating_sub(200))];
+            liar.send(request % 48, &body, &fds);
+        }
+    }
+}
+
+/// Writes into a ring, or anywhere.
+fn scribble(liar: &mut Liar, bytes: &mut Bytes<'_>) {
+    let index = u32::from(bytes.flag());
+    let mut ring = if index == 0 { liar.rx() } else { liar.tx() };
+    let entry = bytes.u16() % liar.size;
+    let descriptor =
+        (address(bytes, GUEST), number(bytes, 1500) as u32, bytes.u16(), bytes.u16() % 300);
+    match bytes.byte() % 6 {
+        0 => liar.memory.write(u64::from(bytes.u32()) % (LEN - 8), &bytes.u64().to_le_bytes()),
+        1 => ring.set_available(bytes.u16()),
+        2 => ring.set_used(bytes.u16()),
+        3 if liar.packed => ring.packed(entry, descriptor),
+        4 if liar.packed => ring.packed_flags(entry, bytes.u16()),
+        3 => ring.descriptor(entry, descriptor),
+        // A chain of right buffers, most often.
+        _ => {
+            let write = if index == 0 { ring::WRITE } else { 0 };
+            let buffer = ring::buffer() + u64::from(bytes.byte()) * 64;
+            for entry in 0..bytes.byte() % 16 {
+                let len = u32::from(bytes.u16()) % 4096;
+                let flags = write | u16::from(bytes.byte() % 8 == 0);
+                match liar.packed {
+                    true => ring
+                        .packed(entry.into(), (buffer, len, flags | ring::AVAILABLE, entry.into())),
+                    false => ring.offer((buffer, len, flags, u16::from(entry) + 1)),
+                }
+            }
+        }
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let start = Instant::now();
+    let mut bytes = Bytes(input);
+    let (ours, theirs) = UnixStream::pair().expect("sockets");
+    theirs.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
+    theirs.set_write_timeout(Some(Duration::from_millis(50))).expect("a socket");
+    let uri = VhostUri {
+        path: "nowhere".into(),
+        queues: 1,
+        client: false,
+        wait: Wait::Poll { pause_us: 0 },
+    };
+    let mut port = uri.open_over(ours).expect("eventfds and a thread");
+    let (mut liar, mut scratch) = (Liar::over(theirs), scratch());
+    let wishes = bytes.byte();
+    let features = [MERGEABLE, INDIRECT, EVENT_INDEX, PACKED];
+    let features = features.iter().enumerate().filter(|(bit, _)| wishes & 1 << bit != 0);
+    let features = features.fold(PLAIN, |all, (_, feature)| all | feature);
+    liar.size = bytes.size().get().min(1024);
+    // Most inputs begin where rings run.
+    if wishes & 0x70 != 0 {
+        liar.start(features);
+    }
+    while !bytes.is_empty() {
+        match bytes.byte() % 8 {
+            0 | 1 => say(&mut liar, &mut bytes),
+            2 => liar.sync(),
+            3 => liar.kick(),
+            4 if bytes.byte() == 0 => liar.memory.truncate(u64::from(bytes.u32()) % LEN),
+            4..=6 => scribble(&mut liar, &mut bytes),
+            _ => poll(&mut port, &mut scratch, usize::from(bytes.byte() % 32)),
+        }
+        if liar.is_hung_up() {
+            break;
+        }
+    }
+    poll(&mut port, &mut scratch, 8);
+    liar.hang_up();
+    poll(&mut port, &mut scratch, 8);
+    drop(port);
+    assert!(start.elapsed() < HANG, "{:?}", start.elapsed());
+});

@@ -1,0 +1,144 @@
+//! Chains of descriptors, and indirect tables.
+
+use crate::liar::Expect::{Harmless, Malformed, Refused};
+use crate::liar::memory::{BUFFERS, GUEST, LEN};
+use crate::liar::message::{INDIRECT as INDIRECT_FEATURE, PLAIN};
+use crate::liar::ring::{Descriptor, FRAME, INDIRECT, NEXT, at, buffer, split};
+use crate::liar::{Expect, Liar, Lie};
+
+const TOO_LONG: Expect = Refused("longer than 256 descriptors, or a loop");
+/// Where indirect tables are, from the start of the memory.
+const TABLE: u64 = BUFFERS + 0x1_0000;
+
+/// Starts, and transmits the chain that begins with the first of these.
+fn chain(liar: &mut Liar, descriptors: &[Descriptor]) {
+    liar.start(PLAIN);
+    let mut tx = liar.tx();
+    for (index, descriptor) in descriptors.iter().enumerate() {
+        tx.descriptor(index as u16, *descriptor);
+    }
+    tx.post(0);
+    liar.kick();
+}
+
+/// Starts, and transmits a chain of one descriptor, which points to this table.
+fn table(liar: &mut Liar, table: &[Descriptor], descriptor: Descriptor) {
+    for (index, entry) in (0..).zip(table) {
+        liar.memory.write(TABLE + index * 16, &split(*entry));
+    }
+    liar.start(PLAIN | INDIRECT_FEATURE);
+    liar.tx().offer(descriptor);
+    liar.kick();
+}
+
+pub(super) const LIES: &[Lie] = &[
+    Lie {
+        name: "a chain that is a loop of two",
+        tell: |liar| chain(liar, &[(buffer(), 16, NEXT, 1), (buffer(), 16, NEXT, 0)]),
+        expect: TOO_LONG,
+    },
+    Lie {
+        name: "a chain that is a loop of one",
+        tell: |liar| chain(liar, &[(buffer(), 16, NEXT, 0)]),
+        expect: TOO_LONG,
+    },
+    Lie {
+        name: "a chain that goes on behind the table",
+        tell: |liar| chain(liar, &[(buffer(), 16, NEXT, 60_000)]),
+        expect: Refused("descriptor 60000 of a table of 256"),
+    },
+    Lie {
+        name: "a chain of 300 descriptors",
+        tell: |liar| {
+            liar.size = 1024;
+            let descriptors: Vec<_> = (1..=300).map(|next| (buffer(), 4, NEXT, next)).collect();
+            chain(liar, &descriptors);
+        },
+        expect: TOO_LONG,
+    },
+    Lie {
+        name: "a chain whose second buffer is outside the memory",
+        tell: |liar| chain(liar, &[(buffer(), 16, NEXT, 1), (GUEST + LEN, 100, 0, 0)]),
+        expect: Refused("is outside the shared memory"),
+    },
+    Lie {
+        name: "an indirect table that was not negotiated",
+        tell: |liar| chain(liar, &[(at(TABLE), 16, INDIRECT, 0)]),
+        expect: Refused("an indirect table, which was not negotiated"),
+    },
+    Lie {
+        name: "an indirect table inside an indirect table",
+        tell: |liar| table(liar, &[(at(TABLE), 16, INDIRECT, 0)], (at(TABLE), 16, INDIRECT, 0)),
+        expect: Refused("inside an indirect table"),
+    },
+    Lie {
+        name: "an indirect table with a next descriptor",
+        tell: |liar| table(liar, &[(buffer(), FRAME, 0, 0)], (at(TABLE), 16, INDIRECT | NEXT, 1)),
+        expect: Refused("an indirect table with a next descriptor"),
+    },
+    Lie {
+        name: "an indirect table of 24 bytes",
+        tell: |liar| table(liar, &[(buffer(), FRAME, 0, 0)], (at(TABLE), 24, INDIRECT, 0)),
+        expect: Refused("an indirect table of 24 bytes"),
+    },
+    Lie {
+        name: "an indirect table of no bytes",
+        tell: |liar| table(liar, &[], (at(TABLE), 0, INDIRECT, 0)),
+        expect: Refused("an indirect table of 0 bytes"),
+    },
+    Lie {
+        name: "an indirect table of 4 GiB",
+        tell: |liar| table(liar, &[], (at(TABLE), 0xffff_fff0, INDIRECT, 0)),
+        expect: Refused("is outside the shared memory"),
+    },
+    Lie {
+        name: "an indirect table across the end of the memory",
+        tell: |liar| table(liar, &[], (GUEST + LEN - 16, 32, INDIRECT, 0)),
+        expect: Refused("is outside the shared memory"),
+    },
+    Lie {
+        name: "an indirect chain that goes on behind its table",
+        tell: |liar| table(liar, &[(buffer(), 16, NEXT, 9)], (at(TABLE), 64, INDIRECT, 0)),
+        expect: Refused("descriptor 9 of a table of 4"),
+    },
+    Lie {
+        name: "an indirect chain that is a loop",
+        tell: |liar| table(liar, &[(buffer(), 16, NEXT, 0)], (at(TABLE), 16, INDIRECT, 0)),
+        expect: TOO_LONG,
+    },
+    Lie {
+        name: "an indirect table at an odd address",
+        tell: |liar| {
+            liar.memory.write(TABLE + 5, &split((buffer(), FRAME, 0, 0)));
+            liar.start(PLAIN | INDIRECT_FEATURE);
+            liar.tx().offer((at(TABLE) + 5, 16, INDIRECT, 0));
+            liar.kick();
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "chains as long as they may be, of nothing, without end",
+        tell: |liar| {
+            for entry in 0..256 {
+                let flags = if entry < 255 { NEXT } else { 0 };
+                let entry = (entry, split((buffer(), 0, flags, entry as u16 + 1)));
+                liar.memory.write(TABLE + entry.0 * 16, &entry.1);
+            }
+            liar.start(PLAIN | INDIRECT_FEATURE);
+            let (mut tx, kick) = (liar.tx(), liar.kicks[1].try_clone().expect("a descriptor"));
+            for index in 0..256 {
+                tx.descriptor(index, (at(TABLE), 4096, INDIRECT, 0));
+            }
+            let mut posted = 0u16;
+            liar.meanwhile(move || {
+                // As many as were given back.
+                while posted.wrapping_sub(tx.used()) < 256 {
+                    tx.post(posted % 256);
+                    posted = posted.wrapping_add(1);
+                }
+                let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
+            });
+        },
+        expect: Malformed,
+    },
+];

@@ -1,0 +1,116 @@
+//! Frames that are none, and buffers in which none fits.
+
+use crate::liar::Expect::{self, Any, Harmless, Malformed};
+use crate::liar::memory::{BUFFERS, GUEST, LEN, parts};
+use crate::liar::message::{EVENT_INDEX, MERGEABLE, PLAIN};
+use crate::liar::ring::{FRAME, HEADER, NEXT, WRITE, buffer};
+use crate::liar::{Liar, Lie, wait_until};
+
+/// Starts, and transmits a frame of `len` bytes, header included.
+fn transmit(liar: &mut Liar, len: u32) {
+    liar.start(PLAIN);
+    liar.tx().offer((buffer(), len, 0, 0));
+    liar.kick();
+}
+
+const fn short(name: &'static str, tell: fn(&mut Liar)) -> Lie {
+    Lie { name, tell, expect: Malformed }
+}
+
+/// Offers buffers like this one to receive in, as many as there can be.
+fn receive(liar: &mut Liar, features: u64, descriptor: (u64, u32, u16, u16)) {
+    liar.start(features);
+    let mut rx = liar.rx();
+    (0..256).for_each(|_| rx.offer(descriptor));
+    liar.kick();
+}
+
+pub(super) const LIES: &[Lie] = &[
+    short("a frame of no bytes, not even a header", |liar| transmit(liar, 0)),
+    short("a frame shorter than its header", |liar| transmit(liar, HEADER - 1)),
+    short("a header and nothing behind it", |liar| transmit(liar, HEADER)),
+    short("a frame shorter than an Ethernet header", |liar| transmit(liar, HEADER + 13)),
+    short("a frame of 64 KiB", |liar| transmit(liar, HEADER + 0x1_0000)),
+    short("a frame of 64 KiB in pages", |liar| {
+        liar.start(PLAIN);
+        let mut tx = liar.tx();
+        (0..16).for_each(|index| tx.descriptor(index, (buffer(), 4096, NEXT, index + 1)));
+        tx.descriptor(16, (buffer(), HEADER, 0, 0));
+        tx.post(0);
+        liar.kick();
+    }),
+    short("a frame of 256 MiB, the same 1 MiB again and again", |liar| {
+        liar.start(PLAIN);
+        let mut tx = liar.tx();
+        (0..255).for_each(|index| tx.descriptor(index, (GUEST, LEN as u32, NEXT, index + 1)));
+        tx.descriptor(255, (GUEST, LEN as u32, 0, 0));
+        tx.post(0);
+        liar.kick();
+    }),
+    Lie {
+        name: "a virtio-net header that asks for everything",
+        tell: |liar| {
+            liar.memory.write(BUFFERS, &[0xff; 12]);
+            transmit(liar, FRAME);
+        },
+        expect: Harmless,
+    },
+    short("frames of no bytes, posted again as soon as they are back", |liar| {
+        liar.start(PLAIN);
+        let (mut tx, kick) = (liar.tx(), liar.kicks[1].try_clone().expect("a descriptor"));
+        (0..256).for_each(|index| tx.descriptor(index, (buffer(), 0, 0, 0)));
+        let mut posted = 0u16;
+        liar.meanwhile(move || {
+            while posted.wrapping_sub(tx.used()) < 256 {
+                tx.post(posted % 256);
+                posted = posted.wrapping_add(1);
+            }
+            let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
+        });
+    }),
+    short("buffers of 4 bytes to receive in", |liar| receive(liar, PLAIN, (buffer(), 4, WRITE, 0))),
+    short("buffers of no bytes to receive in", |liar| {
+        receive(liar, PLAIN | MERGEABLE, (buffer(), 0, WRITE, 0));
+    }),
+    short("buffers of 11 bytes to receive in, a header in pieces", |liar| {
+        receive(liar, PLAIN | MERGEABLE, (buffer(), 11, WRITE, 0));
+    }),
+    Lie {
+        name: "a chain of 256 MiB to receive in",
+        tell: |liar| {
+            liar.start(PLAIN);
+            let mut rx = liar.rx();
+            let len = (LEN - BUFFERS) as u32;
+            (0..255)
+                .for_each(|index| rx.descriptor(index, (buffer(), len, WRITE | NEXT, index + 1)));
+            rx.descriptor(255, (buffer(), len, WRITE, 0));
+            rx.post(0);
+            assert!(wait_until(|| rx.used() == 1 || liar.is_hung_up()));
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "buffers to receive in on top of the ring",
+        tell: |liar| receive(liar, PLAIN, (GUEST + parts(0)[1], 2048, WRITE, 0)),
+        expect: Any,
+    },
+    Lie {
+        name: "buffers to receive in on top of the other ring",
+        tell: |liar| receive(liar, PLAIN, (GUEST + parts(1)[1], 2048, WRITE, 0)),
+        expect: Any,
+    },
+    Lie {
+        name: "wishes for calls at random",
+        tell: |liar| {
+            liar.start(PLAIN | EVENT_INDEX);
+            let (mut tx, mut wish) = (liar.tx(), 1u16);
+            for _ in 0..200 {
+                wish = wish.wrapping_mul(25_173).wrapping_add(13_849);
+                tx.set_used_event(wish);
+                tx.offer((buffer(), FRAME, 0, 0));
+            }
+            liar.kick();
+        },
+        expect: Expect::Harmless,
+    },
+];

@@ -1,0 +1,244 @@
+//! Memory tables.
+
+use std::os::fd::AsFd;
+
+use crate::liar::Expect::{self, Harmless, Refused};
+use crate::liar::memory::{GUEST, LEN, Memory, USER};
+use crate::liar::message::{ADD_MEM_REG, PLAIN, REM_MEM_REG, Region};
+use crate::liar::ring::{FRAME, WRITE, buffer};
+use crate::liar::{Liar, Lie};
+
+const INVALID: Expect = Refused("expected regions of a byte or more, none beyond the last address");
+
+/// Negotiates, and shares these regions of the memory.
+fn share(liar: &mut Liar, regions: &[Region]) {
+    liar.negotiate(PLAIN);
+    let fds = vec![liar.memory.as_fd(); regions.len()];
+    liar.share(regions, &fds);
+}
+
+/// Starts, and lets the switch copy into the memory and out of it.
+fn be_busy(liar: &mut Liar) {
+    liar.start(PLAIN);
+    let (mut tx, mut rx) = (liar.tx(), liar.rx());
+    (0..256).for_each(|index| {
+        tx.offer((buffer() + index * 2048, 2048, 0, 0));
+        rx.offer((buffer() + index * 2048, 2048, WRITE, 0));
+    });
+    liar.kick();
+}
+
+pub(super) const LIES: &[Lie] = &[
+    Lie {
+        name: "regions that overlap",
+        tell: |liar| {
+            let half = Region { len: LEN / 2, ..Region::ALL };
+            share(liar, &[half, Region { guest: GUEST + LEN / 2 - 1, user: USER + LEN, ..half }]);
+        },
+        expect: Refused("overlaps another one"),
+    },
+    Lie {
+        name: "a region beyond the last address",
+        tell: |liar| share(liar, &[Region { guest: u64::MAX - 100, ..Region::ALL }]),
+        expect: INVALID,
+    },
+    Lie {
+        name: "a region beyond the last address of its own process",
+        tell: |liar| share(liar, &[Region { user: u64::MAX - 100, ..Region::ALL }]),
+        expect: INVALID,
+    },
+    Lie {
+        name: "a region at an offset that wraps around",
+        tell: |liar| share(liar, &[Region { offset: u64::MAX - 100, ..Region::ALL }]),
+        expect: INVALID,
+    },
+    Lie {
+        name: "a region of no bytes",
+        tell: |liar| share(liar, &[Region { len: 0, ..Region::ALL }]),
+        expect: INVALID,
+    },
+    Lie {
+        name: "a region longer than its file",
+        tell: |liar| share(liar, &[Region { len: LEN + 1, ..Region::ALL }]),
+        expect: Refused("of a file of 1048576 bytes"),
+    },
+    Lie {
+        name: "a region behind the end of its file",
+        tell: |liar| share(liar, &[Region { offset: LEN, ..Region::ALL }]),
+        expect: Refused("at 1048576 of a file of 1048576 bytes"),
+    },
+    Lie { name: "a table of no regions", tell: |liar| share(liar, &[]), expect: INVALID },
+    Lie {
+        name: "fewer file descriptors than regions",
+        tell: |liar| {
+            liar.negotiate(PLAIN);
+            let other = Region { guest: 0, user: 0x1000, ..Region::ALL };
+            liar.share(&[Region::ALL, other], &[liar.memory.as_fd()]);
+        },
+        expect: INVALID,
+    },
+    Lie {
+        name: "more file descriptors than regions",
+        tell: |liar| {
+            liar.negotiate(PLAIN);
+            liar.share(&[Region::ALL], &[liar.memory.as_fd(); 3]);
+        },
+        expect: INVALID,
+    },
+    Lie {
+        name: "a table of 33 regions",
+        tell: |liar| {
+            let region = |index: u64| Region {
+                guest: index * 4096,
+                user: 0x1000 + index * 4096,
+                len: 4096,
+                offset: 0,
+            };
+            share(liar, &(0..33).map(region).collect::<Vec<_>>());
+        },
+        expect: Refused("more file descriptors with a message than the 32 allowed"),
+    },
+    Lie {
+        name: "a table that says it has a million regions",
+        tell: |liar| {
+            liar.negotiate(PLAIN);
+            let body = crate::liar::message::words(&[1_000_000, 0]);
+            liar.send(crate::liar::message::SET_MEM_TABLE, &body, &[liar.memory.as_fd()]);
+        },
+        expect: INVALID,
+    },
+    Lie {
+        name: "memory of 64 TiB, all holes",
+        tell: |liar| {
+            liar.negotiate(PLAIN);
+            let len = 1 << 46;
+            liar.share(&[Region { len, ..Region::ALL }], &[Memory::of(len).as_fd()]);
+        },
+        expect: Refused("bytes of memory; allowed are"),
+    },
+    Lie {
+        name: "memory of 64 GiB, all holes",
+        tell: |liar| {
+            liar.memory = Memory::of(1 << 36);
+            liar.negotiate(PLAIN);
+            liar.share(&[Region { len: 1 << 36, ..Region::ALL }], &[liar.memory.as_fd()]);
+            (0..2).for_each(|index| liar.set_up(index));
+            (0..2).for_each(|index| liar.enable(index));
+            liar.tx().offer((GUEST + (1 << 35), FRAME, 0, 0));
+            liar.kick();
+            liar.sync();
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "a region removed while rings are in it",
+        tell: |liar| {
+            be_busy(liar);
+            liar.region(REM_MEM_REG, Region::ALL, &[]);
+            let elsewhere = Region { guest: 0, user: 0x1000, ..Region::ALL };
+            liar.region(ADD_MEM_REG, elsewhere, &[liar.memory.as_fd()]);
+        },
+        expect: Refused("is outside the shared memory"),
+    },
+    Lie {
+        name: "all memory removed while rings are in it",
+        tell: |liar| {
+            be_busy(liar);
+            liar.region(REM_MEM_REG, Region::ALL, &[]);
+            liar.kick();
+            liar.sync();
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "a region removed that was never there",
+        tell: |liar| {
+            liar.start(PLAIN);
+            liar.region(REM_MEM_REG, Region { guest: 0, ..Region::ALL }, &[]);
+        },
+        expect: Refused("no memory region of 1048576 bytes at 0x0 to remove"),
+    },
+    Lie {
+        name: "a region added on top of another",
+        tell: |liar| {
+            liar.start(PLAIN);
+            liar.region(ADD_MEM_REG, Region::ALL, &[liar.memory.as_fd()]);
+        },
+        expect: Refused("overlaps another one"),
+    },
+    Lie {
+        name: "a region added without a file descriptor",
+        tell: |liar| {
+            liar.start(PLAIN);
+            liar.region(ADD_MEM_REG, Region { guest: 0, ..Region::ALL }, &[]);
+        },
+        expect: INVALID,
+    },
+    Lie {
+        name: "another memory table, without the rings",
+        tell: |liar| {
+            be_busy(liar);
+            let other = Region { guest: 0, user: 0x1000, ..Region::ALL };
+            liar.share(&[other], &[liar.memory.as_fd()]);
+        },
+        expect: Refused("is outside the shared memory"),
+    },
+    Lie {
+        name: "the same memory table 500 times",
+        tell: |liar| {
+            be_busy(liar);
+            (0..500).for_each(|_| liar.share_all());
+            liar.sync();
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "a file truncated while nothing happens",
+        tell: |liar| {
+            liar.start(PLAIN);
+            liar.memory.truncate(0);
+            liar.kick();
+        },
+        expect: Refused("the file was truncated"),
+    },
+    Lie {
+        name: "a file truncated before the rings are set up",
+        tell: |liar| {
+            liar.negotiate(PLAIN);
+            liar.share_all();
+            liar.sync();
+            liar.memory.truncate(0);
+            (0..2).for_each(|index| liar.set_up(index));
+            (0..2).for_each(|index| liar.enable(index));
+            liar.sync();
+            liar.kick();
+        },
+        expect: Refused("the file was truncated"),
+    },
+    Lie {
+        name: "a file truncated in mid copy",
+        tell: |liar| {
+            be_busy(liar);
+            let memory = liar.memory.share();
+            liar.meanwhile(move || {
+                memory.truncate(crate::liar::memory::BUFFERS);
+                memory.truncate(LEN);
+            });
+            let (mut tx, kick) = (liar.tx(), liar.kicks[1].try_clone().expect("a descriptor"));
+            (0..256).for_each(|index| {
+                let place = buffer() + u64::from(index) * 2048;
+                tx.descriptor(index, (place, 2048, 0, 0));
+            });
+            let mut posted = 256u16;
+            tx.set_available(posted);
+            liar.meanwhile(move || {
+                while posted.wrapping_sub(tx.used()) < 256 {
+                    tx.post(posted % 256);
+                    posted = posted.wrapping_add(1);
+                }
+                let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
+            });
+        },
+        expect: Refused("the file was truncated"),
+    },
+];

@@ -1,0 +1,69 @@
+//! The memory that a liar shares.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+/// Bytes.
+pub const LEN: u64 = 1 << 20;
+/// Its first byte as the liar's descriptors name it, and as its messages do.
+pub const GUEST: u64 = 0x1_0000_0000;
+pub const USER: u64 = 0x7f00_0000_0000;
+
+/// Where virtqueue 0 begins; the others follow.
+const RING_LEN: u64 = 0x2_0000;
+/// Where what is neither ring begins.
+pub const BUFFERS: u64 = 0x4_0000;
+
+/// The parts of virtqueue `index`, from the start of the memory: descriptors, driver's, device's.
+pub fn parts(index: u32) -> [u64; 3] {
+    let start = u64::from(index) * RING_LEN;
+    [start, start + 0x1_0000, start + 0x1_8000]
+}
+
+/// A file that anybody can truncate.
+pub struct Memory(File);
+
+impl Memory {
+    pub fn new() -> Self {
+        Self::of(LEN)
+    }
+
+    pub fn of(len: u64) -> Self {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = memfd_create("liar", flags).expect("memfd");
+        ftruncate(&fd, len).expect("a sparse file");
+        Self(fd.into())
+    }
+
+    pub fn write(&self, at: u64, bytes: &[u8]) {
+        self.0.write_all_at(bytes, at).expect("within the file");
+    }
+
+    pub fn read_u16(&self, at: u64) -> u16 {
+        let mut bytes = [0; 2];
+        // Behind the end of a file that was truncated there are zeroes.
+        let _ = self.0.read_at(&mut bytes, at);
+        u16::from_le_bytes(bytes)
+    }
+
+    pub fn truncate(&self, len: u64) {
+        ftruncate(&self.0, len).expect("not sealed");
+    }
+
+    pub fn file(&self) -> &File {
+        &self.0
+    }
+
+    pub fn share(&self) -> Self {
+        Self(self.0.try_clone().expect("a descriptor"))
+    }
+}
+
+impl AsFd for Memory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

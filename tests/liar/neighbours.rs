@@ -1,0 +1,97 @@
+//! Two well-behaved ports that exchange numbered frames while others lie.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dray_port::PortUri;
+use dray_traffic::receiver::Receiver;
+use dray_traffic::sender::Sender;
+use dray_traffic::{Lane, ReceiveJob, ReceiveReport, SendJob, SendReport, Signal};
+use dray_wire::Flow;
+
+use super::wait_until;
+
+/// Frames per second: enough that there are some in every moment, and that a machine with other
+/// work keeps up.
+const RATE: f64 = 10_000.0;
+
+pub struct Neighbours {
+    sending: (Signal, JoinHandle<SendReport>),
+    receiving: (Signal, JoinHandle<ReceiveReport>),
+    received: Arc<AtomicU64>,
+}
+
+impl Neighbours {
+    /// Through the sockets of two ports that are paired.
+    pub fn start(from: &Path, to: &Path) -> Self {
+        let uri = |path: &Path| -> PortUri {
+            format!("virtio:{}?hugepages=0", path.display()).parse().expect("a URI")
+        };
+        let interval = Duration::from_millis(5);
+        let receive = ReceiveJob { ports: vec![uri(to)], yielding: true, interval };
+        let receiver = Receiver::open(&receive).expect("a port");
+        let send = SendJob {
+            lanes: vec![Lane { port: uri(from), flow: Flow::default() }],
+            flows: 4,
+            size: 300,
+            burst: 8,
+            rate: Some(RATE),
+            duration: Duration::from_secs(24 * 3600),
+            start_at_ns: 0,
+            yielding: true,
+            interval,
+        };
+        let sender = Sender::open(send).expect("a port");
+        let received = Arc::<AtomicU64>::default();
+        let count = received.clone();
+        let on_sample = Box::new(move |_: &_, sample: &dray_traffic::Sample| {
+            count.store(sample.frames, Ordering::Relaxed);
+        });
+        let (send, receive) = (Signal::default(), Signal::default());
+        let (stop_sending, stop_receiving) = (send.clone(), receive.clone());
+        Self {
+            sending: (
+                send,
+                std::thread::spawn(move || sender.run(&stop_sending, None).expect("a sender")),
+            ),
+            receiving: (
+                receive,
+                std::thread::spawn(move || {
+                    receiver.run(&stop_receiving, Some(on_sample)).expect("a receiver")
+                }),
+            ),
+            received,
+        }
+    }
+
+    /// Whether another hundred frames arrive.
+    pub fn go_on(&self) -> bool {
+        let before = self.received();
+        wait_until(|| self.received() >= before + 100)
+    }
+
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// What became of their frames: nothing, or what should not have.
+    pub fn finish(self) -> Result<u64, String> {
+        let (signal, thread) = self.sending;
+        signal.stop();
+        let sent = thread.join().expect("the sender").sent;
+        let (signal, thread) = self.receiving;
+        signal.drain();
+        let report = thread.join().expect("the receiver");
+        let ReceiveReport { received, lost, duplicated, reordered, corrupt, foreign, .. } = report;
+        if (received, lost, duplicated, reordered, corrupt, foreign) == (sent, 0, 0, 0, 0, 0) {
+            return Ok(sent);
+        }
+        Err(format!(
+            "of {sent} frames {received} arrived: {lost} lost, {duplicated} duplicated, \
+             {reordered} reordered, {corrupt} corrupt, {foreign} foreign"
+        ))
+    }
+}

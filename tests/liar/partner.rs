@@ -1,0 +1,105 @@
+//! The well-behaved port that a liar's port is paired with. It sends frames to whoever is there and
+//! takes what it gets.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use dray_port::{Port, PortUri, Scratch, Wait, scratch};
+use dray_wire::Flow;
+use dray_wire::test_frame::{self, Stamp, Verdict};
+
+use super::PATIENCE;
+
+/// Frames that are exchanged with a liar's successor, in each direction.
+const EXCHANGED: u64 = 64;
+/// The stream of frames for the liar, and those of the exchange.
+const FOR_LIAR: u16 = 9;
+const FORTH: u16 = 10;
+const BACK: u16 = 11;
+
+pub struct Partner {
+    port: Port,
+    scratch: Scratch,
+}
+
+impl Partner {
+    /// Begins to connect.
+    pub fn open(path: &Path) -> Self {
+        let uri = format!("virtio:{}?hugepages=0", path.display()).parse::<PortUri>();
+        let mut port = uri.expect("a URI").open().expect("a port");
+        port.rx[0].set_wait(Wait::Poll { pause_us: 0 });
+        Self { port, scratch: scratch() }
+    }
+
+    /// A little traffic for the liar.
+    pub fn play(&mut self) {
+        for _ in 0..4 {
+            self.send(FOR_LIAR, 0);
+        }
+        self.receive(FOR_LIAR, &mut 0);
+    }
+
+    fn send(&mut self, stream: u16, sequence: u64) -> bool {
+        let mut frame = test_frame::build(&Flow::default(), 200);
+        test_frame::stamp(&mut frame, Stamp { stream, sequence, ticks: 0 });
+        self.port.tx[0].transmit(&[frame.as_slice().into()]).expect("a port") == 1
+    }
+
+    /// Counts the frames of `stream`, each in its turn.
+    fn receive(&mut self, stream: u16, next: &mut u64) {
+        let scratch = &mut self.scratch;
+        let mut take = |frames: &[dray_port::Frame<'_>]| {
+            for frame in frames {
+                if let Verdict::Intact(stamp) = test_frame::read(frame.bytes(scratch))
+                    && (stamp.stream, stamp.sequence) == (stream, *next)
+                {
+                    *next += 1;
+                }
+            }
+            frames.len()
+        };
+        self.port.rx[0].receive(&mut take).expect("a port");
+    }
+
+    /// Whether a well-behaved driver at the liar's socket and this one hear each other within
+    /// `patience`, through a switch that may drop frames.
+    pub fn meets(&mut self, liars: &Path, patience: Duration) -> bool {
+        let mut other = Self::open(liars);
+        let (mut forth, mut back) = (0, 0);
+        let start = Instant::now();
+        while start.elapsed() < patience {
+            self.send(FORTH, forth);
+            other.send(BACK, back);
+            std::thread::sleep(Duration::from_millis(1));
+            other.receive(FORTH, &mut forth);
+            self.receive(BACK, &mut back);
+            if forth > 0 && back > 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether a well-behaved driver at the liar's socket and this one get all of each other's
+    /// frames.
+    pub fn exchange(&mut self, liars: &Path) -> bool {
+        let mut other = Self::open(liars);
+        let (mut forth, mut back) = ((0, 0), (0, 0));
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if forth.0 < EXCHANGED && self.send(FORTH, forth.0) {
+                forth.0 += 1;
+            }
+            if back.0 < EXCHANGED && other.send(BACK, back.0) {
+                back.0 += 1;
+            }
+            other.receive(FORTH, &mut forth.1);
+            self.receive(BACK, &mut back.1);
+            if (forth.1, back.1) == (EXCHANGED, EXCHANGED) {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
+    }
+}

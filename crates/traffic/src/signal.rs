@@ -1,7 +1,7 @@
 //! How a running role is told to end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dray_port::clock;
@@ -17,9 +17,16 @@ pub enum Phase {
     Stop,
 }
 
-/// Shared between a role and whoever ends it. The phase only ever moves forward.
+/// Shared between a role and whoever starts and ends it. The phase only ever moves forward.
 #[derive(Clone, Debug, Default)]
-pub struct Signal(Arc<AtomicU8>);
+pub struct Signal(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    phase: AtomicU8,
+    /// On the monotonic clock.
+    start_at_ns: AtomicU64,
+}
 
 impl Signal {
     /// How long a draining role sees no frame before it ends.
@@ -27,20 +34,38 @@ impl Signal {
     /// How long it drains at most, however many frames still come.
     pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 
+    /// A signal by which a sender does not begin before it is told [when](Self::start_at); by
+    /// default it begins at once.
+    pub fn held() -> Self {
+        let signal = Self::default();
+        signal.start_at(u64::MAX);
+        signal
+    }
+
+    /// When a sender shall begin, on the monotonic clock in nanoseconds.
+    pub fn start_at(&self, ns: u64) {
+        self.0.start_at_ns.store(ns, Ordering::Relaxed);
+    }
+
+    /// When a sender shall begin, on the monotonic clock in nanoseconds.
+    pub(crate) fn start_at_ns(&self) -> u64 {
+        self.0.start_at_ns.load(Ordering::Relaxed)
+    }
+
     /// Asks for what is still queued to be taken, and then to stop.
     pub fn drain(&self) {
-        self.0.fetch_max(1, Ordering::Relaxed);
+        self.0.phase.fetch_max(1, Ordering::Relaxed);
     }
 
     /// Asks to stop now.
     pub fn stop(&self) {
-        self.0.fetch_max(2, Ordering::Relaxed);
+        self.0.phase.fetch_max(2, Ordering::Relaxed);
     }
 
     /// What the role should be doing.
     #[inline]
     pub fn phase(&self) -> Phase {
-        match self.0.load(Ordering::Relaxed) {
+        match self.0.phase.load(Ordering::Relaxed) {
             0 => Phase::Run,
             1 => Phase::Drain,
             _ => Phase::Stop,

@@ -6,6 +6,7 @@ use dray_lab::{Attachment, End, LinkKind};
 use dray_port::raw::RawUri;
 use dray_port::udp::UdpUri;
 use dray_port::{PortUri, SocketOptions, Wait};
+use dray_traffic::Check;
 use dray_wire::Flow;
 
 /// How a program in a container does its I/O.
@@ -192,6 +193,11 @@ impl Technique {
         let of_link = of_link && (!self.link.shares_memory() || self.endpoint == Endpoint::Virtio);
         let both = word.strip_prefix(link).and_then(|rest| rest.strip_prefix('/'));
         of_link || word == endpoint || both == Some(endpoint)
+    }
+
+    /// How closely its receiver looks at frames, if nothing else is asked for.
+    pub fn usual_check(&self) -> Check {
+        if self.link.shares_memory() { Check::Sampled } else { Check::Whole }
     }
 
     /// Fails where `word` names no technique at all.

@@ -347,6 +347,10 @@ fn notes(results: &Results) -> Vec<String> {
     let measured = || results.results.iter().filter_map(ResultRow::measured);
     let settings = &results.settings;
     let samples = measured().map(|m| m.samples_pps.len()).max().unwrap_or(0);
+    if results.results.is_empty() {
+        let note = "Nobody who copies once can be faster: see docs/measurement.md.";
+        return vec![note.to_owned()];
+    }
     let mut notes = vec![format!(
         "Each figure: mean of {samples} samples of {} s after {} s of warm-up; loss over the whole trial.",
         settings.interval_s, settings.warm_up_s

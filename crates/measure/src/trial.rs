@@ -8,7 +8,7 @@ use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
 use dray_traffic::agent::Request;
 use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{ForwardReport, Job, ReceiveReport, Report, Sample, SendReport};
+use dray_traffic::{ForwardReport, Job, ReceiveReport, Report, Sample, SendReport, Signal};
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
@@ -120,6 +120,7 @@ fn observe(
 ) -> Result<Observed, LabError> {
     let cancel = lab.cancel().clone();
     let Timing { warm_up, measure, interval } = *timing;
+    let switched_before = switched(lab)?;
     // Those that share memory wait for each other: all are started before the first is waited for.
     let mut start = |station: &Station, job: Job| {
         lab[station.container].request(&Request::Start(Box::new(job)))
@@ -148,6 +149,15 @@ fn observe(
 
     let done = lab[topology.sender.container].wait_until_done(&cancel, PATIENCE)?;
     let Report::Send(sender) = done else { return Err(unexpected(&topology.sender, &done)) };
+    if let Some(before) = switched_before {
+        // The receiver's silence means nothing while the switch does not get to run.
+        let deadline = Instant::now() + Signal::DRAIN_MAX;
+        while switched(lab)?.is_some_and(|now| now - before < sender.sent)
+            && Instant::now() < deadline
+        {
+            cancel.sleep_until(Instant::now() + Duration::from_millis(2))?;
+        }
+    }
     // Drain in the direction of travel: a station is quiet only once those before it are done.
     let mut drain = |station: &Station| {
         lab[station.container].request(&Request::Drain)?;
@@ -164,6 +174,12 @@ fn observe(
     let Report::Receive(receiver) = done else { return Err(unexpected(&topology.receiver, &done)) };
     let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
     Ok(Observed { measure_from_ns, sender, forwarders, receiver, cpus })
+}
+
+/// Frames that the switch, where there is one that counts, has taken from the sender so far.
+fn switched(lab: &Lab) -> Result<Option<u64>, LabError> {
+    let counters = lab.switch().map(PeerSwitch::counters).transpose()?.flatten();
+    Ok(counters.and_then(|ports| Some(ports.first()?.received_frames)))
 }
 
 /// Makes figures of what was seen. `counted` is what the kernel counted at an interface.

@@ -442,8 +442,8 @@ impl Plan {
     ) -> Result<Results, LabError> {
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         let mut limits: Vec<Vec<f64>> = vec![Vec::new(); self.limit_sizes.len()];
-        let mut runs: Vec<Result<Run, String>> = Vec::new();
-        runs.resize_with(self.cases.len(), || Ok(Run::default()));
+        let mut runs: Vec<Run> = Vec::new();
+        runs.resize_with(self.cases.len(), Run::default);
         for round in 0..self.settings.trials {
             for (size, rates) in self.limit_sizes.iter().zip(&mut limits) {
                 progress(round * self.cases.len(), &format!("limit {size} B"));
@@ -453,7 +453,7 @@ impl Plan {
             // Cases of one technique and shape follow each other and share what was built.
             let mut built: Option<(&Case, Built)> = None;
             for (index, case) in self.cases.iter().enumerate() {
-                let Ok(run) = &mut runs[index] else { continue };
+                let run = &mut runs[index];
                 progress(
                     round * self.cases.len() + index,
                     &format!("{} {} B", case.technique, case.size),
@@ -474,7 +474,8 @@ impl Plan {
                     Err(error @ (LabError::Cancelled | LabError::NotPermitted)) => {
                         return Err(error);
                     }
-                    Err(error) => runs[index] = Err(error.to_string()),
+                    // The next round may go better.
+                    Err(error) => run.failure = Some(error.to_string()),
                 }
             }
         }
@@ -484,15 +485,15 @@ impl Plan {
             .zip(limits)
             .map(|(&frame_size, samples_pps)| LimitRow::new(frame_size, samples_pps))
             .collect();
-        let result = |(case, run): (&Case, Result<Run, String>)| {
-            let outcome = match run {
-                Ok(run) => {
+        let result = |(case, run): (&Case, Run)| {
+            let outcome = match run.failure {
+                Some(skipped) if run.trials.is_empty() => Outcome::Skipped { skipped },
+                _ => {
                     let limit = limits.iter().find(|limit| limit.frame_size == case.size);
                     let limit = limit.filter(|_| case.technique.link.shares_memory());
                     let measured = Measured::of(&run, &self.settings, limit);
                     Outcome::Measured(Box::new(measured))
                 }
-                Err(skipped) => Outcome::Skipped { skipped },
             };
             ResultRow::new(case, &self.settings, outcome)
         };
@@ -549,6 +550,8 @@ struct Built {
 #[derive(Default)]
 pub(crate) struct Run {
     pub(crate) trials: Vec<Trial>,
+    /// Why the last trial that failed did.
+    failure: Option<String>,
     /// How closely the receiver looked.
     pub(crate) check: &'static str,
     /// What they ran on; there is one as soon as there is a trial.

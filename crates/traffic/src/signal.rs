@@ -78,21 +78,20 @@ pub(crate) struct Ending<'a> {
     signal: &'a Signal,
     quiet_ticks: u64,
     drain_ticks: u64,
-    /// When draining began; until then, now.
-    drain_began: u64,
+    /// When draining began.
+    drain_began: Option<u64>,
     /// When a draining role last found a frame, or began to drain.
     last_work: u64,
 }
 
 impl<'a> Ending<'a> {
     pub(crate) fn new(signal: &'a Signal) -> Self {
-        let now = clock::ticks();
         Self {
             signal,
             quiet_ticks: clock::to_ticks(Signal::QUIET),
             drain_ticks: clock::to_ticks(Signal::DRAIN_MAX),
-            drain_began: now,
-            last_work: now,
+            drain_began: None,
+            last_work: 0,
         }
     }
 
@@ -100,18 +99,16 @@ impl<'a> Ending<'a> {
     #[inline]
     pub(crate) fn go_on(&mut self, now: u64, worked: bool) -> bool {
         match self.signal.phase() {
-            Phase::Run => {
-                // Silence counts from when draining began, not from the last frame before it.
-                self.last_work = now;
-                self.drain_began = now;
-                true
-            }
+            Phase::Run => true,
             Phase::Drain => {
-                if worked {
+                // Silence counts from the first look after draining began: a role that did not get
+                // to run before has not seen what lies there.
+                if worked || self.drain_began.is_none() {
                     self.last_work = now;
                 }
+                let began = *self.drain_began.get_or_insert(now);
                 now.saturating_sub(self.last_work) < self.quiet_ticks
-                    && now.saturating_sub(self.drain_began) < self.drain_ticks
+                    && now.saturating_sub(began) < self.drain_ticks
             }
             Phase::Stop => false,
         }
@@ -131,6 +128,7 @@ mod tests {
         assert!(ending.go_on(start, false) && ending.go_on(start + 2 * most, false));
         let start = start + 2 * most;
         signal.drain();
+        assert!(ending.go_on(start, false), "however long it did not run");
         assert!(ending.go_on(start + quiet / 2, false), "not silent for long enough");
         assert!(ending.go_on(start + quiet, true), "a frame came");
         assert!(ending.go_on(start + 2 * quiet - 1, false));

@@ -235,8 +235,9 @@ fn switches(results: &Results) -> String {
                 line.extend(std::iter::repeat_n(String::new(), FIGURES.len() - 1));
                 continue;
             };
-            let ratio =
-                find(ours, &endpoint, *size).map(|ours| ours.received_pps / it.received_pps);
+            let ratio = find(ours, &endpoint, *size)
+                .filter(|_| it.received_pps > 0.0)
+                .map(|ours| ours.received_pps / it.received_pps);
             let or_dash = |figure: Option<f64>, digits: usize| {
                 figure.map_or("-".to_owned(), |figure| format!("{figure:.digits$}"))
             };

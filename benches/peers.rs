@@ -40,6 +40,7 @@ fn main() -> Result<(), LabError> {
             let cannot = match kind {
                 SwitchKind::Testpmd => wiring == Wiring::Learning,
                 SwitchKind::OvsDpdk => memory == Memory::OrdinaryPages,
+                _ => true,
             };
             for (packed, is_loop) in [(false, false), (true, false), (false, true), (true, true)] {
                 for frame_size in [64, 1500] {

@@ -13,6 +13,10 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "nosuch"], &["\"nosuch\"", "ara2019-table1"]),
     (&["bench", "--technique", "tokenring"], &["\"tokenring\"", "veth", "udp-mmsg"]),
     (&["bench", "--technique", "veth/udp,x"], &["\"x\"", "bridge"]),
+    (&["bench", "--technique", "veth/virtio"], &["\"veth/virtio\"", "virtio"]),
+    (&["bench", "--check", "half"], &["half", "whole"]),
+    (&["bench", "switches", "--rate", "1M"], &["dpdk", "at no given rate"]),
+    (&["bench", "ara2019-fig2", "--technique", "bridge"], &["bridge", "switch/patch"]),
     (
         &["bench", "casoni2013-serial", "--technique", "udp"],
         &["udp", "casoni2013", "veth/raw-mmsg"],

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{alone, success};
+use dray_lab::peer::SwitchKind;
 use dray_measure::Results;
 
 fn run(arguments: &[&str]) -> (serde_json::Value, Results) {
@@ -32,22 +33,27 @@ fn check_books(results: &Results) {
     }
 }
 
-#[test]
-fn every_technique_balances_and_matches_the_schema() {
-    let _alone = alone();
-    require_root!();
-    let (json, results) = run(&["--quick"]);
-    assert_eq!(results.results.len(), 16, "2 links, 4 endpoints, 2 sizes");
-    check_books(&results);
-
+fn assert_schema(json: &serde_json::Value) -> jsonschema::Validator {
     let schema = std::fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../docs/result.schema.json"
     ));
     let schema: serde_json::Value = serde_json::from_str(&schema.unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<_> = validator.iter_errors(&json).map(|error| error.to_string()).collect();
+    let errors: Vec<_> = validator.iter_errors(json).map(|error| error.to_string()).collect();
     assert!(errors.is_empty(), "{errors:?}");
+    validator
+}
+
+#[test]
+fn every_technique_balances_and_matches_the_schema() {
+    let _alone = alone();
+    require_root!();
+    let (json, results) = run(&["--quick"]);
+    assert_eq!(results.results.len(), 22, "2 links, 4 endpoints, 3 that share memory; 2 sizes");
+    check_books(&results);
+
+    let validator = assert_schema(&json);
 
     // The schema is not so loose that anything passes.
     for spoil in [
@@ -66,13 +72,13 @@ fn every_technique_balances_and_matches_the_schema() {
 fn paced_trials_send_no_more_than_was_offered() {
     let _alone = alone();
     require_root!();
-    let (_, udp) = run(&["--rate", "20k", "--size", "64,1514", "--burst", "16", "--quick"]);
+    let (_, any) = run(&["--rate", "20k", "--size", "64,1514", "--burst", "16", "--quick"]);
     let raw = ["--rate", "20k", "--flows", "7", "--quick", "--technique", "raw,raw-mmsg"];
     let (_, raw) = run(&raw);
     let (_, twice) =
         run(&["--quick", "--rate", "10k", "--trials", "2", "--technique", "udp", "--size", "64"]);
     assert!(twice.results.iter().all(|row| row.measured().unwrap().trials == 2));
-    for results in [udp, raw, twice] {
+    for results in [any, raw, twice] {
         check_books(&results);
         // 0.3 s of warm-up and 0.5 s of measurement.
         assert!(results.results.iter().all(|row| row.measured().unwrap().sent <= 16_000));
@@ -110,6 +116,77 @@ fn results_go_into_a_new_file_or_into_what_is_there() {
 
     let null = std::fs::metadata("/dev/null").unwrap();
     assert!(null.file_type().is_char_device(), "a device is not replaced by a file");
+}
+
+#[test]
+fn the_limit_is_given_by_size() {
+    let _alone = alone();
+    let text = success(&["bench", "limit", "--quick", "--trials", "2", "--size", "64,1514"]);
+    for size in ["64", "1514"] {
+        let row = text.lines().find(|line| line.split_whitespace().any(|word| word == size));
+        assert!(row.is_some_and(|row| row.contains("one copy")), "{text}");
+    }
+    let (_, results) = run(&["limit", "--size", "100", "--trials", "2"]);
+    assert_eq!((results.limits[0].frame_size, results.limits[0].samples_pps.len()), (100, 2));
+    assert!(results.limits[0].pps > 0.0 && results.results.is_empty());
+}
+
+#[test]
+fn memory_is_shared_directly_and_through_our_switch() {
+    let _alone = alone();
+    require_root!();
+    let words = ["--quick", "--technique", "direct,switch", "--size", "64", "--trials", "2"];
+    let (_, results) = run(&words);
+    check_books(&results);
+    let techniques: Vec<_> = results.results.iter().map(|row| row.technique.as_str()).collect();
+    assert_eq!(techniques, ["direct", "switch/patch", "switch/learning"]);
+    for row in &results.results {
+        let measured = row.measured().unwrap();
+        assert_eq!((measured.check.as_str(), measured.trials), ("sampled", 2));
+        assert!(measured.limit_share.is_some_and(|share| share > 0.0), "{measured:?}");
+        let has_switch = row.technique != "direct";
+        assert_eq!(measured.setting.switch.is_some(), has_switch);
+        assert_eq!(measured.cpu.roles.contains_key("switch"), has_switch, "{measured:?}");
+        assert_eq!(measured.switch_cycles_per_frame.is_some(), has_switch);
+    }
+    // With backpressure, and between two of ours, nothing is lost.
+    assert!(results.results[..2].iter().all(|row| row.measured().unwrap().lost == 0));
+    let (_, whole) = run(&["--quick", "--technique", "switch/patch", "--check", "whole"]);
+    assert!(whole.results.iter().all(|row| row.measured().unwrap().check == "whole"));
+    check_books(&whole);
+}
+
+#[test]
+fn switches_are_compared_with_each_endpoint() {
+    let _alone = alone();
+    require_root!();
+    let words = ["switches", "--quick", "--size", "64", "--trials", "1"];
+    let (json, results) = run(&words);
+    assert_schema(&json);
+    assert_eq!(results.results.len(), 7 * 4, "7 switches, 4 endpoints");
+    for row in &results.results {
+        let switch_is_there = match row.link.split('/').next().unwrap() {
+            "switch" => true,
+            "testpmd" => SwitchKind::Testpmd.find().is_ok(),
+            "ovs-dpdk" => SwitchKind::OvsDpdk.find().is_ok(),
+            _ => false,
+        };
+        let is_dpdk = row.endpoint.starts_with("dpdk");
+        let is_there = switch_is_there && (!is_dpdk || SwitchKind::Testpmd.find().is_ok());
+        let measured = row.measured();
+        assert_eq!(
+            measured.is_some(),
+            is_there,
+            "{} {}: {:?}",
+            row.link,
+            row.endpoint,
+            row.outcome
+        );
+        if let Some(measured) = measured {
+            assert!(measured.received > 0, "{} {}", row.link, row.endpoint);
+            assert_eq!((measured.duplicated, measured.corrupt), (0, 0), "{}", row.link);
+        }
+    }
 }
 
 #[test]

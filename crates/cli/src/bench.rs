@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use dray_measure::experiments::{self, Choices, EXPERIMENTS, Plan};
 use dray_measure::{Results, table};
+use dray_traffic::Check;
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::NamedTempFile;
 
@@ -45,6 +46,10 @@ pub(crate) struct Arguments {
     /// Techniques: LINK, ENDPOINT or LINK/ENDPOINT.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     technique: Option<Vec<String>>,
+    /// How closely receivers look at frames: `whole`, or `sampled`, that is headers, and every 64th
+    /// frame whole; by default as much as the technique can bear.
+    #[arg(long, value_parser = parse::check)]
+    check: Option<Check>,
     /// Length of each measurement, after its warm-up.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Option<Duration>,
@@ -54,7 +59,7 @@ pub(crate) struct Arguments {
     /// MTU of the links.
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u32>,
-    /// CPUs for the roles: sender, receiver, forwarders.
+    /// CPUs for the roles: sender, receiver, forwarders; a switch has the first to itself.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
     /// Write the results to this file as JSON; `-` for standard output, instead of the table.
@@ -66,6 +71,8 @@ const EXAMPLES: &str = "\
 Examples:
   dray bench --quick
   dray bench --technique veth/udp-mmsg,bridge --size 64,512,1500 --json results.json
+  dray bench switches --quick
+  dray bench --technique switch,direct --check whole
   dray bench ara2019-table1 --duration 20
   dray bench --technique raw-mmsg --rate 100k";
 
@@ -80,6 +87,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         flows: arguments.flows,
         rate: arguments.rate,
         techniques: arguments.technique,
+        check: arguments.check,
         duration: arguments.duration,
         trials: arguments.trials,
         mtu: arguments.mtu,
@@ -90,10 +98,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
     // Better to hear now that the results cannot be written than when they are there.
     let output = arguments.json.as_deref().map(Output::open).transpose()?;
-    let progress = progress(plan.cases.len());
-    let results = plan.run(Path::new("/proc/self/exe"), &cancel, |index, case| {
+    let progress = progress(plan.trials());
+    let results = plan.run(Path::new("/proc/self/exe"), &cancel, |index, what| {
         progress.set_position(index as u64);
-        progress.set_message(format!("{} {} B", case.technique, case.size));
+        progress.set_message(what.to_owned());
     });
     progress.finish_and_clear();
     let results = results?;
@@ -104,7 +112,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if let Some(output) = output {
         output.write(&results)?;
     }
-    if results.results.iter().all(|row| row.measured().is_none()) {
+    if results.limits.is_empty() && results.results.iter().all(|row| row.measured().is_none()) {
         return Err(anyhow::anyhow!("nothing could be measured").into());
     }
     Ok(())
@@ -113,6 +121,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 fn list() -> String {
     let experiments = EXPERIMENTS.iter().map(|e| format!("  {:22}{}\n", e.name, e.about));
     let techniques = dray_measure::Technique::all()
+        .into_iter()
         .map(|t| format!("  {:22}{}\n", t.to_string(), t.endpoint.about()));
     let experiments: String = experiments.collect();
     let techniques: String = techniques.collect();

@@ -28,6 +28,15 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "give a time above 0, for example 10, 10s, 500ms or 1m".to_owned())
 }
 
+/// How closely a receiver looks at frames.
+pub(crate) fn check(text: &str) -> Result<dray_traffic::Check, String> {
+    match text {
+        "whole" => Ok(dray_traffic::Check::Whole),
+        "sampled" => Ok(dray_traffic::Check::Sampled),
+        _ => Err("give `whole` or `sampled`".to_owned()),
+    }
+}
+
 /// A list of CPUs such as `2,3` or `2-5`; their order counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CpuList(pub(crate) Vec<usize>);

@@ -149,7 +149,6 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
         burst,
         rate,
         duration: common.duration.unwrap_or(FOREVER),
-        start_at_ns: 0,
         yielding: true,
         interval: INTERVAL,
     });
@@ -158,7 +157,13 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
 
 pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
     let check = if arguments.sampled { Check::Sampled } else { Check::Whole };
-    let job = ReceiveJob { ports: arguments.port, check, yielding: true, interval: INTERVAL };
+    let job = ReceiveJob {
+        ports: arguments.port,
+        announce: None,
+        check,
+        yielding: true,
+        interval: INTERVAL,
+    };
     run(Job::Receive(job), &arguments.common)
 }
 
@@ -191,7 +196,7 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
     // A sender keeps the time itself, to the tick.
     let keeps_time = matches!(job, Job::Send(_));
-    let role = Role::open(job).map_err(|error| match error {
+    let mut role = Role::open(job).map_err(|error| match error {
         wrong if wrong.is_wrong_usage() => Failure::usage(wrong),
         other => other.into(),
     })?;

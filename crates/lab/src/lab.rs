@@ -4,6 +4,7 @@ use std::ops::{Index, IndexMut};
 use std::path::PathBuf;
 
 use crate::cgroup::{self, LabGroup};
+use crate::peer::{PeerDir, PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 use crate::{Cancel, Container, ContainerId, LabError, link, peer, placement};
 
 /// Containers and links. Dropping it removes all of them.
@@ -14,6 +15,9 @@ pub struct Lab {
     has_control_groups: bool,
     containers: Vec<Container>,
     links: u32,
+    switch: Option<PeerSwitch>,
+    /// Where sockets are, once there are some.
+    dir: Option<PeerDir>,
 }
 
 const HOST: ContainerId = ContainerId(0);
@@ -30,6 +34,8 @@ impl Lab {
             has_control_groups: true,
             containers: Vec::new(),
             links: 0,
+            switch: None,
+            dir: None,
         };
         lab.start_container("host", &placement::allowed())?;
         lab.wait_until_up()?;
@@ -64,6 +70,34 @@ impl Lab {
     /// What ends this lab's waits early.
     pub fn cancel(&self) -> &Cancel {
         &self.cancel
+    }
+
+    /// The directory for sockets and for what peers write. It is there until the lab goes.
+    pub fn dir(&mut self) -> Result<PeerDir, LabError> {
+        match &self.dir {
+            Some(dir) => Ok(dir.clone()),
+            None => Ok(self.dir.insert(PeerDir::new()?).clone()),
+        }
+    }
+
+    /// The switch that the containers are plugged into, where they are.
+    pub fn switch(&self) -> Option<&PeerSwitch> {
+        self.switch.as_ref()
+    }
+
+    /// Starts the lab's switch, which listens at `sockets`.
+    pub(crate) fn start_switch(
+        &mut self,
+        kind: SwitchKind,
+        wiring: Wiring,
+        cpu: usize,
+        sockets: &[PathBuf],
+    ) -> Result<(), LabError> {
+        assert!(self.switch.is_none(), "one switch in a lab");
+        let ports = sockets.iter().map(PeerPort::listening).collect();
+        let settings = SwitchSettings { kind, cpu, wiring, memory: Default::default(), ports };
+        self.switch = Some(PeerSwitch::start(&self.dir()?, &settings, &self.cancel)?);
+        Ok(())
     }
 
     pub(crate) fn host(&self) -> &Container {

@@ -23,7 +23,7 @@ pub use container::{Container, ContainerId};
 pub use error::LabError;
 pub use host::HostFacts;
 pub use lab::{Lab, clean};
-pub use link::{End, Link, LinkKind};
+pub use link::{Attachment, End, Link, LinkKind};
 pub use namespace::NetworkNamespace;
 pub use netlink::InterfaceCounters;
 pub use placement::Placement;

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dray_wire::{Flow, MacAddr};
 
 use crate::netlink::{Interface, VethEnd};
+use crate::peer::{SwitchKind, Wiring};
 use crate::{ContainerId, InterfaceCounters, Lab, LabError};
 
 /// A kind of link.
@@ -18,17 +20,70 @@ pub enum LinkKind {
     Veth,
     /// A Linux bridge on the "host", and a veth pair from it to each container.
     Bridge,
+    /// Memory that the first end shares with the second.
+    Direct,
+    /// A switch in user space, with which both ends share memory.
+    Switch(SwitchKind, Wiring),
 }
 
 impl LinkKind {
-    /// Every kind.
-    pub const ALL: [Self; 2] = [Self::Veth, Self::Bridge];
+    /// Our switch, ports in pairs.
+    pub const PATCH: Self = Self::Switch(SwitchKind::Dray, Wiring::Pairs);
+    /// Our switch, learning addresses.
+    pub const LEARNING: Self = Self::Switch(SwitchKind::Dray, Wiring::Learning);
+
+    /// Every kind, but for other people's switches.
+    pub const ALL: [Self; 5] =
+        [Self::Veth, Self::Bridge, Self::Direct, Self::PATCH, Self::LEARNING];
+
+    /// Other people's switches.
+    pub const PEERS: [Self; 5] = [
+        Self::Switch(SwitchKind::Testpmd, Wiring::Pairs),
+        Self::Switch(SwitchKind::OvsDpdk, Wiring::Pairs),
+        Self::Switch(SwitchKind::OvsDpdk, Wiring::Learning),
+        Self::Switch(SwitchKind::Vpp, Wiring::Learning),
+        Self::Switch(SwitchKind::Snabb, Wiring::Pairs),
+    ];
 
     /// The word for it on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Veth => "veth",
             Self::Bridge => "bridge",
+            Self::Direct => "direct",
+            Self::Switch(SwitchKind::Dray, Wiring::Pairs) => "switch/patch",
+            Self::Switch(SwitchKind::Dray, Wiring::Learning) => "switch/learning",
+            Self::Switch(SwitchKind::Testpmd, Wiring::Pairs) => "testpmd/pairs",
+            Self::Switch(SwitchKind::Testpmd, Wiring::Learning) => "testpmd/learning",
+            Self::Switch(SwitchKind::OvsDpdk, Wiring::Pairs) => "ovs-dpdk/pairs",
+            Self::Switch(SwitchKind::OvsDpdk, Wiring::Learning) => "ovs-dpdk/learning",
+            Self::Switch(SwitchKind::Vpp, Wiring::Pairs) => "vpp/pairs",
+            Self::Switch(SwitchKind::Vpp, Wiring::Learning) => "vpp/learning",
+            Self::Switch(SwitchKind::Snabb, Wiring::Pairs) => "snabb/pairs",
+            Self::Switch(SwitchKind::Snabb, Wiring::Learning) => "snabb/learning",
+        }
+    }
+
+    /// Whether its ends share memory, without the kernel between them.
+    pub fn shares_memory(self) -> bool {
+        matches!(self, Self::Direct | Self::Switch(..))
+    }
+
+    /// Whether it is wired by a switch in user space, which polls.
+    pub fn has_switch(self) -> bool {
+        matches!(self, Self::Switch(..))
+    }
+
+    /// Whether somebody has to learn who is where before frames find their way.
+    pub fn learns(self) -> bool {
+        matches!(self, Self::Switch(_, Wiring::Learning))
+    }
+
+    /// Its switch and what that does, where it has one.
+    pub fn switch(self) -> Option<(SwitchKind, Wiring)> {
+        match self {
+            Self::Switch(kind, wiring) => Some((kind, wiring)),
+            _ => None,
         }
     }
 }
@@ -39,13 +94,24 @@ impl fmt::Display for LinkKind {
     }
 }
 
+/// What a program at the end of a link opens.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Attachment {
+    /// A network interface.
+    Interface(String),
+    /// A vhost-user socket, as the driver, who connects.
+    Driver(PathBuf),
+    /// A vhost-user socket, as the device, who listens.
+    Device(PathBuf),
+}
+
 /// A link's end in one container.
 #[derive(Clone, Debug)]
 pub struct End {
     /// The container.
     pub container: ContainerId,
-    /// The interface's name there.
-    pub interface: String,
+    /// What the program there opens.
+    pub attachment: Attachment,
     /// Its Ethernet address.
     pub mac: MacAddr,
     /// The destination of frames sent here: [`mac`](Self::mac) where the link was made
@@ -74,6 +140,30 @@ pub struct LinkOptions {
     /// at once what is for another station; for one of its own it would look up a route in vain,
     /// at a third of the whole cost of a frame.
     pub addressed: bool,
+    /// The CPU of its switch, where it has one.
+    pub switch_cpu: usize,
+}
+
+impl End {
+    fn name(&self) -> &str {
+        self.interface().expect("the kernel's links have interfaces")
+    }
+
+    /// The interface's name, where it is one.
+    pub fn interface(&self) -> Option<&str> {
+        match &self.attachment {
+            Attachment::Interface(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The vhost-user socket, where it is one.
+    pub fn socket(&self) -> Option<&Path> {
+        match &self.attachment {
+            Attachment::Interface(_) => None,
+            Attachment::Driver(path) | Attachment::Device(path) => Some(path),
+        }
+    }
 }
 
 impl Link {
@@ -100,6 +190,9 @@ impl Lab {
         options: LinkOptions,
     ) -> Result<Link, LabError> {
         let number = self.next_link();
+        if kind.shares_memory() {
+            return self.link_memory(kind, number, [from, to], options);
+        }
         let new_end = |lab: &mut Self, container, side| {
             lab.new_end(container, number, side, options.addressed)
         };
@@ -132,10 +225,11 @@ impl Lab {
                 }
                 netlink.set_up(bridge).map_err(doing("bridge"))?;
             }
+            LinkKind::Direct | LinkKind::Switch(..) => unreachable!("they share memory"),
         }
         for (end, peer) in [(a, b), (b, a)] {
             let netlink = self[end.container].netlink();
-            let index = netlink.interface(&end.interface).map_err(doing("interface"))?.index;
+            let index = netlink.interface(end.name()).map_err(doing("interface"))?.index;
             netlink.set_up(index).map_err(doing("set up"))?;
             if options.addressed {
                 netlink.add_address(index, end.ip, PREFIX_LEN).map_err(doing("address"))?;
@@ -158,6 +252,38 @@ impl Lab {
         Ok(Link { ends })
     }
 
+    /// Joins two containers by memory that they share with each other or with a switch.
+    fn link_memory(
+        &mut self,
+        kind: LinkKind,
+        number: u32,
+        containers: [ContainerId; 2],
+        options: LinkOptions,
+    ) -> Result<Link, LabError> {
+        let dir = self.dir()?;
+        let sockets = [1, 2].map(|side| dir.join(&format!("link{number}.{side}")));
+        let [a, b] = sockets.clone();
+        let attachments = match kind.switch() {
+            None => [Attachment::Driver(a.clone()), Attachment::Device(a)],
+            Some((switch, wiring)) => {
+                self.start_switch(switch, wiring, options.switch_cpu, &sockets)?;
+                [Attachment::Driver(a), Attachment::Driver(b)]
+            }
+        };
+        let mut sides = (1..).zip(attachments.into_iter().zip(containers));
+        let mut end = || {
+            let (side, (attachment, container)) = sides.next().expect("two sides");
+            End {
+                container,
+                attachment,
+                mac: mac(number, side),
+                station: station(number, side),
+                ip: ip(number, side),
+            }
+        };
+        Ok(Link { ends: [end(), end()] })
+    }
+
     /// The kernel's counters of an end's interface.
     pub fn counters(&self, end: &End) -> Result<InterfaceCounters, LabError> {
         Ok(self.interface(end)?.counters)
@@ -165,8 +291,8 @@ impl Lab {
 
     fn interface(&self, end: &End) -> Result<Interface, LabError> {
         let container = &self[end.container];
-        let doing = LabError::doing(format!("{} {}", container.name(), end.interface));
-        container.netlink().interface(&end.interface).map_err(doing)
+        let doing = LabError::doing(format!("{} {}", container.name(), end.name()));
+        container.netlink().interface(end.name()).map_err(doing)
     }
 
     fn new_end(&mut self, container: ContainerId, link: u32, side: u32, addressed: bool) -> End {
@@ -175,15 +301,15 @@ impl Lab {
         let mac = mac(link, side);
         End {
             container,
-            interface,
+            attachment: Attachment::Interface(interface),
             mac,
             station: if addressed { mac } else { station(link, side) },
-            ip: Ipv4Addr::from_bits(FIRST_NETWORK.to_bits() + link * 4 + side),
+            ip: ip(link, side),
         }
     }
 
     fn veth_end<'a>(&'a self, end: &'a End) -> VethEnd<'a> {
-        VethEnd { namespace: self[end.container].namespace(), name: &end.interface, mac: end.mac }
+        VethEnd { namespace: self[end.container].namespace(), name: end.name(), mac: end.mac }
     }
 }
 
@@ -193,6 +319,10 @@ const PREFIX_LEN: u8 = 30;
 const FIRST_NETWORK: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 /// How many such networks there are.
 pub(crate) const LINKS_MAX: u32 = 1 << (PREFIX_LEN - 15);
+
+fn ip(link: u32, side: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(FIRST_NETWORK.to_bits() + link * 4 + side)
+}
 
 /// The address of a link's interface in a container; `side` is 1 or 2.
 fn mac(link: u32, side: u32) -> MacAddr {

@@ -51,6 +51,14 @@ impl Placement {
     pub fn assign(&self, roles: usize) -> Vec<Cpu> {
         (0..roles).map(|role| self.order[role % self.order.len()]).collect()
     }
+
+    /// A CPU for a switch, which has it to itself where there are two, and for each of the `roles`
+    /// around it one of the others.
+    pub fn assign_around_switch(&self, roles: usize) -> (Cpu, Vec<Cpu>) {
+        let (&switch, others) = self.order.split_first().expect("there is a CPU");
+        let others = if others.is_empty() { &self.order } else { others };
+        (switch, (0..roles).map(|role| others[role % others.len()]).collect())
+    }
 }
 
 /// Isolated CPUs first; whole cores before second hyperthreads; CPU 0, where the kernel does most
@@ -130,6 +138,15 @@ mod tests {
         let order = cpus("4-5", &[], 1);
         let assigned = Placement { order: order.clone() }.assign(3);
         assert_eq!(assigned, [order[0], order[1], order[0]]);
+    }
+
+    #[test]
+    fn a_switch_has_a_cpu_of_its_own_where_there_are_two() {
+        for (text, switch, ends) in [("4", 4, [4, 4]), ("4-5", 4, [5, 5]), ("4-6", 4, [5, 6])] {
+            let placement = Placement { order: cpus(text, &[], 1) };
+            let (middle, around) = placement.assign_around_switch(2);
+            assert_eq!((middle.id, [around[0].id, around[1].id]), (switch, ends));
+        }
     }
 
     #[test]

@@ -4,13 +4,16 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use dray_lab::{Cancel, HostFacts, Lab, LabError, LinkKind, Placement};
-use dray_port::BATCH_MAX;
+use dray_port::{BATCH_MAX, limit};
+use dray_traffic::Check;
 use dray_wire::headers::ETHERNET_LEN;
 use dray_wire::{FRAME_MAX, FRAME_MIN};
 
-use crate::results::{Measured, Outcome, ResultRow, Results, SCHEMA, SettingsRecord};
+use crate::results::{
+    LimitRow, Measured, Outcome, ResultRow, Results, SCHEMA, SettingOfRun, SettingsRecord,
+};
 use crate::topology::{Load, Shape, Topology};
-use crate::trial::{self, Timing};
+use crate::trial::{self, Timing, Trial};
 use crate::{Endpoint, Technique};
 
 /// An experiment: what is measured unless the command line says otherwise.
@@ -22,10 +25,16 @@ pub struct Experiment {
     pub about: &'static str,
     /// The topologies.
     shapes: &'static [Shape],
-    /// The endpoints; each over every link.
-    endpoints: &'static [Endpoint],
+    /// How the containers are wired and what is in them.
+    techniques: fn() -> Vec<Technique>,
     /// Frame sizes in bytes.
     sizes: &'static [usize],
+    /// Frames per second; none: as many as possible.
+    rates: &'static [f64],
+    /// Frames per burst.
+    burst: usize,
+    /// Trials per case.
+    trials: usize,
     /// How long each trial lasts.
     timing: Timing,
     /// The receive rate that the paper states, in frames per second.
@@ -45,6 +54,14 @@ pub enum Layout {
     EndpointsByLink,
     /// A row for each number of forwarders, a column for each technique.
     ForwardersByTechnique,
+    /// A row for each offered rate, a column for each technique.
+    RatesByTechnique,
+    /// A row for each technique, a column for each size.
+    TechniquesBySize,
+    /// A row for each switch with each endpoint, columns for each size, and what switches need.
+    Switches,
+    /// The limit of the machine only.
+    Limits,
 }
 
 const STEADY: Timing = Timing {
@@ -52,6 +69,39 @@ const STEADY: Timing = Timing {
     measure: Duration::from_secs(10),
     interval: Duration::from_secs(1),
 };
+
+/// The kernel's links.
+const KERNEL: &[LinkKind] = &[LinkKind::Veth, LinkKind::Bridge];
+
+/// The switches in user space, each in the way that is its own.
+const SWITCHES: &[LinkKind] = &[
+    LinkKind::PATCH,
+    LinkKind::LEARNING,
+    LinkKind::PEERS[0],
+    LinkKind::PEERS[1],
+    LinkKind::PEERS[2],
+    LinkKind::PEERS[3],
+    LinkKind::PEERS[4],
+];
+
+/// What most experiments have in common.
+const USUAL: Experiment = Experiment {
+    name: "",
+    about: "",
+    shapes: &[Shape::Chain(0)],
+    techniques: Vec::new,
+    sizes: &[64],
+    rates: &[],
+    burst: 64,
+    trials: 1,
+    timing: STEADY,
+    paper_pps: |_, _| None,
+    paper: None,
+    layout: Layout::List,
+};
+
+const ARA2019_SWITCHES: Option<&str> =
+    Some("Ara et al. 2019: over 5 Mpps at 64 B through every switch; testpmd, Snabb, VPP, OVS");
 
 /// One point of `ara2019`: the mean of 20 per-second rates, the first 20 left out.
 const ARA2019: Timing = Timing {
@@ -74,30 +124,64 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "all",
         about: "every technique this host can run, sending as fast as it can",
-        shapes: &[Shape::Chain(0)],
-        endpoints: &Endpoint::ALL,
+        techniques: Technique::all,
         sizes: &[64, 1500],
-        timing: STEADY,
-        paper_pps: |_, _| None,
-        paper: None,
-        layout: Layout::List,
+        ..USUAL
+    },
+    Experiment {
+        name: "switches",
+        about: "the same endpoints through our switch and through others that are installed",
+        techniques: || Technique::by_endpoint(SWITCHES, &Endpoint::MEMORY),
+        sizes: &[64, 512, 1500],
+        trials: 2,
+        layout: Layout::Switches,
+        ..USUAL
+    },
+    Experiment {
+        name: "limit",
+        about: "the limit of the machine: one copy between two CPUs, and nothing else",
+        sizes: &[64, 512, 1500],
+        trials: 5,
+        layout: Layout::Limits,
+        ..USUAL
     },
     Experiment {
         name: "ara2019-table1",
         about: "four kinds of socket over a bridge and a veth pair, beside the paper's table 1",
-        shapes: &[Shape::Chain(0)],
-        endpoints: &Endpoint::ALL,
-        sizes: &[64],
+        techniques: || Technique::by_link(KERNEL, &Endpoint::SOCKETS),
         timing: ARA2019,
         paper_pps: |technique, _| match (technique.link, technique.endpoint) {
-            (LinkKind::Veth, _) => None,
             (LinkKind::Bridge, Endpoint::Udp) => Some(227e3),
             (LinkKind::Bridge, Endpoint::UdpMmsg) => Some(276e3),
             (LinkKind::Bridge, Endpoint::Raw) => Some(471e3),
             (LinkKind::Bridge, Endpoint::RawMmsg) => Some(594e3),
+            _ => None,
         },
         paper: Some("table 1 of Ara et al. 2019: over a bridge, Xeon E5-2640 v4, Linux 4.15"),
         layout: Layout::EndpointsByLink,
+        ..USUAL
+    },
+    Experiment {
+        name: "ara2019-fig2",
+        about: "receive rate against offered rate through shared memory and switches, 64 B",
+        techniques: shared_memory,
+        rates: &[1e6, 2e6, 3e6, 4e6, 5e6, 6e6, 8e6, 10e6, 12e6, 15e6, 20e6],
+        burst: 16,
+        timing: ARA2019,
+        paper: ARA2019_SWITCHES,
+        layout: Layout::RatesByTechnique,
+        ..USUAL
+    },
+    Experiment {
+        name: "ara2019-fig3",
+        about: "highest receive rate against frame size through shared memory and switches",
+        techniques: shared_memory,
+        sizes: &[64, 128, 256, 512, 1024, 1280, 1500],
+        burst: 16,
+        timing: ARA2019,
+        paper: ARA2019_SWITCHES,
+        layout: Layout::TechniquesBySize,
+        ..USUAL
     },
     Experiment {
         name: "casoni2013-serial",
@@ -112,25 +196,27 @@ pub const EXPERIMENTS: &[Experiment] = &[
             Shape::Chain(7),
             Shape::Chain(8),
         ],
-        endpoints: &[Endpoint::RawMmsg],
-        sizes: &[64],
-        timing: STEADY,
-        paper_pps: |_, _| None,
+        techniques: || Technique::by_link(KERNEL, &[Endpoint::RawMmsg]),
         paper: CASONI2013,
         layout: Layout::ForwardersByTechnique,
+        ..USUAL
     },
     Experiment {
         name: "casoni2013-parallel",
         about: "2 to 4 forwarders side by side, sending as fast as the sender can",
         shapes: &[Shape::Fan(2), Shape::Fan(3), Shape::Fan(4)],
-        endpoints: &[Endpoint::RawMmsg],
-        sizes: &[64],
-        timing: STEADY,
-        paper_pps: |_, _| None,
+        techniques: || Technique::by_link(KERNEL, &[Endpoint::RawMmsg]),
         paper: CASONI2013,
         layout: Layout::ForwardersByTechnique,
+        ..USUAL
     },
 ];
+
+/// Our endpoints, joined in every way that shares memory.
+fn shared_memory() -> Vec<Technique> {
+    let links = [&[LinkKind::Direct], SWITCHES].concat();
+    Technique::by_link(&links, &[Endpoint::Virtio])
+}
 
 /// What the command line asks for; `None` leaves it to the experiment.
 #[derive(Clone, Debug, Default)]
@@ -153,6 +239,8 @@ pub struct Choices {
     pub mtu: Option<u32>,
     /// CPUs for the roles, in this order.
     pub cpus: Option<Vec<usize>>,
+    /// How closely receivers look at frames.
+    pub check: Option<Check>,
     /// Shorten everything.
     pub quick: bool,
 }
@@ -164,8 +252,8 @@ pub struct Settings {
     pub burst: usize,
     /// Flows per link of the sender.
     pub flows: u16,
-    /// Frames per second; `None` for as many as possible.
-    pub rate: Option<f64>,
+    /// How closely receivers look at frames; `None` leaves it to the technique.
+    pub check: Option<Check>,
     /// Length of trials.
     pub timing: Timing,
     /// Trials per case.
@@ -187,6 +275,8 @@ pub struct Case {
     pub shape: Shape,
     /// Frame size in bytes.
     pub size: usize,
+    /// Frames per second; `None` for as many as possible.
+    pub rate: Option<f64>,
     /// What the paper found, in frames per second.
     pub paper_pps: Option<f64>,
 }
@@ -213,6 +303,8 @@ pub enum WrongChoice {
     Flows { given: u16 },
     #[error("--flows {given}: {technique} sends one flow, its socket's; choose raw techniques")]
     OneFlow { given: u16, technique: Technique },
+    #[error("{technique} sends as fast as it can and at no given rate; choose other techniques")]
+    NoRate { technique: Technique },
     #[error("--trials {given}: 1 to 1000")]
     Trials { given: usize },
     #[error("--duration {} s: 0.5 to 3600 seconds", given.as_secs_f64())]
@@ -236,7 +328,7 @@ pub fn find(name: &str) -> Result<&'static Experiment, WrongChoice> {
 
 impl Settings {
     fn new(experiment: &Experiment, choices: &Choices) -> Result<Self, WrongChoice> {
-        let burst = choices.burst.unwrap_or(64);
+        let burst = choices.burst.unwrap_or(experiment.burst);
         if !(1..=BATCH_MAX).contains(&burst) {
             return Err(WrongChoice::Burst { given: burst });
         }
@@ -244,11 +336,10 @@ impl Settings {
         if !(1..=16384).contains(&flows) {
             return Err(WrongChoice::Flows { given: flows });
         }
-        let rate = choices.rate;
-        if let Some(given) = rate.filter(|rate| !(rate.is_finite() && *rate > 0.0)) {
+        if let Some(given) = choices.rate.filter(|rate| !(rate.is_finite() && *rate > 0.0)) {
             return Err(WrongChoice::Rate { given });
         }
-        let trials = choices.trials.unwrap_or(1);
+        let trials = choices.trials.unwrap_or(experiment.trials);
         if !(1..=1000).contains(&trials) {
             return Err(WrongChoice::Trials { given: trials });
         }
@@ -261,7 +352,8 @@ impl Settings {
             None => Placement::of_this_process(),
         };
         let timing = timing(experiment, choices)?;
-        Ok(Self { burst, flows, rate, timing, trials, mtu, placement, quick: choices.quick })
+        let (check, quick) = (choices.check, choices.quick);
+        Ok(Self { burst, flows, check, timing, trials, mtu, placement, quick })
     }
 }
 
@@ -285,6 +377,8 @@ pub struct Plan {
     pub settings: Settings,
     /// Its rows, in the order in which they are measured.
     pub cases: Vec<Case>,
+    /// Sizes for which the machine's limit is measured as well.
+    limit_sizes: Vec<usize>,
 }
 
 impl Plan {
@@ -301,41 +395,108 @@ impl Plan {
         if let (Some(&technique), 2..) = (one_flow, settings.flows) {
             return Err(WrongChoice::OneFlow { given: settings.flows, technique });
         }
+        let rates: Vec<Option<f64>> = match (choices.rate, experiment.rates) {
+            (Some(rate), _) => vec![Some(rate)],
+            (None, []) => vec![None],
+            (None, rates) => rates.iter().copied().map(Some).collect(),
+        };
+        let unpaced = techniques.iter().find(|technique| technique.endpoint.dpdk().is_some());
+        if let (Some(&technique), [Some(_), ..]) = (unpaced, &rates[..]) {
+            return Err(WrongChoice::NoRate { technique });
+        }
         // A figure of the paper stands beside one that was measured as it was.
-        let as_in_paper = (settings.burst, settings.flows, settings.rate) == (64, 1, None);
+        let as_usual = (settings.burst, settings.flows) == (experiment.burst, 1);
+        let as_in_paper = as_usual && choices.rate.is_none();
+        let shares_memory = techniques.iter().any(|technique| technique.link.shares_memory());
+        let is_limit = experiment.layout == Layout::Limits;
+        let limit_sizes = if shares_memory || is_limit { sizes.to_vec() } else { Vec::new() };
         let mut cases = Vec::new();
         for &technique in &techniques {
             for &shape in experiment.shapes {
                 for &size in sizes {
                     let comparable = as_in_paper && experiment.sizes.contains(&size);
                     let paper_pps = (experiment.paper_pps)(technique, shape).filter(|_| comparable);
-                    cases.push(Case { technique, shape, size, paper_pps });
+                    let case = |&rate| Case { technique, shape, size, rate, paper_pps };
+                    cases.extend(rates.iter().map(case));
                 }
             }
         }
-        Ok(Self { experiment, settings, cases })
+        Ok(Self { experiment, settings, cases, limit_sizes })
+    }
+
+    /// How many trials there are.
+    pub fn trials(&self) -> usize {
+        self.settings.trials * self.cases.len()
     }
 
     /// Runs every case. `program` is the `dray` that runs in the containers; `progress` is told
-    /// which case comes next.
+    /// which trial comes next.
+    ///
+    /// There is one trial of each case, then the next of each, so that what changes on the machine
+    /// meanwhile changes for all of them.
     pub fn run(
         &self,
         program: &std::path::Path,
         cancel: &Cancel,
-        mut progress: impl FnMut(usize, &Case),
+        mut progress: impl FnMut(usize, &str),
     ) -> Result<Results, LabError> {
         let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        let mut results = Vec::new();
-        for (index, case) in self.cases.iter().enumerate() {
-            progress(index, case);
-            let outcome = match self.measure(case, program, cancel) {
-                Ok(measured) => Outcome::Measured(Box::new(measured)),
-                // Neither the user's wish nor a missing privilege says anything of the technique.
-                Err(error @ (LabError::Cancelled | LabError::NotPermitted)) => return Err(error),
-                Err(error) => Outcome::Skipped { skipped: error.to_string() },
-            };
-            results.push(ResultRow::new(case, &self.settings, outcome));
+        let mut limits: Vec<Vec<f64>> = vec![Vec::new(); self.limit_sizes.len()];
+        let mut runs: Vec<Run> = Vec::new();
+        runs.resize_with(self.cases.len(), Run::default);
+        for round in 0..self.settings.trials {
+            for (size, rates) in self.limit_sizes.iter().zip(&mut limits) {
+                progress(round * self.cases.len(), &format!("limit {size} B"));
+                cancel.check()?;
+                rates.push(self.limit(*size)?);
+            }
+            // Cases of one technique and shape follow each other and share what was built.
+            let mut built: Option<(&Case, Built)> = None;
+            for (index, case) in self.cases.iter().enumerate() {
+                let run = &mut runs[index];
+                progress(
+                    round * self.cases.len() + index,
+                    &format!("{} {} B", case.technique, case.size),
+                );
+                let same =
+                    |other: &Case| (other.technique, other.shape) == (case.technique, case.shape);
+                let result = match built.take().filter(|(other, _)| same(other)) {
+                    Some((_, built)) => Ok(built),
+                    None => self.build(case, program, cancel),
+                };
+                let result = result.and_then(|mut built| {
+                    run.add(self.measure(case, &mut built)?, &built);
+                    Ok(built)
+                });
+                match result {
+                    Ok(ready) => built = Some((case, ready)),
+                    // Neither the user's wish nor a missing privilege says anything of the technique.
+                    Err(error @ (LabError::Cancelled | LabError::NotPermitted)) => {
+                        return Err(error);
+                    }
+                    // The next round may go better.
+                    Err(error) => run.failure = Some(error.to_string()),
+                }
+            }
         }
+        let limits: Vec<LimitRow> = self
+            .limit_sizes
+            .iter()
+            .zip(limits)
+            .map(|(&frame_size, samples_pps)| LimitRow::new(frame_size, samples_pps))
+            .collect();
+        let result = |(case, run): (&Case, Run)| {
+            let outcome = match run.failure {
+                Some(skipped) if run.trials.is_empty() => Outcome::Skipped { skipped },
+                _ => {
+                    let limit = limits.iter().find(|limit| limit.frame_size == case.size);
+                    let limit = limit.filter(|_| case.technique.link.shares_memory());
+                    let measured = Measured::of(&run, &self.settings, limit);
+                    Outcome::Measured(Box::new(measured))
+                }
+            };
+            ResultRow::new(case, &self.settings, outcome)
+        };
         Ok(Results {
             schema: SCHEMA,
             dray: env!("CARGO_PKG_VERSION").to_owned(),
@@ -343,38 +504,85 @@ impl Plan {
             host: HostFacts::gather(),
             experiment: self.experiment.name.to_owned(),
             settings: SettingsRecord::from(&self.settings),
-            results,
+            results: self.cases.iter().zip(runs).map(result).collect(),
+            limits,
         })
     }
 
-    fn measure(
+    /// The limit of the machine, in frames per second, on the CPUs that a switch and its endpoints
+    /// have.
+    fn limit(&self, size: usize) -> Result<f64, LabError> {
+        let (middle, ends) = self.settings.placement.assign_around_switch(2);
+        let duration = self.settings.timing.measure.min(LIMIT_MAX);
+        limit::measure(size, duration, middle.id, (ends[0].id, ends[1].id))
+            .map(|limit| limit.pps())
+            .map_err(|error| LabError::System { what: "limit of the machine".to_owned(), error })
+    }
+
+    fn build(
         &self,
         case: &Case,
         program: &std::path::Path,
         cancel: &Cancel,
-    ) -> Result<Measured, LabError> {
-        let Settings { burst, flows, rate, mtu, ref placement, .. } = self.settings;
+    ) -> Result<Built, LabError> {
+        let Settings { mtu, ref placement, .. } = self.settings;
         let mut lab = Lab::new(PathBuf::from(program), cancel.clone())?;
         let topology = Topology::build(&mut lab, case.technique, case.shape, placement, mtu)?;
-        let load = Load { size: case.size, burst, flows, rate };
-        let trials = (0..self.settings.trials)
-            .map(|_| trial::run(&mut lab, &topology, &load, &self.settings.timing))
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(Measured::of(&topology, lab.has_control_groups(), &self.settings, &trials))
+        Ok(Built { lab, topology })
+    }
+
+    fn measure(&self, case: &Case, built: &mut Built) -> Result<(Trial, Check), LabError> {
+        let Settings { burst, flows, .. } = self.settings;
+        let check = self.settings.check.unwrap_or(case.technique.usual_check());
+        let load = Load { size: case.size, burst, flows, rate: case.rate, check };
+        let trial = trial::run(&mut built.lab, &built.topology, &load, &self.settings.timing)?;
+        Ok((trial, check))
     }
 }
+
+/// Containers with everything between them.
+struct Built {
+    lab: Lab,
+    topology: Topology,
+}
+
+/// The trials of one case.
+#[derive(Default)]
+pub(crate) struct Run {
+    pub(crate) trials: Vec<Trial>,
+    /// Why the last trial that failed did.
+    failure: Option<String>,
+    /// How closely the receiver looked.
+    pub(crate) check: &'static str,
+    /// What they ran on; there is one as soon as there is a trial.
+    pub(crate) setting: Option<SettingOfRun>,
+}
+
+impl Run {
+    fn add(&mut self, (trial, check): (Trial, Check), Built { lab, topology }: &Built) {
+        self.trials.push(trial);
+        self.check = match check {
+            _ if topology.technique.endpoint.dpdk().is_some() => "none",
+            Check::Whole => "whole",
+            Check::Sampled => "sampled",
+        };
+        self.setting.get_or_insert_with(|| SettingOfRun::of(lab, topology));
+    }
+}
+
+/// The machine's limit is measured for so long at most.
+const LIMIT_MAX: Duration = Duration::from_secs(1);
 
 impl Experiment {
     /// The techniques that `words` select out of the experiment's own; all of them by default.
     fn techniques(&self, words: Option<&[String]>) -> Result<Vec<Technique>, WrongChoice> {
-        let own: Vec<_> =
-            Technique::all().filter(|t| self.endpoints.contains(&t.endpoint)).collect();
+        let own = (self.techniques)();
         let Some(words) = words else { return Ok(own) };
         let mut chosen = Vec::new();
         for word in words {
-            let selected = Technique::select(word)?;
-            chosen.extend(own.iter().filter(|technique| selected.contains(technique)));
-            if !own.iter().any(|technique| selected.contains(technique)) {
+            Technique::check_name(word)?;
+            chosen.extend(own.iter().filter(|technique| technique.is_called(word)));
+            if !own.iter().any(|technique| technique.is_called(word)) {
                 return Err(WrongChoice::TechniqueOfAnother {
                     experiment: self.name,
                     given: word.clone(),

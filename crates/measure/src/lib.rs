@@ -4,6 +4,7 @@
 pub mod accounting;
 pub mod cpu;
 pub mod experiments;
+mod peer_ends;
 pub mod results;
 pub mod stats;
 pub mod table;

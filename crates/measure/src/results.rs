@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use dray_lab::HostFacts;
+use dray_lab::{HostFacts, Lab};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::LostAt;
 use crate::cpu::CpuCost;
+use crate::experiments::Run;
 use crate::stats;
 use crate::topology::{Shape, Topology};
 use crate::trial::Trial;
@@ -32,6 +33,79 @@ pub struct Results {
     pub settings: SettingsRecord,
     /// One entry per technique, size and topology.
     pub results: Vec<ResultRow>,
+    /// The limit of the machine, by frame size, where techniques are compared with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LimitRow>,
+}
+
+/// How fast two CPUs can pass frames of some size on with one copy, and nothing else to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitRow {
+    /// In bytes.
+    pub frame_size: usize,
+    /// The best of the trials, in frames per second.
+    pub pps: f64,
+    /// The trials' standard deviation.
+    pub stddev_pps: f64,
+    /// The trials.
+    pub samples_pps: Vec<f64>,
+}
+
+impl LimitRow {
+    pub(crate) fn new(frame_size: usize, samples_pps: Vec<f64>) -> Self {
+        Self {
+            frame_size,
+            pps: samples_pps.iter().copied().fold(0.0, f64::max),
+            stddev_pps: stats::standard_deviation(&samples_pps),
+            samples_pps,
+        }
+    }
+}
+
+/// What the trials of a case ran on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SettingOfRun {
+    /// The CPU of each role.
+    pub role_cores: BTreeMap<String, usize>,
+    /// Whether roles shared a core.
+    pub shared_cores: bool,
+    /// Whether each container had a control group of its own; if not, it was pinned by its CPU
+    /// affinity alone.
+    pub control_groups: bool,
+    /// The switch in user space, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<SwitchFacts>,
+}
+
+/// What a switch in user space had to be given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SwitchFacts {
+    /// Huge pages reserved for it, in MiB.
+    pub hugepages_mib: u32,
+    /// Privileges, in words.
+    pub privileges: String,
+    /// Anything else.
+    pub others: Vec<String>,
+    /// From the start of its first process until it forwarded, in seconds.
+    pub ready_s: f64,
+}
+
+impl SettingOfRun {
+    pub(crate) fn of(lab: &Lab, topology: &Topology) -> Self {
+        let roles = topology.stations().map(|station| (station.role.clone(), station.cpu));
+        let switch = topology.switch_cpu.map(|cpu| ("switch".to_owned(), cpu));
+        Self {
+            role_cores: roles.chain(switch).collect(),
+            shared_cores: topology.shares_cores(),
+            control_groups: lab.has_control_groups(),
+            switch: lab.switch().map(|switch| SwitchFacts {
+                hugepages_mib: switch.needs().hugepages_mib,
+                privileges: switch.needs().privileges.to_owned(),
+                others: switch.needs().others.iter().map(|&other| other.to_owned()).collect(),
+                ready_s: switch.ready_after().as_secs_f64(),
+            }),
+        }
+    }
 }
 
 /// [`Settings`] as they stand in results.
@@ -108,13 +182,11 @@ pub enum Outcome {
 /// and CPU time are of the measured part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The CPU of each role.
-    pub role_cores: BTreeMap<String, usize>,
-    /// Whether roles shared a core.
-    pub shared_cores: bool,
-    /// Whether each container had a control group of its own; if not, it was pinned by its CPU
-    /// affinity alone.
-    pub control_groups: bool,
+    /// What the trials ran on; its keys are the object's own.
+    #[serde(flatten)]
+    pub setting: SettingOfRun,
+    /// How closely the receiver looked at frames: `whole`, `sampled`, or `none`.
+    pub check: String,
     /// How many trials there were.
     pub trials: usize,
     /// Frames sent.
@@ -152,6 +224,12 @@ pub struct Measured {
     /// CPU cycles of all roles per frame received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycles_per_frame: Option<f64>,
+    /// CPU cycles of the switch alone per frame received, where there was one in user space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch_cycles_per_frame: Option<f64>,
+    /// Frames received per second as a share of the machine's limit, where memory was shared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_share: Option<f64>,
 }
 
 /// CPU time.
@@ -188,7 +266,7 @@ impl ResultRow {
             frame_size: case.size,
             burst: settings.burst,
             flows: settings.flows,
-            offered_pps: settings.rate,
+            offered_pps: case.rate,
             paper_pps: case.paper_pps,
             outcome,
         }
@@ -205,12 +283,9 @@ impl ResultRow {
 
 impl Measured {
     /// Sums up the trials of one case: at least one.
-    pub fn of(
-        topology: &Topology,
-        control_groups: bool,
-        settings: &Settings,
-        trials: &[Trial],
-    ) -> Self {
+    pub(crate) fn of(run: &Run, settings: &Settings, limit: Option<&LimitRow>) -> Self {
+        let trials = &run.trials[..];
+        let setting = run.setting.as_ref().expect("there is a trial");
         let sum = |field: fn(&Trial) -> u64| trials.iter().map(field).sum::<u64>();
         let mean =
             |field: fn(&Trial) -> f64| stats::mean(&trials.iter().map(field).collect::<Vec<_>>());
@@ -230,11 +305,14 @@ impl Measured {
         }
         let (sent, lost) =
             (sum(|trial| trial.sender.sent), sum(|trial| trial.audit.lost_at.total()));
-        let cycles: Option<Vec<f64>> = trials.iter().map(|trial| trial.cycles_per_frame).collect();
+        let mean_of = |field: fn(&Trial) -> Option<f64>| {
+            let values: Option<Vec<f64>> = trials.iter().map(field).collect();
+            values.map(|values| stats::mean(&values))
+        };
+        let received_pps = mean(|trial| trial.received_pps);
         Self {
-            role_cores: topology.stations().map(|s| (s.role.clone(), s.cpu)).collect(),
-            shared_cores: topology.shares_cores(),
-            control_groups,
+            setting: setting.clone(),
+            check: run.check.to_owned(),
             trials: trials.len(),
             sent,
             received: sum(|trial| trial.receiver.received),
@@ -248,11 +326,13 @@ impl Measured {
             loss_ratio: if sent == 0 { 0.0 } else { lost as f64 / sent as f64 },
             sent_less_than_offered: trials.iter().any(|t| t.sender.sent_less_than_offered()),
             sent_pps: mean(|trial| trial.sent_pps),
-            received_pps: mean(|trial| trial.received_pps),
+            received_pps,
             stddev_pps: stats::standard_deviation(&samples_pps),
             samples_pps,
             cpu,
-            cycles_per_frame: cycles.map(|cycles| stats::mean(&cycles)),
+            cycles_per_frame: mean_of(|trial| trial.cycles_per_frame),
+            switch_cycles_per_frame: mean_of(|trial| trial.switch_cycles_per_frame),
+            limit_share: limit.map(|limit| received_pps / limit.pps),
         }
     }
 }

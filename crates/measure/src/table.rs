@@ -1,7 +1,7 @@
-//! Results as a table for people, at most 100 columns wide.
+//! Results as a table for people, at most 100 columns wide but for `switches`.
 
 use crate::experiments::{Experiment, Layout};
-use crate::results::{Measured, Outcome, ResultRow, Results};
+use crate::results::{LimitRow, Measured, Outcome, ResultRow, Results};
 
 /// Renders the results of `experiment`, with notes below.
 pub fn render(results: &Results, experiment: &Experiment) -> String {
@@ -21,7 +21,20 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
             |row| row.forwarders.to_string(),
             |row| row.technique.clone(),
         ),
+        Layout::RatesByTechnique => {
+            let rate = |row: &ResultRow| row.offered_pps.map_or("max".to_owned(), mega);
+            grid(&results.results, "offered", rate, |row| row.technique.clone())
+        }
+        Layout::TechniquesBySize => {
+            let size = |row: &ResultRow| format!("{} B", row.frame_size);
+            grid(&results.results, "technique", |row| row.technique.clone(), size)
+        }
+        Layout::Switches => switches(results),
+        Layout::Limits => String::new(),
     };
+    if !results.limits.is_empty() && experiment.layout != Layout::Switches {
+        text.push_str(&limits(&results.limits));
+    }
     let paper = experiment.paper.map(|paper| format!("paper: {paper}."));
     for note in notes(results).into_iter().chain(paper) {
         text.push_str(&note);
@@ -134,6 +147,150 @@ fn matrix(
     align(&cells, 2, 1)
 }
 
+/// What `of` says of the rows, each once, in their order.
+fn distinct<T: PartialEq>(rows: &[ResultRow], of: impl Fn(&ResultRow) -> T) -> Vec<T> {
+    let mut found = Vec::new();
+    for value in rows.iter().map(of) {
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}
+
+/// A row for each `row_of`, a column for each `column_of`, and nothing but the receive rate in each.
+fn grid(
+    rows: &[ResultRow],
+    corner: &str,
+    row_of: impl Fn(&ResultRow) -> String,
+    column_of: impl Fn(&ResultRow) -> String,
+) -> String {
+    let columns = distinct(rows, &column_of);
+    let header = std::iter::once(corner.to_owned()).chain(columns.clone()).collect();
+    let units = std::iter::repeat_n("Mpps".to_owned(), columns.len());
+    let units = std::iter::once(String::new()).chain(units).collect();
+    let mut cells = vec![header, units];
+    for name in distinct(rows, &row_of) {
+        let cell = |column: &String| {
+            let row = rows.iter().find(|row| row_of(row) == name && column_of(row) == *column);
+            match row.and_then(ResultRow::measured) {
+                Some(measured) => format!("{}{}", mega(measured.received_pps), mark(measured)),
+                None => "-".to_owned(),
+            }
+        };
+        cells.push(std::iter::once(name.clone()).chain(columns.iter().map(cell)).collect());
+    }
+    align(&cells, 2, 1)
+}
+
+/// A row for each switch with each endpoint, and below what each switch had to be given.
+fn switches(results: &Results) -> String {
+    const FIGURES: [(&str, &str); 5] =
+        [("", "Mpps"), ("", "± %"), ("ours", "/ it"), ("cycles", "/frame"), ("of", "limit")];
+    let rows = &results.results;
+    let sizes = distinct(rows, |row| row.frame_size);
+    let mut header = vec!["switch".to_owned(), "endpoints".to_owned()];
+    let mut units = vec![String::new(), String::new()];
+    for size in &sizes {
+        for (index, (above, below)) in FIGURES.iter().enumerate() {
+            header.push(if index == 0 { format!("{size} B") } else { (*above).to_owned() });
+            units.push((*below).to_owned());
+        }
+    }
+    let find = |link: &str, endpoint: &str, size: usize| {
+        let is_it = |row: &&ResultRow| {
+            (row.link.as_str(), row.endpoint.as_str(), row.frame_size) == (link, endpoint, size)
+        };
+        rows.iter().find(is_it).and_then(ResultRow::measured)
+    };
+    let mut cells = vec![header, units];
+    if !results.limits.is_empty() {
+        let mut line = vec!["limit of the machine".to_owned(), String::new()];
+        for size in &sizes {
+            let limit = results.limits.iter().find(|limit| limit.frame_size == *size);
+            line.extend(match limit {
+                Some(limit) => {
+                    let spread = 100.0 * limit.stddev_pps / limit.pps;
+                    [mega(limit.pps), format!("{spread:.1}"), "".into(), "".into(), "1".into()]
+                }
+                None => std::array::from_fn(|_| String::new()),
+            });
+        }
+        cells.push(line);
+    }
+    for (link, endpoint) in distinct(rows, |row| (row.link.clone(), row.endpoint.clone())) {
+        if sizes.iter().all(|size| find(&link, &endpoint, *size).is_none()) {
+            continue;
+        }
+        // The one of ours that does the same; our own learning is held against patching.
+        let ours = match link.as_str() {
+            "switch/learning" => "switch/patch",
+            link if link.ends_with("/learning") => "switch/learning",
+            _ => "switch/patch",
+        };
+        let mut line = vec![link.clone(), endpoint.clone()];
+        for size in &sizes {
+            let Some(it) = find(&link, &endpoint, *size) else {
+                line.push("skipped".to_owned());
+                line.extend(std::iter::repeat_n(String::new(), FIGURES.len() - 1));
+                continue;
+            };
+            let ratio = find(ours, &endpoint, *size)
+                .filter(|_| it.received_pps > 0.0)
+                .map(|ours| ours.received_pps / it.received_pps);
+            let or_dash = |figure: Option<f64>, digits: usize| {
+                figure.map_or("-".to_owned(), |figure| format!("{figure:.digits$}"))
+            };
+            line.extend([
+                format!("{}{}", mega(it.received_pps), mark(it)),
+                format!("{:.1}", 100.0 * it.stddev_pps / it.received_pps.max(1.0)),
+                or_dash(ratio, 2),
+                or_dash(it.switch_cycles_per_frame, 0),
+                or_dash(it.limit_share, 2),
+            ]);
+        }
+        cells.push(line);
+    }
+    let mut text = align(&cells, 2, 2);
+    for link in distinct(rows, |row| row.link.clone()) {
+        let mine = || rows.iter().filter(|row| row.link == link).filter_map(ResultRow::measured);
+        let Some(switch) = mine().find_map(|measured| measured.setting.switch.as_ref()) else {
+            continue;
+        };
+        let others: String = switch.others.iter().map(|other| format!("; {other}")).collect();
+        text.push_str(&format!(
+            "{link}: ready in {:.0} ms; huge pages: {} MiB; privileges: {}{others}.\n",
+            switch.ready_s * 1e3,
+            switch.hugepages_mib,
+            switch.privileges
+        ));
+    }
+    text
+}
+
+/// The limit of the machine, a row for each size.
+fn limits(limits: &[LimitRow]) -> String {
+    let line = |cells: [String; 5]| cells.to_vec();
+    let mut cells = vec![
+        line(["limit of the machine", "size", "best", "±", "Gb/s"].map(str::to_owned)),
+        line(["", "B", "Mpps", "%", ""].map(str::to_owned)),
+    ];
+    for limit in limits {
+        cells.push(line([
+            "one copy, two CPUs".to_owned(),
+            limit.frame_size.to_string(),
+            mega(limit.pps),
+            format!("{:.1}", 100.0 * limit.stddev_pps / limit.pps.max(1.0)),
+            format!("{:.1}", limit.pps * limit.frame_size as f64 * 8.0 / 1e9),
+        ]));
+    }
+    align(&cells, 2, 1)
+}
+
+fn mega(pps: f64) -> String {
+    format!("{:.2}", pps / 1e6)
+}
+
 /// Lines of cells as text: the first `left` columns to the left, the others to the right; a rule under
 /// the first `headers` lines.
 pub fn align(cells: &[Vec<String>], headers: usize, left: usize) -> String {
@@ -191,6 +348,10 @@ fn notes(results: &Results) -> Vec<String> {
     let measured = || results.results.iter().filter_map(ResultRow::measured);
     let settings = &results.settings;
     let samples = measured().map(|m| m.samples_pps.len()).max().unwrap_or(0);
+    if results.results.is_empty() {
+        let note = "Nobody who copies once can be faster: see docs/measurement.md.";
+        return vec![note.to_owned()];
+    }
     let mut notes = vec![format!(
         "Each figure: mean of {samples} samples of {} s after {} s of warm-up; loss over the whole trial.",
         settings.interval_s, settings.warm_up_s
@@ -198,7 +359,7 @@ fn notes(results: &Results) -> Vec<String> {
     if settings.quick {
         notes.push("--quick: a first look. Without it the samples are longer and more.".to_owned());
     }
-    if measured().any(|m| m.shared_cores) {
+    if measured().any(|m| m.setting.shared_cores) {
         notes.push("Roles shared cores; the JSON says which ran where (role_cores).".to_owned());
     }
     if measured().any(|m| m.sent_less_than_offered) {
@@ -208,9 +369,25 @@ fn notes(results: &Results) -> Vec<String> {
         notes
             .push("! our counters and the kernel's disagree: do not trust this figure.".to_owned());
     }
+    if measured().any(|m| m.check == "sampled") {
+        notes.push(format!(
+            "Where memory is shared, receivers look at headers, and at one frame in {} whole.",
+            dray_traffic::Check::SAMPLE
+        ));
+    }
+    let mut skipped: Vec<(&str, &str, Vec<String>)> = Vec::new();
     for row in &results.results {
-        if let Outcome::Skipped { skipped } = &row.outcome {
-            notes.push(format!("{} {} B skipped: {skipped}", row.technique, row.frame_size));
+        let Outcome::Skipped { skipped: why } = &row.outcome else { continue };
+        let case = format!("{} {} B", row.technique, row.frame_size);
+        match skipped.iter_mut().find(|(link, other, _)| *link == row.link && other == why) {
+            Some((.., cases)) => cases.push(case),
+            None => skipped.push((&row.link, why, vec![case])),
+        }
+    }
+    for (link, why, cases) in skipped {
+        match &cases[..] {
+            [case] => notes.push(format!("{case} skipped: {why}")),
+            cases => notes.push(format!("{link} skipped ({} cases): {why}", cases.len())),
         }
     }
     notes

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use dray_lab::{End, LinkKind};
+use dray_lab::{Attachment, End, LinkKind};
 use dray_port::raw::RawUri;
 use dray_port::udp::UdpUri;
 use dray_port::{PortUri, SocketOptions, Wait};
+use dray_traffic::Check;
 use dray_wire::Flow;
 
 /// How a program in a container does its I/O.
@@ -19,11 +20,22 @@ pub enum Endpoint {
     Raw,
     /// Packet sockets, a burst per call.
     RawMmsg,
+    /// Our virtio driver, which shares memory, with split rings.
+    Virtio,
+    /// The same with packed rings.
+    VirtioPacked,
+    /// DPDK's virtio driver in a testpmd, split rings of 256 entries.
+    Dpdk,
+    /// The same with packed rings.
+    DpdkPacked,
 }
 
 impl Endpoint {
-    /// Every endpoint, in the order of `ara2019`'s table.
-    pub const ALL: [Self; 4] = [Self::Udp, Self::UdpMmsg, Self::Raw, Self::RawMmsg];
+    /// The kernel's sockets, in the order of `ara2019`'s table.
+    pub const SOCKETS: [Self; 4] = [Self::Udp, Self::UdpMmsg, Self::Raw, Self::RawMmsg];
+
+    /// Those that share memory.
+    pub const MEMORY: [Self; 4] = [Self::Virtio, Self::VirtioPacked, Self::Dpdk, Self::DpdkPacked];
 
     /// The word for it on the command line and in results.
     pub fn name(self) -> &'static str {
@@ -32,6 +44,10 @@ impl Endpoint {
             Self::UdpMmsg => "udp-mmsg",
             Self::Raw => "raw",
             Self::RawMmsg => "raw-mmsg",
+            Self::Virtio => "virtio",
+            Self::VirtioPacked => "virtio-packed",
+            Self::Dpdk => "dpdk",
+            Self::DpdkPacked => "dpdk-packed",
         }
     }
 
@@ -42,6 +58,24 @@ impl Endpoint {
             Self::UdpMmsg => "UDP sockets, sendmmsg/recvmmsg",
             Self::Raw => "raw sockets, send/recv",
             Self::RawMmsg => "raw sockets, sendmmsg/recvmmsg",
+            Self::Virtio => "shared memory, split virtqueues",
+            Self::VirtioPacked => "shared memory, packed virtqueues",
+            Self::Dpdk => "DPDK's virtio-user, split virtqueues",
+            Self::DpdkPacked => "DPDK's virtio-user, packed virtqueues",
+        }
+    }
+
+    /// Whether it shares memory instead of asking the kernel.
+    pub fn shares_memory(self) -> bool {
+        Self::MEMORY.contains(&self)
+    }
+
+    /// Whether its rings are packed, where it is DPDK's.
+    pub fn dpdk(self) -> Option<bool> {
+        match self {
+            Self::Dpdk => Some(false),
+            Self::DpdkPacked => Some(true),
+            _ => None,
         }
     }
 
@@ -59,7 +93,7 @@ impl Endpoint {
     pub fn port(self, end: &End, peer: &End, burst: usize, wait: Wait) -> PortUri {
         let batch = match self {
             Self::Udp | Self::Raw => 1,
-            Self::UdpMmsg | Self::RawMmsg => burst,
+            _ => burst,
         };
         let options = SocketOptions { batch, wait };
         match self {
@@ -70,12 +104,25 @@ impl Endpoint {
                 PortUri::Udp(UdpUri { local, remote, options })
             }
             Self::Raw | Self::RawMmsg => PortUri::Raw(RawUri {
-                interface: end.interface.clone(),
+                interface: end.interface().expect("sockets need an interface").to_owned(),
                 options,
                 // Test frames are IPv4; asking for just that saves a clone of each.
                 ethertype: Some(0x0800),
                 promisc: false,
             }),
+            // They never sleep: whoever shares a CPU yields.
+            Self::Virtio | Self::VirtioPacked | Self::Dpdk | Self::DpdkPacked => {
+                let uri = match &end.attachment {
+                    Attachment::Device(path) => format!("vhost:{}?wait=poll", path.display()),
+                    Attachment::Driver(path) => {
+                        let packed = u8::from(self == Self::VirtioPacked);
+                        let path = path.display();
+                        format!("virtio:{path}?packed={packed}&hugepages=0&wait=poll")
+                    }
+                    Attachment::Interface(name) => unreachable!("{name} shares no memory"),
+                };
+                uri.parse().expect("the lab's sockets have short names")
+            }
         }
     }
 }
@@ -100,37 +147,75 @@ pub struct Technique {
 #[error(
     "unknown technique {given:?}: give LINK, ENDPOINT or LINK/ENDPOINT with links {}, endpoints {}",
     LinkKind::ALL.map(LinkKind::name).join(" "),
-    Endpoint::ALL.map(Endpoint::name).join(" ")
+    Endpoint::SOCKETS.iter().chain(&Endpoint::MEMORY).map(|e| e.name()).collect::<Vec<_>>().join(" ")
 )]
 pub struct UnknownTechnique {
     given: String,
 }
 
 impl Technique {
-    /// Every technique.
-    pub fn all() -> impl Iterator<Item = Self> {
-        LinkKind::ALL
-            .into_iter()
-            .flat_map(|link| Endpoint::ALL.into_iter().map(move |endpoint| Self { link, endpoint }))
+    /// Every technique of ours and of the kernel.
+    pub fn all() -> Vec<Self> {
+        let sockets = Self::by_link(&LinkKind::ALL, &Endpoint::SOCKETS);
+        sockets.into_iter().chain(Self::by_link(&LinkKind::ALL, &[Endpoint::Virtio])).collect()
     }
 
-    /// The techniques that `text` names: a link, an endpoint, or both as `LINK/ENDPOINT`.
-    pub fn select(text: &str) -> Result<Vec<Self>, UnknownTechnique> {
-        let matches = |technique: &Self| {
-            let (link, endpoint) = (technique.link.name(), technique.endpoint.name());
-            match text.split_once('/') {
-                Some(parts) => parts == (link, endpoint),
-                None => text == link || text == endpoint,
-            }
-        };
-        let found: Vec<_> = Self::all().filter(matches).collect();
-        if found.is_empty() { Err(UnknownTechnique { given: text.to_owned() }) } else { Ok(found) }
+    /// Every technique that has a name.
+    fn every() -> Vec<Self> {
+        let links = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
+        Self::by_link(&links, &[Endpoint::SOCKETS, Endpoint::MEMORY].concat())
+    }
+
+    /// Each of the links with each of the endpoints that go with it.
+    pub fn by_link(links: &[LinkKind], endpoints: &[Endpoint]) -> Vec<Self> {
+        let of = |&link| endpoints.iter().map(move |&endpoint| Self { link, endpoint });
+        links.iter().flat_map(of).filter(Self::can_be).collect()
+    }
+
+    /// The same, link after link for each endpoint.
+    pub fn by_endpoint(links: &[LinkKind], endpoints: &[Endpoint]) -> Vec<Self> {
+        let of = |&endpoint| links.iter().map(move |&link| Self { link, endpoint });
+        endpoints.iter().flat_map(of).filter(Self::can_be).collect()
+    }
+
+    fn can_be(&self) -> bool {
+        // Two drivers cannot share memory with each other, and DPDK's device side is no endpoint.
+        let no_device = self.link == LinkKind::Direct && self.endpoint.dpdk().is_some();
+        self.link.shares_memory() == self.endpoint.shares_memory() && !no_device
+    }
+
+    /// Whether `word` names it: a link or the first word of one, an endpoint, or both as
+    /// `LINK/ENDPOINT`.
+    pub fn is_called(&self, word: &str) -> bool {
+        let (link, endpoint) = (self.link.name(), self.endpoint.name());
+        let of_link = link == word || link.split('/').next() == Some(word);
+        // A link that shares memory stands for our usual endpoint.
+        let of_link = of_link && (!self.link.shares_memory() || self.endpoint == Endpoint::Virtio);
+        let both = word.strip_prefix(link).and_then(|rest| rest.strip_prefix('/'));
+        of_link || word == endpoint || both == Some(endpoint)
+    }
+
+    /// How closely its receiver looks at frames, if nothing else is asked for.
+    pub fn usual_check(&self) -> Check {
+        if self.link.shares_memory() { Check::Sampled } else { Check::Whole }
+    }
+
+    /// Fails where `word` names no technique at all.
+    pub fn check_name(word: &str) -> Result<(), UnknownTechnique> {
+        if Self::every().iter().any(|technique| technique.is_called(word)) {
+            Ok(())
+        } else {
+            Err(UnknownTechnique { given: word.to_owned() })
+        }
     }
 }
 
 impl fmt::Display for Technique {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.link, self.endpoint)
+        match self.endpoint {
+            Endpoint::Virtio => write!(f, "{}", self.link),
+            endpoint => write!(f, "{}/{endpoint}", self.link),
+        }
     }
 }
 
@@ -138,19 +223,24 @@ impl fmt::Display for Technique {
 mod tests {
     use super::*;
 
+    fn select(word: &str) -> Vec<Technique> {
+        Technique::every().into_iter().filter(|technique| technique.is_called(word)).collect()
+    }
+
     #[test]
     fn every_technique_is_named_by_its_own_text_only() {
-        for technique in Technique::all() {
-            assert_eq!(Technique::select(&technique.to_string()).unwrap(), [technique]);
+        for technique in Technique::every() {
+            assert_eq!(select(&technique.to_string()), [technique]);
         }
-        assert_eq!(Technique::select("veth").unwrap().len(), Endpoint::ALL.len());
-        assert_eq!(Technique::select("raw").unwrap().len(), LinkKind::ALL.len());
+        assert_eq!(select("veth").len(), Endpoint::SOCKETS.len());
+        assert_eq!(select("raw").len(), 2, "veth and bridge");
+        assert_eq!(select("switch"), Technique::by_link(&LinkKind::ALL[3..], &[Endpoint::Virtio]));
     }
 
     #[test]
     fn what_is_unknown_is_named_with_what_is_allowed() {
-        for text in ["", "tokenring", "veth/", "/udp", "udp/veth", "veth/udp/x"] {
-            let message = Technique::select(text).unwrap_err().to_string();
+        for text in ["", "tokenring", "veth/", "/udp", "udp/veth", "veth/udp/x", "veth/virtio"] {
+            let message = Technique::check_name(text).unwrap_err().to_string();
             assert!(
                 message.contains(&format!("{text:?}")) && message.contains("udp-mmsg"),
                 "{message}"

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dray_lab::link::LinkOptions;
+use dray_lab::placement::Cpu;
 use dray_lab::{ContainerId, End, Lab, LabError, Link, Placement};
 use dray_port::Wait;
 use dray_traffic::{Check, ForwardJob, Job, Lane, ReceiveJob, SendJob};
@@ -77,7 +78,10 @@ pub struct Topology {
     pub forwarders: Vec<Station>,
     /// Its last station: what receives.
     pub receiver: Station,
-    technique: Technique,
+    /// The CPU of the switch between them, where there is one.
+    pub switch_cpu: Option<usize>,
+    /// How they are wired and do their I/O.
+    pub technique: Technique,
 }
 
 /// What the sender shall do.
@@ -91,6 +95,8 @@ pub struct Load {
     pub flows: u16,
     /// Frames per second in all; `None` for as many as possible.
     pub rate: Option<f64>,
+    /// How closely the receiver looks at what arrives.
+    pub check: Check,
 }
 
 impl Topology {
@@ -104,22 +110,36 @@ impl Topology {
     ) -> Result<Self, LabError> {
         let names = ["sender", "receiver"].map(str::to_owned).into_iter();
         let names = names.chain((1..=shape.forwarders()).map(|n| format!("forwarder-{n}")));
-        let cpus = placement.assign(2 + shape.forwarders());
+        let roles = 2 + shape.forwarders();
+        let (switch, cpus) = if technique.link.has_switch() {
+            let (switch, cpus) = placement.assign_around_switch(roles);
+            (Some(switch), cpus)
+        } else {
+            (None, placement.assign(roles))
+        };
+        let sharing = |is_shared: &dyn Fn(&Cpu) -> bool| {
+            cpus.iter().chain(&switch).filter(|other| is_shared(other)).count() > 1
+        };
         let mut stations = Vec::new();
         for (role, cpu) in names.zip(&cpus) {
             stations.push(Station {
                 container: lab.start_container(&role, &[cpu.id])?,
                 role,
                 cpu: cpu.id,
-                shares_cpu: cpus.iter().filter(|other| other.id == cpu.id).count() > 1,
-                shares_core: cpus.iter().filter(|other| other.core == cpu.core).count() > 1,
+                shares_cpu: sharing(&|other| other.id == cpu.id),
+                shares_core: sharing(&|other| other.core == cpu.core),
                 ins: Vec::new(),
                 outs: Vec::new(),
             });
         }
         lab.wait_until_up()?;
 
-        let options = LinkOptions { mtu, addressed: technique.endpoint.is_addressed() };
+        let switch_cpu = switch.map(|cpu| cpu.id);
+        let options = LinkOptions {
+            mtu,
+            addressed: technique.endpoint.is_addressed(),
+            switch_cpu: switch_cpu.unwrap_or_default(),
+        };
         let (sender, receiver) = (0, 1);
         let forwarders = 2..2 + shape.forwarders();
         let pairs: Vec<(usize, usize)> = match shape {
@@ -141,7 +161,7 @@ impl Topology {
         let mut stations = stations.into_iter();
         let mut next = || stations.next().expect("sender and receiver were made first");
         let (sender, receiver) = (next(), next());
-        Ok(Self { sender, receiver, forwarders: stations.collect(), technique })
+        Ok(Self { sender, receiver, forwarders: stations.collect(), switch_cpu, technique })
     }
 
     /// All stations: sender, forwarders, receiver.
@@ -155,13 +175,7 @@ impl Topology {
     }
 
     /// The sender's job.
-    pub fn send_job(
-        &self,
-        load: &Load,
-        start_at_ns: u64,
-        duration: Duration,
-        interval: Duration,
-    ) -> Job {
+    pub fn send_job(&self, load: &Load, duration: Duration, interval: Duration) -> Job {
         let lane =
             |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: hop.link.flow() };
         Job::Send(SendJob {
@@ -171,7 +185,6 @@ impl Topology {
             burst: load.burst,
             rate: load.rate,
             duration,
-            start_at_ns,
             yielding: self.sender.shares_cpu,
             interval,
         })
@@ -181,8 +194,12 @@ impl Topology {
     pub fn receive_job(&self, load: &Load, interval: Duration) -> Job {
         let ports = self.receiver.ins.iter().map(|hop| self.port(&self.receiver, hop, load));
         let yielding = self.receiver.shares_cpu;
-        let check = Check::Whole;
-        Job::Receive(ReceiveJob { ports: ports.collect(), check, yielding, interval })
+        let hop = &self.receiver.ins[0];
+        // From the receiver to the sender.
+        let back = hop.link.flow().reversed();
+        let announce = self.technique.link.learns().then_some(back);
+        let ports = ports.collect();
+        Job::Receive(ReceiveJob { ports, announce, check: load.check, yielding, interval })
     }
 
     /// The job of one of the forwarders.

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dray_lab::{ContainerId, InterfaceCounters, Lab, LabError};
+use dray_lab::peer::{CpuTime, PeerSwitch};
+use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
 use dray_traffic::agent::Request;
 use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{ForwardReport, Job, ReceiveReport, Report, Sample, SendReport};
+use dray_traffic::{ForwardReport, Job, ReceiveReport, Report, Sample, SendReport, Signal};
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
+use crate::peer_ends;
 use crate::topology::{Hop, Load, Station, Topology};
 
 /// How long a trial lasts and how often it is sampled.
@@ -43,6 +45,8 @@ pub struct Trial {
     pub cpu: Vec<(String, CpuCost)>,
     /// CPU cycles of all roles per frame received: CPU time times the time-stamp counter's rate.
     pub cycles_per_frame: Option<f64>,
+    /// Those of the switch alone, where there is one in user space.
+    pub switch_cycles_per_frame: Option<f64>,
 }
 
 /// Runs one trial over a topology that nothing else uses.
@@ -53,25 +57,58 @@ pub fn run(
     timing: &Timing,
 ) -> Result<Trial, LabError> {
     let before = counters(lab, topology)?;
-    let observed = observe(lab, topology, load, timing)?;
+    let observed = match topology.technique.endpoint.dpdk() {
+        None => observe(lab, topology, load, timing)?,
+        Some(packed) => peer_ends::observe(lab, topology, packed, load.size, timing)?,
+    };
     let after = counters(lab, topology)?;
     let counted = |hop: &Hop| {
-        let key = (hop.here().container, hop.here().interface.clone());
-        difference(&after[&key], &before[&key])
+        let key = (hop.here().container, hop.here().attachment.clone());
+        Some(difference(after.get(&key)?, before.get(&key)?))
     };
     evaluate(topology, timing, observed, counted)
 }
 
 /// What was seen of a trial.
-struct Observed {
-    /// When the sender started, on the monotonic clock.
-    start_at_ns: u64,
-    sender: SendReport,
+pub(crate) struct Observed {
+    /// When the measurement began, on the monotonic clock.
+    pub(crate) measure_from_ns: u64,
+    pub(crate) sender: SendReport,
     /// In the topology's order.
-    forwarders: Vec<ForwardReport>,
-    receiver: ReceiveReport,
+    pub(crate) forwarders: Vec<ForwardReport>,
+    pub(crate) receiver: ReceiveReport,
     /// The CPUs at both ends of the measurement.
-    cpus: [BTreeMap<usize, CpuTimes>; 2],
+    pub(crate) cpus: [CpuReading; 2],
+}
+
+/// What CPUs have done until some moment.
+pub(crate) struct CpuReading {
+    at: Instant,
+    all: BTreeMap<usize, CpuTimes>,
+    /// By the switch's forwarding thread.
+    switch: Option<CpuTime>,
+}
+
+impl CpuReading {
+    pub(crate) fn take(lab: &Lab) -> Result<Self, LabError> {
+        let what = "/proc/stat".to_owned();
+        let all = cpu::read().map_err(|error| LabError::System { what, error })?;
+        let switch = lab.switch().map(PeerSwitch::cpu_time).transpose()?;
+        Ok(Self { at: Instant::now(), all, switch })
+    }
+
+    /// What the switch did between two readings, scaled to `measure`.
+    fn switch_times(&self, after: &Self, cpu: usize, measure: Duration) -> Option<RoleTimes> {
+        let (before, switch) = (self.switch?, after.switch?);
+        let scale = measure.as_secs_f64() / (after.at - self.at).as_secs_f64();
+        let of =
+            |before: Duration, after: Duration| after.saturating_sub(before).as_secs_f64() * scale;
+        Some(RoleTimes {
+            cpu,
+            user_s: of(before.user, switch.user),
+            system_s: of(before.system, switch.system),
+        })
+    }
 }
 
 /// Starts the roles, lets them run, and drains what is queued.
@@ -82,33 +119,45 @@ fn observe(
     timing: &Timing,
 ) -> Result<Observed, LabError> {
     let cancel = lab.cancel().clone();
-    let start = |lab: &mut Lab, station: &Station, job: Job| {
-        lab[station.container].request(&Request::Start(Box::new(job)))?;
-        lab[station.container].wait_until_ready(&cancel)
-    };
     let Timing { warm_up, measure, interval } = *timing;
-    start(lab, &topology.receiver, topology.receive_job(load, interval))?;
+    let switched_before = switched(lab)?;
+    // Those that share memory wait for each other: all are started before the first is waited for.
+    let mut start = |station: &Station, job: Job| {
+        lab[station.container].request(&Request::Start(Box::new(job)))
+    };
+    start(&topology.receiver, topology.receive_job(load, interval))?;
     for forwarder in &topology.forwarders {
-        start(lab, forwarder, topology.forward_job(forwarder, load, interval))?;
+        start(forwarder, topology.forward_job(forwarder, load, interval))?;
     }
-    // The sender opens its ports and builds its frames first; all samples fall on multiples of the
-    // interval, so it starts on one.
-    let earliest = monotonic_ns() + LEAD.as_nanos() as u64;
+    start(&topology.sender, topology.send_job(load, warm_up + measure, interval))?;
+    for station in topology.stations() {
+        lab[station.container].wait_until_ready(&cancel)?;
+    }
+    // All samples fall on multiples of the interval, so it starts on one.
+    let lead = if topology.technique.link.learns() { LEAD_LEARNING } else { LEAD };
+    let earliest = monotonic_ns() + lead.as_nanos() as u64;
     let start_at_ns = earliest.next_multiple_of(interval.as_nanos() as u64);
-    let duration = warm_up + measure;
-    start(lab, &topology.sender, topology.send_job(load, start_at_ns, duration, interval))?;
+    lab[topology.sender.container].request(&Request::Begin { at_ns: start_at_ns })?;
 
     let until_start = Duration::from_nanos(start_at_ns.saturating_sub(monotonic_ns()));
     let measure_from = Instant::now() + until_start + warm_up;
     let read_cpus_at = |moment| {
         cancel.sleep_until(moment)?;
-        let what = "/proc/stat".to_owned();
-        cpu::read().map_err(|error| LabError::System { what, error })
+        CpuReading::take(lab)
     };
     let cpus = [read_cpus_at(measure_from)?, read_cpus_at(measure_from + measure)?];
 
     let done = lab[topology.sender.container].wait_until_done(&cancel, PATIENCE)?;
     let Report::Send(sender) = done else { return Err(unexpected(&topology.sender, &done)) };
+    if let Some(before) = switched_before {
+        // The receiver's silence means nothing while the switch does not get to run.
+        let deadline = Instant::now() + Signal::DRAIN_MAX;
+        while switched(lab)?.is_some_and(|now| now - before < sender.sent)
+            && Instant::now() < deadline
+        {
+            cancel.sleep_until(Instant::now() + Duration::from_millis(2))?;
+        }
+    }
     // Drain in the direction of travel: a station is quiet only once those before it are done.
     let mut drain = |station: &Station| {
         lab[station.container].request(&Request::Drain)?;
@@ -123,7 +172,14 @@ fn observe(
     }
     let done = drain(&topology.receiver)?;
     let Report::Receive(receiver) = done else { return Err(unexpected(&topology.receiver, &done)) };
-    Ok(Observed { start_at_ns, sender, forwarders, receiver, cpus })
+    let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
+    Ok(Observed { measure_from_ns, sender, forwarders, receiver, cpus })
+}
+
+/// Frames that the switch, where there is one that counts, has taken from the sender so far.
+fn switched(lab: &Lab) -> Result<Option<u64>, LabError> {
+    let counters = lab.switch().map(PeerSwitch::counters).transpose()?.flatten();
+    Ok(counters.and_then(|ports| Some(ports.first()?.received_frames)))
 }
 
 /// Makes figures of what was seen. `counted` is what the kernel counted at an interface.
@@ -131,59 +187,84 @@ fn evaluate(
     topology: &Topology,
     timing: &Timing,
     observed: Observed,
-    counted: impl Fn(&Hop) -> InterfaceCounters,
+    counted: impl Fn(&Hop) -> Option<InterfaceCounters>,
 ) -> Result<Trial, LabError> {
-    let Observed { start_at_ns, sender, forwarders, receiver, cpus } = observed;
+    let Observed { measure_from_ns, sender, forwarders, receiver, cpus } = observed;
     let audit = books(topology, &sender, &forwarders, &receiver, counted).audit();
 
-    let measure_from = start_at_ns + timing.warm_up.as_nanos() as u64;
     let window = Window {
-        from_ns: measure_from,
-        to_ns: measure_from + timing.measure.as_nanos() as u64,
+        from_ns: measure_from_ns,
+        to_ns: measure_from_ns + timing.measure.as_nanos() as u64,
         late_ns: timing.interval.as_nanos() as u64 / 2,
     };
     let sent = window.of(&sender.samples);
     let received = window.of(&receiver.samples);
     let forwarded = forwarders.iter().map(|report| window.of(&report.samples));
     let samples = std::iter::once(sent).chain(forwarded).chain([received]);
-    let times = topology
+    let mut times = topology
         .stations()
         .zip(samples)
         .map(|(station, samples)| role_times(station, samples, timing.measure))
         .collect::<Result<Vec<_>, _>>()?;
-    let [cpus_before, cpus_after] = &cpus;
-    let costs = cpu::attribute(cpus_before, cpus_after, &times);
-    let cycles = costs.iter().map(CpuCost::total_s).sum::<f64>() * clock::ticks_per_second() as f64;
+    let [before, after] = &cpus;
+    let switch =
+        topology.switch_cpu.and_then(|cpu| before.switch_times(after, cpu, timing.measure));
+    times.extend(switch);
+    let costs = cpu::attribute(&before.all, &after.all, &times);
+    let cycles = |costs: &[CpuCost]| {
+        costs.iter().map(CpuCost::total_s).sum::<f64>() * clock::ticks_per_second() as f64
+    };
     let roles = topology.stations().map(|station| station.role.clone());
+    let roles = roles.chain(switch.map(|_| SWITCH.to_owned()));
     let received_pps = rate(received);
     let frames = received_pps * timing.measure.as_secs_f64();
+    // Elsewhere the counter runs at a rate of its own, far below the CPU's.
+    let has_cycles = frames > 0.0 && cfg!(target_arch = "x86_64");
     Ok(Trial {
         audit,
         receive_rates: received.windows(2).map(rate).collect(),
         sent_pps: rate(sent),
         received_pps,
+        cycles_per_frame: has_cycles.then(|| cycles(&costs) / frames),
+        switch_cycles_per_frame: switch
+            .filter(|_| has_cycles)
+            .and_then(|_| Some(cycles(std::slice::from_ref(costs.last()?)) / frames)),
         cpu: roles.zip(costs).collect(),
-        // Elsewhere the counter runs at a rate of its own, far below the CPU's.
-        cycles_per_frame: (frames > 0.0 && cfg!(target_arch = "x86_64")).then(|| cycles / frames),
         sender,
         receiver,
     })
 }
 
-/// Time for the sender to get ready before it starts.
+/// The switch's name among the roles.
+const SWITCH: &str = "switch";
+/// Time for the sender to see when it starts.
 const LEAD: Duration = Duration::from_millis(20);
+/// Time for a switch to learn where the receiver is.
+const LEAD_LEARNING: Duration = Duration::from_millis(200);
 /// How long a role may take to report after it should have ended.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-type Counters = BTreeMap<(ContainerId, String), InterfaceCounters>;
+type Counters = BTreeMap<(ContainerId, Attachment), InterfaceCounters>;
 
 fn counters(lab: &Lab, topology: &Topology) -> Result<Counters, LabError> {
-    let ends = topology.stations().flat_map(|station| station.ins.iter().chain(&station.outs));
-    ends.map(|hop| {
+    let hops = topology.stations().flat_map(|station| station.ins.iter().chain(&station.outs));
+    let switch = lab.switch().map(PeerSwitch::counters).transpose()?.flatten();
+    let mut counters = Counters::new();
+    for hop in hops {
         let end = hop.here();
-        Ok(((end.container, end.interface.clone()), lab.counters(end)?))
-    })
-    .collect()
+        let counted = match &switch {
+            _ if end.interface().is_some() => lab.counters(end)?,
+            // What one sends the other receives.
+            Some(ports) => InterfaceCounters {
+                rx_packets: ports[hop.side].sent_frames,
+                tx_packets: ports[hop.side].received_frames,
+                tx_dropped: 0,
+            },
+            None => continue,
+        };
+        counters.insert((end.container, end.attachment.clone()), counted);
+    }
+    Ok(counters)
 }
 
 fn difference(after: &InterfaceCounters, before: &InterfaceCounters) -> InterfaceCounters {
@@ -208,13 +289,18 @@ fn books(
     sender: &SendReport,
     forwarders: &[ForwardReport],
     receiver: &ReceiveReport,
-    counted: impl Fn(&Hop) -> InterfaceCounters,
+    counted: impl Fn(&Hop) -> Option<InterfaceCounters>,
 ) -> Books {
     // A role reports one number over all of its ports, so its interfaces are added up.
     let crossing = |ours, hops: &[Hop]| {
         let mut kernel = InterfaceCounters::default();
         for hop in hops {
-            let counters = counted(hop);
+            let Some(counters) = counted(hop) else {
+                // Nobody counts there but we.
+                let kernel =
+                    InterfaceCounters { rx_packets: ours, tx_packets: ours, tx_dropped: 0 };
+                return Crossing { ours, kernel };
+            };
             kernel.rx_packets += counters.rx_packets;
             kernel.tx_packets += counters.tx_packets;
             kernel.tx_dropped += counters.tx_dropped;

@@ -1,12 +1,15 @@
 //! Roles by remote control: one job after the other, as lines of JSON.
 //!
-//! Requests: `{"start": JOB}` and `"drain"`. Events: `"up"` at the start, `"ready"` once the ports are open and
-//! the role is about to run, then one of `{"done": REPORT}` and `{"failed": {...}}`. The end of the
-//! requests ends the agent and whatever it runs, so nothing outlives the one who asked.
+//! Requests: `{"start": JOB}`, `{"begin": {...}}` and `"drain"`. Events: `"up"` at the start, `"ready"`
+//! once the ports are open, their peers are there and the role is about to run, then one of
+//! `{"done": REPORT}` and `{"failed": {...}}`. A sender waits for `begin`. The ports stay open until
+//! the next job, so that nothing is lost that others have not taken yet. The end of the requests ends
+//! the agent and whatever it runs, so nothing outlives the one who asked.
 
 use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +17,7 @@ use crate::echo::Echo;
 use crate::forwarder::Forwarder;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
-use crate::{Job, OnSample, Report, RoleError, Signal};
+use crate::{Job, OnSample, Phase, Report, RoleError, Signal};
 
 /// What an agent is asked to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +25,11 @@ use crate::{Job, OnSample, Report, RoleError, Signal};
 pub enum Request {
     /// Run a role. One at a time.
     Start(Box<Job>),
+    /// Let the sender send.
+    Begin {
+        /// From this moment on, on the monotonic clock in nanoseconds.
+        at_ns: u64,
+    },
     /// Let the role take what is still queued, and end it.
     Drain,
 }
@@ -68,8 +76,25 @@ impl Role {
         })
     }
 
+    /// Waits until the peers of its ports are there, and tells a switch where this is.
+    pub fn connect(&mut self, signal: &Signal) -> Result<(), RoleError> {
+        match self {
+            Self::Send(role) => role.links.wait_until_running(signal),
+            Self::Receive(role) => {
+                role.links.wait_until_running(signal)?;
+                role.announce()
+            }
+            Self::Forward(role) => role.links.wait_until_running(signal),
+            Self::Echo(role) => role.links.wait_until_running(signal),
+        }
+    }
+
     /// Runs until the job is done or `signal` ends it.
-    pub fn run(self, signal: &Signal, on_sample: Option<OnSample>) -> Result<Report, RoleError> {
+    pub fn run(
+        &mut self,
+        signal: &Signal,
+        on_sample: Option<OnSample>,
+    ) -> Result<Report, RoleError> {
         Ok(match self {
             Self::Send(role) => Report::Send(role.run(signal, on_sample)?),
             Self::Receive(role) => Report::Receive(role.run(signal, on_sample)?),
@@ -91,12 +116,15 @@ pub fn serve(requests: impl BufRead, events: impl Write + Send + 'static) -> io:
                     signal.stop();
                     let _ = thread.join();
                 }
-                let signal = Signal::default();
+                let signal = Signal::held();
                 let (theirs, events) = (signal.clone(), events.clone());
-                let thread = std::thread::Builder::new()
+                let thread = thread::Builder::new()
                     .name("role".to_owned())
                     .spawn(move || run(*job, &theirs, &events))?;
                 running = Some((signal, thread));
+            }
+            Request::Begin { at_ns } => {
+                running.iter().for_each(|(signal, _)| signal.start_at(at_ns));
             }
             Request::Drain => running.iter().for_each(|(signal, _)| signal.drain()),
         }
@@ -105,7 +133,11 @@ pub fn serve(requests: impl BufRead, events: impl Write + Send + 'static) -> io:
 }
 
 fn run(job: Job, signal: &Signal, events: &Mutex<impl Write>) {
-    let report = Role::open(job).and_then(|role| {
+    let mut role = match Role::open(job) {
+        Ok(role) => role,
+        Err(error) => return say(events, &Event::Failed { message: error.to_string() }),
+    };
+    let report = role.connect(signal).and_then(|()| {
         say(events, &Event::Ready);
         role.run(signal, None)
     });
@@ -116,6 +148,10 @@ fn run(job: Job, signal: &Signal, events: &Mutex<impl Write>) {
             Err(error) => Event::Failed { message: error.to_string() },
         },
     );
+    // Whoever shares memory with a port of ours may still have frames to take out of it.
+    while signal.phase() != Phase::Stop {
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Where nobody listens any more, the requests end as well, and with them the agent.

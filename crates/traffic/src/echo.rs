@@ -4,6 +4,7 @@ use dray_port::{BATCH_MAX, Batch, Frame, Transmit};
 use dray_wire::{FRAME_MAX, headers};
 
 use crate::intake::{Intake, Progress};
+use crate::links::Links;
 use crate::{EchoJob, ForwardReport, OnSample, RoleError, Signal};
 
 /// An echo with its port open.
@@ -11,6 +12,7 @@ pub struct Echo {
     job: EchoJob,
     intake: Intake,
     out: Vec<Box<dyn Transmit>>,
+    pub(crate) links: Links,
 }
 
 impl Echo {
@@ -18,16 +20,19 @@ impl Echo {
     pub fn open(job: EchoJob) -> Result<Self, RoleError> {
         RoleError::check_transmits(&job.port)?;
         let port = job.port.open()?;
+        let mut links = Links::default();
+        links.add(&job.port, &port);
         Ok(Self {
             intake: Intake::new(vec![(job.port.clone(), port.rx)], job.yielding),
             out: port.tx,
+            links,
             job,
         })
     }
 
     /// Sends back until `signal` ends it. What is not an IPv4/UDP frame is dropped and counted.
     pub fn run(
-        mut self,
+        &mut self,
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<ForwardReport, RoleError> {

@@ -3,6 +3,7 @@
 use dray_port::{Batch, PortUri, Transmit};
 
 use crate::intake::{Intake, Progress};
+use crate::links::Links;
 use crate::{ForwardJob, ForwardReport, OnSample, RoleError, Signal};
 
 /// A forwarder with its ports open: what comes in at one port
@@ -12,6 +13,7 @@ pub struct Forwarder {
     intake: Intake,
     /// In the order of the intake's ports.
     outs: Vec<Out>,
+    pub(crate) links: Links,
 }
 
 /// Where frames go.
@@ -31,6 +33,9 @@ impl Forwarder {
             RoleError::check_transmits(left_uri)?;
         }
         let (left, right) = (left_uri.open()?, right_uri.open()?);
+        let mut links = Links::default();
+        links.add(left_uri, &left);
+        links.add(right_uri, &right);
         let out = |uri: &PortUri, tx, from: &[_]| Out { uri: uri.clone(), tx, queues: from.len() };
         let mut outs = vec![out(right_uri, right.tx, &left.rx)];
         let mut intake = vec![(left_uri.clone(), left.rx)];
@@ -38,13 +43,13 @@ impl Forwarder {
             outs.push(out(left_uri, left.tx, &right.rx));
             intake.push((right_uri.clone(), right.rx));
         }
-        Ok(Self { intake: Intake::new(intake, job.yielding), outs, job })
+        Ok(Self { intake: Intake::new(intake, job.yielding), outs, links, job })
     }
 
     /// Forwards until `signal` ends it. A frame that the port out does not take is dropped and
     /// counted.
     pub fn run(
-        mut self,
+        &mut self,
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<ForwardReport, RoleError> {

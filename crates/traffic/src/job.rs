@@ -46,8 +46,6 @@ pub struct SendJob {
     pub rate: Option<f64>,
     /// For how long.
     pub duration: Duration,
-    /// When to start, on the monotonic clock in nanoseconds; 0 for at once.
-    pub start_at_ns: u64,
     /// Another role shares this CPU: do not spin while there is nothing to do.
     pub yielding: bool,
     /// Time between samples.
@@ -77,6 +75,9 @@ impl Check {
 pub struct ReceiveJob {
     /// Where to receive. At least one.
     pub ports: Vec<PortUri>,
+    /// The addresses of a frame that goes out of every port first, so that a switch that learns
+    /// knows who is there.
+    pub announce: Option<Flow>,
     /// How closely to look at what arrives.
     pub check: Check,
     /// Another role shares this CPU: do not spin while there is nothing to do.

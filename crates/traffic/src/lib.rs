@@ -10,6 +10,7 @@ pub mod echo;
 pub mod forwarder;
 mod intake;
 mod job;
+mod links;
 pub mod pacer;
 pub mod receiver;
 pub mod sample;
@@ -56,6 +57,14 @@ pub enum RoleError {
         /// How many flows were asked for.
         flows: u16,
     },
+    /// Nobody came to share memory with a port.
+    #[error("port {port}: no peer came{why}")]
+    NoPeer {
+        /// The port.
+        port: String,
+        /// Why the last one went.
+        why: String,
+    },
     /// A port failed while it was in use.
     #[error("{port}: {error}")]
     Port {
@@ -71,7 +80,10 @@ impl RoleError {
     pub fn is_permission_denied(&self) -> bool {
         match self {
             Self::Open(error) => error.is_permission_denied(),
-            Self::FrameTooLong { .. } | Self::OnlyReceives { .. } | Self::OneFlow { .. } => false,
+            Self::FrameTooLong { .. }
+            | Self::OnlyReceives { .. }
+            | Self::OneFlow { .. }
+            | Self::NoPeer { .. } => false,
             Self::Port { error, .. } => error.kind() == std::io::ErrorKind::PermissionDenied,
         }
     }

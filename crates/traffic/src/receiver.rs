@@ -2,16 +2,21 @@
 
 use std::time::Duration;
 
-use dray_port::{Frame, PortUri, Scratch};
+use dray_port::{Frame, PortUri, Scratch, Transmit};
+use dray_wire::FRAME_MIN;
 use dray_wire::test_frame::{self, Verdict};
 
 use crate::intake::{Intake, Progress};
+use crate::links::Links;
 use crate::sequence::Tracker;
 use crate::{Check, OnSample, ReceiveJob, ReceiveReport, RoleError, Sample, Signal, StreamReport};
 
 /// A receiver with its ports open.
 pub struct Receiver {
     intake: Intake,
+    pub(crate) links: Links,
+    /// What is to be sent first, and through what.
+    announcements: Vec<(PortUri, Box<dyn Transmit>, Vec<u8>)>,
     check: Check,
     interval: Duration,
 }
@@ -19,15 +24,32 @@ pub struct Receiver {
 impl Receiver {
     /// Opens the ports.
     pub fn open(job: &ReceiveJob) -> Result<Self, RoleError> {
-        let open = |uri: &PortUri| Ok((uri.clone(), uri.open()?.rx));
-        let ports = job.ports.iter().map(open).collect::<Result<_, RoleError>>()?;
+        let (mut ports, mut announcements) = (Vec::new(), Vec::new());
+        let mut links = Links::default();
+        for uri in &job.ports {
+            let port = uri.open()?;
+            links.add(uri, &port);
+            if let Some(flow) = &job.announce {
+                let tx = port.tx.into_iter().next().expect("a port has a queue");
+                announcements.push((uri.clone(), tx, test_frame::build(flow, FRAME_MIN)));
+            }
+            ports.push((uri.clone(), port.rx));
+        }
         let intake = Intake::new(ports, job.yielding);
-        Ok(Self { intake, check: job.check, interval: job.interval })
+        Ok(Self { intake, links, announcements, check: job.check, interval: job.interval })
+    }
+
+    /// Tells whoever learns addresses where this is.
+    pub(crate) fn announce(&mut self) -> Result<(), RoleError> {
+        for (uri, mut tx, frame) in self.announcements.drain(..) {
+            tx.transmit(&[Frame::from(frame.as_slice())]).map_err(RoleError::port(&uri))?;
+        }
+        Ok(())
     }
 
     /// Receives until `signal` ends it.
     pub fn run(
-        mut self,
+        &mut self,
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<ReceiveReport, RoleError> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Transmit, clock};
 use dray_wire::test_frame::{self, Stamp};
 
+use crate::links::Links;
 use crate::pacer::{Pacer, wait_until};
 use crate::sample::{Sampler, monotonic_ns};
 use crate::{OnSample, Phase, RoleError, SendJob, SendReport, Signal};
@@ -20,6 +21,7 @@ const TURN: usize = 256;
 pub struct Sender {
     job: SendJob,
     lanes: Vec<OpenLane>,
+    pub(crate) links: Links,
 }
 
 /// The ring of frames built for one port. Frame number `n` of the lane lies in slot
@@ -38,20 +40,20 @@ struct OpenLane {
 impl Sender {
     /// Opens the ports and builds every frame.
     pub fn open(job: SendJob) -> Result<Self, RoleError> {
-        let lanes = job.lanes.iter().enumerate();
-        let lanes =
-            lanes.map(|(index, _)| OpenLane::open(&job, index)).collect::<Result<_, _>>()?;
-        Ok(Self { job, lanes })
+        let mut links = Links::default();
+        let lanes = 0..job.lanes.len();
+        let lanes = lanes.map(|index| OpenLane::open(&job, index, &mut links));
+        Ok(Self { lanes: lanes.collect::<Result<_, _>>()?, job, links })
     }
 
     /// Sends until the job is done or `signal` ends it.
     pub fn run(
-        mut self,
+        &mut self,
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<SendReport, RoleError> {
         let SendJob { rate, duration, burst, yielding, .. } = self.job;
-        while monotonic_ns() < self.job.start_at_ns {
+        while monotonic_ns() < signal.start_at_ns() && signal.phase() == Phase::Run {
             std::thread::sleep(Duration::from_millis(1));
         }
         let offered = rate.map(|rate| (rate * duration.as_secs_f64()) as u64);
@@ -107,13 +109,15 @@ impl Sender {
 }
 
 impl OpenLane {
-    fn open(job: &SendJob, index: usize) -> Result<Self, RoleError> {
+    fn open(job: &SendJob, index: usize, links: &mut Links) -> Result<Self, RoleError> {
         let lane = &job.lanes[index];
         RoleError::check_transmits(&lane.port)?;
         if job.flows > 1 && lane.port.is_one_flow() {
             return Err(RoleError::OneFlow { port: lane.port.to_string(), flows: job.flows });
         }
-        let tx = lane.port.open()?.tx;
+        let port = lane.port.open()?;
+        links.add(&lane.port, &port);
+        let tx = port.tx;
         let frame_max = tx[0].frame_max();
         if job.size > frame_max {
             return Err(RoleError::FrameTooLong {
@@ -187,7 +191,6 @@ mod tests {
             burst: 7,
             rate,
             duration: Duration::from_millis(50),
-            start_at_ns: 0,
             yielding: true,
             interval: Duration::from_millis(10),
         }
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn sends_what_was_offered_and_no_more() {
-        let sender = Sender::open(job(Some(10_000.0))).unwrap();
+        let mut sender = Sender::open(job(Some(10_000.0))).unwrap();
         let report = sender.run(&Signal::default(), None).unwrap();
         assert_eq!(report.offered, Some(500));
         assert!(report.sent <= 500);
@@ -208,7 +211,7 @@ mod tests {
 
     #[test]
     fn falling_short_is_said() {
-        let sender = Sender::open(job(Some(1e12))).unwrap();
+        let mut sender = Sender::open(job(Some(1e12))).unwrap();
         let report = sender.run(&Signal::default(), None).unwrap();
         assert!(report.sent_less_than_offered());
         let unpaced = Sender::open(job(None)).unwrap().run(&Signal::default(), None).unwrap();
@@ -249,7 +252,7 @@ mod tests {
         }
 
         let taken = Arc::new(Mutex::new(Vec::new()));
-        let mut lane = OpenLane::open(&job(None), 1).unwrap();
+        let mut lane = OpenLane::open(&job(None), 1, &mut Links::default()).unwrap();
         lane.tx = vec![Box::new(Picky(taken.clone()))];
         for _ in 0..20 {
             lane.send(7, 0).unwrap();

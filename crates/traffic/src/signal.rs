@@ -1,7 +1,7 @@
 //! How a running role is told to end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dray_port::clock;
@@ -17,9 +17,16 @@ pub enum Phase {
     Stop,
 }
 
-/// Shared between a role and whoever ends it. The phase only ever moves forward.
+/// Shared between a role and whoever starts and ends it. The phase only ever moves forward.
 #[derive(Clone, Debug, Default)]
-pub struct Signal(Arc<AtomicU8>);
+pub struct Signal(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    phase: AtomicU8,
+    /// On the monotonic clock.
+    start_at_ns: AtomicU64,
+}
 
 impl Signal {
     /// How long a draining role sees no frame before it ends.
@@ -27,20 +34,38 @@ impl Signal {
     /// How long it drains at most, however many frames still come.
     pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 
+    /// A signal by which a sender does not begin before it is told [when](Self::start_at); by
+    /// default it begins at once.
+    pub fn held() -> Self {
+        let signal = Self::default();
+        signal.start_at(u64::MAX);
+        signal
+    }
+
+    /// When a sender shall begin, on the monotonic clock in nanoseconds.
+    pub fn start_at(&self, ns: u64) {
+        self.0.start_at_ns.store(ns, Ordering::Relaxed);
+    }
+
+    /// When a sender shall begin, on the monotonic clock in nanoseconds.
+    pub(crate) fn start_at_ns(&self) -> u64 {
+        self.0.start_at_ns.load(Ordering::Relaxed)
+    }
+
     /// Asks for what is still queued to be taken, and then to stop.
     pub fn drain(&self) {
-        self.0.fetch_max(1, Ordering::Relaxed);
+        self.0.phase.fetch_max(1, Ordering::Relaxed);
     }
 
     /// Asks to stop now.
     pub fn stop(&self) {
-        self.0.fetch_max(2, Ordering::Relaxed);
+        self.0.phase.fetch_max(2, Ordering::Relaxed);
     }
 
     /// What the role should be doing.
     #[inline]
     pub fn phase(&self) -> Phase {
-        match self.0.load(Ordering::Relaxed) {
+        match self.0.phase.load(Ordering::Relaxed) {
             0 => Phase::Run,
             1 => Phase::Drain,
             _ => Phase::Stop,
@@ -53,21 +78,20 @@ pub(crate) struct Ending<'a> {
     signal: &'a Signal,
     quiet_ticks: u64,
     drain_ticks: u64,
-    /// When draining began; until then, now.
-    drain_began: u64,
+    /// When draining began.
+    drain_began: Option<u64>,
     /// When a draining role last found a frame, or began to drain.
     last_work: u64,
 }
 
 impl<'a> Ending<'a> {
     pub(crate) fn new(signal: &'a Signal) -> Self {
-        let now = clock::ticks();
         Self {
             signal,
             quiet_ticks: clock::to_ticks(Signal::QUIET),
             drain_ticks: clock::to_ticks(Signal::DRAIN_MAX),
-            drain_began: now,
-            last_work: now,
+            drain_began: None,
+            last_work: 0,
         }
     }
 
@@ -75,18 +99,16 @@ impl<'a> Ending<'a> {
     #[inline]
     pub(crate) fn go_on(&mut self, now: u64, worked: bool) -> bool {
         match self.signal.phase() {
-            Phase::Run => {
-                // Silence counts from when draining began, not from the last frame before it.
-                self.last_work = now;
-                self.drain_began = now;
-                true
-            }
+            Phase::Run => true,
             Phase::Drain => {
-                if worked {
+                // Silence counts from the first look after draining began: a role that did not get
+                // to run before has not seen what lies there.
+                if worked || self.drain_began.is_none() {
                     self.last_work = now;
                 }
+                let began = *self.drain_began.get_or_insert(now);
                 now.saturating_sub(self.last_work) < self.quiet_ticks
-                    && now.saturating_sub(self.drain_began) < self.drain_ticks
+                    && now.saturating_sub(began) < self.drain_ticks
             }
             Phase::Stop => false,
         }
@@ -106,6 +128,7 @@ mod tests {
         assert!(ending.go_on(start, false) && ending.go_on(start + 2 * most, false));
         let start = start + 2 * most;
         signal.drain();
+        assert!(ending.go_on(start, false), "however long it did not run");
         assert!(ending.go_on(start + quiet / 2, false), "not silent for long enough");
         assert!(ending.go_on(start + quiet, true), "a frame came");
         assert!(ending.go_on(start + 2 * quiet - 1, false));

@@ -72,6 +72,18 @@ impl Flow {
         let port = FIRST + (offset + u32::from(index)) % COUNT;
         Self { src_port: port as u16, ..self }
     }
+
+    /// The other direction of the same conversation.
+    pub fn reversed(self) -> Self {
+        Self {
+            src_mac: self.dst_mac,
+            dst_mac: self.src_mac,
+            src_ip: self.dst_ip,
+            dst_ip: self.src_ip,
+            src_port: self.dst_port,
+            dst_port: self.src_port,
+        }
+    }
 }
 
 /// Writes the headers of `flow` for a frame of `frame_len` bytes into `out`.

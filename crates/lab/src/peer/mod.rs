@@ -1,4 +1,4 @@
-//! Other people's switches and endpoints, started, configured, stopped and cleaned up by the lab.
+//! Switches, ours and other people's, and other people's endpoints, started, configured, stopped and cleaned up by the lab.
 //!
 //! A peer is a process of the host in a network namespace of its own. All that it writes is in a
 //! [`PeerDir`]; its huge pages are reserved for as long as it runs. It dies with the thread that
@@ -6,6 +6,7 @@
 
 mod calls;
 mod dir;
+mod dray;
 mod endpoint;
 mod hugepages;
 mod ovs;

@@ -1,4 +1,4 @@
-//! A switch that is somebody else's.
+//! A switch that runs as a program: ours, or somebody else's.
 
 use std::env;
 use std::fs;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::dray::Dray;
 use super::ovs::{self, Ovs};
 use super::port::check;
 use super::process::command;
@@ -25,6 +26,12 @@ pub enum SwitchKind {
     Testpmd,
     /// Open vSwitch with DPDK's user-space datapath.
     OvsDpdk,
+    /// FD.io's Vector Packet Processor. It cannot be run yet.
+    Vpp,
+    /// Snabb. It cannot be run yet.
+    Snabb,
+    /// Our own.
+    Dray,
 }
 
 /// An installed program.
@@ -37,7 +44,7 @@ pub struct Found {
 }
 
 /// Which frames go where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wiring {
     /// Between ports 0 and 1, 2 and 3 and so on, whatever they are.
@@ -72,10 +79,11 @@ pub struct PeerSwitch {
 enum Running {
     Testpmd(Testpmd),
     Ovs(Ovs),
+    Dray(Dray),
 }
 
 impl SwitchKind {
-    /// All of them.
+    /// Those of others that can be run.
     pub const ALL: [Self; 2] = [Self::Testpmd, Self::OvsDpdk];
 
     /// Its name in tables and results.
@@ -83,6 +91,9 @@ impl SwitchKind {
         match self {
             Self::Testpmd => "testpmd",
             Self::OvsDpdk => "ovs-dpdk",
+            Self::Vpp => "vpp",
+            Self::Snabb => "snabb",
+            Self::Dray => "dray",
         }
     }
 
@@ -91,6 +102,17 @@ impl SwitchKind {
         let (program, package) = match self {
             Self::Testpmd => (testpmd::PROGRAM, "dpdk-dev"),
             Self::OvsDpdk => (ovs::PROGRAM, "openvswitch-switch-dpdk"),
+            Self::Vpp | Self::Snabb => {
+                let path = programs::search_path(env::var_os("PATH"));
+                return Err(match programs::find(self.name(), &path) {
+                    Some(program) => format!("{} is not supported yet", program.display()),
+                    None => format!("{} is not installed; Debian has no package", self.name()),
+                });
+            }
+            Self::Dray => {
+                let program = env::current_exe().map_err(|error| format!("dray: {error}"))?;
+                return Ok(Found { program, version: env!("CARGO_PKG_VERSION").to_owned() });
+            }
         };
         let mut path = programs::search_path(env::var_os("PATH"));
         if self == Self::OvsDpdk {
@@ -102,7 +124,7 @@ impl SwitchKind {
         // testpmd says its version only on the way to something else; its help is harmless.
         let arguments: &[&str] = match self {
             Self::Testpmd => &["-v", "-h"],
-            Self::OvsDpdk => &["--version"],
+            _ => &["--version"],
         };
         let shown = program.display();
         let output = command(&program).args(arguments).stdin(Stdio::null()).output();
@@ -126,6 +148,8 @@ fn version(kind: SwitchKind, text: &str) -> Option<String> {
             let dpdk = text.lines().find(|line| line.starts_with("DPDK "))?;
             Some(format!("Open vSwitch {ovs}, {dpdk}"))
         }
+        // They are not asked.
+        SwitchKind::Vpp | SwitchKind::Snabb | SwitchKind::Dray => None,
     }
 }
 
@@ -184,10 +208,13 @@ impl PeerSwitch {
                 Running::Testpmd(testpmd)
             }
             SwitchKind::OvsDpdk => Running::Ovs(Ovs::start(dir, &found.program, settings, cancel)?),
+            SwitchKind::Dray => Running::Dray(Dray::start(dir, &found.program, settings, cancel)?),
+            SwitchKind::Vpp | SwitchKind::Snabb => return Err(wrong("not supported".into())),
         };
         let started = match &running {
             Running::Testpmd(testpmd) => testpmd.process().started(),
             Running::Ovs(ovs) => ovs.started(),
+            Running::Dray(dray) => dray.process().started(),
         };
         Ok(Self { running, ready_after: started.elapsed() })
     }
@@ -202,6 +229,7 @@ impl PeerSwitch {
         match &self.running {
             Running::Testpmd(testpmd) => testpmd.counters().map(Some),
             Running::Ovs(ovs) => ovs.counters(),
+            Running::Dray(dray) => dray.counters().map(Some),
         }
     }
 
@@ -210,6 +238,7 @@ impl PeerSwitch {
         match &self.running {
             Running::Testpmd(testpmd) => testpmd.cpu_time(),
             Running::Ovs(ovs) => ovs.cpu_time(),
+            Running::Dray(dray) => dray.cpu_time(),
         }
     }
 
@@ -218,6 +247,7 @@ impl PeerSwitch {
         match &self.running {
             Running::Testpmd(testpmd) => testpmd.needs(),
             Running::Ovs(ovs) => ovs.needs(),
+            Running::Dray(dray) => dray.needs(),
         }
     }
 

@@ -1,0 +1,81 @@
+//! Our own switch, run as a program as those of others are.
+
+use std::path::{Path, PathBuf};
+
+use dray_switch::client::Client;
+
+use super::process::{Process, command};
+use super::{CpuTime, Needs, PeerDir, PortCounters, SwitchSettings, Wiring};
+use crate::{Cancel, LabError};
+
+/// The worker's name begins with this.
+const FORWARDING_THREAD: &str = "dray-worker";
+
+/// A running switch.
+#[derive(Debug)]
+pub(super) struct Dray {
+    process: Process,
+    control: PathBuf,
+    needs: Needs,
+}
+
+impl Dray {
+    pub(super) fn start(
+        dir: &PeerDir,
+        program: &Path,
+        settings: &SwitchSettings,
+        cancel: &Cancel,
+    ) -> Result<Self, LabError> {
+        let control = dir.join("dray.ctl");
+        let mut command = command(program);
+        // It polls for good, as the others do.
+        command.args(["switch", "--idle", "never", "--cpus", &settings.cpu.to_string()]);
+        command.args(match settings.wiring {
+            Wiring::Pairs => ["--mode", "patch", "--flow", "backpressure"],
+            Wiring::Learning => ["--mode", "learning", "--flow", "drop"],
+        });
+        command.arg("--control").arg(&control);
+        for (index, port) in settings.ports.iter().enumerate() {
+            let (socket, queues) = (port.socket.display(), port.queues);
+            let client = if port.server { "" } else { "&client=1" };
+            let port = format!("p{index}=vhost:{socket}?queues={queues}{client}");
+            command.args(["--port", &port]);
+        }
+        let needs = Needs {
+            hugepages_mib: 0,
+            polling_cpu: settings.cpu,
+            privileges: "none",
+            others: Vec::new(),
+        };
+        let process = Process::start(dir, settings.kind.name(), &mut command)?;
+        let mut dray = Self { process, control, needs };
+        let client = Client::new(&dray.control);
+        // It answers once its ports are open.
+        dray.process.wait_until(cancel, "its control socket", |_| client.status().is_ok())?;
+        Ok(dray)
+    }
+
+    pub(super) fn counters(&self) -> Result<Vec<PortCounters>, LabError> {
+        let stats = Client::new(&self.control).stats();
+        let stats = stats.map_err(|error| self.process.failed(&error.to_string()))?;
+        let of = |port: &dray_switch::PortStats| PortCounters {
+            received_frames: port.counters.rx_frames,
+            received_bytes: port.counters.rx_bytes,
+            sent_frames: port.counters.tx_frames,
+            sent_bytes: port.counters.tx_bytes,
+        };
+        Ok(stats.iter().map(of).collect())
+    }
+
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    pub(super) fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    pub(super) fn cpu_time(&self) -> Result<CpuTime, LabError> {
+        self.process.cpu_time(FORWARDING_THREAD)
+    }
+}

@@ -159,7 +159,10 @@ fn echoes(endpoint: Endpoint) {
     reach((&mut port.tx, &mut port.rx), &there);
     for there in [there.clone(), there.clone().lens(JUMBO), there.tagged(0x6064)] {
         let back = there.clone().swapped();
-        pass((&mut port.tx, &mut port.rx), &there, &back, 2000);
+        let why = || {
+            format!("{:?} {:?} {:?}", echo.counters(), ends::status(&switch, "echo"), ends::status(&switch, "own"))
+        };
+        ends::pass_or_say((&mut port.tx, &mut port.rx), &there, &back, 2000, why);
     }
     // Both stations are known: nothing was flooded to where it came from, nothing was lost.
     assert_eq!(counters(&switch, "echo").drops.total(), 0);

@@ -199,10 +199,22 @@ fn look(
 /// time: each must arrive as it is in `expected`, once and in the order of its queue.
 #[track_caller]
 pub fn pass(
+    ends: (&mut [Box<dyn Transmit>], &mut [Box<dyn Receive>]),
+    sent: &Frames,
+    expected: &Frames,
+    count: u32,
+) {
+    pass_or_say(ends, sent, expected, count, || String::new());
+}
+
+/// As [`pass`], and says `why` where not all arrive.
+#[track_caller]
+pub fn pass_or_say(
     (tx, rx): (&mut [Box<dyn Transmit>], &mut [Box<dyn Receive>]),
     sent: &Frames,
     expected: &Frames,
     count: u32,
+    why: impl Fn() -> String,
 ) {
     let (mut sent, mut expected) = (sent.clone(), expected.clone());
     sent.begin();
@@ -229,7 +241,7 @@ pub fn pass(
             *next += queues;
             arrived += 1;
         });
-        assert!(Instant::now() < deadline, "{arrived} of {posted} arrived: {sent:?}");
+        assert!(Instant::now() < deadline, "{arrived} of {posted} arrived: {sent:?} {}", why());
         if arrived == before {
             std::thread::yield_now();
         }

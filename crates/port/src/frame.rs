@@ -82,7 +82,7 @@ impl<'a> Frame<'a> {
     /// Asks for its first bytes to be brought into the cache.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
-        prefetch_to_read(self.start);
+        prefetch_to_read(self.start.as_ptr());
     }
 
     /// Copies it to the beginning of `to` and returns its length.
@@ -147,12 +147,12 @@ impl<'a> From<&'a [u8]> for Frame<'a> {
 
 /// Asks for the line at `at` to be brought into the cache, to be read.
 #[inline(always)]
-pub(crate) fn prefetch_to_read(at: NonNull<u8>) {
+pub(crate) fn prefetch_to_read(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint: it accesses nothing and cannot fault.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch(at.as_ptr().cast(), _MM_HINT_T0);
+        _mm_prefetch(at.cast(), _MM_HINT_T0);
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
@@ -161,12 +161,13 @@ pub(crate) fn prefetch_to_read(at: NonNull<u8>) {
 /// Asks for the line at `at` to be brought into the cache, to be written: taken away from the other
 /// side's cache, which the store would have to wait for.
 #[inline(always)]
-pub(crate) fn prefetch_to_write(at: NonNull<u8>) {
+pub(crate) fn prefetch_to_write(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above.
+    // SAFETY: as above; a processor that does not know it takes it for nothing. The intrinsic with
+    // a hint for writing becomes one for reading unless all of the program is compiled for newer
+    // processors.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch(at.as_ptr().cast(), _MM_HINT_ET0);
+        std::arch::asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;

@@ -146,7 +146,7 @@ fn send(ring: &Ring, stop: &AtomicBool, sharing: bool) {
         let until = (filled + BATCH).min(emptied + SLOTS);
         for index in filled..until {
             if index + 16 < emptied + SLOTS {
-                frame::prefetch_to_write(ring.buffer(index + 16));
+                frame::prefetch_to_write(ring.buffer(index + 16).as_ptr());
             }
             // SAFETY: the buffer is the sender's, and holds a word.
             unsafe { ring.buffer(index).cast::<u64>().write(index) };
@@ -172,8 +172,8 @@ fn copy(input: &Ring, output: &Ring, size: usize, stop: &AtomicBool) {
         }
         for index in done..until {
             if index + 8 < until {
-                frame::prefetch_to_read(input.buffer(index + 8));
-                frame::prefetch_to_write(output.buffer(index + 8));
+                frame::prefetch_to_read(input.buffer(index + 8).as_ptr());
+                frame::prefetch_to_write(output.buffer(index + 8).as_ptr());
             }
             let (from, to) = (input.buffer(index), output.buffer(index));
             // SAFETY: both buffers are the middle's, and hold `size` bytes.
@@ -199,7 +199,7 @@ fn receive(ring: &Ring, stop: &AtomicBool, sharing: bool) -> io::Result<()> {
         let mut wrong = 0;
         for index in emptied..until {
             if index + 16 < filled {
-                frame::prefetch_to_read(ring.buffer(index + 16));
+                frame::prefetch_to_read(ring.buffer(index + 16).as_ptr());
             }
             // SAFETY: the buffer is the receiver's, and holds a word.
             wrong |= index ^ unsafe { ring.buffer(index).cast::<u64>().read() };

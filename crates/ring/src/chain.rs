@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use dray_shm::GuestMemory;
+use dray_shm::{GuestMemory, Window};
 
 use crate::Lie;
 
@@ -85,17 +85,43 @@ pub struct Chain {
     pub more: bool,
 }
 
+/// A chain of one buffer, as nearly all are, that a device popped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plain {
+    /// Its buffer.
+    pub start: NonNull<u8>,
+    /// Length of the buffer in bytes.
+    pub len: u32,
+    /// What the driver calls it.
+    pub id: u16,
+}
+
+// SAFETY: as for a segment.
+unsafe impl Send for Plain {}
+
 /// Memory that is named by a driver's addresses.
 pub trait AddressSpace {
     /// Our pointer to `len` bytes at the driver's `address`, if all of them are mapped. `hint` may
     /// hold what made the last search short.
     fn translate(&self, address: u64, len: u64, hint: &mut usize) -> Option<NonNull<u8>>;
+
+    /// The part of the memory that `hint` stands for, to look in first.
+    #[inline(always)]
+    fn window(&self, hint: usize) -> Window {
+        let _ = hint;
+        Window::EMPTY
+    }
 }
 
 impl AddressSpace for GuestMemory {
     #[inline(always)]
     fn translate(&self, address: u64, len: u64, hint: &mut usize) -> Option<NonNull<u8>> {
         Self::translate(self, address, len, hint)
+    }
+
+    #[inline(always)]
+    fn window(&self, hint: usize) -> Window {
+        Self::window(self, hint)
     }
 }
 
@@ -142,6 +168,26 @@ impl Walk {
             Some(start) => Ok(Segment { start, len }),
             None => Err(Lie::OutsideMemory { address, len: len.into() }),
         }
+    }
+
+    /// As [`segment`](Self::segment), through a window that moves with what was found.
+    #[inline(always)]
+    pub(crate) fn plain<M: AddressSpace>(
+        &mut self,
+        memory: &M,
+        window: &mut Window,
+        access: Access,
+        descriptor: Descriptor,
+        id: u16,
+    ) -> Result<Plain, Lie> {
+        access.check(descriptor.flags)?;
+        let Descriptor { address, len, .. } = descriptor;
+        if let Some(start) = window.find(address, len.into()) {
+            return Ok(Plain { start, len, id });
+        }
+        let Segment { start, len } = self.segment(memory, access, descriptor)?;
+        *window = memory.window(self.hint);
+        Ok(Plain { start, len, id })
     }
 
     /// The table that an indirect descriptor points to: where it lies, and how many entries it has.

@@ -22,7 +22,9 @@ mod size;
 pub mod split;
 mod sync;
 
-pub use chain::{Access, AddressSpace, Buffer, CHAIN_MAX, Chain, Segment};
+use arrayvec::ArrayVec;
+
+pub use chain::{Access, AddressSpace, Buffer, CHAIN_MAX, Chain, Plain, Segment};
 pub use lie::Lie;
 pub use size::{QueueSize, SizeError};
 
@@ -35,6 +37,19 @@ pub trait DeviceQueue: Send {
     /// What the chain has beyond its first buffer is in [`rest`](Self::rest) until the next call.
     /// Never are more entries out than the ring has.
     fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie>;
+
+    /// Pops chains of one buffer until `out` has `most`, there is none left, or the next one has more
+    /// buffers than one. Whether that is so: then [`pop`](Self::pop) takes it.
+    fn pop_plain<M: AddressSpace, const N: usize>(
+        &mut self,
+        memory: &M,
+        access: Access,
+        most: usize,
+        out: &mut ArrayVec<Plain, N>,
+    ) -> Result<bool, Lie>;
+
+    /// As [`push`](Self::push), of a chain of one buffer.
+    fn push_plain(&mut self, id: u16, len: u32);
 
     /// The buffers behind the first one of the chain popped last.
     fn rest(&self) -> &[Segment];
@@ -74,6 +89,16 @@ pub trait DriverQueue: Send {
 
     /// The next chain that the device returned, and how many bytes it says it wrote.
     fn poll(&mut self) -> Result<Option<Used>, Lie>;
+
+    /// Polls until `out` is full or nothing is left to poll.
+    fn poll_many<const N: usize>(&mut self, out: &mut ArrayVec<Used, N>) -> Result<(), Lie>;
+
+    /// Posts the `count` identities that have been free for longest again, each as a chain of one
+    /// buffer, with the buffer that it was posted with last.
+    ///
+    /// # Panics
+    /// Where fewer are free.
+    fn repost(&mut self, count: u16);
 
     /// Asks the device to call when it returns a buffer, or not to. Whether one has been returned
     /// already: then no call may ever come for it.

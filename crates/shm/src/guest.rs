@@ -45,16 +45,36 @@ struct MappedRegion {
 }
 
 impl MappedRegion {
-    /// Where `len` bytes at `address` lie, if all of them are here.
     #[inline(always)]
-    fn find(&self, address: u64, len: u64) -> Option<NonNull<u8>> {
-        let offset = address.checked_sub(self.guest)?;
-        let end = offset.checked_add(len)?;
-        if end > self.mapping.len() as u64 {
+    fn window(&self) -> Window {
+        let Self { guest, mapping } = self;
+        Window { guest: *guest, len: mapping.len() as u64, start: mapping.start() }
+    }
+}
+
+/// One region of a peer's memory, small enough to be kept at hand through a batch. What it finds
+/// stays mapped as long as the [`GuestMemory`] that it is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    guest: u64,
+    len: u64,
+    start: NonNull<u8>,
+}
+
+impl Window {
+    /// A region without any byte.
+    pub const EMPTY: Self = Self { guest: 0, len: 0, start: NonNull::dangling() };
+
+    /// Our pointer to `len` bytes at the peer's `address`, if all of them lie in the region.
+    #[inline(always)]
+    pub fn find(&self, address: u64, len: u64) -> Option<NonNull<u8>> {
+        // An address below the region wraps around to an offset beyond it.
+        let offset = address.wrapping_sub(self.guest);
+        if offset > self.len || len > self.len - offset {
             return None;
         }
-        // SAFETY: `offset` is at most the mapping's length, by the test above.
-        Some(unsafe { self.mapping.start().add(offset as usize) })
+        // SAFETY: `offset` is at most the region's length, which is that of its mapping.
+        Some(unsafe { self.start.add(offset as usize) })
     }
 }
 
@@ -87,13 +107,20 @@ impl GuestMemory {
     /// The bytes stay mapped as long as this table lives.
     #[inline(always)]
     pub fn translate(&self, address: u64, len: u64, hint: &mut usize) -> Option<NonNull<u8>> {
-        if let Some(pointer) = self.regions.get(*hint).and_then(|r| r.find(address, len)) {
+        if let Some(pointer) = self.regions.get(*hint).and_then(|r| r.window().find(address, len)) {
             return Some(pointer);
         }
         let at = self.regions.partition_point(|region| region.guest <= address).checked_sub(1)?;
-        let pointer = self.regions[at].find(address, len)?;
+        let pointer = self.regions[at].window().find(address, len)?;
         *hint = at;
         Some(pointer)
+    }
+
+    /// The region `hint` of [`translate`](Self::translate), by itself; an empty one where there is no
+    /// such region.
+    #[inline]
+    pub fn window(&self, hint: usize) -> Window {
+        self.regions.get(hint).map_or(Window::EMPTY, MappedRegion::window)
     }
 
     /// Whether the peer took away memory that it had shared.

@@ -15,5 +15,5 @@ mod guest;
 mod mapping;
 
 pub use file::{FileError, MemoryFile, PageSize};
-pub use guest::{GuestMemory, Region, RegionError};
+pub use guest::{GuestMemory, Region, RegionError, Window};
 pub use mapping::Mapping;

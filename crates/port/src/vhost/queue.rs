@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrayvec::ArrayVec;
 use dray_ring::packed::PackedDevice;
 use dray_ring::split::SplitDevice;
-use dray_ring::{Access, CHAIN_MAX, Chain, DeviceQueue, Lie, Segment};
+use dray_ring::{Access, CHAIN_MAX, Chain, DeviceQueue, Lie, Plain, Segment};
 use dray_shm::GuestMemory;
 
 use crate::event::Event;
@@ -106,29 +106,14 @@ impl Running {
     }
 }
 
-/// Room for frames that a peer spread over several buffers: those are put together here, at the
-/// cost of a second copy. A frame of up to one buffer, as almost all are, never comes here.
-pub(super) struct Gathered {
-    bytes: Box<[u8]>,
-}
+/// Room for a frame that a peer spread over several buffers: it is put together here, at the cost of
+/// a second copy. A frame of up to one buffer, as almost all are, never comes here.
+pub(super) struct Gathered(Box<[u8; FRAME_LIMIT]>);
 
 impl Gathered {
-    /// Frames in one batch; the next ones wait for the next batch.
-    const FRAMES: usize = 32;
-
     pub(super) fn new() -> Self {
-        // Never touched, it takes no memory.
-        Self { bytes: vec![0; Self::FRAMES * FRAME_LIMIT].into() }
+        Self(crate::scratch())
     }
-}
-
-/// What became of one chain that a peer transmitted.
-enum Found<'m> {
-    Frame(Frame<'m>),
-    /// Too short or too long.
-    Malformed,
-    /// There is no room to put it together in this batch.
-    Later,
 }
 
 #[inline]
@@ -140,88 +125,95 @@ fn receive<Q: DeviceQueue>(
     malformed: &AtomicU64,
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Lie> {
-    let mut room = gathered.bytes.chunks_exact_mut(FRAME_LIMIT);
-    let mut chains = ArrayVec::<Chain, BATCH_MAX>::new();
+    let mut plain = ArrayVec::<Plain, BATCH_MAX>::new();
+    let mut odd = queue.pop_plain(memory, Access::Read, BATCH_MAX, &mut plain)?;
     let mut batch = Batch::new();
-    while !batch.is_full() {
-        let Some(chain) = queue.pop(memory, Access::Read)? else { break };
-        let found = if chain.more {
-            gather(&chain, queue.rest(), header_len, &mut room)
-        } else {
-            plain(chain.first, header_len)
-        };
-        match found {
-            Found::Frame(frame) => {
-                frame.prefetch();
-                batch.push(frame);
-                chains.push(chain);
-            }
-            // First in its batch, it goes straight back; else it ends the batch.
-            Found::Malformed if batch.is_empty() => {
-                malformed.fetch_add(1, Ordering::Relaxed);
-                queue.push(&chain, 0);
-            }
-            Found::Malformed | Found::Later => {
-                queue.unpop(chain.slots);
-                break;
-            }
+    for buffer in &plain {
+        let len = buffer.len.wrapping_sub(header_len);
+        // One test for both ends: a buffer shorter than its header wraps around to a huge length.
+        if !(FRAME_LEAST..=FRAME_LIMIT).contains(&(len as usize)) {
+            // Dealt with by itself, once it is the first.
+            queue.unpop((plain.len() - batch.len()) as u16);
+            odd = true;
+            break;
         }
+        // SAFETY: the buffer is longer than its header, and all of it is mapped for as long as the
+        // queue's lock is held, which is longer than the frame is lent.
+        let frame = unsafe { Frame::shared(buffer.start.add(header_len as usize), len) };
+        frame.prefetch();
+        batch.push(frame);
     }
     let lent = batch.len();
     if lent > 0 {
         let taken = take(&batch).min(lent);
-        for chain in &chains[..taken] {
-            queue.push(chain, 0);
-        }
-        queue.unpop(chains[taken..].iter().map(|chain| chain.slots).sum());
+        plain[..taken].iter().for_each(|buffer| queue.push_plain(buffer.id, 0));
+        queue.unpop((lent - taken) as u16);
+        return Ok((lent, queue.publish()));
     }
-    Ok((lent, queue.publish()))
+    if !odd {
+        return Ok((0, false));
+    }
+    receive_odd(queue, memory, header_len, gathered, malformed, take)
 }
 
-/// A frame in one buffer, behind its header.
-#[inline]
-fn plain<'m>(buffer: Segment, header_len: u32) -> Found<'m> {
-    let len = buffer.len.wrapping_sub(header_len);
-    // One test for both ends; a buffer shorter than its header wraps around to a huge length.
-    if (FRAME_LEAST..=FRAME_LIMIT).contains(&(len as usize)) {
-        // SAFETY: the buffer is longer than its header, and all of it is mapped for as long as the
-        // queue's lock is held, which is longer than the frame is lent.
-        Found::Frame(unsafe { Frame::shared(buffer.start.add(header_len as usize), len) })
-    } else {
-        Found::Malformed
-    }
-}
-
-/// A frame in several buffers; often only its header is in one of its own.
+/// A frame that is spread over several buffers, or is none; by itself.
 #[cold]
+fn receive_odd<Q: DeviceQueue>(
+    queue: &mut Q,
+    memory: &GuestMemory,
+    header_len: u32,
+    gathered: &mut Gathered,
+    malformed: &AtomicU64,
+    take: &mut Take<'_>,
+) -> Result<(usize, bool), Lie> {
+    let Some(chain) = queue.pop(memory, Access::Read)? else { return Ok((0, false)) };
+    let frame = gather(&chain, queue.rest(), header_len, &mut gathered.0);
+    let taken = match frame {
+        Some(frame) => take(&[frame]).min(1),
+        None => {
+            malformed.fetch_add(1, Ordering::Relaxed);
+            1
+        }
+    };
+    match taken {
+        0 => queue.unpop(chain.slots),
+        _ => queue.push(&chain, 0),
+    }
+    Ok((1, queue.publish()))
+}
+
+/// The frame in one or several buffers, behind its header; `None` where that is none.
 fn gather<'m>(
     chain: &Chain,
     rest: &[Segment],
     header_len: u32,
-    room: &mut std::slice::ChunksExactMut<'m, u8>,
-) -> Found<'m> {
-    if chain.first.len == header_len && rest.len() == 1 {
-        return plain(rest[0], 0);
-    }
-    let total: u64 =
-        u64::from(chain.first.len) + rest.iter().map(|s| u64::from(s.len)).sum::<u64>();
-    let len = usize::try_from(total.saturating_sub(header_len.into())).unwrap_or(usize::MAX);
+    to: &'m mut [u8; FRAME_LIMIT],
+) -> Option<Frame<'m>> {
+    let segments = || std::iter::once(&chain.first).chain(rest);
+    let whole: u64 = segments().map(|segment| u64::from(segment.len)).sum();
+    let len = usize::try_from(whole.checked_sub(header_len.into())?).ok()?;
     if !(FRAME_LEAST..=FRAME_LIMIT).contains(&len) {
-        return Found::Malformed;
+        return None;
     }
-    let Some(to) = room.next() else { return Found::Later };
-    let (mut skip, mut at) = (header_len as usize, 0);
-    for segment in std::iter::once(&chain.first).chain(rest) {
+    let mut skip = header_len as usize;
+    let mut at = 0;
+    for segment in segments() {
         let skipped = skip.min(segment.len as usize);
         skip -= skipped;
         let part = segment.len as usize - skipped;
-        // SAFETY: the part is mapped, and `to` is longer than all parts together.
+        // SAFETY: the part is mapped for as long as the queue's lock is held, and `to` is longer
+        // than all parts together.
         unsafe {
-            frame::copy(segment.start.as_ptr().add(skipped), to[at..].as_mut_ptr(), part);
+            let start = segment.start.add(skipped);
+            if part == len {
+                // Only the header was in a buffer of its own.
+                return Some(Frame::shared(start, part as u32));
+            }
+            frame::copy(start.as_ptr(), to[at..].as_mut_ptr(), part);
         }
         at += part;
     }
-    Found::Frame(Frame::from(&to[..len]))
+    Some(Frame::from(&to[..len]))
 }
 
 /// How a peer's buffers are to be filled.
@@ -242,43 +234,41 @@ fn transmit<Q: DeviceQueue>(
     /// Frames whose buffers are fetched before the first of them is copied: as many as there can be
     /// cache lines on their way.
     const GROUP: usize = 16;
+    let header_len = room.header_len;
     let mut taken = 0;
-    let mut chains = ArrayVec::<Chain, GROUP>::new();
     while taken < frames.len() {
         let group = &frames[taken..frames.len().min(taken + GROUP)];
-        chains.clear();
-        let mut odd = false;
-        for frame in group {
-            let Some(chain) = queue.pop(memory, Access::Write)? else { break };
-            if chain.more || room.header_len + frame.len() as u32 > chain.first.len {
-                queue.unpop(chain.slots);
+        let mut buffers = ArrayVec::<Plain, GROUP>::new();
+        let mut odd = queue.pop_plain(memory, Access::Write, group.len(), &mut buffers)?;
+        for buffer in &buffers {
+            frame::prefetch_to_read(buffer.start.as_ptr());
+            // A hint, wherever that is.
+            frame::prefetch_to_write(buffer.start.as_ptr().wrapping_add(header_len as usize));
+        }
+        let mut filled = 0;
+        for (frame, buffer) in group.iter().zip(&buffers) {
+            let len = header_len + frame.len() as u32;
+            if len > buffer.len {
                 odd = true;
                 break;
             }
-            let start = chain.first.start;
-            frame::prefetch_to_read(start);
-            // SAFETY: the buffer is longer than the header.
-            frame::prefetch_to_write(unsafe { start.add(room.header_len as usize) });
-            chains.push(chain);
-        }
-        for (frame, chain) in group.iter().zip(&chains) {
-            let start = chain.first.start;
             // SAFETY: the buffer is mapped, and long enough for the header and the frame.
             unsafe {
-                write_header(start, room.header_len, 1);
-                frame.copy_to(start.add(room.header_len as usize));
+                write_header(buffer.start, header_len, 1);
+                frame.copy_to(buffer.start.add(header_len as usize));
             }
-            queue.push(chain, room.header_len + frame.len() as u32);
+            queue.push_plain(buffer.id, len);
+            filled += 1;
         }
-        taken += chains.len();
-        if odd {
-            if !scatter(queue, memory, room, &frames[taken], malformed)? {
-                break;
-            }
-            taken += 1;
-        } else if chains.len() < group.len() {
+        queue.unpop((buffers.len() - filled) as u16);
+        taken += filled;
+        if filled == group.len() {
+            continue;
+        }
+        if !odd || !scatter(queue, memory, room, &frames[taken], malformed)? {
             break;
         }
+        taken += 1;
     }
     Ok((taken, queue.publish()))
 }

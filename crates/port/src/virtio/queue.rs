@@ -1,6 +1,5 @@
 //! One virtqueue of a virtio port with its buffers, ready to move frames.
 
-use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -107,7 +106,7 @@ fn transmit<Q: DriverQueue>(
 #[inline(always)]
 fn prefetch_slot<Q: DriverQueue>(queue: &Q, slots: Slots, offset: u16) {
     if let Some(id) = queue.id(offset) {
-        frame::prefetch_to_write(slots.frame(id));
+        frame::prefetch_to_write(slots.frame(id).as_ptr());
     }
 }
 
@@ -154,11 +153,14 @@ pub(super) struct ReceiveQueue {
     /// Signalled by the back end when a frame has arrived.
     pub(super) call: Event,
     /// Buffers that came back, in order, and whose frames were not taken yet.
-    filled: VecDeque<Used>,
+    filled: ArrayVec<Used, FILLED_MAX>,
     /// Room for frames that the back end spread over several slots.
     gathered: Box<[u8]>,
 }
 
+/// Buffers that are looked at in one batch: a whole batch of frames, and what the last of them, a
+/// long one, may take beyond.
+const FILLED_MAX: usize = BATCH_MAX + SLOTS_MAX;
 /// Long frames in one batch; the next ones wait for the next batch.
 const GATHERED_MAX: usize = 32;
 
@@ -170,7 +172,7 @@ impl ReceiveQueue {
             slots,
             kick,
             call,
-            filled: VecDeque::with_capacity(2 * BATCH_MAX),
+            filled: ArrayVec::new(),
             // Never touched, it takes no memory.
             gathered: vec![0; GATHERED_MAX * FRAME_LIMIT].into(),
         };
@@ -212,18 +214,11 @@ fn empty(slots: Slots, id: u16) -> Buffer {
 fn receive<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
-    filled: &mut VecDeque<Used>,
+    filled: &mut ArrayVec<Used, FILLED_MAX>,
     gathered: &mut [u8],
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Failure> {
-    while filled.len() < 2 * BATCH_MAX {
-        let Some(used) = queue.poll()? else { break };
-        let start = slots.frame(used.id);
-        frame::prefetch_to_read(start);
-        // SAFETY: the header is a part of the slot.
-        frame::prefetch_to_read(unsafe { start.sub(HEADER_LEN) });
-        filled.push_back(used);
-    }
+    queue.poll_many(filled)?;
     let mut room = gathered.chunks_exact_mut(FRAME_LIMIT);
     let mut batch = Batch::new();
     // How many buffers each frame takes.
@@ -236,7 +231,8 @@ fn receive<Q: DriverQueue>(
             if !batch.is_empty() {
                 break;
             }
-            repost(queue, slots, filled);
+            filled.remove(0);
+            queue.repost(1);
             continue;
         }
         let start = slots.frame(first.id);
@@ -247,7 +243,9 @@ fn receive<Q: DriverQueue>(
         if buffers == 1 && (1..=SLOT_FRAME).contains(&(len as usize)) {
             // SAFETY: the slot holds so many bytes, and the memory outlives the queue, which is
             // locked for longer than the frame is lent.
-            batch.push(unsafe { Frame::shared(start, len) });
+            let frame = unsafe { Frame::shared(start, len) };
+            frame.prefetch();
+            batch.push(frame);
             counts.push(1);
             next += 1;
             continue;
@@ -262,7 +260,7 @@ fn receive<Q: DriverQueue>(
         }
         let Some(to) = room.next() else { break };
         let mut at = 0;
-        for (index, used) in filled.range(next..next + all).enumerate() {
+        for (index, used) in filled[next..next + all].iter().enumerate() {
             let header = if index == 0 { HEADER_LEN } else { 0 };
             let part = (used.len as usize).saturating_sub(header);
             // Slots behind the first are filled from their headers on.
@@ -285,17 +283,9 @@ fn receive<Q: DriverQueue>(
     }
     let lent = batch.len();
     let taken = if lent > 0 { take(&batch).min(lent) } else { 0 };
-    for _ in 0..counts[..taken].iter().sum() {
-        repost(queue, slots, filled);
-    }
+    // Identities are free in the order in which they came back, so these are those of the oldest.
+    let done = counts[..taken].iter().sum();
+    queue.repost(done);
+    filled.drain(..usize::from(done));
     Ok((lent, queue.publish()))
-}
-
-/// Gives the oldest buffer that was filled back to be filled again. Identities are free in the
-/// order in which they came back, so it is the first free one.
-#[inline]
-fn repost<Q: DriverQueue>(queue: &mut Q, slots: Slots, filled: &mut VecDeque<Used>) {
-    let Some(used) = filled.pop_front() else { return };
-    debug_assert_eq!(queue.id(0), Some(used.id));
-    queue.post(&[empty(slots, used.id)]);
 }

@@ -1,5 +1,7 @@
 //! The device side of a packed virtqueue.
 
+use arrayvec::ArrayVec;
+
 use crate::chain::{
     Access, AddressSpace, CHAIN_MAX, Chain, Descriptor, INDIRECT, NEXT, Segment, WRITE, Walk,
 };
@@ -7,7 +9,7 @@ use crate::packed::PackedLayout;
 use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Place, decode};
 use crate::split::keep;
 use crate::sync::{Ordering, fence};
-use crate::{DeviceQueue, Lie};
+use crate::{DeviceQueue, Lie, Plain};
 
 /// The device side of a packed virtqueue.
 #[derive(Debug)]
@@ -102,6 +104,20 @@ impl PackedDevice {
     }
 }
 
+impl PackedDevice {
+    /// Returns a chain of `slots` descriptors.
+    #[inline(always)]
+    fn put(&mut self, id: u16, slots: u16, len: u32) {
+        debug_assert!(slots <= self.out, "more than was popped");
+        self.out = self.out.saturating_sub(slots);
+        let written = if len > 0 { WRITE } else { 0 };
+        let flags = self.used.used_flags() | written;
+        self.ring.set_rest(self.used.at, Descriptor { address: 0, len, flags, tag: id });
+        self.used = self.used.forward(slots, self.ring.size);
+        self.unpublished = self.unpublished.saturating_add(slots.into());
+    }
+}
+
 impl DeviceQueue for PackedDevice {
     #[inline(always)]
     fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie> {
@@ -125,6 +141,47 @@ impl DeviceQueue for PackedDevice {
         Ok(Some(Chain { id, slots, first, more }))
     }
 
+    #[inline(always)]
+    fn pop_plain<M: AddressSpace, const N: usize>(
+        &mut self,
+        memory: &M,
+        access: Access,
+        most: usize,
+        out: &mut ArrayVec<Plain, N>,
+    ) -> Result<bool, Lie> {
+        self.walk.rest.clear();
+        let mut window = memory.window(self.walk.hint);
+        // A copy, so that the compiler knows that nobody changes where the ring is.
+        let (ring, mut next) = (self.ring, self.next);
+        let mut popped = 0;
+        let mut odd = false;
+        for _ in out.len()..most.min(N) {
+            let head = ring.descriptor(next.at);
+            if !next.is_available(head.flags) {
+                break;
+            }
+            if head.flags & (NEXT | INDIRECT) != 0 {
+                odd = true;
+                break;
+            }
+            // The ring holds no more than its size; who posts more has overwritten what is out.
+            if self.out + popped == ring.size.get() {
+                return Err(Lie::Overfull { size: ring.size.get() });
+            }
+            out.push(self.walk.plain(memory, &mut window, access, head, head.tag)?);
+            next = next.forward(1, ring.size);
+            popped += 1;
+        }
+        self.next = next;
+        self.out += popped;
+        Ok(odd)
+    }
+
+    #[inline(always)]
+    fn push_plain(&mut self, id: u16, len: u32) {
+        self.put(id, 1, len);
+    }
+
     fn rest(&self) -> &[Segment] {
         &self.walk.rest
     }
@@ -138,13 +195,7 @@ impl DeviceQueue for PackedDevice {
 
     #[inline(always)]
     fn push(&mut self, chain: &Chain, len: u32) {
-        debug_assert!(chain.slots <= self.out, "more than was popped");
-        self.out = self.out.saturating_sub(chain.slots);
-        let written = if len > 0 { WRITE } else { 0 };
-        let flags = self.used.used_flags() | written;
-        self.ring.set_rest(self.used.at, Descriptor { address: 0, len, flags, tag: chain.id });
-        self.used = self.used.forward(chain.slots, self.ring.size);
-        self.unpublished = self.unpublished.saturating_add(chain.slots.into());
+        self.put(chain.id, chain.slots, len);
     }
 
     #[inline]

@@ -1,6 +1,8 @@
 //! The driver side of a packed virtqueue.
 
-use crate::chain::{Buffer, Descriptor, NEXT, WRITE};
+use arrayvec::ArrayVec;
+
+use crate::chain::{Access, Buffer, Descriptor, NEXT, WRITE};
 use crate::packed::PackedLayout;
 use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Place};
 use crate::sync::{Ordering, fence};
@@ -20,6 +22,8 @@ pub struct PackedDriver {
     next_id: Box<[u16]>,
     /// How many descriptors the chain with this identity takes; 0 where it is not out.
     out: Box<[u16]>,
+    /// The buffer that each identity was posted with last.
+    buffers: Box<[Buffer]>,
     /// The next descriptor to write.
     next: Place,
     /// Descriptors that were posted since the last [`DriverQueue::publish`].
@@ -43,6 +47,7 @@ impl PackedDriver {
             free_count: size,
             next_id: vec![0; size.into()].into(),
             out: vec![0; size.into()].into(),
+            buffers: vec![Buffer { address: 0, len: 0, access: Access::Read }; size.into()].into(),
             next: Place::START,
             unpublished: 0,
             first: None,
@@ -73,6 +78,9 @@ impl DriverQueue for PackedDriver {
         for offset in 1..count {
             let before = usize::from(self.free_at(offset - 1));
             self.next_id[before] = self.free_at(offset);
+        }
+        for (offset, buffer) in (0..).zip(buffers) {
+            self.buffers[usize::from(self.free_at(offset))] = *buffer;
         }
         self.first_free = self.first_free.wrapping_add(count);
         self.free_count -= count;
@@ -130,6 +138,25 @@ impl DriverQueue for PackedDriver {
         // Without that flag the length means nothing (section 2.8.4).
         let len = if flags & WRITE != 0 { len } else { 0 };
         Ok(Some(Used { id, len }))
+    }
+
+    #[inline(always)]
+    fn poll_many<const N: usize>(&mut self, out: &mut ArrayVec<Used, N>) -> Result<(), Lie> {
+        while !out.is_full()
+            && let Some(used) = self.poll()?
+        {
+            out.push(used);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn repost(&mut self, count: u16) {
+        assert!(count <= self.free_count, "as many as are free");
+        for _ in 0..count {
+            let buffer = self.buffers[usize::from(self.free_at(0))];
+            self.post(&[buffer]);
+        }
     }
 
     fn want_calls(&mut self, on: bool) -> bool {

@@ -1,12 +1,14 @@
 //! The device side of a split virtqueue.
 
+use arrayvec::ArrayVec;
+
 use crate::chain::{
     Access, AddressSpace, CHAIN_MAX, Chain, Descriptor, INDIRECT, NEXT, Segment, Walk,
 };
 use crate::split::SplitLayout;
 use crate::split::layout::decode;
 use crate::sync::{Ordering, fence};
-use crate::{DeviceQueue, Lie, event_wanted};
+use crate::{DeviceQueue, Lie, Plain, event_wanted};
 
 /// The driver wants no call (in the flags of the available ring).
 const NO_INTERRUPT: u16 = 1;
@@ -164,6 +166,45 @@ impl DeviceQueue for SplitDevice {
         Ok(Some(Chain { id, slots: 1, first, more }))
     }
 
+    #[inline(always)]
+    fn pop_plain<M: AddressSpace, const N: usize>(
+        &mut self,
+        memory: &M,
+        access: Access,
+        most: usize,
+        out: &mut ArrayVec<Plain, N>,
+    ) -> Result<bool, Lie> {
+        self.walk.rest.clear();
+        if !self.look()? {
+            return Ok(false);
+        }
+        let most =
+            (most.min(N) - out.len()).min(usize::from(self.available.wrapping_sub(self.next)));
+        let mut window = memory.window(self.walk.hint);
+        // A copy, so that the compiler knows that nobody changes where the ring is.
+        let ring = self.ring;
+        let mut next = self.next;
+        for _ in 0..most {
+            let id = u16::from_le(ring.available(next).load(Ordering::Relaxed));
+            let head = ring.descriptor(self.in_table(id)?);
+            if head.flags & (NEXT | INDIRECT) != 0 {
+                self.next = next;
+                return Ok(true);
+            }
+            out.push(self.walk.plain(memory, &mut window, access, head, id)?);
+            next = next.wrapping_add(1);
+        }
+        self.next = next;
+        Ok(false)
+    }
+
+    #[inline(always)]
+    fn push_plain(&mut self, id: u16, len: u32) {
+        debug_assert!(self.used != self.next, "more than was popped");
+        self.ring.set_used(self.used, u32::from(id).to_le(), len.to_le());
+        self.used = self.used.wrapping_add(1);
+    }
+
     fn rest(&self) -> &[Segment] {
         &self.walk.rest
     }
@@ -176,9 +217,7 @@ impl DeviceQueue for SplitDevice {
 
     #[inline(always)]
     fn push(&mut self, chain: &Chain, len: u32) {
-        debug_assert!(self.used != self.next, "more than was popped");
-        self.ring.set_used(self.used, u32::from(chain.id).to_le(), len.to_le());
-        self.used = self.used.wrapping_add(1);
+        self.push_plain(chain.id, len);
     }
 
     #[inline]

@@ -1,5 +1,7 @@
 //! The driver side of a split virtqueue.
 
+use arrayvec::ArrayVec;
+
 use crate::chain::{Buffer, Descriptor, NEXT};
 use crate::split::SplitLayout;
 use crate::sync::{Ordering, fence};
@@ -74,6 +76,19 @@ impl SplitDriver {
         }
     }
 
+    /// Whether something was used that has not been polled.
+    #[inline(always)]
+    fn look(&mut self) -> Result<bool, Lie> {
+        let index = u16::from_le(self.ring.used_index().load(Ordering::Acquire));
+        // More than was ever posted cannot have been used.
+        let out = self.published.wrapping_sub(self.used);
+        if index.wrapping_sub(self.used) > out {
+            return Err(Lie::IndexJump { from: self.used, to: index, size: out });
+        }
+        self.used_seen = index;
+        Ok(index != self.used)
+    }
+
     /// Returns the descriptors of the chain that begins with `head` to the free ones.
     #[inline(always)]
     fn free_chain(&mut self, head: u16, count: u16) {
@@ -140,17 +155,8 @@ impl DriverQueue for SplitDriver {
 
     #[inline(always)]
     fn poll(&mut self) -> Result<Option<Used>, Lie> {
-        if self.used == self.used_seen {
-            let index = u16::from_le(self.ring.used_index().load(Ordering::Acquire));
-            if index == self.used {
-                return Ok(None);
-            }
-            // More than was ever posted cannot have been used.
-            let out = self.published.wrapping_sub(self.used);
-            if index.wrapping_sub(self.used) > out {
-                return Err(Lie::IndexJump { from: self.used, to: index, size: out });
-            }
-            self.used_seen = index;
+        if self.used == self.used_seen && !self.look()? {
+            return Ok(None);
         }
         let (id, len) = self.ring.used(self.used);
         let (id, len) = (u32::from_le(id), u32::from_le(len));
@@ -160,6 +166,57 @@ impl DriverQueue for SplitDriver {
         self.used = self.used.wrapping_add(1);
         self.free_chain(id as u16, count);
         Ok(Some(Used { id: id as u16, len }))
+    }
+
+    #[inline(always)]
+    fn poll_many<const N: usize>(&mut self, out: &mut ArrayVec<Used, N>) -> Result<(), Lie> {
+        if !self.look()? {
+            return Ok(());
+        }
+        // Copies, so that the compiler knows that nobody changes them.
+        let (ring, mut used) = (self.ring, self.used);
+        let mut end = self.first_free.wrapping_add(self.free_count);
+        let most = (N - out.len()).min(usize::from(self.used_seen.wrapping_sub(used)));
+        for _ in 0..most {
+            let (id, len) = ring.used(used);
+            let (id, len) = (u32::from_le(id), u32::from_le(len));
+            let count = usize::try_from(id).ok().and_then(|id| self.out.get_mut(id));
+            let Some(count) = count.filter(|count| **count == 1) else { break };
+            *count = 0;
+            self.free[ring.size.slot(end)] = id as u16;
+            end = end.wrapping_add(1);
+            out.push(Used { id: id as u16, len });
+            used = used.wrapping_add(1);
+        }
+        self.free_count = end.wrapping_sub(self.first_free);
+        self.used = used;
+        // What is no chain of one buffer takes the general way.
+        while !out.is_full()
+            && let Some(used) = self.poll()?
+        {
+            out.push(used);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn repost(&mut self, count: u16) {
+        assert!(count <= self.free_count, "as many as are free");
+        let (ring, mut free, mut next) = (self.ring, self.first_free, self.next);
+        for _ in 0..count {
+            let id = self.free[ring.size.slot(free)];
+            debug_assert_eq!(self.descriptors[usize::from(id)].flags & NEXT, 0);
+            self.out[usize::from(id)] = 1;
+            let known = &mut self.available[ring.size.slot(next)];
+            if *known != id {
+                *known = id;
+                ring.available(next).store(id.to_le(), Ordering::Relaxed);
+            }
+            free = free.wrapping_add(1);
+            next = next.wrapping_add(1);
+        }
+        (self.first_free, self.next) = (free, next);
+        self.free_count -= count;
     }
 
     fn want_calls(&mut self, on: bool) -> bool {

@@ -208,6 +208,7 @@ fn across(kind: SwitchKind, wiring: Wiring, server: bool, queues: u16) {
     };
     let _switch = PeerSwitch::start(&dir, &settings, &Cancel::default()).unwrap();
     for packed in [0, 1] {
+        println!("{kind:?}, {wiring:?}, listening {server}, {queues} queues, packed {packed}");
         let [mut a, mut b] = sockets.each_ref().map(|socket| {
             let server = u8::from(!server);
             let path = socket.display();

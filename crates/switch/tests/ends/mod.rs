@@ -236,7 +236,7 @@ pub fn pass_or_say(
         let before = arrived;
         look(rx, &mut room, &sent, |number, bytes| {
             let next = &mut next[(number % queues) as usize];
-            assert_eq!(number, *next, "of {sent:?}");
+            assert_eq!(number, *next, "of {sent:?} {}", why());
             assert_eq!(bytes, expected.make(number), "{number} of {expected:?}");
             *next += queues;
             arrived += 1;
@@ -255,7 +255,7 @@ pub fn reach((tx, rx): (&mut [Box<dyn Transmit>], &mut [Box<dyn Receive>]), fram
     frames.begin();
     let mut room = scratch();
     let mut reached = vec![false; tx.len()];
-    eventually("the first frame through", || {
+    eventually(&format!("the first frame through: {frames:?}"), || {
         for (queue, tx) in tx.iter_mut().enumerate() {
             if !reached[queue] {
                 tx.transmit(&[Frame::from(&frames.make(queue as u32)[..])]).unwrap();

@@ -259,7 +259,8 @@ impl Worker<'_> {
             self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
             let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
             // No lock is held: control threads may want to look at the ports meanwhile.
-            let events = self.mine.iter().filter_map(|(port, queue)| port.rx[*queue].event.as_ref());
+            let events =
+                self.mine.iter().filter_map(|(port, queue)| port.rx[*queue].event.as_ref());
             fds.extend(events.map(|fd| PollFd::new(fd, PollFlags::IN)));
             // Interrupted or not, the next round finds out what there is.
             let _ = poll(&mut fds, None);

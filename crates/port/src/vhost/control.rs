@@ -9,6 +9,7 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 
 use super::backend::Backend;
 use super::device::Device;
+use super::early;
 use crate::connection::{Control, End, Woken};
 
 /// A driver that connects says something within this time.
@@ -42,8 +43,13 @@ pub(super) fn converse(device: &Arc<Device>, stream: UnixStream, control: &Contr
             Woken::Timeout => return End::Refused(format!("no message for {FIRST_MESSAGE:?}")),
             Woken::Readable => limit = None,
         }
-        let result = handler.handle_request();
-        let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || backend.lock().unwrap_or_else(PoisonError::into_inner);
+        let early = early::enable(socket, &mut lock());
+        let result = match early {
+            Ok(false) => handler.handle_request(),
+            done => done.map(drop),
+        };
+        let mut backend = lock();
         match result {
             Ok(()) => {
                 let features = backend.negotiated();

@@ -6,10 +6,12 @@
 //! * `device`: all of them, shared by data threads and control thread.
 //! * `backend`: what the driver's messages do to them.
 //! * `control`: the conversation in which the messages come.
+//! * `early`: a message that comes before its time.
 
 mod backend;
 mod control;
 mod device;
+mod early;
 mod queue;
 mod receive;
 mod transmit;

@@ -292,7 +292,8 @@ fn guests_reach_each_other_when_one_was_restarted_and_when_the_switch_was() {
     quiet.wait_until_output("02:00:00:00:00:01\n", limit).unwrap();
     let ping = "/busybox ping -c 3 -w 60 10.0.0.1";
     let first = guest(2, &sockets[1], ping).wait(limit).unwrap();
-    assert_eq!(first.status, 0, "{first:?}");
+    let status = ["one", "two"].map(|name| ends::status(&running, name));
+    assert_eq!(first.status, 0, "{first:?} {status:?}");
 
     // The second time the same card comes from a new guest.
     let waits = format!("until [ -e {} ]; do /busybox sleep 0.2; done", again.display());

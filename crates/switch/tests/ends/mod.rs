@@ -167,6 +167,11 @@ impl Frames {
         ours.then(|| u32::from_be_bytes(head[6..].try_into().unwrap()))
     }
 
+    /// These frames, as if they were `sent`.
+    pub fn like(&self, sent: &Self) -> Self {
+        Self { run: sent.run, ..self.clone() }
+    }
+
     /// Tells these frames from all earlier ones.
     fn begin(&mut self) {
         static RUN: AtomicU32 = AtomicU32::new(1);
@@ -255,7 +260,7 @@ pub fn reach((tx, rx): (&mut [Box<dyn Transmit>], &mut [Box<dyn Receive>]), fram
     });
 }
 
-/// Sends one frame, and shows which of `receivers` got it, as what.
+/// Sends one frame, and returns the series that it is of.
 #[track_caller]
 pub fn send_one(tx: &mut dyn Transmit, frames: &Frames) -> Frames {
     let mut frames = frames.clone();

@@ -7,7 +7,6 @@ mod ends;
 
 use std::path::{Path, PathBuf};
 
-use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -278,7 +277,6 @@ fn guests_reach_each_other_when_one_was_restarted_and_when_the_switch_was() {
     }
     let folder = tempfile::tempdir().unwrap();
     let sockets = ["1", "2"].map(|name| folder.path().join(name));
-    let again = folder.path().join("again");
     let start = || {
         let switch = switch("mode = 'learning'");
         for (name, socket) in ["one", "two"].iter().zip(&sockets) {
@@ -296,8 +294,11 @@ fn guests_reach_each_other_when_one_was_restarted_and_when_the_switch_was() {
     assert_eq!(first.status, 0, "{first:?} {status:?}");
 
     // The second time the same card comes from a new guest.
-    let waits = format!("until [ -e {} ]; do /busybox sleep 0.2; done", again.display());
-    let script = format!("{ping}; echo between; {waits}; {ping}");
+    let once = "/busybox ping -c 1 -W 1 10.0.0.1";
+    let script = format!(
+        "{ping}; echo between; while {once}; do :; done; echo lost
+         until {once}; do :; done; echo again; {ping}"
+    );
     let mut second = guest(2, &sockets[1], &script);
     second.wait_until_output("between", limit).unwrap();
     let status = ends::status(&running, "two");
@@ -305,8 +306,8 @@ fn guests_reach_each_other_when_one_was_restarted_and_when_the_switch_was() {
     assert!(status.counters.rx_frames > 6 && status.stations == 1, "{status:?}");
 
     drop(running);
+    second.wait_until_output("lost", limit).unwrap();
     let running = start();
-    fs::write(&again, "").unwrap();
     let second = second.wait(limit).unwrap();
     assert_eq!(second.status, 0, "{second:?}");
     assert!(counters(&running, "one").tx_frames > 3);

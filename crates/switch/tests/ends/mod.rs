@@ -200,15 +200,13 @@ fn look(
     }
 }
 
+/// Where frames are sent, and where they arrive.
+pub type Ends<'a> = (&'a mut [Box<dyn Transmit>], &'a mut [Box<dyn Receive>]);
+
 /// Passes `count` of `sent` from one port to another, over all its queues in turn, a window at a
 /// time: each must arrive as it is in `expected`, once and in the order of its queue.
 #[track_caller]
-pub fn pass(
-    (tx, rx): (&mut [Box<dyn Transmit>], &mut [Box<dyn Receive>]),
-    sent: &Frames,
-    expected: &Frames,
-    count: u32,
-) {
+pub fn pass((tx, rx): Ends<'_>, sent: &Frames, expected: &Frames, count: u32) {
     let (mut sent, mut expected) = (sent.clone(), expected.clone());
     sent.begin();
     expected.run = sent.run;
@@ -244,7 +242,7 @@ pub fn pass(
 
 /// Sends until frames of every queue arrive: a switch may need a moment until it forwards.
 #[track_caller]
-pub fn reach((tx, rx): (&mut [Box<dyn Transmit>], &mut [Box<dyn Receive>]), frames: &Frames) {
+pub fn reach((tx, rx): Ends<'_>, frames: &Frames) {
     let mut frames = frames.clone();
     frames.begin();
     let mut room = scratch();

@@ -83,10 +83,29 @@ impl<Q> Slot<Q> {
             Err(TryLockError::WouldBlock) => return T::default(),
             Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
         };
-        let State::Running(queue) = &mut *guard else { return T::default() };
+        self.work(&mut guard, work)
+    }
+
+    /// For a data thread that is about to sleep, or has slept: as [`with`](Self::with), but what is
+    /// to be done is done even where the control thread is looking at the queue just now. It does
+    /// not look for long, and it wakes nobody afterwards.
+    pub(crate) fn with_patience<T: Default>(
+        &self,
+        work: impl FnOnce(&mut Q) -> Result<T, Failure>,
+    ) -> T {
+        self.work(&mut self.lock(), work)
+    }
+
+    #[inline]
+    fn work<T: Default>(
+        &self,
+        guard: &mut State<Q>,
+        work: impl FnOnce(&mut Q) -> Result<T, Failure>,
+    ) -> T {
+        let State::Running(queue) = guard else { return T::default() };
         work(queue).unwrap_or_else(|failure| {
             self.runs.store(false, Ordering::Relaxed);
-            if let State::Running(queue) = std::mem::replace(&mut *guard, State::Stopped) {
+            if let State::Running(queue) = std::mem::replace(guard, State::Stopped) {
                 *guard = State::Failed(failure, queue);
             }
             self.failed.signal();

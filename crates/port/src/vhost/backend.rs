@@ -294,6 +294,11 @@ impl Backend {
         }
     }
 
+    /// Whether the driver has chosen its features.
+    pub(super) fn has_features(&self) -> bool {
+        self.features.is_some()
+    }
+
     /// What was negotiated, for people.
     pub(super) fn negotiated(&self) -> Vec<String> {
         let names = [

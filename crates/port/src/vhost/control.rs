@@ -9,6 +9,7 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 
 use super::backend::Backend;
 use super::device::Device;
+use super::early;
 use super::message::{self, Header, Look};
 use crate::connection::{Control, End, Woken};
 
@@ -60,8 +61,13 @@ pub(super) fn converse(device: &Arc<Device>, stream: UnixStream, control: &Contr
             Err(why) => return End::Refused(why),
         };
         incomplete = None;
-        let result = handler.handle_request();
-        let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || backend.lock().unwrap_or_else(PoisonError::into_inner);
+        let early = early::enable(socket, &mut lock());
+        let result = match early {
+            Ok(false) => handler.handle_request(),
+            done => done.map(drop),
+        };
+        let mut backend = lock();
         let refusal = backend.refusal.take();
         match result {
             Ok(()) => {

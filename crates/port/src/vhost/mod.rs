@@ -7,10 +7,12 @@
 //! * `backend`: what the driver's messages do to them.
 //! * `message`: what can be said of a message before it is read.
 //! * `control`: the conversation in which the messages come.
+//! * `early`: a message that comes before its time.
 
 mod backend;
 mod control;
 mod device;
+mod early;
 mod message;
 mod queue;
 mod receive;

@@ -55,7 +55,8 @@ impl Receive for VhostReceive {
         if on {
             device.wakes(self.queue).clear();
         }
-        device.driver_transmits(self.queue).with(|running| Ok(running.want_kicks(on)))
+        let slot = device.driver_transmits(self.queue);
+        slot.with_patience(|running| Ok(running.want_kicks(on)))
     }
 
     fn set_wait(&mut self, wait: Wait) {

@@ -55,7 +55,7 @@ impl Receive for VirtioReceive {
         if on {
             pair.wakes.clear();
         }
-        pair.receive.with(|queue| Ok(queue.want_calls(on)))
+        pair.receive.with_patience(|queue| Ok(queue.want_calls(on)))
     }
 
     fn set_wait(&mut self, wait: Wait) {

@@ -93,7 +93,12 @@ impl PackedDevice {
         for index in 0..entries {
             // SAFETY: the table has `entries` entries, all of them mapped.
             let (low, high) = unsafe { Walk::entry(table, index) };
-            let entry = decode(low, high);
+            let mut entry = decode(low, high);
+            if access == Access::Read {
+                // DPDK's driver marks the header of what it transmits so, up to 22.11 at least.
+                // Nothing is written all the same.
+                entry.flags &= !WRITE;
+            }
             if entry.flags & INDIRECT != 0 {
                 return Err(Lie::NestedIndirect);
             }

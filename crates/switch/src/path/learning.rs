@@ -1,6 +1,8 @@
 //! Learning mode: a frame goes to the port where its destination was last heard of, or to all ports
 //! of its VLAN.
 
+use std::sync::atomic::Ordering;
+
 use arrayvec::ArrayVec;
 use dray_port::{BATCH_MAX, Batch, FRAME_LIMIT, Frame};
 use dray_wire::MacAddr;
@@ -52,12 +54,12 @@ impl Learner {
         &mut self,
         view: &View,
         setting: &Setting,
-        now: u32,
         worker: usize,
         from: &OpenPort,
         frames: &[Frame<'_>],
         tally: &mut Tally,
     ) {
+        let now = setting.now.load(Ordering::Relaxed);
         tally.received(from.index, frames.len(), bytes(frames));
         // A plain frame between plain ports needs no look at its tag and no change.
         let plain = from.config.vlan == Vlan::Unaware;
@@ -158,8 +160,12 @@ impl Learner {
                 let (frame, heading) = (frames[index], &headings[index]);
                 let egress = to.egress(heading.vlan).unwrap_or(Egress::AsItIs);
                 let retagged = match (heading.tagged, egress) {
-                    (true, Egress::Untagged) => rewrite(&frame, None, &mut room),
-                    (false, Egress::Tagged) => rewrite(&frame, Some(heading.vlan), &mut room),
+                    (true, Egress::Untagged) => rewrite(&frame, true, None, &mut room),
+                    // A tag may be of VLAN 0, and what its peer makes of it after it was read must
+                    // not lead into another VLAN.
+                    (tagged, Egress::Tagged) => {
+                        rewrite(&frame, tagged, Some(heading.vlan), &mut room)
+                    }
                     _ => Some(frame),
                 };
                 let Some(frame) = retagged else { break };
@@ -246,10 +252,11 @@ fn classify(
     Ok(Heading { vlan, tagged })
 }
 
-/// `frame` with the tag of `vlan` put in, or with its tag taken out; `None` where there is no room
-/// left in this batch.
+/// `frame`, which is `tagged` or not, with the tag of `vlan`, or without any; `None` where there is
+/// no room left in this batch. A tag's priority is kept.
 fn rewrite<'r>(
     frame: &Frame<'_>,
+    tagged: bool,
     vlan: Option<u16>,
     room: &mut std::slice::ChunksExactMut<'r, u8>,
 ) -> Option<Frame<'r>> {
@@ -257,6 +264,13 @@ fn rewrite<'r>(
     let len = frame.copy_into(to);
     let addresses = ETHERNET_LEN - 2;
     let len = match vlan {
+        Some(vlan) if tagged => {
+            let priority = u16::from_be_bytes([to[addresses + 2], to[addresses + 3]]) & 0xf000;
+            to[addresses..addresses + 2].copy_from_slice(&TAG);
+            to[addresses + 2..addresses + TAG_LEN]
+                .copy_from_slice(&(priority | vlan).to_be_bytes());
+            len
+        }
         Some(vlan) if len + TAG_LEN <= to.len() => {
             to.copy_within(addresses..len, addresses + TAG_LEN);
             to[addresses..addresses + 2].copy_from_slice(&TAG);

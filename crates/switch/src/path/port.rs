@@ -1,5 +1,7 @@
 //! A port as the workers use it.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dray_port::{FRAME_LIMIT, Frame, Link, Receive, Transmit};
@@ -28,6 +30,8 @@ pub(super) struct OpenPort {
 pub(super) struct ReceiveHalf {
     pub(super) worker: usize,
     pub(super) port: Mutex<Box<dyn Receive>>,
+    /// A copy of its event: whoever sleeps on it does not hold the lock meanwhile.
+    pub(super) event: Option<OwnedFd>,
 }
 
 impl OpenPort {
@@ -38,20 +42,22 @@ impl OpenPort {
         port: dray_port::Port,
         workers: &[usize],
         worker_count: usize,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let frame_max = port.tx.iter().map(|tx| tx.frame_max()).min().unwrap_or(0);
-        let half =
-            |(rx, worker): (_, &usize)| ReceiveHalf { worker: *worker, port: Mutex::new(rx) };
-        Self {
+        let half = |(rx, worker): (Box<dyn Receive>, &usize)| {
+            let event = rx.event().map(|event| event.try_clone_to_owned()).transpose()?;
+            Ok(ReceiveHalf { worker: *worker, port: Mutex::new(rx), event })
+        };
+        Ok(Self {
             index,
             config,
-            rx: port.rx.into_iter().zip(workers).map(half).collect(),
+            rx: port.rx.into_iter().zip(workers).map(half).collect::<io::Result<_>>()?,
             tx: port.tx.into_iter().map(Mutex::new).collect(),
             link: port.link,
             frame_max,
             counters: (0..worker_count).map(|_| Published::default()).collect(),
             failure: Mutex::default(),
-        }
+        })
     }
 
     /// Transmits `frames` for the worker `worker`; how many were taken, or cannot ever be.

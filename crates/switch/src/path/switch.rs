@@ -197,7 +197,8 @@ impl Engine for Switch {
         pairs.add(config)?;
         let port = config.uri.open().map_err(|error| EngineError::Open(error.to_string()))?;
         let workers = self.assign(&ports, port.rx.len());
-        let open = OpenPort::new(index as u16, config.clone(), port, &workers, self.workers.len());
+        let open = OpenPort::new(index as u16, config.clone(), port, &workers, self.workers.len())
+            .map_err(|error| EngineError::Open(format!("port {}: event: {error}", config.uri)))?;
         // A worker that polls several ports must not wait at one of them.
         for half in &open.rx {
             lock(&half.port).set_wait(dray_port::Wait::Poll { pause_us: 0 });

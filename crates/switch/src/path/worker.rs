@@ -235,8 +235,7 @@ impl Worker<'_> {
                     done
                 }),
                 Mode::Learning => rx.receive(&mut |frames| {
-                    let now = setting.now.load(Ordering::Relaxed);
-                    learner.forward(view, setting, now, shared.number, port, frames, tally);
+                    learner.forward(view, setting, shared.number, port, frames, tally);
                     worked = true;
                     frames.len()
                 }),
@@ -257,11 +256,11 @@ impl Worker<'_> {
         }
         if !ready {
             self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
-            let halves: Vec<_> =
-                self.mine.iter().map(|(port, queue)| lock(&port.rx[*queue].port)).collect();
             let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
-            let events = halves.iter().filter_map(|rx| rx.event());
-            fds.extend(events.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            // No lock is held: control threads may want to look at the ports meanwhile.
+            let events =
+                self.mine.iter().filter_map(|(port, queue)| port.rx[*queue].event.as_ref());
+            fds.extend(events.map(|fd| PollFd::new(fd, PollFlags::IN)));
             // Interrupted or not, the next round finds out what there is.
             let _ = poll(&mut fds, None);
         }

@@ -1,0 +1,55 @@
+//! Ports that come and go while others exchange frames.
+
+mod ends;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dray_switch::{DropReason, Engine};
+use ends::{Frames, add, counters, pass, plug, status, switch};
+
+#[test]
+fn ports_that_come_and_go_cost_the_others_nothing() {
+    for mode in ["mode = 'patch'\nflow = 'backpressure'", "mode = 'learning'"] {
+        let folder = tempfile::tempdir().unwrap();
+        let switch = switch(mode);
+        let socket = |name: &str| folder.path().join(name);
+        for name in ["a", "b"] {
+            add(&switch, &format!("{name}=vhost:{}", socket(name).display()));
+        }
+        let [mut a, mut b] = ["a", "b"].map(|name| plug(&socket(name), "packed=1"));
+        let done = AtomicBool::new(false);
+        let (switch, done) = (&switch, &done);
+        let rounds = std::thread::scope(|scope| {
+            let others = scope.spawn(move || {
+                let mut rounds = 0;
+                while !done.load(Ordering::Relaxed) {
+                    for name in ["c", "d"] {
+                        let socket = folder.path().join(name);
+                        add(switch, &format!("{name}=vhost:{}", socket.display()));
+                        drop(plug(&socket, "size=16&hugepages=0"));
+                    }
+                    assert_eq!(switch.ports().len(), 4);
+                    for name in ["c", "d"] {
+                        switch.remove_port(name).unwrap();
+                    }
+                    rounds += 1;
+                }
+                rounds
+            });
+            let there = Frames::between(1, 2);
+            let back = there.clone().swapped();
+            for _ in 0..10 {
+                pass((&mut a.tx, &mut b.rx), &there, &there, 5000);
+                pass((&mut b.tx, &mut a.rx), &back, &back, 5000);
+            }
+            done.store(true, Ordering::Relaxed);
+            others.join().unwrap()
+        });
+        assert!(rounds > 0);
+        for name in ["a", "b"] {
+            let counters = counters(switch, name);
+            assert_eq!(counters.drops.get(DropReason::ReceiverFull), 0, "{name}: {counters:?}");
+            assert!(status(switch, name).disconnects.is_empty());
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Our switch and our ports with other people's: DPDK's testpmd at either end, Open vSwitch, and
+//! guests of QEMU. Every frame of ours has a number, and every byte of it is checked.
+
+mod common;
+#[path = "../crates/switch/tests/ends/mod.rs"]
+mod ends;
+
+use std::path::{Path, PathBuf};
+
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::{DRAY, alone};
+use dray_lab::peer::{
+    Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, PeerDir, PeerEndpoint, PeerPort,
+    PeerSwitch, SwitchKind, SwitchSettings, Wiring,
+};
+use dray_lab::{Cancel, RunningVm, VhostUser, Vm, placement};
+
+use dray_switch::client::Client;
+use dray_switch::{DropReason, PortState};
+use dray_wire::MacAddr;
+
+use ends::{
+    Frames, counters, eventually, open, pass, plug, reach, switch, wait_until_running,
+    wait_until_up,
+};
+
+/// Returns from the calling test, counted as skipped, where a peer is not installed.
+macro_rules! require {
+    ($($kind:expr),*) => {
+        require_root!();
+        $(if let Err(why) = $kind.find() {
+            common::skip(&why);
+            return;
+        })*
+    };
+}
+
+const JUMBO: &[usize] = &[9000, 60, 2048, 2049, 4096, 9014];
+
+/// DPDK's endpoint, with rings of 256 entries.
+#[derive(Clone, Copy, Debug)]
+struct Endpoint {
+    packed: bool,
+    queues: u16,
+    /// Whether it listens, and our switch connects.
+    server: bool,
+}
+
+const PLAIN: Endpoint = Endpoint { packed: false, queues: 1, server: false };
+
+impl Endpoint {
+    /// The port of our switch that it is plugged into.
+    fn port(&self, name: &str, socket: &Path) -> String {
+        let Self { queues, server, .. } = *self;
+        format!("{name}=vhost:{}?queues={queues}&client={}", socket.display(), u8::from(server))
+    }
+
+    /// Starts it, with a port at each socket.
+    fn start(
+        &self,
+        dir: &PeerDir,
+        role: EndpointRole,
+        sockets: &[(&str, u64, u64)],
+    ) -> PeerEndpoint {
+        let ports = sockets.iter().map(|(name, own, peer)| EndpointPort {
+            driver: Driver::VirtioUser { packed: self.packed, queue_size: 256 },
+            server: self.server,
+            queues: self.queues,
+            ..EndpointPort::connecting(dir.join(name), *own, *peer)
+        });
+        let settings = EndpointSettings {
+            name: format!("{role:?}").split(' ').next().unwrap().to_lowercase(),
+            role,
+            cpu: placement::allowed()[0],
+            // Two of them on one CPU, and no more than that, give it to each other.
+            shares_cpu: matches!(role, EndpointRole::Sender { .. } | EndpointRole::Receiver),
+            memory: Memory::OrdinaryPages,
+            ports: ports.collect(),
+        };
+        let mut endpoint = PeerEndpoint::start(dir, &settings).unwrap();
+        endpoint.wait_until_ready(&Cancel::default()).unwrap();
+        endpoint
+    }
+
+    /// testpmd to testpmd across our switch; all books agree in the end.
+    fn sends_and_receives(&self) {
+        let dir = PeerDir::new().unwrap();
+        let switch = switch("mode = 'patch'");
+        for name in ["a", "b"] {
+            ends::add(&switch, &self.port(name, &dir.join(&format!("{name}.sock"))));
+        }
+        let mut receiver = self.start(&dir, EndpointRole::Receiver, &[("b.sock", 2, 1)]);
+        let role = EndpointRole::Sender { frame_size: 100 };
+        let mut sender = self.start(&dir, role, &[("a.sock", 1, 2)]);
+        wait_until_running(&switch);
+        receiver.start_traffic().unwrap();
+        sender.start_traffic().unwrap();
+        let count = |endpoint: &PeerEndpoint| endpoint.counters().unwrap()[0];
+        eventually("200,000 frames", || count(&receiver).received_frames > 200_000);
+        sender.stop_traffic().unwrap();
+        let mut last = None;
+        eventually("quiet", || {
+            sleep(Duration::from_millis(100));
+            let now = (count(&sender), count(&receiver), counters(&switch, "b"));
+            last.replace(now) == Some(now)
+        });
+        let (sent, received) = (count(&sender), count(&receiver));
+        let (a, b) = (counters(&switch, "a"), counters(&switch, "b"));
+        let books = format!("{self:?} {sent:?} {received:?} {a:?} {b:?}");
+        assert_eq!(a.rx_frames, sent.sent_frames, "{books}");
+        assert_eq!(a.rx_bytes, sent.sent_bytes, "{books}");
+        assert_eq!(b.tx_frames, received.received_frames, "{books}");
+        assert_eq!(b.tx_bytes, received.received_bytes, "{books}");
+        assert_eq!(received.received_bytes, 100 * received.received_frames, "{books}");
+        assert_eq!(a.rx_frames, b.tx_frames + b.drops.total(), "{books}");
+        assert_eq!(b.drops.total(), b.drops.get(DropReason::ReceiverFull), "{books}");
+        assert_eq!(a.drops.total(), 0, "{books}");
+        // What a receiver sends so that learning switches know it.
+        assert_eq!(b.rx_frames, count(&receiver).sent_frames, "{books}");
+        let status = ends::status(&switch, "a");
+        assert_eq!(status.features.iter().any(|name| name == "packed"), self.packed, "{status:?}");
+        drop(sender);
+        eventually("its end is noticed", || ends::status(&switch, "a").state == PortState::Waiting);
+        assert_eq!(ends::status(&switch, "b").state, PortState::Running);
+    }
+}
+
+#[test]
+fn testpmd_to_testpmd_across_our_switch() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd);
+    for (packed, queues, server) in [
+        (false, 1, false),
+        (true, 1, false),
+        (false, 2, false),
+        (true, 2, false),
+        (false, 1, true),
+        (true, 2, true),
+    ] {
+        Endpoint { packed, queues, server }.sends_and_receives();
+    }
+}
+
+#[test]
+fn testpmd_echoes_and_forwards_our_frames_across_our_switch() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd);
+    for packed in [false, true] {
+        let endpoint = Endpoint { packed, ..PLAIN };
+        echoes(endpoint);
+        forwards(endpoint);
+    }
+}
+
+/// Frames to an echo come back through the same port, with their addresses swapped.
+fn echoes(endpoint: Endpoint) {
+    let dir = PeerDir::new().unwrap();
+    let switch = switch("mode = 'learning'");
+    let own = dir.join("own.sock");
+    ends::add(&switch, &format!("own=vhost:{}", own.display()));
+    ends::add(&switch, &endpoint.port("echo", &dir.join("echo.sock")));
+    let mut echo = endpoint.start(&dir, EndpointRole::Echo, &[("echo.sock", 2, 1)]);
+    echo.start_traffic().unwrap();
+    let mut port = plug(&own, if endpoint.packed { "packed=1" } else { "" });
+    let there = Frames::between(1, 2);
+    reach((&mut port.tx, &mut port.rx), &there);
+    for there in [there.clone(), there.clone().lens(JUMBO), there.tagged(0x6064)] {
+        let back = there.clone().swapped();
+        pass((&mut port.tx, &mut port.rx), &there, &back, 2000);
+    }
+    // Both stations are known: nothing was flooded to where it came from, nothing was lost.
+    assert_eq!(counters(&switch, "echo").drops.total(), 0);
+    assert_eq!(ends::status(&switch, "echo").stations, 1);
+}
+
+/// Frames go through a forwarder between two pairs of ports, both ways, as they are.
+fn forwards(endpoint: Endpoint) {
+    let dir = PeerDir::new().unwrap();
+    let switch = switch("mode = 'patch'\nflow = 'backpressure'");
+    let socket = |name: &str| dir.join(&format!("{name}.sock"));
+    for name in ["a", "b", "c", "d"] {
+        let vhost = |socket: PathBuf| format!("{name}=vhost:{}", socket.display());
+        let outer = name == "a" || name == "d";
+        let port = if outer { vhost(socket(name)) } else { endpoint.port(name, &socket(name)) };
+        ends::add(&switch, &port);
+    }
+    let middle = [("b.sock", 2, 1), ("c.sock", 3, 4)];
+    let mut forwarder = endpoint.start(&dir, EndpointRole::Forwarder, &middle);
+    forwarder.start_traffic().unwrap();
+    let (mut a, mut d) = (plug(&socket("a"), "packed=1"), plug(&socket("d"), "size=512"));
+    let there = Frames::between(1, 4);
+    reach((&mut a.tx, &mut d.rx), &there);
+    for frames in [there.clone(), there.clone().lens(JUMBO), there.tagged(0x0fff)] {
+        pass((&mut a.tx, &mut d.rx), &frames, &frames, 2000);
+        let back = frames.swapped();
+        pass((&mut d.tx, &mut a.rx), &back, &back, 2000);
+    }
+}
+
+/// Our own ports at both ends of somebody else's switch.
+fn across(kind: SwitchKind, wiring: Wiring, server: bool, queues: u16) {
+    let dir = PeerDir::new().unwrap();
+    let sockets = ["a.sock", "b.sock"].map(|name| dir.join(name));
+    let port = |socket: &PathBuf| PeerPort { server, queues, ..PeerPort::listening(socket) };
+    let settings = SwitchSettings {
+        kind,
+        cpu: *placement::allowed().last().unwrap(),
+        wiring,
+        memory: Memory::HugePages,
+        ports: sockets.iter().map(port).collect(),
+    };
+    let _switch = PeerSwitch::start(&dir, &settings, &Cancel::default()).unwrap();
+    for packed in [0, 1] {
+        println!("{kind:?}, {wiring:?}, listening {server}, {queues} queues, packed {packed}");
+        let [mut a, mut b] = sockets.each_ref().map(|socket| {
+            let server = u8::from(!server);
+            let path = socket.display();
+            open(&format!("virtio:{path}?packed={packed}&queues={queues}&server={server}"))
+        });
+        wait_until_up(&a);
+        wait_until_up(&b);
+        let there = Frames::between(1, 2);
+        let back = there.clone().swapped();
+        reach((&mut a.tx, &mut b.rx), &there);
+        reach((&mut b.tx, &mut a.rx), &back);
+        for (there, back) in
+            [(there.clone(), back.clone()), (there.tagged(0x2007), back.tagged(0x2007))]
+        {
+            pass((&mut a.tx, &mut b.rx), &there, &there, 3000);
+            pass((&mut b.tx, &mut a.rx), &back, &back, 3000);
+        }
+    }
+}
+
+#[test]
+fn our_ports_at_both_ends_of_testpmd() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd);
+    for (server, queues) in [(true, 1), (true, 2), (false, 1)] {
+        across(SwitchKind::Testpmd, Wiring::Pairs, server, queues);
+    }
+}
+
+#[test]
+fn our_ports_at_both_ends_of_open_vswitch() {
+    let _alone = alone();
+    require!(SwitchKind::OvsDpdk);
+    across(SwitchKind::OvsDpdk, Wiring::Learning, true, 1);
+    across(SwitchKind::OvsDpdk, Wiring::Pairs, false, 1);
+}
+
+/// A guest with one network card, `02:00:00:00:00:NUMBER` and 10.0.0.NUMBER, which runs `script`.
+fn guest(number: u64, socket: &Path, script: &str) -> RunningVm {
+    let mac = MacAddr::local(number);
+    let set_up = format!(
+        "set -e
+         /busybox ip address add 10.0.0.{number}/24 dev eth0
+         /busybox ip link set eth0 up
+         cat /sys/class/net/eth0/address"
+    );
+    Vm::new(&format!("guest {number}"))
+        .memory_mib(256)
+        .vhost_user(VhostUser::reconnect(socket, mac))
+        .script(&format!("{set_up}\n{script}\n"))
+        .start()
+        .unwrap()
+}
+
+#[test]
+fn guests_reach_each_other_when_one_was_restarted_and_when_the_switch_was() {
+    let _alone = alone();
+    if let Err(why) = Vm::check() {
+        return common::skip(&why.to_string());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let sockets = ["1", "2"].map(|name| folder.path().join(name));
+    let start = || {
+        let switch = switch("mode = 'learning'");
+        for (name, socket) in ["one", "two"].iter().zip(&sockets) {
+            ends::add(&switch, &format!("{name}=vhost:{}", socket.display()));
+        }
+        switch
+    };
+    let limit = Duration::from_secs(120);
+    let running = start();
+    let mut quiet = guest(1, &sockets[0], "sleep 1000000");
+    quiet.wait_until_output("02:00:00:00:00:01\n", limit).unwrap();
+    let ping = "/busybox ping -c 3 -w 60 10.0.0.1";
+    let first = guest(2, &sockets[1], ping).wait(limit).unwrap();
+    let status = ["one", "two"].map(|name| ends::status(&running, name));
+    assert_eq!(first.status, 0, "{first:?} {status:?}");
+
+    // The second time the same card comes from a new guest.
+    let once = "/busybox ping -c 1 -W 1 10.0.0.1";
+    let script = format!(
+        "{ping}; echo between; while {once}; do :; done; echo lost
+         until {once}; do :; done; echo again; {ping}"
+    );
+    let mut second = guest(2, &sockets[1], &script);
+    second.wait_until_output("between", limit).unwrap();
+    let status = ends::status(&running, "two");
+    assert_eq!(status.disconnects.values().sum::<u64>(), 1, "{status:?}");
+    assert!(status.counters.rx_frames > 6 && status.stations == 1, "{status:?}");
+
+    drop(running);
+    second.wait_until_output("lost", limit).unwrap();
+    let running = start();
+    let second = second.wait(limit).unwrap();
+    assert_eq!(second.status, 0, "{second:?}");
+    assert!(counters(&running, "one").tx_frames > 3);
+}
+
+/// A switch that is a process of its own.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(arguments: &[&str], control: &Path) -> Self {
+        let mut command = Command::new(DRAY);
+        command.arg("switch").args(arguments).arg("--control").arg(control);
+        let daemon = Self(command.stdout(Stdio::null()).spawn().unwrap());
+        eventually("the switch answers", || Client::new(control).status().is_ok());
+        daemon
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have been killed by its test.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What `curl` says to a request at a control socket.
+fn curl(control: &Path, path: &str, more: &[&str]) -> serde_json::Value {
+    let output = Command::new("curl")
+        .args(["--silent", "--show-error", "--fail-with-body", "--max-time", "20"])
+        .arg("--unix-socket")
+        .arg(control)
+        .arg(format!("http://localhost{path}"))
+        .args(more)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{path}: {said} {}", String::from_utf8_lossy(&output.stderr));
+    if said.is_empty() { serde_json::Value::Null } else { serde_json::from_str(&said).unwrap() }
+}
+
+#[test]
+fn ports_survive_a_switch_that_is_killed_and_the_switch_a_container() {
+    let _alone = alone();
+    if Command::new("curl").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return common::skip("there is no curl: apt install curl");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let control = folder.path().join("control");
+    let sockets = ["a", "b"].map(|name| folder.path().join(name));
+    let uri = |index: usize| format!("vhost:{}", sockets[index].display());
+    let a = format!("a={}", uri(0));
+    let start = || {
+        let arguments = ["--mode", "patch", "--flow", "backpressure", "--port", &a];
+        let daemon = Daemon::start(&arguments, &control);
+        let body = serde_json::json!({"name": "b", "uri": uri(1)}).to_string();
+        let added = curl(&control, "/ports", &["--json", &body]);
+        assert_eq!(added["partner"], "a", "{added}");
+        daemon
+    };
+    let mut daemon = start();
+    let [mut port_a, mut port_b] = sockets.each_ref().map(|socket| plug(socket, "packed=1"));
+    let frames = Frames::between(1, 2);
+    for round in 0..3 {
+        if round > 0 {
+            daemon.kill();
+            eventually("its end is noticed", || !port_a.tx[0].is_ready());
+            daemon = start();
+            wait_until_up(&port_a);
+            wait_until_up(&port_b);
+        }
+        reach((&mut port_a.tx, &mut port_b.rx), &frames);
+        pass((&mut port_a.tx, &mut port_b.rx), &frames, &frames, 3000);
+        let stats = curl(&control, "/stats", &[]);
+        assert_eq!(stats[0]["rx_frames"], stats[1]["tx_frames"], "{stats}");
+        assert_eq!(stats[1]["drops"]["receiver_full"], 0, "{stats}");
+    }
+
+    // A container is killed while it sends, and another one takes its place.
+    drop(port_a);
+    let is = |state: &str| curl(&control, "/ports/a", &[])["state"] == state;
+    eventually("a waits", || is("waiting"));
+    for killed in 1..3_u64 {
+        let mut sender = Command::new(DRAY)
+            .args(["send", "--rate", "10k", "--port", &format!("virtio:{}", sockets[0].display())])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        eventually("a runs", || is("running"));
+        let before = counted(&control);
+        eventually("it sends", || counted(&control) > before);
+        sender.kill().unwrap();
+        sender.wait().unwrap();
+        eventually("its end is reported", || is("waiting"));
+        let port = curl(&control, "/ports/a", &[]);
+        assert_eq!(port["disconnects"]["the peer disconnected"], 1 + killed, "{port}");
+        assert!(is("waiting") && curl(&control, "/ports/b", &[])["state"] == "running");
+        // Room for the next one's frames.
+        ends::arrived(&mut port_b, &frames);
+    }
+    curl(&control, "/ports/a", &["-X", "DELETE"]);
+    assert_eq!(curl(&control, "/ports", &[]).as_array().unwrap().len(), 1);
+    drop(daemon);
+}
+
+/// Frames that have come in at port `a`.
+fn counted(control: &Path) -> u64 {
+    curl(control, "/ports/a", &[])["counters"]["rx_frames"].as_u64().unwrap()
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dray_port::PortUri;
 use dray_traffic::receiver::Receiver;
 use dray_traffic::sender::Sender;
-use dray_traffic::{Lane, ReceiveJob, ReceiveReport, SendJob, SendReport, Signal};
+use dray_traffic::{Check, Lane, ReceiveJob, ReceiveReport, SendJob, SendReport, Signal};
 use dray_wire::Flow;
 
 use super::wait_until;
@@ -31,7 +31,8 @@ impl Neighbours {
             format!("virtio:{}?hugepages=0", path.display()).parse().expect("a URI")
         };
         let interval = Duration::from_millis(5);
-        let receive = ReceiveJob { ports: vec![uri(to)], yielding: true, interval };
+        let check = Check::Whole;
+        let receive = ReceiveJob { ports: vec![uri(to)], check, yielding: true, interval };
         let receiver = Receiver::open(&receive).expect("a port");
         let send = SendJob {
             lanes: vec![Lane { port: uri(from), flow: Flow::default() }],

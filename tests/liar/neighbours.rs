@@ -31,9 +31,14 @@ impl Neighbours {
             format!("virtio:{}?hugepages=0", path.display()).parse().expect("a URI")
         };
         let interval = Duration::from_millis(5);
-        let check = Check::Whole;
-        let receive = ReceiveJob { ports: vec![uri(to)], check, yielding: true, interval };
-        let receiver = Receiver::open(&receive).expect("a port");
+        let receive = ReceiveJob {
+            ports: vec![uri(to)],
+            announce: None,
+            check: Check::Whole,
+            yielding: true,
+            interval,
+        };
+        let mut receiver = Receiver::open(&receive).expect("a port");
         let send = SendJob {
             lanes: vec![Lane { port: uri(from), flow: Flow::default() }],
             flows: 4,
@@ -41,11 +46,10 @@ impl Neighbours {
             burst: 8,
             rate: Some(RATE),
             duration: Duration::from_secs(24 * 3600),
-            start_at_ns: 0,
             yielding: true,
             interval,
         };
-        let sender = Sender::open(send).expect("a port");
+        let mut sender = Sender::open(send).expect("a port");
         let received = Arc::<AtomicU64>::default();
         let count = received.clone();
         let on_sample = Box::new(move |_: &_, sample: &dray_traffic::Sample| {

@@ -262,8 +262,7 @@ fn transmit<Q: DeviceQueue>(
         }
         queue.unpop((buffers.len() - filled) as u16);
         taken += filled;
-        // Fewer buffers than asked for are all that was known of; there may be more by now.
-        if filled == group.len() || (filled > 0 && !odd) {
+        if filled == group.len() {
             continue;
         }
         if !odd || !scatter(queue, memory, room, &frames[taken], malformed)? {

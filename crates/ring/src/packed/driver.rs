@@ -142,6 +142,26 @@ impl DriverQueue for PackedDriver {
 
     #[inline(always)]
     fn poll_many<const N: usize>(&mut self, out: &mut ArrayVec<Used, N>) -> Result<(), Lie> {
+        // Copies, so that the compiler knows that nobody changes them.
+        let (ring, mut used) = (self.ring, self.used);
+        let mut end = self.first_free.wrapping_add(self.free_count);
+        let known = ring.size.get() - self.free_count - self.unpublished;
+        for _ in 0..(N - out.len()).min(known.into()) {
+            let Descriptor { len, flags, tag: id, .. } = ring.descriptor(used.at);
+            if !used.is_used(flags) {
+                break;
+            }
+            let count = self.out.get_mut(usize::from(id)).filter(|count| **count == 1);
+            let Some(count) = count else { break };
+            *count = 0;
+            self.free[ring.size.slot(end)] = id;
+            end = end.wrapping_add(1);
+            out.push(Used { id, len: if flags & WRITE != 0 { len } else { 0 } });
+            used = used.forward(1, ring.size);
+        }
+        self.free_count = end.wrapping_sub(self.first_free);
+        self.used = used;
+        // What is no chain of one buffer takes the general way.
         while !out.is_full()
             && let Some(used) = self.poll()?
         {
@@ -153,10 +173,25 @@ impl DriverQueue for PackedDriver {
     #[inline(always)]
     fn repost(&mut self, count: u16) {
         assert!(count <= self.free_count, "as many as are free");
+        let (ring, mut free, mut next) = (self.ring, self.first_free, self.next);
         for _ in 0..count {
-            let buffer = self.buffers[usize::from(self.free_at(0))];
-            self.post(&[buffer]);
+            let id = self.free[ring.size.slot(free)];
+            self.out[usize::from(id)] = 1;
+            let buffer = self.buffers[usize::from(id)];
+            let Buffer { address, len, .. } = buffer;
+            let flags = buffer.flags() | next.available_flag();
+            let descriptor = Descriptor { address, len, flags, tag: id };
+            if self.first.is_none() {
+                self.first = Some((next, descriptor));
+            } else {
+                ring.set_descriptor(next.at, descriptor);
+            }
+            free = free.wrapping_add(1);
+            next = next.forward(1, ring.size);
         }
+        (self.first_free, self.next) = (free, next);
+        self.free_count -= count;
+        self.unpublished += count;
     }
 
     fn want_calls(&mut self, on: bool) -> bool {

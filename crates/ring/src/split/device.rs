@@ -55,8 +55,8 @@ impl SplitDevice {
 
     /// Whether a chain is available; looks again where none is known of.
     #[inline(always)]
-    fn look(&mut self) -> Result<bool, Lie> {
-        if self.next != self.available {
+    fn look(&mut self, wanted: u16) -> Result<bool, Lie> {
+        if self.available.wrapping_sub(self.next) >= wanted {
             return Ok(true);
         }
         let index = u16::from_le(self.ring.available_index().load(Ordering::Acquire));
@@ -150,7 +150,7 @@ pub(crate) fn keep(
 impl DeviceQueue for SplitDevice {
     #[inline(always)]
     fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie> {
-        if !self.look()? {
+        if !self.look(1)? {
             return Ok(None);
         }
         let id = u16::from_le(self.ring.available(self.next).load(Ordering::Relaxed));
@@ -175,11 +175,11 @@ impl DeviceQueue for SplitDevice {
         out: &mut ArrayVec<Plain, N>,
     ) -> Result<bool, Lie> {
         self.walk.rest.clear();
-        if !self.look()? {
+        let wanted = most.min(N) - out.len();
+        if !self.look(wanted.min(usize::from(u16::MAX)) as u16)? {
             return Ok(false);
         }
-        let most =
-            (most.min(N) - out.len()).min(usize::from(self.available.wrapping_sub(self.next)));
+        let most = wanted.min(usize::from(self.available.wrapping_sub(self.next)));
         let mut window = memory.window(self.walk.hint);
         // A copy, so that the compiler knows that nobody changes where the ring is.
         let ring = self.ring;
@@ -250,7 +250,7 @@ impl DeviceQueue for SplitDevice {
         }
         fence(Ordering::SeqCst);
         // A lie counts as work: whoever pops next finds out.
-        self.look().unwrap_or(true)
+        self.look(1).unwrap_or(true)
     }
 
     fn base(&self) -> u16 {

@@ -229,14 +229,18 @@ fn wrong_direction() {
         [(Access::Read, PLAIN, writable, read), (Access::Write, writable, PLAIN, written)]
     {
         let behind = [(right.0, right.1, right.2 | NEXT, 1), wrong];
-        for (ring, entries) in [
-            (&[wrong][..], &[][..]),
-            (&behind, &[]),
-            (&[table(1)], &[wrong]),
-            (&[table(2)], &behind),
-        ] {
-            for popped in both(access, ring, entries) {
+        for ring in [&[wrong][..], &behind] {
+            for popped in both(access, ring, &[]) {
                 assert_eq!(message(popped), expected);
+            }
+        }
+        for (ring, entries) in [([table(1)], &[wrong][..]), ([table(2)], &behind)] {
+            let [split, packed] = both(access, &ring, entries);
+            assert_eq!(message(split), expected);
+            // DPDK's driver marks headers in its packed tables so; nothing is written all the same.
+            match access {
+                Access::Read => assert!(packed.is_ok()),
+                Access::Write => assert_eq!(message(packed), expected),
             }
         }
     }

@@ -4,6 +4,7 @@
 //! `ring_oracle`, `ring_device` and `ring_driver`.
 #![cfg(not(loom))]
 
+mod batches;
 mod bytes;
 mod device;
 mod driver;

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use arrayvec::ArrayVec;
 use dray_ring::packed::PackedLayout;
 use dray_ring::split::SplitLayout;
-use dray_ring::{Access, Buffer, CHAIN_MAX, Chain, DeviceQueue, DriverQueue, Used};
+use dray_ring::{Access, Buffer, CHAIN_MAX, Chain, DeviceQueue, DriverQueue, Plain, Segment, Used};
 
 use crate::bytes::Bytes;
 use crate::memory::{DATA, DATA_LEN, INDIRECT, Layout, Memory, NEXT, TABLE_LEN, TABLES, WRITE};
@@ -60,6 +61,8 @@ struct Oracle<L: Layout> {
     event_index: bool,
     /// Whether the device returns chains as they came.
     in_order: bool,
+    /// Whether the last chain was asked for as one of a batch.
+    by_batch: bool,
     driver: L::Driver,
     device: L::Device,
     of_driver: Side,
@@ -102,6 +105,7 @@ impl<L: Layout> Oracle<L> {
             layout,
             event_index,
             in_order: flags & 4 == 0,
+            by_batch: false,
             driver,
             device,
             of_driver: Side::new(wish),
@@ -273,9 +277,26 @@ impl<L: Layout> Oracle<L> {
         }
     }
 
+    /// The next chain, every other time as a batch of one that is meant for plain ones.
+    fn next_chain(&mut self) -> Option<Chain> {
+        let (memory, access) = (&self.memory.guest, self.memory.access);
+        self.by_batch = !self.by_batch;
+        if self.by_batch {
+            let mut plain = ArrayVec::<Plain, 1>::new();
+            let odd = self.device.pop_plain(memory, access, 1, &mut plain).unwrap();
+            if let Some(Plain { start, len, id }) = plain.pop() {
+                return Some(Chain { id, slots: 1, first: Segment { start, len }, more: false });
+            }
+            if !odd {
+                return None;
+            }
+        }
+        self.device.pop(memory, access).unwrap()
+    }
+
     #[must_use]
     fn pop(&mut self) -> bool {
-        let chain = self.device.pop(&self.memory.guest, self.memory.access).unwrap();
+        let chain = self.next_chain();
         let Some(sent) = self.available.pop_front() else {
             assert_eq!(chain, None);
             return false;
@@ -331,7 +352,13 @@ impl<L: Layout> Oracle<L> {
 
     #[must_use]
     fn poll(&mut self) -> bool {
-        let used = self.driver.poll().unwrap();
+        let used = if self.by_batch {
+            let mut used = ArrayVec::<Used, 1>::new();
+            self.driver.poll_many(&mut used).unwrap();
+            used.pop()
+        } else {
+            self.driver.poll().unwrap()
+        };
         let Some((expected, sent)) = self.used.pop_front() else {
             assert_eq!(used, None);
             return false;

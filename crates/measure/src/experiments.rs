@@ -229,7 +229,7 @@ pub struct Choices {
     pub flows: Option<u16>,
     /// Frames per second.
     pub rate: Option<f64>,
-    /// Techniques, as [`Technique::select`] reads them.
+    /// Techniques, as `--technique` reads them.
     pub techniques: Option<Vec<String>>,
     /// Length of a measurement.
     pub duration: Option<Duration>,

@@ -129,16 +129,6 @@ impl Backend {
         Ok(&mut self.vrings[index as usize])
     }
 
-    /// Takes the queue from the data thread, which then is not using it.
-    fn stop(&mut self, index: usize) {
-        if let State::Running(running) = self.device.slot(index).replace(State::Stopped) {
-            self.vrings[index].base = running.base();
-        }
-        if let Some(kick) = &self.vrings[index].kick {
-            self.device.forget_kick(index, kick.as_fd());
-        }
-    }
-
     /// Hands the queue to the data thread, if nothing is missing any more.
     fn start(&mut self, index: usize) -> Result<()> {
         let needs_enabling = self.features.is_none_or(|f| f & PROTOCOL_FEATURES != 0);
@@ -260,15 +250,16 @@ impl Backend {
             Err(error) => return self.refuse(error.to_string()),
         };
         for index in 0..self.vrings.len() {
-            self.take_back(index);
+            self.stop(index);
         }
         self.regions = regions;
         self.memory = memory;
         (0..self.vrings.len()).try_for_each(|index| self.start(index))
     }
 
-    /// Stops a queue, keeping what is needed to start it again.
-    fn take_back(&mut self, index: usize) {
+    /// Takes the queue from the data thread, which then is not using it, and keeps what is needed to
+    /// start it again.
+    fn stop(&mut self, index: usize) {
         if let State::Running(running) = self.device.slot(index).replace(State::Stopped) {
             self.vrings[index].base = running.base();
             self.vrings[index].call = running.call;
@@ -415,7 +406,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let kick = self.event("the kick", index, fd)?;
-        self.take_back(index.into());
+        self.stop(index.into());
         let vring = self.vring(index.into())?;
         vring.kick = kick;
         vring.started = true;
@@ -457,7 +448,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
         if self.vring(index)?.enabled != enable {
-            self.take_back(index as usize);
+            self.stop(index as usize);
             self.vring(index)?.enabled = enable;
             self.start(index as usize)?;
         }

@@ -13,8 +13,8 @@ use crate::{OnSample, Phase, RoleError, SendJob, SendReport, Signal};
 // What a stamp changes, and what tells flows apart, are in the part in which a series may differ.
 const _: () = assert!(dray_wire::FRAME_MIN <= dray_port::SERIES_HEAD);
 
-/// Frames after which a sender that shares its CPU leaves it to the others: half of what the queues of a
-/// receiver hold, so that it need not lose any.
+/// Frames after which a sender that shares its CPU leaves it to the others: half of what the queues
+/// of a receiver hold, so that it need not lose any.
 const TURN: usize = 256;
 
 /// A sender with its ports open and its frames built.
@@ -28,9 +28,8 @@ pub struct Sender {
 /// `n % slots`, belongs to stream `n % flows` and is number `n / flows` of it.
 struct OpenLane {
     uri: PortUri,
-    /// The port's queues; bursts go to them in turn.
-    tx: Vec<Box<dyn Transmit>>,
-    turn: usize,
+    /// The port's first queue: so every flow stays in order.
+    tx: Box<dyn Transmit>,
     frames: Vec<Vec<u8>>,
     first_stream: u16,
     flows: u64,
@@ -117,8 +116,8 @@ impl OpenLane {
         }
         let port = lane.port.open()?;
         links.add(&lane.port, &port);
-        let tx = port.tx;
-        let frame_max = tx[0].frame_max();
+        let tx = port.tx.into_iter().next().expect("a port has a queue");
+        let frame_max = tx.frame_max();
         if job.size > frame_max {
             return Err(RoleError::FrameTooLong {
                 size: job.size,
@@ -135,7 +134,6 @@ impl OpenLane {
         Ok(Self {
             uri: lane.port.clone(),
             tx,
-            turn: 0,
             frames,
             first_stream: (index * flows) as u16,
             flows: flows as u64,
@@ -163,8 +161,7 @@ impl OpenLane {
         }
         let ring = self.frames[first..].iter().chain(&self.frames).take(count);
         let burst: Batch<'_> = ring.map(|frame| Frame::from(frame.as_slice())).collect();
-        let tx = &mut self.tx[self.turn];
-        let taken = tx.transmit_series(&burst).map_err(RoleError::port(&self.uri))?;
+        let taken = self.tx.transmit_series(&burst).map_err(RoleError::port(&self.uri))?;
         self.sent += taken as u64;
         Ok(taken)
     }
@@ -253,7 +250,7 @@ mod tests {
 
         let taken = Arc::new(Mutex::new(Vec::new()));
         let mut lane = OpenLane::open(&job(None), 1, &mut Links::default()).unwrap();
-        lane.tx = vec![Box::new(Picky(taken.clone()))];
+        lane.tx = Box::new(Picky(taken.clone()));
         for _ in 0..20 {
             lane.send(7, 0).unwrap();
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_port::{Frame, PortUri, Scratch, Transmit};
 use dray_wire::FRAME_MIN;
-use dray_wire::test_frame::{self, Verdict};
+use dray_wire::test_frame::{self, Stamp, Verdict};
 
 use crate::intake::{Intake, Progress};
 use crate::links::Links;
@@ -60,10 +60,9 @@ impl Receiver {
             let mut worked = false;
             for index in 0..intake.len() {
                 let lent = intake.receive(index, &mut |frames| {
-                    for frame in frames {
-                        counts
-                            .record(read(check, &mut unchecked, frame, &mut scratch), frame.len());
-                    }
+                    counts.record(frames.iter().map(|frame| {
+                        (read(check, &mut unchecked, frame, &mut scratch), frame.len())
+                    }));
                     frames.len()
                 })?;
                 worked |= lent > 0;
@@ -105,17 +104,50 @@ struct Stream {
     corrupt: u64,
 }
 
-impl Counts {
+/// Frames of one length and one stream that came one after the other. They are counted together:
+/// frame by frame, the counters of a stream would take longer than all the rest.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    stream: u16,
+    /// Number of the first in its stream.
+    first: u64,
+    count: u64,
+    len: usize,
+}
+
+impl Run {
+    /// Counts a frame that continues the run; `false` where it does not.
     #[inline]
-    fn record(&mut self, verdict: Verdict, len: usize) {
+    fn extend(&mut self, verdict: Verdict, len: usize) -> bool {
+        let Verdict::Intact(Stamp { stream, sequence, .. }) = verdict else { return false };
+        let next = self.first.wrapping_add(self.count);
+        let continues = stream == self.stream && sequence == next && len == self.len;
+        self.count += u64::from(continues);
+        continues
+    }
+}
+
+impl Counts {
+    /// Counts what frames turned out to be, each with its length.
+    #[inline]
+    fn record(&mut self, frames: impl Iterator<Item = (Verdict, usize)>) {
+        let mut run = Run::default();
+        for (verdict, len) in frames {
+            if !run.extend(verdict, len) {
+                self.record_run(run);
+                run = self.begin(verdict, len);
+            }
+        }
+        self.record_run(run);
+    }
+
+    /// Counts a frame that did not continue a run: the run that it begins, or, where it is none of
+    /// ours, an empty one.
+    #[inline]
+    fn begin(&mut self, verdict: Verdict, len: usize) -> Run {
         match verdict {
-            Verdict::Intact(stamp) => {
-                let tracker = &mut self.stream(stamp.stream).tracker;
-                let before = tracker.received;
-                tracker.record(stamp.sequence);
-                let fresh = tracker.received - before;
-                self.received += fresh;
-                self.bytes += len as u64;
+            Verdict::Intact(Stamp { stream, sequence, .. }) => {
+                return Run { stream, first: sequence, count: 1, len };
             }
             Verdict::Corrupt(stream) => {
                 self.corrupt += 1;
@@ -125,6 +157,20 @@ impl Counts {
             }
             Verdict::Foreign => self.foreign += 1,
         }
+        Run::default()
+    }
+
+    #[inline]
+    fn record_run(&mut self, run: Run) {
+        if run.count == 0 {
+            return;
+        }
+        let tracker = &mut self.stream(run.stream).tracker;
+        let before = tracker.received;
+        tracker.record_run(run.first, run.count);
+        let fresh = tracker.received - before;
+        self.received += fresh;
+        self.bytes += fresh * run.len as u64;
     }
 
     #[inline]
@@ -177,7 +223,6 @@ impl Counts {
 mod tests {
     use super::*;
     use dray_wire::Flow;
-    use dray_wire::test_frame::Stamp;
 
     #[test]
     fn every_frame_is_counted_under_one_word() {
@@ -185,16 +230,16 @@ mod tests {
         let mut counts = Counts::default();
         for (stream, sequence) in [(0, 0), (0, 1), (7, 1), (7, 0), (0, 1), (0, 4)] {
             test_frame::stamp(&mut frame, Stamp { stream, sequence, ticks: 0 });
-            counts.record(test_frame::read(&frame), frame.len());
+            counts.record([(test_frame::read(&frame), frame.len())].into_iter());
         }
         test_frame::stamp(&mut frame, Stamp { stream: 7, sequence: 2, ticks: 0 });
         frame[80] ^= 1;
-        counts.record(test_frame::read(&frame), frame.len());
-        counts.record(test_frame::read(&[0; 64]), 64);
+        let damaged = (test_frame::read(&frame), frame.len());
+        counts.record([damaged, (test_frame::read(&[0; 64]), 64)].into_iter());
         let report = counts.into_report(3, Vec::new());
         assert_eq!((report.received, report.lost, report.duplicated), (5, 2, 1));
         assert_eq!((report.reordered, report.corrupt, report.foreign), (1, 1, 1));
-        assert_eq!((report.dropped, report.bytes), (3, 600));
+        assert_eq!((report.dropped, report.bytes), (3, 500));
         let streams: Vec<_> =
             report.streams.iter().map(|s| (s.stream, s.received, s.lost, s.corrupt)).collect();
         assert_eq!(streams, [(0, 3, 2, 0), (7, 2, 0, 1)]);

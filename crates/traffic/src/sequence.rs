@@ -4,7 +4,7 @@
 pub const WINDOW: u64 = 1024;
 
 /// Counts the frames of one stream. Between calls `next == received + lost`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tracker {
     /// Distinct frames that arrived.
     pub received: u64,
@@ -33,6 +33,25 @@ impl Tracker {
         } else {
             self.record_unexpected(sequence);
         }
+    }
+
+    /// Counts `count` frames numbered from `first` on, as [`record`](Self::record) does one by one.
+    #[inline]
+    pub fn record_run(&mut self, first: u64, count: u64) {
+        if first != self.next || first.checked_add(count).is_none() {
+            (0..count).for_each(|offset| self.record(first.wrapping_add(offset)));
+            return;
+        }
+        let (mut at, end) = (first, first + count);
+        while at < end {
+            // As many as share a word of `seen`.
+            let bits = (64 - at % 64).min(end - at);
+            let mask = u64::MAX >> (64 - bits) << (at % 64);
+            self.seen[(at % WINDOW / 64) as usize] |= mask;
+            at += bits;
+        }
+        self.next = end;
+        self.received += count;
     }
 
     #[cold]
@@ -121,6 +140,21 @@ mod tests {
                 prop_assert_eq!(tracker.reordered, oracle.reordered);
                 prop_assert_eq!(tracker.next, oracle.next);
                 prop_assert_eq!(tracker.received + tracker.lost, tracker.next);
+            }
+        }
+
+        #[test]
+        fn a_run_is_counted_as_its_frames_are(
+            runs in prop::collection::vec((-1500i64..1500, prop_oneof![0u64..3, 0u64..3000]), 0..20),
+            start in prop_oneof![Just(0), any::<u64>(), Just(u64::MAX - 100)],
+        ) {
+            let (mut by_run, mut by_frame) = (Tracker::default(), Tracker::default());
+            for (step, count) in std::iter::once((0, 1)).chain(runs) {
+                let base = if by_run.next == 0 { start } else { by_run.next };
+                let first = base.wrapping_add_signed(step);
+                by_run.record_run(first, count);
+                (0..count).for_each(|offset| by_frame.record(first.wrapping_add(offset)));
+                prop_assert_eq!(&by_run, &by_frame);
             }
         }
 

@@ -13,7 +13,7 @@
 //! `ticks` is the sender's time-stamp counter, meaningful on the same host only.
 
 use crate::checksum;
-use crate::headers::{self, Flow, HEADERS_LEN};
+use crate::headers::{self, ETHERNET_LEN, Flow, HEADERS_LEN, IPV4_LEN};
 
 /// Length of the test header, in bytes.
 pub const TEST_HEADER_LEN: usize = 22;
@@ -99,14 +99,34 @@ pub fn read(frame: &[u8]) -> Verdict {
     }
 }
 
-/// Reads the first bytes of a frame of `len` bytes: all but its pattern.
+/// Reads the first bytes of a frame of `len` bytes: all but its pattern. Says what [`read`] says of a
+/// frame whose pattern is intact.
+///
+/// It is written over eight words, for a receiver has 20 ns for a frame: a head that was copied by
+/// one kind of move and is looked at by another has to wait for the store in between.
 #[inline]
 pub fn read_head(head: &[u8; FRAME_MIN], len: usize) -> Verdict {
-    let (headers, payload) = head.split_first_chunk().expect("longer than the headers");
-    match headers::udp_payload_range(headers, len) {
-        Some(range) if range.len() >= TEST_HEADER_LEN => read_payload(payload),
-        _ => Verdict::Foreign,
+    let word = |at: usize| u64::from_be_bytes(*head[8 * at..].first_chunk().expect("eight words"));
+    let (of_ip, of_udp) = (word(2), word(4));
+    // Bytes 12 to 15: IPv4, and no options.
+    let is_ip = word(1) >> 8 & 0xff_ffff == 0x08_0045;
+    // Bytes 20, 21 and 23: no fragment, UDP.
+    let is_udp = of_ip & 0x3fff_00ff == 0x11;
+    // Bytes 16 and 17, and 38 and 39.
+    let (ip_len, udp_len) = ((of_ip >> 48) as usize, of_udp as usize & 0xffff);
+    let fits = udp_len + IPV4_LEN == ip_len && ip_len + ETHERNET_LEN <= len;
+    let [rest, sequence, ticks] = [word(5), word(6), word(7)];
+    if !(is_ip && is_udp && fits)
+        || ip_len + ETHERNET_LEN < FRAME_MIN
+        || rest >> 16 & 0xffff != u64::from(MAGIC)
+    {
+        return Verdict::Foreign;
     }
+    // Behind the checksum of UDP.
+    if checksum::internet_of_words(&[rest & 0xffff_ffff_ffff, sequence, ticks]) != 0 {
+        return Verdict::Corrupt(None);
+    }
+    Verdict::Intact(Stamp { stream: rest as u16, sequence, ticks })
 }
 
 #[inline]

@@ -145,6 +145,23 @@ impl<'a> From<&'a [u8]> for Frame<'a> {
     }
 }
 
+/// Lines that are asked for before the first of them is needed: about as many as a core can have on
+/// their way.
+pub(crate) const AHEAD: usize = 16;
+
+/// The frames of `frames`, each of whose first bytes are asked for some frames before its turn. Who
+/// looks into frames of a peer on another CPU works on one frame while the next ones come.
+#[inline(always)]
+pub fn ahead<'f, 'a>(frames: &'f [Frame<'a>]) -> impl Iterator<Item = &'f Frame<'a>> {
+    frames.iter().take(AHEAD).for_each(Frame::prefetch);
+    frames.iter().enumerate().map(|(index, frame)| {
+        if let Some(later) = frames.get(index + AHEAD) {
+            later.prefetch();
+        }
+        frame
+    })
+}
+
 /// Asks for the line at `at` to be brought into the cache, to be read.
 #[inline(always)]
 pub(crate) fn prefetch_to_read(at: *const u8) {

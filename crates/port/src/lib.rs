@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-pub use frame::{FRAME_LIMIT, Frame, Scratch, scratch};
+pub use frame::{FRAME_LIMIT, Frame, Scratch, ahead, scratch};
 pub use link::{Link, LinkState, LinkStatus};
 pub use query::UriError;
 pub use socket::{PATIENCE, SocketOptions, Wait};

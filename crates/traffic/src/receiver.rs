@@ -60,7 +60,7 @@ impl Receiver {
             let mut worked = false;
             for index in 0..intake.len() {
                 let lent = intake.receive(index, &mut |frames| {
-                    counts.record(frames.iter().map(|frame| {
+                    counts.record(dray_port::ahead(frames).map(|frame| {
                         (read(check, &mut unchecked, frame, &mut scratch), frame.len())
                     }));
                     frames.len()

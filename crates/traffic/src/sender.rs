@@ -15,7 +15,7 @@ const _: () = assert!(dray_wire::FRAME_MIN <= dray_port::SERIES_HEAD);
 
 /// Frames after which a sender that shares its CPU leaves it to the others: half of what the queues
 /// of a receiver hold, so that it need not lose any.
-const TURN: usize = 256;
+const TURN: usize = 512;
 
 /// A sender with its ports open and its frames built.
 pub struct Sender {

@@ -275,9 +275,7 @@ fn receive<Q: DriverQueue>(
         if buffers == 1 && (1..=SLOT_FRAME).contains(&(len as usize)) {
             // SAFETY: the slot holds so many bytes, and the memory outlives the queue, which is
             // locked for longer than the frame is lent.
-            let frame = unsafe { Frame::shared(start, len) };
-            frame.prefetch();
-            batch.push(frame);
+            batch.push(unsafe { Frame::shared(start, len) });
             counts.push(1);
             next += 1;
             continue;

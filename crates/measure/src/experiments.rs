@@ -133,6 +133,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "the same endpoints through our switch and through others that are installed",
         techniques: || Technique::by_endpoint(SWITCHES, &Endpoint::MEMORY),
         sizes: &[64, 512, 1500],
+        burst: 128,
         trials: 2,
         layout: Layout::Switches,
         ..USUAL

@@ -77,9 +77,17 @@ pub trait DeviceQueue: Send {
 /// A driver [`post`](Self::post)s buffers, makes the batch known with [`publish`](Self::publish),
 /// and gets them back by [`poll`](Self::poll).
 pub trait DriverQueue: Send {
-    /// The identity that buffer `offset` of the next chain will have, where the ring has room for
-    /// it. A driver that keeps one piece of memory for each identity can thus fill it first.
-    fn id(&self, offset: u16) -> Option<u16>;
+    /// The identities that are free, in the order in which the buffers of the next chains will have
+    /// them, up to what `out` has room for. A driver that keeps one piece of memory for each
+    /// identity can thus fill it first.
+    fn ids<const N: usize>(&self, out: &mut ArrayVec<u16, N>);
+
+    /// The first of the [`ids`](Self::ids), where the ring has room.
+    fn next_id(&self) -> Option<u16> {
+        let mut one = ArrayVec::<u16, 1>::new();
+        self.ids(&mut one);
+        one.pop()
+    }
 
     /// Posts one chain of `buffers`. Its identity, that of its first buffer; `None` where the ring has no room for it.
     fn post(&mut self, buffers: &[Buffer]) -> Option<u16>;
@@ -90,8 +98,8 @@ pub trait DriverQueue: Send {
     /// The next chain that the device returned, and how many bytes it says it wrote.
     fn poll(&mut self) -> Result<Option<Used>, Lie>;
 
-    /// Polls until `out` is full or nothing is left to poll.
-    fn poll_many<const N: usize>(&mut self, out: &mut ArrayVec<Used, N>) -> Result<(), Lie>;
+    /// As [`poll`](Self::poll), up to `most` times, until nothing is left to poll.
+    fn poll_each(&mut self, most: usize, each: impl FnMut(Used)) -> Result<(), Lie>;
 
     /// Posts the `count` identities that have been free for longest again, each as a chain of one
     /// buffer, with the buffer that it was posted with last.

@@ -10,7 +10,7 @@ use dray_ring::{Access, Buffer, DriverQueue, Lie, Used};
 
 use super::memory::{HEADER_LEN, SLOT_FRAME, Slots};
 use crate::event::Event;
-use crate::frame::{self, FRAME_LIMIT, Frame};
+use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
 use crate::slot::Failure;
 use crate::{BATCH_MAX, Batch, SERIES_HEAD, Take};
 
@@ -84,58 +84,60 @@ fn transmit<Q: DriverQueue>(
     series: bool,
 ) -> Result<(usize, bool), Lie> {
     // Take back what was transmitted; its slots are free.
-    let mut done = ArrayVec::<Used, BATCH_MAX>::new();
-    loop {
-        queue.poll_many(&mut done)?;
-        if done.is_empty() {
-            break;
-        }
-        done.clear();
-    }
-    /// Slots that are fetched ahead: the back end has read them, and a store would have to wait for
-    /// each.
-    const AHEAD: u16 = 16;
-    for offset in 0..AHEAD.min(frames.len() as u16) {
-        prefetch_slot(queue, slots, offset);
-    }
+    queue.poll_each(usize::MAX, |_| ())?;
     let mut taken = 0;
+    while taken < frames.len() {
+        let rest = &frames[taken..];
+        match transmit_short(queue, slots, states, rest, series) {
+            0 if rest[0].len() <= SLOT_FRAME => break,
+            0 if !transmit_long(queue, slots, states, &rest[0]) => break,
+            0 => taken += 1,
+            short => taken += short,
+        }
+    }
+    Ok((taken, queue.publish()))
+}
+
+/// Frames of one slot each, up to the first that is longer; how many there was room for.
+#[inline]
+fn transmit_short<Q: DriverQueue>(
+    queue: &mut Q,
+    slots: Slots,
+    states: &mut [SlotState],
+    frames: &[Frame<'_>],
+    series: bool,
+) -> usize {
+    // Those that are filled next time are fetched already this time: the back end has read them,
+    // and a store would have to wait for each.
+    let mut ids = ArrayVec::<u16, { BATCH_MAX + AHEAD }>::new();
+    queue.ids(&mut ids);
+    let prefetch = |id: &u16| frame::prefetch_to_write(slots.frame(*id).as_ptr());
+    ids.iter().take(AHEAD).for_each(prefetch);
     // Slots that are filled and wait to be posted as they were before.
     let mut run = 0;
-    for frame in frames {
-        if frame.len() <= SLOT_FRAME {
-            let Some(id) = queue.id(run) else { break };
-            prefetch_slot(queue, slots, run + AHEAD);
-            let (start, state) = (slots.frame(id), &mut states[usize::from(id)]);
-            let known = series && state.in_series;
-            let part =
-                frame.part(0..if known { frame.len().min(SERIES_HEAD) } else { frame.len() });
-            // SAFETY: the slot has room for a frame of this length, and nobody else writes there.
-            unsafe { frame::copy(part.start.as_ptr(), start.as_ptr(), part.len) };
-            let posted =
-                std::mem::replace(state, SlotState { len: frame.len() as u16, in_series: series });
-            if posted.len == frame.len() as u16 {
-                run += 1;
-            } else {
-                queue.repost(std::mem::take(&mut run));
-                queue.post(&[buffer(start, HEADER_LEN, frame.len(), Access::Read)]);
-            }
+    let mut taken = 0;
+    for (frame, &id) in frame::ahead(frames).zip(&ids) {
+        if frame.len() > SLOT_FRAME {
+            break;
+        }
+        ids.get(taken + AHEAD).into_iter().for_each(prefetch);
+        let (start, state) = (slots.frame(id), &mut states[usize::from(id)]);
+        let known = series && state.in_series;
+        let part = frame.part(0..if known { frame.len().min(SERIES_HEAD) } else { frame.len() });
+        // SAFETY: the slot has room for a frame of this length, and nobody else writes there.
+        unsafe { frame::copy(part.start.as_ptr(), start.as_ptr(), part.len) };
+        let posted = *state;
+        *state = SlotState { len: frame.len() as u16, in_series: series };
+        if posted.len == frame.len() as u16 {
+            run += 1;
         } else {
             queue.repost(std::mem::take(&mut run));
-            if !transmit_long(queue, slots, states, frame) {
-                break;
-            }
+            queue.post(&[buffer(start, HEADER_LEN, frame.len(), Access::Read)]);
         }
         taken += 1;
     }
     queue.repost(run);
-    Ok((taken, queue.publish()))
-}
-
-#[inline(always)]
-fn prefetch_slot<Q: DriverQueue>(queue: &Q, slots: Slots, offset: u16) {
-    if let Some(id) = queue.id(offset) {
-        frame::prefetch_to_write(slots.frame(id).as_ptr());
-    }
+    taken
 }
 
 /// A frame that takes several slots. Whether there was room.
@@ -147,18 +149,19 @@ fn transmit_long<Q: DriverQueue>(
     frame: &Frame<'_>,
 ) -> bool {
     let count = frame.len().div_ceil(SLOT_FRAME);
-    if queue.id(count as u16 - 1).is_none() {
+    let mut ids = ArrayVec::<u16, SLOTS_MAX>::new();
+    queue.ids(&mut ids);
+    if ids.len() < count {
         return false;
     }
     let mut buffers = ArrayVec::<Buffer, SLOTS_MAX>::new();
-    for (offset, at) in (0..frame.len()).step_by(SLOT_FRAME).enumerate() {
-        let Some(id) = queue.id(offset as u16) else { return false };
+    for (id, at) in ids.into_iter().zip((0..frame.len()).step_by(SLOT_FRAME)) {
         let start = slots.frame(id);
         states[usize::from(id)] = SlotState::default();
         let part = frame.part(at..(at + SLOT_FRAME).min(frame.len()));
         // SAFETY: the part is no longer than the slot.
         unsafe { frame::copy(part.start.as_ptr(), start.as_ptr(), part.len) };
-        let header = if offset == 0 { HEADER_LEN } else { 0 };
+        let header = if at == 0 { HEADER_LEN } else { 0 };
         buffers.push(buffer(start, header, part.len, Access::Read));
     }
     queue.post(&buffers).is_some()
@@ -205,7 +208,7 @@ impl ReceiveQueue {
             gathered: vec![0; GATHERED_MAX * FRAME_LIMIT].into(),
         };
         let wanted = either!(&mut new.queue, queue => {
-            while let Some(id) = queue.id(0) {
+            while let Some(id) = queue.next_id() {
                 queue.post(&[empty(slots, id)]);
             }
             queue.publish()
@@ -246,7 +249,7 @@ fn receive<Q: DriverQueue>(
     gathered: &mut [u8],
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Failure> {
-    queue.poll_many(filled)?;
+    queue.poll_each(filled.remaining_capacity(), |used| filled.push(used))?;
     let mut room = gathered.chunks_exact_mut(FRAME_LIMIT);
     let mut batch = Batch::new();
     // How many buffers each frame takes.

@@ -66,8 +66,11 @@ impl PackedDriver {
 
 impl DriverQueue for PackedDriver {
     #[inline(always)]
-    fn id(&self, offset: u16) -> Option<u16> {
-        (offset < self.free_count).then(|| self.free_at(offset))
+    fn ids<const N: usize>(&self, out: &mut ArrayVec<u16, N>) {
+        let count = (N - out.len()).min(self.free_count.into());
+        for part in self.ring.size.parts(self.first_free, count as u16) {
+            out.try_extend_from_slice(&self.free[part]).expect("no more than there is room for");
+        }
     }
 
     #[inline(always)]
@@ -141,31 +144,34 @@ impl DriverQueue for PackedDriver {
     }
 
     #[inline(always)]
-    fn poll_many<const N: usize>(&mut self, out: &mut ArrayVec<Used, N>) -> Result<(), Lie> {
-        // Copies, so that the compiler knows that nobody changes them.
+    fn poll_each(&mut self, most: usize, mut each: impl FnMut(Used)) -> Result<(), Lie> {
+        // Locals, so that the compiler knows that no store changes them.
         let (ring, mut used) = (self.ring, self.used);
+        let (free, out) = (&mut self.free[..], &mut self.out[..]);
         let mut end = self.first_free.wrapping_add(self.free_count);
         let known = ring.size.get() - self.free_count - self.unpublished;
-        for _ in 0..(N - out.len()).min(known.into()) {
+        let mut left = most.min(known.into());
+        while left > 0 {
             let Descriptor { len, flags, tag: id, .. } = ring.descriptor(used.at);
             if !used.is_used(flags) {
+                left = 0;
                 break;
             }
-            let count = self.out.get_mut(usize::from(id)).filter(|count| **count == 1);
+            let count = out.get_mut(usize::from(id)).filter(|count| **count == 1);
             let Some(count) = count else { break };
             *count = 0;
-            self.free[ring.size.slot(end)] = id;
+            free[ring.size.slot(end)] = id;
             end = end.wrapping_add(1);
-            out.push(Used { id, len: if flags & WRITE != 0 { len } else { 0 } });
+            each(Used { id, len: if flags & WRITE != 0 { len } else { 0 } });
             used = used.forward(1, ring.size);
+            left -= 1;
         }
         self.free_count = end.wrapping_sub(self.first_free);
         self.used = used;
         // What is no chain of one buffer takes the general way.
-        while !out.is_full()
-            && let Some(used) = self.poll()?
-        {
-            out.push(used);
+        for _ in 0..left {
+            let Some(used) = self.poll()? else { break };
+            each(used);
         }
         Ok(())
     }
@@ -173,23 +179,25 @@ impl DriverQueue for PackedDriver {
     #[inline(always)]
     fn repost(&mut self, count: u16) {
         assert!(count <= self.free_count, "as many as are free");
-        let (ring, mut free, mut next) = (self.ring, self.first_free, self.next);
-        for _ in 0..count {
-            let id = self.free[ring.size.slot(free)];
-            self.out[usize::from(id)] = 1;
-            let buffer = self.buffers[usize::from(id)];
-            let Buffer { address, len, .. } = buffer;
-            let flags = buffer.flags() | next.available_flag();
-            let descriptor = Descriptor { address, len, flags, tag: id };
-            if self.first.is_none() {
-                self.first = Some((next, descriptor));
-            } else {
-                ring.set_descriptor(next.at, descriptor);
+        let (ring, mut next, mut first) = (self.ring, self.next, self.first);
+        let (free, out, buffers) = (&self.free[..], &mut self.out[..], &self.buffers[..]);
+        for part in ring.size.parts(self.first_free, count) {
+            for &id in &free[part] {
+                out[usize::from(id)] = 1;
+                let buffer = buffers[usize::from(id)];
+                let Buffer { address, len, .. } = buffer;
+                let flags = buffer.flags() | next.available_flag();
+                let descriptor = Descriptor { address, len, flags, tag: id };
+                if first.is_none() {
+                    first = Some((next, descriptor));
+                } else {
+                    ring.set_descriptor(next.at, descriptor);
+                }
+                next = next.forward(1, ring.size);
             }
-            free = free.wrapping_add(1);
-            next = next.forward(1, ring.size);
         }
-        (self.first_free, self.next) = (free, next);
+        (self.next, self.first) = (next, first);
+        self.first_free = self.first_free.wrapping_add(count);
         self.free_count -= count;
         self.unpublished += count;
     }

@@ -104,8 +104,11 @@ impl SplitDriver {
 
 impl DriverQueue for SplitDriver {
     #[inline(always)]
-    fn id(&self, offset: u16) -> Option<u16> {
-        (offset < self.free_count).then(|| self.free_at(offset))
+    fn ids<const N: usize>(&self, out: &mut ArrayVec<u16, N>) {
+        let count = (N - out.len()).min(self.free_count.into());
+        for part in self.ring.size.parts(self.first_free, count as u16) {
+            out.try_extend_from_slice(&self.free[part]).expect("no more than there is room for");
+        }
     }
 
     #[inline(always)]
@@ -169,32 +172,34 @@ impl DriverQueue for SplitDriver {
     }
 
     #[inline(always)]
-    fn poll_many<const N: usize>(&mut self, out: &mut ArrayVec<Used, N>) -> Result<(), Lie> {
+    fn poll_each(&mut self, most: usize, mut each: impl FnMut(Used)) -> Result<(), Lie> {
         if !self.look()? {
             return Ok(());
         }
-        // Copies, so that the compiler knows that nobody changes them.
+        // Locals, as in `repost`.
         let (ring, mut used) = (self.ring, self.used);
+        let (free, out) = (&mut self.free[..], &mut self.out[..]);
         let mut end = self.first_free.wrapping_add(self.free_count);
-        let most = (N - out.len()).min(usize::from(self.used_seen.wrapping_sub(used)));
-        for _ in 0..most {
+        let most = most.min(self.used_seen.wrapping_sub(used).into());
+        let mut left = most;
+        while left > 0 {
             let (id, len) = ring.used(used);
             let (id, len) = (u32::from_le(id), u32::from_le(len));
-            let count = usize::try_from(id).ok().and_then(|id| self.out.get_mut(id));
+            let count = usize::try_from(id).ok().and_then(|id| out.get_mut(id));
             let Some(count) = count.filter(|count| **count == 1) else { break };
             *count = 0;
-            self.free[ring.size.slot(end)] = id as u16;
+            free[ring.size.slot(end)] = id as u16;
             end = end.wrapping_add(1);
-            out.push(Used { id: id as u16, len });
+            each(Used { id: id as u16, len });
             used = used.wrapping_add(1);
+            left -= 1;
         }
         self.free_count = end.wrapping_sub(self.first_free);
         self.used = used;
         // What is no chain of one buffer takes the general way.
-        while !out.is_full()
-            && let Some(used) = self.poll()?
-        {
-            out.push(used);
+        for _ in 0..left {
+            let Some(used) = self.poll()? else { break };
+            each(used);
         }
         Ok(())
     }
@@ -202,20 +207,22 @@ impl DriverQueue for SplitDriver {
     #[inline(always)]
     fn repost(&mut self, count: u16) {
         assert!(count <= self.free_count, "as many as are free");
-        let (ring, mut free, mut next) = (self.ring, self.first_free, self.next);
-        for _ in 0..count {
-            let id = self.free[ring.size.slot(free)];
-            debug_assert_eq!(self.descriptors[usize::from(id)].flags & NEXT, 0);
-            self.out[usize::from(id)] = 1;
-            let known = &mut self.available[ring.size.slot(next)];
-            if *known != id {
-                *known = id;
-                ring.available(next).store(id.to_le(), Ordering::Relaxed);
+        // Locals, so that the compiler knows that no store changes them.
+        let (ring, mut next) = (self.ring, self.next);
+        let (free, out, available) = (&self.free[..], &mut self.out[..], &mut self.available[..]);
+        for part in ring.size.parts(self.first_free, count) {
+            for &id in &free[part] {
+                out[usize::from(id)] = 1;
+                let known = &mut available[ring.size.slot(next)];
+                if *known != id {
+                    *known = id;
+                    ring.available(next).store(id.to_le(), Ordering::Relaxed);
+                }
+                next = next.wrapping_add(1);
             }
-            free = free.wrapping_add(1);
-            next = next.wrapping_add(1);
         }
-        (self.first_free, self.next) = (free, next);
+        self.next = next;
+        self.first_free = self.first_free.wrapping_add(count);
         self.free_count -= count;
     }
 

@@ -15,7 +15,7 @@ fn go_round<L: Layout>(size: u32, batches: &[u16]) {
     let base = if L::PACKED { 0x8000 } else { 0 };
     let (mut driver, mut device) = (layout.driver(false), layout.device(base, false, false));
     let address = |id: u16| DATA + u64::from(id) * 8;
-    while let Some(id) = driver.id(0) {
+    while let Some(id) = driver.next_id() {
         let buffer = Buffer { address: address(id), len: 8, access: Access::Write };
         assert_eq!(driver.post(&[buffer]), Some(id));
     }
@@ -31,11 +31,11 @@ fn go_round<L: Layout>(size: u32, batches: &[u16]) {
         }
         device.publish();
         let mut used = ArrayVec::<Used, 64>::new();
-        driver.poll_many(&mut used).unwrap();
+        driver.poll_each(64, |one| used.push(one)).unwrap();
         let expected: Vec<_> = plain.iter().map(|buffer| Used { id: buffer.id, len: 3 }).collect();
         assert_eq!(used.as_slice(), expected);
         driver.repost(used.len() as u16);
-        assert_eq!(driver.id(0), None, "all are out again");
+        assert_eq!(driver.next_id(), None, "all are out again");
         driver.publish();
     }
 }

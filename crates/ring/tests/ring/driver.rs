@@ -44,7 +44,7 @@ fn run_layout<L: Layout>(bytes: &mut Bytes) {
                 let len = u32::from(bytes.byte());
                 let buffer =
                     Buffer { address: DATA + 256 * u64::from(len), len, access: Access::Write };
-                let next_id = driver.id(0);
+                let next_id = driver.next_id();
                 let id = driver.post(&vec![buffer; count.into()]);
                 assert_eq!(next_id.is_some(), free > 0);
                 assert_eq!(id, next_id.filter(|_| (1..=free).contains(&count)));

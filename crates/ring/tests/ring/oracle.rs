@@ -186,7 +186,7 @@ impl<L: Layout> Oracle<L> {
         let mut posts: Vec<Buffer> =
             buffers.iter().map(|&(address, len)| Buffer { address, len, access }).collect();
         let indirect = shape & 0xf0 == 0x70;
-        let next_id = self.driver.id(0);
+        let next_id = self.driver.next_id();
         assert_eq!(next_id.is_some(), self.free > 0);
         if let (true, Some(id)) = (indirect, next_id) {
             let (address, entries) = self.write_table(id, bytes);
@@ -354,7 +354,7 @@ impl<L: Layout> Oracle<L> {
     fn poll(&mut self) -> bool {
         let used = if self.by_batch {
             let mut used = ArrayVec::<Used, 1>::new();
-            self.driver.poll_many(&mut used).unwrap();
+            self.driver.poll_each(used.capacity(), |one| used.push(one)).unwrap();
             used.pop()
         } else {
             self.driver.poll().unwrap()

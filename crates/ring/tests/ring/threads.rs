@@ -62,7 +62,7 @@ fn driver(
     while answered < CHAINS {
         let mut idle = true;
         for _ in 0..BATCH {
-            let Some(id) = driver.id(0).filter(|_| posted < CHAINS) else { break };
+            let Some(id) = driver.next_id().filter(|_| posted < CHAINS) else { break };
             let address = DATA + 4 * u64::from(id);
             // SAFETY: 4 bytes, aligned, which are not posted.
             unsafe { memory.at(address, 4).cast::<u32>().write(posted) };

@@ -157,6 +157,34 @@ fn memory_is_shared_directly_and_through_our_switch() {
 }
 
 #[test]
+fn round_trips_are_timed_and_balance() {
+    let _alone = alone();
+    require_root!();
+    let words =
+        ["rtt", "--quick", "--technique", "direct,switch,veth,bridge/raw", "--size", "64,1500"];
+    let (json, results) = run(&words);
+    assert_schema(&json);
+    check_books(&results);
+    assert_eq!(results.results.len(), 2 * (1 + 2 + 2 + 1));
+    for row in &results.results {
+        let measured = row.measured().unwrap();
+        let name = format!("{} {}", row.technique, row.frame_size);
+        let times = measured.latency_ns.unwrap_or_else(|| panic!("{name}: no times"));
+        let order = [1, times.p50, times.p90, times.p99, times.p999, times.max];
+        assert!(order.is_sorted(), "{name}: {times:?}");
+        assert_eq!((row.topology.as_str(), measured.check.as_str()), ("echo", "whole"), "{name}");
+        assert_eq!((measured.lost, measured.reordered), (0, 0), "{name}: one at a time");
+        // Half of them took the median or longer, one after the other.
+        let mean = 1e9 / measured.received_pps;
+        assert!((times.p50 as f64) < 2.2 * mean, "{name}: {times:?}, {mean} ns each");
+        assert_eq!(measured.limit_share, None, "{name}");
+    }
+    let (_, paced) = run(&["rtt", "--quick", "--technique", "veth/raw", "--rate", "1000"]);
+    let measured = paced.results[0].measured().unwrap();
+    assert!(measured.sent <= 1000, "no more than asked for: {measured:?}");
+}
+
+#[test]
 fn switches_are_compared_with_each_endpoint() {
     let _alone = alone();
     require_root!();

@@ -40,6 +40,7 @@ enum Command {
     Receive(role::ReceiveArguments),
     Forward(role::ForwardArguments),
     Echo(role::EchoArguments),
+    Ping(role::PingArguments),
     Switch(switch::Arguments),
     Lab(lab::Arguments),
     #[command(hide = true, name = dray_lab::container::INSIDE_COMMAND)]
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         Command::Receive(arguments) => role::receive(arguments),
         Command::Forward(arguments) => role::forward(arguments),
         Command::Echo(arguments) => role::echo(arguments),
+        Command::Ping(arguments) => role::ping(arguments),
         Command::Switch(arguments) => switch::run(arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Inside(arguments) => inside::run(&arguments),

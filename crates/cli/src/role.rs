@@ -1,4 +1,4 @@
-//! `dray send`, `receive`, `forward`, `echo`: one role, by hand, on any ports.
+//! `dray send`, `receive`, `forward`, `echo`, `ping`: one role, by hand, on any ports.
 
 use std::io::IsTerminal;
 use std::net::Ipv4Addr;
@@ -10,7 +10,8 @@ use dray_lab::{Cancel, Placement};
 use dray_port::{BATCH_MAX, PortUri};
 use dray_traffic::agent::Role;
 use dray_traffic::{
-    Check, EchoJob, ForwardJob, Job, Lane, OnSample, ReceiveJob, Report, Sample, SendJob, Signal,
+    Check, EchoJob, ForwardJob, Job, Lane, OnSample, Percentiles, PingJob, ReceiveJob, Report,
+    Sample, SendJob, Signal,
 };
 use dray_wire::{FRAME_MAX, FRAME_MIN, Flow, MacAddr};
 
@@ -28,6 +29,35 @@ struct Common {
     /// Write the report as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// The headers of what is sent.
+#[derive(clap::Args)]
+struct Addresses {
+    /// Source MAC (not for udp: ports, where the kernel writes the headers).
+    #[arg(long, value_name = "MAC", default_value_t = Flow::default().src_mac)]
+    src_mac: MacAddr,
+    /// Destination MAC.
+    #[arg(long, value_name = "MAC", default_value_t = Flow::default().dst_mac)]
+    dst_mac: MacAddr,
+    /// Source IPv4 address.
+    #[arg(long, value_name = "IP", default_value_t = Flow::default().src_ip)]
+    src_ip: Ipv4Addr,
+    /// Destination IPv4 address.
+    #[arg(long, value_name = "IP", default_value_t = Flow::default().dst_ip)]
+    dst_ip: Ipv4Addr,
+}
+
+impl Addresses {
+    fn flow(&self) -> Flow {
+        Flow {
+            src_mac: self.src_mac,
+            dst_mac: self.dst_mac,
+            src_ip: self.src_ip,
+            dst_ip: self.dst_ip,
+            ..Flow::default()
+        }
+    }
 }
 
 /// Send test frames.
@@ -52,18 +82,8 @@ pub(crate) struct SendArguments {
     /// Flows per port, told apart by their UDP source port; udp: ports have one.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
     flows: u16,
-    /// Source MAC (not for udp: ports, where the kernel writes the headers).
-    #[arg(long, value_name = "MAC", default_value_t = Flow::default().src_mac)]
-    src_mac: MacAddr,
-    /// Destination MAC.
-    #[arg(long, value_name = "MAC", default_value_t = Flow::default().dst_mac)]
-    dst_mac: MacAddr,
-    /// Source IPv4 address.
-    #[arg(long, value_name = "IP", default_value_t = Flow::default().src_ip)]
-    src_ip: Ipv4Addr,
-    /// Destination IPv4 address.
-    #[arg(long, value_name = "IP", default_value_t = Flow::default().dst_ip)]
-    dst_ip: Ipv4Addr,
+    #[command(flatten)]
+    addresses: Addresses,
     #[command(flatten)]
     common: Common,
 }
@@ -105,6 +125,28 @@ pub(crate) struct ForwardArguments {
     common: Common,
 }
 
+/// Send one frame at a time to an echo, and say how long it takes there and back.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  dray ping --port raw:eth0 --dst-mac 02:00:00:00:00:07 --duration 10
+  dray ping --port 'virtio:/run/dray/a.sock?wait=poll' --rate 1k --duration 10 --json")]
+pub(crate) struct PingArguments {
+    /// Where to send and receive.
+    #[arg(long, value_name = "URI")]
+    port: PortUri,
+    /// Frame size in bytes, from destination MAC to end of payload.
+    #[arg(long, value_name = "BYTES", default_value_t = FRAME_MIN)]
+    size: usize,
+    /// Frames per second; without it, the next one as soon as the last one is back.
+    #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
+    rate: Option<f64>,
+    #[command(flatten)]
+    addresses: Addresses,
+    #[command(flatten)]
+    common: Common,
+}
+
 /// Send every IPv4/UDP frame back to where it came from.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -123,11 +165,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
-    let SendArguments { port, size, rate, burst, flows, common, .. } = arguments;
-    if !(FRAME_MIN..=FRAME_MAX).contains(&size) {
-        let range = format!("{FRAME_MIN} to {FRAME_MAX} bytes");
-        return Err(Failure::usage(anyhow::anyhow!("--size {size}: {range}")));
-    }
+    let SendArguments { port, size, rate, burst, flows, addresses, common } = arguments;
+    check_size(size)?;
     if port.len() * usize::from(flows) > 1 << 16 {
         let most = "ports times flows may be 65536 at most, for every flow is a stream";
         return Err(Failure::usage(anyhow::anyhow!("--flows {flows}: {most}")));
@@ -135,13 +174,7 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
     if !(1..=BATCH_MAX).contains(&burst) {
         return Err(Failure::usage(anyhow::anyhow!("--burst {burst}: 1 to {BATCH_MAX} frames")));
     }
-    let flow = Flow {
-        src_mac: arguments.src_mac,
-        dst_mac: arguments.dst_mac,
-        src_ip: arguments.src_ip,
-        dst_ip: arguments.dst_ip,
-        ..Flow::default()
-    };
+    let flow = addresses.flow();
     let job = Job::Send(SendJob {
         lanes: port.into_iter().map(|port| Lane { port, flow }).collect(),
         flows,
@@ -153,6 +186,29 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
         interval: INTERVAL,
     });
     run(job, &common)
+}
+
+fn check_size(size: usize) -> Result<(), Failure> {
+    if (FRAME_MIN..=FRAME_MAX).contains(&size) {
+        return Ok(());
+    }
+    let range = format!("{FRAME_MIN} to {FRAME_MAX} bytes");
+    Err(Failure::usage(anyhow::anyhow!("--size {size}: {range}")))
+}
+
+pub(crate) fn ping(arguments: PingArguments) -> Result<(), Failure> {
+    let PingArguments { port, size, rate, addresses, common } = arguments;
+    check_size(size)?;
+    let job = PingJob {
+        lane: Lane { port, flow: addresses.flow() },
+        size,
+        rate,
+        warm_up: Duration::ZERO,
+        duration: common.duration.unwrap_or(FOREVER),
+        yielding: true,
+        interval: INTERVAL,
+    };
+    run(Job::Ping(job), &common)
 }
 
 pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
@@ -195,7 +251,7 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
     }
     let cancel = cancel_on_signals()?;
     // A sender keeps the time itself, to the tick.
-    let keeps_time = matches!(job, Job::Send(_));
+    let keeps_time = matches!(job, Job::Send(_) | Job::Ping(_));
     let mut role = Role::open(job).map_err(|error| match error {
         wrong if wrong.is_wrong_usage() => Failure::usage(wrong),
         other => other.into(),
@@ -279,5 +335,17 @@ fn describe(report: &Report) -> String {
             "received {} frames, {:.1} kpps; transmitted {}, refused {}, dropped at the port {}\n",
             forward.received, rate, forward.transmitted, forward.refused, forward.dropped,
         ),
+        Report::Ping(ping) => {
+            let us = |ns: u64| ns as f64 / 1e3;
+            let times = ping.latency.percentiles().map_or(String::new(), |times| {
+                let Percentiles { p50, p90, p99, p999, max } = times;
+                let [p50, p90, p99, p999, max] = [p50, p90, p99, p999, max].map(us);
+                format!(
+                    "; us: p50 {p50:.2}, p90 {p90:.2}, p99 {p99:.2}, p99.9 {p999:.2}, max {max:.2}"
+                )
+            });
+            let (sent, back) = (ping.send.sent, ping.receive.received);
+            format!("sent {sent} frames, {back} came back, {rate:.1} k round trips/s{times}\n")
+        }
     }
 }

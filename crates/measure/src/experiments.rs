@@ -62,6 +62,8 @@ pub enum Layout {
     Switches,
     /// The limit of the machine only.
     Limits,
+    /// A row for each technique, columns for how long round trips take.
+    RoundTrips,
 }
 
 const STEADY: Timing = Timing {
@@ -147,6 +149,15 @@ pub const EXPERIMENTS: &[Experiment] = &[
         ..USUAL
     },
     Experiment {
+        name: "rtt",
+        about: "one frame at a time to an echo and back: how long that takes",
+        shapes: &[Shape::Echo],
+        techniques: round_trips,
+        burst: 1,
+        layout: Layout::RoundTrips,
+        ..USUAL
+    },
+    Experiment {
         name: "ara2019-table1",
         about: "four kinds of socket over a bridge and a veth pair, beside the paper's table 1",
         techniques: || Technique::by_link(KERNEL, &Endpoint::SOCKETS),
@@ -217,6 +228,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
 fn shared_memory() -> Vec<Technique> {
     let links = [&[LinkKind::Direct], SWITCHES].concat();
     Technique::by_link(&links, &[Endpoint::Virtio])
+}
+
+/// Whatever there is: shared memory first, then one system call a frame.
+fn round_trips() -> Vec<Technique> {
+    let sockets = Technique::by_link(KERNEL, &[Endpoint::Udp, Endpoint::Raw]);
+    shared_memory().into_iter().chain(sockets).collect()
 }
 
 /// What the command line asks for; `None` leaves it to the experiment.
@@ -409,8 +426,13 @@ impl Plan {
         let as_usual = (settings.burst, settings.flows) == (experiment.burst, 1);
         let as_in_paper = as_usual && choices.rate.is_none();
         let shares_memory = techniques.iter().any(|technique| technique.link.shares_memory());
-        let is_limit = experiment.layout == Layout::Limits;
-        let limit_sizes = if shares_memory || is_limit { sizes.to_vec() } else { Vec::new() };
+        let limit_sizes = match experiment.layout {
+            Layout::Limits => sizes.to_vec(),
+            // How many frames there can be says nothing of one at a time.
+            Layout::RoundTrips => Vec::new(),
+            _ if shares_memory => sizes.to_vec(),
+            _ => Vec::new(),
+        };
         let mut cases = Vec::new();
         for &technique in &techniques {
             for &shape in experiment.shapes {
@@ -564,6 +586,7 @@ impl Run {
         self.trials.push(trial);
         self.check = match check {
             _ if topology.technique.endpoint.dpdk().is_some() => "none",
+            _ if topology.shape == Shape::Echo => "whole",
             Check::Whole => "whole",
             Check::Sampled => "sampled",
         };

@@ -104,6 +104,7 @@ pub(crate) fn observe(
         sender: send_report(sent),
         forwarders: Vec::new(),
         receiver: receive_report(received),
+        latency: None,
         cpus: [before, after],
     })
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dray_lab::{HostFacts, Lab};
+use dray_traffic::{Latency, Percentiles};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::LostAt;
@@ -144,7 +145,7 @@ pub struct ResultRow {
     pub link: String,
     /// How the programs in them do their I/O.
     pub endpoint: String,
-    /// `chain` or `fan`.
+    /// `chain`, `fan` or `echo`.
     pub topology: String,
     /// How many forwarders stand between sender and receiver.
     pub forwarders: usize,
@@ -230,6 +231,9 @@ pub struct Measured {
     /// Frames received per second as a share of the machine's limit, where memory was shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_share: Option<f64>,
+    /// How long frames took there and back, where that was measured, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<Percentiles>,
 }
 
 /// CPU time.
@@ -256,6 +260,7 @@ impl ResultRow {
         let (topology, forwarders) = match case.shape {
             Shape::Chain(count) => ("chain", count),
             Shape::Fan(count) => ("fan", count),
+            Shape::Echo => ("echo", 0),
         };
         Self {
             technique: case.technique.to_string(),
@@ -310,6 +315,8 @@ impl Measured {
             values.map(|values| stats::mean(&values))
         };
         let received_pps = mean(|trial| trial.received_pps);
+        let mut latency = Latency::default();
+        trials.iter().filter_map(|trial| trial.latency.as_ref()).for_each(|part| latency.add(part));
         Self {
             setting: setting.clone(),
             check: run.check.to_owned(),
@@ -332,6 +339,7 @@ impl Measured {
             cpu,
             cycles_per_frame: mean_of(|trial| trial.cycles_per_frame),
             switch_cycles_per_frame: mean_of(|trial| trial.switch_cycles_per_frame),
+            latency_ns: latency.percentiles(),
             limit_share: limit.map(|limit| received_pps / limit.pps),
         }
     }

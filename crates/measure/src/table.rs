@@ -1,5 +1,7 @@
 //! Results as a table for people, at most 100 columns wide but for `switches`.
 
+use dray_traffic::Percentiles;
+
 use crate::experiments::{Experiment, Layout};
 use crate::results::{LimitRow, Measured, Outcome, ResultRow, Results};
 
@@ -31,6 +33,7 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
         }
         Layout::Switches => switches(results),
         Layout::Limits => String::new(),
+        Layout::RoundTrips => round_trips(&results.results),
     };
     if !results.limits.is_empty() && experiment.layout != Layout::Switches {
         text.push_str(&limits(&results.limits));
@@ -179,6 +182,31 @@ fn grid(
             }
         };
         cells.push(std::iter::once(name.clone()).chain(columns.iter().map(cell)).collect());
+    }
+    align(&cells, 2, 1)
+}
+
+/// A row for each technique and size: round trips per second, and how long they take.
+fn round_trips(rows: &[ResultRow]) -> String {
+    let header = ["technique", "size", "round trips", "loss", "p50", "p90", "p99", "p99.9", "max"];
+    let units = ["", "B", "k/s", "%", "us", "us", "us", "us", "us"];
+    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    for row in rows {
+        let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
+        if let Some(measured) = row.measured() {
+            line.push(format!("{}{}", kilo(measured.received_pps), mark(measured)));
+            line.push(loss(measured));
+            let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
+            match measured.latency_ns {
+                Some(Percentiles { p50, p90, p99, p999, max }) => {
+                    line.extend([p50, p90, p99, p999, max].map(us));
+                }
+                None => line.extend([const { String::new() }; 5]),
+            }
+        } else {
+            line.push("skipped".to_owned());
+        }
+        cells.push(line);
     }
     align(&cells, 2, 1)
 }

@@ -1,4 +1,4 @@
-//! Topologies: a sender, forwarders in a chain or side by side, a receiver.
+//! Topologies: a sender, forwarders in a chain or side by side, a receiver; or a ping and an echo.
 
 use std::time::Duration;
 
@@ -6,9 +6,10 @@ use dray_lab::link::LinkOptions;
 use dray_lab::placement::Cpu;
 use dray_lab::{ContainerId, End, Lab, LabError, Link, Placement};
 use dray_port::Wait;
-use dray_traffic::{Check, ForwardJob, Job, Lane, ReceiveJob, SendJob};
+use dray_traffic::{Check, EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob};
 
 use crate::Technique;
+use crate::trial::Timing;
 
 /// How the roles are arranged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub enum Shape {
     /// Sender, this many forwarders side by side, receiver. The sender's bursts go to the
     /// forwarders in turn.
     Fan(usize),
+    /// A ping, and an echo that sends back what it gets.
+    Echo,
 }
 
 impl Shape {
@@ -25,6 +28,7 @@ impl Shape {
     pub fn forwarders(self) -> usize {
         match self {
             Self::Chain(count) | Self::Fan(count) => count,
+            Self::Echo => 0,
         }
     }
 }
@@ -32,7 +36,7 @@ impl Shape {
 /// A role in its container, with its way in and out.
 #[derive(Debug)]
 pub struct Station {
-    /// `sender`, `receiver`, `forwarder-1` and so on.
+    /// `sender`, `receiver`, `forwarder-1` and so on; `ping`, `echo`.
     pub role: String,
     /// Where it runs.
     pub container: ContainerId,
@@ -72,11 +76,13 @@ impl Hop {
 /// A topology, built.
 #[derive(Debug)]
 pub struct Topology {
-    /// Its first station: what sends.
+    /// How its stations are arranged.
+    pub shape: Shape,
+    /// Its first station: what sends first.
     pub sender: Station,
     /// In the order that frames pass them; any order where they stand side by side.
     pub forwarders: Vec<Station>,
-    /// Its last station: what receives.
+    /// Its last station: what receives, or sends back.
     pub receiver: Station,
     /// The CPU of the switch between them, where there is one.
     pub switch_cpu: Option<usize>,
@@ -108,7 +114,11 @@ impl Topology {
         placement: &Placement,
         mtu: u32,
     ) -> Result<Self, LabError> {
-        let names = ["sender", "receiver"].map(str::to_owned).into_iter();
+        let names = match shape {
+            Shape::Chain(_) | Shape::Fan(_) => ["sender", "receiver"],
+            Shape::Echo => ["ping", "echo"],
+        };
+        let names = names.map(str::to_owned).into_iter();
         let names = names.chain((1..=shape.forwarders()).map(|n| format!("forwarder-{n}")));
         let roles = 2 + shape.forwarders();
         let (switch, cpus) = if technique.link.has_switch() {
@@ -151,17 +161,23 @@ impl Topology {
             Shape::Fan(_) => {
                 forwarders.flat_map(|middle| [(sender, middle), (middle, receiver)]).collect()
             }
+            Shape::Echo => vec![(sender, receiver)],
         };
         for (from, to) in pairs {
             let ends = (stations[from].container, stations[to].container);
             let link = lab.link(technique.link, ends.0, ends.1, options)?;
+            if shape == Shape::Echo {
+                stations[to].outs.push(Hop { link: link.clone(), side: 1 });
+                stations[from].ins.push(Hop { link: link.clone(), side: 0 });
+            }
             stations[from].outs.push(Hop { link: link.clone(), side: 0 });
             stations[to].ins.push(Hop { link, side: 1 });
         }
         let mut stations = stations.into_iter();
         let mut next = || stations.next().expect("sender and receiver were made first");
         let (sender, receiver) = (next(), next());
-        Ok(Self { sender, receiver, forwarders: stations.collect(), switch_cpu, technique })
+        let forwarders = stations.collect();
+        Ok(Self { shape, sender, receiver, forwarders, switch_cpu, technique })
     }
 
     /// All stations: sender, forwarders, receiver.
@@ -174,8 +190,45 @@ impl Topology {
         self.stations().any(|station| station.shares_core)
     }
 
-    /// The sender's job.
-    pub fn send_job(&self, load: &Load, duration: Duration, interval: Duration) -> Job {
+    /// Where frames end: at the receiver, or where they came from.
+    pub fn last(&self) -> &Station {
+        match self.shape {
+            Shape::Chain(_) | Shape::Fan(_) => &self.receiver,
+            Shape::Echo => &self.sender,
+        }
+    }
+
+    /// What each station does, the one that begins last.
+    pub fn jobs(&self, load: &Load, timing: &Timing) -> Vec<(&Station, Job)> {
+        let interval = timing.interval;
+        let duration = timing.warm_up + timing.measure;
+        if self.shape == Shape::Echo {
+            let port = |station: &Station| self.port(station, &station.outs[0], load);
+            let echo = EchoJob {
+                port: port(&self.receiver),
+                yielding: self.receiver.shares_cpu,
+                interval,
+            };
+            let ping = PingJob {
+                lane: Lane { port: port(&self.sender), flow: self.sender.outs[0].link.flow() },
+                size: load.size,
+                rate: load.rate,
+                warm_up: timing.warm_up,
+                duration,
+                yielding: self.sender.shares_cpu,
+                interval,
+            };
+            return vec![(&self.receiver, Job::Echo(echo)), (&self.sender, Job::Ping(ping))];
+        }
+        let receiver = (&self.receiver, self.receive_job(load, interval));
+        let forwarders = self.forwarders.iter();
+        let forwarders =
+            forwarders.map(|station| (station, self.forward_job(station, load, interval)));
+        let sender = (&self.sender, self.send_job(load, duration, interval));
+        std::iter::once(receiver).chain(forwarders).chain([sender]).collect()
+    }
+
+    fn send_job(&self, load: &Load, duration: Duration, interval: Duration) -> Job {
         let lane =
             |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: hop.link.flow() };
         Job::Send(SendJob {
@@ -190,8 +243,7 @@ impl Topology {
         })
     }
 
-    /// The receiver's job.
-    pub fn receive_job(&self, load: &Load, interval: Duration) -> Job {
+    fn receive_job(&self, load: &Load, interval: Duration) -> Job {
         let ports = self.receiver.ins.iter().map(|hop| self.port(&self.receiver, hop, load));
         let yielding = self.receiver.shares_cpu;
         let hop = &self.receiver.ins[0];
@@ -202,17 +254,21 @@ impl Topology {
         Job::Receive(ReceiveJob { ports, announce, check: load.check, yielding, interval })
     }
 
-    /// The job of one of the forwarders.
-    pub fn forward_job(&self, forwarder: &Station, load: &Load, interval: Duration) -> Job {
+    fn forward_job(&self, forwarder: &Station, load: &Load, interval: Duration) -> Job {
         let port = |hops: &[Hop]| self.port(forwarder, &hops[0], load);
         let ports = (port(&forwarder.ins), port(&forwarder.outs));
         let yielding = forwarder.shares_cpu;
         Job::Forward(ForwardJob { ports, both_ways: false, yielding, interval })
     }
 
-    /// A role that has a CPU to itself polls; one that shares it sleeps while it has no work.
+    /// A role that has a CPU to itself polls; one that shares it sleeps while it has no work. Where
+    /// it is time that is measured all poll, and leave a CPU that they share to each other.
     fn port(&self, station: &Station, hop: &Hop, load: &Load) -> dray_port::PortUri {
-        let wait = if station.shares_cpu { Wait::Block } else { Wait::POLL };
+        let wait = match self.shape {
+            Shape::Echo => Wait::Poll { pause_us: 0 },
+            Shape::Chain(_) | Shape::Fan(_) if station.shares_cpu => Wait::Block,
+            Shape::Chain(_) | Shape::Fan(_) => Wait::POLL,
+        };
         self.technique.endpoint.port(hop.here(), hop.there(), load.burst, wait)
     }
 }

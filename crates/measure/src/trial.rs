@@ -8,7 +8,7 @@ use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
 use dray_traffic::agent::Request;
 use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{ForwardReport, Job, ReceiveReport, Report, Sample, SendReport, Signal};
+use dray_traffic::{ForwardReport, Latency, ReceiveReport, Report, Sample, SendReport, Signal};
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
@@ -47,6 +47,8 @@ pub struct Trial {
     pub cycles_per_frame: Option<f64>,
     /// Those of the switch alone, where there is one in user space.
     pub switch_cycles_per_frame: Option<f64>,
+    /// Times of round trips, where those were measured.
+    pub latency: Option<Latency>,
 }
 
 /// Runs one trial over a topology that nothing else uses.
@@ -74,9 +76,10 @@ pub(crate) struct Observed {
     /// When the measurement began, on the monotonic clock.
     pub(crate) measure_from_ns: u64,
     pub(crate) sender: SendReport,
-    /// In the topology's order.
+    /// In the topology's order: of the forwarders, or of the echo.
     pub(crate) forwarders: Vec<ForwardReport>,
     pub(crate) receiver: ReceiveReport,
+    pub(crate) latency: Option<Latency>,
     /// The CPUs at both ends of the measurement.
     pub(crate) cpus: [CpuReading; 2],
 }
@@ -122,14 +125,9 @@ fn observe(
     let Timing { warm_up, measure, interval } = *timing;
     let switched_before = switched(lab)?;
     // Those that share memory wait for each other: all are started before the first is waited for.
-    let mut start = |station: &Station, job: Job| {
-        lab[station.container].request(&Request::Start(Box::new(job)))
-    };
-    start(&topology.receiver, topology.receive_job(load, interval))?;
-    for forwarder in &topology.forwarders {
-        start(forwarder, topology.forward_job(forwarder, load, interval))?;
+    for (station, job) in topology.jobs(load, timing) {
+        lab[station.container].request(&Request::Start(Box::new(job)))?;
     }
-    start(&topology.sender, topology.send_job(load, warm_up + measure, interval))?;
     for station in topology.stations() {
         lab[station.container].wait_until_ready(&cancel)?;
     }
@@ -148,7 +146,11 @@ fn observe(
     let cpus = [read_cpus_at(measure_from)?, read_cpus_at(measure_from + measure)?];
 
     let done = lab[topology.sender.container].wait_until_done(&cancel, PATIENCE)?;
-    let Report::Send(sender) = done else { return Err(unexpected(&topology.sender, &done)) };
+    let (sender, mut receiver, latency) = match done {
+        Report::Send(report) => (report, None, None),
+        Report::Ping(report) => (report.send, Some(report.receive), Some(report.latency)),
+        other => return Err(unexpected(&topology.sender, &other)),
+    };
     if let Some(before) = switched_before {
         // The receiver's silence means nothing while the switch does not get to run.
         let deadline = Instant::now() + Signal::DRAIN_MAX;
@@ -164,16 +166,16 @@ fn observe(
         lab[station.container].wait_until_done(&cancel, PATIENCE)
     };
     let mut forwarders = Vec::new();
-    for station in &topology.forwarders {
+    for station in topology.forwarders.iter().chain([&topology.receiver]) {
         match drain(station)? {
             Report::Forward(report) => forwarders.push(report),
+            Report::Receive(report) => receiver = Some(report),
             other => return Err(unexpected(station, &other)),
         }
     }
-    let done = drain(&topology.receiver)?;
-    let Report::Receive(receiver) = done else { return Err(unexpected(&topology.receiver, &done)) };
+    let receiver = receiver.expect("what ends at a receiver, or where it began");
     let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
-    Ok(Observed { measure_from_ns, sender, forwarders, receiver, cpus })
+    Ok(Observed { measure_from_ns, sender, forwarders, receiver, latency, cpus })
 }
 
 /// Frames that the switch, where there is one that counts, has taken from the sender so far.
@@ -189,7 +191,7 @@ fn evaluate(
     observed: Observed,
     counted: impl Fn(&Hop) -> Option<InterfaceCounters>,
 ) -> Result<Trial, LabError> {
-    let Observed { measure_from_ns, sender, forwarders, receiver, cpus } = observed;
+    let Observed { measure_from_ns, sender, forwarders, receiver, latency, cpus } = observed;
     let audit = books(topology, &sender, &forwarders, &receiver, counted).audit();
 
     let window = Window {
@@ -232,6 +234,7 @@ fn evaluate(
         cpu: roles.zip(costs).collect(),
         sender,
         receiver,
+        latency,
     })
 }
 
@@ -315,14 +318,16 @@ fn books(
         outs: vec![crossing(sender.sent, &topology.sender.outs)],
         ..Books::default()
     };
-    for (station, report) in topology.forwarders.iter().zip(forwarders) {
+    // The echo is one of these: it forwards to where frames came from.
+    let between = topology.forwarders.iter().chain([&topology.receiver]);
+    for (station, report) in between.zip(forwarders) {
         books.ins.push(crossing(report.received + report.dropped, &station.ins));
         books.outs.push(crossing(report.transmitted, &station.outs));
         books.dropped += report.dropped;
         books.refused += report.refused;
     }
     let arrived = receiver.received + receiver.duplicated + receiver.corrupt + receiver.foreign;
-    books.ins.push(crossing(arrived + receiver.dropped, &topology.receiver.ins));
+    books.ins.push(crossing(arrived + receiver.dropped, &topology.last().ins));
     books.dropped += receiver.dropped;
     books
 }

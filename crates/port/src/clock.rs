@@ -69,3 +69,9 @@ mod tests {
         assert!((ratio - 1.0).abs() < 1e-3, "{ratio}");
     }
 }
+
+/// The time that so many ticks take.
+pub fn to_duration(ticks: u64) -> Duration {
+    let ns = u128::from(ticks) * 1_000_000_000 / u128::from(ticks_per_second());
+    Duration::from_nanos(ns.try_into().unwrap_or(u64::MAX))
+}

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::echo::Echo;
 use crate::forwarder::Forwarder;
+use crate::ping::Ping;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::{Job, OnSample, Phase, Report, RoleError, Signal};
@@ -61,6 +62,8 @@ pub enum Role {
     Forward(Forwarder),
     /// See [`Echo`].
     Echo(Echo),
+    /// See [`Ping`].
+    Ping(Ping),
 }
 
 impl Role {
@@ -73,6 +76,7 @@ impl Role {
             Job::Receive(job) => Self::Receive(Receiver::open(&job)?),
             Job::Forward(job) => Self::Forward(Forwarder::open(job)?),
             Job::Echo(job) => Self::Echo(Echo::open(job)?),
+            Job::Ping(job) => Self::Ping(Ping::open(job)?),
         })
     }
 
@@ -86,6 +90,7 @@ impl Role {
             }
             Self::Forward(role) => role.links.wait_until_running(signal),
             Self::Echo(role) => role.links.wait_until_running(signal),
+            Self::Ping(role) => role.links.wait_until_running(signal),
         }
     }
 
@@ -100,6 +105,7 @@ impl Role {
             Self::Receive(role) => Report::Receive(role.run(signal, on_sample)?),
             Self::Forward(role) => Report::Forward(role.run(signal, on_sample)?),
             Self::Echo(role) => Report::Forward(role.run(signal, on_sample)?),
+            Self::Ping(role) => Report::Ping(role.run(signal, on_sample)?),
         })
     }
 }

@@ -85,7 +85,7 @@ impl Intake {
     }
 
     /// After a round over all ports that found no frame.
-    fn idle(&mut self) -> Result<(), RoleError> {
+    pub(crate) fn idle(&mut self) -> Result<(), RoleError> {
         if self.sleep_together {
             let mut ports: Vec<&mut dyn Receive> =
                 self.ports.iter_mut().map(|(_, rx)| &mut **rx as &mut dyn Receive).collect();

@@ -6,7 +6,7 @@ use dray_port::PortUri;
 use dray_wire::Flow;
 use serde::{Deserialize, Serialize};
 
-use crate::Sample;
+use crate::{Latency, Sample};
 
 /// A role with all it needs to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,8 @@ pub enum Job {
     Forward(ForwardJob),
     /// Send every frame back.
     Echo(EchoJob),
+    /// Send frames to an echo and time their way there and back.
+    Ping(PingJob),
 }
 
 /// One of a sender's ports and the addresses of what goes out there.
@@ -110,6 +112,25 @@ pub struct EchoJob {
     pub interval: Duration,
 }
 
+/// See [`ping`](crate::ping).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PingJob {
+    /// Where to send and receive.
+    pub lane: Lane,
+    /// Frame size in bytes.
+    pub size: usize,
+    /// Frames per second; `None`: the next one as soon as the last one is back.
+    pub rate: Option<f64>,
+    /// So long at first nothing is timed.
+    pub warm_up: Duration,
+    /// For how long, the above among it.
+    pub duration: Duration,
+    /// Another role shares this CPU: do not spin while there is nothing to do.
+    pub yielding: bool,
+    /// Time between samples.
+    pub interval: Duration,
+}
+
 /// What a role did, from its start to its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -120,6 +141,8 @@ pub enum Report {
     Receive(ReceiveReport),
     /// Of a forwarder or an echo.
     Forward(ForwardReport),
+    /// Of a ping.
+    Ping(PingReport),
 }
 
 impl Report {
@@ -129,6 +152,7 @@ impl Report {
             Self::Send(report) => &report.samples,
             Self::Receive(report) => &report.samples,
             Self::Forward(report) => &report.samples,
+            Self::Ping(report) => &report.receive.samples,
         }
     }
 }
@@ -164,7 +188,7 @@ impl SendReport {
 pub struct ReceiveReport {
     /// Intact frames, each counted once.
     pub received: u64,
-    /// Bytes of every test frame that arrived.
+    /// Their bytes.
     pub bytes: u64,
     /// Frames missing below the highest sequence number of their stream.
     pub lost: u64,
@@ -214,4 +238,15 @@ pub struct ForwardReport {
     pub dropped: u64,
     /// Counts of frames received.
     pub samples: Vec<Sample>,
+}
+
+/// What a ping saw.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PingReport {
+    /// What it sent.
+    pub send: SendReport,
+    /// What came back; both have the same samples, counts of frames that came back.
+    pub receive: ReceiveReport,
+    /// How long each took, there and back.
+    pub latency: Latency,
 }

@@ -1,4 +1,5 @@
-//! The roles that programs in containers play: [`sender`], [`receiver`], [`forwarder`], [`echo`].
+//! The roles that programs in containers play: [`sender`], [`receiver`], [`forwarder`], [`echo`],
+//! [`ping`].
 //!
 //! A role is described by a [`Job`], runs on the thread that calls it until its [`Signal`] says
 //! otherwise, and ends with a [`Report`]. `dray send` and its siblings run one role on the
@@ -10,8 +11,10 @@ pub mod echo;
 pub mod forwarder;
 mod intake;
 mod job;
+pub mod latency;
 mod links;
 pub mod pacer;
+pub mod ping;
 pub mod receiver;
 pub mod sample;
 pub mod sender;
@@ -19,11 +22,14 @@ pub mod sequence;
 mod signal;
 
 pub use job::{
-    Check, EchoJob, ForwardJob, ForwardReport, Job, Lane, ReceiveJob, ReceiveReport, Report,
-    SendJob, SendReport, StreamReport,
+    Check, EchoJob, ForwardJob, ForwardReport, Job, Lane, PingJob, PingReport, ReceiveJob,
+    ReceiveReport, Report, SendJob, SendReport, StreamReport,
 };
+pub use latency::{Latency, Percentiles};
 pub use sample::{OnSample, Sample};
 pub use signal::{Phase, Signal};
+
+use dray_port::{PortUri, Transmit};
 
 /// Why a role could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +99,14 @@ impl RoleError {
         matches!(self, Self::FrameTooLong { .. } | Self::OnlyReceives { .. } | Self::OneFlow { .. })
     }
 
-    fn check_transmits(port: &dray_port::PortUri) -> Result<(), Self> {
+    fn check_fits(size: usize, tx: &dyn Transmit, port: &PortUri) -> Result<(), Self> {
+        match tx.frame_max() {
+            max if size > max => Err(Self::FrameTooLong { size, max, port: port.to_string() }),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_transmits(port: &PortUri) -> Result<(), Self> {
         if port.only_receives() {
             Err(Self::OnlyReceives { port: port.to_string() })
         } else {
@@ -101,7 +114,7 @@ impl RoleError {
         }
     }
 
-    fn port(port: &dray_port::PortUri) -> impl Fn(std::io::Error) -> Self + '_ {
+    fn port(port: &PortUri) -> impl Fn(std::io::Error) -> Self + '_ {
         |error| Self::Port { port: port.to_string(), error }
     }
 }

@@ -89,8 +89,8 @@ fn read(check: Check, unchecked: &mut u32, frame: &Frame<'_>, scratch: &mut Scra
 
 /// What has been counted so far.
 #[derive(Default)]
-struct Counts {
-    received: u64,
+pub(crate) struct Counts {
+    pub(crate) received: u64,
     bytes: u64,
     corrupt: u64,
     foreign: u64,
@@ -130,7 +130,7 @@ impl Run {
 impl Counts {
     /// Counts what frames turned out to be, each with its length.
     #[inline]
-    fn record(&mut self, frames: impl Iterator<Item = (Verdict, usize)>) {
+    pub(crate) fn record(&mut self, frames: impl Iterator<Item = (Verdict, usize)>) {
         let mut run = Run::default();
         for (verdict, len) in frames {
             if !run.extend(verdict, len) {
@@ -182,7 +182,7 @@ impl Counts {
         &mut self.streams[stream]
     }
 
-    fn into_report(self, dropped: u64, samples: Vec<Sample>) -> ReceiveReport {
+    pub(crate) fn into_report(self, dropped: u64, samples: Vec<Sample>) -> ReceiveReport {
         // A hostile sender's numbers may be anything.
         let sum = |field: fn(&Tracker) -> u64| {
             let values = self.streams.iter().map(|stream| field(&stream.tracker));

@@ -117,14 +117,7 @@ impl OpenLane {
         let port = lane.port.open()?;
         links.add(&lane.port, &port);
         let tx = port.tx.into_iter().next().expect("a port has a queue");
-        let frame_max = tx.frame_max();
-        if job.size > frame_max {
-            return Err(RoleError::FrameTooLong {
-                size: job.size,
-                max: frame_max,
-                port: lane.port.to_string(),
-            });
-        }
+        RoleError::check_fits(job.size, &*tx, &lane.port)?;
         // Whole rounds of the flows, and enough that a burst never meets itself.
         let flows = usize::from(job.flows);
         let slots = job.burst.clamp(1, BATCH_MAX).div_ceil(flows) * flows;

@@ -1,0 +1,108 @@
+//! How long things took, as a histogram.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Times in nanoseconds, each kept to three significant digits.
+///
+/// Histograms of several trials add up to one, which their percentiles would not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]
+pub struct Latency(Histogram<u64>);
+
+/// The figures that stand for a [`Latency`], in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names are the field's own")]
+pub struct Percentiles {
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub max: u64,
+}
+
+impl Latency {
+    /// The longest time that is told from longer ones.
+    const MAX: Duration = Duration::from_secs(60);
+
+    /// Counts one time.
+    #[inline]
+    pub fn record(&mut self, time: Duration) {
+        self.0.saturating_record(time.as_nanos() as u64);
+    }
+
+    /// Counts all that `other` counted.
+    pub fn add(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("all have the same bounds");
+    }
+
+    /// How many times were counted.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The figures; `None` where nothing was counted.
+    pub fn percentiles(&self) -> Option<Percentiles> {
+        let at = |quantile| self.0.value_at_quantile(quantile);
+        (self.count() > 0).then(|| Percentiles {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: self.0.max(),
+        })
+    }
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        let max = Self::MAX.as_nanos() as u64;
+        Self(Histogram::new_with_bounds(1, max, 3).expect("bounds that are in order"))
+    }
+}
+
+/// From values and how often each was seen.
+impl From<Vec<(u64, u64)>> for Latency {
+    fn from(counts: Vec<(u64, u64)>) -> Self {
+        let mut latency = Self::default();
+        for (value, count) in counts {
+            latency.0.saturating_record_n(value, count);
+        }
+        latency
+    }
+}
+
+impl From<Latency> for Vec<(u64, u64)> {
+    fn from(latency: Latency) -> Self {
+        let seen = latency.0.iter_recorded();
+        seen.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_all_that_was_counted_here_and_elsewhere() {
+        let mut all = Latency::default();
+        assert_eq!(all.percentiles(), None);
+        for part in [1..=500u64, 501..=1000] {
+            let mut latency = Latency::default();
+            part.for_each(|us| latency.record(Duration::from_micros(us)));
+            let text = serde_json::to_string(&latency).unwrap();
+            let again: Latency = serde_json::from_str(&text).unwrap();
+            assert_eq!(again, latency);
+            all.add(&again);
+        }
+        assert_eq!(all.count(), 1000);
+        let Percentiles { p50, p90, p99, p999, max } = all.percentiles().unwrap();
+        for (given, us) in [(p50, 500), (p90, 900), (p99, 990), (p999, 999), (max, 1000)] {
+            assert!(given.abs_diff(us * 1000) <= us, "{given} ns, not {us} us");
+        }
+        all.record(Duration::from_secs(1000));
+        assert!(all.percentiles().unwrap().max >= 60_000_000_000, "no panic, no wrap");
+    }
+}

@@ -30,6 +30,13 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "--burst", "0"], &["--burst 0", "1 to 256"]),
     (&["bench", "--burst", "257"], &["257", "1 to 256"]),
     (&["bench", "--flows", "0"], &["--flows 0", "1 to"]),
+    (&["bench", "--stations", "0"], &["--stations 0", "1 to"]),
+    (&["bench", "--stations", "2"], &["--stations 2", "veth/udp", "one station"]),
+    (
+        &["bench", "--technique", "raw", "--stations", "2", "--flows", "2"],
+        &["--stations 2", "one flow"],
+    ),
+    (&["send", "--port", "null:", "--stations", "2", "--flows", "2"], &["--stations 2", "flows"]),
     (&["bench", "--trials", "0"], &["--trials 0", "1 to"]),
     (&["bench", "--duration", "0"], &["'0'", "above 0"]),
     (&["bench", "--duration", "0.1"], &["0.1", "0.5 to 3600"]),

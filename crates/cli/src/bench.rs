@@ -43,6 +43,9 @@ pub(crate) struct Arguments {
     /// Flows per link of the sender.
     #[arg(long)]
     flows: Option<u16>,
+    /// Pairs of machines, by their MAC addresses, that frames are between in turn.
+    #[arg(long, value_name = "PAIRS")]
+    stations: Option<u16>,
     /// Techniques: LINK, ENDPOINT or LINK/ENDPOINT.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     technique: Option<Vec<String>>,
@@ -73,6 +76,7 @@ Examples:
   dray bench --technique veth/udp-mmsg,bridge --size 64,512,1500 --json results.json
   dray bench switches --quick
   dray bench --technique switch,direct --check whole
+  dray bench --technique switch --size 64 --stations 1000
   dray bench ara2019-table1 --duration 20
   dray bench --technique raw-mmsg --rate 100k";
 
@@ -85,6 +89,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         sizes: arguments.size,
         burst: arguments.burst,
         flows: arguments.flows,
+        stations: arguments.stations,
         rate: arguments.rate,
         techniques: arguments.technique,
         check: arguments.check,

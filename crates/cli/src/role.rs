@@ -82,6 +82,9 @@ pub(crate) struct SendArguments {
     /// Flows per port, told apart by their UDP source port; udp: ports have one.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
     flows: u16,
+    /// Pairs of machines, by their MAC addresses, that frames are between in turn; with one flow.
+    #[arg(long, value_name = "PAIRS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
+    stations: u16,
     #[command(flatten)]
     addresses: Addresses,
     #[command(flatten)]
@@ -165,8 +168,12 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
-    let SendArguments { port, size, rate, burst, flows, addresses, common } = arguments;
+    let SendArguments { port, size, rate, burst, flows, stations, addresses, common } = arguments;
     check_size(size)?;
+    if flows > 1 && stations > 1 {
+        let why = anyhow::anyhow!("--stations {stations}: one or the other, flows or stations");
+        return Err(Failure::usage(why));
+    }
     if port.len() * usize::from(flows) > 1 << 16 {
         let most = "ports times flows may be 65536 at most, for every flow is a stream";
         return Err(Failure::usage(anyhow::anyhow!("--flows {flows}: {most}")));
@@ -178,6 +185,7 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
     let job = Job::Send(SendJob {
         lanes: port.into_iter().map(|port| Lane { port, flow }).collect(),
         flows,
+        stations,
         size,
         burst,
         rate,
@@ -215,7 +223,7 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
     let check = if arguments.sampled { Check::Sampled } else { Check::Whole };
     let job = ReceiveJob {
         ports: arguments.port,
-        announce: None,
+        announce: Vec::new(),
         check,
         yielding: true,
         interval: INTERVAL,

@@ -245,6 +245,8 @@ pub struct Choices {
     pub burst: Option<usize>,
     /// Flows per link of the sender.
     pub flows: Option<u16>,
+    /// Pairs of machines, by their MAC addresses, that frames are between.
+    pub stations: Option<u16>,
     /// Frames per second.
     pub rate: Option<f64>,
     /// Techniques, as `--technique` reads them.
@@ -270,6 +272,8 @@ pub struct Settings {
     pub burst: usize,
     /// Flows per link of the sender.
     pub flows: u16,
+    /// Pairs of machines, by their MAC addresses, that frames are between in turn.
+    pub stations: u16,
     /// How closely receivers look at frames; `None` leaves it to the technique.
     pub check: Option<Check>,
     /// Length of trials.
@@ -321,6 +325,13 @@ pub enum WrongChoice {
     Flows { given: u16 },
     #[error("--flows {given}: {technique} sends one flow, its socket's; choose raw techniques")]
     OneFlow { given: u16, technique: Technique },
+    #[error("--stations {given}: 1 to 16384 pairs of MAC addresses, with one flow")]
+    Stations { given: u16 },
+    #[error(
+        "--stations {given}: {technique} sends from one station; choose techniques with raw sockets \
+         or our endpoints that share memory"
+    )]
+    OneStation { given: u16, technique: Technique },
     #[error("{technique} sends as fast as it can and at no given rate; choose other techniques")]
     NoRate { technique: Technique },
     #[error("--trials {given}: 1 to 1000")]
@@ -354,6 +365,10 @@ impl Settings {
         if !(1..=16384).contains(&flows) {
             return Err(WrongChoice::Flows { given: flows });
         }
+        let stations = choices.stations.unwrap_or(1);
+        if !(1..=16384).contains(&stations) || (stations > 1 && flows > 1) {
+            return Err(WrongChoice::Stations { given: stations });
+        }
         if let Some(given) = choices.rate.filter(|rate| !(rate.is_finite() && *rate > 0.0)) {
             return Err(WrongChoice::Rate { given });
         }
@@ -371,7 +386,7 @@ impl Settings {
         };
         let timing = timing(experiment, choices)?;
         let (check, quick) = (choices.check, choices.quick);
-        Ok(Self { burst, flows, check, timing, trials, mtu, placement, quick })
+        Ok(Self { burst, flows, stations, check, timing, trials, mtu, placement, quick })
     }
 }
 
@@ -413,6 +428,10 @@ impl Plan {
         if let (Some(&technique), 2..) = (one_flow, settings.flows) {
             return Err(WrongChoice::OneFlow { given: settings.flows, technique });
         }
+        let one_station = |technique: &&Technique| technique.endpoint.is_one_station();
+        if let (Some(&technique), 2..) = (techniques.iter().find(one_station), settings.stations) {
+            return Err(WrongChoice::OneStation { given: settings.stations, technique });
+        }
         let rates: Vec<Option<f64>> = match (choices.rate, experiment.rates) {
             (Some(rate), _) => vec![Some(rate)],
             (None, []) => vec![None],
@@ -423,7 +442,8 @@ impl Plan {
             return Err(WrongChoice::NoRate { technique });
         }
         // A figure of the paper stands beside one that was measured as it was.
-        let as_usual = (settings.burst, settings.flows) == (experiment.burst, 1);
+        let as_usual =
+            (settings.burst, settings.flows, settings.stations) == (experiment.burst, 1, 1);
         let as_in_paper = as_usual && choices.rate.is_none();
         let shares_memory = techniques.iter().any(|technique| technique.link.shares_memory());
         let limit_sizes = match experiment.layout {
@@ -555,9 +575,9 @@ impl Plan {
     }
 
     fn measure(&self, case: &Case, built: &mut Built) -> Result<(Trial, Check), LabError> {
-        let Settings { burst, flows, .. } = self.settings;
+        let Settings { burst, flows, stations, .. } = self.settings;
         let check = self.settings.check.unwrap_or(case.technique.usual_check());
-        let load = Load { size: case.size, burst, flows, rate: case.rate, check };
+        let load = Load { size: case.size, burst, flows, stations, rate: case.rate, check };
         let trial = trial::run(&mut built.lab, &built.topology, &load, &self.settings.timing)?;
         Ok((trial, check))
     }

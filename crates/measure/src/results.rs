@@ -155,6 +155,8 @@ pub struct ResultRow {
     pub burst: usize,
     /// Flows per link of the sender.
     pub flows: u16,
+    /// Pairs of machines, by their MAC addresses, that frames were between in turn.
+    pub stations: u16,
     /// Frames per second that were asked for; absent: as many as possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offered_pps: Option<f64>,
@@ -271,6 +273,7 @@ impl ResultRow {
             frame_size: case.size,
             burst: settings.burst,
             flows: settings.flows,
+            stations: settings.stations,
             offered_pps: case.rate,
             paper_pps: case.paper_pps,
             outcome,

@@ -84,6 +84,12 @@ impl Endpoint {
         matches!(self, Self::Udp | Self::UdpMmsg)
     }
 
+    /// Whether all frames of a port come from one MAC address: the interface's, or the one that DPDK
+    /// was given.
+    pub fn is_one_station(self) -> bool {
+        self.is_addressed() || self.dpdk().is_some()
+    }
+
     /// Whether all frames of a port are one flow, because the kernel writes their headers.
     pub fn is_one_flow(self) -> bool {
         matches!(self, Self::Udp | Self::UdpMmsg)

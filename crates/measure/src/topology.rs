@@ -99,6 +99,8 @@ pub struct Load {
     pub burst: usize,
     /// Flows per lane.
     pub flows: u16,
+    /// Pairs of machines that frames are between.
+    pub stations: u16,
     /// Frames per second in all; `None` for as many as possible.
     pub rate: Option<f64>,
     /// How closely the receiver looks at what arrives.
@@ -234,6 +236,7 @@ impl Topology {
         Job::Send(SendJob {
             lanes: self.sender.outs.iter().map(lane).collect(),
             flows: load.flows,
+            stations: load.stations,
             size: load.size,
             burst: load.burst,
             rate: load.rate,
@@ -248,8 +251,9 @@ impl Topology {
         let yielding = self.receiver.shares_cpu;
         let hop = &self.receiver.ins[0];
         // From the receiver to the sender.
-        let back = hop.link.flow().reversed();
-        let announce = self.technique.link.learns().then_some(back);
+        let back = |station| hop.link.flow().between_others(station).reversed();
+        let stations = if self.technique.link.learns() { load.stations } else { 0 };
+        let announce = (0..stations).map(back).collect();
         let ports = ports.collect();
         Job::Receive(ReceiveJob { ports, announce, check: load.check, yielding, interval })
     }

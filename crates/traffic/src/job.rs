@@ -40,6 +40,9 @@ pub struct SendJob {
     pub lanes: Vec<Lane>,
     /// Flows per lane, 1 or more; lane `i` has the streams `i * flows .. (i + 1) * flows`.
     pub flows: u16,
+    /// Pairs of machines, told apart by their MAC addresses, that the frames of a lane are between in
+    /// turn, 1 or more. Where it is above 1 there is one flow.
+    pub stations: u16,
     /// Frame size in bytes.
     pub size: usize,
     /// Frames per burst, 1 to [`BATCH_MAX`](dray_port::BATCH_MAX).
@@ -77,9 +80,9 @@ impl Check {
 pub struct ReceiveJob {
     /// Where to receive. At least one.
     pub ports: Vec<PortUri>,
-    /// The addresses of a frame that goes out of every port first, so that a switch that learns
-    /// knows who is there.
-    pub announce: Option<Flow>,
+    /// The addresses of frames that go out of every port first, so that a switch that learns knows
+    /// who is there.
+    pub announce: Vec<Flow>,
     /// How closely to look at what arrives.
     pub check: Check,
     /// Another role shares this CPU: do not spin while there is nothing to do.

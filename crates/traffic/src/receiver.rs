@@ -1,8 +1,8 @@
 //! The receiver: counts what arrives, by stream.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use dray_port::{Frame, PortUri, Scratch, Transmit};
+use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Scratch, Transmit};
 use dray_wire::FRAME_MIN;
 use dray_wire::test_frame::{self, Stamp, Verdict};
 
@@ -11,12 +11,16 @@ use crate::links::Links;
 use crate::sequence::Tracker;
 use crate::{Check, OnSample, ReceiveJob, ReceiveReport, RoleError, Sample, Signal, StreamReport};
 
+/// How long a port that is full is waited for before stations that were not announced stay so: a
+/// switch will flood what is meant for them.
+const ANNOUNCED: Duration = Duration::from_secs(1);
+
 /// A receiver with its ports open.
 pub struct Receiver {
     intake: Intake,
     pub(crate) links: Links,
     /// What is to be sent first, and through what.
-    announcements: Vec<(PortUri, Box<dyn Transmit>, Vec<u8>)>,
+    announcements: Vec<(PortUri, Box<dyn Transmit>, Vec<Vec<u8>>)>,
     check: Check,
     interval: Duration,
 }
@@ -29,9 +33,10 @@ impl Receiver {
         for uri in &job.ports {
             let port = uri.open()?;
             links.add(uri, &port);
-            if let Some(flow) = &job.announce {
+            if !job.announce.is_empty() {
                 let tx = port.tx.into_iter().next().expect("a port has a queue");
-                announcements.push((uri.clone(), tx, test_frame::build(flow, FRAME_MIN)));
+                let frames = job.announce.iter().map(|flow| test_frame::build(flow, FRAME_MIN));
+                announcements.push((uri.clone(), tx, frames.collect()));
             }
             ports.push((uri.clone(), port.rx));
         }
@@ -41,8 +46,18 @@ impl Receiver {
 
     /// Tells whoever learns addresses where this is.
     pub(crate) fn announce(&mut self) -> Result<(), RoleError> {
-        for (uri, mut tx, frame) in self.announcements.drain(..) {
-            tx.transmit(&[Frame::from(frame.as_slice())]).map_err(RoleError::port(&uri))?;
+        for (uri, mut tx, frames) in self.announcements.drain(..) {
+            let deadline = Instant::now() + ANNOUNCED;
+            let mut rest = &frames[..];
+            while !rest.is_empty() && Instant::now() < deadline {
+                let batch: Batch<'_> =
+                    rest.iter().take(BATCH_MAX).map(|frame| Frame::from(&frame[..])).collect();
+                let taken = tx.transmit(&batch).map_err(RoleError::port(&uri))?;
+                rest = &rest[taken..];
+                if taken == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
         }
         Ok(())
     }

@@ -111,19 +111,22 @@ impl OpenLane {
     fn open(job: &SendJob, index: usize, links: &mut Links) -> Result<Self, RoleError> {
         let lane = &job.lanes[index];
         RoleError::check_transmits(&lane.port)?;
-        if job.flows > 1 && lane.port.is_one_flow() {
-            return Err(RoleError::OneFlow { port: lane.port.to_string(), flows: job.flows });
+        let flows = job.flows.max(job.stations);
+        if flows > 1 && lane.port.is_one_flow() {
+            return Err(RoleError::OneFlow { port: lane.port.to_string(), flows });
         }
         let port = lane.port.open()?;
         links.add(&lane.port, &port);
         let tx = port.tx.into_iter().next().expect("a port has a queue");
         RoleError::check_fits(job.size, &*tx, &lane.port)?;
-        // Whole rounds of the flows, and enough that a burst never meets itself.
-        let flows = usize::from(job.flows);
-        let slots = job.burst.clamp(1, BATCH_MAX).div_ceil(flows) * flows;
-        let frames = (0..slots)
-            .map(|slot| test_frame::build(&lane.flow.nth((slot % flows) as u16), job.size))
-            .collect();
+        // Whole rounds of the flows or stations, and enough that a burst never meets itself.
+        let (flows, stations) = (usize::from(job.flows), usize::from(job.stations));
+        let slots = job.burst.clamp(1, BATCH_MAX).next_multiple_of(flows * stations);
+        let build = |slot| {
+            let flow = lane.flow.nth((slot % flows) as u16);
+            test_frame::build(&flow.between_others((slot % stations) as u16), job.size)
+        };
+        let frames = (0..slots).map(build).collect();
         Ok(Self {
             uri: lane.port.clone(),
             tx,
@@ -177,6 +180,7 @@ mod tests {
         SendJob {
             lanes: vec![lane.clone(), lane],
             flows: 3,
+            stations: 1,
             size: 64,
             burst: 7,
             rate,

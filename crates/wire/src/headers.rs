@@ -73,6 +73,16 @@ impl Flow {
         Self { src_port: port as u16, ..self }
     }
 
+    /// The same conversation between other machines: both MAC addresses moved by `index`.
+    pub fn between_others(self, index: u16) -> Self {
+        let moved = |MacAddr([a, b, c, d, e, f]): MacAddr| {
+            let number = u16::from_be_bytes([d, e]).wrapping_add(index);
+            let [d, e] = number.to_be_bytes();
+            MacAddr([a, b, c, d, e, f])
+        };
+        Self { src_mac: moved(self.src_mac), dst_mac: moved(self.dst_mac), ..self }
+    }
+
     /// The other direction of the same conversation.
     pub fn reversed(self) -> Self {
         Self {
@@ -238,6 +248,18 @@ mod tests {
         assert_eq!(udp_payload(&frame[..69]), None, "truncated");
         frame[20] = 0x20; // more fragments
         assert_eq!(udp_payload(&frame), None);
+    }
+
+    #[test]
+    fn other_machines_have_addresses_of_their_own() {
+        let base = Flow::default();
+        assert_eq!(base.between_others(0), base);
+        let macs: std::collections::HashSet<_> = (0..=u16::MAX)
+            .map(|index| base.between_others(index))
+            .flat_map(|flow| [flow.src_mac, flow.dst_mac])
+            .collect();
+        assert_eq!(macs.len(), 2 << 16);
+        assert!(macs.iter().all(|mac| mac.0[0] == 2), "none is a group address");
     }
 
     #[test]

@@ -8,11 +8,23 @@ sudo=
 dray=target/release/dray
 mkdir -p results
 
+# A program of benches/, built here and run with privileges.
+bench() {
+    local program
+    program=$(cargo build --release --locked --quiet --package dray --bench "$1" \
+        --message-format json | jq -r "select(.target.name == \"$1\") | .executable // empty")
+    $sudo "$program"
+}
+
 echo "== 256 containers"
-cargo build --release --locked --quiet --package dray --bench containers
-bench=$(cargo build --release --locked --quiet --package dray --bench containers \
-    --message-format json | jq -r 'select(.target.name == "containers") | .executable')
-$sudo "$bench"
+bench containers
+
+echo "== A switch that idles, and wakes"
+bench switch
+
+echo "== Switches beside each other, and round trips"
+$sudo $dray bench switches --json results/switches.json
+$sudo $dray bench rtt --json results/rtt.json
 
 echo "== An offered rate of 100 kpps"
 $sudo $dray bench --rate 100k --size 64 --duration 5 --json results/rate.json

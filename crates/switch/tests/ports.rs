@@ -3,9 +3,11 @@
 mod ends;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use dray_port::Frame;
 use dray_switch::{DropReason, Engine};
-use ends::{Frames, add, counters, pass, plug, status, switch};
+use ends::{Frames, add, counters, drops, eventually, pass, plug, status, switch};
 
 #[test]
 fn ports_that_come_and_go_cost_the_others_nothing() {
@@ -52,4 +54,37 @@ fn ports_that_come_and_go_cost_the_others_nothing() {
             assert!(status(switch, name).disconnects.is_empty());
         }
     }
+}
+
+/// Frames that nobody takes wait where they are; so does the worker, asleep for most of the time.
+#[test]
+fn a_receiver_that_takes_nothing_keeps_no_cpu_busy() {
+    let folder = tempfile::tempdir().unwrap();
+    let switch = switch("mode = 'patch'\nflow = 'backpressure'\nidle = '50us'");
+    let socket = |name: &str| folder.path().join(name);
+    for name in ["a", "b"] {
+        add(&switch, &format!("{name}=vhost:{}", socket(name).display()));
+    }
+    let [mut a, mut b] = ["a", "b"].map(|name| plug(&socket(name), ""));
+    let frame = Frames::between(1, 2).make(0);
+    let (mut sent, mut refused) = (0, 0);
+    // Until all rings are full, and stay so.
+    while refused < 100 {
+        match a.tx[0].transmit(&[Frame::from(&frame[..])]).unwrap() {
+            0 => {
+                refused += 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            taken => (sent, refused) = (sent + taken, 0),
+        }
+    }
+    let sleeps = || switch.status().workers[0].sleeps;
+    let before = sleeps();
+    eventually("naps", || sleeps() > before + 100);
+    let mut received = 0;
+    eventually("all that was held back", || {
+        received += b.rx[0].receive(&mut |frames| frames.len()).unwrap();
+        received == sent
+    });
+    assert_eq!(drops(&switch, "b", DropReason::ReceiverFull), 0);
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
 use dray_port::clock;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::learning::Learner;
 use super::port::{OpenPort, lock};
@@ -18,6 +18,9 @@ use crate::counters::Counters;
 const PUBLISH: Duration = Duration::from_millis(1);
 /// The time over which its load is taken.
 const LOAD: Duration = Duration::from_secs(1);
+
+/// How long a worker sleeps that has frames nobody takes, and no event to wait for.
+const NAP: Duration = Duration::from_micros(50);
 
 /// What control threads and a worker share.
 pub(super) struct Shared {
@@ -121,6 +124,15 @@ struct Worker<'s> {
     learner: Learner,
 }
 
+/// What became of one look at all ports.
+#[derive(Default)]
+struct Round {
+    /// Some frames were moved.
+    worked: bool,
+    /// Some were not, because their receiver is full.
+    held_back: bool,
+}
+
 /// Runs on the calling thread until it is told to stop.
 pub(super) fn run(shared: &Shared) {
     let mut worker = Worker {
@@ -145,7 +157,7 @@ impl Worker<'_> {
         let (mut last_work, mut last_publish, mut load_from, mut busy) = (now, now, now, 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
             self.adopt();
-            let worked = self.round();
+            let Round { worked, held_back } = self.round();
             let then = std::mem::replace(&mut now, clock::ticks());
             if worked {
                 last_work = now;
@@ -162,9 +174,11 @@ impl Worker<'_> {
             }
             if now - last_work > patience {
                 self.tally.publish(&self.view, self.shared.number);
-                self.sleep();
+                self.sleep(held_back);
                 now = clock::ticks();
-                last_work = now;
+                if !held_back {
+                    last_work = now;
+                }
             }
         }
         self.tally.publish(&self.view, self.shared.number);
@@ -208,12 +222,12 @@ impl Worker<'_> {
         self.shared.adopted.store(published, Ordering::Release);
     }
 
-    /// Moves what each port has, one batch each. Whether there was anything.
+    /// Moves what each port has, one batch each.
     #[inline]
-    fn round(&mut self) -> bool {
+    fn round(&mut self) -> Round {
         let Self { shared, view, mine, tally, learner, .. } = self;
         let setting = &*shared.setting;
-        let mut worked = false;
+        let mut round = Round::default();
         for (port, queue) in mine.iter() {
             let mut rx = match port.rx[*queue].port.try_lock() {
                 Ok(rx) => rx,
@@ -231,12 +245,13 @@ impl Worker<'_> {
                         frames,
                         tally,
                     );
-                    worked |= done > 0;
+                    round.worked |= done > 0;
+                    round.held_back |= done == 0;
                     done
                 }),
                 Mode::Learning => rx.receive(&mut |frames| {
                     learner.forward(view, setting, shared.number, port, frames, tally);
-                    worked = true;
+                    round.worked = true;
                     frames.len()
                 }),
             };
@@ -244,25 +259,31 @@ impl Worker<'_> {
                 *lock(&port.failure) = Some(error.to_string());
             }
         }
-        worked
+        round
     }
 
-    /// Sleeps until a frame comes or a control thread wants something.
+    /// Sleeps until a frame comes or a control thread wants something; not for long while frames are
+    /// held back, for no event says when there is room for them again.
     #[cold]
-    fn sleep(&mut self) {
+    fn sleep(&mut self, held_back: bool) {
         let mut ready = false;
         for (port, queue) in &self.mine {
             ready |= lock(&port.rx[*queue].port).arm(true);
         }
-        if !ready {
+        if !ready || held_back {
             self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
             let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
             // No lock is held: control threads may want to look at the ports meanwhile.
             let events =
                 self.mine.iter().filter_map(|(port, queue)| port.rx[*queue].event.as_ref());
             fds.extend(events.map(|fd| PollFd::new(fd, PollFlags::IN)));
+            let nap = Timespec { tv_sec: 0, tv_nsec: NAP.as_nanos() as i64 };
             // Interrupted or not, the next round finds out what there is.
-            let _ = poll(&mut fds, None);
+            let _ = poll(&mut fds, held_back.then_some(&nap));
+            if fds.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::NVAL)) {
+                // A port that is broken and says so for ever must not keep a CPU busy.
+                std::thread::sleep(NAP);
+            }
         }
         let _ = rustix::io::read(self.shared.wake.as_fd(), &mut [0; 8]);
         for (port, queue) in &self.mine {

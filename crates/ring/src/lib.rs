@@ -60,6 +60,10 @@ pub trait DeviceQueue: Send {
     /// Returns a chain, into which `len` bytes were written.
     fn push(&mut self, chain: &Chain, len: u32);
 
+    /// Returns chains, each with how many bytes were written into it, of which the driver sees all
+    /// or none: those that one frame was spread over (Virtio 1.3, section 5.1.6.4.1).
+    fn push_together(&mut self, chains: &[(Chain, u32)]);
+
     /// Makes everything pushed known to the driver. Whether the driver wants to be called.
     fn publish(&mut self) -> bool;
 

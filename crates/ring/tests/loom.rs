@@ -145,18 +145,64 @@ where
     });
 }
 
+fn split_sides(size: QueueSize, event_index: bool) -> (SplitDriver, SplitDevice) {
+    let ring = SplitLayout::for_model(size);
+    (SplitDriver::new(ring, event_index), SplitDevice::new(ring, 0, false, event_index))
+}
+
+fn packed_sides(size: QueueSize, event_index: bool) -> (PackedDriver, PackedDevice) {
+    let ring = PackedLayout::for_model(size);
+    let device = PackedDevice::new(ring, 0x8000, false, event_index).unwrap();
+    (PackedDriver::new(ring, event_index), device)
+}
+
 fn split(plan: Plan, event_index: bool) {
-    check(plan, move |size| {
-        let ring = SplitLayout::for_model(size);
-        (SplitDriver::new(ring, event_index), SplitDevice::new(ring, 0, false, event_index))
-    });
+    check(plan, move |size| split_sides(size, event_index));
 }
 
 fn packed(plan: Plan, event_index: bool) {
-    check(plan, move |size| {
-        let ring = PackedLayout::for_model(size);
-        let device = PackedDevice::new(ring, 0x8000, false, event_index).unwrap();
-        (PackedDriver::new(ring, event_index), device)
+    check(plan, move |size| packed_sides(size, event_index));
+}
+
+/// Checks that a driver that sees one of two chains that were returned together sees the other.
+fn check_together<A, B>(make: impl Fn(QueueSize) -> (A, B) + Send + Sync + 'static)
+where
+    A: DriverQueue + 'static,
+    B: DeviceQueue + 'static,
+{
+    const ROUNDS: u32 = 2;
+    loom::model(move || {
+        let (mut driver, mut device) = make(QueueSize::new(2).unwrap());
+        let thread = thread::spawn(move || {
+            let cells = Cells(Vec::new());
+            for _ in 0..ROUNDS {
+                let chains = [1, 2].map(|len| {
+                    loop {
+                        match device.pop(&cells, Access::Write).unwrap() {
+                            Some(chain) => break (chain, len),
+                            None => thread::yield_now(),
+                        }
+                    }
+                });
+                device.push_together(&chains);
+                device.publish();
+            }
+        });
+        for _ in 0..ROUNDS {
+            for address in [1, 2] {
+                driver.post(&[Buffer { address, len: 4, access: Access::Write }]).unwrap();
+            }
+            driver.publish();
+            let first = loop {
+                match driver.poll().unwrap() {
+                    Some(used) => break used,
+                    None => thread::yield_now(),
+                }
+            };
+            let second = driver.poll().unwrap().expect("the other one");
+            assert_eq!((first.len, second.len), (1, 2));
+        }
+        thread.join().unwrap();
     });
 }
 
@@ -203,4 +249,14 @@ fn packed_sleeping() {
 #[test]
 fn packed_sleeping_by_event_index() {
     packed(SLEEPING, true);
+}
+
+#[test]
+fn split_together() {
+    check_together(|size| split_sides(size, false));
+}
+
+#[test]
+fn packed_together() {
+    check_together(|size| packed_sides(size, false));
 }

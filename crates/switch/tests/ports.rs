@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use dray_port::Frame;
 use dray_switch::{DropReason, Engine};
-use ends::{Frames, add, counters, drops, eventually, pass, plug, status, switch};
+use ends::{
+    Frames, add, counters, cpus, drops, eventually, pass, plug, reach, status, switch,
+};
 
 #[test]
 fn ports_that_come_and_go_cost_the_others_nothing() {
@@ -87,4 +89,29 @@ fn a_receiver_that_takes_nothing_keeps_no_cpu_busy() {
         received == sent
     });
     assert_eq!(drops(&switch, "b", DropReason::ReceiverFull), 0);
+
+#[test]
+fn a_peer_that_starts_one_of_two_queues_hears_both_workers() {
+    let cpus = cpus();
+    let [first, second, ..] = cpus[..] else {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "CI skips nothing");
+        return eprintln!("SKIPPED: two workers need two CPUs");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let switch = switch(&format!("mode = 'learning'\ncpus = [{first}, {second}]"));
+    // The two queues of the first port go to one worker each, and then the two others do.
+    let mut plugged = ["to", "a", "b"].map(|name| {
+        let socket = folder.path().join(name);
+        let queues = if name == "to" { "?queues=2" } else { "" };
+        add(&switch, &format!("{name}=vhost:{}{queues}", socket.display()));
+        plug(&socket, "queues=1")
+    });
+    let [to, senders @ ..] = &mut plugged;
+    for (station, from) in (1..).zip(senders) {
+        let frames = Frames::between(station, 9);
+        reach((&mut from.tx, &mut to.rx), &frames);
+        pass((&mut from.tx, &mut to.rx), &frames, &frames, 1000);
+    }
+    let drops = counters(&switch, "to").drops;
+    assert_eq!(drops.get(DropReason::ReceiverNotReady), 0, "{drops:?}");
 }

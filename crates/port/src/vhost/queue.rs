@@ -365,6 +365,6 @@ fn scatter<Q: DeviceQueue>(
         unsafe { frame::copy(part.start.as_ptr(), segment.start.as_ptr(), part.len) };
         at += part.len;
     }
-    chains.iter().for_each(|(chain, used)| queue.push(chain, *used));
+    queue.push_together(&chains);
     Ok(true)
 }

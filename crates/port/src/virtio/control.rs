@@ -163,55 +163,71 @@ fn introduce(
     };
     back_end.set_mem_table(&[region]).map_err(says("SET_MEM_TABLE"))?;
 
-    for (number, pair) in device.pairs.iter().enumerate() {
-        let places = [2 * number, 2 * number + 1].map(|index| device.memory.place(index));
-        for slot in [pair.receive.is_running(), pair.transmit.is_running()] {
-            assert!(!slot, "taken out when the last back end left");
+    // Open vSwitch counts the queues as soon as the first pair of them is enabled: it must have heard
+    // of all by then.
+    let transmit: Vec<_> = (0..device.pairs.len())
+        .map(|number| set_up(&back_end, device, uri, number))
+        .collect::<Result<_, _>>()?;
+    if offered & PROTOCOL_FEATURES != 0 {
+        for index in 0..vrings {
+            back_end.set_vring_enable(index, true).map_err(says("SET_VRING_ENABLE"))?;
         }
-        // SAFETY: the slots are empty, so no queue of ours uses the rings.
-        places.iter().for_each(|place| unsafe { device.memory.clear(place) });
-        let events = || -> std::io::Result<(EventFd, Event)> {
-            let event = Event::for_peer()?;
-            let copy = event.as_fd().try_clone_to_owned()?;
-            // SAFETY: the descriptor is our own, an eventfd, and given away here.
-            let copy = unsafe { EventFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(copy)) };
-            Ok((copy, event))
-        };
-        let events = || events().map_err(|error| format!("eventfd: {error}"));
-        let (receive_kick_theirs, receive_kick) = events()?;
-        let (transmit_kick_theirs, transmit_kick) = events()?;
-        let (call_theirs, call) = events()?;
-        let (unused_call, _) = events()?;
-        for (index, place, kick, call) in [
-            (2 * number, &places[0], &receive_kick_theirs, &call_theirs),
-            (2 * number + 1, &places[1], &transmit_kick_theirs, &unused_call),
-        ] {
-            announce(&back_end, device, uri, index, place, kick, call)
-                .map_err(says("virtqueue"))?;
-        }
-        pair.wakes.watch(call.as_fd()).map_err(|error| format!("eventfd: {error}"))?;
-        // Posts all buffers, before the ring is enabled.
-        let receive = ReceiveQueue::new(
-            queue(device, uri, &places[0])?,
-            device.memory.slots(&places[0]),
-            receive_kick,
-            call,
-        );
-        install(&pair.receive, receive);
-        let transmit = TransmitQueue::new(
-            queue(device, uri, &places[1])?,
-            device.memory.slots(&places[1]),
-            transmit_kick,
-        );
-        if offered & PROTOCOL_FEATURES != 0 {
-            for index in [2 * number, 2 * number + 1] {
-                back_end.set_vring_enable(index, true).map_err(says("SET_VRING_ENABLE"))?;
-            }
-        }
+    }
+    for (pair, transmit) in device.pairs.iter().zip(transmit) {
         install(&pair.transmit, transmit);
         pair.wakes.wake();
     }
     Ok((back_end, agreed.into_iter().map(|(name, _)| name.to_owned()).collect()))
+}
+
+/// Announces a pair of virtqueues, and receives on one of them from then on. The other one, for when
+/// it is enabled.
+fn set_up(
+    back_end: &Frontend,
+    device: &Device,
+    uri: &VirtioUri,
+    number: usize,
+) -> Result<TransmitQueue, String> {
+    let pair = &device.pairs[number];
+    let places = [2 * number, 2 * number + 1].map(|index| device.memory.place(index));
+    for slot in [pair.receive.is_running(), pair.transmit.is_running()] {
+        assert!(!slot, "taken out when the last back end left");
+    }
+    // SAFETY: the slots are empty, so no queue of ours uses the rings.
+    places.iter().for_each(|place| unsafe { device.memory.clear(place) });
+    let events = || -> std::io::Result<(EventFd, Event)> {
+        let event = Event::for_peer()?;
+        let copy = event.as_fd().try_clone_to_owned()?;
+        // SAFETY: the descriptor is our own, an eventfd, and given away here.
+        let copy = unsafe { EventFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(copy)) };
+        Ok((copy, event))
+    };
+    let events = || events().map_err(|error| format!("eventfd: {error}"));
+    let (receive_kick_theirs, receive_kick) = events()?;
+    let (transmit_kick_theirs, transmit_kick) = events()?;
+    let (call_theirs, call) = events()?;
+    let (unused_call, _) = events()?;
+    for (index, place, kick, call) in [
+        (2 * number, &places[0], &receive_kick_theirs, &call_theirs),
+        (2 * number + 1, &places[1], &transmit_kick_theirs, &unused_call),
+    ] {
+        announce(back_end, device, uri, index, place, kick, call)
+            .map_err(|error| format!("virtqueue: {error}"))?;
+    }
+    pair.wakes.watch(call.as_fd()).map_err(|error| format!("eventfd: {error}"))?;
+    // Posts all buffers, before the ring is enabled.
+    let receive = ReceiveQueue::new(
+        queue(device, uri, &places[0])?,
+        device.memory.slots(&places[0]),
+        receive_kick,
+        call,
+    );
+    install(&pair.receive, receive);
+    Ok(TransmitQueue::new(
+        queue(device, uri, &places[1])?,
+        device.memory.slots(&places[1]),
+        transmit_kick,
+    ))
 }
 
 fn install<Q>(slot: &Slot<Q>, queue: Q) {

@@ -113,13 +113,26 @@ impl PackedDevice {
     /// Returns a chain of `slots` descriptors.
     #[inline(always)]
     fn put(&mut self, id: u16, slots: u16, len: u32) {
+        let place = self.pass(slots);
+        self.write(place, id, len);
+    }
+
+    /// Goes on behind a chain of `slots` descriptors; where that one's place is.
+    #[inline(always)]
+    fn pass(&mut self, slots: u16) -> Place {
         debug_assert!(slots <= self.out, "more than was popped");
         self.out = self.out.saturating_sub(slots);
-        let written = if len > 0 { WRITE } else { 0 };
-        let flags = self.used.used_flags() | written;
-        self.ring.set_rest(self.used.at, Descriptor { address: 0, len, flags, tag: id });
-        self.used = self.used.forward(slots, self.ring.size);
         self.unpublished = self.unpublished.saturating_add(slots.into());
+        let behind = self.used.forward(slots, self.ring.size);
+        std::mem::replace(&mut self.used, behind)
+    }
+
+    /// Shows the driver that the chain `id`, whose place is `place`, has been used.
+    #[inline(always)]
+    fn write(&self, place: Place, id: u16, len: u32) {
+        let written = if len > 0 { WRITE } else { 0 };
+        let flags = place.used_flags() | written;
+        self.ring.set_rest(place.at, Descriptor { address: 0, len, flags, tag: id });
     }
 }
 
@@ -201,6 +214,14 @@ impl DeviceQueue for PackedDevice {
     #[inline(always)]
     fn push(&mut self, chain: &Chain, len: u32) {
         self.put(chain.id, chain.slots, len);
+    }
+
+    fn push_together(&mut self, chains: &[(Chain, u32)]) {
+        let Some(((first, len), rest)) = chains.split_first() else { return };
+        let place = self.pass(first.slots);
+        rest.iter().for_each(|(chain, len)| self.push(chain, *len));
+        // The driver takes them in order, so it sees none of them before this one.
+        self.write(place, first.id, *len);
     }
 
     #[inline]

@@ -220,6 +220,11 @@ impl DeviceQueue for SplitDevice {
         self.push_plain(chain.id, len);
     }
 
+    fn push_together(&mut self, chains: &[(Chain, u32)]) {
+        // The driver sees nothing before it is published.
+        chains.iter().for_each(|(chain, len)| self.push(chain, *len));
+    }
+
     #[inline]
     fn publish(&mut self) -> bool {
         if self.used == self.published {

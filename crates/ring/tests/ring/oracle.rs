@@ -135,7 +135,8 @@ impl<L: Layout> Oracle<L> {
                 5 | 6 => self.publish_posted(),
                 7..10 => drop(self.pop()),
                 10 => self.unpop(bytes),
-                11 | 12 => self.push(bytes),
+                11 => self.push(bytes),
+                12 => self.push_together(bytes),
                 13 => self.publish_pushed(),
                 14 | 15 => drop(self.poll()),
                 16 => self.want_kicks(bytes.flag()),
@@ -335,6 +336,19 @@ impl<L: Layout> Oracle<L> {
         };
         let len = if bytes.flag() { bytes.u32() } else { 0 };
         self.device.push(&chain, len);
+        self.note_pushed(chain, len, sent);
+    }
+
+    fn push_together(&mut self, bytes: &mut Bytes) {
+        let count = usize::from(bytes.byte()) % (self.popped.len() + 1);
+        let returned: Vec<_> =
+            self.popped.drain(..count).map(|(chain, sent)| (chain, bytes.u32(), sent)).collect();
+        let chains: Vec<_> = returned.iter().map(|(chain, len, _)| (*chain, *len)).collect();
+        self.device.push_together(&chains);
+        returned.into_iter().for_each(|(chain, len, sent)| self.note_pushed(chain, len, sent));
+    }
+
+    fn note_pushed(&mut self, chain: Chain, len: u32, sent: Sent) {
         self.of_device.written += Self::units(&sent);
         let queue = if L::PACKED { &mut self.used } else { &mut self.pushed };
         queue.push_back((Used { id: chain.id, len }, sent));

@@ -74,11 +74,22 @@ impl OpenPort {
         self.transmit_all(worker, frames, counters)
     }
 
+    /// The queue on which `worker` transmits: one for each, as far as there are queues, so flows stay
+    /// in order. A peer need not start them all, but none starts others without the first.
+    #[inline]
+    fn queue(&self, worker: usize) -> MutexGuard<'_, Box<dyn Transmit>> {
+        let own = worker % self.tx.len();
+        let tx = lock(&self.tx[own]);
+        if own == 0 || tx.is_ready() {
+            return tx;
+        }
+        drop(tx);
+        lock(&self.tx[0])
+    }
+
     #[inline]
     fn transmit_all(&self, worker: usize, frames: &[Frame<'_>], counters: &mut Counters) -> usize {
-        // One queue for each worker, as far as there are queues: flows stay in order.
-        let mut tx = lock(&self.tx[worker % self.tx.len()]);
-        match tx.transmit(frames) {
+        match self.queue(worker).transmit(frames) {
             Ok(taken) => {
                 counters.tx_frames += taken as u64;
                 counters.tx_bytes += bytes(&frames[..taken]);
@@ -119,7 +130,7 @@ impl OpenPort {
 
     /// Counts frames that were not taken.
     pub(super) fn refused(&self, worker: usize, frames: usize, counters: &mut Counters) {
-        let ready = lock(&self.tx[worker % self.tx.len()]).is_ready();
+        let ready = self.queue(worker).is_ready();
         let reason = if ready { DropReason::ReceiverFull } else { DropReason::ReceiverNotReady };
         counters.drops.add(reason, frames as u64);
     }
@@ -172,4 +183,58 @@ pub(super) fn bytes(frames: &[Frame<'_>]) -> u64 {
 #[inline]
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A queue with room for one frame, if the peer has started it.
+    struct Queue {
+        started: bool,
+        taken: Arc<Mutex<usize>>,
+    }
+
+    impl Transmit for Queue {
+        fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+            let taken = frames.len().min(usize::from(self.started));
+            *lock(&self.taken) += taken;
+            Ok(taken)
+        }
+
+        fn frame_max(&self) -> usize {
+            FRAME_LIMIT
+        }
+
+        fn is_ready(&self) -> bool {
+            self.started
+        }
+    }
+
+    /// What workers 0 to 3 transmit, two frames each, by the queue that takes it; and what is
+    /// dropped.
+    fn transmitted(started: [bool; 2]) -> ([usize; 2], Vec<DropReason>) {
+        let taken = [(); 2].map(|()| Arc::default());
+        let queue = |(started, taken): (bool, &Arc<Mutex<usize>>)| -> Box<dyn Transmit> {
+            Box::new(Queue { started, taken: taken.clone() })
+        };
+        let tx = started.into_iter().zip(&taken).map(queue).collect();
+        let port = dray_port::Port { rx: Vec::new(), tx, link: None };
+        let port = OpenPort::new(0, "a=null:".parse().unwrap(), port, &[], 4).unwrap();
+        let frame = Frame::from(&[0; 60][..]);
+        let mut counters = Counters::default();
+        for worker in 0..4 {
+            let taken = port.transmit(worker, &[frame; 2], &mut counters);
+            port.refused(worker, 2 - taken, &mut counters);
+        }
+        let dropped = counters.drops.iter().filter(|(_, frames)| *frames > 0);
+        (taken.map(|taken| *lock(&taken)), dropped.map(|(reason, _)| reason).collect())
+    }
+
+    #[test]
+    fn a_queue_that_the_peer_has_not_started_is_stood_in_for_by_the_first() {
+        assert_eq!(transmitted([true, true]), ([2, 2], vec![DropReason::ReceiverFull]));
+        assert_eq!(transmitted([true, false]), ([4, 0], vec![DropReason::ReceiverFull]));
+        assert_eq!(transmitted([false, false]), ([0, 0], vec![DropReason::ReceiverNotReady]));
+    }
 }

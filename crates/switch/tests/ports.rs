@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use dray_port::Frame;
 use dray_switch::{DropReason, Engine};
-use ends::{
-    Frames, add, counters, cpus, drops, eventually, pass, plug, reach, status, switch,
-};
+use ends::{Frames, add, counters, cpus, drops, eventually, pass, plug, reach, status, switch};
 
 #[test]
 fn ports_that_come_and_go_cost_the_others_nothing() {
@@ -89,6 +87,7 @@ fn a_receiver_that_takes_nothing_keeps_no_cpu_busy() {
         received == sent
     });
     assert_eq!(drops(&switch, "b", DropReason::ReceiverFull), 0);
+}
 
 #[test]
 fn a_peer_that_starts_one_of_two_queues_hears_both_workers() {

@@ -139,9 +139,7 @@ fn receive<Q: DeviceQueue>(
         }
         // SAFETY: the buffer is longer than its header, and all of it is mapped for as long as the
         // queue's lock is held, which is longer than the frame is lent.
-        let frame = unsafe { Frame::shared(buffer.start.add(header_len as usize), len) };
-        frame.prefetch();
-        batch.push(frame);
+        batch.push(unsafe { Frame::shared(buffer.start.add(header_len as usize), len) });
     }
     let lent = batch.len();
     if lent > 0 {
@@ -231,22 +229,27 @@ fn transmit<Q: DeviceQueue>(
     frames: &[Frame<'_>],
     malformed: &AtomicU64,
 ) -> Result<(usize, bool), Lie> {
-    /// Frames whose buffers are fetched before the first of them is copied: as many as there can be
-    /// cache lines on their way.
-    const GROUP: usize = 16;
+    /// Frames that are fetched before their turn. Each takes a line from the one that sent it and one
+    /// from the one that receives it, and a core can have some 16 on their way; of long frames more
+    /// would not stay in the cache until then.
+    const AHEAD: usize = 8;
     let header_len = room.header_len;
+    let prefetch = |(frame, buffer): (&Frame<'_>, &Plain)| {
+        frame.prefetch();
+        frame::prefetch_to_read(buffer.start.as_ptr());
+        // A hint, wherever that is.
+        frame::prefetch_to_write(buffer.start.as_ptr().wrapping_add(header_len as usize));
+    };
     let mut taken = 0;
     while taken < frames.len() {
-        let group = &frames[taken..frames.len().min(taken + GROUP)];
-        let mut buffers = ArrayVec::<Plain, GROUP>::new();
-        let mut odd = queue.pop_plain(memory, Access::Write, group.len(), &mut buffers)?;
-        for buffer in &buffers {
-            frame::prefetch_to_read(buffer.start.as_ptr());
-            // A hint, wherever that is.
-            frame::prefetch_to_write(buffer.start.as_ptr().wrapping_add(header_len as usize));
-        }
+        let rest = &frames[taken..];
+        let mut buffers = ArrayVec::<Plain, BATCH_MAX>::new();
+        let mut odd = queue.pop_plain(memory, Access::Write, rest.len(), &mut buffers)?;
+        let mut later = rest.iter().zip(&buffers);
+        later.by_ref().take(AHEAD).for_each(prefetch);
         let mut filled = 0;
-        for (frame, buffer) in group.iter().zip(&buffers) {
+        for (frame, buffer) in rest.iter().zip(&buffers) {
+            later.next().into_iter().for_each(prefetch);
             let len = header_len + frame.len() as u32;
             if len > buffer.len {
                 odd = true;
@@ -262,10 +265,10 @@ fn transmit<Q: DeviceQueue>(
         }
         queue.unpop((buffers.len() - filled) as u16);
         taken += filled;
-        if filled == group.len() {
-            continue;
-        }
-        if !odd || !scatter(queue, memory, room, &frames[taken], malformed)? {
+        if taken == frames.len()
+            || !odd
+            || !scatter(queue, memory, room, &frames[taken], malformed)?
+        {
             break;
         }
         taken += 1;

@@ -68,7 +68,7 @@ impl Learner {
         // Frames often come in trains from one station to another.
         let (mut last_head, mut last_way) = ([0; 12], Way::Drop(DropReason::TooShort));
         let (mut last_vlan, mut same) = (u16::MAX, true);
-        for frame in frames {
+        for frame in dray_port::ahead(frames) {
             let Some(head) = frame.first::<ETHERNET_LEN>() else {
                 ways.push(Way::Drop(DropReason::TooShort));
                 headings.push(Heading { vlan: 0, tagged: false });

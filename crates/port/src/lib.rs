@@ -12,6 +12,7 @@
 mod aio;
 pub mod clock;
 mod connection;
+mod either;
 mod event;
 mod frame;
 pub mod limit;

@@ -10,6 +10,7 @@ use dray_ring::split::SplitDevice;
 use dray_ring::{Access, CHAIN_MAX, Chain, DeviceQueue, Lie, Plain, Segment};
 use dray_shm::GuestMemory;
 
+use crate::either::{Either, either};
 use crate::event::Event;
 use crate::frame::{self, FRAME_LIMIT, Frame};
 use crate::slot::Failure;
@@ -34,12 +35,7 @@ pub(super) struct Running {
     pub(super) malformed: Arc<AtomicU64>,
 }
 
-/// Either layout.
-#[derive(Debug)]
-pub(super) enum Queue {
-    Split(SplitDevice),
-    Packed(PackedDevice),
-}
+pub(super) type Queue = Either<SplitDevice, PackedDevice>;
 
 impl Running {
     /// Lends what the peer transmitted to `take`; how many frames those were.
@@ -50,10 +46,9 @@ impl Running {
         take: &mut Take<'_>,
     ) -> Result<usize, Failure> {
         let (memory, header_len, malformed) = (&*self.memory, self.header_len, &*self.malformed);
-        let moved = match &mut self.queue {
-            Queue::Split(queue) => receive(queue, memory, header_len, gathered, malformed, take),
-            Queue::Packed(queue) => receive(queue, memory, header_len, gathered, malformed, take),
-        };
+        let moved = either!(&mut self.queue, queue => {
+            receive(queue, memory, header_len, gathered, malformed, take)
+        });
         self.finish(moved)
     }
 
@@ -63,10 +58,9 @@ impl Running {
         let malformed = &*self.malformed;
         let room = Room { header_len: self.header_len, mergeable: self.mergeable };
         let memory = &*self.memory;
-        let moved = match &mut self.queue {
-            Queue::Split(queue) => transmit(queue, memory, room, frames, malformed),
-            Queue::Packed(queue) => transmit(queue, memory, room, frames, malformed),
-        };
+        let moved = either!(&mut self.queue, queue => {
+            transmit(queue, memory, room, frames, malformed)
+        });
         self.finish(moved)
     }
 
@@ -92,17 +86,11 @@ impl Running {
     }
 
     pub(super) fn want_kicks(&mut self, on: bool) -> bool {
-        match &mut self.queue {
-            Queue::Split(queue) => queue.want_kicks(on),
-            Queue::Packed(queue) => queue.want_kicks(on),
-        }
+        either!(&mut self.queue, queue => queue.want_kicks(on))
     }
 
     pub(super) fn base(&self) -> u16 {
-        match &self.queue {
-            Queue::Split(queue) => queue.base(),
-            Queue::Packed(queue) => queue.base(),
-        }
+        either!(&self.queue, queue => queue.base())
     }
 }
 

@@ -148,3 +148,29 @@ fn without_root_it_says_so() {
     }
     assert_eq!(Traces::now(), before);
 }
+
+#[test]
+fn a_switch_takes_the_file_descriptors_it_may_have_and_says_when_those_are_too_few() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    // What is wrong with the last of 40 ports shows whether the others could be opened.
+    let last = "vhost:/nosuch/folder/socket";
+    let message = |most: u32| {
+        let limits = format!("ulimit -Sn 40 && ulimit -Hn {most} && exec \"$@\"");
+        let socket = |name: &str| folder.path().join(name).display().to_string();
+        let mut command = Command::new("sh");
+        command.args(["-c", &limits, "sh", DRAY, "switch", "--control", &socket("control")]);
+        for number in 1..40 {
+            let name = format!("p{number}");
+            command.args(["--port", &format!("{name}=vhost:{}", socket(&name))]);
+        }
+        let output = command.args(["--port", &format!("last={last}")]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let enough = message(1000);
+    assert!(enough.contains(last), "{enough}");
+    let too_few = message(100);
+    assert!(too_few.contains("several file descriptors, so raise the limit"), "{too_few}");
+    assert_eq!(too_few.lines().count(), 1, "{too_few}");
+}

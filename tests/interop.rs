@@ -178,13 +178,16 @@ fn echoes(endpoint: Endpoint, lens: &[&'static [usize]]) {
     let mut port = plug(&own, if endpoint.packed { "packed=1" } else { "" });
     let there = Frames::between(1, 2);
     reach((&mut port.tx, &mut port.rx), &there);
+    // On a busy machine an echo that gets no CPU does not take all of those.
+    let before = counters(&switch, "echo").drops;
+    assert_eq!(before.total(), before.get(DropReason::ReceiverFull), "{before:?}");
     let plain = lens.iter().map(|lens| there.clone().lens(lens));
     for there in plain.chain([there.clone().tagged(0x6064)]) {
         let back = there.clone().swapped();
         pass((&mut port.tx, &mut port.rx), &there, &back, 2000);
     }
     // Both stations are known: nothing was flooded to where it came from, nothing was lost.
-    assert_eq!(counters(&switch, "echo").drops.total(), 0);
+    assert_eq!(counters(&switch, "echo").drops, before);
     assert_eq!(ends::status(&switch, "echo").stations, 1);
 }
 

@@ -169,7 +169,11 @@ impl Control {
             },
             None => UnixStream::connect(path),
         };
-        if stream.is_err() {
+        if let Err(error) = &stream {
+            if listener.is_some() {
+                let why = format!("a peer could not be accepted: {error}");
+                self.change(|status| status.last_end = Some(why));
+            }
             self.pause();
         }
         stream.ok()

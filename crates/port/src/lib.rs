@@ -12,6 +12,7 @@
 mod aio;
 pub mod clock;
 mod connection;
+mod either;
 mod event;
 mod frame;
 pub mod limit;
@@ -133,8 +134,13 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    pub(crate) fn new(uri: &impl ToString, what: &'static str, error: io::Error) -> Self {
+    /// `what` is the part of the port `uri` that could not be had.
+    pub fn new(uri: &impl ToString, what: &'static str, error: io::Error) -> Self {
         let hint = match error.raw_os_error() {
+            Some(libc::EMFILE) => {
+                "; a port takes several file descriptors, so raise the limit (`ulimit -Hn`, systemd's \
+                 LimitNOFILE)"
+            }
             Some(libc::EPERM) => "; this needs CAP_NET_RAW, so run it as root",
             Some(libc::ENODEV) => "; `ip link` lists the interfaces of this namespace",
             Some(libc::EADDRNOTAVAIL) => "; the local address must be one of this namespace's own",

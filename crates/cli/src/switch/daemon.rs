@@ -1,5 +1,6 @@
 //! The switch as a program: what it is told, and how it begins and ends.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -8,6 +9,7 @@ use dray_lab::{Cancel, Placement, placement};
 use dray_switch::api::{ControlSocket, Limits, Server};
 use dray_switch::config::Idle;
 use dray_switch::{Flow, Mode, PortConfig, Switch, SwitchConfig};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
@@ -83,6 +85,7 @@ impl DaemonArguments {
 /// Runs the switch until it is told to end.
 fn run_daemon(config: SwitchConfig) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
+    raise_file_limit()?;
     // First the socket: a second switch must not get as far as touching ports.
     let socket = ControlSocket::bind(&config.control)?;
     let engine = Arc::new(Switch::start(&config)?);
@@ -91,4 +94,11 @@ fn run_daemon(config: SwitchConfig) -> Result<(), Failure> {
         thread::sleep(Cancel::INTERVAL);
     }
     Ok(())
+}
+
+/// Lets this process have as many file descriptors as it may: a port takes several, and more for
+/// what its peer passes, so the usual 1024 would do for few ports.
+fn raise_file_limit() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
 }

@@ -126,3 +126,53 @@ impl fmt::Display for VhostUri {
         write_query(f, pairs)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    use crate::{Frame, PortUri, Receive, scratch};
+
+    #[test]
+    fn long_frames_that_are_not_taken_at_once_come_again_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        for packed in [0, 1] {
+            let open = |uri: String| uri.parse::<PortUri>().unwrap().open().unwrap();
+            let mut back = open(format!("vhost:{}?wait=poll", socket.display()));
+            let mut front =
+                open(format!("virtio:{}?packed={packed}&hugepages=0", socket.display()));
+            let tx = &mut front.tx[0];
+            let frames: Vec<Vec<u8>> = (0..40).map(|number| vec![number; 9000]).collect();
+            let frames: Vec<_> = frames.iter().map(|bytes| Frame::from(&bytes[..])).collect();
+            while tx.transmit(&frames[..1]).unwrap() == 0 {
+                sleep(Duration::from_millis(1));
+            }
+            assert_eq!(tx.transmit(&frames[1..]).unwrap(), 39);
+
+            let mut room = scratch();
+            let mut next = 0;
+            let mut receive = |rx: &mut dyn Receive, most: usize| {
+                let mut take = |lent: &[Frame<'_>]| {
+                    for (frame, number) in lent.iter().zip(next..) {
+                        assert!(frame.len() == 9000 && frame.bytes(&mut room) == [number; 9000]);
+                    }
+                    next += most.min(lent.len()) as u8;
+                    most
+                };
+                rx.receive(&mut take).unwrap()
+            };
+            let rx = &mut *back.rx[0];
+            let mut lent = 0;
+            while lent == 0 {
+                lent = receive(rx, 3);
+            }
+            assert_eq!(lent, 32);
+            assert_eq!(receive(rx, usize::MAX), 32);
+            assert_eq!(receive(rx, 0), 5);
+            assert_eq!(receive(rx, usize::MAX), 5);
+            assert_eq!(receive(rx, usize::MAX), 0);
+        }
+    }
+}

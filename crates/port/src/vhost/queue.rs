@@ -10,6 +10,7 @@ use dray_ring::split::SplitDevice;
 use dray_ring::{Access, CHAIN_MAX, Chain, DeviceQueue, Lie, Plain, Segment};
 use dray_shm::GuestMemory;
 
+use crate::either::{Either, either};
 use crate::event::Event;
 use crate::frame::{self, FRAME_LIMIT, Frame};
 use crate::slot::Failure;
@@ -34,12 +35,7 @@ pub(super) struct Running {
     pub(super) malformed: Arc<AtomicU64>,
 }
 
-/// Either layout.
-#[derive(Debug)]
-pub(super) enum Queue {
-    Split(SplitDevice),
-    Packed(PackedDevice),
-}
+pub(super) type Queue = Either<SplitDevice, PackedDevice>;
 
 impl Running {
     /// Lends what the peer transmitted to `take`; how many frames those were.
@@ -50,10 +46,9 @@ impl Running {
         take: &mut Take<'_>,
     ) -> Result<usize, Failure> {
         let (memory, header_len, malformed) = (&*self.memory, self.header_len, &*self.malformed);
-        let moved = match &mut self.queue {
-            Queue::Split(queue) => receive(queue, memory, header_len, gathered, malformed, take),
-            Queue::Packed(queue) => receive(queue, memory, header_len, gathered, malformed, take),
-        };
+        let moved = either!(&mut self.queue, queue => {
+            receive(queue, memory, header_len, gathered, malformed, take)
+        });
         self.finish(moved)
     }
 
@@ -63,10 +58,9 @@ impl Running {
         let malformed = &*self.malformed;
         let room = Room { header_len: self.header_len, mergeable: self.mergeable };
         let memory = &*self.memory;
-        let moved = match &mut self.queue {
-            Queue::Split(queue) => transmit(queue, memory, room, frames, malformed),
-            Queue::Packed(queue) => transmit(queue, memory, room, frames, malformed),
-        };
+        let moved = either!(&mut self.queue, queue => {
+            transmit(queue, memory, room, frames, malformed)
+        });
         self.finish(moved)
     }
 
@@ -92,27 +86,26 @@ impl Running {
     }
 
     pub(super) fn want_kicks(&mut self, on: bool) -> bool {
-        match &mut self.queue {
-            Queue::Split(queue) => queue.want_kicks(on),
-            Queue::Packed(queue) => queue.want_kicks(on),
-        }
+        either!(&mut self.queue, queue => queue.want_kicks(on))
     }
 
     pub(super) fn base(&self) -> u16 {
-        match &self.queue {
-            Queue::Split(queue) => queue.base(),
-            Queue::Packed(queue) => queue.base(),
-        }
+        either!(&self.queue, queue => queue.base())
     }
 }
 
-/// Room for a frame that a peer spread over several buffers: it is put together here, at the cost of
-/// a second copy. A frame of up to one buffer, as almost all are, never comes here.
-pub(super) struct Gathered(Box<[u8; FRAME_LIMIT]>);
+/// Room for frames that a peer spread over several buffers: they are put together here, at the cost
+/// of a second copy. A frame of up to one buffer, as almost all are, never comes here.
+pub(super) struct Gathered(Box<[u8]>);
+
+/// Frames in one batch of which some may be spread over several buffers; the next ones wait for the
+/// next batch.
+const GATHERED_MAX: usize = 32;
 
 impl Gathered {
     pub(super) fn new() -> Self {
-        Self(crate::scratch())
+        // Never touched, it takes no memory.
+        Self(vec![0; GATHERED_MAX * FRAME_LIMIT].into())
     }
 }
 
@@ -154,7 +147,7 @@ fn receive<Q: DeviceQueue>(
     receive_odd(queue, memory, header_len, gathered, malformed, take)
 }
 
-/// A frame that is spread over several buffers, or is none; by itself.
+/// Frames of which the first is spread over several buffers, or is none.
 #[cold]
 fn receive_odd<Q: DeviceQueue>(
     queue: &mut Q,
@@ -164,28 +157,40 @@ fn receive_odd<Q: DeviceQueue>(
     malformed: &AtomicU64,
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Lie> {
-    let Some(chain) = queue.pop(memory, Access::Read)? else { return Ok((0, false)) };
-    let frame = gather(&chain, queue.rest(), header_len, &mut gathered.0);
-    let taken = match frame {
-        Some(frame) => take(&[frame]).min(1),
-        None => {
-            malformed.fetch_add(1, Ordering::Relaxed);
-            1
+    let mut batch = ArrayVec::<Frame<'_>, GATHERED_MAX>::new();
+    let mut chains = ArrayVec::<Chain, GATHERED_MAX>::new();
+    for room in gathered.0.chunks_exact_mut(FRAME_LIMIT) {
+        let Some(chain) = queue.pop(memory, Access::Read)? else { break };
+        match gather(&chain, queue.rest(), header_len, room) {
+            Some(frame) => {
+                batch.push(frame);
+                chains.push(chain);
+            }
+            None if chains.is_empty() => {
+                malformed.fetch_add(1, Ordering::Relaxed);
+                queue.push(&chain, 0);
+            }
+            None => {
+                // Dealt with once it is the first: chains are returned in order.
+                queue.unpop(chain.slots);
+                break;
+            }
         }
-    };
-    match taken {
-        0 => queue.unpop(chain.slots),
-        _ => queue.push(&chain, 0),
     }
-    Ok((1, queue.publish()))
+    let taken = if batch.is_empty() { 0 } else { take(&batch).min(batch.len()) };
+    let (done, back) = chains.split_at(taken);
+    done.iter().for_each(|chain| queue.push(chain, 0));
+    queue.unpop(back.iter().map(|chain| chain.slots).sum());
+    Ok((batch.len(), queue.publish()))
 }
 
-/// The frame in one or several buffers, behind its header; `None` where that is none.
+/// The frame in one or several buffers, behind its header; `None` where that is none. `to` has room for
+/// the longest.
 fn gather<'m>(
     chain: &Chain,
     rest: &[Segment],
     header_len: u32,
-    to: &'m mut [u8; FRAME_LIMIT],
+    to: &'m mut [u8],
 ) -> Option<Frame<'m>> {
     let segments = || std::iter::once(&chain.first).chain(rest);
     let whole: u64 = segments().map(|segment| u64::from(segment.len)).sum();
@@ -199,8 +204,8 @@ fn gather<'m>(
         let skipped = skip.min(segment.len as usize);
         skip -= skipped;
         let part = segment.len as usize - skipped;
-        // SAFETY: the part is mapped for as long as the queue's lock is held, and `to` is longer
-        // than all parts together.
+        // SAFETY: the part is mapped for as long as the queue's lock is held, and `to` has room for
+        // the longest frame, so for all parts together.
         unsafe {
             let start = segment.start.add(skipped);
             if part == len {

@@ -9,6 +9,7 @@ use dray_ring::split::SplitDriver;
 use dray_ring::{Access, Buffer, DriverQueue, Lie, Used};
 
 use super::memory::{HEADER_LEN, SLOT_FRAME, Slots};
+use crate::either::{Either, either};
 use crate::event::Event;
 use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
 use crate::slot::Failure;
@@ -17,22 +18,7 @@ use crate::{BATCH_MAX, Batch, SERIES_HEAD, Take};
 /// Slots that the longest frame takes.
 const SLOTS_MAX: usize = FRAME_LIMIT.div_ceil(SLOT_FRAME);
 
-/// Either layout.
-#[derive(Debug)]
-pub(super) enum Queue {
-    Split(SplitDriver),
-    Packed(PackedDriver),
-}
-
-/// Does the same with either layout, compiled for each.
-macro_rules! either {
-    ($queue:expr, $name:ident => $work:expr) => {
-        match $queue {
-            Queue::Split($name) => $work,
-            Queue::Packed($name) => $work,
-        }
-    };
-}
+pub(super) type Queue = Either<SplitDriver, PackedDriver>;
 
 /// The virtqueue on which the port transmits.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::{Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dray_port::{LinkState, LinkStatus};
+use dray_port::{LinkState, LinkStatus, OpenError};
 
 use super::port::{OpenPort, lock};
 use super::worker::{self, Shared};
@@ -198,7 +198,8 @@ impl Engine for Switch {
         let port = config.uri.open().map_err(|error| EngineError::Open(error.to_string()))?;
         let workers = self.assign(&ports, port.rx.len());
         let open = OpenPort::new(index as u16, config.clone(), port, &workers, self.workers.len())
-            .map_err(|error| EngineError::Open(format!("port {}: event: {error}", config.uri)))?;
+            .map_err(|error| OpenError::new(&config.uri, "event", error))
+            .map_err(|error| EngineError::Open(error.to_string()))?;
         // A worker that polls several ports must not wait at one of them.
         for half in &open.rx {
             lock(&half.port).set_wait(dray_port::Wait::Poll { pause_us: 0 });

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use dray_lab::{Attachment, End, LinkKind};
+use dray_lab::peer::SwitchKind;
+use dray_lab::{Attachment, End, LabError, LinkKind};
 use dray_port::raw::RawUri;
 use dray_port::udp::UdpUri;
 use dray_port::{PortUri, SocketOptions, Wait};
@@ -176,6 +177,21 @@ impl Technique {
     pub fn by_endpoint(links: &[LinkKind], endpoints: &[Endpoint]) -> Vec<Self> {
         let of = |&endpoint| links.iter().map(move |&link| Self { link, endpoint });
         endpoints.iter().flat_map(of).filter(Self::can_be).collect()
+    }
+
+    /// Says so where it is known that its switch does not serve its endpoint.
+    pub fn check(&self) -> Result<(), LabError> {
+        let what = match (self.link.switch(), self.endpoint) {
+            (Some((SwitchKind::Snabb, _)), Endpoint::VirtioPacked | Endpoint::DpdkPacked) => {
+                "it has split rings only"
+            }
+            (Some((SwitchKind::Snabb, _)), Endpoint::Dpdk) => {
+                "it is from before virtio 1.0, and DPDK's virtio-user does not tell such a back end \
+                 which features it takes"
+            }
+            _ => return Ok(()),
+        };
+        Err(LabError::Peer { peer: SwitchKind::Snabb.name().to_owned(), what: what.to_owned() })
     }
 
     fn can_be(&self) -> bool {

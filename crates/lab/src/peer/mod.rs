@@ -12,6 +12,8 @@ mod hugepages;
 mod ovs;
 mod port;
 mod process;
+mod program;
+mod snabb;
 mod switch;
 mod telemetry;
 mod testpmd;

@@ -80,6 +80,11 @@ impl Process {
         &self.name
     }
 
+    /// Its number.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Since when it runs.
     pub(super) fn started(&self) -> Instant {
         self.started

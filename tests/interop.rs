@@ -277,6 +277,15 @@ fn our_ports_at_both_ends_of_snabb() {
     }
 }
 
+#[test]
+#[ignore = "needs VPP, of which Debian has no package"]
+fn our_ports_at_both_ends_of_vpp() {
+    let _alone = alone();
+    require!(SwitchKind::Vpp);
+    across(SwitchKind::Vpp, Wiring::Learning, true, 1, [false, true]);
+    across(SwitchKind::Vpp, Wiring::Pairs, false, 1, [false, true]);
+}
+
 /// A guest with one network card, `02:00:00:00:00:NUMBER` and 10.0.0.NUMBER, which runs `script`.
 fn guest(number: u64, socket: &Path, script: &str) -> RunningVm {
     let mac = MacAddr::local(number);

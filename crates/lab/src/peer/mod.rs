@@ -17,6 +17,7 @@ mod snabb;
 mod switch;
 mod telemetry;
 mod testpmd;
+mod vpp;
 mod yielding;
 
 pub use dir::PeerDir;

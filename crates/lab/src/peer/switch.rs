@@ -17,6 +17,7 @@ use super::process::command;
 use super::program::Program;
 use super::snabb::{self, Snabb};
 use super::testpmd::{self, Testpmd};
+use super::vpp::{self, Vpp};
 use super::{CpuTime, Memory, Needs, PeerDir, PeerPort, PortCounters};
 use crate::doctor::programs;
 use crate::{Cancel, LabError, Placement};
@@ -109,13 +110,7 @@ impl SwitchKind {
         let (program, remedy) = match self {
             Self::Testpmd => (testpmd::PROGRAM, "apt install dpdk-dev"),
             Self::OvsDpdk => (ovs::PROGRAM, "apt install openvswitch-switch-dpdk"),
-            Self::Vpp => {
-                let path = programs::search_path(env::var_os("PATH"));
-                return Err(match programs::find("vpp", &path) {
-                    Some(program) => format!("{} is not supported yet", program.display()),
-                    None => "vpp is not installed; Debian has no package".to_owned(),
-                });
-            }
+            Self::Vpp => (vpp::PROGRAM, "Debian has no package, see fd.io"),
             Self::Snabb => (snabb::PROGRAM, "Debian has no package, see github.com/snabbco/snabb"),
             Self::Dray => {
                 let program = env::current_exe().map_err(|error| format!("dray: {error}"))?;
@@ -214,7 +209,7 @@ impl PeerSwitch {
         let running: Box<dyn Running> = match kind {
             SwitchKind::Testpmd => Box::new(Testpmd::switch(dir, program, settings, cancel)?),
             SwitchKind::OvsDpdk => Box::new(Ovs::start(dir, program, settings, cancel)?),
-            SwitchKind::Vpp => return Err(wrong("not supported".into())),
+            SwitchKind::Vpp => Box::new(Vpp::start(dir, program, settings, cancel)?),
             SwitchKind::Snabb => Box::new(Snabb::start(dir, program, settings, cancel)?),
             SwitchKind::Dray => Box::new(Dray::start(dir, program, settings, cancel)?),
         };

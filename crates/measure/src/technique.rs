@@ -238,6 +238,7 @@ impl fmt::Display for Technique {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dray_lab::peer::Wiring;
 
     fn select(word: &str) -> Vec<Technique> {
         Technique::every().into_iter().filter(|technique| technique.is_called(word)).collect()
@@ -251,6 +252,18 @@ mod tests {
         assert_eq!(select("veth").len(), Endpoint::SOCKETS.len());
         assert_eq!(select("raw").len(), 2, "veth and bridge");
         assert_eq!(select("switch"), Technique::by_link(&LinkKind::ALL[3..], &[Endpoint::Virtio]));
+    }
+
+    #[test]
+    fn an_old_switch_serves_one_endpoint() {
+        let snabb = LinkKind::Switch(SwitchKind::Snabb, Wiring::Pairs);
+        let served = |link| {
+            let techniques = Technique::by_link(&[link], &Endpoint::MEMORY).into_iter();
+            let served = techniques.filter(|technique| technique.check().is_ok());
+            served.map(|technique| technique.endpoint).collect::<Vec<_>>()
+        };
+        assert_eq!(served(snabb), [Endpoint::Virtio]);
+        assert_eq!(served(LinkKind::PATCH), Endpoint::MEMORY);
     }
 
     #[test]

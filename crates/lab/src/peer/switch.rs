@@ -107,11 +107,17 @@ impl SwitchKind {
 
     /// The installed program, or why there is none and what to do.
     pub fn find(self) -> Result<Found, String> {
-        let (program, remedy) = match self {
-            Self::Testpmd => (testpmd::PROGRAM, "apt install dpdk-dev"),
-            Self::OvsDpdk => (ovs::PROGRAM, "apt install openvswitch-switch-dpdk"),
-            Self::Vpp => (vpp::PROGRAM, "Debian has no package, see fd.io"),
-            Self::Snabb => (snabb::PROGRAM, "Debian has no package, see github.com/snabbco/snabb"),
+        let (program, remedy, whose) = match self {
+            Self::Testpmd => (testpmd::PROGRAM, "apt install dpdk-dev", "DPDK's"),
+            Self::OvsDpdk => {
+                let remedy = "apt install openvswitch-switch-dpdk";
+                (ovs::PROGRAM, remedy, "Open vSwitch with DPDK")
+            }
+            Self::Vpp => (vpp::PROGRAM, "Debian has no package, see fd.io", "VPP"),
+            Self::Snabb => {
+                let remedy = "Debian has no package, see github.com/snabbco/snabb";
+                (snabb::PROGRAM, remedy, "Snabb")
+            }
             Self::Dray => {
                 let program = env::current_exe().map_err(|error| format!("dray: {error}"))?;
                 return Ok(Found { program, version: env!("CARGO_PKG_VERSION").to_owned() });
@@ -138,20 +144,8 @@ impl SwitchKind {
         let output = output.map_err(|error| format!("{shown}: {error}"))?;
         let said = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
         let version = said.iter().find_map(|text| version(self, text));
-        let version = version
-            .ok_or_else(|| format!("{shown} does not say that it is {}", self.whole_name()))?;
+        let version = version.ok_or_else(|| format!("{shown} does not say that it is {whose}"))?;
         Ok(Found { program, version })
-    }
-
-    /// What it says that it is.
-    fn whole_name(self) -> &'static str {
-        match self {
-            Self::Testpmd => "of DPDK",
-            Self::OvsDpdk => "Open vSwitch with DPDK",
-            Self::Vpp => "VPP",
-            Self::Snabb => "Snabb",
-            Self::Dray => "ours",
-        }
     }
 }
 

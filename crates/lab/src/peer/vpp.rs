@@ -1,7 +1,7 @@
 //! FD.io's Vector Packet Processor, with nothing loaded but its vhost-user driver.
 //!
-//! This follows its documentation (`startup.conf` and the CLI reference of 24.10); the project has
-//! had no VPP to run it with.
+//! This follows its documentation and the help of its CLI, as of August 2026; the project has had no
+//! VPP to run it with.
 
 use std::fs;
 use std::path::Path;

@@ -216,8 +216,9 @@ fn forwards(endpoint: Endpoint, lens: &[&'static [usize]]) {
     }
 }
 
-/// Our own ports at both ends of somebody else's switch.
-fn across(kind: SwitchKind, wiring: Wiring, server: bool, queues: u16) {
+/// Our own ports at both ends of somebody else's switch, with packed rings or split ones, one after
+/// the other.
+fn across(kind: SwitchKind, wiring: Wiring, server: bool, queues: u16, packed: [bool; 2]) {
     let dir = PeerDir::new().unwrap();
     let sockets = ["a.sock", "b.sock"].map(|name| dir.join(name));
     let port = |socket: &PathBuf| PeerPort { server, queues, ..PeerPort::listening(socket) };
@@ -229,7 +230,7 @@ fn across(kind: SwitchKind, wiring: Wiring, server: bool, queues: u16) {
         ports: sockets.iter().map(port).collect(),
     };
     let _switch = PeerSwitch::start(&dir, &settings, &Cancel::default()).unwrap();
-    for packed in [0, 1] {
+    for packed in packed.map(u8::from) {
         println!("{kind:?}, {wiring:?}, listening {server}, {queues} queues, packed {packed}");
         let [mut a, mut b] = sockets.each_ref().map(|socket| {
             let server = u8::from(!server);
@@ -256,7 +257,7 @@ fn our_ports_at_both_ends_of_testpmd() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     for (server, queues) in [(true, 1), (true, 2), (false, 1)] {
-        across(SwitchKind::Testpmd, Wiring::Pairs, server, queues);
+        across(SwitchKind::Testpmd, Wiring::Pairs, server, queues, [false, true]);
     }
 }
 
@@ -270,8 +271,27 @@ fn our_ports_at_both_ends_of_open_vswitch() {
         (Wiring::Learning, false, 2),
         (Wiring::Pairs, true, 2),
     ] {
-        across(SwitchKind::OvsDpdk, wiring, server, queues);
+        across(SwitchKind::OvsDpdk, wiring, server, queues, [false, true]);
     }
+}
+
+#[test]
+#[ignore = "needs Snabb, of which Debian has no package"]
+fn our_ports_at_both_ends_of_snabb() {
+    let _alone = alone();
+    require!(SwitchKind::Snabb);
+    for server in [true, false] {
+        across(SwitchKind::Snabb, Wiring::Pairs, server, 1, [false, false]);
+    }
+}
+
+#[test]
+#[ignore = "needs VPP, of which Debian has no package"]
+fn our_ports_at_both_ends_of_vpp() {
+    let _alone = alone();
+    require!(SwitchKind::Vpp);
+    across(SwitchKind::Vpp, Wiring::Learning, true, 1, [false, true]);
+    across(SwitchKind::Vpp, Wiring::Pairs, false, 1, [false, true]);
 }
 
 /// A guest with one network card, `02:00:00:00:00:NUMBER` and 10.0.0.NUMBER, which runs `script`.

@@ -571,6 +571,8 @@ impl Plan {
         let Settings { mtu, ref placement, .. } = self.settings;
         let mut lab = Lab::new(PathBuf::from(program), cancel.clone())?;
         let topology = Topology::build(&mut lab, case.technique, case.shape, placement, mtu)?;
+        // Of a switch that is not there it would say too much.
+        case.technique.check()?;
         Ok(Built { lab, topology })
     }
 

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use dray_lab::{Attachment, End, LinkKind};
+use dray_lab::peer::SwitchKind;
+use dray_lab::{Attachment, End, LabError, LinkKind};
 use dray_port::raw::RawUri;
 use dray_port::udp::UdpUri;
 use dray_port::{PortUri, SocketOptions, Wait};
@@ -184,6 +185,21 @@ impl Technique {
         endpoints.iter().flat_map(of).filter(Self::can_be).collect()
     }
 
+    /// Says so where it is known that its switch does not serve its endpoint.
+    pub fn check(&self) -> Result<(), LabError> {
+        let what = match (self.link.switch(), self.endpoint) {
+            (Some((SwitchKind::Snabb, _)), Endpoint::VirtioPacked | Endpoint::DpdkPacked) => {
+                "it has split rings only"
+            }
+            (Some((SwitchKind::Snabb, _)), Endpoint::Dpdk) => {
+                "it is from before virtio 1.0, and DPDK's virtio-user does not tell such a back end \
+                 which features it takes"
+            }
+            _ => return Ok(()),
+        };
+        Err(LabError::Peer { peer: SwitchKind::Snabb.name().to_owned(), what: what.to_owned() })
+    }
+
     fn can_be(&self) -> bool {
         // Two drivers cannot share memory with each other, and DPDK's device side is no endpoint.
         let no_device = self.link == LinkKind::Direct && self.endpoint.dpdk().is_some();
@@ -228,6 +244,7 @@ impl fmt::Display for Technique {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dray_lab::peer::Wiring;
 
     fn select(word: &str) -> Vec<Technique> {
         Technique::every().into_iter().filter(|technique| technique.is_called(word)).collect()
@@ -241,6 +258,18 @@ mod tests {
         assert_eq!(select("veth").len(), Endpoint::SOCKETS.len());
         assert_eq!(select("raw").len(), 2, "veth and bridge");
         assert_eq!(select("switch"), Technique::by_link(&LinkKind::ALL[3..], &[Endpoint::Virtio]));
+    }
+
+    #[test]
+    fn an_old_switch_serves_one_endpoint() {
+        let snabb = LinkKind::Switch(SwitchKind::Snabb, Wiring::Pairs);
+        let served = |link| {
+            let techniques = Technique::by_link(&[link], &Endpoint::MEMORY).into_iter();
+            let served = techniques.filter(|technique| technique.check().is_ok());
+            served.map(|technique| technique.endpoint).collect::<Vec<_>>()
+        };
+        assert_eq!(served(snabb), [Endpoint::Virtio]);
+        assert_eq!(served(LinkKind::PATCH), Endpoint::MEMORY);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! What has to happen between fork and exec.
 
+use std::ffi::CStr;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::ptr;
 
 use crate::NetworkNamespace;
 
@@ -17,7 +20,7 @@ pub(super) fn tie(command: &mut Command, namespace: &NetworkNamespace) {
             if libc::setns(namespace, libc::CLONE_NEWNET) == -1
                 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == -1
             {
-                return Err(std::io::Error::last_os_error());
+                return Err(io::Error::last_os_error());
             }
             // A parent that died before the call sends no signal any more.
             if libc::getppid() != parent {
@@ -25,6 +28,35 @@ pub(super) fn tie(command: &mut Command, namespace: &NetworkNamespace) {
             }
         }
         Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
+    unsafe { command.pre_exec(child) };
+}
+
+/// Makes the command's process see an empty folder in place of `folder`, with the folders `inside`
+/// made in it. What is written there is in memory, seen by nobody else, and gone with the process.
+pub(super) fn empty(
+    command: &mut Command,
+    folder: &'static CStr,
+    inside: &'static [&'static CStr],
+) {
+    let done = |result: libc::c_int| match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    };
+    let child = move || {
+        let (none, tmpfs) = (ptr::null(), c"tmpfs".as_ptr());
+        // Mounts are private, or the machine would see them too.
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        let flags = libc::MS_NOSUID | libc::MS_NODEV;
+        // SAFETY: system calls on strings that live as long as the program; a null pointer stands for
+        // what the kernel does not look at.
+        unsafe {
+            done(libc::unshare(libc::CLONE_NEWNS))?;
+            done(libc::mount(none, c"/".as_ptr(), none, private, ptr::null()))?;
+            done(libc::mount(tmpfs, folder.as_ptr(), tmpfs, flags, ptr::null()))?;
+            inside.iter().try_for_each(|folder| done(libc::mkdir(folder.as_ptr(), 0o755)))
+        }
     };
     // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
     unsafe { command.pre_exec(child) };

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use dray_switch::client::Client;
 
-use super::process::{Process, command};
-use super::{CpuTime, Needs, PeerDir, PortCounters, SwitchSettings, Wiring};
+use super::process::command;
+use super::program::Program;
+use super::switch::Running;
+use super::{Needs, PeerDir, PortCounters, SwitchSettings, Wiring};
 use crate::{Cancel, LabError};
 
 /// The worker's name begins with this.
@@ -14,9 +16,8 @@ const FORWARDING_THREAD: &str = "dray-worker";
 /// A running switch.
 #[derive(Debug)]
 pub(super) struct Dray {
-    process: Process,
+    program: Program,
     control: PathBuf,
-    needs: Needs,
 }
 
 impl Dray {
@@ -47,35 +48,31 @@ impl Dray {
             privileges: "none",
             others: Vec::new(),
         };
-        let process = Process::start(dir, settings.kind.name(), &mut command)?;
-        let mut dray = Self { process, control, needs };
+        let program =
+            Program::start(dir, settings.kind.name(), &mut command, FORWARDING_THREAD, needs)?;
+        let mut dray = Self { program, control };
         let client = Client::new(&dray.control);
         // It answers once its ports are open.
-        dray.process.wait_until(cancel, "its control socket", |_| client.status().is_ok())?;
+        let answers = |_: &_| client.status().is_ok();
+        dray.program.process.wait_until(cancel, "its control socket", answers)?;
         Ok(dray)
     }
+}
 
-    pub(super) fn counters(&self) -> Result<Vec<PortCounters>, LabError> {
+impl Running for Dray {
+    fn program(&self) -> &Program {
+        &self.program
+    }
+
+    fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
         let stats = Client::new(&self.control).stats();
-        let stats = stats.map_err(|error| self.process.failed(&error.to_string()))?;
+        let stats = stats.map_err(|error| self.program.process.failed(&error.to_string()))?;
         let of = |port: &dray_switch::PortStats| PortCounters {
             received_frames: port.counters.rx_frames,
             received_bytes: port.counters.rx_bytes,
             sent_frames: port.counters.tx_frames,
             sent_bytes: port.counters.tx_bytes,
         };
-        Ok(stats.iter().map(of).collect())
-    }
-
-    pub(super) fn process(&self) -> &Process {
-        &self.process
-    }
-
-    pub(super) fn needs(&self) -> &Needs {
-        &self.needs
-    }
-
-    pub(super) fn cpu_time(&self) -> Result<CpuTime, LabError> {
-        self.process.cpu_time(FORWARDING_THREAD)
+        Ok(Some(stats.iter().map(of).collect()))
     }
 }

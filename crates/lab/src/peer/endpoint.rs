@@ -1,7 +1,7 @@
 //! An endpoint that is somebody else's: testpmd as sender, receiver or forwarder.
 
 use super::port::check;
-use super::switch::SwitchKind;
+use super::switch::{Running, SwitchKind};
 use super::testpmd::{Settings, Testpmd, vhost};
 use super::yielding::Yielding;
 use super::{CpuTime, Driver, EndpointPort, Memory, Needs, PeerDir, PortCounters};
@@ -132,17 +132,17 @@ impl PeerEndpoint {
 
     /// What went through each port.
     pub fn counters(&self) -> Result<Vec<PortCounters>, LabError> {
-        self.testpmd.counters()
+        self.testpmd.port_counters()
     }
 
     /// CPU time of its polling thread.
     pub fn cpu_time(&self) -> Result<CpuTime, LabError> {
-        self.testpmd.cpu_time()
+        self.testpmd.program().cpu_time()
     }
 
     /// What it had to be given.
     pub fn needs(&self) -> &Needs {
-        self.testpmd.needs()
+        &self.testpmd.program().needs
     }
 
     /// Ends it and gives everything back, as dropping it does.

@@ -12,9 +12,12 @@ mod hugepages;
 mod ovs;
 mod port;
 mod process;
+mod program;
+mod snabb;
 mod switch;
 mod telemetry;
 mod testpmd;
+mod vpp;
 mod yielding;
 
 pub use dir::PeerDir;

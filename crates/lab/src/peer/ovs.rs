@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use super::hugepages::Hugepages;
 use super::process::{Process, command, run};
+use super::program::Program;
+use super::switch::Running;
 use super::testpmd::console_cpu;
-use super::{CpuTime, Needs, PeerDir, PortCounters, SwitchSettings, Wiring};
+use super::{Needs, PeerDir, PortCounters, SwitchSettings, Wiring};
 use crate::{Cancel, LabError};
 
 pub(super) const PROGRAM: &str = "ovs-vswitchd-dpdk";
@@ -33,15 +34,12 @@ const BRIDGE: &str = "br0";
 /// The forwarding thread's name begins with this.
 const FORWARDING_THREAD: &str = "pmd-c";
 
-/// A running switch. Its fields are dropped in order: the database outlives the switch, and the
-/// pages are given back last.
+/// A running switch. Its fields are dropped in order: the database outlives the switch.
 #[derive(Debug)]
 pub(super) struct Ovs {
-    switch: Process,
+    switch: Program,
     database: Process,
     links: Vec<PathBuf>,
-    needs: Needs,
-    _hugepages: Hugepages,
     home: Home,
 }
 
@@ -63,27 +61,22 @@ impl Ovs {
         fs::create_dir_all(&path)
             .map_err(LabError::doing(format!("directory {}", path.display())))?;
         let home = Home { dir: dir.clone(), path };
-        let hugepages = Hugepages::reserve(dir.path(), HUGEPAGES_MIB)?;
         let database = home.start_database(cancel)?;
         home.configure(settings.cpu)?;
         let mut command = home.command(program);
         command.arg(home.remote()).args(["--no-chdir", "--unixctl"]).arg(home.control());
-        let mut ovs = Self {
-            switch: Process::start(dir, settings.kind.name(), &mut command)?,
-            database,
-            links: Vec::new(),
-            needs: Needs {
-                hugepages_mib: HUGEPAGES_MIB,
-                polling_cpu: settings.cpu,
-                privileges: "root, to reserve huge pages and for its bridge's TAP interface",
-                others: vec!["a database server of its own", "a network namespace of its own"],
-            },
-            _hugepages: hugepages,
-            home,
+        let needs = Needs {
+            hugepages_mib: HUGEPAGES_MIB,
+            polling_cpu: settings.cpu,
+            privileges: "root, to reserve huge pages and for its bridge's TAP interface",
+            others: vec!["a database server of its own", "a network namespace of its own"],
         };
+        let switch =
+            Program::start(dir, settings.kind.name(), &mut command, FORWARDING_THREAD, needs)?;
+        let mut ovs = Self { switch, database, links: Vec::new(), home };
         let control = ovs.home.control();
-        ovs.switch.wait_until(cancel, "its control socket", |_| control.exists())?;
-        ovs.add_ports(settings).map_err(|error| ovs.switch.failed(&error.to_string()))?;
+        ovs.switch.process.wait_until(cancel, "its control socket", |_| control.exists())?;
+        ovs.add_ports(settings).map_err(|error| ovs.switch.process.failed(&error.to_string()))?;
         Ok(ovs)
     }
 
@@ -128,26 +121,24 @@ impl Ovs {
         }
         Ok(())
     }
+}
 
-    pub(super) fn started(&self) -> Instant {
+impl Running for Ovs {
+    fn program(&self) -> &Program {
+        &self.switch
+    }
+
+    fn started(&self) -> Instant {
         self.database.started()
     }
 
     /// `None` where it has none: version 3.1 counts nothing at ports where it listens.
-    pub(super) fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
+    fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
         let control = self.home.control();
         let mut command = self.home.command("ovs-appctl");
         command.arg("--timeout=5").arg("--target").arg(control);
         let text = run(&self.home.dir, command.args(["dpctl/show", "--statistics"]))?;
         Ok((0..).map_while(|index| parse_counters(&text, &name(index))).collect())
-    }
-
-    pub(super) fn cpu_time(&self) -> Result<CpuTime, LabError> {
-        self.switch.cpu_time(FORWARDING_THREAD)
-    }
-
-    pub(super) fn needs(&self) -> &Needs {
-        &self.needs
     }
 }
 

@@ -3,11 +3,14 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 
 use super::calls;
@@ -19,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often a wait looks.
 const INTERVAL: Duration = Duration::from_millis(2);
+
+/// How long what a peer has started may take to go with it.
+const PARTING: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// How many of its last words an error message quotes.
 const LAST_LINES: usize = 8;
@@ -32,8 +38,8 @@ pub struct CpuTime {
     pub system: Duration,
 }
 
-/// A running program. It is killed when this value is dropped, and when the thread ends that
-/// started it.
+/// A running program. It is killed when this value is dropped, with all that it has started, and when
+/// the thread ends that started it.
 #[derive(Debug)]
 pub(super) struct Process {
     name: String,
@@ -57,7 +63,12 @@ impl Process {
         let file = File::create(&log).map_err(doing())?;
         let copy = file.try_clone().map_err(doing())?;
         let doing = doing();
-        command.current_dir(dir.path()).stdin(Stdio::piped()).stdout(file).stderr(copy);
+        command
+            .current_dir(dir.path())
+            .stdin(Stdio::piped())
+            .stdout(file)
+            .stderr(copy)
+            .process_group(0);
         calls::tie(command, dir.namespace());
         let started = Instant::now();
         let child = command.spawn().map_err(doing)?;
@@ -67,6 +78,11 @@ impl Process {
     /// What it is called in errors.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its number.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Since when it runs.
@@ -137,9 +153,16 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be gone already, which is what we want.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let stdin = self.child.stdin.take();
+        // Once it has been waited for, its number may be another's.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            let _ = self.child.wait();
+        }
+        // Its standard input has no reader any more once all that it started is gone too.
+        if let Some(stdin) = stdin {
+            let _ = poll(&mut [PollFd::new(&stdin, PollFlags::empty())], Some(&PARTING));
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! A switch that runs as a program: ours, or somebody else's.
 
 use std::env;
+use std::fmt::Debug;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -13,7 +14,10 @@ use super::dray::Dray;
 use super::ovs::{self, Ovs};
 use super::port::check;
 use super::process::command;
-use super::testpmd::{self, Settings, Testpmd, console_cpu, vhost};
+use super::program::Program;
+use super::snabb::{self, Snabb};
+use super::testpmd::{self, Testpmd};
+use super::vpp::{self, Vpp};
 use super::{CpuTime, Memory, Needs, PeerDir, PeerPort, PortCounters};
 use crate::doctor::programs;
 use crate::{Cancel, LabError, Placement};
@@ -26,9 +30,9 @@ pub enum SwitchKind {
     Testpmd,
     /// Open vSwitch with DPDK's user-space datapath.
     OvsDpdk,
-    /// FD.io's Vector Packet Processor. It cannot be run yet.
+    /// FD.io's Vector Packet Processor.
     Vpp,
-    /// Snabb. It cannot be run yet.
+    /// Snabb.
     Snabb,
     /// Our own.
     Dray,
@@ -71,21 +75,25 @@ pub struct SwitchSettings {
 /// A running switch. It dies with this value, and with the thread that started it.
 #[derive(Debug)]
 pub struct PeerSwitch {
-    running: Running,
+    running: Box<dyn Running>,
     ready_after: Duration,
 }
 
-#[derive(Debug)]
-enum Running {
-    Testpmd(Testpmd),
-    Ovs(Ovs),
-    Dray(Dray),
+/// What is asked of a switch once it runs.
+pub(super) trait Running: Debug {
+    /// The program that forwards.
+    fn program(&self) -> &Program;
+
+    /// Since when its first process runs.
+    fn started(&self) -> Instant {
+        self.program().process.started()
+    }
+
+    /// What went through each port; `None` where it does not count.
+    fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError>;
 }
 
 impl SwitchKind {
-    /// Those of others that can be run.
-    pub const ALL: [Self; 2] = [Self::Testpmd, Self::OvsDpdk];
-
     /// Its name in tables and results.
     pub fn name(self) -> &'static str {
         match self {
@@ -99,15 +107,16 @@ impl SwitchKind {
 
     /// The installed program, or why there is none and what to do.
     pub fn find(self) -> Result<Found, String> {
-        let (program, package) = match self {
-            Self::Testpmd => (testpmd::PROGRAM, "dpdk-dev"),
-            Self::OvsDpdk => (ovs::PROGRAM, "openvswitch-switch-dpdk"),
-            Self::Vpp | Self::Snabb => {
-                let path = programs::search_path(env::var_os("PATH"));
-                return Err(match programs::find(self.name(), &path) {
-                    Some(program) => format!("{} is not supported yet", program.display()),
-                    None => format!("{} is not installed; Debian has no package", self.name()),
-                });
+        let (program, remedy, whose) = match self {
+            Self::Testpmd => (testpmd::PROGRAM, "apt install dpdk-dev", "DPDK's"),
+            Self::OvsDpdk => {
+                let remedy = "apt install openvswitch-switch-dpdk";
+                (ovs::PROGRAM, remedy, "Open vSwitch with DPDK")
+            }
+            Self::Vpp => (vpp::PROGRAM, "Debian has no package, see fd.io", "VPP"),
+            Self::Snabb => {
+                let remedy = "Debian has no package, see github.com/snabbco/snabb";
+                (snabb::PROGRAM, remedy, "Snabb")
             }
             Self::Dray => {
                 let program = env::current_exe().map_err(|error| format!("dray: {error}"))?;
@@ -119,19 +128,23 @@ impl SwitchKind {
             // Debian's name for it, which is not on anybody's PATH.
             path.insert(0, ovs::DEBIAN_FOLDER.into());
         }
-        let missing = || format!("{program} is not installed; apt install {package}");
+        let missing = || format!("{program} is not installed; {remedy}");
         let program = programs::find(program, &path).ok_or_else(missing)?;
+        let mut command = match self {
+            Self::Snabb => snabb::private(&program),
+            _ => command(&program),
+        };
         // testpmd says its version only on the way to something else; its help is harmless.
         let arguments: &[&str] = match self {
             Self::Testpmd => &["-v", "-h"],
             _ => &["--version"],
         };
         let shown = program.display();
-        let output = command(&program).args(arguments).stdin(Stdio::null()).output();
+        let output = command.args(arguments).stdin(Stdio::null()).output();
         let output = output.map_err(|error| format!("{shown}: {error}"))?;
         let said = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
         let version = said.iter().find_map(|text| version(self, text));
-        let version = version.ok_or_else(|| format!("{shown} says no version that is of DPDK"))?;
+        let version = version.ok_or_else(|| format!("{shown} does not say that it is {whose}"))?;
         Ok(Found { program, version })
     }
 }
@@ -148,8 +161,16 @@ fn version(kind: SwitchKind, text: &str) -> Option<String> {
             let dpdk = text.lines().find(|line| line.starts_with("DPDK "))?;
             Some(format!("Open vSwitch {ovs}, {dpdk}"))
         }
-        // They are not asked.
-        SwitchKind::Vpp | SwitchKind::Snabb | SwitchKind::Dray => None,
+        SwitchKind::Vpp => {
+            let (_, rest) = text.split_once("vpp v")?;
+            Some(format!("VPP {}", rest.split_whitespace().next()?))
+        }
+        SwitchKind::Snabb => {
+            let line = text.lines().next()?.strip_prefix("snabb ")?;
+            Some(format!("Snabb {line}"))
+        }
+        // It is not asked.
+        SwitchKind::Dray => None,
     }
 }
 
@@ -174,49 +195,20 @@ impl PeerSwitch {
         for port in ports.iter().filter(|port| port.server) {
             remove_old_socket(&port.socket)?;
         }
-        let running = match kind {
-            SwitchKind::Testpmd => {
-                if *wiring == Wiring::Learning {
-                    return Err(wrong(
-                        "it does not learn addresses; wire its ports in pairs".into(),
-                    ));
-                }
-                let queues = ports[0].queues;
-                if ports.iter().any(|port| port.queues != queues) {
-                    return Err(wrong(
-                        "ports with different numbers of queues; it wants one".into(),
-                    ));
-                }
-                let device = |(index, port): (usize, &PeerPort)| {
-                    vhost(index, &port.socket, port.server, port.queues)
-                };
-                let mut testpmd = Testpmd::start(
-                    dir,
-                    &Settings {
-                        name,
-                        program: found.program,
-                        cpu: *cpu,
-                        console_cpu: console_cpu(*cpu),
-                        memory: settings.memory,
-                        devices: ports.iter().enumerate().map(device).collect(),
-                        queues,
-                        options: vec!["--auto-start".into(), "--forward-mode=io".into()],
-                        yielding: None,
-                    },
-                )?;
-                testpmd.wait_until_ready(cancel)?;
-                Running::Testpmd(testpmd)
-            }
-            SwitchKind::OvsDpdk => Running::Ovs(Ovs::start(dir, &found.program, settings, cancel)?),
-            SwitchKind::Dray => Running::Dray(Dray::start(dir, &found.program, settings, cancel)?),
-            SwitchKind::Vpp | SwitchKind::Snabb => return Err(wrong("not supported".into())),
+        let learns = !matches!(kind, SwitchKind::Testpmd | SwitchKind::Snabb);
+        if *wiring == Wiring::Learning && !learns {
+            return Err(wrong("it does not learn addresses; wire its ports in pairs".into()));
+        }
+        let program = &found.program;
+        let running: Box<dyn Running> = match kind {
+            SwitchKind::Testpmd => Box::new(Testpmd::switch(dir, program, settings, cancel)?),
+            SwitchKind::OvsDpdk => Box::new(Ovs::start(dir, program, settings, cancel)?),
+            SwitchKind::Vpp => Box::new(Vpp::start(dir, program, settings, cancel)?),
+            SwitchKind::Snabb => Box::new(Snabb::start(dir, program, settings, cancel)?),
+            SwitchKind::Dray => Box::new(Dray::start(dir, program, settings, cancel)?),
         };
-        let started = match &running {
-            Running::Testpmd(testpmd) => testpmd.process().started(),
-            Running::Ovs(ovs) => ovs.started(),
-            Running::Dray(dray) => dray.process().started(),
-        };
-        Ok(Self { running, ready_after: started.elapsed() })
+        let ready_after = running.started().elapsed();
+        Ok(Self { running, ready_after })
     }
 
     /// How long it took from the start of its first process until it forwarded.
@@ -226,29 +218,17 @@ impl PeerSwitch {
 
     /// What went through each port; `None` where the switch does not count.
     pub fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
-        match &self.running {
-            Running::Testpmd(testpmd) => testpmd.counters().map(Some),
-            Running::Ovs(ovs) => ovs.counters(),
-            Running::Dray(dray) => dray.counters().map(Some),
-        }
+        self.running.counters()
     }
 
     /// CPU time of its forwarding thread.
     pub fn cpu_time(&self) -> Result<CpuTime, LabError> {
-        match &self.running {
-            Running::Testpmd(testpmd) => testpmd.cpu_time(),
-            Running::Ovs(ovs) => ovs.cpu_time(),
-            Running::Dray(dray) => dray.cpu_time(),
-        }
+        self.running.program().cpu_time()
     }
 
     /// What it had to be given.
     pub fn needs(&self) -> &Needs {
-        match &self.running {
-            Running::Testpmd(testpmd) => testpmd.needs(),
-            Running::Ovs(ovs) => ovs.needs(),
-            Running::Dray(dray) => dray.needs(),
-        }
+        &self.running.program().needs
     }
 
     /// Ends it and gives everything back, as dropping it does.
@@ -278,5 +258,10 @@ mod tests {
         // Built without DPDK it is another switch.
         assert_eq!(version(SwitchKind::OvsDpdk, "ovs-vswitchd (Open vSwitch) 3.1.0\n"), None);
         assert_eq!(version(SwitchKind::Testpmd, ""), None);
+        let vpp = "vpp v24.10-release built by root on a at 2024-10-30T14:00:00\n";
+        assert_eq!(version(SwitchKind::Vpp, vpp).as_deref(), Some("VPP 24.10-release"));
+        let snabb = "snabb 2022.07\nCopyright (C) 2012-2017 Snabb authors\n";
+        assert_eq!(version(SwitchKind::Snabb, snabb).as_deref(), Some("Snabb 2022.07"));
+        assert_eq!(version(SwitchKind::Snabb, "1.0\n"), None);
     }
 }

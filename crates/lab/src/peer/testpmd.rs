@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::hugepages::Hugepages;
 use super::process::{Process, command};
+use super::program::{FOR_HUGEPAGES, Program};
+use super::switch::Running;
 use super::telemetry::Telemetry;
 use super::yielding::Yielding;
-use super::{CpuTime, Memory, Needs, PeerDir, PortCounters};
+use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, SwitchSettings};
 use crate::{Cancel, LabError, placement};
 
 pub(super) const PROGRAM: &str = "dpdk-testpmd";
@@ -39,14 +40,12 @@ pub(super) struct Settings<'a> {
     pub(super) yielding: Option<Yielding>,
 }
 
-/// A running testpmd. Its fields are dropped in order: the pages are given back last.
+/// A running testpmd.
 #[derive(Debug)]
 pub(super) struct Testpmd {
-    process: Process,
+    program: Program,
     ports: usize,
     telemetry: Option<Telemetry>,
-    needs: Needs,
-    _hugepages: Option<Hugepages>,
     dir: PeerDir,
 }
 
@@ -64,15 +63,15 @@ impl Testpmd {
             // Without devices nobody cares how memory lies physically.
             .args(["--no-pci", "--iova-mode=va", "--file-prefix", settings.name, "--lcores"])
             .arg(format!("1@{},2@{}", settings.console_cpu, settings.cpu));
-        let hugepages = match settings.memory {
+        let (hugepages_mib, privileges) = match settings.memory {
             Memory::HugePages => {
                 // Single files: virtio-user can share eight at most.
                 command.args(["--in-memory", "--single-file-segments"]);
-                Some(Hugepages::reserve(dir.path(), mib as u32)?)
+                (mib as u32, FOR_HUGEPAGES)
             }
             Memory::OrdinaryPages => {
                 command.args(["--no-huge", "--no-shconf", "-m", &mib.to_string()]);
-                None
+                (0, "none")
             }
         };
         for device in &settings.devices {
@@ -89,34 +88,60 @@ impl Testpmd {
             yielding.load(dir, &mut command)?;
             others.push("sched_yield() whenever it has no work, because it shares its CPU");
         }
-        let needs = Needs {
-            hugepages_mib: if hugepages.is_some() { mib as u32 } else { 0 },
-            polling_cpu: settings.cpu,
-            privileges: match settings.memory {
-                Memory::HugePages => "root, to reserve huge pages",
-                Memory::OrdinaryPages => "none",
-            },
-            others,
+        let needs = Needs { hugepages_mib, polling_cpu: settings.cpu, privileges, others };
+        let program = Program::start(dir, settings.name, &mut command, FORWARDING_THREAD, needs)?;
+        Ok(Self { program, ports, telemetry: None, dir: dir.clone() })
+    }
+
+    /// Starts one that passes frames on between ports of its vhost driver.
+    pub(super) fn switch(
+        dir: &PeerDir,
+        program: &Path,
+        settings: &SwitchSettings,
+        cancel: &Cancel,
+    ) -> Result<Self, LabError> {
+        let (name, ports) = (settings.kind.name(), &settings.ports);
+        let queues = ports[0].queues;
+        if ports.iter().any(|port| port.queues != queues) {
+            let what = "ports with different numbers of queues; it wants one".to_owned();
+            return Err(LabError::Peer { peer: name.to_owned(), what });
+        }
+        let device = |(index, port): (usize, &PeerPort)| {
+            vhost(index, &port.socket, port.server, port.queues)
         };
-        let process = Process::start(dir, settings.name, &mut command)?;
-        Ok(Self { process, ports, telemetry: None, needs, _hugepages: hugepages, dir: dir.clone() })
+        let mut testpmd = Self::start(
+            dir,
+            &Settings {
+                name,
+                program: program.to_owned(),
+                cpu: settings.cpu,
+                console_cpu: console_cpu(settings.cpu),
+                memory: settings.memory,
+                devices: ports.iter().enumerate().map(device).collect(),
+                queues,
+                options: vec!["--auto-start".into(), "--forward-mode=io".into()],
+                yielding: None,
+            },
+        )?;
+        testpmd.wait_until_ready(cancel)?;
+        Ok(testpmd)
     }
 
     /// Waits for the prompt: all ports are up then, and with `--auto-start` frames are forwarded.
     pub(super) fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<(), LabError> {
         if self.telemetry.is_none() {
             let has_prompt = |process: &Process| process.log().contains("testpmd> ");
-            self.process.wait_until(cancel, "its prompt", has_prompt)?;
-            let connected = Telemetry::connect(self.dir.path(), self.process.name());
-            self.telemetry = Some(
-                connected.map_err(|error| self.process.failed(&format!("telemetry: {error}")))?,
-            );
+            let process = &mut self.program.process;
+            process.wait_until(cancel, "its prompt", has_prompt)?;
+            let connected = Telemetry::connect(self.dir.path(), process.name());
+            let failed = |error| process.failed(&format!("telemetry: {error}"));
+            self.telemetry = Some(connected.map_err(failed)?);
         }
         Ok(())
     }
 
-    pub(super) fn counters(&self) -> Result<Vec<PortCounters>, LabError> {
-        let failed = |error| self.process.failed(&format!("counters: {error}"));
+    pub(super) fn port_counters(&self) -> Result<Vec<PortCounters>, LabError> {
+        let failed = |error| self.program.process.failed(&format!("counters: {error}"));
         let Some(telemetry) = &self.telemetry else {
             return Err(failed(std::io::Error::other("it is not ready yet")));
         };
@@ -124,19 +149,17 @@ impl Testpmd {
     }
 
     pub(super) fn tell(&mut self, line: &str) -> Result<(), LabError> {
-        self.process.tell(line)
+        self.program.process.tell(line)
+    }
+}
+
+impl Running for Testpmd {
+    fn program(&self) -> &Program {
+        &self.program
     }
 
-    pub(super) fn process(&self) -> &Process {
-        &self.process
-    }
-
-    pub(super) fn needs(&self) -> &Needs {
-        &self.needs
-    }
-
-    pub(super) fn cpu_time(&self) -> Result<CpuTime, LabError> {
-        self.process.cpu_time(FORWARDING_THREAD)
+    fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
+        self.port_counters().map(Some)
     }
 }
 

@@ -11,7 +11,9 @@ use dray_ring::split::{SplitDriver, SplitLayout};
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
-use virtio_bindings::virtio_config::{VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1};
+use virtio_bindings::virtio_config::{
+    VIRTIO_F_ANY_LAYOUT, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1,
+};
 use virtio_bindings::virtio_net::{VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF};
 use vmm_sys_util::eventfd::EventFd;
 
@@ -121,7 +123,13 @@ fn introduce(
     let mut back_end = Frontend::from_stream(stream, vrings as u64);
     let offered = back_end.get_features().map_err(says("GET_FEATURES"))?;
     let several = device.pairs.len() > 1;
-    let mut needed = vec![("version_1", bit(VIRTIO_F_VERSION_1))];
+    // Back ends from before version 1 (Snabb) take our frames too if they have merged buffers, whose
+    // header is as long, and take that in one buffer with the frame.
+    let older = bit(VIRTIO_NET_F_MRG_RXBUF) | bit(VIRTIO_F_ANY_LAYOUT);
+    let mut needed = match offered & bit(VIRTIO_F_VERSION_1) {
+        0 if offered & older == older => vec![("any_layout", bit(VIRTIO_F_ANY_LAYOUT))],
+        _ => vec![("version_1", bit(VIRTIO_F_VERSION_1))],
+    };
     if uri.packed {
         needed.push(("packed", bit(VIRTIO_F_RING_PACKED)));
     }

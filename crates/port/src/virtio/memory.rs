@@ -23,7 +23,7 @@ use dray_shm::{Mapping, MemoryFile, PageSize};
 
 use super::VirtioUri;
 
-/// The virtio-net header of a device with `VERSION_1`.
+/// The virtio-net header of a device with `VERSION_1` or `MRG_RXBUF`.
 pub(super) const HEADER_LEN: usize = 12;
 /// Where in its slot a frame begins.
 pub(super) const FRAME_AT: usize = 64;

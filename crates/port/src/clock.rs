@@ -41,6 +41,12 @@ pub fn to_ticks(duration: Duration) -> u64 {
     (duration.as_nanos() * u128::from(ticks_per_second()) / 1_000_000_000) as u64
 }
 
+/// The time that so many ticks take.
+pub fn to_duration(ticks: u64) -> Duration {
+    let ns = u128::from(ticks) * 1_000_000_000 / u128::from(ticks_per_second());
+    Duration::from_nanos(ns.try_into().unwrap_or(u64::MAX))
+}
+
 /// Both clocks read together: of a few tries the one with the least time in between.
 fn paired_reading() -> (u64, Instant) {
     (0..8)
@@ -68,10 +74,4 @@ mod tests {
         let ratio = (end_ticks - start_ticks) as f64 / expected;
         assert!((ratio - 1.0).abs() < 1e-3, "{ratio}");
     }
-}
-
-/// The time that so many ticks take.
-pub fn to_duration(ticks: u64) -> Duration {
-    let ns = u128::from(ticks) * 1_000_000_000 / u128::from(ticks_per_second());
-    Duration::from_nanos(ns.try_into().unwrap_or(u64::MAX))
 }

@@ -19,10 +19,16 @@ const ANNOUNCED: Duration = Duration::from_secs(1);
 pub struct Receiver {
     intake: Intake,
     pub(crate) links: Links,
-    /// What is to be sent first, and through what.
-    announcements: Vec<(PortUri, Box<dyn Transmit>, Vec<Vec<u8>>)>,
+    announcements: Vec<Announcement>,
     check: Check,
     interval: Duration,
+}
+
+/// What a port sends first, so that a switch that learns knows who is there.
+struct Announcement {
+    uri: PortUri,
+    tx: Box<dyn Transmit>,
+    frames: Vec<Vec<u8>>,
 }
 
 impl Receiver {
@@ -36,7 +42,7 @@ impl Receiver {
             if !job.announce.is_empty() {
                 let tx = port.tx.into_iter().next().expect("a port has a queue");
                 let frames = job.announce.iter().map(|flow| test_frame::build(flow, FRAME_MIN));
-                announcements.push((uri.clone(), tx, frames.collect()));
+                announcements.push(Announcement { uri: uri.clone(), tx, frames: frames.collect() });
             }
             ports.push((uri.clone(), port.rx));
         }
@@ -46,7 +52,7 @@ impl Receiver {
 
     /// Tells whoever learns addresses where this is.
     pub(crate) fn announce(&mut self) -> Result<(), RoleError> {
-        for (uri, mut tx, frames) in self.announcements.drain(..) {
+        for Announcement { uri, mut tx, frames } in self.announcements.drain(..) {
             let deadline = Instant::now() + ANNOUNCED;
             let mut rest = &frames[..];
             while !rest.is_empty() && Instant::now() < deadline {

@@ -33,7 +33,7 @@ impl Neighbours {
         let interval = Duration::from_millis(5);
         let receive = ReceiveJob {
             ports: vec![uri(to)],
-            announce: None,
+            announce: Vec::new(),
             check: Check::Whole,
             yielding: true,
             interval,
@@ -42,6 +42,7 @@ impl Neighbours {
         let send = SendJob {
             lanes: vec![Lane { port: uri(from), flow: Flow::default() }],
             flows: 4,
+            stations: 1,
             size: 300,
             burst: 8,
             rate: Some(RATE),

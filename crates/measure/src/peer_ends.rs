@@ -1,19 +1,26 @@
-//! A trial whose sender and receiver are DPDK's testpmd. They send as fast as they can, look at no
-//! payload, and are known by their counters alone.
+//! A trial whose ends are both one testpmd of DPDK: it puts frames into either port and passes on what
+//! comes out of the other, so they go round, both ways, as fast as it and the switch can. So nothing
+//! is done to DPDK's program on a machine where its ends share a CPU: two polling programs there would
+//! take turns of milliseconds. Its counters alone say what passed; nobody looks at the payload.
 
 use std::time::{Duration, Instant};
 
-use dray_lab::peer::{Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, PeerEndpoint};
+use dray_lab::peer::{
+    Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, PeerEndpoint, PortCounters,
+};
 use dray_lab::{Lab, LabError};
 use dray_traffic::sample::monotonic_ns;
 use dray_traffic::{ReceiveReport, Sample, SendReport, StreamReport};
 
-use crate::topology::{Hop, Station, Topology};
+use crate::topology::{Hop, Topology};
 use crate::trial::{CpuReading, Observed, Timing};
 
-/// Time for a switch to serve a new endpoint, and to learn where it is.
+/// Time for a switch to serve a new endpoint.
 const SETTLE: Duration = Duration::from_millis(300);
-/// How long nothing must arrive before everything has.
+const RING: u16 = 256;
+/// Bursts of 32 frames that go round each way: as many as a ring holds, so that none overflows.
+const BURSTS: u16 = RING / 32;
+/// Time for what is under way to arrive.
 const QUIET: Duration = Duration::from_millis(60);
 
 /// Runs a trial with frames of `size` bytes.
@@ -26,54 +33,48 @@ pub(crate) fn observe(
 ) -> Result<Observed, LabError> {
     let cancel = lab.cancel().clone();
     let dir = lab.dir()?;
-    let driver = Driver::VirtioUser { packed, queue_size: 256 };
-    let start = |station: &Station, hop: &Hop, role: EndpointRole| {
-        let (here, there) = (hop.here(), hop.there());
-        let port = EndpointPort {
-            driver,
-            mac: here.station,
-            peer_mac: there.station,
-            ..EndpointPort::connecting(here.socket().expect("they share memory"), 0, 0)
-        };
-        let settings = EndpointSettings {
-            name: station.role.clone(),
-            role,
-            cpu: station.cpu,
-            shares_cpu: station.shares_cpu,
-            memory: Memory::HugePages,
-            ports: vec![port],
-        };
-        let mut endpoint = PeerEndpoint::start(&dir, &settings)?;
-        endpoint.wait_until_ready(&cancel)?;
-        Ok::<_, LabError>(endpoint)
+    let port = |hop: &Hop| EndpointPort {
+        driver: Driver::VirtioUser { packed, queue_size: RING },
+        mac: hop.here().station,
+        peer_mac: hop.there().station,
+        ..EndpointPort::connecting(hop.here().socket().expect("they share memory"), 0, 0)
     };
-    let role = EndpointRole::Receiver;
-    let mut receiver = start(&topology.receiver, &topology.receiver.ins[0], role)?;
-    let role = EndpointRole::Sender { frame_size: size as u16 };
-    let mut sender = start(&topology.sender, &topology.sender.outs[0], role)?;
-    receiver.start_traffic()?;
+    let mut endpoint = PeerEndpoint::start(
+        &dir,
+        &EndpointSettings {
+            name: "ends".to_owned(),
+            role: EndpointRole::Loop { frame_size: size as u16, bursts: BURSTS },
+            cpu: topology.sender.cpu,
+            shares_cpu: false,
+            memory: Memory::HugePages,
+            ports: topology.sender.outs.iter().map(port).collect(),
+        },
+    )?;
+    endpoint.wait_until_ready(&cancel)?;
     cancel.sleep_until(Instant::now() + SETTLE)?;
-    // What the receiver sends first is no part of the trial.
-    let sent_before = sender.counters()?[0].sent_frames;
-    let received_before = receiver.counters()?[0].received_frames;
-    sender.start_traffic()?;
+    endpoint.start_traffic()?;
 
     let begin = Instant::now();
     let (mut sent, mut received) = (Vec::new(), Vec::new());
-    let look = |samples: &mut Vec<Sample>, endpoint: &PeerEndpoint, is_sender: bool| {
+    let mut look = |endpoint: &PeerEndpoint| {
         let cpu = endpoint.cpu_time()?;
-        let port = endpoint.counters()?[0];
-        let (frames, bytes) = if is_sender {
-            (port.sent_frames - sent_before, port.sent_bytes)
-        } else {
-            (port.received_frames - received_before, port.received_bytes)
-        };
-        samples.push(Sample {
+        let ports = endpoint.counters()?;
+        let sum = |field: fn(&PortCounters) -> u64| ports.iter().map(field).sum::<u64>();
+        let sample = Sample {
             at_ns: monotonic_ns(),
-            frames,
-            bytes,
+            frames: sum(|port| port.sent_frames),
+            bytes: sum(|port| port.sent_bytes),
             user_ns: cpu.user.as_nanos() as u64,
             system_ns: cpu.system.as_nanos() as u64,
+        };
+        sent.push(sample);
+        // One thread is both ends: its time counts once.
+        received.push(Sample {
+            frames: sum(|port| port.received_frames),
+            bytes: sum(|port| port.received_bytes),
+            user_ns: 0,
+            system_ns: 0,
+            ..sample
         });
         Ok::<_, LabError>(())
     };
@@ -84,21 +85,12 @@ pub(crate) fn observe(
     let intervals = (timing.measure.as_nanos() / timing.interval.as_nanos()) as u32;
     for number in 0..=intervals {
         cancel.sleep_until(from + number * timing.interval)?;
-        look(&mut received, &receiver, false)?;
-        look(&mut sent, &sender, true)?;
+        look(&endpoint)?;
     }
     let after = CpuReading::take(lab)?;
-    sender.stop_traffic()?;
-    let mut last = None;
-    loop {
-        cancel.sleep_until(Instant::now() + QUIET)?;
-        let now = (sender.counters()?[0].sent_frames, receiver.counters()?[0].received_frames);
-        if last.replace(now) == Some(now) {
-            break;
-        }
-    }
-    look(&mut received, &receiver, false)?;
-    look(&mut sent, &sender, true)?;
+    endpoint.drain_traffic()?;
+    cancel.sleep_until(Instant::now() + QUIET)?;
+    look(&endpoint)?;
     Ok(Observed {
         measure_from_ns,
         sender: send_report(sent),

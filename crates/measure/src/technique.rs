@@ -25,7 +25,7 @@ pub enum Endpoint {
     Virtio,
     /// The same with packed rings.
     VirtioPacked,
-    /// DPDK's virtio driver in a testpmd, split rings of 256 entries.
+    /// DPDK's virtio driver in a testpmd that is both ends, split rings of 256 entries.
     Dpdk,
     /// The same with packed rings.
     DpdkPacked,

@@ -123,12 +123,16 @@ impl Topology {
         let names = names.map(str::to_owned).into_iter();
         let names = names.chain((1..=shape.forwarders()).map(|n| format!("forwarder-{n}")));
         let roles = 2 + shape.forwarders();
-        let (switch, cpus) = if technique.link.has_switch() {
+        let (switch, mut cpus) = if technique.link.has_switch() {
             let (switch, cpus) = placement.assign_around_switch(roles);
             (Some(switch), cpus)
         } else {
             (None, placement.assign(roles))
         };
+        if technique.endpoint.dpdk().is_some() {
+            // One program is both ends.
+            cpus[1] = cpus[0];
+        }
         let sharing = |is_shared: &dyn Fn(&Cpu) -> bool| {
             cpus.iter().chain(&switch).filter(|other| is_shared(other)).count() > 1
         };
@@ -173,7 +177,12 @@ impl Topology {
                 stations[from].ins.push(Hop { link: link.clone(), side: 0 });
             }
             stations[from].outs.push(Hop { link: link.clone(), side: 0 });
-            stations[to].ins.push(Hop { link, side: 1 });
+            stations[to].ins.push(Hop { link: link.clone(), side: 1 });
+            if technique.endpoint.dpdk().is_some() {
+                // Frames go round: they are sent at both ends, and received at both.
+                stations[from].outs.push(Hop { link: link.clone(), side: 1 });
+                stations[to].ins.push(Hop { link, side: 0 });
+            }
         }
         let mut stations = stations.into_iter();
         let mut next = || stations.next().expect("sender and receiver were made first");

@@ -130,6 +130,11 @@ impl PeerEndpoint {
         self.testpmd.tell("stop")
     }
 
+    /// Makes it receive what is still under way, and send nothing any more.
+    pub fn drain_traffic(&mut self) -> Result<(), LabError> {
+        ["stop", "set fwd rxonly", "start"].iter().try_for_each(|line| self.testpmd.tell(line))
+    }
+
     /// What went through each port.
     pub fn counters(&self) -> Result<Vec<PortCounters>, LabError> {
         self.testpmd.port_counters()

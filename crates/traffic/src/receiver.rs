@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Scratch, Transmit};
-use dray_wire::FRAME_MIN;
-use dray_wire::test_frame::{self, Stamp, Verdict};
+use dray_wire::test_frame::{self, FRAME_MIN, Stamp, Verdict};
 
 use crate::intake::{Intake, Progress};
 use crate::links::Links;
@@ -97,8 +96,10 @@ impl Receiver {
 /// Looks at a frame as closely as `check` says; `unchecked` counts frames since the last whole one.
 #[inline]
 fn read(check: Check, unchecked: &mut u32, frame: &Frame<'_>, scratch: &mut Scratch) -> Verdict {
-    if check == Check::Sampled && *unchecked < Check::SAMPLE - 1 {
-        *unchecked += 1;
+    let may_skip = check == Check::Sampled && *unchecked < Check::SAMPLE - 1;
+    // A head may be all of the frame.
+    if may_skip || frame.len() <= FRAME_MIN {
+        *unchecked += u32::from(may_skip);
         return match frame.first() {
             Some(head) => test_frame::read_head(&head, frame.len()),
             None => Verdict::Foreign,

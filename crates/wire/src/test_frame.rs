@@ -93,10 +93,25 @@ pub fn stamp(frame: &mut [u8], stamp: Stamp) {
 /// Reads a frame back: header, and every byte of the pattern.
 #[inline]
 pub fn read(frame: &[u8]) -> Verdict {
-    match headers::udp_payload(frame) {
-        Some(payload) => read_payload(payload),
-        None => Verdict::Foreign,
+    let Some(head) = frame.first_chunk() else { return Verdict::Foreign };
+    let verdict = read_head(head, frame.len());
+    let Verdict::Intact(stamp) = verdict else { return verdict };
+    let pattern = &frame[FRAME_MIN..ETHERNET_LEN + ip_len(head)];
+    // To compare nothing with nothing is not for free: `memcmp` then loads under a mask that is
+    // empty, which processors have a slow path for where the kernel has marked the page as not used
+    // lately, and such a load never marks it as used again. (Seen: 80 ns a frame, for good, from
+    // some minute on.)
+    if pattern.is_empty() || PATTERN.get(..pattern.len()) == Some(pattern) {
+        verdict
+    } else {
+        Verdict::Corrupt(Some(stamp.stream))
     }
+}
+
+/// Bytes 16 and 17: the length of the IPv4 packet.
+#[inline]
+fn ip_len(head: &[u8; FRAME_MIN]) -> usize {
+    u16::from_be_bytes([head[16], head[17]]).into()
 }
 
 /// Reads the first bytes of a frame of `len` bytes: all but its pattern. Says what [`read`] says of a
@@ -112,8 +127,8 @@ pub fn read_head(head: &[u8; FRAME_MIN], len: usize) -> Verdict {
     let is_ip = word(1) >> 8 & 0xff_ffff == 0x08_0045;
     // Bytes 20, 21 and 23: no fragment, UDP.
     let is_udp = of_ip & 0x3fff_00ff == 0x11;
-    // Bytes 16 and 17, and 38 and 39.
-    let (ip_len, udp_len) = ((of_ip >> 48) as usize, of_udp as usize & 0xffff);
+    // Bytes 38 and 39.
+    let (ip_len, udp_len) = (ip_len(head), of_udp as usize & 0xffff);
     let fits = udp_len + IPV4_LEN == ip_len && ip_len + ETHERNET_LEN <= len;
     let [rest, sequence, ticks] = [word(5), word(6), word(7)];
     if !(is_ip && is_udp && fits)
@@ -127,31 +142,6 @@ pub fn read_head(head: &[u8; FRAME_MIN], len: usize) -> Verdict {
         return Verdict::Corrupt(None);
     }
     Verdict::Intact(Stamp { stream: rest as u16, sequence, ticks })
-}
-
-#[inline]
-fn read_payload(payload: &[u8]) -> Verdict {
-    let Some((header, pattern)) = payload.split_first_chunk::<TEST_HEADER_LEN>() else {
-        return Verdict::Foreign;
-    };
-    if header[2..4] != MAGIC.to_be_bytes() {
-        return Verdict::Foreign;
-    }
-    if checksum::internet(header) != 0 {
-        return Verdict::Corrupt(None);
-    }
-    let (stream, rest) = header[4..].split_first_chunk().expect("22 bytes");
-    let stream = u16::from_be_bytes(*stream);
-    if PATTERN.get(..pattern.len()) != Some(pattern) {
-        return Verdict::Corrupt(Some(stream));
-    }
-    let (sequence, rest) = rest.split_first_chunk().expect("22 bytes");
-    let ticks = rest.first_chunk().expect("22 bytes");
-    Verdict::Intact(Stamp {
-        stream,
-        sequence: u64::from_be_bytes(*sequence),
-        ticks: u64::from_be_bytes(*ticks),
-    })
 }
 
 #[cfg(test)]
@@ -183,15 +173,15 @@ mod tests {
             prop_assert!(!matches!(read(&frame), Verdict::Intact(_)));
         }
 
-        /// The head says what the whole frame says, as long as its pattern is intact.
+        /// A test frame is always one of those that `udp_payload` finds a payload in.
         #[test]
-        fn heads_are_read_alike(expected in any_stamp(), size in FRAME_MIN..2000, cut in 0usize..8, byte in 0..FRAME_MIN, mask: u8) {
+        fn headers_are_read_alike(expected in any_stamp(), size in FRAME_MIN..2000, cut in 0usize..8, byte in 0..HEADERS_LEN, mask: u8) {
             let mut frame = build(&Flow::default(), size);
             stamp(&mut frame, expected);
             frame[byte] ^= mask;
             let frame = &frame[..(size - cut).max(FRAME_MIN)];
-            let head = read_head(frame.first_chunk().unwrap(), frame.len());
-            prop_assert_eq!(head, read(frame));
+            let is_found = headers::udp_payload(frame).is_some_and(|payload| payload.len() >= TEST_HEADER_LEN);
+            prop_assert_eq!(read(frame) != Verdict::Foreign, is_found);
         }
 
         #[test]

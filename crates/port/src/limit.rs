@@ -178,6 +178,7 @@ fn copy(input: &Ring, output: &Ring, size: usize, stop: &AtomicBool) {
             let (from, to) = (input.buffer(index), output.buffer(index));
             // SAFETY: both buffers are the middle's, and hold `size` bytes.
             unsafe { frame::copy(from.as_ptr(), to.as_ptr(), size) };
+            frame::demote(to.as_ptr());
         }
         done = until;
         output.indices.filled.store(done, Ordering::Release);

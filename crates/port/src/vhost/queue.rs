@@ -245,6 +245,9 @@ fn transmit<Q: DeviceQueue>(
         // A hint, wherever that is.
         frame::prefetch_to_write(buffer.start.as_ptr().wrapping_add(header_len as usize));
     };
+    // It costs us more than it saves the receiver, but whoever is not behind has the time. A whole
+    // batch means that more frames wait.
+    let demotes = frames.len() < BATCH_MAX;
     let mut taken = 0;
     while taken < frames.len() {
         let rest = &frames[taken..];
@@ -261,9 +264,14 @@ fn transmit<Q: DeviceQueue>(
                 break;
             }
             // SAFETY: the buffer is mapped, and long enough for the header and the frame.
-            unsafe {
+            let start = unsafe {
                 write_header(buffer.start, header_len, 1);
-                frame.copy_to(buffer.start.add(header_len as usize));
+                let start = buffer.start.add(header_len as usize);
+                frame.copy_to(start);
+                start
+            };
+            if demotes {
+                frame::demote(start.as_ptr());
             }
             queue.push_plain(buffer.id, len);
             filled += 1;

@@ -6,7 +6,8 @@ set -euo pipefail
 purpose=${1:?usage: setup.sh build|demo|test|bench|fuzz|profile}
 
 # COMMAND:PACKAGE for whatever is looked for as a command.
-build="cc:gcc"
+# clang: XDP programs are compiled for the kernel's virtual machine.
+build="cc:gcc clang:clang"
 # Other people's switches and endpoints.
 peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"
 case $purpose in

@@ -109,6 +109,12 @@ impl<'a> Frame<'a> {
         Part { start, len: range.len(), lent: PhantomData }
     }
 
+    /// How many bytes behind `base` it begins, where it does not begin before.
+    #[inline(always)]
+    pub(crate) fn offset_from(&self, base: NonNull<u8>) -> Option<usize> {
+        self.start.addr().get().checked_sub(base.addr().get())
+    }
+
     /// Copies all of it to `to`.
     ///
     /// # Safety

@@ -9,12 +9,14 @@
 //! Nothing in between owns a frame, so a frame is copied once on its way. Every transport is a
 //! folder here, and every port is named by a URI ([`PortUri`]).
 
+pub mod afxdp;
 mod aio;
 pub mod clock;
 mod connection;
 mod either;
 mod event;
 mod frame;
+mod interface;
 pub mod limit;
 mod link;
 pub mod null;

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::afxdp::AfxdpUri;
 use crate::null::NullUri;
 use crate::query::{Query, UriError};
 use crate::raw::RawUri;
@@ -21,6 +22,8 @@ pub enum PortUri {
     Udp(UdpUri),
     /// `raw:INTERFACE`: a packet socket.
     Raw(RawUri),
+    /// `afxdp:INTERFACE`: AF_XDP sockets.
+    Afxdp(AfxdpUri),
     /// `vhost:PATH`: the back end of vhost-user.
     Vhost(VhostUri),
     /// `virtio:PATH`: the driver's end of vhost-user.
@@ -30,7 +33,7 @@ pub enum PortUri {
 }
 
 /// What ports look like, for messages.
-const EXAMPLES: &str = "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64, raw:eth0?batch=64, \
+const EXAMPLES: &str = "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64, raw:eth0?batch=64, afxdp:eth0, \
                         vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, null:";
 
 impl PortUri {
@@ -39,6 +42,7 @@ impl PortUri {
         match self {
             Self::Udp(uri) => uri.open(),
             Self::Raw(uri) => uri.open(),
+            Self::Afxdp(uri) => uri.open(),
             Self::Vhost(uri) => uri.open(),
             Self::Virtio(uri) => uri.open(),
             Self::Null(uri) => Ok(uri.open()),
@@ -60,6 +64,7 @@ impl PortUri {
         match self {
             Self::Udp(uri) => uri.options.wait,
             Self::Raw(uri) => uri.options.wait,
+            Self::Afxdp(uri) => uri.wait,
             Self::Vhost(uri) => uri.wait,
             Self::Virtio(uri) => uri.wait,
             Self::Null(_) => Wait::Poll { pause_us: 0 },
@@ -77,6 +82,7 @@ impl FromStr for PortUri {
         let uri = match scheme {
             "udp" => Self::Udp(UdpUri::parse(body, &mut query)?),
             "raw" => Self::Raw(RawUri::parse(body, &mut query)?),
+            "afxdp" => Self::Afxdp(AfxdpUri::parse(body, &mut query)?),
             "vhost" => Self::Vhost(VhostUri::parse(body, &mut query)?),
             "virtio" => Self::Virtio(VirtioUri::parse(body, &mut query)?),
             "null" => Self::Null(NullUri::parse(body, &query)?),
@@ -95,6 +101,7 @@ impl fmt::Display for PortUri {
         match self {
             Self::Udp(uri) => uri.fmt(f),
             Self::Raw(uri) => uri.fmt(f),
+            Self::Afxdp(uri) => uri.fmt(f),
             Self::Vhost(uri) => uri.fmt(f),
             Self::Virtio(uri) => uri.fmt(f),
             Self::Null(uri) => uri.fmt(f),
@@ -133,6 +140,8 @@ mod tests {
             "udp:0.0.0.0:9000",
             "raw:eth0",
             "raw:eth0?batch=64&wait=poll&pause=0&ethertype=0x0800&promisc=1",
+            "afxdp:eth0",
+            "afxdp:eth0?queue=2&queues=3&mode=copy&xdp=native&chunk=4096&umem=a&udp=2152+9000&wakeup=0&busy_poll=20&wait=poll",
             "null:",
         ] {
             assert_eq!(text.parse::<PortUri>().unwrap().to_string(), text);
@@ -155,6 +164,14 @@ mod tests {
             ("raw:a-name-too-long-for-it", ["a-name-too-long-for-it", "15"]),
             ("udp:10.0.0.1", ["10.0.0.1", "ADDRESS:PORT"]),
             ("udp:10.0.0.1:9000-10.0.0.2", ["10.0.0.2", "ADDRESS:PORT"]),
+            ("afxdp:", ["\"\"", "afxdp:eth0"]),
+            ("afxdp:eth0?mode=fast", ["mode=fast", "auto, copy or zerocopy"]),
+            ("afxdp:eth0?xdp=both", ["xdp=both", "auto, native or generic"]),
+            ("afxdp:eth0?queue=256", ["queue=256", "0 to 255"]),
+            ("afxdp:eth0?chunk=1024", ["chunk=1024", "2048 or 4096"]),
+            ("afxdp:eth0?udp=1+2+3+4+5+6+7+8+9", ["udp=1+2", "up to 8"]),
+            ("afxdp:eth0?umem=", ["umem=", "letters"]),
+            ("afxdp:eth0?queue=250&queues=9", ["250", "255"]),
             ("null:x", ["\"x\"", "nothing"]),
             ("null:?batch=1", ["unknown key", "no keys"]),
         ] {
@@ -190,7 +207,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_parsed_or_refused(
-            text in "(udp|raw|null|x)?:?[0-9a-z.:-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
+            text in "(udp|raw|afxdp|null|x)?:?[0-9a-z.:-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
         ) {
             if let Ok(uri) = text.parse::<PortUri>() {
                 prop_assert_eq!(uri.to_string().parse::<PortUri>(), Ok(uri));

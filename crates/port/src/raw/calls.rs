@@ -38,20 +38,6 @@ pub(super) fn set_promiscuous(socket: BorrowedFd<'_>, index: u32) -> io::Result<
     set_option(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, request)
 }
 
-/// The interface's MTU, in bytes.
-pub(super) fn mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Result<usize> {
-    // SAFETY: an all-zero ifreq is a valid value.
-    let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-        *to = from as libc::c_char;
-    }
-    // SAFETY: SIOCGIFMTU reads the name and writes the MTU of this ifreq.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) })?;
-    // SAFETY: SIOCGIFMTU has just set this member of the union.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    usize::try_from(mtu).map_err(io::Error::other)
-}
-
 fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -12,7 +12,7 @@ use crate::query::{Query, UriError, write_query};
 use crate::socket::{
     PATIENCE, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option,
 };
-use crate::{OpenError, Port};
+use crate::{OpenError, Port, interface};
 
 mod calls;
 
@@ -30,18 +30,9 @@ pub struct RawUri {
     pub promisc: bool,
 }
 
-/// `IFNAMSIZ` without the terminating zero.
-const INTERFACE_NAME_MAX: usize = 15;
-
 impl RawUri {
     pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
-        let plain = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b'?';
-        if body.is_empty() || body.len() > INTERFACE_NAME_MAX || !body.bytes().all(plain) {
-            return Err(query.error(format!(
-                "{body:?} is not an interface: give a name of 1 to {INTERFACE_NAME_MAX} characters, \
-                 for example raw:eth0"
-            )));
-        }
+        let interface = interface::parse(body, query, "raw")?;
         let options = SocketOptions::parse(query)?;
         let ethertype = query.take("ethertype", "0x0001 to 0xffff, 0x0800 for IPv4", |text| {
             let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 4)?;
@@ -53,7 +44,7 @@ impl RawUri {
             _ => None,
         })?;
         let promisc = promisc.unwrap_or(false);
-        Ok(Self { interface: body.to_owned(), options, ethertype, promisc })
+        Ok(Self { interface, options, ethertype, promisc })
     }
 
     /// Opens the socket and binds it to the interface.
@@ -73,7 +64,7 @@ impl RawUri {
         .map_err(fail("packet socket"))?;
         let index =
             netdevice::name_to_index(&socket, &self.interface).map_err(fail("interface index"))?;
-        let mtu = calls::mtu(socket.as_fd(), &self.interface).map_err(|error| ("MTU", error))?;
+        let mtu = interface::mtu(socket.as_fd(), &self.interface).map_err(|error| ("MTU", error))?;
         enlarge_buffers(socket.as_fd()).map_err(|error| ("SO_RCVBUF", error))?;
         for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
             sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))

@@ -1,0 +1,69 @@
+//! The XDP programs of this process: one for each interface, shared by the ports on its queues.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use dray_xdp::{Mode, SocketsProgram};
+
+use super::{AfxdpUri, CopyMode};
+
+/// The program of an interface. It is detached when the last one who holds it lets go.
+pub(super) struct Program {
+    program: Mutex<SocketsProgram>,
+    mode: Mode,
+    /// The UDP ports that it distinguishes.
+    udp: Vec<u16>,
+}
+
+/// An interface: the network namespace and the index in it.
+type Place = (u64, u32);
+
+/// The program of the interface with the index `interface`, as the port `uri` wants it.
+pub(super) fn get(interface: u32, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
+    static PROGRAMS: Mutex<Option<HashMap<Place, Weak<Program>>>> = Mutex::new(None);
+    let namespace = rustix::fs::stat("/proc/thread-self/ns/net")?.st_ino;
+    let mut programs = lock(&PROGRAMS);
+    let programs = programs.get_or_insert_default();
+    programs.retain(|_, program| program.strong_count() > 0);
+    let place = (namespace, interface);
+    if let Some(program) = programs.get(&place).and_then(Weak::upgrade) {
+        if uri.xdp.is_some_and(|mode| mode != program.mode) || uri.udp != program.udp {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "another port on this interface has one for another xdp= or udp=",
+            ));
+        }
+        return Ok(program);
+    }
+    let modes = match (uri.xdp, uri.mode) {
+        (Some(mode), _) => vec![mode],
+        // Without the driver's help everything is copied.
+        (None, CopyMode::ZeroCopy) => vec![Mode::Native],
+        (None, _) => vec![Mode::Native, Mode::Generic],
+    };
+    let program =
+        SocketsProgram::attach(interface, &modes, &uri.udp).map_err(io::Error::other)?;
+    let mode = program.mode();
+    let program = Program { program: Mutex::new(program), mode, udp: uri.udp.clone() };
+    let program = Arc::new(program);
+    programs.insert(place, Arc::downgrade(&program));
+    Ok(program)
+}
+
+impl Program {
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Gives what arrives at `queue` to `socket`.
+    pub(super) fn give(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        lock(&self.program).give(queue, socket).map_err(io::Error::other)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is in there is right at any time.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

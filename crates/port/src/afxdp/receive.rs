@@ -1,0 +1,196 @@
+//! The receiving half of one queue of an AF_XDP port.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::xdp::{XdpDesc, XdpDescOptions};
+
+use super::ring::{Consumer, Producer, RING_LEN};
+use super::socket::Socket;
+use crate::frame::{self, FRAME_LIMIT, Frame};
+use crate::{BATCH_MAX, Batch, PATIENCE, Receive, Take, Wait};
+
+/// Frames of several chunks in one batch; the next ones wait for the next batch.
+const GATHERED_MAX: usize = 32;
+
+pub(super) struct AfxdpReceive {
+    socket: Arc<Socket>,
+    rx: Consumer<XdpDesc>,
+    fill: Producer<u64>,
+    /// Chunks that the fill ring lacks, because the frames in them were moved to other sockets.
+    lacks: usize,
+    wait: Wait,
+    /// Room for frames that lie in several chunks.
+    gathered: Box<[u8]>,
+    /// Frames that were longer than any may be.
+    oversized: u64,
+}
+
+impl AfxdpReceive {
+    /// `chunks` are those to receive into.
+    pub(super) fn new(
+        socket: Arc<Socket>,
+        rx: Consumer<XdpDesc>,
+        mut fill: Producer<u64>,
+        chunks: Vec<u64>,
+        wait: Wait,
+    ) -> Self {
+        chunks.into_iter().for_each(|chunk| fill.push(chunk));
+        fill.submit();
+        // Never touched, it takes no memory.
+        let gathered = vec![0; GATHERED_MAX * FRAME_LIMIT].into();
+        Self { socket, rx, fill, lacks: 0, wait, gathered, oversized: 0 }
+    }
+
+    /// Waits for frames as it was told to; how many descriptors there are then.
+    #[cold]
+    fn wait(&mut self) -> io::Result<u32> {
+        self.socket.wake_receive(&self.fill)?;
+        if self.wait == Wait::Block && self.rx.available(1) == 0 {
+            let patience = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&*self.socket, PollFlags::IN)], Some(&patience)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(self.rx.available(1))
+    }
+
+    /// Lends the frames of `available` descriptors to `take`: how many frames those were, and how many
+    /// descriptors are done with.
+    #[inline]
+    fn lend(&mut self, available: u32, take: &mut Take<'_>) -> io::Result<(usize, u32)> {
+        let mut batch = Batch::new();
+        // Where the descriptors of each frame end.
+        let mut ends = ArrayVec::<u32, BATCH_MAX>::new();
+        let mut room = self.gathered.chunks_exact_mut(FRAME_LIMIT);
+        let mut next = 0;
+        while next < available && !batch.is_full() {
+            let Some(read) = read(&self.socket, &self.rx, next, available, &mut room)? else {
+                break;
+            };
+            let Some(frame) = read.frame else {
+                if batch.is_empty() {
+                    self.oversized += 1;
+                    return Ok((0, read.end));
+                }
+                break;
+            };
+            next = read.end;
+            batch.push(frame);
+            ends.push(read.end);
+        }
+        let lent = batch.len();
+        let taken = if lent > 0 { take(&batch).min(lent) } else { 0 };
+        Ok((lent, taken.checked_sub(1).map_or(0, |last| ends[last])))
+    }
+
+    /// Gives the chunks of the next `count` descriptors back to the kernel.
+    #[inline]
+    fn give_back(&mut self, count: u32) {
+        let umem = self.socket.umem();
+        // The ring has room for all chunks that there are.
+        self.fill.room(RING_LEN);
+        for offset in 0..count {
+            let chunk = umem.chunk(self.rx.get(offset).addr);
+            if umem.was_moved(chunk) {
+                self.lacks += 1;
+            } else {
+                self.fill.push(chunk);
+            }
+        }
+        self.rx.release(count);
+        if self.lacks > 0 {
+            let others = umem.take(self.lacks);
+            self.lacks -= others.len();
+            others.into_iter().for_each(|chunk| self.fill.push(chunk));
+        }
+        self.fill.submit();
+    }
+}
+
+impl Receive for AfxdpReceive {
+    #[inline]
+    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
+        let mut available = self.rx.available(1);
+        if available == 0 {
+            available = self.wait()?;
+            if available == 0 {
+                return Ok(0);
+            }
+        }
+        let (lent, done) = self.lend(available, take)?;
+        if done > 0 {
+            self.give_back(done);
+        }
+        if self.fill.needs_wakeup() {
+            self.socket.wake_receive(&self.fill)?;
+        }
+        Ok(lent)
+    }
+
+    fn dropped(&self) -> io::Result<u64> {
+        let statistics = self.socket.statistics()?;
+        Ok(statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0) + self.oversized)
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn arm(&mut self, on: bool) -> bool {
+        on && self.rx.available(1) > 0
+    }
+
+    fn set_wait(&mut self, wait: Wait) {
+        self.wait = wait;
+    }
+}
+
+/// A frame and where its descriptors end; none where it is longer than any frame may be.
+struct Descriptors<'a> {
+    frame: Option<Frame<'a>>,
+    end: u32,
+}
+
+/// The frame whose first descriptor is `first` of `available` ones; `None` where the rest of it, or
+/// room for it, is not there yet.
+#[inline(always)]
+fn read<'a>(
+    socket: &'a Socket,
+    rx: &Consumer<XdpDesc>,
+    first: u32,
+    available: u32,
+    room: &mut std::slice::ChunksExactMut<'a, u8>,
+) -> io::Result<Option<Descriptors<'a>>> {
+    let umem = socket.umem();
+    let outside = || io::Error::other("the kernel received into memory that is not the UMEM's");
+    let entry = rx.get(first);
+    let start = umem.find(entry.addr, entry.len).ok_or_else(outside)?;
+    if !entry.options.contains(XdpDescOptions::XDP_PKT_CONTD) {
+        // SAFETY: the chunk is ours until the descriptor is released, and mapped for longer.
+        let frame = unsafe { Frame::shared(start, entry.len) };
+        return Ok(Some(Descriptors { frame: Some(frame), end: first + 1 }));
+    }
+    let Some(end) = (first + 1..available)
+        .find(|next| !rx.get(*next).options.contains(XdpDescOptions::XDP_PKT_CONTD))
+    else {
+        return Ok(None);
+    };
+    let Some(to) = room.next() else { return Ok(None) };
+    let mut len = 0;
+    for offset in first..=end {
+        let entry = rx.get(offset);
+        let start = umem.find(entry.addr, entry.len).ok_or_else(outside)?;
+        let Some(to) = to.get_mut(len..len + entry.len as usize) else {
+            return Ok(Some(Descriptors { frame: None, end: end + 1 }));
+        };
+        // SAFETY: the chunk is ours, and `to` is as long.
+        unsafe { frame::copy(start.as_ptr(), to.as_mut_ptr(), to.len()) };
+        len += entry.len as usize;
+    }
+    Ok(Some(Descriptors { frame: Some(Frame::from(&to[..len])), end: end + 1 }))
+}

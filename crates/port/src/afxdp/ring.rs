@@ -1,0 +1,189 @@
+//! The rings between the kernel and an AF_XDP socket (linux/if_xdp.h): one side produces, the other
+//! consumes, and each index is written by one side only.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::xdp::XdpRingOffset;
+
+/// A ring's entries: so many of a size that is a power of two.
+pub(super) const RING_LEN: u32 = 2048;
+
+/// `XDP_RING_NEED_WAKEUP`.
+const NEED_WAKEUP: u32 = 1;
+
+/// A mapped ring of [`RING_LEN`] entries of `T`.
+struct Ring<T> {
+    pages: NonNull<libc::c_void>,
+    len: usize,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<T>,
+}
+
+// SAFETY: a ring is memory that the kernel shares with whoever owns this value.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    /// Maps the ring of `socket` that is found at `page_offset`.
+    fn map(socket: BorrowedFd<'_>, page_offset: u64, at: &XdpRingOffset) -> io::Result<Self> {
+        let old = || io::Error::new(io::ErrorKind::Unsupported, "AF_XDP rings take Linux 5.4");
+        let len = at.desc as usize + RING_LEN as usize * size_of::<T>();
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+        let pages = unsafe {
+            mmap(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                socket,
+                page_offset,
+            )
+        }?;
+        let pages = NonNull::new(pages).expect("mmap gives an address or fails");
+        // SAFETY: the kernel gives offsets within the ring that it made.
+        let part = |offset: u64| unsafe { pages.cast::<u8>().add(offset as usize) };
+        Ok(Self {
+            pages,
+            len,
+            producer: part(at.producer).cast(),
+            consumer: part(at.consumer).cast(),
+            flags: part(at.flags.ok_or_else(old)?).cast(),
+            entries: part(at.desc).cast(),
+        })
+    }
+
+    #[inline(always)]
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: mapped as long as this value lives, and aligned by the kernel.
+        unsafe { self.producer.as_ref() }
+    }
+
+    #[inline(always)]
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    #[inline(always)]
+    fn needs_wakeup(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { self.flags.as_ref() }.load(Ordering::Relaxed) & NEED_WAKEUP != 0
+    }
+
+    #[inline(always)]
+    fn entry(&self, index: u32) -> NonNull<T> {
+        // SAFETY: within the mapping, because of the mask.
+        unsafe { self.entries.add((index & (RING_LEN - 1)) as usize) }
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and nobody holds a pointer into it.
+        let _ = unsafe { munmap(self.pages.as_ptr(), self.len) };
+    }
+}
+
+/// A ring that we fill.
+pub(super) struct Producer<T> {
+    ring: Ring<T>,
+    /// The next entry to write, running; those before it are the kernel's once submitted.
+    next: u32,
+    /// The kernel's index when it was last looked at.
+    consumed: u32,
+}
+
+impl<T: Copy> Producer<T> {
+    pub(super) fn map(
+        socket: BorrowedFd<'_>,
+        page_offset: u64,
+        at: &XdpRingOffset,
+    ) -> io::Result<Self> {
+        Ok(Self { ring: Ring::map(socket, page_offset, at)?, next: 0, consumed: 0 })
+    }
+
+    /// How many entries can be pushed, if there is room for `wanted`; otherwise as many as there are.
+    #[inline]
+    pub(super) fn room(&mut self, wanted: u32) -> u32 {
+        let room = |consumed: u32| RING_LEN - self.next.wrapping_sub(consumed);
+        if room(self.consumed) < wanted {
+            self.consumed = self.ring.consumer().load(Ordering::Acquire);
+        }
+        room(self.consumed)
+    }
+
+    /// Writes an entry, for which there must be [`room`](Self::room).
+    #[inline(always)]
+    pub(super) fn push(&mut self, entry: T) {
+        debug_assert!(self.next.wrapping_sub(self.consumed) < RING_LEN, "no room");
+        // SAFETY: the entry is ours until it is submitted.
+        unsafe { self.ring.entry(self.next).write(entry) };
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Gives the kernel what was pushed.
+    #[inline]
+    pub(super) fn submit(&self) {
+        self.ring.producer().store(self.next, Ordering::Release);
+    }
+
+    /// Entries that were submitted and that the kernel has not taken.
+    #[inline]
+    pub(super) fn waiting(&self) -> u32 {
+        self.next.wrapping_sub(self.ring.consumer().load(Ordering::Acquire))
+    }
+
+    /// Whether the kernel takes nothing from this ring before it is called.
+    #[inline]
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.ring.needs_wakeup()
+    }
+}
+
+/// A ring that the kernel fills.
+pub(super) struct Consumer<T> {
+    ring: Ring<T>,
+    /// The next entry to read, running; those before it are the kernel's once released.
+    next: u32,
+    /// The kernel's index when it was last looked at.
+    produced: u32,
+}
+
+impl<T: Copy> Consumer<T> {
+    pub(super) fn map(
+        socket: BorrowedFd<'_>,
+        page_offset: u64,
+        at: &XdpRingOffset,
+    ) -> io::Result<Self> {
+        Ok(Self { ring: Ring::map(socket, page_offset, at)?, next: 0, produced: 0 })
+    }
+
+    /// How many entries there are to read. The kernel is asked only if fewer than `wanted` are known.
+    #[inline]
+    pub(super) fn available(&mut self, wanted: u32) -> u32 {
+        if self.produced.wrapping_sub(self.next) < wanted {
+            self.produced = self.ring.producer().load(Ordering::Acquire);
+        }
+        self.produced.wrapping_sub(self.next)
+    }
+
+    /// The entry `offset` behind the next; there must be so many [`available`](Self::available).
+    #[inline(always)]
+    pub(super) fn get(&self, offset: u32) -> T {
+        debug_assert!(offset < self.produced.wrapping_sub(self.next), "not there yet");
+        // SAFETY: the kernel has written it, and does not again before it is released.
+        unsafe { self.ring.entry(self.next.wrapping_add(offset)).read() }
+    }
+
+    /// Gives the next `count` entries back to the kernel.
+    #[inline]
+    pub(super) fn release(&mut self, count: u32) {
+        self.next = self.next.wrapping_add(count);
+        self.ring.consumer().store(self.next, Ordering::Release);
+    }
+}

@@ -1,0 +1,23 @@
+/* What XDP programs need of the kernel: bpf-helpers(7), and how maps are declared. */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+#define SEC(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+
+/* A map is declared by the types of the members of a struct in the section ".maps": numbers are
+ * lengths of arrays. */
+#define NUMBER(name, value) int (*name)[value]
+#define TYPE(name, type) type *name
+
+static void *(*const bpf_map_lookup_elem)(void *map, const void *key) =
+    (void *)BPF_FUNC_map_lookup_elem;
+static long (*const bpf_redirect_map)(void *map, __u64 key, __u64 flags) =
+    (void *)BPF_FUNC_redirect_map;
+
+INLINE __u16 from_big_endian(__u16 value) { return __builtin_bswap16(value); }
+
+/* The loader wants to know that nothing in here is used under another licence. */
+char licence_of_program[] SEC("license") = "Dual MIT/GPL";

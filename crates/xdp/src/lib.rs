@@ -1,0 +1,8 @@
+//! XDP programs: they see each frame of an interface before the kernel's network stack does. They are
+//! written in C, in `bpf/`, and die with whoever attached them.
+
+mod attach;
+mod sockets;
+
+pub use attach::{Attached, Mode, XdpError};
+pub use sockets::{PORTS_MAX, SocketsProgram};

@@ -4,11 +4,13 @@ use std::fmt;
 
 use dray_lab::peer::SwitchKind;
 use dray_lab::{Attachment, End, LabError, LinkKind};
+use dray_port::afxdp::AfxdpUri;
 use dray_port::raw::RawUri;
 use dray_port::udp::UdpUri;
 use dray_port::{PortUri, SocketOptions, Wait};
 use dray_traffic::Check;
 use dray_wire::Flow;
+use dray_xdp::Mode;
 
 /// How a program in a container does its I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +23,10 @@ pub enum Endpoint {
     Raw,
     /// Packet sockets, a burst per call.
     RawMmsg,
+    /// AF_XDP sockets, natively where the driver can.
+    Afxdp,
+    /// AF_XDP sockets behind the driver, which any interface can do.
+    AfxdpGeneric,
     /// Our virtio driver, which shares memory, with split rings.
     Virtio,
     /// The same with packed rings.
@@ -35,8 +41,15 @@ impl Endpoint {
     /// The kernel's sockets, in the order of `ara2019`'s table.
     pub const SOCKETS: [Self; 4] = [Self::Udp, Self::UdpMmsg, Self::Raw, Self::RawMmsg];
 
+    /// AF_XDP sockets.
+    pub const AF_XDP: [Self; 2] = [Self::Afxdp, Self::AfxdpGeneric];
+
     /// Those that share memory.
     pub const MEMORY: [Self; 4] = [Self::Virtio, Self::VirtioPacked, Self::Dpdk, Self::DpdkPacked];
+
+    fn all() -> Vec<Self> {
+        [&Self::SOCKETS[..], &Self::AF_XDP, &Self::MEMORY].concat()
+    }
 
     /// The word for it on the command line and in results.
     pub fn name(self) -> &'static str {
@@ -45,6 +58,8 @@ impl Endpoint {
             Self::UdpMmsg => "udp-mmsg",
             Self::Raw => "raw",
             Self::RawMmsg => "raw-mmsg",
+            Self::Afxdp => "afxdp",
+            Self::AfxdpGeneric => "afxdp-generic",
             Self::Virtio => "virtio",
             Self::VirtioPacked => "virtio-packed",
             Self::Dpdk => "dpdk",
@@ -59,6 +74,8 @@ impl Endpoint {
             Self::UdpMmsg => "UDP sockets, sendmmsg/recvmmsg",
             Self::Raw => "raw sockets, send/recv",
             Self::RawMmsg => "raw sockets, sendmmsg/recvmmsg",
+            Self::Afxdp => "AF_XDP sockets, XDP in the driver where it can",
+            Self::AfxdpGeneric => "AF_XDP sockets, XDP behind the driver",
             Self::Virtio => "shared memory, split virtqueues",
             Self::VirtioPacked => "shared memory, packed virtqueues",
             Self::Dpdk => "DPDK's virtio-user, split virtqueues",
@@ -117,6 +134,12 @@ impl Endpoint {
                 ethertype: Some(0x0800),
                 promisc: false,
             }),
+            Self::Afxdp | Self::AfxdpGeneric => {
+                let interface = end.interface().expect("AF_XDP needs an interface");
+                let xdp = (self == Self::AfxdpGeneric).then_some(Mode::Generic);
+                let wait = if wait == Wait::Block { wait } else { Wait::Poll { pause_us: 0 } };
+                PortUri::Afxdp(AfxdpUri { xdp, wait, ..AfxdpUri::new(interface) })
+            }
             // They never sleep: whoever shares a CPU yields.
             Self::Virtio | Self::VirtioPacked | Self::Dpdk | Self::DpdkPacked => {
                 let uri = match &end.attachment {
@@ -154,7 +177,7 @@ pub struct Technique {
 #[error(
     "unknown technique {given:?}: give LINK, ENDPOINT or LINK/ENDPOINT with links {}, endpoints {}",
     LinkKind::ALL.map(LinkKind::name).join(" "),
-    Endpoint::SOCKETS.iter().chain(&Endpoint::MEMORY).map(|e| e.name()).collect::<Vec<_>>().join(" ")
+    Endpoint::all().iter().map(|e| e.name()).collect::<Vec<_>>().join(" ")
 )]
 pub struct UnknownTechnique {
     given: String,
@@ -163,14 +186,15 @@ pub struct UnknownTechnique {
 impl Technique {
     /// Every technique of ours and of the kernel.
     pub fn all() -> Vec<Self> {
-        let sockets = Self::by_link(&LinkKind::ALL, &Endpoint::SOCKETS);
-        sockets.into_iter().chain(Self::by_link(&LinkKind::ALL, &[Endpoint::Virtio])).collect()
+        let kernel = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP].concat();
+        let kernel = Self::by_link(&LinkKind::ALL, &kernel);
+        kernel.into_iter().chain(Self::by_link(&LinkKind::ALL, &[Endpoint::Virtio])).collect()
     }
 
     /// Every technique that has a name.
     fn every() -> Vec<Self> {
         let links = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
-        Self::by_link(&links, &[Endpoint::SOCKETS, Endpoint::MEMORY].concat())
+        Self::by_link(&links, &Endpoint::all())
     }
 
     /// Each of the links with each of the endpoints that go with it.
@@ -255,7 +279,7 @@ mod tests {
         for technique in Technique::every() {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
-        assert_eq!(select("veth").len(), Endpoint::SOCKETS.len());
+        assert_eq!(select("veth").len(), Endpoint::SOCKETS.len() + Endpoint::AF_XDP.len());
         assert_eq!(select("raw").len(), 2, "veth and bridge");
         assert_eq!(select("switch"), Technique::by_link(&LinkKind::ALL[3..], &[Endpoint::Virtio]));
     }

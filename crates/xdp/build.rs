@@ -3,7 +3,7 @@
 use std::env;
 use std::process::Command;
 
-const PROGRAMS: [&str; 1] = ["sockets"];
+const PROGRAMS: [&str; 2] = ["redirect", "sockets"];
 
 fn main() {
     println!("cargo::rerun-if-changed=bpf");

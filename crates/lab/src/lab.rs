@@ -4,6 +4,7 @@ use std::ops::{Index, IndexMut};
 use std::path::PathBuf;
 
 use crate::cgroup::{self, LabGroup};
+use crate::link::XdpLink;
 use crate::peer::{PeerDir, PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 use crate::{Cancel, Container, ContainerId, LabError, link, peer, placement};
 
@@ -16,6 +17,7 @@ pub struct Lab {
     containers: Vec<Container>,
     links: u32,
     switch: Option<PeerSwitch>,
+    xdp_links: Vec<XdpLink>,
     /// Where sockets are, once there are some.
     dir: Option<PeerDir>,
 }
@@ -35,6 +37,7 @@ impl Lab {
             containers: Vec::new(),
             links: 0,
             switch: None,
+            xdp_links: Vec::new(),
             dir: None,
         };
         lab.start_container("host", &placement::allowed())?;
@@ -65,6 +68,11 @@ impl Lab {
     /// container runtimes do; the containers are pinned by their CPU affinity alone then.
     pub fn has_control_groups(&self) -> bool {
         self.has_control_groups
+    }
+
+    /// Keeps what a link needs as long as the lab.
+    pub(crate) fn hold(&mut self, link: Option<XdpLink>) {
+        self.xdp_links.extend(link);
     }
 
     /// What ends this lab's waits early.

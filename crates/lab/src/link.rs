@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dray_wire::{Flow, MacAddr};
+use dray_xdp::{Mode, Pass, Redirect};
 
+use crate::ethtool;
 use crate::netlink::{Interface, VethEnd};
 use crate::peer::{SwitchKind, Wiring};
 use crate::{ContainerId, InterfaceCounters, Lab, LabError};
@@ -20,6 +22,8 @@ pub enum LinkKind {
     Veth,
     /// A Linux bridge on the "host", and a veth pair from it to each container.
     Bridge,
+    /// An XDP program on the "host", which passes frames on among veth pairs to the containers.
+    Xdp(Wiring),
     /// Memory that the first end shares with the second.
     Direct,
     /// A switch in user space, with which both ends share memory.
@@ -33,8 +37,15 @@ impl LinkKind {
     pub const LEARNING: Self = Self::Switch(SwitchKind::Dray, Wiring::Learning);
 
     /// Every kind, but for other people's switches.
-    pub const ALL: [Self; 5] =
-        [Self::Veth, Self::Bridge, Self::Direct, Self::PATCH, Self::LEARNING];
+    pub const ALL: [Self; 7] = [
+        Self::Veth,
+        Self::Bridge,
+        Self::Xdp(Wiring::Pairs),
+        Self::Xdp(Wiring::Learning),
+        Self::Direct,
+        Self::PATCH,
+        Self::LEARNING,
+    ];
 
     /// Other people's switches.
     pub const PEERS: [Self; 5] = [
@@ -50,6 +61,8 @@ impl LinkKind {
         match self {
             Self::Veth => "veth",
             Self::Bridge => "bridge",
+            Self::Xdp(Wiring::Pairs) => "xdp/pairs",
+            Self::Xdp(Wiring::Learning) => "xdp/learning",
             Self::Direct => "direct",
             Self::Switch(SwitchKind::Dray, Wiring::Pairs) => "switch/patch",
             Self::Switch(SwitchKind::Dray, Wiring::Learning) => "switch/learning",
@@ -76,7 +89,7 @@ impl LinkKind {
 
     /// Whether somebody has to learn who is where before frames find their way.
     pub fn learns(self) -> bool {
-        matches!(self, Self::Switch(_, Wiring::Learning))
+        matches!(self, Self::Xdp(Wiring::Learning) | Self::Switch(_, Wiring::Learning))
     }
 
     /// Its switch and what that does, where it has one.
@@ -126,6 +139,12 @@ pub struct End {
 pub struct Link {
     /// The ends, in the order in which they were asked for.
     pub ends: [End; 2],
+}
+
+/// What an XDP link consists of besides interfaces.
+pub(crate) struct XdpLink {
+    _redirect: Redirect,
+    _passes: Vec<Pass>,
 }
 
 /// What a link shall be like.
@@ -199,6 +218,7 @@ impl Lab {
         let ends = [new_end(self, from, 1), new_end(self, to, 2)];
         let doing = |what: &str| LabError::doing(format!("{kind} link {number}: {what}"));
         let (host, [a, b]) = (self.host(), [&ends[0], &ends[1]]);
+        let mut xdp = None;
         match kind {
             LinkKind::Veth => {
                 let netlink = self[a.container].netlink();
@@ -211,19 +231,16 @@ impl Lab {
                 let bridge = format!("br{number}");
                 netlink.create_bridge(&bridge).map_err(doing("bridge"))?;
                 let bridge = netlink.interface(&bridge).map_err(doing("bridge"))?.index;
-                for (side, end) in [(1, a), (2, b)] {
-                    let name = format!("v{number}.{side}");
-                    let mac = port_mac(number, side);
-                    let port = VethEnd { namespace: host.namespace(), name: &name, mac };
-                    netlink
-                        .create_veth(port, self.veth_end(end), options.mtu)
-                        .map_err(doing("veth pair"))?;
-                    let port = netlink.interface(&name).map_err(doing("bridge port"))?.index;
+                let ports = self.create_ports(number, [a, b], options)?;
+                for (port, end) in ports.into_iter().zip([a, b]) {
                     netlink.set_master(port, bridge).map_err(doing("bridge port"))?;
-                    netlink.set_up(port).map_err(doing("bridge port"))?;
                     netlink.add_forwarding(port, end.station).map_err(doing("forwarding"))?;
                 }
                 netlink.set_up(bridge).map_err(doing("bridge"))?;
+            }
+            LinkKind::Xdp(wiring) => {
+                let ports = self.create_ports(number, [a, b], options)?;
+                xdp = Some(self.redirect(wiring, ports, [a, b]).map_err(doing("XDP program"))?);
             }
             LinkKind::Direct | LinkKind::Switch(..) => unreachable!("they share memory"),
         }
@@ -249,7 +266,57 @@ impl Lab {
                 thread::sleep(Duration::from_millis(1));
             }
         }
+        self.hold(xdp);
         Ok(Link { ends })
+    }
+
+    /// Makes a veth pair to each end; the indices of those on the "host".
+    fn create_ports(
+        &self,
+        number: u32,
+        ends: [&End; 2],
+        options: LinkOptions,
+    ) -> Result<[u32; 2], LabError> {
+        let (host, mut ports) = (self.host(), [0; 2]);
+        for ((side, end), index) in (1..).zip(ends).zip(&mut ports) {
+            let name = format!("v{number}.{side}");
+            let doing = |what| LabError::doing(format!("link {number}: {what} {name}"));
+            let port = VethEnd {
+                namespace: host.namespace(),
+                name: &name,
+                mac: port_mac(number, side),
+            };
+            let netlink = host.netlink();
+            netlink
+                .create_veth(port, self.veth_end(end), options.mtu)
+                .map_err(doing("veth pair"))?;
+            *index = netlink.interface(&name).map_err(doing("interface"))?.index;
+            netlink.set_up(*index).map_err(doing("set up"))?;
+        }
+        Ok(ports)
+    }
+
+    /// Has an XDP program pass on frames among `ports` of the "host", which lead to `ends`.
+    fn redirect(&self, wiring: Wiring, ports: [u32; 2], ends: [&End; 2]) -> io::Result<XdpLink> {
+        const MODES: [Mode; 2] = [Mode::Native, Mode::Generic];
+        const AGE: Duration = Duration::from_secs(300);
+        let redirect = self.host().namespace().enter(|| {
+            let redirect = match wiring {
+                Wiring::Pairs => Redirect::pair(ports, &MODES),
+                Wiring::Learning => Redirect::learning(&ports, &MODES, AGE),
+            };
+            redirect.map_err(io::Error::other)
+        })?;
+        let mut passes = Vec::new();
+        for end in ends {
+            let index = self[end.container].netlink().interface(end.name())?.index;
+            passes.push(self[end.container].namespace().enter(|| {
+                // A sum that is left to hardware, which a veth has not, is lost on the way.
+                ethtool::compute_checksums(end.name())?;
+                Pass::attach(index).map_err(io::Error::other)
+            })?);
+        }
+        Ok(XdpLink { _redirect: redirect, _passes: passes })
     }
 
     /// Joins two containers by memory that they share with each other or with a switch.

@@ -227,7 +227,10 @@ impl Technique {
     fn can_be(&self) -> bool {
         // Two drivers cannot share memory with each other, and DPDK's device side is no endpoint.
         let no_device = self.link == LinkKind::Direct && self.endpoint.dpdk().is_some();
-        self.link.shares_memory() == self.endpoint.shares_memory() && !no_device
+        // An interface has one XDP program, and such a link needs it.
+        let no_program =
+            matches!(self.link, LinkKind::Xdp(_)) && Endpoint::AF_XDP.contains(&self.endpoint);
+        self.link.shares_memory() == self.endpoint.shares_memory() && !no_device && !no_program
     }
 
     /// Whether `word` names it: a link or the first word of one, an endpoint, or both as
@@ -280,8 +283,8 @@ mod tests {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
         assert_eq!(select("veth").len(), Endpoint::SOCKETS.len() + Endpoint::AF_XDP.len());
-        assert_eq!(select("raw").len(), 2, "veth and bridge");
-        assert_eq!(select("switch"), Technique::by_link(&LinkKind::ALL[3..], &[Endpoint::Virtio]));
+        assert_eq!(select("raw").len(), 4, "veth, bridge and XDP");
+        assert_eq!(select("switch"), Technique::by_link(&[LinkKind::PATCH, LinkKind::LEARNING], &[Endpoint::Virtio]));
     }
 
     #[test]

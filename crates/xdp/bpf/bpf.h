@@ -17,6 +17,10 @@ static void *(*const bpf_map_lookup_elem)(void *map, const void *key) =
 static long (*const bpf_redirect_map)(void *map, __u64 key, __u64 flags) =
     (void *)BPF_FUNC_redirect_map;
 
+static long (*const bpf_ringbuf_output)(void *ring, const void *data, __u64 len, __u64 flags) =
+    (void *)BPF_FUNC_ringbuf_output;
+static __u64 (*const bpf_ktime_get_coarse_ns)(void) = (void *)BPF_FUNC_ktime_get_coarse_ns;
+
 INLINE __u16 from_big_endian(__u16 value) { return __builtin_bswap16(value); }
 
 /* The loader wants to know that nothing in here is used under another licence. */

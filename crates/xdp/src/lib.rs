@@ -2,7 +2,9 @@
 //! written in C, in `bpf/`, and die with whoever attached them.
 
 mod attach;
+mod redirect;
 mod sockets;
 
 pub use attach::{Attached, Mode, XdpError};
+pub use redirect::{Pass, Redirect};
 pub use sockets::{PORTS_MAX, SocketsProgram};

@@ -141,7 +141,7 @@ mod tests {
             "raw:eth0",
             "raw:eth0?batch=64&wait=poll&pause=0&ethertype=0x0800&promisc=1",
             "afxdp:eth0",
-            "afxdp:eth0?queue=2&queues=3&mode=copy&xdp=native&chunk=4096&umem=a&udp=2152+9000&wakeup=0&busy_poll=20&wait=poll",
+            "afxdp:eth0?queue=2&queues=3&mode=copy&xdp=native&chunk=4096&umem=a&udp=2152+9000&wakeup=0&busy_poll=20&defer=50&wait=poll",
             "null:",
         ] {
             assert_eq!(text.parse::<PortUri>().unwrap().to_string(), text);

@@ -1,6 +1,7 @@
 //! `afxdp:INTERFACE`: AF_XDP sockets, which take frames off an interface before the kernel's network
 //! stack sees them (Documentation/networking/af_xdp.rst).
 
+mod deferral;
 mod program;
 mod receive;
 mod ring;
@@ -20,6 +21,7 @@ use rustix::net::netdevice;
 use crate::link::{Link, LinkState, LinkStatus};
 use crate::query::{Query, UriError, write_query};
 use crate::{OpenError, Port, Receive, Transmit, Wait, interface};
+use deferral::Deferral;
 use receive::AfxdpReceive;
 use socket::{Failed, Rings, Socket};
 use transmit::AfxdpTransmit;
@@ -59,6 +61,9 @@ pub struct AfxdpUri {
     pub wakeup: bool,
     /// Calls do the driver's work for up to so many microseconds (`SO_PREFER_BUSY_POLL`).
     pub busy_poll: Option<u16>,
+    /// The interface's interrupts are deferred by so many microseconds: frames are looked at together,
+    /// and later.
+    pub defer: Option<u16>,
     /// How to wait for frames.
     pub wait: Wait,
 }
@@ -79,6 +84,7 @@ impl AfxdpUri {
             udp: Vec::new(),
             wakeup: true,
             busy_poll: None,
+            defer: None,
             wait: Wait::Block,
         }
     }
@@ -121,9 +127,9 @@ impl AfxdpUri {
         uri.udp = udp.unwrap_or_default();
         let wakeup = query.take("wakeup", "0 or 1", |text| within(text, 0, 1))?;
         uri.wakeup = wakeup != Some(0);
-        uri.busy_poll = query.take("busy_poll", "1 to 10000 microseconds", |text| {
-            within(text, 1, 10_000).map(|time| time as u16)
-        })?;
+        let time = |text: &str| within(text, 1, 10_000).map(|time| time as u16);
+        uri.busy_poll = query.take("busy_poll", "1 to 10000 microseconds", time)?;
+        uri.defer = query.take("defer", "1 to 10000 microseconds", time)?;
         let wait = query.take("wait", "block or poll", |text| match text {
             "block" => Some(Wait::Block),
             "poll" => Some(Wait::Poll { pause_us: 0 }),
@@ -173,6 +179,8 @@ impl AfxdpUri {
         let umem =
             Umem::get(self.umem.as_deref(), self.queues, self.chunk).map_err(fail("UMEM"))?;
         let program = program::get(index, self).map_err(fail("XDP program"))?;
+        let deferral = self.defer.map(|time| Deferral::new(&self.interface, time));
+        let deferral = deferral.transpose().map_err(fail("defer"))?;
         let (mut rx, mut tx): (Vec<Box<dyn Receive>>, Vec<Box<dyn Transmit>>) = Default::default();
         let mut status = LinkStatus { state: LinkState::Running, ..LinkStatus::default() };
         for queue in self.queue..self.queue + self.queues {
@@ -197,16 +205,19 @@ impl AfxdpUri {
                 AfxdpTransmit::new(socket, tx_ring, completion, to_transmit, frame_max);
             tx.push(Box::new(transmit));
         }
-        Ok(Port { rx, tx, link: Some(Arc::new(Opened(status))) })
+        Ok(Port { rx, tx, link: Some(Arc::new(Opened { status, _deferral: deferral })) })
     }
 }
 
 /// What the kernel gave; it stays so.
-struct Opened(LinkStatus);
+struct Opened {
+    status: LinkStatus,
+    _deferral: Option<Deferral>,
+}
 
 impl Link for Opened {
     fn status(&self) -> LinkStatus {
-        self.0.clone()
+        self.status.clone()
     }
 }
 
@@ -230,6 +241,7 @@ impl fmt::Display for AfxdpUri {
             (!udp.is_empty()).then(|| ("udp", udp.join("+"))),
             (!self.wakeup).then(|| ("wakeup", "0".to_owned())),
             self.busy_poll.map(|time| ("busy_poll", time.to_string())),
+            self.defer.map(|time| ("defer", time.to_string())),
             (self.wait != usual.wait).then(|| ("wait", "poll".to_owned())),
         ];
         write_query(f, pairs.into_iter().flatten())

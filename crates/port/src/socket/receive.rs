@@ -90,7 +90,9 @@ impl Receive for SocketReceive {
         let frame = |&(slot, len): &(usize, usize)| {
             Frame::from(&self.slots[slot * SLOT_LEN..slot * SLOT_LEN + len])
         };
-        let batch: Batch<'_> = self.filled[self.taken..].iter().map(frame).collect();
+        // Filled where it is: a batch that is returned from somewhere is moved, full or not.
+        let mut batch = Batch::new();
+        batch.extend(self.filled[self.taken..].iter().map(frame));
         if !batch.is_empty() {
             self.taken += take(&batch).min(batch.len());
         }

@@ -12,7 +12,7 @@ build="cc:gcc clang:clang"
 peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"
 case $purpose in
     build | demo) needs=$build ;;
-    test) needs="$build $peers c++:g++" ;;
+    test) needs="$build $peers c++:g++ ping:iputils-ping" ;;
     fuzz) needs="$build c++:g++" ;;
     bench) needs="$build $peers ip:iproute2 iperf3:iperf3 jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;

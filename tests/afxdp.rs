@@ -3,6 +3,7 @@
 mod common;
 
 use std::process::{Command, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{DRAY, alone};
@@ -219,16 +220,15 @@ fn a_killed_process_leaves_the_interface_as_it_was() {
     let args = ["receive", "--port", "afxdp:eth0?defer=50", "--duration", "60"];
     let mut victim = hosts.start(0, Command::new(DRAY).args(args).stdout(Stdio::null()));
     let deadline = Instant::now() + LIMIT;
-    while hosts.try_open(0, "afxdp:eth0").is_ok() {
-        assert!(Instant::now() < deadline, "the program is never attached");
+    while !common::runs_role(&victim) {
+        assert!(Instant::now() < deadline, "the role does not start");
+        sleep(Duration::from_millis(5));
     }
+    let message = hosts.try_open(0, "afxdp:eth0").err().unwrap();
+    assert!(message.contains("another XDP program is attached"), "{message}");
     victim.kill().unwrap();
     victim.wait().unwrap();
-    let deadline = Instant::now() + LIMIT;
-    while let Err(message) = hosts.try_open(0, "afxdp:eth0?defer=20") {
-        // The kernel takes a moment.
-        assert!(Instant::now() < deadline, "{message}");
-    }
+    hosts.open(0, "afxdp:eth0?defer=20");
 }
 
 #[test]

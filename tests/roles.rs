@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -41,15 +39,8 @@ impl Hosts {
             .namespace()
             .enter(|| Command::new(DRAY).args(arguments).stdout(Stdio::piped()).spawn());
         let child = child.unwrap();
-        // The thread that runs the role is started once its ports are open.
-        let tasks = PathBuf::from(format!("/proc/{}/task", child.id()));
-        let is_running = || {
-            fs::read_dir(&tasks).into_iter().flatten().flatten().any(|task| {
-                fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "role\n")
-            })
-        };
         let deadline = Instant::now() + Duration::from_secs(10);
-        while !is_running() {
+        while !common::runs_role(&child) {
             assert!(Instant::now() < deadline, "the role does not start");
             sleep(Duration::from_millis(5));
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub const DRAY: &str = env!("CARGO_BIN_EXE_dray");
@@ -58,6 +58,14 @@ pub fn success(arguments: &[&str]) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "dray {}: {stderr}", arguments.join(" "));
     String::from_utf8(output.stdout).expect("text")
+}
+
+/// Whether a role has begun, which it does once its ports are open.
+pub fn runs_role(process: &Child) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.id()));
+    tasks.into_iter().flatten().flatten().any(|task| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "role\n")
+    })
 }
 
 /// What a lab makes, as far as the whole machine shows it.

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::xdp::{
@@ -107,9 +109,35 @@ impl Socket {
         Ok((socket, rings))
     }
 
+    /// As [`try_bind`](Self::try_bind), with some patience where the queue is another socket's.
+    pub(super) fn bind(
+        &self,
+        uri: &AfxdpUri,
+        interface: u32,
+        queue: u32,
+        other: Option<&Self>,
+        parts: bool,
+    ) -> Result<(), Failed> {
+        // The kernel takes its time to give back what a socket had that was closed, or whose process
+        // was killed.
+        const PATIENCE: Duration = Duration::from_millis(500);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.try_bind(uri, interface, queue, other, parts) {
+                Err((_, error))
+                    if error.kind() == io::ErrorKind::ResourceBusy
+                        && Instant::now() < deadline =>
+                {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                result => return result,
+            }
+        }
+    }
+
     /// Binds the socket to a queue of the interface with the index `interface`, with the memory of
     /// `other`, where that has told the kernel of it. `parts`: frames may come in several chunks.
-    pub(super) fn bind(
+    fn try_bind(
         &self,
         uri: &AfxdpUri,
         interface: u32,

@@ -8,13 +8,16 @@ cd "$(dirname "$0")"
 init=$PWD/vm-init.sh
 cache=/var/cache/dray
 vm=$cache/vm
+# Its kernel has AF_XDP without copies for virtio-net and igb, which Debian 12's backports lack.
+kernel_suite=trixie-backports
 export PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
 
 missing=()
 # Debian 12's own is too old.
 qemu-system-x86_64 -device help 2>/dev/null | grep '"igb"' >/dev/null || missing+=(qemu-system-x86)
 command -v depmod >/dev/null || missing+=(kmod)
-if [ ${#missing[@]} = 0 ] && [ "$vm/initrd" -nt "$init" ] && [ "$vm/initrd" -nt setup-vm.sh ]; then
+have_kernel() { [ "$(cat "$vm/suite" 2>/dev/null)" = "$kernel_suite" ]; }
+if [ ${#missing[@]} = 0 ] && have_kernel && [ "$vm/initrd" -nt "$init" ] && [ "$vm/initrd" -nt setup-vm.sh ]; then
     exit 0
 fi
 if [ "$(id -u)" != 0 ]; then
@@ -33,43 +36,49 @@ trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
 cd "$work"
 
-if [ ${#missing[@]} -gt 0 ] || [ ! -d "$vm" ]; then
-    # Debian 12 has a QEMU without the igb card, and a kernel without netkit; its backports have
-    # both. The list is for us alone: what the host upgrades from stays as it is.
+if [ ${#missing[@]} -gt 0 ] || ! have_kernel; then
+    # Debian 12 has a QEMU without the igb card; its backports have one. The lists are for us alone:
+    # what the host upgrades from stays as it is.
     mkdir sources
     cp -r /etc/apt/sources.list.d/. sources/
     options=(-qq -o "Dir::Etc::SourceParts=$work/sources" -o APT::Sandbox::User=root
         -o DPkg::Lock::Timeout=300)
+    key=/usr/share/keyrings/debian-archive-keyring.gpg
+    qemu=()
+    for suite in bookworm-backports "$kernel_suite"; do
+        echo "deb [signed-by=$key] http://deb.debian.org/debian $suite main" >>sources/dray.list
+    done
     if [ "$(. /etc/os-release && echo "$VERSION_CODENAME")" = bookworm ]; then
-        key=/usr/share/keyrings/debian-archive-keyring.gpg
-        echo "deb [signed-by=$key] http://deb.debian.org/debian bookworm-backports main" \
-            >sources/dray.list
-        options+=(-t bookworm-backports)
+        qemu+=(-t bookworm-backports)
     fi
     apt-get "${options[@]}" update
 fi
 
 if [ ${#missing[@]} -gt 0 ]; then
     echo "Installing: ${missing[*]}" >&2
-    apt-get "${options[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
+    apt-get "${options[@]}" "${qemu[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-if [ ! -d "$vm" ]; then
-    # linux-image-amd64 is empty and depends on the kernel of the day.
-    image=$(apt-cache "${options[@]}" --no-all-versions show linux-image-amd64 |
-        sed -n 's/^Depends: \([^ ,]*\).*/\1/p')
-    echo "Unpacking into $vm: $image" >&2
-    apt-get "${options[@]}" download "$image" busybox-static
+if ! have_kernel; then
+    # linux-image-amd64 is empty and depends on the kernel of the day, which is in several packages.
+    release=$(apt-cache "${options[@]}" show "linux-image-amd64/$kernel_suite" |
+        sed -n 's/^Depends:.* linux-image-\([0-9][^ ,]*\).*/\1/p')
+    mapfile -t packages < <(apt-cache "${options[@]}" pkgnames linux- |
+        grep -E "^linux-(image|base|binary|modules)-${release//+/\\+}\$")
+    echo "Unpacking into $vm: ${packages[*]}" >&2
+    apt-get "${options[@]}" download "${packages[@]}" busybox-static
     mkdir files new
     for package in *.deb; do
         dpkg -x "$package" files
     done
     # Later packages have in /usr what those of Debian 12 have in /.
-    mv files/boot/vmlinuz-* new/vmlinuz
+    mv "$(find files -type f -name 'vmlinuz*')" new/vmlinuz
     mv "$(find files -type f -path '*bin/busybox')" new/
     mkdir new/lib
     mv "$(find files -type d -path '*lib/modules')" new/lib/
-    depmod -b new "${image#linux-image-}"
+    depmod -b new "$release"
+    echo "$kernel_suite" >new/suite
+    rm -rf "$vm"
     mv new "$vm"
 fi
 

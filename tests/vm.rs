@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::alone;
+use common::{DRAY, alone};
 use dray_lab::{VhostUser, Vm};
 use dray_wire::MacAddr;
 
@@ -132,6 +132,93 @@ fn two_guests_reach_each_other_across_a_switch() {
     let output = pinging.wait(LIMIT).unwrap();
     assert_eq!(output.status, 0, "{}", output.output);
     assert!(output.output.contains("bytes from 10.0.0.1"), "{}", output.output);
+}
+
+/// Frames go from one card to another without a copy at either end, where the drivers can: what the
+/// kernel says (`getsockopt(XDP_OPTIONS)`) stands in the line that a role writes at its start.
+#[test]
+fn af_xdp_without_copies_and_behind_a_virtual_function() {
+    let _alone = alone();
+    require_vm!();
+    let script = format!(
+        "set -e
+         modprobe -a igb igbvf
+         # Names are given in the order of addresses on the bus within each driver.
+         card() {{ ls -d /sys/bus/$1/drivers/$2/*/net/* | sed 's,.*/,,' | sort | sed -n $3p; }}
+         v1=$(card virtio virtio_net 1) v2=$(card virtio virtio_net 2)
+         i1=$(card pci igb 1) i2=$(card pci igb 2)
+         echo 1 > /sys/class/net/$i2/device/sriov_numvfs
+         for i in $(seq 50); do vf=$(card pci igbvf 1); test -n \"$vf\" && break; sleep 0.1; done
+         for i in all $v1 $v2 $i1 $i2 $vf; do echo 1 > /proc/sys/net/ipv6/conf/$i/disable_ipv6; done
+         for i in $v1 $v2 $i1 $i2 $vf; do /busybox ip link set $i up promisc on; done
+         pass() {{
+             echo \"$1 to $2, $3\"
+             {DRAY} receive --port \"afxdp:$2?$3\" --duration 12 --json > received &
+             for i in $(seq 100); do
+                 grep -qs role /proc/$!/task/*/comm && break
+                 sleep 0.1
+             done
+             sleep 1
+             {DRAY} send --port \"afxdp:$1?$3\" --size 64 --rate 500 --duration 2 --dst-mac $4 > sent
+             kill -INT $!
+             wait $!
+             grep -E '\"(received|lost|corrupt)\"' received | head -3
+         }}
+         mac() {{ cat /sys/class/net/$1/address; }}
+         cd /tmp
+         pass $v1 $v2 mode=zerocopy $(mac $v2)
+         # A virtual function is up some time after its card, which a change of the card starts anew.
+         for i in $(seq 100); do
+             test $(cat /sys/class/net/$vf/operstate) = up && break
+             sleep 0.1
+         done
+         pass $i1 $vf xdp=generic $(mac $vf)
+         pass $i1 $i2 mode=zerocopy $(mac $i2)
+         ! {DRAY} receive --port \"afxdp:$vf?mode=zerocopy\" --duration 1
+         "
+    );
+    let netdev = |name: &str, hub: u8| format!("hubport,id={name},hubid={hub}");
+    // Offloads leave frames in a form that XDP programs cannot read.
+    let virtio = |name: &str| {
+        format!(
+            "virtio-net-pci,netdev={name},disable-legacy=on,iommu_platform=on,guest_csum=off,\
+             guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,guest_uso4=off,guest_uso6=off"
+        )
+    };
+    let mut vm = Vm::new("af-xdp").cpus(2).memory_mib(1024);
+    vm = vm.arguments(["-machine", "q35,kernel-irqchip=off", "-device", "intel-iommu"]);
+    vm = vm.kernel_argument("intel_iommu=on");
+    for (index, name) in ["v1", "v2"].into_iter().enumerate() {
+        let mac = format!("{},mac=02:00:00:00:01:0{index}", virtio(name));
+        vm = vm.arguments(["-netdev", &netdev(name, 0), "-device", &mac]);
+    }
+    for (index, name) in ["i1", "i2"].into_iter().enumerate() {
+        let root = format!("pcie-root-port,id=root{index},chassis={}", index + 1);
+        let card = format!("igb,bus=root{index},netdev={name},mac=02:00:00:00:02:0{index}");
+        vm = vm.arguments(["-device", &root, "-netdev", &netdev(name, 1), "-device", &card]);
+    }
+    let output = vm.script(&script).boot(LIMIT).unwrap();
+    assert_eq!(output.status, 0, "{}\n{}", output.output, output.console);
+    let said = output.output;
+    for (from, to, options, agreed, at_least) in [
+        ("eth0", "eth1", "mode=zerocopy", "xdp native, zero copy", 1000),
+        ("eth2", "eth4", "xdp=generic", "xdp generic, copy", 1000),
+        // A card of this kind starts anew when a socket is bound to it.
+        ("eth2", "eth3", "mode=zerocopy", "xdp native, zero copy", 900),
+    ] {
+        let title = format!("{from} to {to}, {options}\n");
+        let part = said.split_once(&title).unwrap_or_else(|| panic!("{title}: {said}")).1;
+        for interface in [from, to] {
+            let line = format!("afxdp:{interface}?{options}: {agreed}\n");
+            assert!(part.contains(&line), "{line}: {said}");
+        }
+        let number = |name: &str| {
+            let rest = part.split_once(&format!("\"{name}\": ")).unwrap().1;
+            rest.split_once(',').unwrap().0.parse::<u64>().unwrap()
+        };
+        assert!(number("received") >= at_least && number("corrupt") == 0, "{title}: {said}");
+    }
+    assert!(said.contains("afxdp:eth4?mode=zerocopy: XDP program: the driver cannot"), "{said}");
 }
 
 fn mac(last: u8) -> MacAddr {

@@ -63,9 +63,11 @@ pub fn success(arguments: &[&str]) -> String {
 /// Whether a role has begun, which it does once its ports are open.
 pub fn runs_role(process: &Child) -> bool {
     let tasks = fs::read_dir(format!("/proc/{}/task", process.id()));
-    tasks.into_iter().flatten().flatten().any(|task| {
-        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "role\n")
-    })
+    tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "role\n"))
 }
 
 /// What a lab makes, as far as the whole machine shows it.

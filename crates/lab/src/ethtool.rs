@@ -29,7 +29,6 @@ fn set_value(interface: &str, command: u32, value: u32) -> io::Result<()> {
     }
     request.ifr_ifru.ifru_data = ptr::from_mut(&mut request_value).cast();
     // SAFETY: the kernel reads the name and the two words.
-    let result =
-        unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -281,11 +281,8 @@ impl Lab {
         for ((side, end), index) in (1..).zip(ends).zip(&mut ports) {
             let name = format!("v{number}.{side}");
             let doing = |what| LabError::doing(format!("link {number}: {what} {name}"));
-            let port = VethEnd {
-                namespace: host.namespace(),
-                name: &name,
-                mac: port_mac(number, side),
-            };
+            let port =
+                VethEnd { namespace: host.namespace(), name: &name, mac: port_mac(number, side) };
             let netlink = host.netlink();
             netlink
                 .create_veth(port, self.veth_end(end), options.mtu)

@@ -290,7 +290,10 @@ mod tests {
         }
         assert_eq!(select("veth").len(), Endpoint::SOCKETS.len() + Endpoint::AF_XDP.len());
         assert_eq!(select("raw").len(), 4, "veth, bridge and XDP");
-        assert_eq!(select("switch"), Technique::by_link(&[LinkKind::PATCH, LinkKind::LEARNING], &[Endpoint::Virtio]));
+        assert_eq!(
+            select("switch"),
+            Technique::by_link(&[LinkKind::PATCH, LinkKind::LEARNING], &[Endpoint::Virtio])
+        );
     }
 
     #[test]

@@ -172,6 +172,7 @@ mod tests {
             ("afxdp:eth0?udp=1+2+3+4+5+6+7+8+9", ["udp=1+2", "up to 8"]),
             ("afxdp:eth0?umem=", ["umem=", "letters"]),
             ("afxdp:eth0?queue=250&queues=9", ["250", "255"]),
+            ("afxdp:eth0?mode=zerocopy&xdp=generic", ["mode=zerocopy", "xdp=generic"]),
             ("null:x", ["\"x\"", "nothing"]),
             ("null:?batch=1", ["unknown key", "no keys"]),
         ] {

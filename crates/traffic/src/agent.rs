@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::echo::Echo;
 use crate::forwarder::Forwarder;
+use crate::links::Links;
 use crate::ping::Ping;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -82,15 +83,25 @@ impl Role {
 
     /// Waits until the peers of its ports are there, and tells a switch where this is.
     pub fn connect(&mut self, signal: &Signal) -> Result<(), RoleError> {
+        self.links().wait_until_running(signal)?;
         match self {
-            Self::Send(role) => role.links.wait_until_running(signal),
-            Self::Receive(role) => {
-                role.links.wait_until_running(signal)?;
-                role.announce()
-            }
-            Self::Forward(role) => role.links.wait_until_running(signal),
-            Self::Echo(role) => role.links.wait_until_running(signal),
-            Self::Ping(role) => role.links.wait_until_running(signal),
+            Self::Receive(role) => role.announce(),
+            _ => Ok(()),
+        }
+    }
+
+    /// What its ports and their peers, or the kernel, agreed on, in a line for each that had a choice.
+    pub fn agreements(&self) -> Vec<String> {
+        self.links().agreements()
+    }
+
+    fn links(&self) -> &Links {
+        match self {
+            Self::Send(role) => &role.links,
+            Self::Receive(role) => &role.links,
+            Self::Forward(role) => &role.links,
+            Self::Echo(role) => &role.links,
+            Self::Ping(role) => &role.links,
         }
     }
 

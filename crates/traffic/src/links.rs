@@ -19,6 +19,13 @@ impl Links {
         self.0.extend(port.link.iter().map(|link| (uri.clone(), link.clone())));
     }
 
+    /// What was agreed on so far, in a line for each port that had a choice.
+    pub(crate) fn agreements(&self) -> Vec<String> {
+        let statuses = self.0.iter().map(|(uri, link)| (uri, link.status()));
+        let running = statuses.filter(|(_, status)| status.state == LinkState::Running);
+        running.map(|(uri, status)| format!("{uri}: {}", status.features.join(", "))).collect()
+    }
+
     /// Waits until frames can pass, or `signal` ends the role.
     pub(crate) fn wait_until_running(&self, signal: &Signal) -> Result<(), RoleError> {
         let deadline = Instant::now() + PATIENCE;

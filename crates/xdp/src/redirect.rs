@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use aya::Ebpf;
 use aya::maps::xdp::DevMapHash;
 use aya::maps::{MapData, RingBuf};
 use aya::programs::Xdp;
-use aya::Ebpf;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::attach::{Attached, Mode, XdpError, load_error, map_error, system_error};
@@ -38,11 +38,7 @@ impl Redirect {
 
     /// What comes in at one of `interfaces` goes out where its destination was seen, or at all others
     /// where that is not known. A station that has sent nothing for `age` is forgotten.
-    pub fn learning(
-        interfaces: &[u32],
-        modes: &[Mode],
-        age: Duration,
-    ) -> Result<Self, XdpError> {
+    pub fn learning(interfaces: &[u32], modes: &[Mode], age: Duration) -> Result<Self, XdpError> {
         let mut ebpf = Ebpf::load(OBJECT).map_err(load_error)?;
         let members: Vec<_> = interfaces.iter().map(|&index| (index, index)).collect();
         set_interfaces(&mut ebpf, "members", &members)?;

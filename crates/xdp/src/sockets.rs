@@ -24,8 +24,7 @@ impl SocketsProgram {
     /// in the first of `modes` that its driver can. Only datagrams to `udp_ports` (of which there are
     /// at most [`PORTS_MAX`]) go to sockets; where there are none, every frame does.
     pub fn attach(interface: u32, modes: &[Mode], udp_ports: &[u16]) -> Result<Self, XdpError> {
-        static OBJECT: &[u8] =
-            aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sockets.o"));
+        static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sockets.o"));
         let mut ports = [0_u16; PORTS_MAX];
         ports[..udp_ports.len()].copy_from_slice(udp_ports);
         let count = udp_ports.len() as u32;

@@ -136,6 +136,10 @@ impl AfxdpUri {
             _ => None,
         })?;
         uri.wait = wait.unwrap_or(uri.wait);
+        if uri.mode == CopyMode::ZeroCopy && uri.xdp == Some(Mode::Generic) {
+            let what = "mode=zerocopy and xdp=generic: behind the driver everything is copied";
+            return Err(query.error(what.to_owned()));
+        }
         let last = uri.queue + uri.queues - 1;
         if last > QUEUE_MAX {
             let (queue, queues) = (uri.queue, uri.queues);
@@ -191,8 +195,7 @@ impl AfxdpUri {
                 Ok((Arc::new(socket), rings))
             })?;
             let Rings { rx: rx_ring, fill, tx: tx_ring, completion } = rings;
-            let receive =
-                AfxdpReceive::new(socket.clone(), rx_ring, fill, to_receive, self.wait);
+            let receive = AfxdpReceive::new(socket.clone(), rx_ring, fill, to_receive, self.wait);
             program.give(queue, socket.as_fd()).map_err(fail("XDP program"))?;
             let copies = if socket.is_zero_copy().map_err(fail("XDP_OPTIONS"))? {
                 "zero copy"
@@ -201,8 +204,7 @@ impl AfxdpUri {
             };
             status.features = vec![format!("xdp {}", program.mode()), copies.to_owned()];
             rx.push(Box::new(receive));
-            let transmit =
-                AfxdpTransmit::new(socket, tx_ring, completion, to_transmit, frame_max);
+            let transmit = AfxdpTransmit::new(socket, tx_ring, completion, to_transmit, frame_max);
             tx.push(Box::new(transmit));
         }
         Ok(Port { rx, tx, link: Some(Arc::new(Opened { status, _deferral: deferral })) })

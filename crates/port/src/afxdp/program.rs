@@ -43,8 +43,7 @@ pub(super) fn get(interface: u32, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
         (None, CopyMode::ZeroCopy) => vec![Mode::Native],
         (None, _) => vec![Mode::Native, Mode::Generic],
     };
-    let program =
-        SocketsProgram::attach(interface, &modes, &uri.udp).map_err(io::Error::other)?;
+    let program = SocketsProgram::attach(interface, &modes, &uri.udp).map_err(io::Error::other)?;
     let mode = program.mode();
     let program = Program { program: Mutex::new(program), mode, udp: uri.udp.clone() };
     let program = Arc::new(program);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dray_xdp::Mode;
 use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
@@ -49,7 +50,7 @@ pub(super) struct Socket {
     /// The memory that its rings lead to.
     umem: Arc<Umem>,
     /// What gives it frames.
-    _program: Arc<Program>,
+    program: Arc<Program>,
     /// The kernel says when it has to be called.
     says_wakeup: bool,
     busy_polls: bool,
@@ -105,7 +106,7 @@ impl Socket {
             }
         }
         let (says_wakeup, busy_polls) = (uri.wakeup, uri.busy_poll.is_some());
-        let socket = Self { fd, umem, _program: program, says_wakeup, busy_polls };
+        let socket = Self { fd, umem, program, says_wakeup, busy_polls };
         Ok((socket, rings))
     }
 
@@ -125,8 +126,7 @@ impl Socket {
         loop {
             match self.try_bind(uri, interface, queue, other, parts) {
                 Err((_, error))
-                    if error.kind() == io::ErrorKind::ResourceBusy
-                        && Instant::now() < deadline =>
+                    if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline =>
                 {
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -155,9 +155,13 @@ impl Socket {
             }
             None => {
                 let mut flags = match uri.mode {
-                    CopyMode::Auto => SocketAddrXdpFlags::empty(),
                     CopyMode::Copy => SocketAddrXdpFlags::XDP_COPY,
                     CopyMode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
+                    // Some drivers would promise it, and then transmit nothing.
+                    CopyMode::Auto if self.program.mode() == Mode::Generic => {
+                        SocketAddrXdpFlags::XDP_COPY
+                    }
+                    CopyMode::Auto => SocketAddrXdpFlags::empty(),
                 };
                 flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, uri.wakeup);
                 flags.set(SocketAddrXdpFlags::XDP_USE_SG, parts);
@@ -168,8 +172,8 @@ impl Socket {
             Ok(()) => return Ok(()),
             Err(Errno::BUSY) => "bind: another AF_XDP socket has this queue",
             Err(Errno::OPNOTSUPP) if uri.mode == CopyMode::ZeroCopy => {
-                "bind: the driver has no zero copy mode for AF_XDP as the program is attached; \
-                 mode=copy works everywhere, and mode=auto chooses that by itself"
+                "bind: the driver has no zero copy mode for AF_XDP; mode=copy works everywhere, and \
+                 mode=auto chooses that by itself"
             }
             Err(Errno::INVAL) if parts => {
                 "bind: no such queue, or frames of this MTU, which take several chunks, are not \

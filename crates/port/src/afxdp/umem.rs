@@ -45,7 +45,9 @@ impl Umem {
             mapping: Mapping::new(&file, 0, len)?,
             chunk_len,
             // The last one is given first; neighbours are given together.
-            pool: Mutex::new((0..u64::from(count)).rev().map(|n| n * u64::from(chunk_len)).collect()),
+            pool: Mutex::new(
+                (0..u64::from(count)).rev().map(|n| n * u64::from(chunk_len)).collect(),
+            ),
             moved: (0..count).map(|_| AtomicBool::new(false)).collect(),
             sockets: Mutex::default(),
         })

@@ -64,7 +64,8 @@ impl RawUri {
         .map_err(fail("packet socket"))?;
         let index =
             netdevice::name_to_index(&socket, &self.interface).map_err(fail("interface index"))?;
-        let mtu = interface::mtu(socket.as_fd(), &self.interface).map_err(|error| ("MTU", error))?;
+        let mtu =
+            interface::mtu(socket.as_fd(), &self.interface).map_err(|error| ("MTU", error))?;
         enlarge_buffers(socket.as_fd()).map_err(|error| ("SO_RCVBUF", error))?;
         for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
             sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))

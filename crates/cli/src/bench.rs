@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use dray_measure::experiments::{self, Choices, EXPERIMENTS, Plan};
-use dray_measure::{Results, table};
+use dray_measure::{Choices, EXPERIMENTS, Plan, Results, experiments, rounds, table};
 use dray_traffic::Check;
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::NamedTempFile;
@@ -23,7 +22,7 @@ use crate::{Failure, cancel_on_signals, parse, print};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The experiment; without one, every technique that this host can run.
-    #[arg(default_value = "all")]
+    #[arg(default_value = experiments::DEFAULT)]
     experiment: String,
     /// List the experiments and techniques.
     #[arg(long)]
@@ -104,7 +103,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     // Better to hear now that the results cannot be written than when they are there.
     let output = arguments.json.as_deref().map(Output::open).transpose()?;
     let progress = progress(plan.trials());
-    let results = plan.run(Path::new("/proc/self/exe"), &cancel, |index, what| {
+    let results = rounds::run(&plan, Path::new("/proc/self/exe"), &cancel, |index, what| {
         progress.set_position(index as u64);
         progress.set_message(what.to_owned());
     });

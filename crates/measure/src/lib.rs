@@ -1,18 +1,22 @@
-//! Measurement: one [`trial`] of one [`technique`], and [`experiments`] made of many.
+//! Measurement: one [`trial`] of one [`technique`], and [`experiments`] made of many, which a
+//! [`plan`] lists and [`rounds`] runs.
 #![forbid(unsafe_code)]
 
 pub mod accounting;
 pub mod cpu;
 pub mod experiments;
 mod peer_ends;
+pub mod plan;
 pub mod results;
+pub mod rounds;
 pub mod stats;
 pub mod table;
 pub mod technique;
 pub mod topology;
 pub mod trial;
 
-pub use experiments::{Case, EXPERIMENTS, Experiment, Settings};
+pub use experiments::{EXPERIMENTS, Experiment};
+pub use plan::{Case, Choices, Plan, Settings};
 pub use results::{ResultRow, Results};
 pub use technique::{Endpoint, Technique};
 pub use topology::Shape;

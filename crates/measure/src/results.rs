@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::LostAt;
 use crate::cpu::CpuCost;
-use crate::experiments::Run;
+use crate::rounds::CaseTrials;
 use crate::stats;
 use crate::topology::{Shape, Topology};
 use crate::trial::Trial;
@@ -291,9 +291,9 @@ impl ResultRow {
 
 impl Measured {
     /// Sums up the trials of one case: at least one.
-    pub(crate) fn of(run: &Run, settings: &Settings, limit: Option<&LimitRow>) -> Self {
-        let trials = &run.trials[..];
-        let setting = run.setting.as_ref().expect("there is a trial");
+    pub(crate) fn of(case: &CaseTrials, settings: &Settings, limit: Option<&LimitRow>) -> Self {
+        let trials = &case.trials[..];
+        let setting = case.setting.as_ref().expect("there is a trial");
         let sum = |field: fn(&Trial) -> u64| trials.iter().map(field).sum::<u64>();
         let mean =
             |field: fn(&Trial) -> f64| stats::mean(&trials.iter().map(field).collect::<Vec<_>>());
@@ -322,7 +322,7 @@ impl Measured {
         trials.iter().filter_map(|trial| trial.latency.as_ref()).for_each(|part| latency.add(part));
         Self {
             setting: setting.clone(),
-            check: run.check.to_owned(),
+            check: case.check.to_owned(),
             trials: trials.len(),
             sent,
             received: sum(|trial| trial.receiver.received),

@@ -16,6 +16,7 @@
 //! rewrites an entry only where it differs from what lies there already.
 
 mod chain;
+mod free;
 mod lie;
 pub mod packed;
 mod size;

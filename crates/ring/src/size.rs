@@ -1,7 +1,5 @@
 //! How many entries a ring has.
 
-use std::ops::Range;
-
 /// A ring's size: a power of two from 2 to 32768.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSize(u16);
@@ -33,15 +31,6 @@ impl QueueSize {
     #[inline]
     pub(crate) fn slot(self, index: u16) -> usize {
         usize::from(index & (self.0 - 1))
-    }
-
-    /// The entries that `count` running indices from `index` on stand for: up to the end of the
-    /// ring, and from its beginning.
-    #[inline]
-    pub(crate) fn parts(self, index: u16, count: u16) -> [Range<usize>; 2] {
-        let (start, size) = (self.slot(index), usize::from(self.0));
-        let end = start + usize::from(count.min(self.0));
-        [start..end.min(size), 0..end.saturating_sub(size)]
     }
 }
 

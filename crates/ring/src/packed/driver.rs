@@ -3,21 +3,18 @@
 use arrayvec::ArrayVec;
 
 use crate::chain::{Access, Buffer, Descriptor, NEXT, WRITE};
+use crate::free::FreeIds;
 use crate::packed::PackedLayout;
 use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Place};
 use crate::sync::{Ordering, fence};
 use crate::{DriverQueue, Lie, Used};
 
-/// The driver side of a packed virtqueue. Identities are taken in the order in which they came
-/// back, so that a device which returns buffers in order finds each in the same place every round.
+/// The driver side of a packed virtqueue.
 #[derive(Debug)]
 pub struct PackedDriver {
     ring: PackedLayout,
-    /// Free identities, a ring of their own.
-    free: Box<[u16]>,
-    first_free: u16,
-    /// As many as there are free descriptors.
-    free_count: u16,
+    /// Free identities, as many as there are free descriptors.
+    free: FreeIds,
     /// The identity behind this one in its chain: the device only ever hears of the first.
     next_id: Box<[u16]>,
     /// How many descriptors the chain with this identity takes; 0 where it is not out.
@@ -42,9 +39,7 @@ impl PackedDriver {
         let size = ring.size.get();
         Self {
             ring,
-            free: (0..size).collect(),
-            first_free: 0,
-            free_count: size,
+            free: FreeIds::all(ring.size),
             next_id: vec![0; size.into()].into(),
             out: vec![0; size.into()].into(),
             buffers: vec![Buffer { address: 0, len: 0, access: Access::Read }; size.into()].into(),
@@ -57,36 +52,25 @@ impl PackedDriver {
     }
 }
 
-impl PackedDriver {
-    #[inline(always)]
-    fn free_at(&self, offset: u16) -> u16 {
-        self.free[self.ring.size.slot(self.first_free.wrapping_add(offset))]
-    }
-}
-
 impl DriverQueue for PackedDriver {
     #[inline(always)]
     fn ids<const N: usize>(&self, out: &mut ArrayVec<u16, N>) {
-        let count = (N - out.len()).min(self.free_count.into());
-        for part in self.ring.size.parts(self.first_free, count as u16) {
-            out.try_extend_from_slice(&self.free[part]).expect("no more than there is room for");
-        }
+        self.free.copy_to(out);
     }
 
     #[inline(always)]
     fn post(&mut self, buffers: &[Buffer]) -> Option<u16> {
         let count =
-            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free_count).contains(n))?;
-        let id = self.free_at(0);
+            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free.count()).contains(n))?;
+        let id = self.free.at(0);
         for offset in 1..count {
-            let before = usize::from(self.free_at(offset - 1));
-            self.next_id[before] = self.free_at(offset);
+            let before = usize::from(self.free.at(offset - 1));
+            self.next_id[before] = self.free.at(offset);
         }
         for (offset, buffer) in (0..).zip(buffers) {
-            self.buffers[usize::from(self.free_at(offset))] = *buffer;
+            self.buffers[usize::from(self.free.at(offset))] = *buffer;
         }
-        self.first_free = self.first_free.wrapping_add(count);
-        self.free_count -= count;
+        self.free.take(count);
         self.unpublished += count;
         self.out[usize::from(id)] = count;
         for (offset, buffer) in (1..).zip(buffers) {
@@ -118,7 +102,7 @@ impl DriverQueue for PackedDriver {
     #[inline(always)]
     fn poll(&mut self) -> Result<Option<Used>, Lie> {
         // What the device can return: of what was posted, that which it knows of.
-        let known = self.ring.size.get() - self.free_count - self.unpublished;
+        let known = self.ring.size.get() - self.free.count() - self.unpublished;
         if known == 0 {
             return Ok(None);
         }
@@ -133,9 +117,7 @@ impl DriverQueue for PackedDriver {
         self.used = self.used.forward(count, self.ring.size);
         let mut freed = id;
         for _ in 0..count {
-            let slot = self.ring.size.slot(self.first_free.wrapping_add(self.free_count));
-            self.free[slot] = freed;
-            self.free_count += 1;
+            self.free.put(freed);
             freed = self.next_id[usize::from(freed)];
         }
         // Without that flag the length means nothing (section 2.8.4).
@@ -147,9 +129,8 @@ impl DriverQueue for PackedDriver {
     fn poll_each(&mut self, most: usize, mut each: impl FnMut(Used)) -> Result<(), Lie> {
         // Locals, so that the compiler knows that no store changes them.
         let (ring, mut used) = (self.ring, self.used);
-        let (free, out) = (&mut self.free[..], &mut self.out[..]);
-        let mut end = self.first_free.wrapping_add(self.free_count);
-        let known = ring.size.get() - self.free_count - self.unpublished;
+        let known = ring.size.get() - self.free.count() - self.unpublished;
+        let (mut free, out) = (self.free.returning(), &mut self.out[..]);
         let mut left = most.min(known.into());
         while left > 0 {
             let Descriptor { len, flags, tag: id, .. } = ring.descriptor(used.at);
@@ -160,13 +141,12 @@ impl DriverQueue for PackedDriver {
             let count = out.get_mut(usize::from(id)).filter(|count| **count == 1);
             let Some(count) = count else { break };
             *count = 0;
-            free[ring.size.slot(end)] = id;
-            end = end.wrapping_add(1);
+            free.put(id);
             each(Used { id, len: if flags & WRITE != 0 { len } else { 0 } });
             used = used.forward(1, ring.size);
             left -= 1;
         }
-        self.free_count = end.wrapping_sub(self.first_free);
+        free.done();
         self.used = used;
         // What is no chain of one buffer takes the general way.
         for _ in 0..left {
@@ -178,11 +158,11 @@ impl DriverQueue for PackedDriver {
 
     #[inline(always)]
     fn repost(&mut self, count: u16) {
-        assert!(count <= self.free_count, "as many as are free");
+        assert!(count <= self.free.count(), "as many as are free");
         let (ring, mut next, mut first) = (self.ring, self.next, self.first);
-        let (free, out, buffers) = (&self.free[..], &mut self.out[..], &self.buffers[..]);
-        for part in ring.size.parts(self.first_free, count) {
-            for &id in &free[part] {
+        let (out, buffers) = (&mut self.out[..], &self.buffers[..]);
+        for part in self.free.first(count) {
+            for &id in part {
                 out[usize::from(id)] = 1;
                 let buffer = buffers[usize::from(id)];
                 let Buffer { address, len, .. } = buffer;
@@ -197,8 +177,7 @@ impl DriverQueue for PackedDriver {
             }
         }
         (self.next, self.first) = (next, first);
-        self.first_free = self.first_free.wrapping_add(count);
-        self.free_count -= count;
+        self.free.take(count);
         self.unpublished += count;
     }
 

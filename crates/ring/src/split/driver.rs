@@ -3,6 +3,7 @@
 use arrayvec::ArrayVec;
 
 use crate::chain::{Buffer, Descriptor, NEXT};
+use crate::free::FreeIds;
 use crate::split::SplitLayout;
 use crate::sync::{Ordering, fence};
 use crate::{DriverQueue, Lie, Used, event_wanted};
@@ -11,17 +12,11 @@ const NO_INTERRUPT: u16 = 1;
 const NO_NOTIFY: u16 = 1;
 
 /// The driver side of a split virtqueue.
-///
-/// Descriptors are taken in the order in which they came back. A device that returns buffers in
-/// order therefore finds the same descriptors in the same places in every round, and neither side's
-/// cache loses the lines of the table and of the available ring.
 #[derive(Debug)]
 pub struct SplitDriver {
     ring: SplitLayout,
-    /// Free descriptors, a ring of their own.
-    free: Box<[u16]>,
-    first_free: u16,
-    free_count: u16,
+    /// Free descriptors.
+    free: FreeIds,
     /// What lies in the descriptor table and the available ring: written only where it changes.
     descriptors: Box<[Descriptor]>,
     available: Box<[u16]>,
@@ -48,9 +43,7 @@ impl SplitDriver {
         let unset = Descriptor { tag: u16::MAX, ..Descriptor::default() };
         Self {
             ring,
-            free: (0..size).collect(),
-            first_free: 0,
-            free_count: size,
+            free: FreeIds::all(ring.size),
             descriptors: vec![unset; size.into()].into(),
             available: vec![u16::MAX; size.into()].into(),
             out: vec![0; size.into()].into(),
@@ -60,11 +53,6 @@ impl SplitDriver {
             used_seen: 0,
             event_index,
         }
-    }
-
-    #[inline(always)]
-    fn free_at(&self, offset: u16) -> u16 {
-        self.free[self.ring.size.slot(self.first_free.wrapping_add(offset))]
     }
 
     #[inline(always)]
@@ -94,9 +82,7 @@ impl SplitDriver {
     fn free_chain(&mut self, head: u16, count: u16) {
         let mut index = head;
         for _ in 0..count {
-            let slot = self.ring.size.slot(self.first_free.wrapping_add(self.free_count));
-            self.free[slot] = index;
-            self.free_count += 1;
+            self.free.put(index);
             index = self.descriptors[usize::from(index)].tag;
         }
     }
@@ -105,29 +91,25 @@ impl SplitDriver {
 impl DriverQueue for SplitDriver {
     #[inline(always)]
     fn ids<const N: usize>(&self, out: &mut ArrayVec<u16, N>) {
-        let count = (N - out.len()).min(self.free_count.into());
-        for part in self.ring.size.parts(self.first_free, count as u16) {
-            out.try_extend_from_slice(&self.free[part]).expect("no more than there is room for");
-        }
+        self.free.copy_to(out);
     }
 
     #[inline(always)]
     fn post(&mut self, buffers: &[Buffer]) -> Option<u16> {
         let count =
-            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free_count).contains(n))?;
-        let head = self.free_at(0);
+            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free.count()).contains(n))?;
+        let head = self.free.at(0);
         for (offset, buffer) in (0..).zip(buffers) {
-            let index = self.free_at(offset);
+            let index = self.free.at(offset);
             let (next, tag) =
-                if offset + 1 < count { (NEXT, self.free_at(offset + 1)) } else { (0, 0) };
+                if offset + 1 < count { (NEXT, self.free.at(offset + 1)) } else { (0, 0) };
             let Buffer { address, len, .. } = *buffer;
             self.set_descriptor(
                 index,
                 Descriptor { address, len, flags: buffer.flags() | next, tag },
             );
         }
-        self.first_free = self.first_free.wrapping_add(count);
-        self.free_count -= count;
+        self.free.take(count);
         self.out[usize::from(head)] = count;
         let known = &mut self.available[self.ring.size.slot(self.next)];
         if *known != head {
@@ -178,8 +160,7 @@ impl DriverQueue for SplitDriver {
         }
         // Locals, as in `repost`.
         let (ring, mut used) = (self.ring, self.used);
-        let (free, out) = (&mut self.free[..], &mut self.out[..]);
-        let mut end = self.first_free.wrapping_add(self.free_count);
+        let (mut free, out) = (self.free.returning(), &mut self.out[..]);
         let most = most.min(self.used_seen.wrapping_sub(used).into());
         let mut left = most;
         while left > 0 {
@@ -188,13 +169,12 @@ impl DriverQueue for SplitDriver {
             let count = usize::try_from(id).ok().and_then(|id| out.get_mut(id));
             let Some(count) = count.filter(|count| **count == 1) else { break };
             *count = 0;
-            free[ring.size.slot(end)] = id as u16;
-            end = end.wrapping_add(1);
+            free.put(id as u16);
             each(Used { id: id as u16, len });
             used = used.wrapping_add(1);
             left -= 1;
         }
-        self.free_count = end.wrapping_sub(self.first_free);
+        free.done();
         self.used = used;
         // What is no chain of one buffer takes the general way.
         for _ in 0..left {
@@ -206,12 +186,12 @@ impl DriverQueue for SplitDriver {
 
     #[inline(always)]
     fn repost(&mut self, count: u16) {
-        assert!(count <= self.free_count, "as many as are free");
+        assert!(count <= self.free.count(), "as many as are free");
         // Locals, so that the compiler knows that no store changes them.
         let (ring, mut next) = (self.ring, self.next);
-        let (free, out, available) = (&self.free[..], &mut self.out[..], &mut self.available[..]);
-        for part in ring.size.parts(self.first_free, count) {
-            for &id in &free[part] {
+        let (out, available) = (&mut self.out[..], &mut self.available[..]);
+        for part in self.free.first(count) {
+            for &id in part {
                 out[usize::from(id)] = 1;
                 let known = &mut available[ring.size.slot(next)];
                 if *known != id {
@@ -222,8 +202,7 @@ impl DriverQueue for SplitDriver {
             }
         }
         self.next = next;
-        self.first_free = self.first_free.wrapping_add(count);
-        self.free_count -= count;
+        self.free.take(count);
     }
 
     fn want_calls(&mut self, on: bool) -> bool {

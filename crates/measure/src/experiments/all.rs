@@ -1,0 +1,12 @@
+//! What somebody wants to know first: how fast each technique is here.
+
+use crate::Technique;
+use crate::experiments::Experiment;
+
+pub(super) const ALL: Experiment = Experiment {
+    name: "all",
+    about: "every technique this host can run, sending as fast as it can",
+    techniques: Technique::all,
+    sizes: &[64, 1500],
+    ..Experiment::USUAL
+};

@@ -1,0 +1,60 @@
+//! What Ara et al. 2019 measured between containers on one host, repeated.
+
+use std::time::Duration;
+
+use dray_lab::LinkKind;
+
+use crate::experiments::{Experiment, Layout, sets};
+use crate::trial::Timing;
+use crate::{Endpoint, Technique};
+
+pub(super) const TABLE1: Experiment = Experiment {
+    name: "ara2019-table1",
+    about: "four kinds of socket over a bridge and a veth pair, beside the paper's table 1",
+    techniques: || Technique::by_link(sets::KERNEL, &Endpoint::SOCKETS),
+    timing: TIMING,
+    paper_pps: |technique, _| match (technique.link, technique.endpoint) {
+        (LinkKind::Bridge, Endpoint::Udp) => Some(227e3),
+        (LinkKind::Bridge, Endpoint::UdpMmsg) => Some(276e3),
+        (LinkKind::Bridge, Endpoint::Raw) => Some(471e3),
+        (LinkKind::Bridge, Endpoint::RawMmsg) => Some(594e3),
+        _ => None,
+    },
+    paper: Some("table 1 of Ara et al. 2019: over a bridge, Xeon E5-2640 v4, Linux 4.15"),
+    layout: Layout::EndpointsByLink,
+    ..Experiment::USUAL
+};
+
+pub(super) const FIG2: Experiment = Experiment {
+    name: "ara2019-fig2",
+    about: "receive rate against offered rate through shared memory and switches, 64 B",
+    rates: &[1e6, 2e6, 3e6, 4e6, 5e6, 6e6, 8e6, 10e6, 12e6, 15e6, 20e6],
+    layout: Layout::RatesByTechnique,
+    ..FIGURE
+};
+
+pub(super) const FIG3: Experiment = Experiment {
+    name: "ara2019-fig3",
+    about: "highest receive rate against frame size through shared memory and switches",
+    sizes: &[64, 128, 256, 512, 1024, 1280, 1500],
+    layout: Layout::TechniquesBySize,
+    ..FIGURE
+};
+
+/// What figures 2 and 3 have in common.
+const FIGURE: Experiment = Experiment {
+    techniques: sets::shared_memory,
+    burst: 16,
+    timing: TIMING,
+    paper: Some(
+        "Ara et al. 2019: over 5 Mpps at 64 B through every switch; testpmd, Snabb, VPP, OVS",
+    ),
+    ..Experiment::USUAL
+};
+
+/// One point of the paper: the mean of 20 per-second rates, the first 20 left out.
+const TIMING: Timing = Timing {
+    warm_up: Duration::from_secs(20),
+    measure: Duration::from_secs(20),
+    interval: Duration::from_secs(1),
+};

@@ -1,0 +1,75 @@
+//! What an experiment is.
+
+use std::time::Duration;
+
+use crate::experiments::Layout;
+use crate::trial::Timing;
+use crate::{Shape, Technique};
+
+/// An experiment: what is measured unless the command line says otherwise.
+#[derive(Debug)]
+pub struct Experiment {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// The question that it answers, in one line.
+    pub about: &'static str,
+    /// The topologies.
+    pub(crate) shapes: &'static [Shape],
+    /// How the containers are wired and what is in them.
+    pub(crate) techniques: fn() -> Vec<Technique>,
+    /// Frame sizes in bytes.
+    pub(crate) sizes: &'static [usize],
+    /// Frames per second; none: as many as possible.
+    pub(crate) rates: &'static [f64],
+    /// Frames per burst.
+    pub(crate) burst: usize,
+    /// Trials per case.
+    pub(crate) trials: usize,
+    /// How long each trial lasts.
+    pub(crate) timing: Timing,
+    /// Whether the limit of the machine is measured too.
+    pub(crate) machine_limit: MachineLimit,
+    /// The receive rate that the paper states, in frames per second.
+    pub(crate) paper_pps: fn(Technique, Shape) -> Option<f64>,
+    /// Where that rate stands and what it was measured on.
+    pub paper: Option<&'static str>,
+    /// How the table is arranged.
+    pub layout: Layout,
+}
+
+/// Whether the limit of the machine is measured beside the techniques, at the same sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MachineLimit {
+    /// Whatever the techniques.
+    Always,
+    /// Where some technique shares memory, which the limit says something of.
+    WhereMemoryIsShared,
+    /// Never: how many frames there can be says nothing of one at a time.
+    Never,
+}
+
+/// Long enough for the deviation of samples that are a second each.
+pub(crate) const STEADY: Timing = Timing {
+    warm_up: Duration::from_secs(2),
+    measure: Duration::from_secs(10),
+    interval: Duration::from_secs(1),
+};
+
+impl Experiment {
+    /// What most experiments have in common: an experiment says where it differs.
+    pub(super) const USUAL: Self = Self {
+        name: "",
+        about: "",
+        shapes: &[Shape::Chain(0)],
+        techniques: Vec::new,
+        sizes: &[64],
+        rates: &[],
+        burst: 64,
+        trials: 1,
+        timing: STEADY,
+        machine_limit: MachineLimit::WhereMemoryIsShared,
+        paper_pps: |_, _| None,
+        paper: None,
+        layout: Layout::List,
+    };
+}

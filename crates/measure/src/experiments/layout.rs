@@ -1,0 +1,22 @@
+//! Layouts: how results are put into a table.
+
+/// How an experiment's results are put into a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// A row for each result, all figures in it.
+    List,
+    /// A row for each endpoint, a column for each link, the paper's figure in front.
+    EndpointsByLink,
+    /// A row for each number of forwarders, a column for each technique.
+    ForwardersByTechnique,
+    /// A row for each offered rate, a column for each technique.
+    RatesByTechnique,
+    /// A row for each technique, a column for each size.
+    TechniquesBySize,
+    /// A row for each switch with each endpoint, columns for each size, and what switches need.
+    Switches,
+    /// The limit of the machine only.
+    Limits,
+    /// A row for each technique, columns for how long round trips take.
+    RoundTrips,
+}

@@ -1,0 +1,13 @@
+//! What no technique that copies once can beat on this machine.
+
+use crate::experiments::{Experiment, Layout, MachineLimit};
+
+pub(super) const LIMIT: Experiment = Experiment {
+    name: "limit",
+    about: "the limit of the machine: one copy between two CPUs, and nothing else",
+    sizes: &[64, 512, 1500],
+    trials: 5,
+    machine_limit: MachineLimit::Always,
+    layout: Layout::Limits,
+    ..Experiment::USUAL
+};

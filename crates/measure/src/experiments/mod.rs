@@ -1,0 +1,88 @@
+//! The catalogue of experiments: named sets of trials, each the answer to one question.
+//!
+//! To add one, write it into a file here, as small as `rtt.rs`, and name it in [`EXPERIMENTS`]; the
+//! compiler warns of one that is not named there. Experiments that repeat one paper share a file.
+
+mod all;
+mod ara2019;
+mod casoni2013;
+mod experiment;
+mod layout;
+mod limit;
+mod rtt;
+mod sets;
+mod switches;
+
+pub use experiment::Experiment;
+pub(crate) use experiment::{MachineLimit, STEADY};
+pub use layout::Layout;
+
+/// Every experiment, in the order in which they are listed.
+pub const EXPERIMENTS: &[Experiment] = &[
+    all::ALL,
+    switches::SWITCHES,
+    limit::LIMIT,
+    rtt::RTT,
+    ara2019::TABLE1,
+    ara2019::FIG2,
+    ara2019::FIG3,
+    casoni2013::SERIAL,
+    casoni2013::PARALLEL,
+];
+
+/// The name of the one that runs when none is named.
+pub const DEFAULT: &str = all::ALL.name;
+
+/// A word that names no experiment.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("unknown experiment {given:?}: one of {}", names().join(", "))]
+pub struct UnknownExperiment {
+    given: String,
+}
+
+/// The names of all experiments.
+pub fn names() -> Vec<&'static str> {
+    EXPERIMENTS.iter().map(|experiment| experiment.name).collect()
+}
+
+/// The experiment called `name`.
+pub fn find(name: &str) -> Result<&'static Experiment, UnknownExperiment> {
+    let found = EXPERIMENTS.iter().find(|experiment| experiment.name == name);
+    found.ok_or_else(|| UnknownExperiment { given: name.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Choices, Plan};
+
+    #[test]
+    fn each_is_found_by_its_name_alone() {
+        for (number, experiment) in EXPERIMENTS.iter().enumerate() {
+            assert!(!experiment.name.is_empty() && !experiment.about.is_empty(), "{experiment:?}");
+            assert_eq!(names().iter().position(|name| *name == experiment.name), Some(number));
+            assert_eq!(find(experiment.name).unwrap().about, experiment.about);
+        }
+        assert!(find(DEFAULT).is_ok());
+    }
+
+    #[test]
+    fn what_is_unknown_is_named_with_what_there_is() {
+        let message = find("tokenring").unwrap_err().to_string();
+        assert!(message.contains("\"tokenring\""), "{message}");
+        assert!(names().iter().all(|name| message.contains(name)), "{message}");
+    }
+
+    #[test]
+    fn each_can_be_run_as_it_is_and_shortened() {
+        for experiment in EXPERIMENTS {
+            for quick in [false, true] {
+                let choices = Choices { quick, ..Choices::default() };
+                let plan = Plan::new(experiment, &choices);
+                let plan = plan.unwrap_or_else(|error| panic!("{}: {error}", experiment.name));
+                let nothing = plan.cases.is_empty() && plan.limit_sizes.is_empty();
+                assert!(!nothing, "{} measures nothing", experiment.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Round-trip times.
+
+use crate::experiments::{Experiment, Layout, MachineLimit, sets};
+use crate::{Endpoint, Shape, Technique};
+
+pub(super) const RTT: Experiment = Experiment {
+    name: "rtt",
+    about: "one frame at a time to an echo and back: how long that takes",
+    shapes: &[Shape::Echo],
+    techniques,
+    burst: 1,
+    machine_limit: MachineLimit::Never,
+    layout: Layout::RoundTrips,
+    ..Experiment::USUAL
+};
+
+/// Whatever there is: shared memory first, then one system call a frame.
+fn techniques() -> Vec<Technique> {
+    let sockets = Technique::by_link(sets::KERNEL, &[Endpoint::Udp, Endpoint::Raw]);
+    sets::shared_memory().into_iter().chain(sockets).collect()
+}

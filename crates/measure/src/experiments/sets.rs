@@ -1,0 +1,19 @@
+//! Sets of links and techniques that several experiments measure.
+
+use dray_lab::LinkKind;
+
+use crate::{Endpoint, Technique};
+
+/// The kernel's links.
+pub(super) const KERNEL: &[LinkKind] = &[LinkKind::Veth, LinkKind::Bridge];
+
+/// The switches in user space, ours first, each in the way that is its own.
+pub(super) fn switches() -> Vec<LinkKind> {
+    [&[LinkKind::PATCH, LinkKind::LEARNING][..], &LinkKind::PEERS].concat()
+}
+
+/// Our endpoints, joined in every way that shares memory.
+pub(super) fn shared_memory() -> Vec<Technique> {
+    let links = [vec![LinkKind::Direct], switches()].concat();
+    Technique::by_link(&links, &[Endpoint::Virtio])
+}

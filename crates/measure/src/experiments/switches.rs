@@ -1,0 +1,15 @@
+//! Our switch beside those of others.
+
+use crate::experiments::{Experiment, Layout, sets};
+use crate::{Endpoint, Technique};
+
+pub(super) const SWITCHES: Experiment = Experiment {
+    name: "switches",
+    about: "the same endpoints through our switch and through others that are installed",
+    techniques: || Technique::by_endpoint(&sets::switches(), &Endpoint::MEMORY),
+    sizes: &[64, 512, 1500],
+    burst: 128,
+    trials: 2,
+    layout: Layout::Switches,
+    ..Experiment::USUAL
+};

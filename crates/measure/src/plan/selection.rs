@@ -1,0 +1,55 @@
+//! Which of an experiment's techniques the user wants.
+
+use super::WrongChoice;
+use crate::Technique;
+use crate::experiments::Experiment;
+
+/// The techniques that `words` select out of the experiment's own, in its order; all of them by
+/// default.
+pub(super) fn techniques(
+    experiment: &Experiment,
+    words: Option<&[String]>,
+) -> Result<Vec<Technique>, WrongChoice> {
+    let own = (experiment.techniques)();
+    let Some(words) = words else { return Ok(own) };
+    for word in words {
+        Technique::check_name(word)?;
+        if !own.iter().any(|technique| technique.is_called(word)) {
+            return Err(WrongChoice::TechniqueOfAnother {
+                experiment: experiment.name,
+                given: word.clone(),
+                allowed: own.iter().map(Technique::to_string).collect::<Vec<_>>().join(" "),
+            });
+        }
+    }
+    let is_chosen = |technique: &Technique| words.iter().any(|word| technique.is_called(word));
+    Ok(own.into_iter().filter(is_chosen).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::find;
+
+    fn select(experiment: &str, words: &[&str]) -> Result<Vec<String>, String> {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let chosen = techniques(find(experiment).unwrap(), Some(&words));
+        let chosen = chosen.map_err(|error| error.to_string())?;
+        Ok(chosen.iter().map(Technique::to_string).collect())
+    }
+
+    #[test]
+    fn each_comes_once_and_in_the_experiments_order() {
+        let chosen = select("all", &["direct", "raw", "veth/raw"]).unwrap();
+        assert_eq!(chosen, ["veth/raw", "bridge/raw", "direct"]);
+    }
+
+    #[test]
+    fn one_of_another_experiment_is_named_with_those_that_this_one_has() {
+        let message = select("ara2019-table1", &["veth", "direct"]).unwrap_err();
+        assert!(message.contains("ara2019-table1 does not use direct"), "{message}");
+        assert!(message.contains("veth/udp") && message.contains("bridge/raw-mmsg"), "{message}");
+        let message = select("ara2019-table1", &["tokenring"]).unwrap_err();
+        assert!(message.contains("unknown technique \"tokenring\""), "{message}");
+    }
+}

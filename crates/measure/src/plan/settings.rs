@@ -1,0 +1,149 @@
+//! Settings: all that holds for every case of a plan.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use dray_lab::Placement;
+use dray_port::BATCH_MAX;
+use dray_traffic::Check;
+
+use super::{Choices, WrongChoice};
+use crate::experiments::{Experiment, STEADY};
+use crate::trial::Timing;
+
+/// How an experiment is run: its own defaults and the user's choices, checked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Frames per burst.
+    pub burst: usize,
+    /// Flows per link of the sender.
+    pub flows: u16,
+    /// Pairs of machines, by their MAC addresses, that frames are between in turn.
+    pub stations: u16,
+    /// How closely receivers look at frames; `None` leaves it to the technique.
+    pub check: Option<Check>,
+    /// Length of trials.
+    pub timing: Timing,
+    /// Trials per case.
+    pub trials: usize,
+    /// MTU of the links in bytes.
+    pub mtu: u32,
+    /// Which role runs where.
+    pub placement: Placement,
+    /// Whether everything was shortened.
+    pub quick: bool,
+}
+
+const QUICK: Timing = Timing {
+    warm_up: Duration::from_millis(300),
+    measure: Duration::from_secs(1),
+    interval: Duration::from_millis(100),
+};
+
+impl Settings {
+    pub(super) fn new(experiment: &Experiment, choices: &Choices) -> Result<Self, WrongChoice> {
+        let Choices { check, quick, .. } = *choices;
+        let burst = choices.burst.unwrap_or(experiment.burst);
+        let burst = within(1..=BATCH_MAX, burst, |given| WrongChoice::Burst { given })?;
+        let flows = choices.flows.unwrap_or(1);
+        let flows = within(1..=16384, flows, |given| WrongChoice::Flows { given })?;
+        let stations = choices.stations.unwrap_or(1);
+        let stations = within(1..=16384, stations, |given| WrongChoice::Stations { given })?;
+        if stations > 1 && flows > 1 {
+            return Err(WrongChoice::Stations { given: stations });
+        }
+        if let Some(given) = choices.rate.filter(|rate| !(rate.is_finite() && *rate > 0.0)) {
+            return Err(WrongChoice::Rate { given });
+        }
+        let trials = choices.trials.unwrap_or(experiment.trials);
+        let trials = within(1..=1000, trials, |given| WrongChoice::Trials { given })?;
+        let mtu = choices.mtu.unwrap_or(1500);
+        let mtu = within(68..=9000, mtu, |given| WrongChoice::Mtu { given })?;
+        let placement = match &choices.cpus {
+            Some(cpus) => Placement::of(cpus).map_err(WrongChoice::Cpu)?,
+            None => Placement::of_this_process(),
+        };
+        let default = if quick { QUICK } else { experiment.timing };
+        let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
+        Ok(Self { burst, flows, stations, check, timing, trials, mtu, placement, quick })
+    }
+}
+
+fn within<T: PartialOrd>(
+    allowed: RangeInclusive<T>,
+    given: T,
+    wrong: impl FnOnce(T) -> WrongChoice,
+) -> Result<T, WrongChoice> {
+    if allowed.contains(&given) { Ok(given) } else { Err(wrong(given)) }
+}
+
+/// A measurement as long as was `given`, or a little longer: of whole intervals.
+fn lasting(given: Duration, default: Timing) -> Result<Timing, WrongChoice> {
+    let allowed = Duration::from_millis(500)..=Duration::from_secs(3600);
+    let given = within(allowed, given, |given| WrongChoice::Duration { given })?;
+    // Whole seconds from five of them on; below, enough shorter samples for a deviation.
+    let interval = if given >= 5 * STEADY.interval { STEADY.interval } else { QUICK.interval };
+    let whole = |time: Duration| time.as_nanos().div_ceil(interval.as_nanos()) as u32 * interval;
+    Ok(Timing { warm_up: whole(default.warm_up), measure: whole(given), interval })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::find;
+
+    fn settings(choices: &Choices) -> Result<Settings, String> {
+        Settings::new(find("all").unwrap(), choices).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named_by_its_option() {
+        let none = Choices::default;
+        let nan = f64::NAN;
+        for (option, wrong) in [
+            ("--burst 0", Choices { burst: Some(0), ..none() }),
+            ("--flows 0", Choices { flows: Some(0), ..none() }),
+            ("--flows 16385", Choices { flows: Some(16385), ..none() }),
+            ("--stations 0", Choices { stations: Some(0), ..none() }),
+            ("--stations 2", Choices { stations: Some(2), flows: Some(2), ..none() }),
+            ("--rate 0", Choices { rate: Some(0.0), ..none() }),
+            ("--rate NaN", Choices { rate: Some(nan), ..none() }),
+            ("--trials 0", Choices { trials: Some(0), ..none() }),
+            ("--trials 1001", Choices { trials: Some(1001), ..none() }),
+            ("--mtu 67", Choices { mtu: Some(67), ..none() }),
+            ("--mtu 9001", Choices { mtu: Some(9001), ..none() }),
+            ("--duration 0.4", Choices { duration: Some(Duration::from_millis(400)), ..none() }),
+            ("--duration 3601", Choices { duration: Some(Duration::from_secs(3601)), ..none() }),
+        ] {
+            let message = settings(&wrong).unwrap_err();
+            assert!(message.starts_with(option), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_chosen_is_the_experiments() {
+        let usual = settings(&Choices::default()).unwrap();
+        assert_eq!((usual.burst, usual.flows, usual.stations, usual.mtu), (64, 1, 1, 1500));
+        assert_eq!((usual.timing, usual.trials, usual.quick), (STEADY, 1, false));
+        let quick = settings(&Choices { quick: true, ..Choices::default() }).unwrap();
+        assert_eq!((quick.timing, quick.quick), (QUICK, true));
+    }
+
+    #[test]
+    fn a_measurement_is_of_whole_intervals() {
+        let timing = |ms, quick| {
+            let duration = Some(Duration::from_millis(ms));
+            settings(&Choices { duration, quick, ..Choices::default() }).unwrap().timing
+        };
+        let ms = Duration::from_millis;
+        let expected = |warm_up, measure, interval| Timing {
+            warm_up: ms(warm_up),
+            measure: ms(measure),
+            interval: ms(interval),
+        };
+        assert_eq!(timing(510, false), expected(2000, 600, 100));
+        assert_eq!(timing(4999, true), expected(300, 5000, 100));
+        assert_eq!(timing(5000, true), expected(1000, 5000, 1000));
+        assert_eq!(timing(7300, false), expected(2000, 8000, 1000));
+    }
+}

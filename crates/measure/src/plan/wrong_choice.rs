@@ -1,0 +1,50 @@
+//! What is wrong with a choice, and what would be right.
+
+use std::time::Duration;
+
+use dray_lab::LabError;
+use dray_port::BATCH_MAX;
+use dray_wire::FRAME_MIN;
+use dray_wire::headers::ETHERNET_LEN;
+
+use crate::Technique;
+use crate::technique::UnknownTechnique;
+
+/// A choice that cannot be.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it all")]
+pub enum WrongChoice {
+    #[error(transparent)]
+    Technique(#[from] UnknownTechnique),
+    #[error("{experiment} does not use {given}; it uses {allowed}")]
+    TechniqueOfAnother { experiment: &'static str, given: String, allowed: String },
+    #[error(
+        "--size {given}: {FRAME_MIN} to {max} bytes (MTU {mtu} and {ETHERNET_LEN} of Ethernet)"
+    )]
+    Size { given: usize, max: usize, mtu: u32 },
+    #[error("--rate {given}: more than 0 frames per second, for example 100000, 100k or 1.5M")]
+    Rate { given: f64 },
+    #[error("--burst {given}: 1 to {BATCH_MAX} frames")]
+    Burst { given: usize },
+    #[error("--flows {given}: 1 to 16384 flows per link of the sender")]
+    Flows { given: u16 },
+    #[error("--flows {given}: {technique} sends one flow, its socket's; choose raw techniques")]
+    OneFlow { given: u16, technique: Technique },
+    #[error("--stations {given}: 1 to 16384 pairs of MAC addresses, with one flow")]
+    Stations { given: u16 },
+    #[error(
+        "--stations {given}: {technique} sends from one station; choose techniques with raw sockets \
+         or our endpoints that share memory"
+    )]
+    OneStation { given: u16, technique: Technique },
+    #[error("{technique} sends as fast as it can and at no given rate; choose other techniques")]
+    NoRate { technique: Technique },
+    #[error("--trials {given}: 1 to 1000")]
+    Trials { given: usize },
+    #[error("--duration {} s: 0.5 to 3600 seconds", given.as_secs_f64())]
+    Duration { given: Duration },
+    #[error("--mtu {given}: 68 to 9000 bytes")]
+    Mtu { given: u32 },
+    #[error(transparent)]
+    Cpu(LabError),
+}

@@ -6,6 +6,7 @@ set -euo pipefail
 purpose=${1:?usage: setup.sh build|demo|test|bench|fuzz|profile}
 
 # COMMAND:PACKAGE for whatever is looked for as a command.
+# rustc has a C compiler link.
 build="cc:gcc"
 # Other people's switches and endpoints.
 peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"

@@ -18,7 +18,6 @@ mod switch;
 mod telemetry;
 mod testpmd;
 mod vpp;
-mod yielding;
 
 pub use dir::PeerDir;
 pub(crate) use dir::remove_stale;

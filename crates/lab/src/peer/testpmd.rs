@@ -6,7 +6,6 @@ use super::process::{Process, command};
 use super::program::{FOR_HUGEPAGES, Program};
 use super::switch::Running;
 use super::telemetry::Telemetry;
-use super::yielding::Yielding;
 use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, SwitchSettings};
 use crate::{Cancel, LabError, placement};
 
@@ -37,7 +36,6 @@ pub(super) struct Settings<'a> {
     pub(super) queues: u16,
     /// Options of testpmd itself.
     pub(super) options: Vec<String>,
-    pub(super) yielding: Option<Yielding>,
 }
 
 /// A running testpmd.
@@ -83,11 +81,7 @@ impl Testpmd {
             .arg(format!("--total-num-mbufs={buffers}"))
             .args([format!("--rxq={queues}"), format!("--txq={queues}")])
             .args(&settings.options);
-        let mut others = Vec::new();
-        if let Some(yielding) = &settings.yielding {
-            yielding.load(dir, &mut command)?;
-            others.push("sched_yield() whenever it has no work, because it shares its CPU");
-        }
+        let others = Vec::new();
         let needs = Needs { hugepages_mib, polling_cpu: settings.cpu, privileges, others };
         let program = Program::start(dir, settings.name, &mut command, FORWARDING_THREAD, needs)?;
         Ok(Self { program, ports, telemetry: None, dir: dir.clone() })
@@ -120,7 +114,6 @@ impl Testpmd {
                 devices: ports.iter().enumerate().map(device).collect(),
                 queues,
                 options: vec!["--auto-start".into(), "--forward-mode=io".into()],
-                yielding: None,
             },
         )?;
         testpmd.wait_until_ready(cancel)?;

@@ -22,9 +22,10 @@ pub(super) const DEBIAN_FOLDER: &str = "/usr/lib/openvswitch-switch-dpdk";
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-/// Its buffers, which it takes before there are ports: as many as fit after halving some number, about
-/// 200 MiB here. The rest must do for the ports; one that it does not do for is closed without a word.
-const MEMORY_MIB: u32 = 320;
+/// Its buffers, 752 MiB when the first driver connects, and what it needs for each port. With less it
+/// takes all that there is, finds that it does not do, and asks for half as many buffers; a driver
+/// that connects meanwhile is disconnected for lack of memory.
+const MEMORY_MIB: u32 = 800;
 
 /// It does not start with a page too few.
 const HUGEPAGES_MIB: u32 = MEMORY_MIB + 16;

@@ -27,8 +27,12 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 /// that connects meanwhile is disconnected for lack of memory.
 const MEMORY_MIB: u32 = 800;
 
-/// It does not start with a page too few.
-const HUGEPAGES_MIB: u32 = MEMORY_MIB + 16;
+const NEEDS: Needs = Needs {
+    // It does not start with a page too few.
+    hugepages_mib: MEMORY_MIB + 16,
+    privileges: "root, to reserve huge pages and for its bridge's TAP interface",
+    others: &["a database server of its own", "a network namespace of its own"],
+};
 
 const BRIDGE: &str = "br0";
 
@@ -66,14 +70,8 @@ impl Ovs {
         home.configure(settings.cpu)?;
         let mut command = home.command(program);
         command.arg(home.remote()).args(["--no-chdir", "--unixctl"]).arg(home.control());
-        let needs = Needs {
-            hugepages_mib: HUGEPAGES_MIB,
-            polling_cpu: settings.cpu,
-            privileges: "root, to reserve huge pages and for its bridge's TAP interface",
-            others: vec!["a database server of its own", "a network namespace of its own"],
-        };
-        let switch =
-            Program::start(dir, settings.kind.name(), &mut command, FORWARDING_THREAD, needs)?;
+        let name = settings.kind.name();
+        let switch = Program::start(dir, name, &mut command, FORWARDING_THREAD, NEEDS)?;
         let mut ovs = Self { switch, database, links: Vec::new(), home };
         let control = ovs.home.control();
         ovs.switch.process.wait_until(cancel, "its control socket", |_| control.exists())?;

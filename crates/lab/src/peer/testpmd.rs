@@ -61,15 +61,15 @@ impl Testpmd {
             // Without devices nobody cares how memory lies physically.
             .args(["--no-pci", "--iova-mode=va", "--file-prefix", settings.name, "--lcores"])
             .arg(format!("1@{},2@{}", settings.console_cpu, settings.cpu));
-        let (hugepages_mib, privileges) = match settings.memory {
+        let needs = match settings.memory {
             Memory::HugePages => {
                 // Single files: virtio-user can share eight at most.
                 command.args(["--in-memory", "--single-file-segments"]);
-                (mib as u32, FOR_HUGEPAGES)
+                Needs { hugepages_mib: mib as u32, privileges: FOR_HUGEPAGES, others: &[] }
             }
             Memory::OrdinaryPages => {
                 command.args(["--no-huge", "--no-shconf", "-m", &mib.to_string()]);
-                (0, "none")
+                Needs::NOTHING
             }
         };
         for device in &settings.devices {
@@ -81,8 +81,6 @@ impl Testpmd {
             .arg(format!("--total-num-mbufs={buffers}"))
             .args([format!("--rxq={queues}"), format!("--txq={queues}")])
             .args(&settings.options);
-        let others = Vec::new();
-        let needs = Needs { hugepages_mib, polling_cpu: settings.cpu, privileges, others };
         let program = Program::start(dir, settings.name, &mut command, FORWARDING_THREAD, needs)?;
         Ok(Self { program, ports, telemetry: None, dir: dir.clone() })
     }

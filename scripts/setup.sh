@@ -6,7 +6,7 @@ set -euo pipefail
 purpose=${1:?usage: setup.sh build|demo|test|bench|fuzz|profile}
 
 # COMMAND:PACKAGE for whatever is looked for as a command.
-# clang: XDP programs are compiled for the kernel's virtual machine.
+# rustc has a C compiler link; clang compiles XDP programs for the kernel's virtual machine.
 build="cc:gcc clang:clang"
 # Other people's switches and endpoints.
 peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"

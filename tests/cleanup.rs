@@ -7,9 +7,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use common::{DRAY, Traces, alone, success};
+use common::{DRAY, Traces, alone, eventually, success};
 use dray_lab::{Cancel, Lab, placement};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -25,18 +25,6 @@ fn start_bench(arguments: &[&str]) -> Child {
 
 fn kill(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
-}
-
-/// Waits until `done` says so; whether it did within ten seconds.
-fn eventually(done: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < deadline {
-        if done() {
-            return true;
-        }
-        sleep(Duration::from_millis(10));
-    }
-    false
 }
 
 /// A linear congruential generator (Knuth's MMIX constants); the seed is printed.

@@ -7,6 +7,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+pub mod endpoints;
 
 pub const DRAY: &str = env!("CARGO_BIN_EXE_dray");
 
@@ -45,6 +49,19 @@ pub fn skip(why: &str) {
         let file = fs::OpenOptions::new().append(true).create(true).open(path);
         file.and_then(|mut file| writeln!(file, "{test}: {why}")).expect("the list of skips");
     }
+}
+
+/// Waits until `done` says so; whether it did within half a minute, much longer than anything takes on
+/// a busy machine.
+pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < deadline {
+        if done() {
+            return true;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    false
 }
 
 /// Runs `dray` to its end.

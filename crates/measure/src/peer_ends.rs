@@ -46,7 +46,6 @@ pub(crate) fn observe(
             name: "ends".to_owned(),
             role: EndpointRole::Loop { frame_size: size as u16, bursts: BURSTS },
             cpu: topology.sender.cpu,
-            shares_cpu: false,
             memory: Memory::HugePages,
             ports: topology.sender.outs.iter().map(port).collect(),
         },

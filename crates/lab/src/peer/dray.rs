@@ -42,14 +42,8 @@ impl Dray {
             let port = format!("p{index}=vhost:{socket}?queues={queues}{client}");
             command.args(["--port", &port]);
         }
-        let needs = Needs {
-            hugepages_mib: 0,
-            polling_cpu: settings.cpu,
-            privileges: "none",
-            others: Vec::new(),
-        };
-        let program =
-            Program::start(dir, settings.kind.name(), &mut command, FORWARDING_THREAD, needs)?;
+        let name = settings.kind.name();
+        let program = Program::start(dir, name, &mut command, FORWARDING_THREAD, Needs::NOTHING)?;
         let mut dray = Self { program, control };
         let client = Client::new(&dray.control);
         // It answers once its ports are open.

@@ -3,7 +3,6 @@
 use super::port::check;
 use super::switch::{Running, SwitchKind};
 use super::testpmd::{Settings, Testpmd, vhost};
-use super::yielding::Yielding;
 use super::{CpuTime, Driver, EndpointPort, Memory, Needs, PeerDir, PortCounters};
 use crate::{Cancel, LabError, Placement};
 
@@ -43,8 +42,6 @@ pub struct EndpointSettings {
     pub role: EndpointRole,
     /// Where its polling thread runs, with all its other threads.
     pub cpu: usize,
-    /// Whether another polling program has the same CPU. It yields then when it has no work.
-    pub shares_cpu: bool,
     /// Where its memory comes from.
     pub memory: Memory,
     /// Its ports.
@@ -84,15 +81,6 @@ impl PeerEndpoint {
             )));
         }
         let devices = ports.iter().enumerate().map(|(index, port)| device(index, port)).collect();
-        let rings = ports.iter().map(|port| match port.driver {
-            Driver::VirtioUser { queue_size, .. } => queue_size,
-            Driver::Vhost => 256,
-        });
-        let yielding = settings.shares_cpu.then(|| Yielding {
-            ports: ports.len(),
-            queues: first.queues,
-            ring: rings.min().expect("there is a port"),
-        });
         let testpmd = Testpmd::start(
             dir,
             &Settings {
@@ -104,7 +92,6 @@ impl PeerEndpoint {
                 devices,
                 queues: first.queues,
                 options: options(settings.role, ports),
-                yielding,
             },
         )?;
         Ok(Self { testpmd, role: settings.role })

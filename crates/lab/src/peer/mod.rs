@@ -1,8 +1,9 @@
-//! Switches, ours and other people's, and other people's endpoints, started, configured, stopped and cleaned up by the lab.
+//! Switches, ours and other people's, and other people's endpoints: started, configured, stopped and
+//! cleaned up by the lab.
 //!
-//! A peer is a process of the host in a network namespace of its own. All that it writes is in a
-//! [`PeerDir`]; its huge pages are reserved for as long as it runs. It dies with the thread that
-//! started it. What it had to be given is in its [`Needs`].
+//! A peer is a process of the host, in a network namespace that the peers of a run share. All that it
+//! writes is in their [`PeerDir`]; its huge pages are reserved for as long as it runs. It dies with the
+//! thread that started it. What it had to be given is in its [`Needs`].
 
 mod calls;
 mod dir;
@@ -18,7 +19,6 @@ mod switch;
 mod telemetry;
 mod testpmd;
 mod vpp;
-mod yielding;
 
 pub use dir::PeerDir;
 pub(crate) use dir::remove_stale;
@@ -41,14 +41,16 @@ pub enum Memory {
 }
 
 /// What a peer had to be given before it ran.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Needs {
     /// Huge pages reserved for it, in MiB.
     pub hugepages_mib: u32,
-    /// The CPU that its forwarding thread uses all the time, busy or not.
-    pub polling_cpu: usize,
     /// Privileges, in words.
     pub privileges: &'static str,
-    /// Anything else, one sentence each.
-    pub others: Vec<&'static str>,
+    /// Anything else, a few words each.
+    pub others: &'static [&'static str],
+}
+
+impl Needs {
+    const NOTHING: Self = Self { hugepages_mib: 0, privileges: "none", others: &[] };
 }

@@ -22,12 +22,17 @@ pub(super) const DEBIAN_FOLDER: &str = "/usr/lib/openvswitch-switch-dpdk";
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-/// Its buffers, which it takes before there are ports: as many as fit after halving some number, about
-/// 200 MiB here. The rest must do for the ports; one that it does not do for is closed without a word.
-const MEMORY_MIB: u32 = 320;
+/// Its buffers, 752 MiB when the first driver connects, and what it needs for each port. With less it
+/// takes all that there is, finds that it does not do, and asks for half as many buffers; a driver
+/// that connects meanwhile is disconnected for lack of memory.
+const MEMORY_MIB: u32 = 800;
 
-/// It does not start with a page too few.
-const HUGEPAGES_MIB: u32 = MEMORY_MIB + 16;
+const NEEDS: Needs = Needs {
+    // It does not start with a page too few.
+    hugepages_mib: MEMORY_MIB + 16,
+    privileges: "root, to reserve huge pages and for its bridge's TAP interface",
+    others: &["a database server of its own", "a network namespace of its own"],
+};
 
 const BRIDGE: &str = "br0";
 
@@ -65,14 +70,8 @@ impl Ovs {
         home.configure(settings.cpu)?;
         let mut command = home.command(program);
         command.arg(home.remote()).args(["--no-chdir", "--unixctl"]).arg(home.control());
-        let needs = Needs {
-            hugepages_mib: HUGEPAGES_MIB,
-            polling_cpu: settings.cpu,
-            privileges: "root, to reserve huge pages and for its bridge's TAP interface",
-            others: vec!["a database server of its own", "a network namespace of its own"],
-        };
-        let switch =
-            Program::start(dir, settings.kind.name(), &mut command, FORWARDING_THREAD, needs)?;
+        let name = settings.kind.name();
+        let switch = Program::start(dir, name, &mut command, FORWARDING_THREAD, NEEDS)?;
         let mut ovs = Self { switch, database, links: Vec::new(), home };
         let control = ovs.home.control();
         ovs.switch.process.wait_until(cancel, "its control socket", |_| control.exists())?;

@@ -14,9 +14,13 @@ pub(super) const PROGRAM: &str = "snabb";
 
 const SCRIPT: &str = include_str!("snabb.lua");
 
-/// Its packets, of 10 KiB each: it takes 1000, and 2000 more when both links are full. With too few
-/// pages it would add some to the kernel's pool itself, and nobody would take them out again.
-const HUGEPAGES_MIB: u32 = 64;
+const NEEDS: Needs = Needs {
+    // For its packets, of 10 KiB each: it takes 1000, and 2000 more when both links are full. With too
+    // few pages it would add some to the kernel's pool itself, and nobody would take them out again.
+    hugepages_mib: 64,
+    privileges: "root, to reserve huge pages and to learn where they lie physically",
+    others: &["a mount namespace of its own"],
+};
 
 /// All of it runs in one thread.
 const FORWARDING_THREAD: &str = PROGRAM;
@@ -57,13 +61,7 @@ impl Snabb {
         for port in ports {
             command.arg(&port.socket).arg(if port.server { "listen" } else { "connect" });
         }
-        let needs = Needs {
-            hugepages_mib: HUGEPAGES_MIB,
-            polling_cpu: settings.cpu,
-            privileges: "root, to reserve huge pages and to learn where they lie physically",
-            others: vec!["a mount namespace of its own"],
-        };
-        let mut program = Program::start(dir, name, &mut command, FORWARDING_THREAD, needs)?;
+        let mut program = Program::start(dir, name, &mut command, FORWARDING_THREAD, NEEDS)?;
         let says_so = |process: &Process| process.log().contains("forwarding\n");
         program.process.wait_until(cancel, "its ports", says_so)?;
         Ok(Self { program, ports: ports.len() })

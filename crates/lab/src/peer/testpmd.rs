@@ -6,7 +6,6 @@ use super::process::{Process, command};
 use super::program::{FOR_HUGEPAGES, Program};
 use super::switch::Running;
 use super::telemetry::Telemetry;
-use super::yielding::Yielding;
 use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, SwitchSettings};
 use crate::{Cancel, LabError, placement};
 
@@ -37,7 +36,6 @@ pub(super) struct Settings<'a> {
     pub(super) queues: u16,
     /// Options of testpmd itself.
     pub(super) options: Vec<String>,
-    pub(super) yielding: Option<Yielding>,
 }
 
 /// A running testpmd.
@@ -63,15 +61,15 @@ impl Testpmd {
             // Without devices nobody cares how memory lies physically.
             .args(["--no-pci", "--iova-mode=va", "--file-prefix", settings.name, "--lcores"])
             .arg(format!("1@{},2@{}", settings.console_cpu, settings.cpu));
-        let (hugepages_mib, privileges) = match settings.memory {
+        let needs = match settings.memory {
             Memory::HugePages => {
                 // Single files: virtio-user can share eight at most.
                 command.args(["--in-memory", "--single-file-segments"]);
-                (mib as u32, FOR_HUGEPAGES)
+                Needs { hugepages_mib: mib as u32, privileges: FOR_HUGEPAGES, others: &[] }
             }
             Memory::OrdinaryPages => {
                 command.args(["--no-huge", "--no-shconf", "-m", &mib.to_string()]);
-                (0, "none")
+                Needs::NOTHING
             }
         };
         for device in &settings.devices {
@@ -83,12 +81,6 @@ impl Testpmd {
             .arg(format!("--total-num-mbufs={buffers}"))
             .args([format!("--rxq={queues}"), format!("--txq={queues}")])
             .args(&settings.options);
-        let mut others = Vec::new();
-        if let Some(yielding) = &settings.yielding {
-            yielding.load(dir, &mut command)?;
-            others.push("sched_yield() whenever it has no work, because it shares its CPU");
-        }
-        let needs = Needs { hugepages_mib, polling_cpu: settings.cpu, privileges, others };
         let program = Program::start(dir, settings.name, &mut command, FORWARDING_THREAD, needs)?;
         Ok(Self { program, ports, telemetry: None, dir: dir.clone() })
     }
@@ -120,7 +112,6 @@ impl Testpmd {
                 devices: ports.iter().enumerate().map(device).collect(),
                 queues,
                 options: vec!["--auto-start".into(), "--forward-mode=io".into()],
-                yielding: None,
             },
         )?;
         testpmd.wait_until_ready(cancel)?;

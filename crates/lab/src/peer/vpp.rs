@@ -15,9 +15,13 @@ use crate::{Cancel, LabError};
 
 pub(super) const PROGRAM: &str = "vpp";
 
-/// For its buffers, 16384 of them with 2 KiB of data on each NUMA node. Where they are too few it takes
-/// ordinary pages.
-const HUGEPAGES_MIB: u32 = 64;
+const NEEDS: Needs = Needs {
+    // For its buffers, 16384 of them with 2 KiB of data on each NUMA node. Where the pages are too few
+    // it takes ordinary ones.
+    hugepages_mib: 64,
+    privileges: FOR_HUGEPAGES,
+    others: &["a mount namespace of its own"],
+};
 
 /// The first worker's name. The main thread only listens to its CLI.
 const FORWARDING_THREAD: &str = "vpp_wk_0";
@@ -51,15 +55,9 @@ impl Vpp {
         start.arg("-c").arg(&configuration);
         // Files that programs speak to it through; it would leave them there.
         calls::empty(&mut start, c"/dev/shm", &[]);
-        let needs = Needs {
-            hugepages_mib: HUGEPAGES_MIB,
-            polling_cpu: settings.cpu,
-            privileges: FOR_HUGEPAGES,
-            others: vec!["a mount namespace of its own"],
-        };
         let name = settings.kind.name();
         let mut vpp =
-            Self { program: Program::start(dir, name, &mut start, FORWARDING_THREAD, needs)? };
+            Self { program: Program::start(dir, name, &mut start, FORWARDING_THREAD, NEEDS)? };
         vpp.program.process.wait_until(cancel, "its CLI socket", |_| cli.exists())?;
         let mut tell = command(program.with_file_name("vppctl"));
         tell.arg("-s").arg(&cli).arg("exec").arg(&commands);

@@ -20,12 +20,12 @@ use rustix::net::netdevice;
 
 use crate::link::{Link, LinkState, LinkStatus};
 use crate::query::{Query, UriError, write_query};
-use crate::{OpenError, Port, Receive, Transmit, Wait, interface};
+use crate::{OpenError, Port, Wait, interface};
 use deferral::Deferral;
 use receive::AfxdpReceive;
 use socket::{Failed, Rings, Socket};
 use transmit::AfxdpTransmit;
-use umem::Umem;
+use umem::{Joined, Umem};
 
 /// Whether frames are copied between the driver's memory and the socket's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,17 +185,17 @@ impl AfxdpUri {
         let program = program::get(index, self).map_err(fail("XDP program"))?;
         let deferral = self.defer.map(|time| Deferral::new(&self.interface, time));
         let deferral = deferral.transpose().map_err(fail("defer"))?;
-        let (mut rx, mut tx): (Vec<Box<dyn Receive>>, Vec<Box<dyn Transmit>>) = Default::default();
+        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
         let mut status = LinkStatus { state: LinkState::Running, ..LinkStatus::default() };
         for queue in self.queue..self.queue + self.queues {
-            let (socket, rings, [to_receive, to_transmit]) = umem.add(|other| {
+            let Joined { socket, rings, to_receive, to_transmit } = umem.add(|other| {
                 let (socket, rings) =
                     Socket::new(self, umem.clone(), program.clone(), other.is_none())?;
                 socket.bind(self, index, queue, other.as_deref(), parts)?;
                 Ok((Arc::new(socket), rings))
             })?;
-            let Rings { rx: rx_ring, fill, tx: tx_ring, completion } = rings;
-            let receive = AfxdpReceive::new(socket.clone(), rx_ring, fill, to_receive, self.wait);
+            let Rings { rx, fill, tx, completion } = rings;
+            let receive = AfxdpReceive::new(socket.clone(), rx, fill, to_receive, self.wait);
             program.give(queue, socket.as_fd()).map_err(fail("XDP program"))?;
             let copies = if socket.is_zero_copy().map_err(fail("XDP_OPTIONS"))? {
                 "zero copy"
@@ -203,11 +203,12 @@ impl AfxdpUri {
                 "copy"
             };
             status.features = vec![format!("xdp {}", program.mode()), copies.to_owned()];
-            rx.push(Box::new(receive));
-            let transmit = AfxdpTransmit::new(socket, tx_ring, completion, to_transmit, frame_max);
-            tx.push(Box::new(transmit));
+            port.rx.push(Box::new(receive));
+            let transmit = AfxdpTransmit::new(socket, tx, completion, to_transmit, frame_max);
+            port.tx.push(Box::new(transmit));
         }
-        Ok(Port { rx, tx, link: Some(Arc::new(Opened { status, _deferral: deferral })) })
+        port.link = Some(Arc::new(Opened { status, _deferral: deferral }));
+        Ok(port)
     }
 }
 

@@ -35,6 +35,16 @@ pub(super) struct Umem {
     sockets: Mutex<Vec<Weak<Socket>>>,
 }
 
+/// A socket that has joined a UMEM.
+pub(super) struct Joined {
+    pub(super) socket: Arc<Socket>,
+    pub(super) rings: Rings,
+    /// Chunks to receive into.
+    pub(super) to_receive: Vec<u64>,
+    /// Chunks to transmit from.
+    pub(super) to_transmit: Vec<u64>,
+}
+
 impl Umem {
     fn new(sockets: u32, chunk_len: u32) -> io::Result<Self> {
         let count = sockets * CHUNKS_OF_SOCKET;
@@ -79,11 +89,11 @@ impl Umem {
     }
 
     /// Has `join` make a socket that uses the UMEM; it is told of another one that does, where there
-    /// is one. The chunks are those to receive into and those to transmit from.
+    /// is one.
     pub(super) fn add(
         &self,
         join: impl FnOnce(Option<Arc<Socket>>) -> Result<(Arc<Socket>, Rings), Failed>,
-    ) -> Result<(Arc<Socket>, Rings, [Vec<u64>; 2]), Failed> {
+    ) -> Result<Joined, Failed> {
         let mut sockets = lock(&self.sockets);
         sockets.retain(|socket| socket.strong_count() > 0);
         if lock(&self.pool).len() < CHUNKS_OF_SOCKET as usize {
@@ -92,7 +102,8 @@ impl Umem {
         }
         let (socket, rings) = join(sockets.iter().find_map(Weak::upgrade))?;
         sockets.push(Arc::downgrade(&socket));
-        Ok((socket, rings, [(); 2].map(|()| self.take(RING_LEN as usize))))
+        let [to_receive, to_transmit] = [(); 2].map(|()| self.take(RING_LEN as usize));
+        Ok(Joined { socket, rings, to_receive, to_transmit })
     }
 
     /// Takes at most `count` chunks out of the pool.

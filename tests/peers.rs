@@ -126,11 +126,8 @@ impl Setting {
             assert_eq!(counters[0].received_frames, sent.sent_frames, "{counters:?}");
             assert_eq!(counters[1].sent_frames, received.received_frames, "{counters:?}");
         }
-        sender.stop();
-        receiver.stop();
-        switch.stop();
         let path = dir.path().to_owned();
-        drop(dir);
+        drop((sender, receiver, switch, dir));
         assert!(!path.exists());
         assert_eq!((Traces::now(), reserved()), (before, pages));
         counters.is_some()

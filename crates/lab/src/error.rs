@@ -71,6 +71,11 @@ impl LabError {
         }
     }
 
+    /// What is wrong with a peer.
+    pub(crate) fn peer(peer: &str, what: impl Into<String>) -> Self {
+        Self::Peer { peer: peer.to_owned(), what: what.into() }
+    }
+
     /// Whether what lacked was a privilege.
     pub fn is_permission_denied(&self) -> bool {
         matches!(self, Self::NotPermitted)

@@ -35,7 +35,7 @@ pub(super) fn tie(command: &mut Command, namespace: &NetworkNamespace) {
 
 /// Makes the command's process see an empty folder in place of `folder`, with the folders `inside`
 /// made in it. What is written there is in memory, seen by nobody else, and gone with the process.
-pub(super) fn empty(
+pub(super) fn mount_tmpfs(
     command: &mut Command,
     folder: &'static CStr,
     inside: &'static [&'static CStr],

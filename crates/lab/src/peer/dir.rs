@@ -47,6 +47,13 @@ impl PeerDir {
         self.0.path.join(name)
     }
 
+    /// Writes a file in it, and says where that is.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, LabError> {
+        let path = self.join(name);
+        fs::write(&path, text).map_err(LabError::doing(format!("writing {}", path.display())))?;
+        Ok(path)
+    }
+
     pub(super) fn namespace(&self) -> &NetworkNamespace {
         &self.0.namespace
     }

@@ -1,9 +1,9 @@
-//! An endpoint that is somebody else's: testpmd as sender, receiver or forwarder.
+//! An endpoint that is somebody else's: DPDK's testpmd.
 
 use super::port::check;
 use super::switch::{Running, SwitchKind};
-use super::testpmd::{Settings, Testpmd, vhost};
-use super::{CpuTime, Driver, EndpointPort, Memory, Needs, PeerDir, PortCounters};
+use super::testpmd::{Settings, Testpmd, same_queues, vhost_device};
+use super::{CpuTime, Driver, EndpointPort, Memory, PeerDir, PortCounters};
 use crate::{Cancel, LabError, Placement};
 
 /// What an endpoint does once its traffic is started.
@@ -18,19 +18,25 @@ pub enum EndpointRole {
     Receiver,
     /// Passes frames between ports 0 and 1, 2 and 3 and so on, as they are.
     Forwarder,
-    /// The same with the MAC addresses of the port on which they leave.
-    Router,
     /// Sends frames back through the port where they came in, with their MAC addresses swapped.
     Echo,
-    /// A router that puts frames into every port first: between two ports of a switch they go round
-    /// both ways without end. One thread is sender and receiver then, and its rings do not overflow;
-    /// what the switch drops is missing from then on, until the traffic is started again.
+    /// A forwarder that puts frames into every port first, and addresses what it forwards to the station
+    /// behind the port where it leaves: between two ports of a switch frames go round both ways without
+    /// end. One thread is sender and receiver then, and its rings do not overflow; what the switch drops
+    /// is missing from then on, until the traffic is started again.
     Loop {
         /// As for a sender.
         frame_size: u16,
         /// How many bursts of 32 frames are put into every port.
         bursts: u16,
     },
+}
+
+impl EndpointRole {
+    /// Whether frames pass between two ports each, and not through each port by itself.
+    fn is_paired(self) -> bool {
+        matches!(self, Self::Forwarder | Self::Loop { .. })
+    }
 }
 
 /// How an endpoint is started.
@@ -58,28 +64,11 @@ pub struct PeerEndpoint {
 impl PeerEndpoint {
     /// Starts an endpoint, which is not [ready](Self::wait_until_ready) yet.
     pub fn start(dir: &PeerDir, settings: &EndpointSettings) -> Result<Self, LabError> {
-        let name = &settings.name;
-        let wrong = |what: &str| LabError::Peer { peer: name.clone(), what: what.to_owned() };
-        let found = SwitchKind::Testpmd.find().map_err(|why| wrong(&why))?;
-        let ports = &settings.ports;
-        check(name, ports.iter().map(|port| (port.socket.as_path(), port.queues)))?;
+        let (name, ports) = (&settings.name, &settings.ports);
+        let found = SwitchKind::Testpmd.find().map_err(|why| LabError::peer(name, why))?;
+        let sockets = ports.iter().map(|port| (port.socket.as_path(), port.queues));
+        check(name, sockets, settings.role.is_paired())?;
         Placement::of(&[settings.cpu])?;
-        let Some(first) = ports.first() else {
-            return Err(wrong("no ports; at least one is needed"));
-        };
-        if ports.iter().any(|port| port.queues != first.queues) {
-            return Err(wrong("ports with different numbers of queues; testpmd wants the same"));
-        }
-        let pairs = matches!(
-            settings.role,
-            EndpointRole::Forwarder | EndpointRole::Router | EndpointRole::Loop { .. }
-        );
-        if pairs && !ports.len().is_multiple_of(2) {
-            return Err(wrong(&format!(
-                "{} ports cannot be paired; give an even number",
-                ports.len()
-            )));
-        }
         let devices = ports.iter().enumerate().map(|(index, port)| device(index, port)).collect();
         let testpmd = Testpmd::start(
             dir,
@@ -87,10 +76,10 @@ impl PeerEndpoint {
                 name,
                 program: found.program,
                 cpu: settings.cpu,
-                console_cpu: settings.cpu,
+                housekeeping_cpu: settings.cpu,
                 memory: settings.memory,
                 devices,
-                queues: first.queues,
+                queues: same_queues(name, ports.iter().map(|port| port.queues))?,
                 options: options(settings.role, ports),
             },
         )?;
@@ -131,20 +120,12 @@ impl PeerEndpoint {
     pub fn cpu_time(&self) -> Result<CpuTime, LabError> {
         self.testpmd.program().cpu_time()
     }
-
-    /// What it had to be given.
-    pub fn needs(&self) -> &Needs {
-        &self.testpmd.program().needs
-    }
-
-    /// Ends it and gives everything back, as dropping it does.
-    pub fn stop(self) {}
 }
 
 fn device(index: usize, port: &EndpointPort) -> String {
     let (socket, queues) = (port.socket.display(), port.queues);
     match port.driver {
-        Driver::Vhost => vhost(index, &port.socket, port.server, queues),
+        Driver::Vhost => vhost_device(index, &port.socket, port.server, queues),
         Driver::VirtioUser { packed, queue_size } => {
             let (packed, server, mac) = (u8::from(packed), u8::from(port.server), port.mac);
             format!(
@@ -160,15 +141,14 @@ fn options(role: EndpointRole, ports: &[EndpointPort]) -> Vec<String> {
         EndpointRole::Sender { .. } => "txonly",
         EndpointRole::Receiver => "rxonly",
         EndpointRole::Forwarder => "io",
-        EndpointRole::Router | EndpointRole::Loop { .. } => "mac",
+        EndpointRole::Loop { .. } => "mac",
         EndpointRole::Echo => "macswap",
     };
     let mut options = vec![format!("--forward-mode={mode}")];
     if let EndpointRole::Sender { frame_size } | EndpointRole::Loop { frame_size, .. } = role {
         options.push(format!("--txpkts={frame_size}"));
     }
-    let pairs = ports.len().is_multiple_of(2) && role != EndpointRole::Echo;
-    if !pairs {
+    if !role.is_paired() {
         options.push("--port-topology=loop".to_owned());
     }
     // testpmd asks for the station behind the port on which a frame leaves.

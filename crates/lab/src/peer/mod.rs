@@ -27,11 +27,8 @@ pub use port::{Driver, EndpointPort, PeerPort, PortCounters};
 pub use process::CpuTime;
 pub use switch::{Found, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 
-use serde::Serialize;
-
 /// How a peer that lets one choose gets its memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
     /// Huge pages of 2 MiB, reserved while it runs: what gives its best figures.
     #[default]

@@ -9,9 +9,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::process::{Process, command, run};
-use super::program::Program;
+use super::program::{Program, housekeeping_cpu};
 use super::switch::Running;
-use super::testpmd::console_cpu;
 use super::{Needs, PeerDir, PortCounters, SwitchSettings, Wiring};
 use crate::{Cancel, LabError};
 
@@ -44,6 +43,7 @@ const FORWARDING_THREAD: &str = "pmd-c";
 pub(super) struct Ovs {
     switch: Program,
     database: Process,
+    /// The sockets that its ports were to have, which are links to those that it made.
     links: Vec<PathBuf>,
     home: Home,
 }
@@ -83,9 +83,8 @@ impl Ovs {
         let home = &self.home;
         home.vsctl(&["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev"])?;
         for (index, port) in settings.ports.iter().enumerate() {
-            let number = index + 1;
-            let name = name(index);
-            let request = format!("ofport_request={number}");
+            let name = port_name(index);
+            let request = format!("ofport_request={}", port_number(index));
             let mut words =
                 vec!["add-port", BRIDGE, &name, "--", "set", "interface", &name, &request];
             let server = format!("options:vhost-server-path={}", port.socket.display());
@@ -107,18 +106,10 @@ impl Ovs {
                 self.links.push(port.socket.clone());
             }
         }
-        if settings.wiring == Wiring::Pairs {
-            home.ofctl(&["del-flows", BRIDGE])?;
-            for index in 0..settings.ports.len() {
-                let (input, output) = (index + 1, (index ^ 1) + 1);
-                home.ofctl(&[
-                    "add-flow",
-                    BRIDGE,
-                    &format!("in_port={input},actions=output:{output}"),
-                ])?;
-            }
+        match settings.wiring {
+            Wiring::Pairs => home.pair_ports(settings.ports.len()),
+            Wiring::Learning => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -137,7 +128,7 @@ impl Running for Ovs {
         let mut command = self.home.command("ovs-appctl");
         command.arg("--timeout=5").arg("--target").arg(control);
         let text = run(&self.home.dir, command.args(["dpctl/show", "--statistics"]))?;
-        Ok((0..).map_while(|index| parse_counters(&text, &name(index))).collect())
+        Ok((0..).map_while(|index| parse_counters(&text, &port_name(index))).collect())
     }
 }
 
@@ -177,6 +168,16 @@ impl Home {
         run(&self.dir, self.command("ovs-ofctl").arg("--timeout=20").args(words))
     }
 
+    /// Puts flows between two ports each in place of the one that learns.
+    fn pair_ports(&self, count: usize) -> Result<(), LabError> {
+        self.ofctl(&["del-flows", BRIDGE])?;
+        (0..count).try_for_each(|index| {
+            let (input, output) = (port_number(index), port_number(index ^ 1));
+            let flow = format!("in_port={input},actions=output:{output}");
+            self.ofctl(&["add-flow", BRIDGE, &flow]).map(drop)
+        })
+    }
+
     fn start_database(&self, cancel: &Cancel) -> Result<Process, LabError> {
         let file = self.path.join("conf.db");
         run(&self.dir, self.command("ovsdb-tool").arg("create").arg(&file).arg(SCHEMA))?;
@@ -199,7 +200,7 @@ impl Home {
             "dpdk-extra=--no-pci --in-memory --single-file-segments --iova-mode=va".to_owned(),
             format!("dpdk-socket-mem={MEMORY_MIB}"),
             format!("dpdk-socket-limit={MEMORY_MIB}"),
-            format!("dpdk-lcore-mask={}", mask(console_cpu(cpu))),
+            format!("dpdk-lcore-mask={}", mask(housekeeping_cpu(cpu))),
             format!("pmd-cpu-mask={}", mask(cpu)),
         ]
         .map(|setting| format!("other_config:{}", quote(&setting)));
@@ -209,9 +210,14 @@ impl Home {
     }
 }
 
-/// The interface's name of a port.
-fn name(index: usize) -> String {
-    format!("p{}", index + 1)
+/// What flows call a port: OpenFlow counts from 1.
+fn port_number(index: usize) -> usize {
+    index + 1
+}
+
+/// What it calls a port's interface.
+fn port_name(index: usize) -> String {
+    format!("p{}", port_number(index))
 }
 
 /// A value with commas or spaces is a list for ovs-vsctl unless it is quoted.

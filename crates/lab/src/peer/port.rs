@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use dray_wire::MacAddr;
-use serde::Serialize;
 
 use crate::LabError;
 
@@ -30,8 +29,7 @@ impl PeerPort {
 }
 
 /// Which side of vhost-user an endpoint is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// The virtio driver (DPDK's `net_virtio_user`), which shares its memory.
     VirtioUser {
@@ -78,7 +76,7 @@ impl EndpointPort {
 }
 
 /// What went through a port since the peer started, as the peer counts it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Frames that came in through it.
     pub received_frames: u64,
@@ -90,25 +88,33 @@ pub struct PortCounters {
     pub sent_bytes: u64,
 }
 
-/// Whether a peer can have these sockets with so many queues.
+/// Whether a peer can have ports with these sockets and numbers of queues, and where `paired` passes
+/// frames between two each.
 pub(super) fn check<'a>(
     peer: &str,
     ports: impl Iterator<Item = (&'a Path, u16)>,
+    paired: bool,
 ) -> Result<(), LabError> {
+    let wrong = |what| Err(LabError::peer(peer, what));
     let mut seen = BTreeSet::new();
     for (socket, queues) in ports {
         check_one(peer, socket, queues)?;
         if !seen.insert(socket) {
             // testpmd would take that and serve one of them.
-            let what = format!("socket {} twice; each port needs its own", socket.display());
-            return Err(LabError::Peer { peer: peer.to_owned(), what });
+            return wrong(format!("socket {} twice; each port needs its own", socket.display()));
         }
     }
-    Ok(())
+    match seen.len() {
+        0 => wrong("no ports; at least 1 is needed".to_owned()),
+        odd if paired && odd % 2 == 1 => {
+            wrong(format!("{odd} ports cannot be paired; give an even number"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_one(peer: &str, socket: &Path, queues: u16) -> Result<(), LabError> {
-    let wrong = |what| Err(LabError::Peer { peer: peer.to_owned(), what });
+    let wrong = |what| Err(LabError::peer(peer, what));
     let shown = socket.display();
     let len = socket.as_os_str().len();
     if len > SOCKET_PATH_MAX {
@@ -131,17 +137,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_that_cannot_be_are_named() {
+    fn ports_that_cannot_be_are_named() {
         let error = |path: &str, queues| {
-            check("x", [(Path::new(path), queues)].into_iter()).unwrap_err().to_string()
+            check("x", [(Path::new(path), queues)].into_iter(), false).unwrap_err().to_string()
         };
         assert!(error(&format!("/{}", "a".repeat(107)), 1).contains("108 bytes; at most 107 fit"));
         assert!(error("relative", 1).contains("absolute"));
         assert!(error("/a,client=1", 1).contains("without commas"));
         assert!(error("/a", 0).contains("0 queues"));
         let ports = |names: [&'static str; 2]| names.into_iter().map(|name| (Path::new(name), 1));
-        assert!(check("x", ports(["/a", "/b"])).is_ok());
-        let twice = check("x", ports(["/a", "/a"])).unwrap_err().to_string();
+        assert!(check("x", ports(["/a", "/b"]), true).is_ok());
+        let twice = check("x", ports(["/a", "/a"]), true).unwrap_err().to_string();
         assert!(twice.contains("socket /a twice"), "{twice}");
+        assert!(check("x", ports(["/a", "/b"]).take(1), false).is_ok());
+        let odd = check("x", ports(["/a", "/b"]).take(1), true).unwrap_err().to_string();
+        assert!(odd.contains("1 ports cannot be paired"), "{odd}");
+        let none = check("x", ports(["/a", "/b"]).take(0), false).unwrap_err().to_string();
+        assert!(none.contains("no ports"), "{none}");
     }
 }

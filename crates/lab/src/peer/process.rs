@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde::Serialize;
 
 use super::calls;
 use super::dir::PeerDir;
@@ -30,7 +29,7 @@ const PARTING: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const LAST_LINES: usize = 8;
 
 /// CPU time of a thread since it started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
     /// In its own code.
     pub user: Duration,
@@ -55,14 +54,11 @@ impl Process {
         name: &str,
         command: &mut Command,
     ) -> Result<Self, LabError> {
-        let doing = || {
-            let program = command.get_program().to_string_lossy().into_owned();
-            LabError::doing(format!("starting {name} ({program})"))
-        };
+        let what = format!("starting {name} ({})", command.get_program().to_string_lossy());
+        let doing = || LabError::doing(what.clone());
         let log = dir.join(&format!("{name}.log"));
         let file = File::create(&log).map_err(doing())?;
         let copy = file.try_clone().map_err(doing())?;
-        let doing = doing();
         command
             .current_dir(dir.path())
             .stdin(Stdio::piped())
@@ -71,7 +67,7 @@ impl Process {
             .process_group(0);
         calls::tie(command, dir.namespace());
         let started = Instant::now();
-        let child = command.spawn().map_err(doing)?;
+        let child = command.spawn().map_err(doing())?;
         Ok(Self { name: name.to_owned(), child, log, started })
     }
 
@@ -80,7 +76,7 @@ impl Process {
         &self.name
     }
 
-    /// Its number.
+    /// Its PID.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -127,8 +123,8 @@ impl Process {
 
     /// An error with the last lines of the log.
     pub(super) fn failed(&self, what: &str) -> LabError {
-        let what = format!("{what}; its last words: {}", last_lines(&self.log()));
-        LabError::Peer { peer: self.name.clone(), what }
+        let last = last_lines(&self.log());
+        LabError::peer(&self.name, format!("{what}; its last words: {last}"))
     }
 
     /// CPU time of the threads whose name begins with `prefix`; an error where there is none.
@@ -154,7 +150,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         let stdin = self.child.stdin.take();
-        // Once it has been waited for, its number may be another's.
+        // Once it has been waited for, its PID may be another's.
         if let Ok(None) = self.child.try_wait() {
             let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
             let _ = self.child.wait();
@@ -175,12 +171,9 @@ pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
 
 /// Runs a short-lived program to its end and returns what it prints.
 pub(super) fn run(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let command_line = || {
-        let arguments = command.get_args().map(|argument| argument.to_string_lossy());
-        arguments.fold(name.clone(), |line, argument| line + " " + &argument)
-    };
-    let what = command_line();
+    let program = command.get_program().to_string_lossy().into_owned();
+    let arguments = command.get_args().map(|argument| argument.to_string_lossy());
+    let what = arguments.fold(program, |line, argument| line + " " + &argument);
     calls::tie(command, dir.namespace());
     let output = command.stdin(Stdio::null()).output().map_err(LabError::doing(what.clone()))?;
     if output.status.success() {

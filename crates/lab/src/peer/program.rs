@@ -1,11 +1,11 @@
-//! What all peers are.
+//! A peer's process, with what it was given.
 
 use std::process::Command;
 
 use super::hugepages::Hugepages;
 use super::process::Process;
 use super::{CpuTime, Needs, PeerDir};
-use crate::LabError;
+use crate::{LabError, placement};
 
 /// Why a peer with huge pages has to be started by root.
 pub(super) const FOR_HUGEPAGES: &str = "root, to reserve huge pages";
@@ -41,4 +41,9 @@ impl Program {
     pub(super) fn cpu_time(&self) -> Result<CpuTime, LabError> {
         self.process.cpu_time(self.forwarding_thread)
     }
+}
+
+/// A CPU for the threads of a switch that do not forward: another than `forwarding` where there is one.
+pub(super) fn housekeeping_cpu(forwarding: usize) -> usize {
+    placement::allowed().into_iter().find(|&other| other != forwarding).unwrap_or(forwarding)
 }

@@ -36,7 +36,7 @@ pub(super) struct Snabb {
 /// `/var/run/snabb`, wherever that is, and leaves something there even when asked for its version.
 pub(super) fn private(program: &Path) -> Command {
     let mut command = command(program);
-    calls::empty(&mut command, c"/var", &[c"/var/run"]);
+    calls::mount_tmpfs(&mut command, c"/var", &[c"/var/run"]);
     command
 }
 
@@ -51,11 +51,9 @@ impl Snabb {
         if let Some(port) = ports.iter().find(|port| port.queues > 1) {
             let (socket, queues) = (port.socket.display(), port.queues);
             let what = format!("socket {socket}: {queues} queues; it has 1 at each port");
-            return Err(LabError::Peer { peer: name.to_owned(), what });
+            return Err(LabError::peer(name, what));
         }
-        let script = dir.join("snabb.lua");
-        fs::write(&script, SCRIPT)
-            .map_err(LabError::doing(format!("writing {}", script.display())))?;
+        let script = dir.write("snabb.lua", SCRIPT)?;
         let mut command = private(program);
         command.arg("snsh").arg(script).arg(settings.cpu.to_string());
         for port in ports {

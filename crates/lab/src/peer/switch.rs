@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
 use super::dray::Dray;
 use super::ovs::{self, Ovs};
 use super::port::check;
@@ -23,8 +21,7 @@ use crate::doctor::programs;
 use crate::{Cancel, LabError, Placement};
 
 /// Whose switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SwitchKind {
     /// DPDK's testpmd between ports of its vhost driver.
     Testpmd,
@@ -48,8 +45,7 @@ pub struct Found {
 }
 
 /// Which frames go where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wiring {
     /// Between ports 0 and 1, 2 and 3 and so on, whatever they are.
     Pairs,
@@ -184,24 +180,21 @@ impl PeerSwitch {
     ) -> Result<Self, LabError> {
         let SwitchSettings { kind, cpu, wiring, ports, .. } = settings;
         let name = kind.name();
-        let wrong = |what: String| LabError::Peer { peer: name.to_owned(), what };
-        let found = kind.find().map_err(wrong)?;
-        check(name, ports.iter().map(|port| (port.socket.as_path(), port.queues)))?;
-        Placement::of(&[*cpu])?;
-        if ports.is_empty() || (*wiring == Wiring::Pairs && ports.len() % 2 == 1) {
-            let count = ports.len();
-            return Err(wrong(format!("{count} ports cannot be paired; give an even number")));
+        let found = kind.find().map_err(|why| LabError::peer(name, why))?;
+        let sockets = ports.iter().map(|port| (port.socket.as_path(), port.queues));
+        check(name, sockets, *wiring == Wiring::Pairs)?;
+        let learns = !matches!(kind, SwitchKind::Testpmd | SwitchKind::Snabb);
+        if *wiring == Wiring::Learning && !learns {
+            let what = "it does not learn addresses; wire its ports in pairs";
+            return Err(LabError::peer(name, what));
         }
+        Placement::of(&[*cpu])?;
         for port in ports.iter().filter(|port| port.server) {
             remove_old_socket(&port.socket)?;
         }
-        let learns = !matches!(kind, SwitchKind::Testpmd | SwitchKind::Snabb);
-        if *wiring == Wiring::Learning && !learns {
-            return Err(wrong("it does not learn addresses; wire its ports in pairs".into()));
-        }
         let program = &found.program;
         let running: Box<dyn Running> = match kind {
-            SwitchKind::Testpmd => Box::new(Testpmd::switch(dir, program, settings, cancel)?),
+            SwitchKind::Testpmd => Box::new(Testpmd::start_switch(dir, program, settings, cancel)?),
             SwitchKind::OvsDpdk => Box::new(Ovs::start(dir, program, settings, cancel)?),
             SwitchKind::Vpp => Box::new(Vpp::start(dir, program, settings, cancel)?),
             SwitchKind::Snabb => Box::new(Snabb::start(dir, program, settings, cancel)?),
@@ -227,12 +220,9 @@ impl PeerSwitch {
     }
 
     /// What it had to be given.
-    pub fn needs(&self) -> &Needs {
-        &self.running.program().needs
+    pub fn needs(&self) -> Needs {
+        self.running.program().needs
     }
-
-    /// Ends it and gives everything back, as dropping it does.
-    pub fn stop(self) {}
 }
 
 /// A switch that was killed leaves its socket, and the next cannot listen there then.

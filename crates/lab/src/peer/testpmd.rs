@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::process::{Process, command};
-use super::program::{FOR_HUGEPAGES, Program};
+use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
 use super::switch::Running;
 use super::telemetry::Telemetry;
 use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, SwitchSettings};
-use crate::{Cancel, LabError, placement};
+use crate::{Cancel, LabError};
 
 pub(super) const PROGRAM: &str = "dpdk-testpmd";
 
@@ -23,13 +23,17 @@ const BUFFER_BYTES: usize = 2560;
 /// What DPDK needs besides buffers, in MiB, generously.
 const OTHER_MIB: usize = 32;
 
+/// DPDK numbers its threads by itself: 1 is the console, 2 forwards.
+const FORWARDING_THREAD: &str = "rte-worker-2";
+
 /// How one is started.
 pub(super) struct Settings<'a> {
     pub(super) name: &'a str,
     pub(super) program: PathBuf,
-    /// The forwarding thread's CPU, and the one where the others run.
+    /// The forwarding thread's CPU.
     pub(super) cpu: usize,
-    pub(super) console_cpu: usize,
+    /// The CPU of all its other threads.
+    pub(super) housekeeping_cpu: usize,
     pub(super) memory: Memory,
     /// Virtual devices, in the order of the ports.
     pub(super) devices: Vec<String>,
@@ -47,9 +51,6 @@ pub(super) struct Testpmd {
     dir: PeerDir,
 }
 
-/// DPDK numbers its threads by itself: 1 is the console, 2 forwards.
-const FORWARDING_THREAD: &str = "rte-worker-2";
-
 impl Testpmd {
     pub(super) fn start(dir: &PeerDir, settings: &Settings<'_>) -> Result<Self, LabError> {
         let ports = settings.devices.len();
@@ -60,7 +61,7 @@ impl Testpmd {
             .env("RUNTIME_DIRECTORY", dir.path())
             // Without devices nobody cares how memory lies physically.
             .args(["--no-pci", "--iova-mode=va", "--file-prefix", settings.name, "--lcores"])
-            .arg(format!("1@{},2@{}", settings.console_cpu, settings.cpu));
+            .arg(format!("1@{},2@{}", settings.housekeeping_cpu, settings.cpu));
         let needs = match settings.memory {
             Memory::HugePages => {
                 // Single files: virtio-user can share eight at most.
@@ -85,21 +86,16 @@ impl Testpmd {
         Ok(Self { program, ports, telemetry: None, dir: dir.clone() })
     }
 
-    /// Starts one that passes frames on between ports of its vhost driver.
-    pub(super) fn switch(
+    /// Starts one that passes frames between ports of its vhost driver, and waits until it does.
+    pub(super) fn start_switch(
         dir: &PeerDir,
         program: &Path,
         settings: &SwitchSettings,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
         let (name, ports) = (settings.kind.name(), &settings.ports);
-        let queues = ports[0].queues;
-        if ports.iter().any(|port| port.queues != queues) {
-            let what = "ports with different numbers of queues; it wants one".to_owned();
-            return Err(LabError::Peer { peer: name.to_owned(), what });
-        }
         let device = |(index, port): (usize, &PeerPort)| {
-            vhost(index, &port.socket, port.server, port.queues)
+            vhost_device(index, &port.socket, port.server, port.queues)
         };
         let mut testpmd = Self::start(
             dir,
@@ -107,10 +103,10 @@ impl Testpmd {
                 name,
                 program: program.to_owned(),
                 cpu: settings.cpu,
-                console_cpu: console_cpu(settings.cpu),
+                housekeeping_cpu: housekeeping_cpu(settings.cpu),
                 memory: settings.memory,
                 devices: ports.iter().enumerate().map(device).collect(),
-                queues,
+                queues: same_queues(name, ports.iter().map(|port| port.queues))?,
                 options: vec!["--auto-start".into(), "--forward-mode=io".into()],
             },
         )?;
@@ -154,13 +150,23 @@ impl Running for Testpmd {
     }
 }
 
-/// The device of a vhost back end.
-pub(super) fn vhost(index: usize, socket: &Path, server: bool, queues: u16) -> String {
-    let client = u8::from(!server);
-    format!("net_vhost{index},iface={},queues={queues},client={client}", socket.display())
+/// How many queues each port has; testpmd has one number for all.
+pub(super) fn same_queues(
+    name: &str,
+    mut queues: impl Iterator<Item = u16>,
+) -> Result<u16, LabError> {
+    let first = queues.next().expect("ports have been checked");
+    match queues.find(|&other| other != first) {
+        Some(other) => {
+            let what = format!("ports of {first} and of {other} queues; testpmd wants the same");
+            Err(LabError::peer(name, what))
+        }
+        None => Ok(first),
+    }
 }
 
-/// A CPU for what does not forward: another than `cpu` where there is one.
-pub(super) fn console_cpu(cpu: usize) -> usize {
-    placement::allowed().into_iter().find(|&other| other != cpu).unwrap_or(cpu)
+/// The device of a vhost back end.
+pub(super) fn vhost_device(index: usize, socket: &Path, server: bool, queues: u16) -> String {
+    let client = u8::from(!server);
+    format!("net_vhost{index},iface={},queues={queues},client={client}", socket.display())
 }

@@ -3,13 +3,11 @@
 //! This follows its documentation and the help of its CLI, as of August 2026; the project has had no
 //! VPP to run it with.
 
-use std::fs;
 use std::path::Path;
 
 use super::process::{command, run};
-use super::program::{FOR_HUGEPAGES, Program};
+use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
 use super::switch::Running;
-use super::testpmd::console_cpu;
 use super::{Needs, PeerDir, PortCounters, SwitchSettings, Wiring, calls};
 use crate::{Cancel, LabError};
 
@@ -42,19 +40,14 @@ impl Vpp {
         settings: &SwitchSettings,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
-        let [configuration, commands, cli] =
-            ["vpp.conf", "vpp.cli", "vpp.ctl"].map(|name| dir.join(name));
-        for (file, text) in [
-            (&configuration, startup(dir.path(), &cli, settings.cpu, console_cpu(settings.cpu))),
-            (&commands, wiring(settings)),
-        ] {
-            fs::write(file, text)
-                .map_err(LabError::doing(format!("writing {}", file.display())))?;
-        }
+        let cli = dir.join("vpp.ctl");
+        let (worker, main) = (settings.cpu, housekeeping_cpu(settings.cpu));
+        let configuration = dir.write("vpp.conf", &startup(dir.path(), &cli, worker, main))?;
+        let commands = dir.write("vpp.cli", &wiring(settings))?;
         let mut start = command(program);
         start.arg("-c").arg(&configuration);
         // Files that programs speak to it through; it would leave them there.
-        calls::empty(&mut start, c"/dev/shm", &[]);
+        calls::mount_tmpfs(&mut start, c"/dev/shm", &[]);
         let name = settings.kind.name();
         let mut vpp =
             Self { program: Program::start(dir, name, &mut start, FORWARDING_THREAD, NEEDS)? };

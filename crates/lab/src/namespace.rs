@@ -124,6 +124,11 @@ impl NetworkNamespace {
         })
     }
 
+    /// Another descriptor of the same namespace.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
     /// The descriptor, for requests that name a namespace.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -1,18 +1,22 @@
-//! A trial whose ends are both one testpmd of DPDK: it puts frames into either port and passes on what
-//! comes out of the other, so they go round, both ways, as fast as it and the switch can. So nothing
-//! is done to DPDK's program on a machine where its ends share a CPU: two polling programs there would
-//! take turns of milliseconds. Its counters alone say what passed; nobody looks at the payload.
+//! Trials whose ends are DPDK's testpmd.
+//!
+//! Where ends and switch share memory, both ends are one testpmd: it puts frames into either port and
+//! passes on what comes out of the other, so they go round, both ways, as fast as it and the switch
+//! can. So nothing is done to DPDK's program on a machine where its ends share a CPU: two polling
+//! programs there would take turns of milliseconds. Where each end is on an interface, it is a testpmd
+//! of its own, and each has a CPU. Their counters alone say what passed; nobody looks at the payload.
 
 use std::time::{Duration, Instant};
 
 use dray_lab::peer::{
-    Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, PeerEndpoint, PortCounters,
+    Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, OnInterface, PeerEndpoint,
+    PortCounters,
 };
 use dray_lab::{Lab, LabError};
 use dray_traffic::sample::monotonic_ns;
 use dray_traffic::{ReceiveReport, Sample, SendReport, StreamReport};
 
-use crate::topology::{Hop, Topology};
+use crate::topology::{Hop, Station, Topology};
 use crate::trial::{CpuReading, Observed, Timing};
 
 /// Time for a switch to serve a new endpoint.
@@ -24,8 +28,8 @@ const BURSTS: u16 = RING / 2 / 32;
 /// Time for what is under way to arrive.
 const QUIET: Duration = Duration::from_millis(60);
 
-/// Runs a trial with frames of `size` bytes.
-pub(crate) fn observe(
+/// Runs a trial with frames of `size` bytes that go round through one testpmd.
+pub(crate) fn observe_round(
     lab: &mut Lab,
     topology: &Topology,
     packed: bool,
@@ -53,52 +57,126 @@ pub(crate) fn observe(
     endpoint.wait_until_ready(&cancel)?;
     cancel.sleep_until(Instant::now() + SETTLE)?;
     endpoint.start_traffic()?;
-
-    let begin = Instant::now();
-    let (mut sent, mut received) = (Vec::new(), Vec::new());
-    let mut look = |endpoint: &PeerEndpoint| {
-        let cpu = endpoint.cpu_time()?;
-        let ports = endpoint.counters()?;
-        let sum = |field: fn(&PortCounters) -> u64| ports.iter().map(field).sum::<u64>();
-        let sample = Sample {
-            at_ns: monotonic_ns(),
-            frames: sum(|port| port.sent_frames),
-            bytes: sum(|port| port.sent_bytes),
-            user_ns: cpu.user.as_nanos() as u64,
-            system_ns: cpu.system.as_nanos() as u64,
-        };
-        sent.push(sample);
-        // One thread is both ends: its time counts once.
-        received.push(Sample {
-            frames: sum(|port| port.received_frames),
-            bytes: sum(|port| port.received_bytes),
-            user_ns: 0,
-            system_ns: 0,
-            ..sample
-        });
-        Ok::<_, LabError>(())
-    };
-    cancel.sleep_until(begin + timing.warm_up)?;
-    let from = Instant::now();
-    let measure_from_ns = monotonic_ns();
-    let before = CpuReading::take(lab)?;
-    let intervals = (timing.measure.as_nanos() / timing.interval.as_nanos()) as u32;
-    for number in 0..=intervals {
-        cancel.sleep_until(from + number * timing.interval)?;
-        look(&endpoint)?;
-    }
-    let after = CpuReading::take(lab)?;
+    let mut sampler = Sampler::default();
+    let measured = sampler.measure(lab, timing, |sampler| sampler.look(&endpoint, None))?;
     endpoint.drain_traffic()?;
     cancel.sleep_until(Instant::now() + QUIET)?;
-    look(&endpoint)?;
-    Ok(Observed {
-        measure_from_ns,
-        sender: send_report(sent),
-        forwarders: Vec::new(),
-        receiver: receive_report(received),
-        latency: None,
-        cpus: [before, after],
-    })
+    sampler.look(&endpoint, None)?;
+    Ok(sampler.observed(measured))
+}
+
+/// Runs a trial with frames of `size` bytes from a testpmd on the sender's interface to one on the
+/// receiver's.
+pub(crate) fn observe_one_way(
+    lab: &mut Lab,
+    topology: &Topology,
+    size: usize,
+    timing: &Timing,
+) -> Result<Observed, LabError> {
+    let cancel = lab.cancel().clone();
+    let dir = lab.dir()?;
+    let start = |lab: &Lab, station: &Station, hop: &Hop, role| {
+        PeerEndpoint::start_on_interface(
+            &dir,
+            &OnInterface {
+                name: &station.role,
+                role,
+                cpu: station.cpu,
+                namespace: lab[station.container].namespace(),
+                interface: hop.here().interface().expect("the kernel's links have interfaces"),
+                peer_mac: hop.there().station,
+            },
+        )
+    };
+    let (from, to) = (&topology.sender, &topology.receiver);
+    let mut receiver = start(lab, to, &to.ins[0], EndpointRole::Receiver)?;
+    receiver.wait_until_ready(&cancel)?;
+    let role = EndpointRole::Sender { frame_size: size as u16 };
+    let mut sender = start(lab, from, &from.outs[0], role)?;
+    sender.wait_until_ready(&cancel)?;
+    receiver.start_traffic()?;
+    cancel.sleep_until(Instant::now() + SETTLE)?;
+    sender.start_traffic()?;
+    let mut sampler = Sampler::default();
+    let measured = sampler.measure(lab, timing, |sampler| sampler.look(&sender, Some(&receiver)))?;
+    sender.stop_traffic()?;
+    cancel.sleep_until(Instant::now() + QUIET)?;
+    sampler.look(&sender, Some(&receiver))?;
+    Ok(sampler.observed(measured))
+}
+
+/// What the counters of testpmds were from time to time.
+#[derive(Default)]
+struct Sampler {
+    sent: Vec<Sample>,
+    received: Vec<Sample>,
+}
+
+/// When the measured part of a trial began, and what the CPUs had done before and after.
+type Measured = (u64, [CpuReading; 2]);
+
+impl Sampler {
+    /// Looks at a sender and, where that is another one, at a receiver.
+    fn look(&mut self, sender: &PeerEndpoint, receiver: Option<&PeerEndpoint>) -> Result<(), LabError> {
+        let sum = |ports: &[PortCounters], field: fn(&PortCounters) -> u64| {
+            ports.iter().map(field).sum::<u64>()
+        };
+        let sample = |endpoint: &PeerEndpoint, frames, bytes| {
+            let cpu = endpoint.cpu_time()?;
+            Ok::<_, LabError>(Sample {
+                at_ns: monotonic_ns(),
+                frames,
+                bytes,
+                user_ns: cpu.user.as_nanos() as u64,
+                system_ns: cpu.system.as_nanos() as u64,
+            })
+        };
+        let sent = sender.counters()?;
+        let (frames, bytes) =
+            (sum(&sent, |port| port.sent_frames), sum(&sent, |port| port.sent_bytes));
+        let sent_sample = sample(sender, frames, bytes)?;
+        let received = receiver.map_or(Ok(sent), PeerEndpoint::counters)?;
+        let (frames, bytes) =
+            (sum(&received, |port| port.received_frames), sum(&received, |port| port.received_bytes));
+        let received_sample = match receiver {
+            Some(receiver) => sample(receiver, frames, bytes)?,
+            // One thread is both ends: its time counts once.
+            None => Sample { frames, bytes, user_ns: 0, system_ns: 0, ..sent_sample },
+        };
+        self.sent.push(sent_sample);
+        self.received.push(received_sample);
+        Ok(())
+    }
+
+    /// Has `look` take samples after the warm-up, as often as `timing` says.
+    fn measure(
+        &mut self,
+        lab: &Lab,
+        timing: &Timing,
+        look: impl Fn(&mut Self) -> Result<(), LabError>,
+    ) -> Result<Measured, LabError> {
+        let cancel = lab.cancel();
+        cancel.sleep_until(Instant::now() + timing.warm_up)?;
+        let (from, measure_from_ns) = (Instant::now(), monotonic_ns());
+        let before = CpuReading::take(lab)?;
+        let intervals = (timing.measure.as_nanos() / timing.interval.as_nanos()) as u32;
+        for number in 0..=intervals {
+            cancel.sleep_until(from + number * timing.interval)?;
+            look(self)?;
+        }
+        Ok((measure_from_ns, [before, CpuReading::take(lab)?]))
+    }
+
+    fn observed(self, (measure_from_ns, cpus): Measured) -> Observed {
+        Observed {
+            measure_from_ns,
+            sender: send_report(self.sent),
+            forwarders: Vec::new(),
+            receiver: receive_report(self.received),
+            latency: None,
+            cpus,
+        }
+    }
 }
 
 fn send_report(samples: Vec<Sample>) -> SendReport {

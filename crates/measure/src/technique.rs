@@ -29,6 +29,8 @@ pub enum Endpoint {
     AfxdpDeferred,
     /// AF_XDP sockets behind the driver, which any interface can do.
     AfxdpGeneric,
+    /// DPDK's AF_XDP driver, a testpmd at each end.
+    DpdkAfxdp,
     /// Our virtio driver, which shares memory, with split rings.
     Virtio,
     /// The same with packed rings.
@@ -44,7 +46,8 @@ impl Endpoint {
     pub const SOCKETS: [Self; 4] = [Self::Udp, Self::UdpMmsg, Self::Raw, Self::RawMmsg];
 
     /// AF_XDP sockets.
-    pub const AF_XDP: [Self; 3] = [Self::Afxdp, Self::AfxdpDeferred, Self::AfxdpGeneric];
+    pub const AF_XDP: [Self; 4] =
+        [Self::Afxdp, Self::AfxdpDeferred, Self::AfxdpGeneric, Self::DpdkAfxdp];
 
     /// Those that share memory.
     pub const MEMORY: [Self; 4] = [Self::Virtio, Self::VirtioPacked, Self::Dpdk, Self::DpdkPacked];
@@ -63,6 +66,7 @@ impl Endpoint {
             Self::Afxdp => "afxdp",
             Self::AfxdpDeferred => "afxdp-deferred",
             Self::AfxdpGeneric => "afxdp-generic",
+            Self::DpdkAfxdp => "dpdk-afxdp",
             Self::Virtio => "virtio",
             Self::VirtioPacked => "virtio-packed",
             Self::Dpdk => "dpdk",
@@ -80,6 +84,7 @@ impl Endpoint {
             Self::Afxdp => "AF_XDP sockets, XDP in the driver where it can",
             Self::AfxdpDeferred => "the same, interrupts deferred by 50 us",
             Self::AfxdpGeneric => "AF_XDP sockets, XDP behind the driver",
+            Self::DpdkAfxdp => "DPDK's AF_XDP driver",
             Self::Virtio => "shared memory, split virtqueues",
             Self::VirtioPacked => "shared memory, packed virtqueues",
             Self::Dpdk => "DPDK's virtio-user, split virtqueues",
@@ -92,7 +97,12 @@ impl Endpoint {
         Self::MEMORY.contains(&self)
     }
 
-    /// Whether its rings are packed, where it is DPDK's.
+    /// Whether it is DPDK's.
+    pub fn is_dpdk(self) -> bool {
+        matches!(self, Self::DpdkAfxdp | Self::Dpdk | Self::DpdkPacked)
+    }
+
+    /// Whether its rings are packed, where it is DPDK's virtio driver.
     pub fn dpdk(self) -> Option<bool> {
         match self {
             Self::Dpdk => Some(false),
@@ -109,7 +119,7 @@ impl Endpoint {
     /// Whether all frames of a port come from one MAC address: the interface's, or the one that DPDK
     /// was given.
     pub fn is_one_station(self) -> bool {
-        self.is_addressed() || self.dpdk().is_some()
+        self.is_addressed() || self.is_dpdk()
     }
 
     /// Whether all frames of a port are one flow, because the kernel writes their headers.
@@ -146,6 +156,7 @@ impl Endpoint {
                 let defer = (self == Self::AfxdpDeferred).then_some(50);
                 PortUri::Afxdp(AfxdpUri { xdp, defer, wait, ..AfxdpUri::new(interface) })
             }
+            Self::DpdkAfxdp => unreachable!("DPDK opens its port itself"),
             // They never sleep: whoever shares a CPU yields.
             Self::Virtio | Self::VirtioPacked | Self::Dpdk | Self::DpdkPacked => {
                 let uri = match &end.attachment {

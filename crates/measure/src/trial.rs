@@ -13,6 +13,7 @@ use dray_traffic::{ForwardReport, Latency, ReceiveReport, Report, Sample, SendRe
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
 use crate::peer_ends;
+use crate::technique::Endpoint;
 use crate::topology::{Hop, Load, Station, Topology};
 
 /// How long a trial lasts and how often it is sampled.
@@ -59,9 +60,12 @@ pub fn run(
     timing: &Timing,
 ) -> Result<Trial, LabError> {
     let before = counters(lab, topology)?;
-    let observed = match topology.technique.endpoint.dpdk() {
-        None => observe(lab, topology, load, timing)?,
-        Some(packed) => peer_ends::observe(lab, topology, packed, load.size, timing)?,
+    let observed = match topology.technique.endpoint {
+        Endpoint::DpdkAfxdp => peer_ends::observe_one_way(lab, topology, load.size, timing)?,
+        endpoint => match endpoint.dpdk() {
+            Some(packed) => peer_ends::observe_round(lab, topology, packed, load.size, timing)?,
+            None => observe(lab, topology, load, timing)?,
+        },
     };
     let after = counters(lab, topology)?;
     let counted = |hop: &Hop| {

@@ -16,13 +16,14 @@ pub(super) const PARENT: &str = "/run/dray";
 /// Sockets, logs and databases of the peers of one run, and a network namespace for them. Every
 /// peer holds on to it; it is removed with the last one.
 #[derive(Clone, Debug)]
-pub struct PeerDir(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    path: PathBuf,
-    namespace: NetworkNamespace,
+pub struct PeerDir {
+    path: Arc<OwnPath>,
+    namespace: Arc<NetworkNamespace>,
 }
+
+/// Removed when it is dropped.
+#[derive(Debug)]
+struct OwnPath(PathBuf);
 
 impl PeerDir {
     /// A new, empty directory, after removing what runs left that were killed.
@@ -34,17 +35,22 @@ impl PeerDir {
         fs::create_dir_all(PARENT).map_err(doing("directory for peers"))?;
         let path = Path::new(PARENT).join(cgroup::new_name());
         DirBuilder::new().mode(0o700).create(&path).map_err(doing("directory for peers"))?;
-        Ok(Self(Arc::new(Inner { path, namespace })))
+        Ok(Self { path: Arc::new(OwnPath(path)), namespace: Arc::new(namespace) })
+    }
+
+    /// The same directory for peers whose network is that of a container.
+    pub(super) fn within(&self, namespace: &NetworkNamespace) -> io::Result<Self> {
+        Ok(Self { path: self.path.clone(), namespace: Arc::new(namespace.try_clone()?) })
     }
 
     /// Where it is. Sockets belong in here.
     pub fn path(&self) -> &Path {
-        &self.0.path
+        &self.path.0
     }
 
     /// A file in it.
     pub fn join(&self, name: &str) -> PathBuf {
-        self.0.path.join(name)
+        self.path().join(name)
     }
 
     /// Writes a file in it, and says where that is.
@@ -55,15 +61,15 @@ impl PeerDir {
     }
 
     pub(super) fn namespace(&self) -> &NetworkNamespace {
-        &self.0.namespace
+        &self.namespace
     }
 }
 
-impl Drop for Inner {
+impl Drop for OwnPath {
     fn drop(&mut self) {
-        let result = fs::remove_dir_all(&self.path);
+        let result = fs::remove_dir_all(&self.0);
         if let Err(error) = result.or_else(gone_is_well) {
-            let path = self.path.display();
+            let path = self.0.display();
             eprintln!("dray: {path} could not be removed: {error}; try `dray lab clean`");
         }
     }

@@ -1,10 +1,12 @@
 //! An endpoint that is somebody else's: DPDK's testpmd.
 
+use dray_wire::MacAddr;
+
 use super::port::check;
 use super::switch::{Running, SwitchKind};
 use super::testpmd::{Settings, Testpmd, same_queues, vhost_device};
 use super::{CpuTime, Driver, EndpointPort, Memory, PeerDir, PortCounters};
-use crate::{Cancel, LabError, Placement};
+use crate::{Cancel, LabError, NetworkNamespace, Placement};
 
 /// What an endpoint does once its traffic is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,24 @@ pub struct EndpointSettings {
     pub ports: Vec<EndpointPort>,
 }
 
+/// How an endpoint is started whose only port is an interface of a container, through DPDK's AF_XDP
+/// driver. The XDP program that it attaches stays when it ends.
+#[derive(Clone, Copy, Debug)]
+pub struct OnInterface<'a> {
+    /// Unique among the peers of its directory.
+    pub name: &'a str,
+    /// What it does.
+    pub role: EndpointRole,
+    /// Where its polling thread runs, with all its other threads.
+    pub cpu: usize,
+    /// The container's network.
+    pub namespace: &'a NetworkNamespace,
+    /// The interface there.
+    pub interface: &'a str,
+    /// Whom its frames are for.
+    pub peer_mac: MacAddr,
+}
+
 /// A running endpoint. It dies with this value, and with the thread that started it.
 #[derive(Debug)]
 pub struct PeerEndpoint {
@@ -80,10 +100,35 @@ impl PeerEndpoint {
                 memory: settings.memory,
                 devices,
                 queues: same_queues(name, ports.iter().map(|port| port.queues))?,
-                options: options(settings.role, ports),
+                options: options(settings.role, ports.iter().map(|port| port.peer_mac)),
             },
         )?;
         Ok(Self { testpmd, role: settings.role })
+    }
+
+    /// Starts an endpoint on an interface of a container.
+    pub fn start_on_interface(
+        dir: &PeerDir,
+        settings: &OnInterface<'_>,
+    ) -> Result<Self, LabError> {
+        let &OnInterface { name, role, cpu, namespace, interface, peer_mac } = settings;
+        let found = SwitchKind::Testpmd.find().map_err(|why| LabError::peer(name, why))?;
+        Placement::of(&[cpu])?;
+        let dir = dir.within(namespace).map_err(LabError::doing(name.to_owned()))?;
+        let testpmd = Testpmd::start(
+            &dir,
+            &Settings {
+                name,
+                program: found.program,
+                cpu,
+                housekeeping_cpu: cpu,
+                memory: Memory::OrdinaryPages,
+                devices: vec![format!("net_af_xdp0,iface={interface}")],
+                queues: 1,
+                options: options(role, std::iter::once(peer_mac)),
+            },
+        )?;
+        Ok(Self { testpmd, role })
     }
 
     /// Waits until its ports are up. One that listens as virtio-user waits for its peer.
@@ -136,7 +181,10 @@ fn device(index: usize, port: &EndpointPort) -> String {
     }
 }
 
-fn options(role: EndpointRole, ports: &[EndpointPort]) -> Vec<String> {
+fn options(
+    role: EndpointRole,
+    peer_macs: impl Iterator<Item = MacAddr>,
+) -> Vec<String> {
     let mode = match role {
         EndpointRole::Sender { .. } => "txonly",
         EndpointRole::Receiver => "rxonly",
@@ -152,7 +200,7 @@ fn options(role: EndpointRole, ports: &[EndpointPort]) -> Vec<String> {
         options.push("--port-topology=loop".to_owned());
     }
     // testpmd asks for the station behind the port on which a frame leaves.
-    let stations = ports.iter().enumerate();
-    options.extend(stations.map(|(index, port)| format!("--eth-peer={index},{}", port.peer_mac)));
+    let stations = peer_macs.enumerate();
+    options.extend(stations.map(|(index, mac)| format!("--eth-peer={index},{mac}")));
     options
 }

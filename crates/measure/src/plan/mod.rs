@@ -93,7 +93,7 @@ fn check_load(technique: Technique, settings: &Settings, paced: bool) -> Result<
     if stations > 1 && endpoint.is_one_station() {
         return Err(WrongChoice::OneStation { given: stations, technique });
     }
-    if paced && endpoint.dpdk().is_some() {
+    if paced && endpoint.is_dpdk() {
         return Err(WrongChoice::NoRate { technique });
     }
     Ok(())

@@ -26,7 +26,7 @@ impl CaseTrials {
         let Testbed { lab, topology } = testbed;
         self.trials.push(trial);
         self.check = match check {
-            _ if topology.technique.endpoint.dpdk().is_some() => "none",
+            _ if topology.technique.endpoint.is_dpdk() => "none",
             _ if topology.shape == Shape::Echo => "whole",
             Check::Whole => "whole",
             Check::Sampled => "sampled",

@@ -98,7 +98,8 @@ pub(crate) fn observe_one_way(
     cancel.sleep_until(Instant::now() + SETTLE)?;
     sender.start_traffic()?;
     let mut sampler = Sampler::default();
-    let measured = sampler.measure(lab, timing, |sampler| sampler.look(&sender, Some(&receiver)))?;
+    let measured =
+        sampler.measure(lab, timing, |sampler| sampler.look(&sender, Some(&receiver)))?;
     sender.stop_traffic()?;
     cancel.sleep_until(Instant::now() + QUIET)?;
     sampler.look(&sender, Some(&receiver))?;
@@ -117,7 +118,11 @@ type Measured = (u64, [CpuReading; 2]);
 
 impl Sampler {
     /// Looks at a sender and, where that is another one, at a receiver.
-    fn look(&mut self, sender: &PeerEndpoint, receiver: Option<&PeerEndpoint>) -> Result<(), LabError> {
+    fn look(
+        &mut self,
+        sender: &PeerEndpoint,
+        receiver: Option<&PeerEndpoint>,
+    ) -> Result<(), LabError> {
         let sum = |ports: &[PortCounters], field: fn(&PortCounters) -> u64| {
             ports.iter().map(field).sum::<u64>()
         };
@@ -136,8 +141,10 @@ impl Sampler {
             (sum(&sent, |port| port.sent_frames), sum(&sent, |port| port.sent_bytes));
         let sent_sample = sample(sender, frames, bytes)?;
         let received = receiver.map_or(Ok(sent), PeerEndpoint::counters)?;
-        let (frames, bytes) =
-            (sum(&received, |port| port.received_frames), sum(&received, |port| port.received_bytes));
+        let (frames, bytes) = (
+            sum(&received, |port| port.received_frames),
+            sum(&received, |port| port.received_bytes),
+        );
         let received_sample = match receiver {
             Some(receiver) => sample(receiver, frames, bytes)?,
             // One thread is both ends: its time counts once.

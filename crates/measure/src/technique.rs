@@ -27,6 +27,8 @@ pub enum Endpoint {
     Afxdp,
     /// The same with the interface's interrupts deferred.
     AfxdpDeferred,
+    /// The same as [`Afxdp`](Self::Afxdp) without `XDP_USE_NEED_WAKEUP`.
+    AfxdpNoWakeup,
     /// AF_XDP sockets behind the driver, which any interface can do.
     AfxdpGeneric,
     /// DPDK's AF_XDP driver, a testpmd at each end.
@@ -45,7 +47,7 @@ impl Endpoint {
     /// The kernel's sockets, in the order of `ara2019`'s table.
     pub const SOCKETS: [Self; 4] = [Self::Udp, Self::UdpMmsg, Self::Raw, Self::RawMmsg];
 
-    /// AF_XDP sockets.
+    /// AF_XDP sockets as one would use them.
     pub const AF_XDP: [Self; 4] =
         [Self::Afxdp, Self::AfxdpDeferred, Self::AfxdpGeneric, Self::DpdkAfxdp];
 
@@ -53,7 +55,7 @@ impl Endpoint {
     pub const MEMORY: [Self; 4] = [Self::Virtio, Self::VirtioPacked, Self::Dpdk, Self::DpdkPacked];
 
     fn all() -> Vec<Self> {
-        [&Self::SOCKETS[..], &Self::AF_XDP, &Self::MEMORY].concat()
+        [&Self::SOCKETS[..], &Self::AF_XDP, &[Self::AfxdpNoWakeup], &Self::MEMORY].concat()
     }
 
     /// The word for it on the command line and in results.
@@ -65,6 +67,7 @@ impl Endpoint {
             Self::RawMmsg => "raw-mmsg",
             Self::Afxdp => "afxdp",
             Self::AfxdpDeferred => "afxdp-deferred",
+            Self::AfxdpNoWakeup => "afxdp-no-wakeup",
             Self::AfxdpGeneric => "afxdp-generic",
             Self::DpdkAfxdp => "dpdk-afxdp",
             Self::Virtio => "virtio",
@@ -82,6 +85,7 @@ impl Endpoint {
             Self::Raw => "raw sockets, send/recv",
             Self::RawMmsg => "raw sockets, sendmmsg/recvmmsg",
             Self::Afxdp => "AF_XDP sockets, XDP in the driver where it can",
+            Self::AfxdpNoWakeup => "AF_XDP sockets that do not tell the kernel when to wait",
             Self::AfxdpDeferred => "the same, interrupts deferred by 50 us",
             Self::AfxdpGeneric => "AF_XDP sockets, XDP behind the driver",
             Self::DpdkAfxdp => "DPDK's AF_XDP driver",
@@ -95,6 +99,11 @@ impl Endpoint {
     /// Whether it shares memory instead of asking the kernel.
     pub fn shares_memory(self) -> bool {
         Self::MEMORY.contains(&self)
+    }
+
+    /// Whether it attaches an XDP program to its interface.
+    fn has_xdp_program(self) -> bool {
+        Self::AF_XDP.contains(&self) || self == Self::AfxdpNoWakeup
     }
 
     /// Whether it is DPDK's.
@@ -148,13 +157,14 @@ impl Endpoint {
                 ethertype: Some(0x0800),
                 promisc: false,
             }),
-            Self::Afxdp | Self::AfxdpDeferred | Self::AfxdpGeneric => {
+            Self::Afxdp | Self::AfxdpDeferred | Self::AfxdpNoWakeup | Self::AfxdpGeneric => {
                 let interface = end.interface().expect("AF_XDP needs an interface");
                 let xdp = (self == Self::AfxdpGeneric).then_some(Mode::Generic);
                 let wait = if wait == Wait::Block { wait } else { Wait::Poll { pause_us: 0 } };
                 // As long as a veth's ring of 256 frames lasts at 5 Mpps.
                 let defer = (self == Self::AfxdpDeferred).then_some(50);
-                PortUri::Afxdp(AfxdpUri { xdp, defer, wait, ..AfxdpUri::new(interface) })
+                let wakeup = self != Self::AfxdpNoWakeup;
+                PortUri::Afxdp(AfxdpUri { xdp, defer, wakeup, wait, ..AfxdpUri::new(interface) })
             }
             Self::DpdkAfxdp => unreachable!("DPDK opens its port itself"),
             // They never sleep: whoever shares a CPU yields.
@@ -245,8 +255,7 @@ impl Technique {
         // Two drivers cannot share memory with each other, and DPDK's device side is no endpoint.
         let no_device = self.link == LinkKind::Direct && self.endpoint.dpdk().is_some();
         // An interface has one XDP program, and such a link needs it.
-        let no_program =
-            matches!(self.link, LinkKind::Xdp(_)) && Endpoint::AF_XDP.contains(&self.endpoint);
+        let no_program = matches!(self.link, LinkKind::Xdp(_)) && self.endpoint.has_xdp_program();
         self.link.shares_memory() == self.endpoint.shares_memory() && !no_device && !no_program
     }
 
@@ -299,7 +308,7 @@ mod tests {
         for technique in Technique::every() {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
-        assert_eq!(select("veth").len(), Endpoint::SOCKETS.len() + Endpoint::AF_XDP.len());
+        assert_eq!(select("veth").len(), Endpoint::SOCKETS.len() + Endpoint::AF_XDP.len() + 1);
         assert_eq!(select("raw").len(), 4, "veth, bridge and XDP");
         assert_eq!(
             select("switch"),

@@ -107,10 +107,7 @@ impl PeerEndpoint {
     }
 
     /// Starts an endpoint on an interface of a container.
-    pub fn start_on_interface(
-        dir: &PeerDir,
-        settings: &OnInterface<'_>,
-    ) -> Result<Self, LabError> {
+    pub fn start_on_interface(dir: &PeerDir, settings: &OnInterface<'_>) -> Result<Self, LabError> {
         let &OnInterface { name, role, cpu, namespace, interface, peer_mac } = settings;
         let found = SwitchKind::Testpmd.find().map_err(|why| LabError::peer(name, why))?;
         Placement::of(&[cpu])?;
@@ -181,10 +178,7 @@ fn device(index: usize, port: &EndpointPort) -> String {
     }
 }
 
-fn options(
-    role: EndpointRole,
-    peer_macs: impl Iterator<Item = MacAddr>,
-) -> Vec<String> {
+fn options(role: EndpointRole, peer_macs: impl Iterator<Item = MacAddr>) -> Vec<String> {
     let mode = match role {
         EndpointRole::Sender { .. } => "txonly",
         EndpointRole::Receiver => "rxonly",

@@ -28,7 +28,19 @@ pub(super) const TABLE1: Experiment = Experiment {
 pub(super) const FIG2: Experiment = Experiment {
     name: "ara2019-fig2",
     about: "receive rate against offered rate through shared memory and switches, 64 B",
-    rates: &[1e6, 2e6, 3e6, 4e6, 5e6, 6e6, 8e6, 10e6, 12e6, 15e6, 20e6],
+    rates: &[
+        Some(1e6),
+        Some(2e6),
+        Some(3e6),
+        Some(4e6),
+        Some(5e6),
+        Some(6e6),
+        Some(8e6),
+        Some(10e6),
+        Some(12e6),
+        Some(15e6),
+        Some(20e6),
+    ],
     layout: Layout::RatesByTechnique,
     ..FIGURE
 };

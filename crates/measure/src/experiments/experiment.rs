@@ -19,8 +19,8 @@ pub struct Experiment {
     pub(crate) techniques: fn() -> Vec<Technique>,
     /// Frame sizes in bytes.
     pub(crate) sizes: &'static [usize],
-    /// Frames per second; none: as many as possible.
-    pub(crate) rates: &'static [f64],
+    /// Frames per second; `None` for as many as possible.
+    pub(crate) rates: &'static [Option<f64>],
     /// Frames per burst.
     pub(crate) burst: usize,
     /// Trials per case.
@@ -63,7 +63,7 @@ impl Experiment {
         shapes: &[Shape::Chain(0)],
         techniques: Vec::new,
         sizes: &[64],
-        rates: &[],
+        rates: &[None],
         burst: 64,
         trials: 1,
         timing: STEADY,

@@ -11,6 +11,7 @@ mod layout;
 mod limit;
 mod rtt;
 mod sets;
+mod shyamkumar2022;
 mod switches;
 
 pub use experiment::Experiment;
@@ -28,6 +29,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     ara2019::FIG3,
     casoni2013::SERIAL,
     casoni2013::PARALLEL,
+    shyamkumar2022::NEED_WAKEUP,
 ];
 
 /// The name of the one that runs when none is named.

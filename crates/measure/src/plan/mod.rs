@@ -36,10 +36,9 @@ impl Plan {
         let settings = Settings::new(experiment, choices)?;
         let sizes = choices.sizes.as_deref().unwrap_or(experiment.sizes);
         check_sizes(sizes, settings.mtu)?;
-        let rates: Vec<Option<f64>> = match (choices.rate, experiment.rates) {
-            (Some(rate), _) => vec![Some(rate)],
-            (None, []) => vec![None],
-            (None, rates) => rates.iter().copied().map(Some).collect(),
+        let rates = match choices.rate {
+            Some(_) => std::slice::from_ref(&choices.rate),
+            None => experiment.rates,
         };
         let techniques = selection::techniques(experiment, choices.techniques.as_deref())?;
         let paced = rates.iter().any(Option::is_some);

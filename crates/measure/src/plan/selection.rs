@@ -41,7 +41,10 @@ mod tests {
     #[test]
     fn each_comes_once_and_in_the_experiments_order() {
         let chosen = select("all", &["direct", "raw", "veth/raw"]).unwrap();
-        assert_eq!(chosen, ["veth/raw", "bridge/raw", "direct"]);
+        assert_eq!(
+            chosen,
+            ["veth/raw", "bridge/raw", "xdp/pairs/raw", "xdp/learning/raw", "direct"]
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dray_xdp::{Mode, SocketsProgram};
 
+use super::deferral::Deferral;
 use super::{AfxdpUri, CopyMode};
 
 /// The program of an interface. It is detached when the last one who holds it lets go.
@@ -15,6 +16,10 @@ pub(super) struct Program {
     mode: Mode,
     /// The UDP ports that it distinguishes.
     udp: Vec<u16>,
+    /// The deferral of the interface's interrupts that was asked for, which whoever undoes the program
+    /// undoes as well.
+    defer: Option<u16>,
+    _deferral: Option<Deferral>,
 }
 
 /// An interface: the network namespace and the index in it.
@@ -29,10 +34,13 @@ pub(super) fn get(interface: u32, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
     programs.retain(|_, program| program.strong_count() > 0);
     let place = (namespace, interface);
     if let Some(program) = programs.get(&place).and_then(Weak::upgrade) {
-        if uri.xdp.is_some_and(|mode| mode != program.mode) || uri.udp != program.udp {
+        if uri.xdp.is_some_and(|mode| mode != program.mode)
+            || uri.udp != program.udp
+            || uri.defer != program.defer
+        {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "another port on this interface has one for another xdp= or udp=",
+                "another port on this interface has one for another xdp= or udp=, or another defer=",
             ));
         }
         return Ok(program);
@@ -45,7 +53,15 @@ pub(super) fn get(interface: u32, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
     };
     let program = SocketsProgram::attach(interface, &modes, &uri.udp).map_err(io::Error::other)?;
     let mode = program.mode();
-    let program = Program { program: Mutex::new(program), mode, udp: uri.udp.clone() };
+    let deferral = uri.defer.map(|time| Deferral::new(&uri.interface, time)).transpose();
+    let program = Program {
+        program: Mutex::new(program),
+        mode,
+        udp: uri.udp.clone(),
+        defer: uri.defer,
+        _deferral: deferral
+            .map_err(|error| io::Error::new(error.kind(), format!("defer: {error}")))?,
+    };
     let program = Arc::new(program);
     programs.insert(place, Arc::downgrade(&program));
     Ok(program)

@@ -415,6 +415,23 @@ fn a_umem_outlives_its_ports_and_their_interfaces() {
 }
 
 #[test]
+fn another_interface_may_have_the_index_of_one_that_is_gone() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[["a", "b"]]);
+    let _outlives_it = veths.open("afxdp:b");
+    let index = veths.index("b");
+    veths.ip("link del dev b");
+    veths.ip(&format!("link add name b index {index} type veth peer name a"));
+    for end in ["a", "b"] {
+        veths.ip(&format!("link set dev {end} addrgenmode none up"));
+    }
+    let (mut a, mut b) = (veths.open("raw:a"), veths.open("afxdp:b"));
+    let frames = frames(100);
+    assert!(exchange(&mut a, &mut b, &frames, || {}) == frames);
+}
+
+#[test]
 fn a_switch_has_an_interface_for_a_port() {
     let _alone = alone();
     require_root!();

@@ -195,7 +195,7 @@ impl AfxdpUri {
             })?;
             let Rings { rx, fill, tx, completion } = rings;
             let receive = AfxdpReceive::new(socket.clone(), rx, fill, to_receive, self.wait);
-            program.give(queue, socket.as_fd()).map_err(fail("XDP program"))?;
+            program.give(queue, &socket).map_err(fail("XDP program"))?;
             let copies = if socket.is_zero_copy().map_err(fail("XDP_OPTIONS"))? {
                 "zero copy"
             } else {

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dray_xdp::{Mode, SocketsProgram};
 
 use super::deferral::Deferral;
+use super::socket::Socket;
 use super::{AfxdpUri, CopyMode};
 
 /// The program of an interface. It is detached when the last one who holds it lets go.
@@ -19,6 +20,8 @@ pub(super) struct Program {
     /// The deferral of the interface's interrupts that was asked for, which whoever undoes the program
     /// undoes as well.
     defer: Option<u16>,
+    /// Those that it gives frames to.
+    sockets: Mutex<Vec<Weak<Socket>>>,
     _deferral: Option<Deferral>,
 }
 
@@ -33,7 +36,8 @@ pub(super) fn get(interface: u32, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
     let programs = programs.get_or_insert_default();
     programs.retain(|_, program| program.strong_count() > 0);
     let place = (namespace, interface);
-    if let Some(program) = programs.get(&place).and_then(Weak::upgrade) {
+    let program = programs.get(&place).and_then(Weak::upgrade);
+    if let Some(program) = program.filter(|program| program.is_attached()) {
         if uri.xdp.is_some_and(|mode| mode != program.mode)
             || uri.udp != program.udp
             || uri.defer != program.defer
@@ -59,6 +63,7 @@ pub(super) fn get(interface: u32, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
         mode,
         udp: uri.udp.clone(),
         defer: uri.defer,
+        sockets: Mutex::default(),
         _deferral: deferral
             .map_err(|error| io::Error::new(error.kind(), format!("defer: {error}")))?,
     };
@@ -73,8 +78,18 @@ impl Program {
     }
 
     /// Gives what arrives at `queue` to `socket`.
-    pub(super) fn give(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
-        lock(&self.program).give(queue, socket).map_err(io::Error::other)
+    pub(super) fn give(&self, queue: u32, socket: &Arc<Socket>) -> io::Result<()> {
+        lock(&self.program).give(queue, socket.as_fd()).map_err(io::Error::other)?;
+        let mut sockets = lock(&self.sockets);
+        sockets.retain(|socket| socket.strong_count() > 0);
+        sockets.push(Arc::downgrade(socket));
+        Ok(())
+    }
+
+    /// Whether the interface is still there: ports may outlive it, and another have its index.
+    fn is_attached(&self) -> bool {
+        let sockets: Vec<_> = lock(&self.sockets).iter().filter_map(Weak::upgrade).collect();
+        sockets.iter().all(|socket| socket.is_bound())
     }
 }
 

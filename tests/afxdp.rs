@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use common::{DRAY, alone};
 use dray_lab::link::LinkOptions;
 use dray_lab::peer::Wiring;
-use dray_lab::{Cancel, ContainerId, Lab, LinkKind, placement};
-use dray_port::{Frame, Port, PortUri, scratch};
+use dray_lab::{Cancel, ContainerId, Lab, LinkKind, NetworkNamespace, placement};
+use dray_port::{Frame, LinkState, Port, PortUri, scratch};
 use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
-use dray_wire::{FRAME_MAX, Flow};
+use dray_wire::{FRAME_MAX, Flow, MacAddr};
+use dray_xdp::{Mode, Pass, Redirect};
 
 /// Much longer than any frame takes on a busy host.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -259,4 +260,272 @@ fn links_of_programs_carry_what_sockets_send() {
         let received = exchange(&mut from, &mut to, &frames, || {});
         assert_eq!(received.len(), frames.len());
     }
+}
+
+/// A network namespace with veth pairs, both ends of each in it.
+struct Veths(NetworkNamespace);
+
+impl Veths {
+    fn new(queues: u32, pairs: &[[&str; 2]]) -> Self {
+        let veths = Self(NetworkNamespace::scratch().unwrap());
+        for [a, b] in pairs {
+            veths.add(a, b, queues, 1500);
+        }
+        veths
+    }
+
+    /// Makes a pair with so many queues in each direction.
+    fn add(&self, a: &str, b: &str, queues: u32, mtu: u32) {
+        let end = format!("mtu {mtu} numrxqueues {queues} numtxqueues {queues}");
+        self.ip(&format!("link add name {a} {end} type veth peer name {b} {end}"));
+        for end in [a, b] {
+            // The kernel sends nothing of its own.
+            self.ip(&format!("link set dev {end} addrgenmode none up"));
+        }
+    }
+
+    fn ip(&self, arguments: &str) {
+        let mut ip = Command::new("ip");
+        ip.args(arguments.split(' '));
+        assert!(self.0.enter(|| ip.status()).unwrap().success(), "ip {arguments}");
+    }
+
+    fn try_open(&self, uri: &str) -> Result<Port, String> {
+        let uri: PortUri = uri.parse().unwrap();
+        self.0.enter(|| Ok(uri.open())).unwrap().map_err(|error| error.to_string())
+    }
+
+    fn open(&self, uri: &str) -> Port {
+        self.try_open(uri).unwrap()
+    }
+
+    fn index(&self, interface: &str) -> u32 {
+        let index = self.0.enter(|| {
+            let socket = rustix::net::socket(
+                rustix::net::AddressFamily::UNIX,
+                rustix::net::SocketType::DGRAM,
+                None,
+            )?;
+            Ok(rustix::net::netdevice::name_to_index(&socket, interface)?)
+        });
+        index.unwrap()
+    }
+}
+
+/// Its queues, a port each.
+fn split(port: Port) -> Vec<Port> {
+    let halves = port.rx.into_iter().zip(port.tx);
+    halves.map(|(rx, tx)| Port { rx: vec![rx], tx: vec![tx], link: None }).collect()
+}
+
+fn frames(count: u64) -> Vec<Vec<u8>> {
+    (0..count).map(|n| frame(64 + n as usize % 1400, n)).collect()
+}
+
+#[test]
+fn each_queue_has_its_own_frames() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(2, &[["a", "b"]]);
+    let frames = frames(5000);
+    // Behind the driver, where a veth does not say which queue it was, all would be the first queue's.
+    for options in ["", "&wakeup=0", "&busy_poll=20", "&defer=20"] {
+        // One port with both queues, and two ports that share the interface's program.
+        let mut both = split(veths.open(&format!("afxdp:a?queues=2{options}")));
+        let mut one_each: Vec<_> =
+            (0..2).map(|queue| veths.open(&format!("afxdp:b?queue={queue}{options}"))).collect();
+        for queue in 0..2 {
+            let (a, b) = (&mut both[queue], &mut one_each[queue]);
+            assert!(exchange(a, b, &frames, || {}) == frames, "{options}: queue {queue} there");
+            assert!(exchange(b, a, &frames, || {}) == frames, "{options}: queue {queue} back");
+        }
+        // One of them is closed, the other goes on.
+        drop(one_each.remove(0));
+        assert!(exchange(&mut both[1], &mut one_each[0], &frames[..100], || {}).len() == 100);
+    }
+    let _one = veths.open("afxdp:a?defer=20");
+    let message = veths.try_open("afxdp:a?queue=1&defer=30").err().unwrap();
+    assert!(message.contains("another defer="), "{message}");
+}
+
+#[test]
+fn a_umem_outlives_its_ports_and_their_interfaces() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[["a", "b"], ["c", "d"]]);
+    let (mut left, mut right) = (veths.open("raw:a"), veths.open("raw:d"));
+    let mut tx = veths.open("afxdp:c?umem=shared&wait=poll");
+    let frames = frames(3000);
+    // A port that is closed leaves its chunks to the next, whatever was moved between them.
+    for _ in 0..6 {
+        let mut rx = veths.open("afxdp:b?umem=shared&wait=poll");
+        let received = exchange(&mut left, &mut right, &frames, || {
+            while rx.rx[0].receive(&mut |lent| tx.tx[0].transmit(lent).unwrap()).unwrap() > 0 {}
+        });
+        assert!(received == frames);
+    }
+    let mut rx = veths.open("afxdp:b?umem=shared&wait=block");
+    veths.add("long", "longer", 1, 4000);
+    veths.add("two", "more", 2, 1500);
+    for (uri, part) in [
+        ("afxdp:a?umem=shared&wakeup=0", "the same mode= and wakeup="),
+        ("afxdp:a?umem=shared&mode=copy", "the same mode= and wakeup="),
+        ("afxdp:a?umem=shared&chunk=4096", "chunk=2048"),
+        ("afxdp:two?umem=shared&queues=2", ""),
+        ("afxdp:long?umem=shared", "chunk=4096"),
+    ] {
+        let result = veths.try_open(uri);
+        match part {
+            "" => assert!(result.is_ok(), "{uri}"),
+            part => {
+                let message = result.err().unwrap();
+                assert!(message.contains(part), "{uri}: {message}");
+            }
+        }
+    }
+    let full = veths.open("afxdp:two?umem=shared&queues=2");
+    let message = veths.try_open("afxdp:d?umem=shared").err().unwrap();
+    assert!(message.contains("for 4 queues, all of which are open"), "{message}");
+    drop(full);
+
+    // An interface goes away; the kernel forgets the UMEM with it if that was the first to have it.
+    assert_eq!(tx.link.as_ref().unwrap().status().state, LinkState::Running);
+    veths.ip("link del dev c");
+    assert_eq!(tx.link.as_ref().unwrap().status().state, LinkState::Waiting);
+    tx.rx[0].set_wait(dray_port::Wait::Block);
+    let gone = tx.rx[0].receive(&mut |lent| lent.len()).unwrap_err();
+    assert_eq!(gone.raw_os_error(), Some(6), "{gone}");
+    let some = [Frame::from(&frames[0][..])];
+    let results: Vec<_> = (0..3).map(|_| tx.tx[0].transmit(&some).is_ok()).collect();
+    assert_eq!(results, [true, false, false], "what was taken is not refused, what comes then is");
+    assert_eq!(rx.link.as_ref().unwrap().status().state, LinkState::Running);
+    veths.add("e", "f", 1, 1500);
+    let (mut right, mut tx) = (veths.open("raw:f"), veths.open("afxdp:e?umem=shared&wait=poll"));
+    rx.rx[0].set_wait(dray_port::Wait::Poll { pause_us: 0 });
+    let received = exchange(&mut left, &mut right, &frames, || {
+        while rx.rx[0].receive(&mut |lent| tx.tx[0].transmit(lent).unwrap()).unwrap() > 0 {}
+    });
+    assert!(received == frames);
+    // One that is down takes what there is room for, and goes on when it is up again.
+    veths.ip("link set dev e down");
+    let taken: usize = (0..300).map(|_| tx.tx[0].transmit(&[some[0]; 16]).unwrap()).sum();
+    assert_eq!(taken, 2048);
+    veths.ip("link set dev e up");
+    assert!(common::eventually(|| tx.tx[0].transmit(&some).unwrap() == 1));
+}
+
+#[test]
+fn another_interface_may_have_the_index_of_one_that_is_gone() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[["a", "b"]]);
+    let _outlives_it = veths.open("afxdp:b");
+    let index = veths.index("b");
+    veths.ip("link del dev b");
+    veths.ip(&format!("link add name b index {index} type veth peer name a"));
+    for end in ["a", "b"] {
+        veths.ip(&format!("link set dev {end} addrgenmode none up"));
+    }
+    let (mut a, mut b) = (veths.open("raw:a"), veths.open("afxdp:b"));
+    let frames = frames(100);
+    assert!(exchange(&mut a, &mut b, &frames, || {}) == frames);
+}
+
+#[test]
+fn a_switch_has_an_interface_for_a_port() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[["a", "b"]]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (socket, control) = (path("c.sock"), path("control"));
+    let ports = ["up=afxdp:b".to_owned(), format!("c=vhost:{socket}")];
+    let mut switch = Command::new(DRAY);
+    switch.args(["switch", "--port", &ports[0], "--port", &ports[1], "--control", &control]);
+    let mut switch = veths.0.enter(|| switch.stdout(Stdio::null()).spawn()).unwrap();
+    assert!(common::eventually(|| dir.path().join("c.sock").exists()));
+    let mut container = veths.open(&format!("virtio:{socket}"));
+    let is_up = |port: &Port| port.link.as_ref().unwrap().status().state == LinkState::Running;
+    assert!(common::eventually(|| is_up(&container)));
+    let mut outside = veths.open("afxdp:a");
+    let frames = frames(20_000);
+    assert!(exchange(&mut outside, &mut container, &frames, || {}) == frames, "in");
+    assert!(exchange(&mut container, &mut outside, &frames, || {}) == frames, "out");
+    // Its interface goes away: nobody is held up, and the switch says so.
+    veths.ip("link del dev b");
+    let some = [Frame::from(&frames[0][..])];
+    (0..3000).for_each(|_| {
+        container.tx[0].transmit(&some).unwrap();
+    });
+    let list = || common::success(&["switch", "ports", "--control", &control]);
+    assert!(common::eventually(|| list().contains("No such device or address")), "{}", list());
+    assert!(switch.try_wait().unwrap().is_none());
+    switch.kill().unwrap();
+    switch.wait().unwrap();
+}
+
+#[test]
+fn a_program_is_attached_to_all_interfaces_in_one_mode_or_to_none() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[["a", "b"]]);
+    let (a, b) = (veths.index("a"), veths.index("b"));
+    let pair = |indices: [u32; 2], modes: &[Mode]| {
+        let result = veths.0.enter(|| Ok(Redirect::pair(indices, modes)));
+        result.unwrap().map(|redirect| redirect.mode())
+    };
+    // The loopback interface's driver can do nothing.
+    assert!(pair([a, 1], &[Mode::Native]).is_err());
+    assert_eq!(pair([a, b], &[Mode::Native]).unwrap(), Mode::Native);
+    assert_eq!(pair([a, 1], &[Mode::Native, Mode::Generic]).unwrap(), Mode::Generic);
+    assert_eq!(pair([a, b], &[Mode::Native, Mode::Generic]).unwrap(), Mode::Native);
+}
+
+#[test]
+fn frames_go_where_their_station_was_seen_last() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[["v0", "p0"], ["v1", "p1"], ["v2", "p2"]]);
+    let indices = ["v0", "v1", "v2"].map(|name| veths.index(name));
+    let _passes = ["p0", "p1", "p2"]
+        .map(|name| veths.0.enter(|| Ok(Pass::attach(veths.index(name)).unwrap())).unwrap());
+    let age = Duration::from_secs(60);
+    let redirect =
+        veths.0.enter(|| Ok(Redirect::learning(&indices, &[Mode::Native], age).unwrap())).unwrap();
+    let mut ports = ["p0", "p1", "p2"].map(|name| veths.open(&format!("raw:{name}?wait=poll")));
+    let send = |ports: &mut [Port; 3], from: usize, src: u64, dst: u64| {
+        let (src_mac, dst_mac) = (MacAddr::local(src), MacAddr::local(dst));
+        let frame = test_frame::build(&Flow { src_mac, dst_mac, ..Flow::default() }, 100);
+        assert_eq!(ports[from].tx[0].transmit(&[Frame::from(&frame[..])]).unwrap(), 1);
+    };
+    // Which ports a frame comes out of; a veth passes it on before the sender goes on, or soon.
+    let arrive = |ports: &mut [Port; 3], from: usize, src: u64, dst: u64| {
+        send(ports, from, src, dst);
+        sleep(Duration::from_millis(5));
+        let mut received = [0; 3];
+        for (port, received) in ports.iter_mut().zip(&mut received) {
+            let mut frames = Vec::new();
+            while receive(port, &mut frames) {}
+            *received = frames.len();
+        }
+        received
+    };
+    assert!(common::eventually(|| arrive(&mut ports, 0, 10, 11) == [0, 1, 1]), "not known yet");
+    assert!(common::eventually(|| arrive(&mut ports, 1, 11, 10) == [1, 0, 0]), "0 has sent");
+    assert!(common::eventually(|| arrive(&mut ports, 0, 10, 11) == [0, 1, 0]), "1 has sent");
+    for _ in 0..20 {
+        assert_eq!(arrive(&mut ports, 0, 10, 11), [0, 1, 0], "a third sees nothing of it");
+    }
+    // The station moves.
+    send(&mut ports, 2, 11, 10);
+    assert!(common::eventually(|| arrive(&mut ports, 0, 10, 11) == [0, 0, 1]));
+    assert_eq!(arrive(&mut ports, 2, 11, 11), [0, 0, 0], "nothing goes back where it came from");
+    // One makes up stations without end; the others are heard of, and the end is not put off.
+    (1000..21_000).for_each(|station| send(&mut ports, 2, station, 10));
+    assert!(redirect.stations().unwrap() <= 16384 / 3 + 1, "{:?}", redirect.stations());
+    assert_eq!(arrive(&mut ports, 1, 12, 11)[1], 0);
+    assert!(common::eventually(|| arrive(&mut ports, 0, 10, 12) == [0, 1, 0]));
+    let before = Instant::now();
+    drop(redirect);
+    assert!(before.elapsed() < Duration::from_secs(5));
 }

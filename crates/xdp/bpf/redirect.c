@@ -50,10 +50,46 @@ struct sighting {
 
 struct {
     NUMBER(type, BPF_MAP_TYPE_RINGBUF);
-    NUMBER(max_entries, 1 << 16);
+    NUMBER(max_entries, 1 << 18);
 } sightings SEC(".maps");
 
 #define SECOND_NS 1000000000ull
+
+/* Who makes up senders without end must not keep the control side from hearing of the others: of each
+ * interface it hears so many times a second. */
+#define NEWS_MAX 512
+
+struct news {
+    __u64 since_ns;
+    __u32 told;
+    __u32 unused;
+};
+
+/* By interface; the control side makes the entries. */
+struct {
+    NUMBER(type, BPF_MAP_TYPE_HASH);
+    TYPE(key, __u32);
+    TYPE(value, struct news);
+    NUMBER(max_entries, 256);
+} news SEC(".maps");
+
+/* Whether the control side may be told something more of what `interface` received. CPUs that ask at
+ * once may get a few more together, for nobody counts on the number. */
+INLINE int may_tell(__u32 interface)
+{
+    struct news *of = bpf_map_lookup_elem(&news, &interface);
+    if (!of)
+        return 0;
+    __u64 now = bpf_ktime_get_coarse_ns();
+    if (now - of->since_ns > SECOND_NS) {
+        of->since_ns = now;
+        of->told = 0;
+    }
+    if (of->told >= NEWS_MAX)
+        return 0;
+    of->told++;
+    return 1;
+}
 
 /* xdp.frags: frames may consist of several parts. */
 SEC("xdp.frags")
@@ -73,9 +109,11 @@ INLINE void see(const struct address *sender, __u32 interface)
             station->seen_ns = now;
         return;
     }
-    struct sighting news = {.station = *sender, .interface = interface};
+    if (!may_tell(interface))
+        return;
+    struct sighting sighting = {.station = *sender, .interface = interface};
     /* Where it finds no room the next frame tells it. */
-    bpf_ringbuf_output(&sightings, &news, sizeof(news), 0);
+    bpf_ringbuf_output(&sightings, &sighting, sizeof(sighting), 0);
 }
 
 SEC("xdp.frags")

@@ -78,17 +78,24 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Attaches a loaded program to an interface of this network namespace, in the first of `modes`
-    /// that its driver can.
-    pub(crate) fn new(program: &mut Xdp, interface: u32, modes: &[Mode]) -> Result<Self, XdpError> {
+    /// Attaches a loaded program to interfaces of this network namespace, in the first of `modes` that
+    /// all of their drivers can: a frame that one passes on natively is lost at one that cannot take it
+    /// so. Where it fails, it is attached to none.
+    pub(crate) fn to_all(
+        program: &mut Xdp,
+        interfaces: &[u32],
+        modes: &[Mode],
+    ) -> Result<Vec<Self>, XdpError> {
         let (last, others) = modes.split_last().expect("some mode is asked for");
+        let mut try_all =
+            |mode| interfaces.iter().map(|index| Self::try_mode(program, *index, mode)).collect();
         for &mode in others {
-            match Self::try_mode(program, interface, mode) {
+            match try_all(mode) {
                 Err(XdpError::NotNative(_)) => {}
                 result => return result,
             }
         }
-        Self::try_mode(program, interface, *last)
+        try_all(*last)
     }
 
     fn try_mode(program: &mut Xdp, interface: u32, mode: Mode) -> Result<Self, XdpError> {

@@ -33,7 +33,7 @@ impl Redirect {
         let [a, b] = interfaces;
         set_interfaces(&mut ebpf, "pairs", &[(a, b), (b, a)])?;
         let attached = attach(&mut ebpf, "dray_pairs", &interfaces, modes)?;
-        Ok(Self::new(ebpf, attached, None))
+        Ok(Self { mode: attached[0].mode(), learner: None, _attached: attached, _ebpf: ebpf })
     }
 
     /// What comes in at one of `interfaces` goes out where its destination was seen, or at all others
@@ -42,18 +42,13 @@ impl Redirect {
         let mut ebpf = Ebpf::load(OBJECT).map_err(load_error)?;
         let members: Vec<_> = interfaces.iter().map(|&index| (index, index)).collect();
         set_interfaces(&mut ebpf, "members", &members)?;
-        let learner = Learner::start(&mut ebpf, age)?;
+        let learner = Learner::start(&mut ebpf, interfaces, age)?;
         let attached = attach(&mut ebpf, "dray_learning", interfaces, modes)?;
-        Ok(Self::new(ebpf, attached, Some(learner)))
+        let mode = attached.first().map_or(modes[0], Attached::mode);
+        Ok(Self { mode, learner: Some(learner), _attached: attached, _ebpf: ebpf })
     }
 
-    fn new(ebpf: Ebpf, attached: Vec<Attached>, learner: Option<Learner>) -> Self {
-        let native = attached.iter().all(|attached| attached.mode() == Mode::Native);
-        let mode = if native { Mode::Native } else { Mode::Generic };
-        Self { mode, learner, _attached: attached, _ebpf: ebpf }
-    }
-
-    /// Where the program runs: natively only if it does so at all interfaces.
+    /// Where the program runs, at all interfaces.
     pub fn mode(&self) -> Mode {
         self.mode
     }
@@ -100,7 +95,7 @@ fn attach(
     let program = ebpf.program_mut(program).expect("the object has it");
     let program: &mut Xdp = program.try_into().expect("of this type");
     program.load().map_err(|error| XdpError::Load(system_error(error)))?;
-    interfaces.iter().map(|interface| Attached::new(program, *interface, modes)).collect()
+    Attached::to_all(program, interfaces, modes)
 }
 
 /// `struct address`: a MAC address and two bytes of zero.
@@ -109,10 +104,13 @@ type Address = [u8; 8];
 type Station = [u8; 16];
 type Stations = aya::maps::HashMap<MapData, Address, Station>;
 
+/// `struct news`: a time in ns (8 bytes), a count (4), unused (4).
+type News = [u8; 16];
+
 /// How often stations that have sent nothing for long are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Stations behind one interface: whoever makes up more of them does not take the others' place.
-const SHARE: usize = 4096;
+/// Stations that are known, at most: as many as the program's table has room for.
+const STATIONS_MAX: usize = 16384;
 
 /// The thread that learns where stations are.
 struct Learner {
@@ -123,14 +121,21 @@ struct Learner {
 }
 
 impl Learner {
-    fn start(ebpf: &mut Ebpf, age: Duration) -> Result<Self, XdpError> {
+    fn start(ebpf: &mut Ebpf, interfaces: &[u32], age: Duration) -> Result<Self, XdpError> {
+        let news = ebpf.map_mut("news").expect("the object has it");
+        let mut news = aya::maps::HashMap::<_, u32, News>::try_from(news).map_err(map_error)?;
+        for interface in interfaces {
+            news.insert(interface, [0; 16], 0).map_err(map_error)?;
+        }
         let mut take = |name| ebpf.take_map(name).expect("the object has it");
         let sightings = RingBuf::try_from(take("sightings")).map_err(map_error)?;
         let stations = Stations::try_from(take("stations")).map_err(map_error)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = Arc::new(wake.map_err(|errno| XdpError::Map(errno.into()))?);
         let (stop, known) = (Arc::<AtomicBool>::default(), Arc::default());
-        let mut table = Table { stations, counts: HashMap::new(), known: Arc::clone(&known), age };
+        let share = STATIONS_MAX / interfaces.len().max(1);
+        let mut table =
+            Table { stations, counts: HashMap::new(), share, known: Arc::clone(&known), age };
         let (told, woken) = (stop.clone(), wake.clone());
         let thread = thread::Builder::new()
             .name("dray-learner".to_owned())
@@ -152,24 +157,57 @@ impl Drop for Learner {
 }
 
 /// What is known of stations, here and in the kernel.
-struct Table {
-    stations: Stations,
+struct Table<S = Stations> {
+    stations: S,
     /// How many stations are behind each interface.
     counts: HashMap<u32, usize>,
+    /// How many may be: whoever makes up more of them does not take the others' place.
+    share: usize,
     known: Arc<std::sync::atomic::AtomicUsize>,
     age: Duration,
+}
+
+/// A table of stations by address.
+trait StationMap {
+    fn get(&self, address: &Address) -> Option<Station>;
+    /// Whether there was room.
+    fn set(&mut self, address: &Address, station: Station) -> bool;
+    /// Whether it was there.
+    fn remove(&mut self, address: &Address) -> bool;
+    fn all(&self) -> Vec<(Address, Station)>;
+}
+
+impl StationMap for Stations {
+    fn get(&self, address: &Address) -> Option<Station> {
+        self.get(address, 0).ok()
+    }
+
+    fn set(&mut self, address: &Address, station: Station) -> bool {
+        self.insert(address, station, 0).is_ok()
+    }
+
+    fn remove(&mut self, address: &Address) -> bool {
+        self.remove(address).is_ok()
+    }
+
+    fn all(&self) -> Vec<(Address, Station)> {
+        self.iter().filter_map(Result::ok).collect()
+    }
 }
 
 impl Table {
     fn run(&mut self, mut sightings: RingBuf<MapData>, stop: &AtomicBool, wake: &OwnedFd) {
         let mut swept = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            while let Some(sighting) = sightings.next() {
-                self.see(&sighting);
+            // However many come, it is seen that it should stop.
+            const AT_ONCE: usize = 1024;
+            for _ in 0..AT_ONCE {
+                let Some(sighting) = sightings.next() else { break };
+                self.see(&sighting, now_ns());
             }
             if swept.elapsed() >= SWEEP {
+                self.sweep(now_ns());
                 swept = Instant::now();
-                self.sweep();
             }
             // SAFETY: the ring outlives the call.
             let ring = unsafe { BorrowedFd::borrow_raw(sightings.as_raw_fd()) };
@@ -179,54 +217,51 @@ impl Table {
             let _ = poll(&mut fds, Some(&patience));
         }
     }
+}
 
+impl<S: StationMap> Table<S> {
     /// Notes where a station was seen.
-    fn see(&mut self, sighting: &[u8]) {
+    fn see(&mut self, sighting: &[u8], now: u64) {
         let Some((station, interface)) = sighting.split_first_chunk() else { return };
         let Some(interface) = interface.first_chunk().copied().map(u32::from_ne_bytes) else {
             return;
         };
-        let before = self.stations.get(station, 0).ok().map(|known| interface_of(&known));
+        let before = self.stations.get(station).map(|known| interface_of(&known));
         if before == Some(interface) {
             return;
         }
-        let count = self.counts.entry(interface).or_default();
-        if *count >= SHARE {
-            return;
+        // A station that has moved is not where it was, whether there is room for it or not.
+        if let Some(before) = before {
+            self.forget(station, before);
         }
+        let count = self.counts.entry(interface).or_default();
         let mut entry: Station = [0; 16];
         entry[..4].copy_from_slice(&interface.to_ne_bytes());
-        entry[8..].copy_from_slice(&now_ns().to_ne_bytes());
-        // A full table knows no more; frames to the others go everywhere.
-        if self.stations.insert(station, entry, 0).is_err() {
-            return;
-        }
-        *count += 1;
-        if let Some(count) = before.and_then(|before| self.counts.get_mut(&before)) {
-            *count -= 1;
+        entry[8..].copy_from_slice(&now.to_ne_bytes());
+        // Frames to stations that find no room go everywhere.
+        if *count < self.share && self.stations.set(station, entry) {
+            *count += 1;
         }
         self.publish();
     }
 
     /// Forgets stations that have sent nothing for long.
-    fn sweep(&mut self) {
-        let now = now_ns();
-        let age = self.age.as_nanos() as u64;
-        let is_old = |station: &Station| now.saturating_sub(seen_ns(station)) > age;
-        let old: Vec<_> = self
-            .stations
-            .iter()
-            .filter_map(Result::ok)
-            .filter(|(_, station)| is_old(station))
-            .collect();
-        for (address, station) in old {
-            if self.stations.remove(&address).is_ok()
-                && let Some(count) = self.counts.get_mut(&interface_of(&station))
-            {
-                *count -= 1;
+    fn sweep(&mut self, now: u64) {
+        let age = u64::try_from(self.age.as_nanos()).unwrap_or(u64::MAX);
+        for (address, station) in self.stations.all() {
+            if now.saturating_sub(seen_ns(&station)) > age {
+                self.forget(&address, interface_of(&station));
             }
         }
         self.publish();
+    }
+
+    fn forget(&mut self, address: &Address, interface: u32) {
+        if self.stations.remove(address)
+            && let Some(count) = self.counts.get_mut(&interface)
+        {
+            *count -= 1;
+        }
     }
 
     fn publish(&self) {
@@ -246,4 +281,94 @@ fn seen_ns(station: &Station) -> u64 {
 fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl StationMap for HashMap<Address, Station> {
+        fn get(&self, address: &Address) -> Option<Station> {
+            self.get(address).copied()
+        }
+
+        fn set(&mut self, address: &Address, station: Station) -> bool {
+            self.insert(*address, station);
+            true
+        }
+
+        fn remove(&mut self, address: &Address) -> bool {
+            self.remove(address).is_some()
+        }
+
+        fn all(&self) -> Vec<(Address, Station)> {
+            self.iter().map(|(address, station)| (*address, *station)).collect()
+        }
+    }
+
+    type TestTable = Table<HashMap<Address, Station>>;
+
+    fn table(share: usize) -> TestTable {
+        let age = Duration::from_nanos(100);
+        Table {
+            stations: HashMap::new(),
+            counts: HashMap::new(),
+            share,
+            known: Arc::default(),
+            age,
+        }
+    }
+
+    fn address(number: u32) -> Address {
+        u64::from(number).to_ne_bytes()
+    }
+
+    fn see(table: &mut TestTable, station: u32, interface: u32, now: u64) {
+        let mut sighting = address(station).to_vec();
+        sighting.extend(interface.to_ne_bytes());
+        sighting.extend([0; 4]);
+        table.see(&sighting, now);
+    }
+
+    fn whereabouts(table: &TestTable, station: u32) -> Option<u32> {
+        StationMap::get(&table.stations, &address(station)).map(|station| interface_of(&station))
+    }
+
+    fn known(table: &TestTable) -> usize {
+        let known = table.known.load(Ordering::Relaxed);
+        assert_eq!(known, table.stations.len());
+        known
+    }
+
+    #[test]
+    fn an_interface_has_its_share_and_no_more() {
+        let mut table = table(10);
+        (0..1000).for_each(|station| see(&mut table, station, 1, 0));
+        assert_eq!(known(&table), 10);
+        see(&mut table, 5000, 2, 0);
+        assert_eq!((whereabouts(&table, 5000), known(&table)), (Some(2), 11));
+        // It has moved to where there is no room: it is not where it was.
+        see(&mut table, 5000, 1, 0);
+        assert_eq!((whereabouts(&table, 5000), known(&table)), (None, 10));
+        see(&mut table, 3, 2, 0);
+        assert_eq!((whereabouts(&table, 3), known(&table)), (Some(2), 10));
+        see(&mut table, 5000, 1, 0);
+        assert_eq!((whereabouts(&table, 5000), known(&table)), (Some(1), 11));
+    }
+
+    #[test]
+    fn who_has_sent_nothing_for_long_is_forgotten() {
+        let mut table = table(10);
+        see(&mut table, 1, 1, 50);
+        see(&mut table, 2, 1, 120);
+        // What is cut short is nothing.
+        table.see(&[0; 9], 120);
+        table.sweep(150);
+        assert_eq!(known(&table), 2);
+        table.sweep(151);
+        assert_eq!((known(&table), whereabouts(&table, 1)), (1, None));
+        // The clock that the program reads may be behind ours.
+        table.sweep(0);
+        assert_eq!(known(&table), 1);
+    }
 }

@@ -13,7 +13,8 @@ pub const PORTS_MAX: usize = 8;
 
 /// The program of one interface, attached.
 pub struct SocketsProgram {
-    attached: Attached,
+    mode: Mode,
+    _attached: Vec<Attached>,
     sockets: XskMap<MapData>,
     /// Holds the program.
     _ebpf: Ebpf,
@@ -23,6 +24,9 @@ impl SocketsProgram {
     /// Attaches the program to the interface with the index `interface` of this network namespace,
     /// in the first of `modes` that its driver can. Only datagrams to `udp_ports` (of which there are
     /// at most [`PORTS_MAX`]) go to sockets; where there are none, every frame does.
+    ///
+    /// # Panics
+    /// Where there are more of them.
     pub fn attach(interface: u32, modes: &[Mode], udp_ports: &[u16]) -> Result<Self, XdpError> {
         static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sockets.o"));
         let mut ports = [0_u16; PORTS_MAX];
@@ -38,13 +42,14 @@ impl SocketsProgram {
         let program = ebpf.program_mut("dray_sockets").expect("the object has it");
         let program: &mut Xdp = program.try_into().expect("of this type");
         program.load().map_err(|error| XdpError::Load(system_error(error)))?;
-        let attached = Attached::new(program, interface, modes)?;
-        Ok(Self { attached, sockets, _ebpf: ebpf })
+        let attached = Attached::to_all(program, &[interface], modes)?;
+        let mode = attached[0].mode();
+        Ok(Self { mode, _attached: attached, sockets, _ebpf: ebpf })
     }
 
     /// Where the program runs.
     pub fn mode(&self) -> Mode {
-        self.attached.mode()
+        self.mode
     }
 
     /// Gives what arrives at `queue` to `socket`, until the socket is closed.

@@ -12,7 +12,7 @@ mod umem;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use dray_wire::{FRAME_MAX, headers};
 use dray_xdp::{Mode, PORTS_MAX};
@@ -21,7 +21,6 @@ use rustix::net::netdevice;
 use crate::link::{Link, LinkState, LinkStatus};
 use crate::query::{Query, UriError, write_query};
 use crate::{OpenError, Port, Wait, interface};
-use deferral::Deferral;
 use receive::AfxdpReceive;
 use socket::{Failed, Rings, Socket};
 use transmit::AfxdpTransmit;
@@ -53,7 +52,9 @@ pub struct AfxdpUri {
     pub xdp: Option<Mode>,
     /// Bytes of a chunk, 2048 or 4096.
     pub chunk: u32,
-    /// Ports that name the same UMEM share it: what one received another transmits without a copy.
+    /// Ports that name the same UMEM share it: what one received another transmits without a copy. It
+    /// has chunks for four queues, or for twice as many as the port has that names it first; those of a
+    /// port that is closed are the next one's.
     pub umem: Option<String>,
     /// Take datagrams to these UDP ports only, and leave everything else to the kernel.
     pub udp: Vec<u16>,
@@ -183,44 +184,50 @@ impl AfxdpUri {
         let umem =
             Umem::get(self.umem.as_deref(), self.queues, self.chunk).map_err(fail("UMEM"))?;
         let program = program::get(index, self).map_err(fail("XDP program"))?;
-        let deferral = self.defer.map(|time| Deferral::new(&self.interface, time));
-        let deferral = deferral.transpose().map_err(fail("defer"))?;
         let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
-        let mut status = LinkStatus { state: LinkState::Running, ..LinkStatus::default() };
+        let (mut sockets, mut features) = (Vec::new(), Vec::new());
         for queue in self.queue..self.queue + self.queues {
-            let Joined { socket, rings, to_receive, to_transmit } = umem.add(|other| {
+            let Joined { socket, rings, to_receive, to_transmit } = umem.add(|seat, other| {
                 let (socket, rings) =
-                    Socket::new(self, umem.clone(), program.clone(), other.is_none())?;
-                socket.bind(self, index, queue, other.as_deref(), parts)?;
+                    Socket::new(self, seat, program.clone(), other.is_none(), parts)?;
+                socket.bind(self, index, queue, other)?;
                 Ok((Arc::new(socket), rings))
             })?;
             let Rings { rx, fill, tx, completion } = rings;
             let receive = AfxdpReceive::new(socket.clone(), rx, fill, to_receive, self.wait);
-            program.give(queue, socket.as_fd()).map_err(fail("XDP program"))?;
+            program.give(queue, &socket).map_err(fail("XDP program"))?;
             let copies = if socket.is_zero_copy().map_err(fail("XDP_OPTIONS"))? {
                 "zero copy"
             } else {
                 "copy"
             };
-            status.features = vec![format!("xdp {}", program.mode()), copies.to_owned()];
+            features = vec![format!("xdp {}", program.mode()), copies.to_owned()];
             port.rx.push(Box::new(receive));
+            sockets.push(Arc::downgrade(&socket));
             let transmit = AfxdpTransmit::new(socket, tx, completion, to_transmit, frame_max);
             port.tx.push(Box::new(transmit));
         }
-        port.link = Some(Arc::new(Opened { status, _deferral: deferral }));
+        port.link = Some(Arc::new(Opened { features, sockets }));
         Ok(port)
     }
 }
 
-/// What the kernel gave; it stays so.
+/// What the kernel gave.
 struct Opened {
-    status: LinkStatus,
-    _deferral: Option<Deferral>,
+    features: Vec<String>,
+    sockets: Vec<Weak<Socket>>,
 }
 
 impl Link for Opened {
     fn status(&self) -> LinkStatus {
-        self.status.clone()
+        let mut sockets = self.sockets.iter().filter_map(Weak::upgrade);
+        let mut status = LinkStatus { features: self.features.clone(), ..LinkStatus::default() };
+        if sockets.all(|socket| socket.is_bound()) {
+            status.state = LinkState::Running;
+        } else {
+            status.ended("the interface is gone");
+        }
+        status
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dray_xdp::{Mode, SocketsProgram};
 
+use super::deferral::Deferral;
+use super::socket::Socket;
 use super::{AfxdpUri, CopyMode};
 
 /// The program of an interface. It is detached when the last one who holds it lets go.
@@ -15,6 +17,12 @@ pub(super) struct Program {
     mode: Mode,
     /// The UDP ports that it distinguishes.
     udp: Vec<u16>,
+    /// The deferral of the interface's interrupts that was asked for, which whoever undoes the program
+    /// undoes as well.
+    defer: Option<u16>,
+    /// Those that it gives frames to.
+    sockets: Mutex<Vec<Weak<Socket>>>,
+    _deferral: Option<Deferral>,
 }
 
 /// An interface: the network namespace and the index in it.
@@ -28,11 +36,15 @@ pub(super) fn get(interface: u32, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
     let programs = programs.get_or_insert_default();
     programs.retain(|_, program| program.strong_count() > 0);
     let place = (namespace, interface);
-    if let Some(program) = programs.get(&place).and_then(Weak::upgrade) {
-        if uri.xdp.is_some_and(|mode| mode != program.mode) || uri.udp != program.udp {
+    let program = programs.get(&place).and_then(Weak::upgrade);
+    if let Some(program) = program.filter(|program| program.is_attached()) {
+        if uri.xdp.is_some_and(|mode| mode != program.mode)
+            || uri.udp != program.udp
+            || uri.defer != program.defer
+        {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "another port on this interface has one for another xdp= or udp=",
+                "another port on this interface has one for another xdp= or udp=, or another defer=",
             ));
         }
         return Ok(program);
@@ -45,7 +57,16 @@ pub(super) fn get(interface: u32, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
     };
     let program = SocketsProgram::attach(interface, &modes, &uri.udp).map_err(io::Error::other)?;
     let mode = program.mode();
-    let program = Program { program: Mutex::new(program), mode, udp: uri.udp.clone() };
+    let deferral = uri.defer.map(|time| Deferral::new(&uri.interface, time)).transpose();
+    let program = Program {
+        program: Mutex::new(program),
+        mode,
+        udp: uri.udp.clone(),
+        defer: uri.defer,
+        sockets: Mutex::default(),
+        _deferral: deferral
+            .map_err(|error| io::Error::new(error.kind(), format!("defer: {error}")))?,
+    };
     let program = Arc::new(program);
     programs.insert(place, Arc::downgrade(&program));
     Ok(program)
@@ -57,8 +78,18 @@ impl Program {
     }
 
     /// Gives what arrives at `queue` to `socket`.
-    pub(super) fn give(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
-        lock(&self.program).give(queue, socket).map_err(io::Error::other)
+    pub(super) fn give(&self, queue: u32, socket: &Arc<Socket>) -> io::Result<()> {
+        lock(&self.program).give(queue, socket.as_fd()).map_err(io::Error::other)?;
+        let mut sockets = lock(&self.sockets);
+        sockets.retain(|socket| socket.strong_count() > 0);
+        sockets.push(Arc::downgrade(socket));
+        Ok(())
+    }
+
+    /// Whether the interface is still there: ports may outlive it, and another have its index.
+    fn is_attached(&self) -> bool {
+        let sockets: Vec<_> = lock(&self.sockets).iter().filter_map(Weak::upgrade).collect();
+        sockets.iter().all(|socket| socket.is_bound())
     }
 }
 

@@ -20,8 +20,6 @@ pub(super) struct AfxdpReceive {
     socket: Arc<Socket>,
     rx: Consumer<XdpDesc>,
     fill: Producer<u64>,
-    /// Chunks that the fill ring lacks, because the frames in them were moved to other sockets.
-    lacks: usize,
     wait: Wait,
     /// Room for frames that lie in several chunks.
     gathered: Box<[u8]>,
@@ -42,7 +40,7 @@ impl AfxdpReceive {
         fill.submit();
         // Never touched, it takes no memory.
         let gathered = vec![0; GATHERED_MAX * FRAME_LIMIT].into();
-        Self { socket, rx, fill, lacks: 0, wait, gathered, oversized: 0 }
+        Self { socket, rx, fill, wait, gathered, oversized: 0 }
     }
 
     /// Waits for frames as it was told to; how many descriptors there are then.
@@ -52,6 +50,8 @@ impl AfxdpReceive {
         if self.wait == Wait::Block && self.rx.available(1) == 0 {
             let patience = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
             match poll(&mut [PollFd::new(&*self.socket, PollFlags::IN)], Some(&patience)) {
+                // That the interface is gone wakes nobody.
+                Ok(0) if !self.socket.is_bound() => return Err(rustix::io::Errno::NXIO.into()),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -95,19 +95,9 @@ impl AfxdpReceive {
         // The ring has room for all chunks that there are.
         self.fill.room(RING_LEN);
         for offset in 0..count {
-            let chunk = umem.chunk(self.rx.get(offset).addr);
-            if umem.was_moved(chunk) {
-                self.lacks += 1;
-            } else {
-                self.fill.push(chunk);
-            }
+            self.fill.push(umem.take_back(umem.chunk(self.rx.get(offset).addr)));
         }
         self.rx.release(count);
-        if self.lacks > 0 {
-            let others = umem.take(self.lacks);
-            self.lacks -= others.len();
-            others.into_iter().for_each(|chunk| self.fill.push(chunk));
-        }
         self.fill.submit();
     }
 }
@@ -123,11 +113,16 @@ impl Receive for AfxdpReceive {
             }
         }
         let (lent, done) = self.lend(available, take)?;
+        if lent == 0 && done == 0 {
+            // The rest of a frame in several chunks has not come.
+            self.rx.available(available + 1);
+        }
         if done > 0 {
             self.give_back(done);
         }
         if self.fill.needs_wakeup() {
-            self.socket.wake_receive(&self.fill)?;
+            // An error is told when there is nothing to lend.
+            let _ = self.socket.wake_receive(&self.fill);
         }
         Ok(lent)
     }

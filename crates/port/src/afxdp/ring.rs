@@ -187,3 +187,69 @@ impl<T: Copy> Consumer<T> {
         self.ring.consumer().store(self.next, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    /// Memory that both sides map, as they do the kernel's.
+    fn ring() -> (OwnedFd, XdpRingOffset) {
+        let memory = memfd_create("ring", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&memory, 192 + u64::from(RING_LEN) * 8).unwrap();
+        (memory, XdpRingOffset { producer: 0, consumer: 64, desc: 192, flags: Some(128) })
+    }
+
+    #[test]
+    fn entries_pass_in_order_where_the_indices_wrap() {
+        let (memory, at) = ring();
+        let start = 0_u32.wrapping_sub(3000);
+        let mut producer = Producer::<u64>::map(memory.as_fd(), 0, &at).unwrap();
+        let mut consumer = Consumer::<u64>::map(memory.as_fd(), 0, &at).unwrap();
+        (producer.next, producer.consumed) = (start, start);
+        (consumer.next, consumer.produced) = (start, start);
+        producer.submit();
+        consumer.release(0);
+        let (mut sent, mut received) = (0, 0);
+        for round in 0..200 {
+            // Sometimes more than there is room for.
+            let room = producer.room(RING_LEN);
+            assert_eq!(room, RING_LEN - (sent - received) as u32);
+            let count = (round * 37 % 2100).min(room);
+            for _ in 0..count {
+                producer.push(sent);
+                sent += 1;
+            }
+            let before = consumer.available(RING_LEN + 1);
+            assert_eq!(u64::from(before), sent - u64::from(count) - received, "not submitted");
+            producer.submit();
+            assert_eq!(u64::from(producer.waiting()), sent - received);
+            let available = consumer.available(RING_LEN + 1);
+            assert_eq!(u64::from(available), sent - received);
+            // Not always all of it.
+            let taken = available - available / 3 * (round % 2);
+            for offset in 0..taken {
+                assert_eq!(consumer.get(offset), received + u64::from(offset));
+            }
+            consumer.release(taken);
+            received += u64::from(taken);
+        }
+        assert!(producer.next < start, "it has wrapped");
+    }
+
+    #[test]
+    fn a_full_ring_has_no_room_before_the_other_side_has_taken_something() {
+        let (memory, at) = ring();
+        let mut producer = Producer::<u64>::map(memory.as_fd(), 0, &at).unwrap();
+        let mut consumer = Consumer::<u64>::map(memory.as_fd(), 0, &at).unwrap();
+        (0..u64::from(RING_LEN)).for_each(|entry| producer.push(entry));
+        producer.submit();
+        assert_eq!((producer.room(1), consumer.available(1)), (0, RING_LEN));
+        consumer.release(1);
+        assert_eq!((producer.room(1), consumer.available(1)), (1, RING_LEN - 1));
+        assert!(!producer.needs_wakeup());
+    }
+}

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use rustix::net::{
 
 use super::program::Program;
 use super::ring::{Consumer, Producer, RING_LEN};
-use super::umem::Umem;
+use super::umem::{Seat, Umem};
 use super::{AfxdpUri, CopyMode};
 use crate::socket::{enlarge_buffers, set_option};
 
@@ -47,10 +48,13 @@ pub(super) struct Rings {
 /// A socket that belongs to one queue of an interface.
 pub(super) struct Socket {
     fd: OwnedFd,
-    /// The memory that its rings lead to.
-    umem: Arc<Umem>,
+    /// Its chunks, which others may have once it is closed.
+    seat: Seat,
     /// What gives it frames.
     program: Arc<Program>,
+    mode: CopyMode,
+    /// Frames may lie in several chunks.
+    parts: bool,
     /// The kernel says when it has to be called.
     says_wakeup: bool,
     busy_polls: bool,
@@ -58,11 +62,13 @@ pub(super) struct Socket {
 
 impl Socket {
     /// A socket with its rings, not bound yet. Only the first socket of a UMEM tells the kernel of it.
+    /// `parts`: frames may lie in several chunks.
     pub(super) fn new(
         uri: &AfxdpUri,
-        umem: Arc<Umem>,
+        seat: Seat,
         program: Arc<Program>,
         first: bool,
+        parts: bool,
     ) -> Result<(Self, Rings), Failed> {
         let fail = |what| move |errno: Errno| (what, errno.into());
         let fd = rustix::net::socket_with(
@@ -73,7 +79,8 @@ impl Socket {
         )
         .map_err(fail("AF_XDP socket"))?;
         if first {
-            sockopt::set_xdp_umem_reg(&fd, umem.registration()).map_err(fail("XDP_UMEM_REG"))?;
+            sockopt::set_xdp_umem_reg(&fd, seat.umem.registration())
+                .map_err(fail("XDP_UMEM_REG"))?;
         }
         sockopt::set_xdp_umem_fill_ring_size(&fd, RING_LEN).map_err(fail("fill ring"))?;
         sockopt::set_xdp_umem_completion_ring_size(&fd, RING_LEN)
@@ -106,7 +113,8 @@ impl Socket {
             }
         }
         let (says_wakeup, busy_polls) = (uri.wakeup, uri.busy_poll.is_some());
-        let socket = Self { fd, umem, program, says_wakeup, busy_polls };
+        let mode = uri.mode;
+        let socket = Self { fd, seat, program, mode, parts, says_wakeup, busy_polls };
         Ok((socket, rings))
     }
 
@@ -117,14 +125,16 @@ impl Socket {
         interface: u32,
         queue: u32,
         other: Option<&Self>,
-        parts: bool,
     ) -> Result<(), Failed> {
+        if let Some(other) = other {
+            self.check_shared(other)?;
+        }
         // The kernel takes its time to give back what a socket had that was closed, or whose process
         // was killed.
         const PATIENCE: Duration = Duration::from_millis(500);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match self.try_bind(uri, interface, queue, other, parts) {
+            match self.try_bind(uri, interface, queue, other) {
                 Err((_, error))
                     if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline =>
                 {
@@ -135,16 +145,29 @@ impl Socket {
         }
     }
 
+    /// The kernel binds a socket that shares a UMEM as it did the first, whatever is asked for.
+    fn check_shared(&self, other: &Self) -> Result<(), Failed> {
+        let differs = if self.mode != other.mode || self.says_wakeup != other.says_wakeup {
+            "ports that share a UMEM have the same mode= and wakeup="
+        } else if self.parts && !other.parts {
+            "frames of this interface's MTU take several chunks, those of the first port that has \
+             this UMEM do not: open this port first, or give all of them chunk=4096"
+        } else {
+            return Ok(());
+        };
+        Err(("UMEM", io::Error::new(io::ErrorKind::InvalidInput, differs)))
+    }
+
     /// Binds the socket to a queue of the interface with the index `interface`, with the memory of
-    /// `other`, where that has told the kernel of it. `parts`: frames may come in several chunks.
+    /// `other`, where that has told the kernel of it.
     fn try_bind(
         &self,
         uri: &AfxdpUri,
         interface: u32,
         queue: u32,
         other: Option<&Self>,
-        parts: bool,
     ) -> Result<(), Failed> {
+        let parts = self.parts;
         let result = match other {
             // All else is as with the other one.
             Some(other) => {
@@ -196,7 +219,12 @@ impl Socket {
     }
 
     pub(super) fn umem(&self) -> &Arc<Umem> {
-        &self.umem
+        &self.seat.umem
+    }
+
+    /// Whether it is still the socket of a queue; it is not any more once the interface is gone.
+    pub(super) fn is_bound(&self) -> bool {
+        recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT) != Err(Errno::NXIO)
     }
 
     /// Calls the kernel where it may wait for that to fill the RX ring.
@@ -216,11 +244,17 @@ impl Socket {
         const FRUITLESS_MAX: u32 = 16;
         let mut fruitless = 0;
         let mut waiting = tx.waiting();
+        // Else the flag could be read before the kernel sees what was submitted, and be set since.
+        fence(Ordering::SeqCst);
         while waiting > 0
             && fruitless < FRUITLESS_MAX
             && (!self.says_wakeup || self.busy_polls || tx.needs_wakeup())
         {
-            ignore(send(&self.fd, &[], SendFlags::DONTWAIT))?;
+            let result = send(&self.fd, &[], SendFlags::DONTWAIT);
+            if result == Err(Errno::NETDOWN) {
+                break;
+            }
+            ignore(result)?;
             let left = tx.waiting();
             fruitless = if left == waiting { fruitless + 1 } else { 0 };
             waiting = left;
@@ -237,13 +271,10 @@ impl AsFd for Socket {
 
 /// There is nothing to do, or not at present, or the interface is down: none of it ends the port.
 fn ignore(result: rustix::io::Result<usize>) -> io::Result<()> {
+    const IGNORED: [Errno; 6] =
+        [Errno::AGAIN, Errno::BUSY, Errno::NOBUFS, Errno::NOMEM, Errno::INTR, Errno::NETDOWN];
     match result {
-        Err(errno)
-            if ![Errno::AGAIN, Errno::BUSY, Errno::NOBUFS, Errno::INTR, Errno::NETDOWN]
-                .contains(&errno) =>
-        {
-            Err(errno.into())
-        }
+        Err(errno) if !IGNORED.contains(&errno) => Err(errno.into()),
         _ => Ok(()),
     }
 }

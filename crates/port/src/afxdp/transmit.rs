@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
-use super::ring::{Consumer, Producer, RING_LEN};
+use super::ring::{Consumer, Producer};
 use super::socket::Socket;
 use crate::Transmit;
 use crate::frame::{self, Frame};
@@ -17,6 +17,10 @@ pub(super) struct AfxdpTransmit {
     /// Chunks to copy frames into; the one used last is used next, for it is in the cache.
     free: Vec<u64>,
     frame_max: usize,
+    /// The kernel could not be told of the frames that were taken last.
+    stuck: bool,
+    /// Frames that cannot be transmitted.
+    dropped: u64,
 }
 
 impl AfxdpTransmit {
@@ -28,38 +32,40 @@ impl AfxdpTransmit {
         chunks: Vec<u64>,
         frame_max: usize,
     ) -> Self {
-        Self { socket, tx, completion, free: chunks, frame_max }
+        Self { socket, tx, completion, free: chunks, frame_max, stuck: false, dropped: 0 }
     }
 
     /// Takes back the chunks of frames that have left.
     #[inline]
     fn take_back(&mut self) {
         let umem = self.socket.umem();
-        let count = self.completion.available(1);
-        self.free.extend((0..count).map(|offset| umem.chunk(self.completion.get(offset))));
-        self.completion.release(count);
-        // With frames that were moved here come chunks of other sockets, who lack them.
-        if self.free.len() > RING_LEN as usize {
-            umem.put(self.free.drain(RING_LEN as usize..));
-        }
+        let available = self.completion.available(1);
+        let chunks = (0..available).map(|offset| umem.chunk(self.completion.get(offset)));
+        let before = self.free.len();
+        // The kernel is done with it, but others that it was lent to may not be.
+        self.free.extend(chunks.take_while(|chunk| !umem.is_lent(*chunk)));
+        self.completion.release((self.free.len() - before) as u32);
     }
 
     /// Puts one frame on the ring. Whether there was room.
     #[inline(always)]
     fn push(&mut self, frame: &Frame<'_>) -> bool {
+        // The kernel would pass over it, and never give its chunk back.
+        if frame.len() == 0 || frame.len() > self.frame_max {
+            self.dropped += 1;
+            return true;
+        }
         let umem = self.socket.umem();
         let none = XdpDescOptions::empty();
         let chunk_len = umem.chunk_len();
         let count = frame.len().div_ceil(chunk_len);
-        if (self.tx.room(count as u32) as usize) < count {
+        if self.free.len() < count || (self.tx.room(count as u32) as usize) < count {
             return false;
         }
-        if let Some(addr) = umem.move_out(frame) {
+        if let Some(addr) = umem.exchange(frame, self.free[self.free.len() - 1]) {
+            self.free.pop();
             self.tx.push(XdpDesc { addr, len: frame.len() as u32, options: none });
             return true;
-        }
-        if self.free.len() < count {
-            return false;
         }
         for at in (0..frame.len()).step_by(chunk_len) {
             let end = (at + chunk_len).min(frame.len());
@@ -79,13 +85,28 @@ impl Transmit for AfxdpTransmit {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         self.take_back();
+        if self.stuck {
+            self.socket.wake_transmit(&self.tx)?;
+            self.stuck = false;
+        }
         let taken = frames.iter().take_while(|frame| self.push(frame)).count();
         self.tx.submit();
-        self.socket.wake_transmit(&self.tx)?;
+        if let Err(error) = self.socket.wake_transmit(&self.tx) {
+            // What is on the ring is taken, whatever the kernel says; more is not before it says
+            // something else.
+            self.stuck = true;
+            if taken == 0 {
+                return Err(error);
+            }
+        }
         Ok(taken)
     }
 
     fn frame_max(&self) -> usize {
         self.frame_max
+    }
+
+    fn dropped(&self) -> u64 {
+        self.dropped
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dray_shm::{Mapping, MemoryFile, PageSize};
@@ -16,23 +16,39 @@ use crate::Frame;
 /// Chunks that one socket has: a ring full of those to receive into, and one of those to transmit
 /// from.
 const CHUNKS_OF_SOCKET: u32 = 2 * RING_LEN;
-/// Sockets that share a UMEM which ports name.
+/// Sockets for which a UMEM that ports name has chunks, at least.
 const SOCKETS_OF_NAMED: u32 = 4;
+
+/// No chunk has this number.
+const NONE: u32 = u32::MAX;
 
 /// The UMEM of some sockets.
 ///
-/// A chunk is named by the address of its first byte, counted from the start of the UMEM. At any
-/// time it is in one of the sockets' rings, with one of the halves of a port, or in the pool.
+/// A chunk is named by the address of its first byte, counted from the start of the UMEM. Each belongs
+/// to one seat, and a socket has the chunks of the seat that it took. How many those are never changes:
+/// who moves a frame into other hands gives another chunk for it.
 pub(super) struct Umem {
     mapping: Mapping,
     chunk_len: u32,
-    /// Chunks that nobody has.
-    pool: Mutex<Vec<u64>>,
-    /// Of each chunk whether the frame in it, which was lent, has been put on a ring to be
-    /// transmitted from where it lies.
-    moved: Box<[AtomicBool]>,
-    /// Those that use it.
-    sockets: Mutex<Vec<Weak<Socket>>>,
+    chunks: Box<[Chunk]>,
+    /// One socket joins after the other: only the first tells the kernel of the UMEM.
+    joining: Mutex<()>,
+    /// By seat: the socket that has it.
+    seats: Mutex<Box<[Option<Weak<Socket>>]>>,
+}
+
+struct Chunk {
+    /// The seat it belongs to.
+    seat: AtomicU32,
+    /// Of a chunk whose frame, while it was lent, was put on a ring to be transmitted from where it
+    /// lies: the number of the chunk that was given for it.
+    given: AtomicU32,
+}
+
+/// Chunks for one socket. Given back when this is dropped, which has to be after the socket was closed.
+pub(super) struct Seat {
+    pub(super) umem: Arc<Umem>,
+    number: u32,
 }
 
 /// A socket that has joined a UMEM.
@@ -51,15 +67,16 @@ impl Umem {
         let len = u64::from(count) * u64::from(chunk_len);
         let file =
             MemoryFile::create("dray-umem", len, PageSize::Normal).map_err(io::Error::other)?;
+        let chunk = |number| Chunk {
+            seat: AtomicU32::new(number / CHUNKS_OF_SOCKET),
+            given: AtomicU32::new(NONE),
+        };
         Ok(Self {
             mapping: Mapping::new(&file, 0, len)?,
             chunk_len,
-            // The last one is given first; neighbours are given together.
-            pool: Mutex::new(
-                (0..u64::from(count)).rev().map(|n| n * u64::from(chunk_len)).collect(),
-            ),
-            moved: (0..count).map(|_| AtomicBool::new(false)).collect(),
-            sockets: Mutex::default(),
+            chunks: (0..count).map(chunk).collect(),
+            joining: Mutex::default(),
+            seats: Mutex::new((0..sockets).map(|_| None).collect()),
         })
     }
 
@@ -72,12 +89,13 @@ impl Umem {
         let named = named.get_or_insert_default();
         if let Some(umem) = named.get(name).and_then(Weak::upgrade) {
             if umem.chunk_len != chunk_len {
-                let what = format!("UMEM {name} has chunks of {} bytes", umem.chunk_len);
+                let what = format!("{name} has chunks of {0} bytes, so chunk={0}", umem.chunk_len);
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
             }
             return Ok(umem);
         }
-        let umem = Arc::new(Self::new(SOCKETS_OF_NAMED.max(queues), chunk_len)?);
+        // Room for another port of as many queues.
+        let umem = Arc::new(Self::new(SOCKETS_OF_NAMED.max(2 * queues), chunk_len)?);
         named.retain(|_, umem| umem.strong_count() > 0);
         named.insert(name.to_owned(), Arc::downgrade(&umem));
         Ok(umem)
@@ -88,34 +106,46 @@ impl Umem {
         self.chunk_len as usize
     }
 
-    /// Has `join` make a socket that uses the UMEM; it is told of another one that does, where there
-    /// is one.
+    /// Has `join` make a socket that uses the UMEM, on a seat; it is told of another one that does,
+    /// where there is one.
     pub(super) fn add(
-        &self,
-        join: impl FnOnce(Option<Arc<Socket>>) -> Result<(Arc<Socket>, Rings), Failed>,
+        self: &Arc<Self>,
+        join: impl FnOnce(Seat, Option<&Socket>) -> Result<(Arc<Socket>, Rings), Failed>,
     ) -> Result<Joined, Failed> {
-        let mut sockets = lock(&self.sockets);
-        sockets.retain(|socket| socket.strong_count() > 0);
-        if lock(&self.pool).len() < CHUNKS_OF_SOCKET as usize {
-            let what = format!("{} sockets share it already, or have", sockets.len());
-            return Err(("UMEM", io::Error::other(what)));
-        }
-        let (socket, rings) = join(sockets.iter().find_map(Weak::upgrade))?;
-        sockets.push(Arc::downgrade(&socket));
-        let [to_receive, to_transmit] = [(); 2].map(|()| self.take(RING_LEN as usize));
+        let _joining = lock(&self.joining);
+        let seat = self.take_seat().map_err(|error| ("UMEM", error))?;
+        let number = seat.number;
+        // Whatever is dropped from here on may lock the seats.
+        let others: Vec<_> = lock(&self.seats).iter().flatten().filter_map(Weak::upgrade).collect();
+        // The kernel has forgotten the UMEM of sockets whose interface is gone.
+        let other = others.iter().find(|socket| socket.is_bound());
+        let (socket, rings) = join(seat, other.map(|socket| &**socket))?;
+        lock(&self.seats)[number as usize] = Some(Arc::downgrade(&socket));
+        let mut to_receive = self.chunks_of(number);
+        let to_transmit = to_receive.split_off(RING_LEN as usize);
         Ok(Joined { socket, rings, to_receive, to_transmit })
     }
 
-    /// Takes at most `count` chunks out of the pool.
-    pub(super) fn take(&self, count: usize) -> Vec<u64> {
-        let mut pool = lock(&self.pool);
-        let rest = pool.len().saturating_sub(count);
-        pool.split_off(rest)
+    /// A seat that nobody has.
+    fn take_seat(self: &Arc<Self>) -> io::Result<Seat> {
+        let mut seats = lock(&self.seats);
+        let Some(number) = seats.iter().position(Option::is_none) else {
+            let what = format!(
+                "it has chunks for {} queues, all of which are open; the others need a umem= of \
+                 another name",
+                seats.len()
+            );
+            return Err(io::Error::other(what));
+        };
+        seats[number] = Some(Weak::new());
+        Ok(Seat { umem: self.clone(), number: number as u32 })
     }
 
-    /// Puts chunks back into the pool.
-    pub(super) fn put(&self, chunks: impl IntoIterator<Item = u64>) {
-        lock(&self.pool).extend(chunks);
+    /// The chunks of a seat that no socket has.
+    fn chunks_of(&self, seat: u32) -> Vec<u64> {
+        let chunks = (0..).zip(&self.chunks);
+        let mine = chunks.filter(|(_, chunk)| chunk.seat.load(Ordering::Relaxed) == seat);
+        mine.map(|(number, _)| self.address(number)).collect()
     }
 
     /// How the kernel is told of it.
@@ -136,6 +166,14 @@ impl Umem {
         address & !u64::from(self.chunk_len - 1)
     }
 
+    fn number(&self, address: u64) -> usize {
+        address as usize / self.chunk_len()
+    }
+
+    fn address(&self, number: u32) -> u64 {
+        u64::from(number) * u64::from(self.chunk_len)
+    }
+
     /// Where `len` bytes at `address` lie; `None` where they are not in one chunk.
     #[inline(always)]
     pub(super) fn find(&self, address: u64, len: u32) -> Option<NonNull<u8>> {
@@ -146,25 +184,125 @@ impl Umem {
     }
 
     /// Where a frame begins that lies in here, and that nobody has put on a ring yet: now the caller
-    /// has to, and the half of the port that lent the frame leaves the chunk to it.
+    /// has to, and has its chunk, but must leave that alone while it [`is_lent`](Self::is_lent). The
+    /// half that lent the frame gets the caller's chunk `free` for it.
     #[inline]
-    pub(super) fn move_out(&self, frame: &Frame<'_>) -> Option<u64> {
+    pub(super) fn exchange(&self, frame: &Frame<'_>, free: u64) -> Option<u64> {
         let address = frame.offset_from(self.mapping.start())?;
-        let moved = self.moved.get(address / self.chunk_len())?;
+        let chunk = self.chunks.get(self.number(address as u64))?;
+        let free = self.number(free);
         // Whoever lent the frame waits until the call returns in which this happens.
-        (!moved.swap(true, Ordering::Relaxed)).then_some(address as u64)
+        chunk
+            .given
+            .compare_exchange(NONE, free as u32, Ordering::Relaxed, Ordering::Relaxed)
+            .ok()?;
+        let seat = self.chunks[free].seat.load(Ordering::Relaxed);
+        let seat = chunk.seat.swap(seat, Ordering::Relaxed);
+        self.chunks[free].seat.store(seat, Ordering::Relaxed);
+        Some(address as u64)
     }
 
-    /// Whether a frame that was lent has been moved out of the hands of the half that lent it, which
-    /// asks this once.
+    /// Whether the frame in `chunk`, which was moved, is still in the hands of those whom it was lent
+    /// to: it may go to several receivers, to others as a copy.
     #[inline(always)]
-    pub(super) fn was_moved(&self, chunk: u64) -> bool {
-        let moved = &self.moved[chunk as usize / self.chunk_len()];
-        moved.load(Ordering::Relaxed) && moved.swap(false, Ordering::Relaxed)
+    pub(super) fn is_lent(&self, chunk: u64) -> bool {
+        // Acquire: what they read of it they have read before.
+        self.chunks[self.number(chunk)].given.load(Ordering::Acquire) != NONE
+    }
+
+    /// What the half that lent the frame in `chunk`, and nobody looks at any more, goes on with: that
+    /// chunk, or the one that was given for it.
+    #[inline(always)]
+    pub(super) fn take_back(&self, chunk: u64) -> u64 {
+        let given = &self.chunks[self.number(chunk)].given;
+        match given.load(Ordering::Relaxed) {
+            NONE => chunk,
+            other => {
+                given.store(NONE, Ordering::Release);
+                self.address(other)
+            }
+        }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // Frames that were moved and not taken then are lent by nobody any more.
+        let chunks = &self.umem.chunks;
+        for Chunk { given, .. } in chunks {
+            let other = chunks.get(given.load(Ordering::Relaxed) as usize);
+            if other.is_some_and(|other| other.seat.load(Ordering::Relaxed) == self.number) {
+                given.store(NONE, Ordering::Release);
+            }
+        }
+        lock(&self.umem.seats)[self.number as usize] = None;
+    }
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is in there is right at any time.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn frame(umem: &Umem, address: u64) -> Frame<'_> {
+        // SAFETY: the bytes are mapped as long as the UMEM.
+        unsafe { Frame::shared(umem.find(address, 60).unwrap(), 60) }
+    }
+
+    #[test]
+    fn every_chunk_belongs_to_one_seat_whatever_is_moved() {
+        let umem = Arc::new(Umem::new(2, 2048).unwrap());
+        let seats = [(); 2].map(|()| umem.take_seat().unwrap());
+        assert!(umem.take_seat().is_err());
+        let mut rx = umem.chunks_of(0);
+        let mut tx = umem.chunks_of(1);
+        for (n, received) in rx.iter_mut().enumerate().take(3000) {
+            let free = tx[n % 100];
+            let lent = frame(&umem, *received + 256);
+            assert_eq!(umem.exchange(&lent, free), Some(*received + 256));
+            // To a second receiver it goes as a copy.
+            assert_eq!(umem.exchange(&lent, free), None);
+            assert!(umem.is_lent(*received));
+            tx[n % 100] = *received;
+            let before = std::mem::replace(received, umem.take_back(*received));
+            assert_eq!(*received, free);
+            assert!(!umem.is_lent(before) && umem.take_back(before) == before);
+        }
+        for (seat, chunks) in [(0, rx), (1, tx)] {
+            let chunks: HashSet<_> = chunks.into_iter().collect();
+            assert_eq!(chunks.len(), CHUNKS_OF_SOCKET as usize);
+            assert!(chunks == umem.chunks_of(seat).into_iter().collect());
+        }
+        // One that is moved and never taken back is nobody's loss.
+        let moved = umem.chunks_of(0)[7];
+        assert!(umem.exchange(&frame(&umem, moved), umem.chunks_of(1)[7]).is_some());
+        let [first, _second] = seats;
+        drop(first);
+        assert!(!umem.is_lent(moved));
+        assert_eq!(umem.chunks_of(0).len(), umem.chunks_of(1).len());
+        assert_eq!(umem.take_seat().unwrap().number, 0);
+    }
+
+    #[test]
+    fn what_is_not_in_the_umem_is_not_moved() {
+        let umem = Umem::new(1, 4096).unwrap();
+        assert_eq!(umem.exchange(&Frame::from(&[0; 60][..]), 0), None);
+        let end = umem.mapping.len() as u64;
+        for (address, len, found) in [
+            (0, 4096, true),
+            (4095, 1, true),
+            (4095, 2, false),
+            (end - 1, 1, true),
+            (end, 0, false),
+        ] {
+            assert_eq!(umem.find(address, len).is_some(), found, "{len} at {address}");
+        }
+        assert!(umem.find(u64::MAX, 1).is_none());
+    }
 }

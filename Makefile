@@ -7,7 +7,7 @@ DRAY := target/release/dray
 # Containers need root. Where we are root already, nothing is put in front.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help demo build check test bench bench-iperf3 fuzz profile clean
+.PHONY: help demo build check test test-vm bench bench-iperf3 fuzz profile clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -32,6 +32,10 @@ check: ## What to run before every commit: format, lints, fast tests
 test: ## Everything that checks the project
 	@scripts/setup.sh test
 	@scripts/test.sh
+
+test-vm: ## Of these, the tests in virtual machines alone
+	@scripts/setup.sh test
+	cargo test --package dray --test vm --locked
 
 bench: build ## Figures for the notes: papers' tables, containers, pacing
 	@scripts/setup.sh bench

@@ -65,6 +65,7 @@ impl Addresses {
 #[command(after_help = "\
 Examples:
   dray send --port raw:eth0 --size 64 --rate 100k --duration 10
+  dray send --port afxdp:eth0 --rate 1M
   dray send --port 'udp:10.0.0.1:9000-10.0.0.2:9000?batch=64' --size 1500")]
 pub(crate) struct SendArguments {
     /// Where to send; given more than once, bursts go to these in turn.
@@ -96,6 +97,7 @@ pub(crate) struct SendArguments {
 #[command(after_help = "\
 Examples:
   dray receive --port raw:eth0
+  dray receive --port 'afxdp:eth0?defer=50&wait=poll'
   dray receive --port 'udp:10.0.0.2:9000?batch=64&wait=poll' --duration 10 --json")]
 pub(crate) struct ReceiveArguments {
     /// Where to receive; may be given more than once.
@@ -113,7 +115,8 @@ pub(crate) struct ReceiveArguments {
 #[command(after_help = "\
 Examples:
   dray forward --from raw:eth0 --to raw:eth1
-  dray forward --from 'raw:eth0?batch=64' --to 'raw:eth1?batch=64' --both-ways")]
+  dray forward --from 'raw:eth0?batch=64' --to 'raw:eth1?batch=64' --both-ways
+  dray forward --from 'afxdp:eth0?umem=both' --to 'afxdp:eth1?umem=both'")]
 pub(crate) struct ForwardArguments {
     /// Where to receive.
     #[arg(long, value_name = "URI")]

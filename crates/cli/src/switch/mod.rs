@@ -28,6 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   dray switch --port a=raw:eth0 --port b=raw:eth1     a learning switch with two ports
   dray switch --mode patch --cpus 2 --idle never --port a=null: --port b=null:
+  dray switch --port up=afxdp:eth0 --port c1=vhost:/run/dray/c1.sock
   dray switch --config switch.toml                    ports and all else from a file
   dray switch add-port c 'raw:eth2?batch=64' --vlan 10
   dray switch stats
@@ -39,6 +40,7 @@ enum Command {
     #[command(after_help = "\
 Examples:
   dray switch add-port a raw:eth0
+  dray switch add-port up 'afxdp:eth0?defer=50'
   dray switch add-port b raw:eth1 --trunk 10,20 --native 1 --group tenants")]
     AddPort(AddPort),
     /// Remove a port.

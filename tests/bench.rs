@@ -50,7 +50,11 @@ fn every_technique_balances_and_matches_the_schema() {
     let _alone = alone();
     require_root!();
     let (json, results) = run(&["--quick"]);
-    assert_eq!(results.results.len(), 22, "2 links, 4 endpoints, 3 that share memory; 2 sizes");
+    assert_eq!(
+        results.results.len(),
+        22,
+        "2 links with 7 endpoints, 2 with 4, 3 that share memory; 2 sizes"
+    );
     check_books(&results);
 
     let validator = assert_schema(&json);

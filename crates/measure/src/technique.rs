@@ -48,14 +48,16 @@ impl Endpoint {
     pub const SOCKETS: [Self; 4] = [Self::Udp, Self::UdpMmsg, Self::Raw, Self::RawMmsg];
 
     /// AF_XDP sockets as one would use them.
-    pub const AF_XDP: [Self; 4] =
-        [Self::Afxdp, Self::AfxdpDeferred, Self::AfxdpGeneric, Self::DpdkAfxdp];
+    pub const AF_XDP: [Self; 3] = [Self::Afxdp, Self::AfxdpDeferred, Self::AfxdpGeneric];
+
+    /// AF_XDP sockets to compare those with.
+    const OTHER_AF_XDP: [Self; 2] = [Self::AfxdpNoWakeup, Self::DpdkAfxdp];
 
     /// Those that share memory.
     pub const MEMORY: [Self; 4] = [Self::Virtio, Self::VirtioPacked, Self::Dpdk, Self::DpdkPacked];
 
     fn all() -> Vec<Self> {
-        [&Self::SOCKETS[..], &Self::AF_XDP, &[Self::AfxdpNoWakeup], &Self::MEMORY].concat()
+        [&Self::SOCKETS[..], &Self::AF_XDP, &Self::OTHER_AF_XDP, &Self::MEMORY].concat()
     }
 
     /// The word for it on the command line and in results.
@@ -103,7 +105,7 @@ impl Endpoint {
 
     /// Whether it attaches an XDP program to its interface.
     fn has_xdp_program(self) -> bool {
-        Self::AF_XDP.contains(&self) || self == Self::AfxdpNoWakeup
+        Self::AF_XDP.contains(&self) || Self::OTHER_AF_XDP.contains(&self)
     }
 
     /// Whether it is DPDK's.
@@ -308,7 +310,7 @@ mod tests {
         for technique in Technique::every() {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
-        assert_eq!(select("veth").len(), Endpoint::SOCKETS.len() + Endpoint::AF_XDP.len() + 1);
+        assert_eq!(select("veth").len(), Endpoint::SOCKETS.len() + Endpoint::AF_XDP.len() + 2);
         assert_eq!(select("raw").len(), 4, "veth, bridge and XDP");
         assert_eq!(
             select("switch"),

@@ -3,6 +3,7 @@
 //! To add one, write it into a file here, as small as `rtt.rs`, and name it in [`EXPERIMENTS`]; the
 //! compiler warns of one that is not named there. Experiments that repeat one paper share a file.
 
+mod af_xdp;
 mod all;
 mod ara2019;
 mod casoni2013;
@@ -24,6 +25,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     switches::SWITCHES,
     limit::LIMIT,
     rtt::RTT,
+    af_xdp::AF_XDP,
     ara2019::TABLE1,
     ara2019::FIG2,
     ara2019::FIG3,

@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
-use super::ring::{Consumer, Producer, RING_LEN};
+use super::ring::{Consumer, Fill};
 use super::socket::Socket;
 use crate::frame::{self, FRAME_LIMIT, Frame};
 use crate::{BATCH_MAX, Batch, PATIENCE, Receive, Take, Wait};
@@ -19,7 +19,7 @@ const GATHERED_MAX: usize = 32;
 pub(super) struct AfxdpReceive {
     socket: Arc<Socket>,
     rx: Consumer<XdpDesc>,
-    fill: Producer<u64>,
+    fill: Fill,
     wait: Wait,
     /// Room for frames that lie in several chunks.
     gathered: Box<[u8]>,
@@ -32,7 +32,7 @@ impl AfxdpReceive {
     pub(super) fn new(
         socket: Arc<Socket>,
         rx: Consumer<XdpDesc>,
-        mut fill: Producer<u64>,
+        mut fill: Fill,
         chunks: Vec<u64>,
         wait: Wait,
     ) -> Self {
@@ -92,8 +92,8 @@ impl AfxdpReceive {
     #[inline]
     fn give_back(&mut self, count: u32) {
         let umem = self.socket.umem();
-        // The ring has room for all chunks that there are.
-        self.fill.room(RING_LEN);
+        // The ring has room for more chunks than there are, and the kernel has taken these.
+        self.fill.room(count);
         for offset in 0..count {
             self.fill.push(umem.take_back(umem.chunk(self.rx.get(offset).addr)));
         }

@@ -9,14 +9,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::XdpRingOffset;
 
-/// A ring's entries: so many of a size that is a power of two.
+/// Entries of most rings, and chunks that a socket has to receive into, and to transmit from.
 pub(super) const RING_LEN: u32 = 2048;
+
+/// Entries of the fill ring: more than there are chunks, for the kernel does not say at once which it
+/// has taken.
+pub(super) const FILL_RING_LEN: u32 = 2 * RING_LEN;
+
+/// The fill ring.
+pub(super) type Fill = Producer<u64, FILL_RING_LEN>;
 
 /// `XDP_RING_NEED_WAKEUP`.
 const NEED_WAKEUP: u32 = 1;
 
-/// A mapped ring of [`RING_LEN`] entries of `T`.
-struct Ring<T> {
+/// A mapped ring of `LEN` entries of `T`; `LEN` is a power of two.
+struct Ring<T, const LEN: u32> {
     pages: NonNull<libc::c_void>,
     len: usize,
     producer: NonNull<AtomicU32>,
@@ -26,13 +33,13 @@ struct Ring<T> {
 }
 
 // SAFETY: a ring is memory that the kernel shares with whoever owns this value.
-unsafe impl<T: Send> Send for Ring<T> {}
+unsafe impl<T: Send, const LEN: u32> Send for Ring<T, LEN> {}
 
-impl<T: Copy> Ring<T> {
+impl<T: Copy, const LEN: u32> Ring<T, LEN> {
     /// Maps the ring of `socket` that is found at `page_offset`.
     fn map(socket: BorrowedFd<'_>, page_offset: u64, at: &XdpRingOffset) -> io::Result<Self> {
         let old = || io::Error::new(io::ErrorKind::Unsupported, "AF_XDP rings take Linux 5.4");
-        let len = at.desc as usize + RING_LEN as usize * size_of::<T>();
+        let len = at.desc as usize + LEN as usize * size_of::<T>();
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
         let pages = unsafe {
             mmap(
@@ -78,11 +85,11 @@ impl<T: Copy> Ring<T> {
     #[inline(always)]
     fn entry(&self, index: u32) -> NonNull<T> {
         // SAFETY: within the mapping, because of the mask.
-        unsafe { self.entries.add((index & (RING_LEN - 1)) as usize) }
+        unsafe { self.entries.add((index & (LEN - 1)) as usize) }
     }
 }
 
-impl<T> Drop for Ring<T> {
+impl<T, const LEN: u32> Drop for Ring<T, LEN> {
     fn drop(&mut self) {
         // SAFETY: mapped by `map`, and nobody holds a pointer into it.
         let _ = unsafe { munmap(self.pages.as_ptr(), self.len) };
@@ -90,15 +97,15 @@ impl<T> Drop for Ring<T> {
 }
 
 /// A ring that we fill.
-pub(super) struct Producer<T> {
-    ring: Ring<T>,
+pub(super) struct Producer<T, const LEN: u32 = RING_LEN> {
+    ring: Ring<T, LEN>,
     /// The next entry to write, running; those before it are the kernel's once submitted.
     next: u32,
     /// The kernel's index when it was last looked at.
     consumed: u32,
 }
 
-impl<T: Copy> Producer<T> {
+impl<T: Copy, const LEN: u32> Producer<T, LEN> {
     pub(super) fn map(
         socket: BorrowedFd<'_>,
         page_offset: u64,
@@ -110,7 +117,7 @@ impl<T: Copy> Producer<T> {
     /// How many entries can be pushed, if there is room for `wanted`; otherwise as many as there are.
     #[inline]
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
-        let room = |consumed: u32| RING_LEN - self.next.wrapping_sub(consumed);
+        let room = |consumed: u32| LEN - self.next.wrapping_sub(consumed);
         if room(self.consumed) < wanted {
             self.consumed = self.ring.consumer().load(Ordering::Acquire);
         }
@@ -120,7 +127,7 @@ impl<T: Copy> Producer<T> {
     /// Writes an entry, for which there must be [`room`](Self::room).
     #[inline(always)]
     pub(super) fn push(&mut self, entry: T) {
-        debug_assert!(self.next.wrapping_sub(self.consumed) < RING_LEN, "no room");
+        debug_assert!(self.next.wrapping_sub(self.consumed) < LEN, "no room");
         // SAFETY: the entry is ours until it is submitted.
         unsafe { self.ring.entry(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
@@ -147,7 +154,7 @@ impl<T: Copy> Producer<T> {
 
 /// A ring that the kernel fills.
 pub(super) struct Consumer<T> {
-    ring: Ring<T>,
+    ring: Ring<T, RING_LEN>,
     /// The next entry to read, running; those before it are the kernel's once released.
     next: u32,
     /// The kernel's index when it was last looked at.

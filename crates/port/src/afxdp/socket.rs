@@ -19,7 +19,7 @@ use rustix::net::{
 };
 
 use super::program::Program;
-use super::ring::{Consumer, Producer, RING_LEN};
+use super::ring::{Consumer, FILL_RING_LEN, Fill, Producer, RING_LEN};
 use super::umem::{Seat, Umem};
 use super::{AfxdpUri, CopyMode};
 use crate::socket::{enlarge_buffers, set_option};
@@ -40,7 +40,7 @@ pub(super) type Failed = (&'static str, io::Error);
 /// The rings of a socket.
 pub(super) struct Rings {
     pub(super) rx: Consumer<XdpDesc>,
-    pub(super) fill: Producer<u64>,
+    pub(super) fill: Fill,
     pub(super) tx: Producer<XdpDesc>,
     pub(super) completion: Consumer<u64>,
 }
@@ -82,7 +82,7 @@ impl Socket {
             sockopt::set_xdp_umem_reg(&fd, seat.umem.registration())
                 .map_err(fail("XDP_UMEM_REG"))?;
         }
-        sockopt::set_xdp_umem_fill_ring_size(&fd, RING_LEN).map_err(fail("fill ring"))?;
+        sockopt::set_xdp_umem_fill_ring_size(&fd, FILL_RING_LEN).map_err(fail("fill ring"))?;
         sockopt::set_xdp_umem_completion_ring_size(&fd, RING_LEN)
             .map_err(fail("completion ring"))?;
         sockopt::set_xdp_rx_ring_size(&fd, RING_LEN).map_err(fail("RX ring"))?;
@@ -229,7 +229,7 @@ impl Socket {
 
     /// Calls the kernel where it may wait for that to fill the RX ring.
     #[inline]
-    pub(super) fn wake_receive(&self, fill: &Producer<u64>) -> io::Result<()> {
+    pub(super) fn wake_receive(&self, fill: &Fill) -> io::Result<()> {
         if self.busy_polls || fill.needs_wakeup() {
             ignore(recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT).map(|(_, len)| len))?;
         }

@@ -139,7 +139,9 @@ fn observe(
     let lead = if topology.technique.link.learns() { LEAD_LEARNING } else { LEAD };
     let earliest = monotonic_ns() + lead.as_nanos() as u64;
     let start_at_ns = earliest.next_multiple_of(interval.as_nanos() as u64);
-    lab[topology.sender.container].request(&Request::Begin { at_ns: start_at_ns })?;
+    for station in topology.stations() {
+        lab[station.container].request(&Request::Begin { at_ns: start_at_ns })?;
+    }
 
     let until_start = Duration::from_nanos(start_at_ns.saturating_sub(monotonic_ns()));
     let measure_from = Instant::now() + until_start + warm_up;

@@ -2,7 +2,7 @@
 //!
 //! Requests: `{"start": JOB}`, `{"begin": {...}}` and `"drain"`. Events: `"up"` at the start, `"ready"`
 //! once the ports are open, their peers are there and the role is about to run, then one of
-//! `{"done": REPORT}` and `{"failed": {...}}`. A sender waits for `begin`. The ports stay open until
+//! `{"done": REPORT}` and `{"failed": {...}}`. What sends waits for `begin`. The ports stay open until
 //! the next job, so that nothing is lost that others have not taken yet. The end of the requests ends
 //! the agent and whatever it runs, so nothing outlives the one who asked.
 
@@ -27,9 +27,9 @@ use crate::{Job, OnSample, Phase, Report, RoleError, Signal};
 pub enum Request {
     /// Run a role. One at a time.
     Start(Box<Job>),
-    /// Let the sender send.
+    /// Every role is ready: let the receiver announce itself, at once, and the sender send.
     Begin {
-        /// From this moment on, on the monotonic clock in nanoseconds.
+        /// From when on the sender sends, on the monotonic clock in nanoseconds.
         at_ns: u64,
     },
     /// Let the role take what is still queued, and end it.
@@ -81,13 +81,9 @@ impl Role {
         })
     }
 
-    /// Waits until the peers of its ports are there, and tells a switch where this is.
-    pub fn connect(&mut self, signal: &Signal) -> Result<(), RoleError> {
-        self.links().wait_until_running(signal)?;
-        match self {
-            Self::Receive(role) => role.announce(),
-            _ => Ok(()),
-        }
+    /// Waits until the peers of its ports are there.
+    pub fn connect(&self, signal: &Signal) -> Result<(), RoleError> {
+        self.links().wait_until_running(signal)
     }
 
     /// What its ports and their peers, or the kernel, agreed on, in a line for each that had a choice.

@@ -8,7 +8,9 @@ use dray_wire::test_frame::{self, FRAME_MIN, Stamp, Verdict};
 use crate::intake::{Intake, Progress};
 use crate::links::Links;
 use crate::sequence::Tracker;
-use crate::{Check, OnSample, ReceiveJob, ReceiveReport, RoleError, Sample, Signal, StreamReport};
+use crate::{
+    Check, OnSample, Phase, ReceiveJob, ReceiveReport, RoleError, Sample, Signal, StreamReport,
+};
 
 /// How long a port that is full is waited for before stations that were not announced stay so: a
 /// switch will flood what is meant for them.
@@ -49,8 +51,15 @@ impl Receiver {
         Ok(Self { intake, links, announcements, check: job.check, interval: job.interval })
     }
 
-    /// Tells whoever learns addresses where this is.
-    pub(crate) fn announce(&mut self) -> Result<(), RoleError> {
+    /// Tells whoever learns addresses where this is, once every role is ready: a kernel that does not
+    /// expect the frame yet would answer it.
+    fn announce(&mut self, signal: &Signal) -> Result<(), RoleError> {
+        if self.announcements.is_empty() {
+            return Ok(());
+        }
+        while !signal.begun() && signal.phase() == Phase::Run {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         for Announcement { uri, mut tx, frames } in self.announcements.drain(..) {
             let deadline = Instant::now() + ANNOUNCED;
             let mut rest = &frames[..];
@@ -73,6 +82,7 @@ impl Receiver {
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<ReceiveReport, RoleError> {
+        self.announce(signal)?;
         let mut counts = Counts::default();
         let mut scratch = dray_port::scratch();
         let (check, mut unchecked) = (self.check, 0);

@@ -28,6 +28,9 @@ struct Shared {
     start_at_ns: AtomicU64,
 }
 
+/// The moment of a signal that is held.
+const NOT_YET: u64 = u64::MAX;
+
 impl Signal {
     /// How long a draining role sees no frame before it ends.
     pub const QUIET: Duration = Duration::from_millis(60);
@@ -38,13 +41,18 @@ impl Signal {
     /// default it begins at once.
     pub fn held() -> Self {
         let signal = Self::default();
-        signal.start_at(u64::MAX);
+        signal.start_at(NOT_YET);
         signal
     }
 
     /// When a sender shall begin, on the monotonic clock in nanoseconds.
     pub fn start_at(&self, ns: u64) {
         self.0.start_at_ns.store(ns, Ordering::Relaxed);
+    }
+
+    /// Whether it is known when a sender begins.
+    pub(crate) fn begun(&self) -> bool {
+        self.start_at_ns() != NOT_YET
     }
 
     /// When a sender shall begin, on the monotonic clock in nanoseconds.

@@ -339,7 +339,13 @@ impl From<LinkMessage> for Interface {
                 LinkAttribute::Address(address) => {
                     interface.mac = address.try_into().map_or(interface.mac, MacAddr);
                 }
-                LinkAttribute::OperState(state) => interface.is_running = state == State::Up,
+                LinkAttribute::OperState(State::Up) => interface.is_running = true,
+                // ipvlan never says more; it has the carrier of its parent.
+                LinkAttribute::LinkInfo(info)
+                    if info.contains(&LinkInfo::Kind(InfoKind::IpVlan)) =>
+                {
+                    interface.is_running |= link.header.flags.contains(LinkFlags::LowerUp);
+                }
                 LinkAttribute::Stats64(stats) => {
                     interface.counters = InterfaceCounters {
                         rx_packets: stats.rx_packets,

@@ -78,14 +78,12 @@ impl LinkKind {
     /// macvlan in private mode.
     pub const MACVLAN_PRIVATE: Self = Self {
         about: "interfaces on one parent, which keeps them apart",
-        isolates: true,
         ..Self::macvlan("macvlan/private", macvlan::Mode::Private)
     };
 
     /// macvlan in VEPA mode.
     pub const MACVLAN_VEPA: Self = Self {
         about: "interfaces on one parent, which leaves everything to the switch outside",
-        isolates: true,
         ..Self::macvlan("macvlan/vepa", macvlan::Mode::Vepa)
     };
 
@@ -246,8 +244,12 @@ impl LinkKind {
     }
 
     const fn macvlan(name: &'static str, mode: macvlan::Mode) -> Self {
-        let xdp = Some(Mode::Generic);
-        Self { carries: Carries::OwnMac, xdp, ..Self::of(name, Wire::Macvlan(mode)) }
+        Self {
+            carries: Carries::OwnMac,
+            xdp: Some(Mode::Generic),
+            isolates: matches!(mode, macvlan::Mode::Private | macvlan::Mode::Vepa),
+            ..Self::of(name, Wire::Macvlan(mode))
+        }
     }
 
     const fn ipvlan(

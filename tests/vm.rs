@@ -224,8 +224,8 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
     assert!(said.contains("afxdp:eth4?mode=zerocopy: XDP program: the driver cannot"), "{said}");
 }
 
-/// Links that this project's own machine has no kernel for. The machine is slow, so its figures mean
-/// nothing; its books have to balance all the same.
+/// Links for which many a kernel lacks the module. The machine is slow, so its figures mean nothing; its
+/// books have to balance all the same.
 #[test]
 fn links_that_the_host_may_lack() {
     let _alone = alone();

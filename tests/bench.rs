@@ -56,6 +56,18 @@ fn every_technique_balances_and_matches_the_schema() {
         "2 links with 7 endpoints, 2 with 4, 3 that share memory; 2 sizes"
     );
     check_books(&results);
+    for row in &results.results {
+        let agreements = &row.measured().unwrap().setting.agreements;
+        let xdp = match row.endpoint.as_str() {
+            "afxdp" | "afxdp-deferred" => "xdp native",
+            "afxdp-generic" => "xdp generic",
+            _ => continue,
+        };
+        for role in ["sender", "receiver"] {
+            let features = &agreements[role][0].features;
+            assert_eq!(features[..3], [xdp, "copy", "need wakeup"], "{}: {role}", row.technique);
+        }
+    }
 
     let validator = assert_schema(&json);
 

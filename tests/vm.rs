@@ -209,7 +209,7 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
         let title = format!("{from} to {to}, {options}\n");
         let part = said.split_once(&title).unwrap_or_else(|| panic!("{title}: {said}")).1;
         for interface in [from, to] {
-            let line = format!("afxdp:{interface}?{options}: {agreed}\n");
+            let line = format!("afxdp:{interface}?{options}: {agreed}, need wakeup\n");
             assert!(part.contains(&line), "{line}: {said}");
         }
         let number = |name: &str| {

@@ -25,6 +25,7 @@ pub use job::{
     Check, EchoJob, ForwardJob, ForwardReport, Job, Lane, PingJob, PingReport, ReceiveJob,
     ReceiveReport, Report, SendJob, SendReport, StreamReport,
 };
+pub use links::Agreement;
 pub use latency::{Latency, Percentiles};
 pub use sample::{OnSample, Sample};
 pub use signal::{Phase, Signal};

@@ -202,6 +202,9 @@ impl AfxdpUri {
                 "copy"
             };
             features = vec![format!("xdp {}", program.mode()), copies.to_owned()];
+            features.extend(self.wakeup.then(|| "need wakeup".to_owned()));
+            features.extend(self.busy_poll.map(|time| format!("busy polling for {time} us")));
+            features.extend(self.defer.map(|time| format!("interrupts deferred by {time} us")));
             port.rx.push(Box::new(receive));
             sockets.push(Arc::downgrade(&socket));
             let transmit = AfxdpTransmit::new(socket, tx, completion, to_transmit, frame_max);

@@ -8,7 +8,9 @@ use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
 use dray_traffic::agent::Request;
 use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{Agreement, ForwardReport, Latency, ReceiveReport, Report, Sample, SendReport, Signal};
+use dray_traffic::{
+    Agreement, ForwardReport, Latency, ReceiveReport, Report, Sample, SendReport, Signal,
+};
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};

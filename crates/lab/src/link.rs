@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use dray_wire::{Flow, MacAddr};
 use dray_xdp::{Mode, Pass, Redirect};
 
-use crate::ethtool;
 use crate::netlink::{Interface, VethEnd};
 use crate::peer::{SwitchKind, Wiring};
 use crate::{ContainerId, InterfaceCounters, Lab, LabError};
@@ -309,7 +308,7 @@ impl Lab {
             let index = self[end.container].netlink().interface(end.name())?.index;
             passes.push(self[end.container].namespace().enter(|| {
                 // A sum that is left to hardware, which a veth has not, is lost on the way.
-                ethtool::compute_checksums(end.name())?;
+                dray_netdev::Interface::find(end.name())?.compute_checksums()?;
                 Pass::attach(index).map_err(io::Error::other)
             })?);
         }

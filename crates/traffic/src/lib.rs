@@ -25,8 +25,8 @@ pub use job::{
     Check, EchoJob, ForwardJob, ForwardReport, Job, Lane, PingJob, PingReport, ReceiveJob,
     ReceiveReport, Report, SendJob, SendReport, StreamReport,
 };
-pub use links::Agreement;
 pub use latency::{Latency, Percentiles};
+pub use links::Agreement;
 pub use sample::{OnSample, Sample};
 pub use signal::{Phase, Signal};
 

@@ -242,6 +242,9 @@ impl Topology {
     fn send_job(&self, load: &Load, duration: Duration, interval: Duration) -> Job {
         let lane =
             |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: hop.link.flow() };
+        // Who has to know all addresses does not wait for one of them.
+        let drops = self.technique.link.learns();
+        let turn = if drops { SendJob::TURN } else { SendJob::LONG_TURN };
         Job::Send(SendJob {
             lanes: self.sender.outs.iter().map(lane).collect(),
             flows: load.flows,
@@ -250,7 +253,7 @@ impl Topology {
             burst: load.burst,
             rate: load.rate,
             duration,
-            yielding: self.sender.shares_cpu,
+            turn: self.sender.shares_cpu.then_some(turn),
             interval,
         })
     }

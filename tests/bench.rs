@@ -267,6 +267,24 @@ fn chains_and_fans_balance() {
 }
 
 #[test]
+fn af_xdp_forwarders_share_a_umem() {
+    let _alone = alone();
+    require_root!();
+    let words = ["af-xdp-chains", "--quick", "--size", "64", "--trials", "1", "--rate", "5k"];
+    let (json, chains) = run(&words);
+    assert_schema(&json);
+    check_books(&chains);
+    assert_eq!(chains.results.len(), 6, "2 techniques, 3 lengths");
+    for row in chains.results.iter().filter(|row| row.endpoint == "afxdp") {
+        let measured = row.measured().unwrap();
+        assert!(measured.received > 0, "{measured:?}");
+        let ports = &measured.setting.agreements[&format!("forwarder-{}", row.forwarders)];
+        let umem = |port: &str| port.contains("umem=forwarder");
+        assert!(ports.len() == 2 && ports.iter().all(|port| umem(&port.port)), "{ports:?}");
+    }
+}
+
+#[test]
 fn the_papers_table_has_four_rows_with_the_papers_figures() {
     let _alone = alone();
     require_root!();

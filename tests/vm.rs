@@ -231,7 +231,10 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
     }
     assert!(said.contains("afxdp:eth4?mode=zerocopy: XDP program: the driver cannot"), "{said}");
     // This card can leave VLAN tags in frames, and its virtual functions cannot.
-    assert!(said.contains("afxdp:eth4?xdp=generic: xdp generic, copy, need wakeup, VLAN"), "{said}");
+    assert!(
+        said.contains("afxdp:eth4?xdp=generic: xdp generic, copy, need wakeup, VLAN"),
+        "{said}"
+    );
     assert!(!said.contains("zero copy, need wakeup, VLAN"), "{said}");
     let after = said.split_once("after a flap\n").unwrap_or_else(|| panic!("{said}")).1;
     assert!(!after.contains("\"received\": 0,"), "{said}");

@@ -52,8 +52,8 @@ fn every_technique_balances_and_matches_the_schema() {
     let (json, results) = run(&["--quick"]);
     assert_eq!(
         results.results.len(),
-        50,
-        "2 links with 7 endpoints, 2 with 4, 3 that share memory; 2 sizes"
+        58,
+        "2 links with 7 endpoints, 2 with 6, 3 that share memory; 2 sizes"
     );
     check_books(&results);
     for row in &results.results {

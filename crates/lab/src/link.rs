@@ -158,6 +158,8 @@ pub struct LinkOptions {
     /// at once what is for another station; for one of its own it would look up a route in vain,
     /// at a third of the whole cost of a frame.
     pub addressed: bool,
+    /// The programs at its ends attach XDP programs of their own, in the driver.
+    pub has_programs: bool,
     /// The CPU of its switch, where it has one.
     pub switch_cpu: usize,
 }
@@ -239,7 +241,8 @@ impl Lab {
             }
             LinkKind::Xdp(wiring) => {
                 let ports = self.create_ports(number, [a, b], options)?;
-                xdp = Some(self.redirect(wiring, ports, [a, b]).map_err(doing("XDP program"))?);
+                let link = self.redirect(wiring, ports, [a, b], options.has_programs);
+                xdp = Some(link.map_err(doing("XDP program"))?);
             }
             LinkKind::Direct | LinkKind::Switch(..) => unreachable!("they share memory"),
         }
@@ -293,7 +296,13 @@ impl Lab {
     }
 
     /// Has an XDP program pass on frames among `ports` of the "host", which lead to `ends`.
-    fn redirect(&self, wiring: Wiring, ports: [u32; 2], ends: [&End; 2]) -> io::Result<XdpLink> {
+    fn redirect(
+        &self,
+        wiring: Wiring,
+        ports: [u32; 2],
+        ends: [&End; 2],
+        has_programs: bool,
+    ) -> io::Result<XdpLink> {
         const MODES: [Mode; 2] = [Mode::Native, Mode::Generic];
         const AGE: Duration = Duration::from_secs(300);
         let redirect = self.host().namespace().enter(|| {
@@ -306,10 +315,11 @@ impl Lab {
         let mut passes = Vec::new();
         for end in ends {
             let index = self[end.container].netlink().interface(end.name())?.index;
-            passes.push(self[end.container].namespace().enter(|| {
+            passes.extend(self[end.container].namespace().enter(|| {
                 // A sum that is left to hardware, which a veth has not, is lost on the way.
                 dray_netdev::Interface::find(end.name())?.compute_checksums()?;
-                Pass::attach(index).map_err(io::Error::other)
+                let pass = (!has_programs).then(|| Pass::attach(index));
+                pass.transpose().map_err(io::Error::other)
             })?);
         }
         Ok(XdpLink { _redirect: redirect, _passes: passes })

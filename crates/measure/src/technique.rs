@@ -104,7 +104,7 @@ impl Endpoint {
     }
 
     /// Whether it attaches an XDP program to its interface.
-    fn has_xdp_program(self) -> bool {
+    pub fn has_xdp_program(self) -> bool {
         Self::AF_XDP.contains(&self) || Self::OTHER_AF_XDP.contains(&self)
     }
 
@@ -256,8 +256,9 @@ impl Technique {
     fn can_be(&self) -> bool {
         // Two drivers cannot share memory with each other, and DPDK's device side is no endpoint.
         let no_device = self.link == LinkKind::Direct && self.endpoint.dpdk().is_some();
-        // An interface has one XDP program, and such a link needs it.
-        let no_program = matches!(self.link, LinkKind::Xdp(_)) && self.endpoint.has_xdp_program();
+        // A veth takes redirected frames where there is an XDP program in its driver, of which it has one.
+        let no_program =
+            matches!(self.link, LinkKind::Xdp(_)) && self.endpoint == Endpoint::AfxdpGeneric;
         self.link.shares_memory() == self.endpoint.shares_memory() && !no_device && !no_program
     }
 

@@ -154,6 +154,7 @@ impl Topology {
         let options = LinkOptions {
             mtu,
             addressed: technique.endpoint.is_addressed(),
+            has_programs: technique.endpoint.has_xdp_program(),
             switch_cpu: switch_cpu.unwrap_or_default(),
         };
         let (sender, receiver) = (0, 1);

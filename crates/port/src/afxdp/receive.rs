@@ -22,8 +22,8 @@ pub(super) struct AfxdpReceive {
     rx: Consumer<XdpDesc>,
     fill: Fill,
     wait: Wait,
-    /// The tick at which the kernel is asked whether the interface is still there, if there is nothing
-    /// to do, and how long that is so then.
+    /// Where there is nothing to do: the tick from which on the kernel is asked whether the interface is
+    /// still there, and the ticks until it is asked again.
     ask_at: u64,
     patience_ticks: u64,
     absence: Absence,

@@ -13,7 +13,7 @@ use dray_traffic::{ForwardReport, ReceiveReport, Report, SendReport};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn chain(count: usize, addressed: bool) -> Hosts {
-    Hosts::chain(count, LinkKind::Veth, 1500, addressed)
+    Hosts::chain(count, LinkKind::VETH, 1500, addressed)
 }
 
 /// Starts a role in a host's network and waits until its ports are open.

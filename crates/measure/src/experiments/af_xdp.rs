@@ -9,7 +9,7 @@ pub(super) const AF_XDP: Experiment = Experiment {
     name: "af-xdp",
     about: "our AF_XDP ports beside raw sockets and DPDK's AF_XDP driver",
     techniques: || {
-        let [raw, dpdk] = [Endpoint::RawMmsg, Endpoint::DpdkAfxdp];
+        let [raw, dpdk] = [Endpoint::RAW_MMSG, Endpoint::DPDK_AFXDP];
         Technique::by_link(sets::KERNEL, &[&[raw][..], &Endpoint::AF_XDP, &[dpdk]].concat())
     },
     trials: 2,
@@ -20,7 +20,7 @@ pub(super) const AF_XDP: Experiment = Experiment {
 pub(super) const CHAINS: Experiment = Experiment {
     name: "af-xdp-chains",
     about: "forwarders with raw sockets, and with AF_XDP, where they copy nothing",
-    techniques: || Technique::by_link(&[LinkKind::Veth], &[Endpoint::RawMmsg, Endpoint::Afxdp]),
+    techniques: || Technique::by_link(&[LinkKind::VETH], &[Endpoint::RAW_MMSG, Endpoint::AFXDP]),
     shapes: &[Shape::Chain(1), Shape::Chain(2), Shape::Chain(4)],
     layout: Layout::ForwardersByTechnique,
     ..AF_XDP

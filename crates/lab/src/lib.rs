@@ -16,6 +16,8 @@ mod namespace;
 pub mod netlink;
 pub mod peer;
 pub mod placement;
+pub mod standing;
+pub mod topology;
 mod vm;
 
 pub use cancel::Cancel;

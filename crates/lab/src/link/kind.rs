@@ -279,6 +279,22 @@ impl LinkKind {
         matches!(self.wire, Wire::Direct | Wire::Switch(..))
     }
 
+    /// Whether more than two ends can share one segment and all reach each other, as far as it does not
+    /// [isolate](Self::isolates) them.
+    pub fn joins_many(self) -> bool {
+        match self.wire {
+            Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan => true,
+            Wire::Macvlan(mode) => mode != macvlan::Mode::Passthru,
+            Wire::Xdp(wiring) | Wire::Switch(_, wiring) => wiring == Wiring::Learning,
+            Wire::Veth | Wire::Netkit(_) | Wire::Direct => false,
+        }
+    }
+
+    /// Whether there is nothing between its two ends.
+    pub fn is_direct(self) -> bool {
+        matches!(self.wire, Wire::Veth | Wire::Netkit(_) | Wire::Direct)
+    }
+
     /// Its switch in user space, which polls, where it has one.
     pub fn switch(self) -> Option<SwitchKind> {
         match self.wire {

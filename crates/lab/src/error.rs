@@ -57,6 +57,29 @@ pub enum LabError {
         /// What happened.
         what: String,
     },
+    /// A lab that stands already has the name.
+    #[error(
+        "a lab called {name:?} is up: take it down with `dray lab down {name}`, or give this one \
+         another name with --name"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// No lab that stands is meant, or more than one.
+    #[error("{what}")]
+    NoSuchLab {
+        /// What was given, and what there is.
+        what: String,
+    },
+    /// A lab that stands did not do what it was asked to.
+    #[error("lab {lab}: {what}")]
+    Standing {
+        /// Which one.
+        lab: String,
+        /// What happened.
+        what: String,
+    },
     /// A CPU was asked for that is not there or not ours.
     #[error("CPU {cpu} is not available; this process may use CPUs {allowed}")]
     NoSuchCpu {

@@ -24,7 +24,7 @@ pub struct Lab {
     dir: Option<PeerDir>,
 }
 
-const HOST: ContainerId = ContainerId(0);
+pub(crate) const HOST: ContainerId = ContainerId(0);
 
 impl Lab {
     /// An empty lab, after removing what labs left that were killed. `program` is the `dray` that

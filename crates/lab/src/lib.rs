@@ -10,6 +10,7 @@ pub mod container;
 pub mod doctor;
 mod error;
 pub mod host;
+pub mod join;
 mod lab;
 pub mod link;
 mod namespace;

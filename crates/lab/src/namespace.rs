@@ -72,6 +72,13 @@ impl Init {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
     }
 
+    /// Whether the process runs.
+    pub(crate) fn is_running(&self) -> bool {
+        use rustix::process::{WaitId, WaitIdOptions, waitid};
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::PidFd(self.pidfd.as_fd()), options), Ok(None))
+    }
+
     /// Waits until the process is gone. Its namespaces are emptied before it becomes waitable.
     pub(crate) fn wait(&self) {
         use rustix::process::{WaitId, WaitIdOptions, waitid};

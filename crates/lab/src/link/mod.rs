@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use crate::doctor::modules::Modules;
 use crate::netlink::{Interface, Netlink, NewInterface};
 use crate::{ContainerId, InterfaceCounters, Lab, LabError, NetworkNamespace};
-pub(crate) use address::Place;
+pub(crate) use address::{PREFIX_LEN, Place};
 use kind::Wire;
 
 /// What a program at the end of a link opens.

@@ -291,8 +291,9 @@ fn runs_role(pid: u32) -> bool {
     tasks.into_iter().any(|task| is_role(task).unwrap_or(false))
 }
 
-/// Our own directory first, so that `dray` is this one.
-fn path_with(program: &Path) -> OsString {
+/// The search path for commands in containers: the directory of `program` first, so that `dray` is the
+/// one that made them.
+pub fn path_with(program: &Path) -> OsString {
     let mut path = program.parent().unwrap_or(Path::new("/")).as_os_str().to_owned();
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into()));

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+pub use build::path_with;
 pub use client::{StandingLab, find, find_all};
 pub use keeper::{Order, keep};
 pub use state::{ContainerState, LabState, PortState, ProgramState};

@@ -56,8 +56,9 @@ pub(super) fn check(
     Ok(topology)
 }
 
-/// Names are host names, file names and names of control groups.
-pub(super) fn check_name(name: &str) -> Result<(), String> {
+/// Whether a lab or a container can have the name, which is a host name, a file name and the name of a
+/// control group; or why not.
+pub fn check_name(name: &str) -> Result<(), String> {
     let known = |b: u8| b.is_ascii_alphanumeric() || b"_-".contains(&b);
     let right = name.len() <= 63
         && name.bytes().all(known)

@@ -12,6 +12,7 @@ mod svg;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+pub use check::check_name;
 pub use network::{Network, NetworkError};
 pub use svg::draw;
 

@@ -12,7 +12,8 @@ build="cc:gcc clang:clang"
 peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"
 case $purpose in
     build | demo) needs=$build ;;
-    test) needs="$build $peers c++:g++ ping:iputils-ping" ;;
+    # Reports are looked at in a browser.
+    test) needs="$build $peers c++:g++ ping:iputils-ping chromium:chromium chromedriver:chromium-driver" ;;
     fuzz) needs="$build c++:g++" ;;
     bench) needs="$build $peers ip:iproute2 iperf3:iperf3 jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;

@@ -5,7 +5,9 @@ mod bench;
 mod doctor;
 mod inside;
 mod lab;
+mod output;
 mod parse;
+mod report;
 mod role;
 mod switch;
 
@@ -27,6 +29,8 @@ const EXAMPLES: &str = "\
 Examples:
   dray bench --quick                  a first look at every technique
   dray bench ara2019-table1           the paper's table, measured here
+  dray report results.json -o page.html
+                                      charts of what dray bench --json wrote
   dray doctor                         what this host offers, and what it lacks
   dray switch --port a=raw:eth0 --port b=raw:eth1
                                       frames from port to port, by MAC address
@@ -35,6 +39,8 @@ Examples:
 #[derive(Subcommand)]
 enum Command {
     Bench(bench::Arguments),
+    Report(report::ReportArguments),
+    Compare(report::CompareArguments),
     Doctor(doctor::Arguments),
     Send(role::SendArguments),
     Receive(role::ReceiveArguments),
@@ -75,6 +81,8 @@ fn main() -> ExitCode {
     };
     let result = match arguments.command {
         Command::Bench(arguments) => bench::run(arguments),
+        Command::Report(arguments) => report::report(&arguments),
+        Command::Compare(arguments) => report::compare(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Send(arguments) => role::send(arguments),
         Command::Receive(arguments) => role::receive(arguments),

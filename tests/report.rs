@@ -93,10 +93,7 @@ fn every_chart_is_drawn_and_nothing_is_asked_of_a_network() {
     assert_eq!(empty, "");
     let questions = browser
         .text("return [...document.querySelectorAll('.answer h3')].map((it) => it.textContent).join('; ')");
-    assert_eq!(
-        questions,
-        "Small frames; Large frames; Latency; Unmodified programs; Fewest cores"
-    );
+    assert_eq!(questions, "Small frames; Large frames; Latency; Unmodified programs; Fewest cores");
     assert_eq!(seen(&browser, ".plot .end text"), seen(&browser, ".plot .series[data-t]"));
     assert_quiet(&browser, &page);
 }
@@ -116,7 +113,8 @@ fn filters_hide_what_is_not_chosen_in_charts_and_tables() {
     let mine = format!("main [data-t='{technique}']");
     let (before, all) = (seen(&browser, &mine), seen(&browser, "main [data-t]"));
     assert!(before > 3.0 && all > before, "{before} of {all}");
-    let click = |selector: &str| browser.run(&format!("document.querySelector({selector:?}).click()"));
+    let click =
+        |selector: &str| browser.run(&format!("document.querySelector({selector:?}).click()"));
     click(&format!(".choices input[value='{technique}']"));
     assert_eq!((seen(&browser, &mine), seen(&browser, "main [data-t]")), (0.0, all - before));
     let chosen = browser.text("return document.getElementById('chosen').textContent");
@@ -150,7 +148,8 @@ fn a_mark_says_its_exact_value_and_settings_to_mouse_and_keyboard() {
     let folder = tempfile::tempdir().unwrap();
     let page = page(folder.path(), &["sockets", "chain"]);
     browser.open(&page);
-    let tip = "const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent;";
+    let tip =
+        "const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent;";
     assert_eq!(browser.text(tip), "");
     for mark in ["figure .row .dot", ".plot [data-mark] .dot"] {
         browser.point_at(mark);
@@ -182,7 +181,8 @@ fn it_is_readable_dark_on_a_phone_and_on_paper() {
     let paper = "return getComputedStyle(document.body).backgroundColor";
     let emulate = |media: &str, scheme: &str| {
         let features = feature("prefers-color-scheme", scheme);
-        browser.devtools("Emulation.setEmulatedMedia", &json!({"media": media, "features": features}));
+        browser
+            .devtools("Emulation.setEmulatedMedia", &json!({"media": media, "features": features}));
     };
     emulate("screen", "light");
     browser.open(&page);
@@ -197,7 +197,10 @@ fn it_is_readable_dark_on_a_phone_and_on_paper() {
 
     emulate("print", "dark");
     assert_eq!(browser.text(paper), light, "paper is white");
-    assert_eq!(seen(&browser, "tbody tr"), browser.number("return document.querySelectorAll('tbody tr').length"));
+    assert_eq!(
+        seen(&browser, "tbody tr"),
+        browser.number("return document.querySelectorAll('tbody tr').length")
+    );
     assert_eq!(seen(&browser, "#filter") + seen(&browser, "#theme"), 0.0);
 
     emulate("screen", "light");
@@ -216,7 +219,8 @@ fn a_full_run_is_small_and_opens_fast() {
     let browser = browser!();
     let folder = tempfile::tempdir().unwrap();
     // As many results as all papers' experiments and all techniques make, and then some.
-    let mut all: Value = serde_json::from_str(&fs::read_to_string(results("sockets")).unwrap()).unwrap();
+    let mut all: Value =
+        serde_json::from_str(&fs::read_to_string(results("sockets")).unwrap()).unwrap();
     let rows = all["results"].as_array().unwrap().clone();
     let many = (0..60).flat_map(|number| {
         let rename = move |row: &Value| {
@@ -282,7 +286,11 @@ fn a_hostile_file_runs_nothing_and_adds_nothing() {
         assert_eq!(browser.run("return window.evil ?? null"), Value::Null, "{name}");
         assert_eq!(browser.run("return document.scripts.length"), 1, "{name}");
         assert_eq!(browser.run("return document.images.length"), 0, "{name}");
-        assert_eq!(browser.run("return document.querySelectorAll('[onmouseover]').length"), 0, "{name}");
+        assert_eq!(
+            browser.run("return document.querySelectorAll('[onmouseover]').length"),
+            0,
+            "{name}"
+        );
         let shown = browser.text("return document.body.textContent");
         assert!(shown.contains("<script>window.evil = 1</script>"), "{name}: shown as it is");
         assert!(shown.contains("{{7*7}}"), "{name}");
@@ -323,11 +331,20 @@ fn what_is_no_result_file_is_named_and_replaces_nothing() {
         (&good[..good.len() / 2], "cut short"),
         ("<html>", "not JSON"),
         ("", "not JSON"),
-        (&good.replacen("\"schema\":1", "\"schema\":2", 1), "schema version 2; this dray reads version 1"),
+        (
+            &good.replacen("\"schema\":1", "\"schema\":2", 1),
+            "schema version 2; this dray reads version 1",
+        ),
         (&good.replacen("\"technique\"", "\"technik\"", 1), "results[0]"),
     ] {
         fs::write(&wrong, text).unwrap();
-        let output = dray(&["report", &results("rtt"), wrong.to_str().unwrap(), "-o", page.to_str().unwrap()]);
+        let output = dray(&[
+            "report",
+            &results("rtt"),
+            wrong.to_str().unwrap(),
+            "-o",
+            page.to_str().unwrap(),
+        ]);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{message}");
         assert!(message.contains("wrong.json") && message.contains(what), "{what}: {message}");
@@ -372,8 +389,10 @@ fn two_runs_are_compared_and_what_is_not_comparable_is_said() {
     assert!(line.contains("+900.0 %") && line.ends_with("faster"), "{line}");
     let warning = text.lines().find(|line| line.starts_with("Beware: measured on hosts")).unwrap();
     assert!(warning.contains("99.9"), "{warning}");
-    let json: Value = serde_json::from_str(&success(&["compare", &before, after, "--json"])).unwrap();
-    let verdicts = json["rows"].as_array().unwrap().iter().map(|row| row["verdict"].as_str().unwrap());
+    let json: Value =
+        serde_json::from_str(&success(&["compare", &before, after, "--json"])).unwrap();
+    let verdicts =
+        json["rows"].as_array().unwrap().iter().map(|row| row["verdict"].as_str().unwrap());
     assert_eq!(verdicts.filter(|verdict| *verdict == "faster").count(), 1);
 
     let output = dray(&["compare", &before, &results("rtt")]);
@@ -389,7 +408,8 @@ fn bench_writes_a_report_of_what_it_measured() {
     let page = folder.path().join("page.html");
     let wrong = dray(&["bench", "--json", "-", "--report", "-"]);
     assert_eq!(wrong.status.code(), Some(2));
-    let arguments = ["bench", "--quick", "--duration", "0.5", "--technique", "veth/udp", "--size", "64"];
+    let arguments =
+        ["bench", "--quick", "--duration", "0.5", "--technique", "veth/udp", "--size", "64"];
     let table = success(&[&arguments[..], &["--report", page.to_str().unwrap()]].concat());
     assert!(table.contains("veth/udp"), "{table}");
     let page = fs::read_to_string(page).unwrap();

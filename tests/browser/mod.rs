@@ -110,7 +110,8 @@ impl Browser {
         let events = entries.iter().map(|entry| -> Value {
             serde_json::from_str(entry["message"].as_str().expect("text")).expect("JSON")
         });
-        let events = events.filter(|event| event["message"]["method"] == "Network.requestWillBeSent");
+        let events =
+            events.filter(|event| event["message"]["method"] == "Network.requestWillBeSent");
         let url = |event: Value| event["message"]["params"]["request"]["url"].to_string();
         events.map(url).collect()
     }
@@ -125,7 +126,8 @@ impl Browser {
 
     fn post(&self, command: &str, body: &Value) -> Value {
         let path = format!("/session/{}/{command}", self.session);
-        self.request("POST", &path, body).unwrap_or_else(|error| panic!("{command} {body}: {error}"))
+        self.request("POST", &path, body)
+            .unwrap_or_else(|error| panic!("{command} {body}: {error}"))
     }
 
     /// One HTTP request; the driver closes the connection behind its answer.
@@ -144,7 +146,8 @@ impl Browser {
             .and_then(|()| stream.read_to_string(&mut answer))
             .map_err(|error| error.to_string())?;
         let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
-        let value: Value = serde_json::from_str(body).map_err(|error| format!("{error}: {body}"))?;
+        let value: Value =
+            serde_json::from_str(body).map_err(|error| format!("{error}: {body}"))?;
         if head.starts_with("HTTP/1.1 200") {
             Ok(value["value"].clone())
         } else {

@@ -268,13 +268,14 @@ impl Plot {
                 .ok();
             }
         }
+        let dashes = dashes(&self.series, techniques);
         let labels = spread(&self.series, |value| y(value) / 100.0 * height, height);
-        for (series, label) in self.series.iter().zip(labels) {
+        for ((series, dash), label) in self.series.iter().zip(&dashes).zip(labels) {
             let technique = techniques.get(series.technique);
             write!(
                 out,
-                "<g class=\"series c{} d{}\" data-t=\"{}\">",
-                technique.colour, technique.dash, series.technique
+                "<g class=\"series c{} d{dash}\" data-t=\"{}\">",
+                technique.colour, series.technique
             )
             .ok();
             for pair in series.points.windows(2) {
@@ -335,14 +336,21 @@ impl Plot {
             html(&self.x.titled())
         )
         .ok();
-        for series in &self.series {
+        if let Some((_, what)) = &self.reference {
+            write!(
+                out,
+                "<li><svg aria-hidden=\"true\"><line class=\"ref\" x1=\"0\" x2=\"26\" y1=\"6\" y2=\"6\"/></svg>{}</li>",
+                html(what)
+            )
+            .ok();
+        }
+        for (series, dash) in self.series.iter().zip(&dashes) {
             let technique = techniques.get(series.technique);
             write!(
                 out,
-                "<li data-t=\"{}\"><svg class=\"series c{} d{}\" aria-hidden=\"true\"><line x1=\"0\" x2=\"26\" y1=\"6\" y2=\"6\"/></svg>{}</li>",
+                "<li data-t=\"{}\"><svg class=\"series c{} d{dash}\" aria-hidden=\"true\"><line x1=\"0\" x2=\"26\" y1=\"6\" y2=\"6\"/></svg>{}</li>",
                 series.technique,
                 technique.colour,
-                technique.dash,
                 html(&series.label)
             )
             .ok();
@@ -350,6 +358,17 @@ impl Plot {
         out.push_str("</ul></div>");
         out
     }
+}
+
+/// How each line is dashed, one of five: what tells those of one colour apart.
+fn dashes(series: &[Series], techniques: &Techniques) -> Vec<usize> {
+    let mut drawn = [0; 10];
+    let dash = |series: &Series| {
+        let same = &mut drawn[techniques.get(series.technique).colour];
+        *same += 1;
+        (*same - 1) % 5
+    };
+    series.iter().map(dash).collect()
 }
 
 /// Where the names of lines stand, in pixels from the top: at the lines' ends, or as near as others

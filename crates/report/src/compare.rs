@@ -174,7 +174,7 @@ impl Comparison {
         for row in &self.rows {
             let unit = rate_unit(row.a.received_pps.max(row.b.received_pps));
             let half = |figures: &Figures| {
-                figures.half_interval_pps.map_or("-".into(), |half| unit.of(half))
+                figures.half_interval_pps.map_or("-".into(), |half| unit.half(half))
             };
             cells.push(vec![
                 row.row.clone(),
@@ -405,6 +405,10 @@ mod tests {
         let comparison = Comparison::new(&sample::run(&text), &other).unwrap();
         assert!(comparison.warnings[0].contains("kernel 6.1, 6.2"), "{:?}", comparison.warnings);
         let same = Comparison::new(&other, &other).unwrap();
-        assert!(!same.warnings.iter().any(|warning| warning.contains("hosts")), "{:?}", same.warnings);
+        assert!(
+            !same.warnings.iter().any(|warning| warning.contains("hosts")),
+            "{:?}",
+            same.warnings
+        );
     }
 }

@@ -43,6 +43,12 @@ pub enum InputError {
 }
 
 impl Run {
+    /// The file's name, without the folder: reports are passed on.
+    pub(crate) fn name(&self) -> String {
+        let name = Path::new(&self.file).file_name();
+        name.map_or(String::new(), |name| name.to_string_lossy().into_owned())
+    }
+
     /// Reads a file that `dray bench --json` wrote.
     pub fn read(file: &Path) -> Result<Self, InputError> {
         let named = || file.to_owned();

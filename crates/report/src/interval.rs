@@ -25,8 +25,12 @@ impl Interval {
         } else {
             samples.clone()
         };
-        let half = half_width(&values)?;
-        Some(Self { mean: measured.received_pps, half })
+        Some(Self { mean: measured.received_pps, half: half_width(&values)? })
+    }
+
+    /// That of the mean of `values`; `None` of fewer than two.
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+        Some(Self { mean: stats::mean(values), half: half_width(values)? })
     }
 
     /// The lower end; rates are not negative.
@@ -64,8 +68,11 @@ fn student(freedom: usize) -> f64 {
         // Cornish and Fisher's expansion around the normal distribution's quantile.
         None => {
             let (z, n) = (1.959_964_f64, freedom as f64);
-            let (z3, z5) = (z.powi(3), z.powi(5));
-            z + (z3 + z) / (4.0 * n) + (5.0 * z5 + 16.0 * z3 + 3.0 * z) / (96.0 * n * n)
+            let [z3, z5, z7] = [3, 5, 7].map(|power| z.powi(power));
+            let third = 3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * z;
+            z + (z3 + z) / (4.0 * n)
+                + (5.0 * z5 + 16.0 * z3 + 3.0 * z) / (96.0 * n * n)
+                + third / (384.0 * n * n * n)
         }
     }
 }

@@ -45,6 +45,11 @@ impl Unit {
     pub(crate) fn with(self, value: f64) -> String {
         format!("{} {}", self.of(value), self.name)
     }
+
+    /// Half an interval in this unit: two digits, since it is not known any better.
+    pub(crate) fn half(self, value: f64) -> String {
+        two_digits(value / self.factor)
+    }
 }
 
 /// Frames per second with a unit that fits.
@@ -66,6 +71,19 @@ pub(crate) fn digits(value: f64) -> String {
         v if v >= 0.9995 => 2,
         v if v >= 0.001 => 3,
         _ => return format!("{value:.1e}"),
+    };
+    format!("{value:.places$}")
+}
+
+/// Two significant digits.
+fn two_digits(value: f64) -> String {
+    let places = match value.abs() {
+        0.0 => 0,
+        v if v >= 9.95 => 0,
+        v if v >= 0.995 => 1,
+        v if v >= 0.0995 => 2,
+        v if v >= 0.00995 => 3,
+        _ => return format!("{value:.0e}"),
     };
     format!("{value:.places$}")
 }
@@ -105,6 +123,10 @@ mod tests {
         assert_eq!(time(857.0), "857 ns");
         assert_eq!(time(1_728_511.0), "1.73 ms");
         assert_eq!(digits(0.000_05), "5.0e-5");
+        assert_eq!(
+            [0.0, 0.5526, 12.34, 1.04, 0.004].map(two_digits),
+            ["0", "0.55", "12", "1.0", "4e-3"]
+        );
         assert_eq!(GIGABITS.with(7.75e9), "7.75 Gb/s");
     }
 

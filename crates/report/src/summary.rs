@@ -1,11 +1,11 @@
 //! Which technique to use: an answer to each of the questions that people have, or why there is none.
 
 use dray_measure::ResultRow;
-use dray_measure::results::Measured;
+use dray_measure::results::{DropRate, Measured};
 use serde::Serialize;
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{MeasuredRow, between_two, bits, cores, measured, tip};
+use crate::charts::{MeasuredRow, bits, cores, distinct, drop_rates, measured, tip};
 use crate::input::Run;
 use crate::interval::Interval;
 use crate::number::{GIGABITS, Unit, percent, rate_unit, time, time_unit};
@@ -40,7 +40,7 @@ struct Ranked<'a> {
 struct Measure {
     question: &'static str,
     /// What is compared, in front of the frame size.
-    of: &'static str,
+    of: String,
     less_is_better: bool,
     unit: fn(f64) -> Unit,
     value: fn(&MeasuredRow) -> Option<(f64, Option<Interval>)>,
@@ -55,16 +55,14 @@ const LARGE: usize = 1024;
 
 /// The answers for runs on one host, and the questions that they leave open.
 pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, Vec<&'static str>) {
-    let full: Vec<(&Run, MeasuredRow)> = runs
-        .iter()
-        .flat_map(|run| between_two(run).map(move |row| (*run, row)))
-        .filter(|(_, (row, measured))| row.offered_pps.is_none() && measured.counters_agree)
-        .collect();
-    let timed: Vec<(&Run, MeasuredRow)> = runs
+    let trusted: Vec<(&Run, MeasuredRow)> = runs
         .iter()
         .flat_map(|run| self::measured(run).map(move |row| (*run, row)))
-        .filter(|(_, (_, measured))| measured.latency_ns.is_some() && measured.counters_agree)
+        .filter(|(_, (_, measured))| measured.counters_agree)
         .collect();
+    let (full, how) = at_full_rate(&trusted);
+    let has_latency = |(_, (_, measured)): &&(&Run, MeasuredRow)| measured.latency_ns.is_some();
+    let timed: Vec<(&Run, MeasuredRow)> = trusted.iter().filter(has_latency).copied().collect();
     let sizes = |small: bool| {
         let sizes = full.iter().map(|(_, (row, _))| row.frame_size);
         if small {
@@ -84,7 +82,7 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
         (
             Measure {
                 question: "Small frames",
-                of: "most frames per second",
+                of: format!("most frames per second{how}"),
                 less_is_better: false,
                 unit: rate_unit,
                 value: rate_of,
@@ -94,7 +92,7 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
         (
             Measure {
                 question: "Large frames",
-                of: "most bits per second",
+                of: format!("most bits per second{how}"),
                 less_is_better: false,
                 unit: |_| GIGABITS,
                 value: bits_of,
@@ -104,7 +102,7 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
         (
             Measure {
                 question: "Latency",
-                of: "shortest round trip, 99 % of them",
+                of: "shortest round trip, 99 % of them".to_owned(),
                 less_is_better: true,
                 unit: time_unit,
                 value: |(_, measured)| Some((measured.latency_ns?.p99 as f64, None)),
@@ -114,7 +112,7 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
         (
             Measure {
                 question: "Unmodified programs",
-                of: "most frames per second through ordinary sockets",
+                of: format!("most frames per second through ordinary sockets{how}"),
                 less_is_better: false,
                 unit: rate_unit,
                 value: rate_of,
@@ -124,7 +122,7 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
         (
             Measure {
                 question: "Fewest cores",
-                of: "most frames per second for each busy core",
+                of: "most frames per second for each busy core".to_owned(),
                 less_is_better: false,
                 unit: rate_unit,
                 value: |(_, measured)| Some((measured.received_pps / cores(measured)?, None)),
@@ -142,14 +140,44 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
     (answers, open)
 }
 
-fn rate_of((_, measured): &MeasuredRow) -> Option<(f64, Option<Interval>)> {
-    Some((measured.received_pps, Interval::of_rate(measured)))
+/// Rows that say how much a technique can carry, and what is to be said of them: the rates without
+/// loss, or those when sending as fast as possible, whichever there are more techniques of. The two are
+/// not to be ranked together.
+fn at_full_rate<'a>(
+    rows: &[(&'a Run, MeasuredRow<'a>)],
+) -> (Vec<(&'a Run, MeasuredRow<'a>)>, &'static str) {
+    let is_full = |(_, (row, _)): &&(&Run, MeasuredRow)| {
+        row.topology == "chain" && row.forwarders == 0 && row.offered_pps.is_none()
+    };
+    let (searched, rest): (Vec<_>, Vec<_>) =
+        rows.iter().filter(is_full).copied().partition(|(_, (_, it))| !it.drop_rates.is_empty());
+    let without_loss: Vec<_> =
+        searched.into_iter().filter(|(_, (_, it))| loss_free(it).is_some()).collect();
+    let techniques =
+        |rows: &[(&Run, MeasuredRow)]| distinct(rows, |(_, (row, _))| row.technique.clone()).len();
+    if !without_loss.is_empty() && techniques(&without_loss) >= techniques(&rest) {
+        (without_loss, " without loss")
+    } else {
+        (rest, "")
+    }
 }
 
-fn bits_of((row, measured): &MeasuredRow) -> Option<(f64, Option<Interval>)> {
-    let factor = bits(row, 1.0);
-    let interval = Interval::of_rate(measured).map(|interval| interval.scaled(factor));
-    Some((measured.received_pps * factor, interval))
+/// What was found of the highest rate without loss.
+fn loss_free(measured: &Measured) -> Option<&DropRate> {
+    measured.drop_rates.iter().find(|found| found.loss_ratio == 0.0)
+}
+
+fn rate_of((_, measured): &MeasuredRow) -> Option<(f64, Option<Interval>)> {
+    Some(match loss_free(measured) {
+        Some(found) => (found.pps, drop_rates::interval(found)),
+        None => (measured.received_pps, Interval::of_rate(measured)),
+    })
+}
+
+fn bits_of(row: &MeasuredRow) -> Option<(f64, Option<Interval>)> {
+    let factor = bits(row.0, 1.0);
+    let (rate, interval) = rate_of(row)?;
+    Some((rate * factor, interval.map(|interval| interval.scaled(factor))))
 }
 
 fn answer(
@@ -183,7 +211,7 @@ fn answer(
         rows: shown.iter().map(|it| panel_row(it, techniques, unit)).collect(),
     };
     let size = best.row.0.frame_size;
-    let plus_minus = best.interval.map_or(String::new(), |it| format!(" ±{}", unit.of(it.half)));
+    let plus_minus = best.interval.map_or(String::new(), |it| format!(" ±{}", unit.half(it.half)));
     Some(Answer {
         question: measure.question,
         condition: format!("{}, {size} B", measure.of),

@@ -1,4 +1,4 @@
-//! The techniques of a report: a number for each, and how it looks in every chart.
+//! The techniques of a report: a number for each, and its colour in every chart.
 
 use dray_measure::ResultRow;
 
@@ -6,7 +6,7 @@ use dray_measure::ResultRow;
 #[derive(Debug, Default)]
 pub(crate) struct Techniques(Vec<Technique>);
 
-/// A technique, and how it is drawn.
+/// A technique, and its colour.
 #[derive(Clone, Debug)]
 pub(crate) struct Technique {
     pub(crate) name: String,
@@ -14,8 +14,6 @@ pub(crate) struct Technique {
     pub(crate) family: String,
     /// One of ten.
     pub(crate) colour: usize,
-    /// One of five: what tells techniques of a family apart.
-    pub(crate) dash: usize,
 }
 
 /// Those that have a colour of their own in every report.
@@ -28,12 +26,11 @@ impl Techniques {
             return;
         }
         let family = link.split('/').next().unwrap_or(link).to_owned();
-        let mine = self.0.iter().filter(|known| known.family == family);
-        let dash = mine.clone().count() % 5;
+        let mut mine = self.0.iter().filter(|known| known.family == family);
         let colour = FAMILIES.iter().position(|known| *known == family);
-        let colour = colour.or_else(|| mine.map(|known| known.colour).next());
+        let colour = colour.or_else(|| mine.next().map(|known| known.colour));
         let colour = colour.unwrap_or(self.0.len() % FAMILIES.len());
-        self.0.push(Technique { name: name.to_owned(), family, colour, dash });
+        self.0.push(Technique { name: name.to_owned(), family, colour });
     }
 
     /// The number of the one called `name`, which has been added.

@@ -1,12 +1,12 @@
 //! What containers that forward cost: a line for each technique over their number.
 
 use crate::chart::{Axis, Plot, Point, Series};
+use crate::charts::drop_rates::highest;
 use crate::charts::rates::table;
 use crate::charts::{MeasuredRow, catalogued, distinct, explain_marks, measured, tip};
 use crate::figure::{Column, Figure};
 use crate::input::Run;
-use crate::interval::Interval;
-use crate::number::{Unit, rate_unit};
+use crate::number::{Unit, percent, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -34,7 +34,7 @@ fn figure(
     let most = rows.iter().map(|(row, _)| row.forwarders).max().unwrap_or(0);
     let mut counts = distinct(rows, |(row, _)| row.forwarders);
     counts.sort_unstable();
-    let rates = rows.iter().map(|(_, measured)| measured.received_pps);
+    let rates = rows.iter().map(|(_, measured)| highest(measured).0);
     let sizes = distinct(rows, |(row, _)| row.frame_size);
     let lines = distinct(rows, |(row, _)| {
         (row.technique.clone(), row.frame_size, row.offered_pps.map(f64::to_bits))
@@ -49,8 +49,8 @@ fn figure(
         let point = |row: &&MeasuredRow| Point {
             size,
             x: row.0.forwarders as f64,
-            y: row.1.received_pps,
-            interval: Interval::of_rate(row.1).map(|it| (it.low(), it.high())),
+            y: highest(row.1).0,
+            interval: highest(row.1).1.map(|it| (it.low(), it.high())),
             tip: tip(**row),
         };
         Series {
@@ -59,6 +59,7 @@ fn figure(
             label: if sizes.len() > 1 { format!("{name}, {size} B") } else { name },
         }
     });
+    let is_searched = rows.iter().any(|(_, measured)| !measured.drop_rates.is_empty());
     let plot = Plot {
         label: title.to_owned(),
         x: Axis {
@@ -68,7 +69,7 @@ fn figure(
             ticks: counts.iter().map(|count| *count as f64).collect(),
         },
         y: Axis {
-            title: "received".to_owned(),
+            title: if is_searched { "highest rate" } else { "received" }.to_owned(),
             scale: Scale::linear(rates.clone().fold(0.0, f64::max)),
             unit: rate_unit(rates.fold(0.0, f64::max)),
             ticks: Vec::new(),
@@ -85,11 +86,21 @@ fn figure(
     for (line, (row, _)) in table.rows.iter_mut().zip(rows) {
         line.cells.insert(1, row.forwarders.to_string());
     }
+    for (line, (_, measured)) in table.rows.iter_mut().zip(rows).filter(|_| is_searched) {
+        line.cells.insert(3, format!("{:.0}", highest(measured).0));
+    }
+    if is_searched {
+        table.columns.insert(3, Column { title: "highest rate", unit: "pps", is_number: true });
+    }
+    let what = match rows[0].1.drop_rates.first() {
+        Some(found) => format!("carried with at most {} % lost", percent(found.loss_ratio)),
+        None => "received".to_owned(),
+    };
     let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
     Figure {
         title: title.to_owned(),
         reading: format!(
-            "Frames of {} B received per second at the end; the flatter, the less a forwarder costs.",
+            "Frames of {} B per second, {what}; the flatter, the less a forwarder costs.",
             sizes.join(", ")
         ),
         chart: plot.draw(techniques),

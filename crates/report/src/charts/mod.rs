@@ -3,6 +3,7 @@
 //! To add one, write it into a file here, as small as `latency.rs`, and name it in [`KINDS`].
 
 mod cost;
+pub(crate) mod drop_rates;
 mod forwarders;
 mod latency;
 mod offered;
@@ -15,15 +16,22 @@ use dray_measure::{Experiment, ResultRow};
 use crate::figure::Figure;
 use crate::input::Run;
 use crate::interval::Interval;
-use crate::number::{digits, percent, rate, time};
+use crate::number::{Unit, percent, rate, time};
 use crate::technique::Techniques;
 
 /// Draws what a run has of one kind.
 type Kind = fn(&Run, &Techniques) -> Vec<Figure>;
 
 /// All kinds, in the order in which they stand in a report.
-const KINDS: &[Kind] =
-    &[rates::draw, offered::draw, sizes::draw, forwarders::draw, latency::draw, cost::draw];
+const KINDS: &[Kind] = &[
+    drop_rates::draw,
+    rates::draw,
+    offered::draw,
+    sizes::draw,
+    forwarders::draw,
+    latency::draw,
+    cost::draw,
+];
 
 /// Everything that can be drawn of a run.
 pub(crate) fn figures(run: &Run, techniques: &Techniques) -> Vec<Figure> {
@@ -38,9 +46,13 @@ pub(crate) fn catalogued(run: &Run) -> Option<&'static Experiment> {
     dray_measure::experiments::find(&run.results.experiment).ok()
 }
 
-/// Rows with figures, one sender and one receiver and nothing but the link in between.
+/// Rows with figures at the rate that was asked for, one sender and one receiver and nothing but the
+/// link in between.
 pub(crate) fn between_two(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
-    measured(run).filter(|(row, _)| row.topology == "chain" && row.forwarders == 0)
+    // Those of a search are at a rate that the search has found.
+    measured(run).filter(|(row, measured)| {
+        row.topology == "chain" && row.forwarders == 0 && measured.drop_rates.is_empty()
+    })
 }
 
 /// Rows with figures.
@@ -81,9 +93,9 @@ pub(crate) fn cores(measured: &Measured) -> Option<f64> {
     (cores.is_finite() && cores > 0.0).then_some(cores)
 }
 
-/// ± in the unit of `factor`; nothing where there was one value only.
-fn plus_minus(interval: Option<Interval>, factor: f64) -> String {
-    interval.map_or(String::new(), |interval| format!("±{}", digits(interval.half / factor)))
+/// ± in `unit`; nothing where there was one value only.
+fn plus_minus(interval: Option<Interval>, unit: Unit) -> String {
+    interval.map_or(String::new(), |interval| format!("±{}", unit.half(interval.half)))
 }
 
 /// A mark for figures that say less than they seem to.
@@ -114,7 +126,7 @@ pub(crate) fn tip((row, measured): MeasuredRow) -> String {
     let mut lines = vec![format!("{} · {} B", row.technique, row.frame_size)];
     let interval = Interval::of_rate(measured);
     let unit = crate::number::rate_unit(measured.received_pps);
-    let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", unit.of(it.half)));
+    let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", unit.half(it.half)));
     let what = if row.topology == "echo" { "round trips" } else { "received" };
     lines.push(format!("{what} {}{sure}{}", rate(measured.received_pps), mark(measured)));
     if let Some(pps) = row.offered_pps {

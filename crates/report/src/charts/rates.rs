@@ -91,7 +91,7 @@ fn panel_row((row, measured): MeasuredRow, techniques: &Techniques, unit: Unit) 
     shapes.extend(interval.map(|it| Shape::Whisker(it.low(), it.high())));
     shapes.push(Shape::Dot(measured.received_pps));
     shapes.extend(row.paper_pps.map(Shape::Diamond));
-    let mut small = plus_minus(interval, unit.factor);
+    let mut small = plus_minus(interval, unit);
     if measured.loss_ratio >= 0.0001 {
         small.push_str(&format!(" lost {} %", percent(measured.loss_ratio)));
     }

@@ -50,7 +50,7 @@ pub(super) fn render(runs: &[Run]) -> String {
             let number =
                 |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
             let mut fields = vec![
-                run.file.clone(),
+                run.name(),
                 results.experiment.clone(),
                 results.time.clone(),
                 results.host.cpu_model.clone().unwrap_or_default(),

@@ -136,7 +136,14 @@ fn caveats(runs: &[&Run]) -> Vec<String> {
     if all().any(|measured| measured.trials == 1) {
         caveats.push(
             "One trial of a technique: its interval says how steady it was, not how well it repeats. \
-             With --trials 3 it does."
+             That takes --trials 5."
+                .to_owned(),
+        );
+    }
+    if all().any(|measured| measured.trials == 2) {
+        caveats.push(
+            "Two trials of a technique: little is told apart by two, since their interval is wide. \
+             --trials 5 makes it narrow."
                 .to_owned(),
         );
     }
@@ -150,7 +157,7 @@ impl Section {
         Self {
             experiment: results.experiment.clone(),
             about: catalogued(run).map_or(String::new(), |experiment| experiment.about.to_owned()),
-            file: run.file.clone(),
+            file: run.name(),
             time: results.time.clone(),
             settings: format!(
                 "dray {}; {} s measured after {} s of warm-up, samples of {} s; MTU {}",

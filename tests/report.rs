@@ -160,7 +160,7 @@ fn a_mark_says_its_exact_value_and_settings_to_mouse_and_keyboard() {
     }
     browser.point_at("h1");
     assert_eq!(browser.text(tip), "");
-    browser.run("document.querySelector('.plot').focus()");
+    browser.run("document.querySelector('.plot').focus({preventScroll: true})");
     browser.press("\u{e014}");
     let first = browser.text(tip);
     browser.press("\u{e014}");
@@ -222,7 +222,7 @@ fn a_full_run_is_small_and_opens_fast() {
     let mut all: Value =
         serde_json::from_str(&fs::read_to_string(results("sockets")).unwrap()).unwrap();
     let rows = all["results"].as_array().unwrap().clone();
-    let many = (0..60).flat_map(|number| {
+    let many = (0..75).flat_map(|number| {
         let rename = move |row: &Value| {
             let mut row = row.clone();
             row["technique"] = json!(format!("{}-{number}", row["technique"].as_str().unwrap()));

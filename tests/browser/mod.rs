@@ -47,6 +47,9 @@ impl Browser {
         }}});
         let session = browser.request("POST", "/session", &options)?;
         session["sessionId"].as_str().expect("a session").clone_into(&mut browser.session);
+        // Away from the page that a new window shows, which asks for a lot.
+        browser.post("url", &json!({"url": "about:blank"}));
+        browser.requests();
         Ok(browser)
     }
 
@@ -130,7 +133,7 @@ impl Browser {
             .unwrap_or_else(|error| panic!("{command} {body}: {error}"))
     }
 
-    /// One HTTP request; the driver closes the connection behind its answer.
+    /// One HTTP request.
     fn request(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
         let body = body.to_string();
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).map_err(|e| e.to_string())?;
@@ -140,20 +143,30 @@ impl Browser {
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        let mut answer = String::new();
-        stream
-            .write_all((head + &body).as_bytes())
-            .and_then(|()| stream.read_to_string(&mut answer))
-            .map_err(|error| error.to_string())?;
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
+        stream.write_all((head + &body).as_bytes()).map_err(|error| error.to_string())?;
+        let (head, body) = answer(stream).map_err(|error| error.to_string())?;
         let value: Value =
-            serde_json::from_str(body).map_err(|error| format!("{error}: {body}"))?;
+            serde_json::from_str(&body).map_err(|error| format!("{error}: {body}"))?;
         if head.starts_with("HTTP/1.1 200") {
             Ok(value["value"].clone())
         } else {
             Err(value["value"]["message"].to_string())
         }
     }
+}
+
+/// The head and the body of an answer. The driver need not close the connection behind it.
+fn answer(stream: TcpStream) -> std::io::Result<(String, String)> {
+    let mut stream = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") && stream.read_line(&mut head)? > 0 {}
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+    });
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body)?;
+    Ok((head, String::from_utf8_lossy(&body).into_owned()))
 }
 
 /// The port that the driver has chosen.

@@ -40,9 +40,12 @@ pub(crate) struct Arguments {
     /// Frames per burst.
     #[arg(long, value_name = "FRAMES")]
     burst: Option<usize>,
-    /// Flows per link of the sender.
+    /// Flows per link of the sender; of tcp techniques, streams of each sender.
     #[arg(long)]
     flows: Option<u16>,
+    /// So many pairs of sender and receiver at the same time, over one segment.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pairs: Option<Vec<usize>>,
     /// Pairs of machines, by their MAC addresses, that frames are between in turn.
     #[arg(long, value_name = "PAIRS")]
     stations: Option<u16>,
@@ -78,7 +81,10 @@ Examples:
   dray bench --technique switch,direct --check whole
   dray bench --technique switch --size 64 --stations 1000
   dray bench ara2019-table1 --duration 20
-  dray bench --technique raw-mmsg --rate 100k";
+  dray bench --technique raw-mmsg --rate 100k
+  dray bench --technique tcp --flows 4 --mtu 9000
+  dray bench --technique bridge/tcp --pairs 1,16,128
+  dray bench claassen2016-local-tcp --quick --pairs 1,2,4";
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.list {
@@ -89,6 +95,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         sizes: arguments.size,
         burst: arguments.burst,
         flows: arguments.flows,
+        pairs: arguments.pairs,
         stations: arguments.stations,
         rate: arguments.rate,
         techniques: arguments.technique,
@@ -117,7 +124,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if let Some(output) = output {
         output.write(&results)?;
     }
-    if results.limits.is_empty() && results.results.iter().all(|row| row.measured().is_none()) {
+    let nothing = results.results.iter().all(|row| row.measured().is_none())
+        && results.streams.iter().all(|row| row.measured().is_none());
+    if results.limits.is_empty() && nothing {
         return Err(anyhow::anyhow!("nothing could be measured").into());
     }
     Ok(())

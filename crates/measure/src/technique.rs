@@ -32,8 +32,9 @@ pub struct UnknownTechnique {
 impl Technique {
     /// Every technique of ours and of the kernel.
     pub fn all() -> Vec<Self> {
-        let kernel = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP].concat();
-        let kernel = Self::by_link(&LinkKind::ALL, &kernel);
+        let streams = [Endpoint::TCP, Endpoint::TCP_SOCKMAP];
+        let kernel = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP, &streams, &Endpoint::UNIX];
+        let kernel = Self::by_link(&LinkKind::ALL, &kernel.concat());
         kernel.into_iter().chain(Self::by_link(&LinkKind::ALL, &[Endpoint::VIRTIO])).collect()
     }
 
@@ -76,7 +77,9 @@ impl Technique {
         let no_device = self.link == LinkKind::DIRECT && self.endpoint.is_both_ends();
         // An interface has one XDP program, and such a link needs it.
         let no_program = self.link.has_xdp_programs() && self.endpoint.has_xdp_program();
-        self.link.shares_memory() == self.endpoint.shares_memory() && !no_device && !no_program
+        let fits = self.link.shares_memory() == self.endpoint.shares_memory()
+            && self.link.is_unix() == self.endpoint.is_unix();
+        fits && !no_device && !no_program
     }
 
     /// Whether `word` names it: a link or the first word of one, an endpoint, or both as
@@ -92,7 +95,8 @@ impl Technique {
 
     /// How closely its receiver looks at frames, if nothing else is asked for.
     pub fn usual_check(&self) -> Check {
-        if self.link.shares_memory() { Check::Sampled } else { Check::Whole }
+        let sampled = self.link.shares_memory() || self.endpoint.is_stream();
+        if sampled { Check::Sampled } else { Check::Whole }
     }
 
     /// Fails where `word` names no technique at all.
@@ -127,7 +131,10 @@ mod tests {
         for technique in Technique::every() {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
-        assert_eq!(select("veth").len(), Endpoint::SOCKETS.len() + Endpoint::AF_XDP.len() + 2);
+        let of_veth = [Endpoint::SOCKETS.len(), Endpoint::AF_XDP.len(), Endpoint::STREAMS.len(), 2];
+        assert_eq!(select("veth").len(), of_veth.iter().sum::<usize>());
+        let datagrams = Technique::by_link(&[LinkKind::UNIX], &Endpoint::UNIX);
+        assert_eq!(select("unix"), datagrams);
         assert_eq!(select("raw").len(), 4, "veth, bridge and XDP");
         assert_eq!(
             select("switch"),

@@ -24,6 +24,7 @@ pub(super) enum Wire {
     Bridge,
     Xdp(Wiring),
     Direct,
+    Unix,
     Switch(SwitchKind, Wiring),
 }
 
@@ -55,6 +56,10 @@ impl LinkKind {
         about: "memory that one end shares with the other",
         ..Self::of("direct", Wire::Direct)
     };
+
+    /// Unix sockets in a directory that the containers share: no network at all.
+    pub const UNIX: Self =
+        Self { about: "Unix sockets, without a network", ..Self::of("unix", Wire::Unix) };
 
     /// Our switch, ports in pairs.
     pub const PATCH: Self = Self {
@@ -99,11 +104,12 @@ impl LinkKind {
     };
 
     /// Every kind, but for other people's switches.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::VETH,
         Self::BRIDGE,
         Self::XDP_PAIRS,
         Self::XDP_LEARNING,
+        Self::UNIX,
         Self::DIRECT,
         Self::PATCH,
         Self::LEARNING,
@@ -126,6 +132,11 @@ impl LinkKind {
     /// Whether its ends share memory, without the kernel between them.
     pub fn shares_memory(self) -> bool {
         matches!(self.wire, Wire::Direct | Wire::Switch(..))
+    }
+
+    /// Whether it consists of Unix sockets, without a network.
+    pub fn is_unix(self) -> bool {
+        self.wire == Wire::Unix
     }
 
     /// Whether it attaches XDP programs to the interfaces at its ends, which can have one each.

@@ -7,12 +7,14 @@ mod af_xdp;
 mod all;
 mod ara2019;
 mod casoni2013;
+mod claassen2016;
 mod experiment;
 mod layout;
 mod limit;
 mod rtt;
 mod sets;
 mod shyamkumar2022;
+mod streams;
 mod switches;
 
 pub use experiment::Experiment;
@@ -26,11 +28,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
     limit::LIMIT,
     rtt::RTT,
     af_xdp::AF_XDP,
+    streams::STREAMS,
     ara2019::TABLE1,
     ara2019::FIG2,
     ara2019::FIG3,
     casoni2013::SERIAL,
     casoni2013::PARALLEL,
+    claassen2016::LOCAL_TCP,
+    claassen2016::LOCAL_UDP,
+    claassen2016::SWITCHED_TCP,
+    claassen2016::SWITCHED_UDP,
     shyamkumar2022::NEED_WAKEUP,
 ];
 

@@ -3,16 +3,18 @@
 use dray_lab::LabError;
 use dray_traffic::Check;
 
-use super::testbed::Testbed;
+use super::testbed::{Testbed, Tried};
 use crate::Shape;
 use crate::plan::Settings;
 use crate::results::{LimitRow, Measured, Outcome, SettingOfRun};
+use crate::streams::{MeasuredStreams, StreamOutcome, StreamTrial};
 use crate::trial::Trial;
 
-/// The trials of one case.
+/// The trials of one case: all of frames, or all of byte streams.
 #[derive(Default)]
 pub(crate) struct CaseTrials {
     pub(crate) trials: Vec<Trial>,
+    pub(crate) stream_trials: Vec<StreamTrial>,
     /// Why the last trial that failed did.
     failure: Option<String>,
     /// How closely the receiver looked.
@@ -22,16 +24,20 @@ pub(crate) struct CaseTrials {
 }
 
 impl CaseTrials {
-    pub(super) fn add(&mut self, (trial, check): (Trial, Check), testbed: &Testbed) {
-        let Testbed { lab, topology } = testbed;
-        self.trials.push(trial);
+    pub(super) fn add(&mut self, (tried, check): (Tried, Check), testbed: &Testbed) {
+        let first = &testbed.topologies[0];
+        match tried {
+            Tried::Frames(trial) => self.trials.push(trial),
+            Tried::Streams(trial) => self.stream_trials.push(trial),
+        }
         self.check = match check {
-            _ if topology.technique.endpoint.is_dpdk() => "none",
-            _ if topology.shape == Shape::Echo => "whole",
+            _ if first.technique.endpoint.is_dpdk() => "none",
+            _ if first.shape == Shape::Echo => "whole",
             Check::Whole => "whole",
             Check::Sampled => "sampled",
         };
-        self.setting.get_or_insert_with(|| SettingOfRun::of(lab, topology));
+        let Testbed { lab, topologies, set_up, .. } = testbed;
+        self.setting.get_or_insert_with(|| SettingOfRun::of(lab, topologies, *set_up));
     }
 
     pub(super) fn fail(&mut self, error: &LabError) {
@@ -43,6 +49,17 @@ impl CaseTrials {
         match self.failure {
             Some(skipped) if self.trials.is_empty() => Outcome::Skipped { skipped },
             _ => Outcome::Measured(Box::new(Measured::of(&self, settings, limit))),
+        }
+    }
+
+    /// The same of byte streams.
+    pub(super) fn stream_outcome(self, settings: &Settings) -> StreamOutcome {
+        match self.failure {
+            Some(skipped) if self.stream_trials.is_empty() => StreamOutcome::Skipped { skipped },
+            _ => {
+                let measure = settings.timing.measure;
+                StreamOutcome::Measured(Box::new(MeasuredStreams::of(&self, measure)))
+            }
         }
     }
 }

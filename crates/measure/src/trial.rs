@@ -82,7 +82,7 @@ pub fn run(
         let key = (hop.here().container, hop.here().attachment.clone());
         Some(difference(after.get(&key)?, before.get(&key)?))
     };
-    evaluate(topologies, timing, run, counted)
+    evaluate(topologies, timing, &run, counted)
 }
 
 /// Runs one trial of byte streams in the same way.
@@ -250,11 +250,11 @@ impl<'r> Path<'r> {
 fn evaluate(
     topologies: &[Topology],
     timing: &Timing,
-    run: Run,
+    run: &Run,
     counted: impl Fn(&Hop) -> Option<InterfaceCounters>,
 ) -> Result<Trial, LabError> {
     let span = Span::new(run.measure_from_ns, timing);
-    let cpu = costs(topologies, timing, &run)?;
+    let cpu = costs(topologies, timing, run)?;
     let seconds = |is_counted: &dyn Fn(&str) -> bool| {
         cpu.iter().filter(|(role, _)| is_counted(role)).map(|(_, cost)| cost.total_s()).sum()
     };

@@ -56,8 +56,10 @@ impl Plan {
             // Streams have neither rates nor stations: where these are asked for, it is of the others.
             let no_streams = paced || settings.stations > 1;
             techniques.retain(|technique| !(no_streams && technique.endpoint.is_stream()));
-        } else if let Some(&[given, ..]) = choices.sizes.as_deref() {
-            return Err(WrongChoice::NoSize { given, technique: techniques[0] });
+        } else if let (Some(&[given, ..]), Some(&technique)) =
+            (choices.sizes.as_deref(), techniques.first())
+        {
+            return Err(WrongChoice::NoSize { given, technique });
         }
         for &technique in &techniques {
             check_load(technique, &settings, paced)?;

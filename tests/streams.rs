@@ -45,6 +45,11 @@ fn every_link_that_carries_ip_carries_tcp() {
     assert!(plain >= 4 && results.streams.len() == 2 * plain, "veth, bridge, two of XDP, others");
     for row in &results.streams {
         assert_eq!((row.streams, row.pairs, row.mtu), (3, 1, 1500));
+        // Not every kernel has these.
+        let may_lack = ["ipvlan/", "netkit/"].iter().any(|link| row.link.starts_with(link));
+        if may_lack && row.measured().is_none() {
+            continue;
+        }
         check_bytes(row);
         let measured = row.measured().unwrap();
         assert_eq!(measured.check, "sampled");

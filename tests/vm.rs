@@ -10,7 +10,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{DRAY, alone};
-use dray_lab::{VhostUser, Vm};
+use dray_lab::{LinkKind, VhostUser, Vm};
+use dray_measure::isolation::Verdict;
+use dray_measure::results::Outcome;
+use dray_measure::{Endpoint, Results, Technique};
 use dray_wire::MacAddr;
 
 /// Much longer than any machine takes on a busy host.
@@ -219,6 +222,45 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
         assert!(number("received") >= at_least && number("corrupt") == 0, "{title}: {said}");
     }
     assert!(said.contains("afxdp:eth4?mode=zerocopy: XDP program: the driver cannot"), "{said}");
+}
+
+/// Links that this project's own machine has no kernel for. The machine is slow, so its figures mean
+/// nothing; its books have to balance all the same.
+#[test]
+fn links_that_the_host_may_lack() {
+    let _alone = alone();
+    require_vm!();
+    let kinds = [&LinkKind::IPVLAN[..], &[LinkKind::NETKIT_L2, LinkKind::NETKIT_L3]].concat();
+    let endpoints = [Endpoint::UDP, Endpoint::RAW_MMSG, Endpoint::AFXDP_GENERIC];
+    let techniques = Technique::by_link(&kinds, &endpoints);
+    let words: Vec<_> = techniques.iter().map(Technique::to_string).collect();
+    let script = format!(
+        "modprobe ipvlan
+         exec {DRAY} bench --quick --duration 0.5 --size 200 --rate 1k --json - --technique {}",
+        words.join(",")
+    );
+    let output = Vm::new("links").cpus(2).memory_mib(1024).script(&script).boot(LIMIT).unwrap();
+    assert_eq!(output.status, 0, "{output:?}");
+    let json = output.output.find('{').map(|at| &output.output[at..]);
+    let results: Results = serde_json::from_str(json.unwrap()).unwrap();
+    assert_eq!(results.results.len(), techniques.len());
+    for (row, technique) in results.results.iter().zip(&techniques) {
+        assert_eq!(row.technique, technique.to_string());
+        match &row.outcome {
+            Outcome::Isolated { isolation } => {
+                assert!(technique.link.isolates, "{row:?}");
+                assert_eq!(isolation.verdict, Verdict::Isolated, "{row:?}");
+                // What is not sent out is dropped by the interface itself.
+                let all = [isolation.left, isolation.dropped].contains(&isolation.offered);
+                assert!(all, "{row:?}");
+            }
+            Outcome::Measured(measured) => {
+                assert!(!technique.link.isolates && measured.counters_agree, "{row:?}");
+                assert!(measured.received > 0 && measured.corrupt == 0, "{row:?}");
+            }
+            Outcome::Skipped { skipped } => panic!("{technique}: {skipped}"),
+        }
+    }
 }
 
 fn mac(last: u8) -> MacAddr {

@@ -225,9 +225,13 @@ impl Endpoint {
         matches!(self.io, Io::Virtio(_) | Io::DpdkVirtio(_))
     }
 
-    /// Whether it attaches an XDP program to its interface.
-    pub(crate) fn has_xdp_program(self) -> bool {
-        matches!(self.io, Io::Afxdp { .. } | Io::DpdkAfxdp)
+    /// Where its XDP program runs at best, where it has one.
+    pub(crate) fn xdp(self) -> Option<Mode> {
+        match self.io {
+            Io::Afxdp { xdp, .. } => Some(xdp.unwrap_or(Mode::Native)),
+            Io::DpdkAfxdp => Some(Mode::Native),
+            _ => None,
+        }
     }
 
     /// Whether it is DPDK's.

@@ -309,7 +309,7 @@ mod tests {
         let wrongs: [fn(&mut StreamReceiveReport); 5] = [
             |report| report.streams[1].bytes -= 1,
             |report| report.streams[0].ended = false,
-            |report| drop(report.streams.pop()),
+            |report| report.streams.truncate(1),
             |report| report.foreign = 1,
             |report| report.corrupt = 1,
         ];

@@ -5,6 +5,7 @@ use std::fmt;
 use dray_lab::peer::SwitchKind;
 use dray_lab::{LabError, LinkKind};
 use dray_traffic::Check;
+use dray_xdp::Mode;
 
 use crate::Endpoint;
 use crate::endpoint::{Io, Rings};
@@ -73,13 +74,32 @@ impl Technique {
     }
 
     fn can_be(&self) -> bool {
+        let Self { link, endpoint } = *self;
         // Two drivers cannot share memory with each other, and DPDK's device side is no endpoint.
-        let no_device = self.link == LinkKind::DIRECT && self.endpoint.is_both_ends();
-        // An interface has one XDP program, and such a link needs it.
-        let no_program = self.link.has_xdp_programs() && self.endpoint.has_xdp_program();
-        let fits = self.link.shares_memory() == self.endpoint.shares_memory()
-            && self.link.is_unix() == self.endpoint.is_unix();
-        fits && !no_device && !no_program
+        let no_device = link == LinkKind::DIRECT && endpoint.is_both_ends();
+        // What is named after the driver's XDP is not measured without it.
+        let has_place = |program: Mode| {
+            link.xdp.is_some_and(|at_best| at_best == Mode::Native || program == Mode::Generic)
+        };
+        let memory_fits = link.shares_memory() == endpoint.shares_memory();
+        let fits = memory_fits && link.is_unix() == endpoint.is_unix();
+        // What has to be answered does not pass where containers are kept apart.
+        let is_answered = !(link.isolates && endpoint.is_stream());
+        fits && is_answered && !no_device && endpoint.xdp().is_none_or(has_place)
+    }
+
+    /// Whether it is measured where nobody chooses: every endpoint where the kernel's usual links are
+    /// concerned, elsewhere one of each sort, which tell links apart.
+    pub(crate) fn is_usual(&self) -> bool {
+        let Self { link, endpoint } = *self;
+        let is_wide = [LinkKind::VETH, LinkKind::BRIDGE, LinkKind::UNIX].contains(&link)
+            || link.shares_memory();
+        let is_one_of = |endpoints: &[Endpoint]| endpoints.contains(&endpoint);
+        if link.isolates {
+            is_one_of(&[Endpoint::RAW_MMSG])
+        } else {
+            is_wide || is_one_of(&[Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::TCP])
+        }
     }
 
     /// Whether `word` names it: a link or the first word of one, an endpoint, or both as
@@ -135,7 +155,21 @@ mod tests {
         assert_eq!(select("veth").len(), of_veth.iter().sum::<usize>());
         let datagrams = Technique::by_link(&[LinkKind::UNIX], &Endpoint::UNIX);
         assert_eq!(select("unix"), datagrams);
-        assert_eq!(select("raw").len(), 4, "veth, bridge and XDP");
+        let kernel = LinkKind::ALL.iter().filter(|it| !it.shares_memory() && !it.is_unix());
+        assert_eq!(select("raw").len(), kernel.count());
+        let named = |technique: &Technique| technique.to_string();
+        let private: Vec<_> = select("ipvlan/l3-private").iter().map(named).collect();
+        let [udp, raw] = ["udp", "raw"].map(|socket| format!("ipvlan/l3-private/{socket}"));
+        assert_eq!(
+            private,
+            [
+                &udp,
+                &(udp.clone() + "-mmsg"),
+                &raw,
+                &(raw.clone() + "-mmsg"),
+                "ipvlan/l3-private/afxdp-generic"
+            ]
+        );
         assert_eq!(
             select("switch"),
             Technique::by_link(&[LinkKind::PATCH, LinkKind::LEARNING], &[Endpoint::VIRTIO])

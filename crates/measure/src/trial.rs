@@ -13,6 +13,7 @@ use dray_traffic::{ForwardReport, Latency, ReceiveReport, Report, SendReport, Si
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
 use crate::endpoint::Io;
+use crate::isolation::Isolation;
 use crate::peer_ends;
 use crate::span::Span;
 use crate::streams::StreamTrial;
@@ -61,6 +62,8 @@ pub struct Trial {
     pub switch_cycles_per_frame: Option<f64>,
     /// Times of round trips, where those were measured.
     pub latency: Option<Latency>,
+    /// Whether containers were kept apart, where the link does that.
+    pub isolation: Option<Isolation>,
 }
 
 /// Runs one trial over topologies of one technique, all at the same time, that nothing else uses.
@@ -70,6 +73,8 @@ pub fn run(
     load: &Load,
     timing: &Timing,
 ) -> Result<Trial, LabError> {
+    let link = topologies[0].sender.outs[0].link.clone();
+    let left_before = lab.parent_counters(&link)?;
     let before = counters(lab, topologies)?;
     let first = &topologies[0];
     let run = match first.technique.endpoint.io {
@@ -82,7 +87,19 @@ pub fn run(
         let key = (hop.here().container, hop.here().attachment.clone());
         Some(difference(after.get(&key)?, before.get(&key)?))
     };
-    evaluate(topologies, timing, &run, counted)
+    let isolation = match (left_before, lab.parent_counters(&link)?) {
+        (Some(before), Some(after)) => {
+            let sum = |hop: fn(&Topology) -> &Hop| {
+                let add = |sum, topology| Some(sum + counted(hop(topology))?);
+                topologies.iter().try_fold(InterfaceCounters::default(), add)
+            };
+            sum(|topology| &topology.sender.outs[0])
+                .zip(sum(|topology| &topology.last().ins[0]))
+                .map(|(sent, came)| Isolation::of(&sent, &difference(&after, &before), &came))
+        }
+        _ => None,
+    };
+    Ok(Trial { isolation, ..evaluate(topologies, timing, &run, counted)? })
 }
 
 /// Runs one trial of byte streams in the same way.
@@ -404,9 +421,7 @@ fn books(
                     InterfaceCounters { rx_packets: ours, tx_packets: ours, tx_dropped: 0 };
                 return Crossing { ours, kernel };
             };
-            kernel.rx_packets += counters.rx_packets;
-            kernel.tx_packets += counters.tx_packets;
-            kernel.tx_dropped += counters.tx_dropped;
+            kernel = kernel + counters;
         }
         Crossing { ours, kernel }
     };

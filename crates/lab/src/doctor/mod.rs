@@ -9,7 +9,7 @@ mod cpu;
 mod genetlink;
 mod links;
 mod memory;
-mod modules;
+pub(crate) mod modules;
 mod nics;
 pub(crate) mod programs;
 mod render;

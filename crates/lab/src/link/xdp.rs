@@ -20,15 +20,17 @@ struct Programs {
 }
 
 pub(super) fn wire(segment: &Segment<'_>, wiring: Wiring) -> Result<Held, LabError> {
-    let ports = segment.create_ports()?;
-    let host = segment.lab.host().namespace();
-    let redirects = host.enter(|| redirect(wiring, &ports).map_err(io::Error::other));
+    let host = segment.host();
+    let ports = segment.ends().map(|end| segment.create_port(host, end));
+    let ports = ports.collect::<Result<Vec<_>, _>>()?;
+    let redirects = host.namespace.enter(|| redirect(wiring, &ports).map_err(io::Error::other));
     let passes = segment.ends().map(|end| pass(segment, end)).collect::<io::Result<_>>();
     let programs = Programs {
         _redirects: redirects.map_err(segment.doing("XDP program"))?,
         _passes: passes.map_err(segment.doing("XDP program in a container"))?,
     };
-    segment.set_up_ports()?;
+    segment.set_up()?;
+    segment.ends().try_for_each(|end| segment.wait_for_port(host, end))?;
     Ok(Some(Box::new(programs)))
 }
 

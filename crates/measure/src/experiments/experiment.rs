@@ -17,6 +17,8 @@ pub struct Experiment {
     pub(crate) shapes: &'static [Shape],
     /// How the containers are wired and what is in them.
     pub(crate) techniques: fn() -> Vec<Technique>,
+    /// Which of the techniques are measured where none are chosen.
+    pub(crate) usual: fn(&Technique) -> bool,
     /// MTUs of the links, in bytes.
     pub(crate) mtus: &'static [u32],
     /// Frame sizes in bytes; none: as long as the MTU allows.
@@ -64,6 +66,7 @@ impl Experiment {
         about: "",
         shapes: &[Shape::Chain(0)],
         techniques: Vec::new,
+        usual: |_| true,
         mtus: &[1500],
         sizes: &[64],
         rates: &[None],

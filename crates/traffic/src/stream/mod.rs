@@ -1,7 +1,7 @@
 //! Byte streams: a [`sender`] that writes as much as TCP takes, and a [`receiver`] that reads and
 //! checks it. One or several streams per role; each is a connection of its own.
 //!
-//! What flows is a [`pattern`] that both sides know, so a figure is one of intact bytes. The
+//! What flows is a pattern that both sides know, so a figure is one of intact bytes. The
 //! kernel's own count of what TCP carried stands beside ours.
 
 mod calls;

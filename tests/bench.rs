@@ -5,6 +5,8 @@ mod common;
 use common::{alone, assert_schema, success};
 use dray_lab::peer::SwitchKind;
 use dray_measure::Results;
+use dray_measure::isolation::Verdict;
+use dray_measure::results::Outcome;
 
 fn run(arguments: &[&str]) -> (serde_json::Value, Results) {
     let mut all = vec!["bench", "--json", "-", "--duration", "0.5"];
@@ -37,14 +39,39 @@ fn check_books(results: &Results) {
 fn every_technique_balances_and_matches_the_schema() {
     let _alone = alone();
     require_root!();
-    let links = "veth,bridge,xdp,unix,direct,switch";
-    let (json, results) = run(&["--quick", "--technique", links]);
+    let (json, mut results) = run(&["--quick"]);
     assert_eq!(
         results.results.len(),
-        54,
-        "2 links with 7 endpoints, 2 with 4, 1 with 2, 3 that share memory; 2 sizes"
+        94,
+        "2 links with 7 endpoints, 10 with 2, 8 that isolate with 1, 1 with 2, 3 that share memory; 2 sizes"
     );
+    results.results.retain(|row| match &row.outcome {
+        Outcome::Measured(_) => true,
+        Outcome::Isolated { isolation } => {
+            assert_eq!(isolation.verdict, Verdict::Isolated, "{row:?}");
+            false
+        }
+        // What this kernel may lack is tested in a virtual machine.
+        Outcome::Skipped { skipped } => {
+            let lacks =
+                |kind| row.link.starts_with(kind) && skipped.starts_with(&format!("no {kind}: "));
+            assert!(lacks("ipvlan") || lacks("netkit"), "{row:?}");
+            false
+        }
+    });
     check_books(&results);
+    for row in &results.results {
+        let agreements = &row.measured().unwrap().setting.agreements;
+        let xdp = match row.endpoint.as_str() {
+            "afxdp" | "afxdp-deferred" => "xdp native",
+            "afxdp-generic" => "xdp generic",
+            _ => continue,
+        };
+        for role in ["sender", "receiver"] {
+            let features = &agreements[role][0].features;
+            assert_eq!(features[..3], [xdp, "copy", "need wakeup"], "{}: {role}", row.technique);
+        }
+    }
 
     let validator = assert_schema(&json);
 
@@ -65,17 +92,42 @@ fn every_technique_balances_and_matches_the_schema() {
 fn paced_trials_send_no_more_than_was_offered() {
     let _alone = alone();
     require_root!();
-    let (_, any) = run(&["--rate", "20k", "--size", "64,1514", "--burst", "16", "--quick"]);
-    let raw = ["--rate", "20k", "--flows", "7", "--quick", "--technique", "raw,raw-mmsg"];
-    let (_, raw) = run(&raw);
-    let (_, twice) =
-        run(&["--quick", "--rate", "10k", "--trials", "2", "--technique", "udp", "--size", "64"]);
+    let any = "veth,bridge/raw-mmsg,macvlan/bridge/udp,vxlan/udp-mmsg,xdp/pairs/raw,direct,switch";
+    let rate = ["--rate", "20k", "--size", "64,1514", "--burst", "16", "--quick"];
+    let (_, any) = run(&[&rate[..], &["--technique", any]].concat());
+    let raw = "veth/raw,bridge/raw-mmsg,macvlan/passthru/raw,vxlan/raw-mmsg,xdp/learning/raw";
+    let (_, raw) = run(&["--rate", "20k", "--flows", "7", "--quick", "--technique", raw]);
+    let twice = ["--quick", "--rate", "10k", "--trials", "2", "--size", "64"];
+    let (_, twice) = run(&[&twice[..], &["--technique", "veth/udp,bridge/udp"]].concat());
     assert!(twice.results.iter().all(|row| row.measured().unwrap().trials == 2));
     for results in [any, raw, twice] {
         check_books(&results);
         // 0.3 s of warm-up and 0.5 s of measurement.
         assert!(results.results.iter().all(|row| row.measured().unwrap().sent <= 16_000));
     }
+}
+
+#[test]
+fn containers_that_are_kept_apart_are_said_to_be() {
+    let _alone = alone();
+    require_root!();
+    let words =
+        ["--quick", "--size", "64", "--technique", "macvlan/private,macvlan/vepa", "--trials", "2"];
+    let (json, results) = run(&words);
+    let validator = assert_schema(&json);
+    assert_eq!(results.results.len(), 2 * 5, "sockets, and AF_XDP behind the driver");
+    for row in &results.results {
+        let isolation = row.isolation().unwrap_or_else(|| panic!("{row:?}"));
+        assert_eq!(isolation.verdict, Verdict::Isolated, "{row:?}");
+        assert_eq!((isolation.dropped, isolation.arrived), (0, 0), "{row:?}");
+        assert!(isolation.left > 0, "{row:?}");
+    }
+    let mut wrong = json.clone();
+    wrong["results"][0]["isolation"]["verdict"] = "perhaps".into();
+    assert!(!validator.is_valid(&wrong));
+    let table = success(&[&["bench", "--duration", "0.5"], &words[..]].concat());
+    let rows = table.lines().filter(|line| line.contains("isolated by design"));
+    assert_eq!(rows.count(), 10, "{table}");
 }
 
 #[test]
@@ -231,15 +283,68 @@ fn a_sender_that_cannot_keep_up_is_said_to_have_sent_less() {
 fn chains_and_fans_balance() {
     let _alone = alone();
     require_root!();
-    let (_, serial) = run(&["casoni2013-serial", "--quick"]);
+    // More than any sender can send: what one that sends as fast as it can does to the others.
+    let most = ["--quick", "--rate", "20M"];
+    let (_, serial) = run(&[&["casoni2013-serial"], &most[..]].concat());
     assert_eq!(serial.results.len(), 16, "2 links, 1 to 8 forwarders");
     check_books(&serial);
-    let (_, parallel) = run(&["casoni2013-parallel", "--quick", "--flows", "3"]);
+    let (_, parallel) = run(&[&["casoni2013-parallel", "--flows", "3"], &most[..]].concat());
     assert_eq!(parallel.results.len(), 6, "2 links, 2 to 4 forwarders");
     check_books(&parallel);
     for row in &parallel.results {
         let roles = row.measured().unwrap().cpu.roles.len();
         assert_eq!(roles, 2 + row.forwarders);
+    }
+}
+
+#[test]
+fn the_highest_rates_within_a_loss_are_found() {
+    let _alone = alone();
+    require_root!();
+    let search =
+        ["--loss", "0,0.5%", "--technique", "veth/raw-mmsg,direct", "--size", "64", "--quick"];
+    let (json, results) = run(&search);
+    assert_schema(&json);
+    for row in &results.results {
+        let measured = row.measured().unwrap_or_else(|| panic!("{:?}", row.outcome));
+        let [ndr, pdr] = &measured.drop_rates[..] else { panic!("two losses: {measured:?}") };
+        assert_eq!((ndr.loss_ratio, pdr.loss_ratio), (0.0, 0.005));
+        for rate in [ndr, pdr] {
+            let [search] = &rate.searches[..] else { panic!("one search: {rate:?}") };
+            let lower = search.lower_pps.unwrap();
+            assert!(search.upper_pps.is_none_or(|upper| lower < upper), "{search:?}");
+            assert!(search.throughput_pps <= rate.pps && rate.pps == lower as f64, "{rate:?}");
+        }
+        // What is lost at the rate itself is what a disturbed trial lost.
+        assert!(measured.counters_agree && measured.sent >= measured.received, "{measured:?}");
+    }
+    let table = success(
+        &[
+            &["bench", "loss-free", "--duration", "0.5"],
+            &search[..2],
+            &search[2..4],
+            &["--size", "1500"],
+        ]
+        .concat(),
+    );
+    assert!(table.contains("NDR") && table.contains("PDR"), "{table}");
+}
+
+#[test]
+fn af_xdp_forwarders_share_a_umem() {
+    let _alone = alone();
+    require_root!();
+    let words = ["af-xdp-chains", "--quick", "--size", "64", "--trials", "1", "--rate", "5k"];
+    let (json, chains) = run(&words);
+    assert_schema(&json);
+    check_books(&chains);
+    assert_eq!(chains.results.len(), 6, "2 techniques, 3 lengths");
+    for row in chains.results.iter().filter(|row| row.endpoint == "afxdp") {
+        let measured = row.measured().unwrap();
+        assert!(measured.received > 0, "{measured:?}");
+        let ports = &measured.setting.agreements[&format!("forwarder-{}", row.forwarders)];
+        let umem = |port: &str| port.contains("umem=forwarder");
+        assert!(ports.len() == 2 && ports.iter().all(|port| umem(&port.port)), "{ports:?}");
     }
 }
 

@@ -38,6 +38,11 @@ pub(crate) struct Arguments {
     /// Frames per second; without it, as many as possible.
     #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
     rate: Option<f64>,
+    /// Search for the highest rate at which no more than this share of frames is lost, or for one for
+    /// each of a list: 0 for the non-drop rate.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true,
+        value_parser = parse::share)]
+    loss: Option<Vec<f64>>,
     /// Frames per burst.
     #[arg(long, value_name = "FRAMES")]
     burst: Option<usize>,
@@ -85,7 +90,9 @@ Examples:
   dray bench --technique raw-mmsg --rate 100k
   dray bench --technique tcp --flows 4 --mtu 9000
   dray bench --technique bridge/tcp --pairs 1,16,128
-  dray bench claassen2016-local-tcp --quick --pairs 1,2,4";
+  dray bench claassen2016-local-tcp --quick --pairs 1,2,4
+  dray bench loss-free --quick --technique veth/raw-mmsg,switch
+  dray bench --technique bridge --loss 0,0.1%";
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.list {
@@ -99,6 +106,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         pairs: arguments.pairs,
         stations: arguments.stations,
         rate: arguments.rate,
+        losses: arguments.loss,
         techniques: arguments.technique,
         check: arguments.check,
         duration: arguments.duration,

@@ -4,11 +4,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
 
+use dray_netdev::exchange;
 use dray_wire::MacAddr;
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkDeserializable,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
-};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
     InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, InfoVxlan,
@@ -289,40 +287,6 @@ impl Netlink {
     }
 }
 
-/// Sends a request and collects replies up to its acknowledgement or the end of its dump.
-pub(crate) fn exchange<M: NetlinkSerializable + NetlinkDeserializable>(
-    socket: &Socket,
-    request: M,
-    flags: u16,
-) -> io::Result<Vec<M>> {
-    let mut message =
-        NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::InnerMessage(request));
-    message.header.flags = NLM_F_REQUEST | flags;
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    socket.send(&bytes, 0)?;
-
-    let mut replies = Vec::new();
-    loop {
-        let (datagram, _) = socket.recv_from_full()?;
-        let mut rest = datagram.as_slice();
-        while !rest.is_empty() {
-            let reply = NetlinkMessage::<M>::deserialize(rest).map_err(io::Error::other)?;
-            let len = (reply.header.length as usize).next_multiple_of(4);
-            rest = rest.get(len..).unwrap_or_default();
-            match reply.payload {
-                NetlinkPayload::Error(error) if error.code.is_some() => {
-                    return Err(io::Error::from_raw_os_error(-error.raw_code()));
-                }
-                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(replies),
-                NetlinkPayload::InnerMessage(inner) => replies.push(inner),
-                _ => {}
-            }
-        }
-    }
-}
-
 impl NewInterface<'_> {
     fn describe(&self) -> LinkMessage {
         let mut link = LinkMessage::default();
@@ -351,7 +315,13 @@ impl From<LinkMessage> for Interface {
                 LinkAttribute::Address(address) => {
                     interface.mac = address.try_into().map_or(interface.mac, MacAddr);
                 }
-                LinkAttribute::OperState(state) => interface.is_running = state == State::Up,
+                LinkAttribute::OperState(State::Up) => interface.is_running = true,
+                // ipvlan never says more; it has the carrier of its parent.
+                LinkAttribute::LinkInfo(info)
+                    if info.contains(&LinkInfo::Kind(InfoKind::IpVlan)) =>
+                {
+                    interface.is_running |= link.header.flags.contains(LinkFlags::LowerUp);
+                }
                 LinkAttribute::Stats64(stats) => {
                     interface.counters = InterfaceCounters {
                         rx_packets: stats.rx_packets,

@@ -18,7 +18,7 @@ use dray_traffic::{ReceiveReport, Report, Sample, SendReport, StreamReport};
 
 use crate::endpoint::Rings;
 use crate::topology::{Hop, Station, Topology};
-use crate::trial::{CpuReading, Run, Timing};
+use crate::trial::{Agreements, CpuReading, Run, Timing};
 
 /// Time for a switch to serve a new endpoint.
 const SETTLE: Duration = Duration::from_millis(300);
@@ -179,7 +179,8 @@ impl Sampler {
     fn observed(self, (measure_from_ns, cpus): Measured) -> Run {
         let sender = Report::Send(send_report(self.sent));
         let receiver = Report::Receive(receive_report(self.received));
-        Run { measure_from_ns, reports: vec![vec![sender, receiver]], cpus }
+        let reports = vec![vec![sender, receiver]];
+        Run { agreements: Agreements::new(), measure_from_ns, reports, cpus }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dray_lab::{HostFacts, Lab};
+use dray_search::Goal;
 use dray_traffic::{Latency, Percentiles};
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ use crate::rounds::CaseTrials;
 use crate::stats;
 use crate::streams::StreamRow;
 use crate::topology::{Shape, Topology};
-use crate::trial::Trial;
+use crate::trial::{Agreements, Trial};
 use crate::{Case, Settings};
 
 /// The version of the format. It changes when a reader of the old one would misunderstand.
@@ -91,6 +92,10 @@ pub struct SettingOfRun {
     /// How long it took to make containers and links, in seconds.
     #[serde(default)]
     pub set_up_s: f64,
+    /// What was agreed on for the ports of each role that has such a port: by a port and its peer, or by
+    /// an AF_XDP port and the kernel.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agreements: Agreements,
     /// The switch in user space, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
@@ -110,7 +115,12 @@ pub struct SwitchFacts {
 }
 
 impl SettingOfRun {
-    pub(crate) fn of(lab: &Lab, topologies: &[Topology], set_up: Duration) -> Self {
+    pub(crate) fn of(
+        lab: &Lab,
+        topologies: &[Topology],
+        set_up: Duration,
+        agreements: &Agreements,
+    ) -> Self {
         let stations = topologies.iter().flat_map(Topology::stations);
         let roles = stations.map(|it| (lab[it.container].name().to_owned(), it.cpu));
         let switch = topologies[0].switch_cpu.map(|cpu| ("switch".to_owned(), cpu));
@@ -119,6 +129,7 @@ impl SettingOfRun {
             shared_cores: topologies.iter().any(Topology::shares_cores),
             control_groups: lab.has_control_groups(),
             set_up_s: set_up.as_secs_f64(),
+            agreements: agreements.clone(),
             switch: lab.switch().map(|switch| SwitchFacts {
                 hugepages_mib: switch.needs().hugepages_mib,
                 privileges: switch.needs().privileges.to_owned(),
@@ -264,9 +275,77 @@ pub struct Measured {
     /// Frames received per second as a share of the machine's limit, where memory was shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_share: Option<f64>,
+    /// The highest rates within given losses, where those were searched for. The other figures of the
+    /// row are then of the trials at the first of these rates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drop_rates: Vec<DropRate>,
     /// How long frames took there and back, where that was measured, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Percentiles>,
+}
+
+/// The highest rate at which no more than a share of the frames is lost: the non-drop rate, where that
+/// is nothing, or a partial drop rate. See `dray_search` for the method.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DropRate {
+    /// The share that may be lost in a trial.
+    pub loss_ratio: f64,
+    /// Length of the trials that count, in seconds.
+    pub trial_s: f64,
+    /// For how long they ran at a rate before it was judged, in seconds, where that was not clear
+    /// earlier.
+    pub sum_s: f64,
+    /// The share of that time in which more could be lost.
+    pub exceed_ratio: f64,
+    /// How close the bounds were to come to each other, as a share of the upper one.
+    pub width: f64,
+    /// The mean of the searches' lower bounds, in frames per second; 0 for those that have none.
+    pub pps: f64,
+    /// One entry per search.
+    pub searches: Vec<SearchRecord>,
+}
+
+/// One search for one such rate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchRecord {
+    /// The highest rate that was carried below all that were not, in frames per second; absent: not
+    /// even the lowest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lower_pps: Option<u64>,
+    /// The lowest rate that was not carried; absent: all were that the sender could send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upper_pps: Option<u64>,
+    /// Frames per second that arrived at the lower bound.
+    pub throughput_pps: f64,
+    /// What there was too much of above.
+    pub limited_by: LimitedBy,
+    /// Trials of the search, for all of its rates together.
+    pub trials: usize,
+}
+
+/// Why a rate was not carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitedBy {
+    /// Frames were lost.
+    Loss,
+    /// The sender could not send more.
+    Sender,
+}
+
+impl DropRate {
+    fn of(goal: &Goal, searches: Vec<SearchRecord>) -> Self {
+        let lower = |record: &SearchRecord| record.lower_pps.unwrap_or(0) as f64;
+        Self {
+            loss_ratio: goal.loss_ratio,
+            trial_s: goal.trial.as_secs_f64(),
+            sum_s: goal.sum.as_secs_f64(),
+            exceed_ratio: goal.exceed_ratio,
+            width: goal.width,
+            pps: stats::mean(&searches.iter().map(lower).collect::<Vec<_>>()),
+            searches,
+        }
+    }
 }
 
 /// CPU time.
@@ -388,6 +467,14 @@ impl Measured {
             cpu,
             cycles_per_frame: mean_of(|trial| trial.cycles_per_frame),
             switch_cycles_per_frame: mean_of(|trial| trial.switch_cycles_per_frame),
+            drop_rates: (0..)
+                .zip(&settings.goals)
+                .filter(|_| !case.searches.is_empty())
+                .map(|(index, goal)| {
+                    let searches = case.searches.iter().map(|goals| goals[index].clone());
+                    DropRate::of(goal, searches.collect())
+                })
+                .collect(),
             latency_ns: latency.percentiles(),
             limit_share: limit.map(|limit| received_pps / limit.pps),
         }

@@ -2,11 +2,14 @@
 
 mod streams;
 
+use std::collections::BTreeMap;
+
 use dray_traffic::Percentiles;
 
 use crate::experiments::{Experiment, Layout};
 use crate::isolation::{Isolation, Verdict};
-use crate::results::{LimitRow, Measured, Outcome, ResultRow, Results};
+use crate::results::{LimitRow, LimitedBy, Measured, Outcome, ResultRow, Results};
+use crate::stats;
 
 /// Renders the results of `experiment`, with notes below.
 pub fn render(results: &Results, experiment: &Experiment) -> String {
@@ -38,6 +41,7 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
         Layout::Limits => String::new(),
         Layout::RoundTrips => round_trips(&results.results),
         Layout::PairsByTechnique => streams::pairs(results),
+        Layout::DropRates => drop_rates(&results.results),
     };
     if !results.streams.is_empty() && experiment.layout != Layout::PairsByTechnique {
         if results.results.is_empty() {
@@ -241,6 +245,54 @@ fn round_trips(rows: &[ResultRow]) -> String {
     align(&cells, 2, 1)
 }
 
+/// A row for each technique and size: for each loss that was allowed the highest rate, its lowest and
+/// highest of several searches, what limits it; and what the first of these rates costs.
+fn drop_rates(rows: &[ResultRow]) -> String {
+    let losses = rows.iter().filter_map(ResultRow::measured).map(|m| m.drop_rates.as_slice());
+    let losses = losses.max_by_key(|rates| rates.len()).unwrap_or_default();
+    let mut header = ["technique", "size"].map(str::to_owned).to_vec();
+    let mut units = ["", "B"].map(str::to_owned).to_vec();
+    for rate in losses {
+        let name = if rate.loss_ratio == 0.0 { "NDR".to_owned() } else { "PDR".to_owned() };
+        header.extend([name, "±".to_owned(), "limit".to_owned()]);
+        let allowed = format!("{} %", 100.0 * rate.loss_ratio);
+        units.extend([format!("kpps, {allowed}"), "%".to_owned(), String::new()]);
+    }
+    header.extend(["Gb/s", "cores", "cycles", "trials"].map(str::to_owned));
+    units.extend(["", "", "/frame", ""].map(str::to_owned));
+    let mut cells = vec![header, units];
+    for row in rows {
+        // The notes below say why.
+        let Some(measured) = row.measured() else { continue };
+        let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
+        for rate in &measured.drop_rates {
+            let lowers = rate.searches.iter().map(|search| search.lower_pps.unwrap_or(0) as f64);
+            let deviation = stats::standard_deviation(&lowers.collect::<Vec<_>>());
+            let by = |limit| rate.searches.iter().all(|search| search.limited_by == limit);
+            let limit = if by(LimitedBy::Sender) { "sender" } else { "loss" };
+            let spread = format!("{:.1}", 100.0 * deviation / rate.pps.max(1.0));
+            line.extend([
+                format!("{}{}", kilo(rate.pps), mark(measured)),
+                spread,
+                limit.to_owned(),
+            ]);
+        }
+        let bits = measured.received_pps * row.frame_size as f64 * 8.0;
+        let trials = measured
+            .drop_rates
+            .first()
+            .map_or(0, |rate| rate.searches.iter().map(|search| search.trials).sum::<usize>());
+        line.extend([
+            format!("{:.2}", bits / 1e9),
+            format!("{:.2}", measured.cpu.cores()),
+            measured.cycles_per_frame.map_or("-".to_owned(), |cycles| format!("{cycles:.0}")),
+            trials.to_string(),
+        ]);
+        cells.push(line);
+    }
+    align(&cells, 2, 1)
+}
+
 /// A row for each switch with each endpoint, and below what each switch had to be given.
 fn switches(results: &Results) -> String {
     const FIGURES: [(&str, &str); 5] =
@@ -408,6 +460,30 @@ fn mark(measured: &Measured) -> &'static str {
     }
 }
 
+/// What the kernel gave AF_XDP ports, which a technique's name does not say.
+fn af_xdp(rows: &[ResultRow]) -> Vec<String> {
+    let mut given: Vec<(String, Vec<&str>)> = Vec::new();
+    for row in rows {
+        let agreements = row.measured().map(|measured| &measured.setting.agreements);
+        let ports = agreements.into_iter().flat_map(BTreeMap::values).flatten();
+        for port in ports.filter(|port| port.port.starts_with("afxdp:")) {
+            let features = port.features.join(", ");
+            let at = given.iter().position(|(other, _)| *other == features).unwrap_or_else(|| {
+                given.push((features, Vec::new()));
+                given.len() - 1
+            });
+            let techniques = &mut given[at].1;
+            if !techniques.contains(&row.technique.as_str()) {
+                techniques.push(&row.technique);
+            }
+        }
+    }
+    given
+        .into_iter()
+        .map(|(features, techniques)| format!("{}: {features}.", techniques.join(", ")))
+        .collect()
+}
+
 fn notes(results: &Results) -> Vec<String> {
     let measured = || results.results.iter().filter_map(ResultRow::measured);
     let streams = || results.streams.iter().filter_map(|row| row.measured());
@@ -446,6 +522,7 @@ fn notes(results: &Results) -> Vec<String> {
             dray_traffic::Check::SAMPLE
         ));
     }
+    notes.extend(af_xdp(&results.results));
     notes.extend(skipped(&results.results));
     notes
 }

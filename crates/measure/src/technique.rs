@@ -5,7 +5,6 @@ use std::fmt;
 use dray_lab::peer::SwitchKind;
 use dray_lab::{LabError, LinkKind};
 use dray_traffic::Check;
-use dray_xdp::Mode;
 
 use crate::Endpoint;
 use crate::endpoint::{Io, Rings};
@@ -78,9 +77,7 @@ impl Technique {
         // Two drivers cannot share memory with each other, and DPDK's device side is no endpoint.
         let no_device = link == LinkKind::DIRECT && endpoint.is_both_ends();
         // What is named after the driver's XDP is not measured without it.
-        let has_place = |program: Mode| {
-            link.xdp.is_some_and(|at_best| at_best == Mode::Native || program == Mode::Generic)
-        };
+        let has_place = |mode| link.xdp.contains(&mode);
         let memory_fits = link.shares_memory() == endpoint.shares_memory();
         let fits = memory_fits && link.is_unix() == endpoint.is_unix();
         // What has to be answered does not pass where containers are kept apart.

@@ -8,7 +8,7 @@ use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
 use dray_traffic::agent::Request;
 use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{ForwardReport, Latency, ReceiveReport, Report, SendReport, Signal};
+use dray_traffic::{Agreement, ForwardReport, Latency, ReceiveReport, Report, SendReport, Signal};
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
@@ -30,10 +30,15 @@ pub struct Timing {
     pub interval: Duration,
 }
 
+/// What was agreed on for the ports of each role that has such a port.
+pub type Agreements = BTreeMap<String, Vec<Agreement>>;
+
 /// What a trial showed, all topologies together. Rates and CPU time are of the measurement, counts of
 /// the whole trial.
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
+    /// What was agreed on for the ports.
+    pub agreements: Agreements,
     /// Frames sent.
     pub sent: u64,
     /// Frames that the rate asked for, where there was one.
@@ -115,6 +120,8 @@ pub(crate) fn run_streams(
 
 /// What was seen of a trial.
 pub(crate) struct Run {
+    /// By role, of those that told.
+    pub(crate) agreements: Agreements,
     /// When the measurement began, on the monotonic clock.
     pub(crate) measure_from_ns: u64,
     /// Of each topology those of its stations, in their order.
@@ -168,8 +175,12 @@ fn observe(
         lab[station.container].request(&Request::Start(Box::new(job)))?;
     }
     let stations = || topologies.iter().flat_map(Topology::stations);
+    let mut agreements = Agreements::new();
     for station in stations() {
-        lab[station.container].wait_until_ready(&cancel)?;
+        let agreed = lab[station.container].wait_until_ready(&cancel)?;
+        if !agreed.is_empty() {
+            agreements.insert(lab[station.container].name().to_owned(), agreed);
+        }
     }
     // All samples fall on multiples of the interval, so it starts on one.
     let learns = topologies[0].technique.link.learns;
@@ -212,7 +223,8 @@ fn observe(
             reports.push(lab[station.container].wait_until_done(&cancel, PATIENCE)?);
         }
     }
-    Ok(Run { measure_from_ns: start_at_ns + warm_up.as_nanos() as u64, reports, cpus })
+    let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
+    Ok(Run { agreements, measure_from_ns, reports, cpus })
 }
 
 /// Frames that a sender sent.
@@ -276,7 +288,7 @@ fn evaluate(
         cpu.iter().filter(|(role, _)| is_counted(role)).map(|(_, cost)| cost.total_s()).sum()
     };
     let (all, of_switch): (f64, f64) = (seconds(&|_| true), seconds(&|role| role == SWITCH));
-    let mut trial = Trial { cpu, ..Trial::default() };
+    let mut trial = Trial { cpu, agreements: run.agreements.clone(), ..Trial::default() };
     for (topology, reports) in topologies.iter().zip(&run.reports) {
         let path = Path::of(topology, reports)?;
         trial.audit += books(topology, &path, &counted).audit();

@@ -27,6 +27,7 @@ pub use job::{
     ReceiveReport, Report, SendJob, SendReport, StreamReceiveJob, StreamReport, StreamSendJob,
 };
 pub use latency::{Latency, Percentiles};
+pub use links::Agreement;
 pub use sample::{OnSample, Sample};
 pub use signal::{Phase, Signal};
 pub use stream::{StreamReceiveReport, StreamSendReport, StreamUri};

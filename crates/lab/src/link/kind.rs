@@ -19,9 +19,8 @@ pub struct LinkKind {
     pub learns: bool,
     /// Whose frames it carries.
     pub carries: Carries,
-    /// Where XDP programs of ours run on the interfaces at its ends, at best; `None` where there are no
-    /// interfaces, or they have programs already.
-    pub xdp: Option<Mode>,
+    /// Where XDP programs of those at its ends can run.
+    pub xdp: &'static [Mode],
     /// Whether it keeps containers of one host apart: what one sends to another leaves the host or is
     /// dropped.
     pub isolates: bool,
@@ -54,6 +53,9 @@ pub(super) enum Wire {
     Switch(SwitchKind, Wiring),
 }
 
+/// A veth takes redirected frames where there is an XDP program in its driver, of which it has one.
+const IN_THE_DRIVER: &[Mode] = &[Mode::Native];
+
 impl LinkKind {
     /// A veth pair with one end in each container.
     pub const VETH: Self = Self { about: "a veth pair", ..Self::of("veth", Wire::Veth) };
@@ -79,14 +81,12 @@ impl LinkKind {
     /// macvlan in private mode.
     pub const MACVLAN_PRIVATE: Self = Self {
         about: "interfaces on one parent, which keeps them apart",
-        isolates: true,
         ..Self::macvlan("macvlan/private", macvlan::Mode::Private)
     };
 
     /// macvlan in VEPA mode.
     pub const MACVLAN_VEPA: Self = Self {
         about: "interfaces on one parent, which leaves everything to the switch outside",
-        isolates: true,
         ..Self::macvlan("macvlan/vepa", macvlan::Mode::Vepa)
     };
 
@@ -126,21 +126,21 @@ impl LinkKind {
     /// A netkit pair of Ethernet interfaces.
     pub const NETKIT_L2: Self = Self {
         about: "a netkit pair",
-        xdp: Some(Mode::Generic),
+        xdp: &[Mode::Generic],
         ..Self::of("netkit/l2", Wire::Netkit(netkit::Mode::L2))
     };
 
     /// A netkit pair of interfaces without Ethernet addresses.
     pub const NETKIT_L3: Self = Self {
         about: "a netkit pair without MAC addresses",
-        xdp: Some(Mode::Generic),
+        xdp: &[Mode::Generic],
         ..Self::of("netkit/l3", Wire::Netkit(netkit::Mode::L3))
     };
 
     /// An XDP program on the "host", which passes frames on between veth pairs to two containers.
     pub const XDP_PAIRS: Self = Self {
         about: "an XDP program that passes frames on between two veth pairs",
-        xdp: None,
+        xdp: IN_THE_DRIVER,
         ..Self::of("xdp/pairs", Wire::Xdp(Wiring::Pairs))
     };
 
@@ -148,14 +148,14 @@ impl LinkKind {
     pub const XDP_LEARNING: Self = Self {
         about: "an XDP program that learns addresses, and a veth pair to each container",
         learns: true,
-        xdp: None,
+        xdp: IN_THE_DRIVER,
         ..Self::of("xdp/learning", Wire::Xdp(Wiring::Learning))
     };
 
     /// Memory that the first end shares with the second.
     pub const DIRECT: Self = Self {
         about: "memory that one end shares with the other",
-        xdp: None,
+        xdp: &[],
         ..Self::of("direct", Wire::Direct)
     };
 
@@ -248,15 +248,19 @@ impl LinkKind {
             about: "",
             learns: false,
             carries: Carries::Any,
-            xdp: Some(Mode::Native),
+            xdp: &[Mode::Native, Mode::Generic],
             isolates: false,
             wire,
         }
     }
 
     const fn macvlan(name: &'static str, mode: macvlan::Mode) -> Self {
-        let xdp = Some(Mode::Generic);
-        Self { carries: Carries::OwnMac, xdp, ..Self::of(name, Wire::Macvlan(mode)) }
+        Self {
+            carries: Carries::OwnMac,
+            xdp: &[Mode::Generic],
+            isolates: matches!(mode, macvlan::Mode::Private | macvlan::Mode::Vepa),
+            ..Self::of(name, Wire::Macvlan(mode))
+        }
     }
 
     const fn ipvlan(
@@ -268,7 +272,7 @@ impl LinkKind {
         Self {
             about,
             carries: Carries::OwnIp,
-            xdp: Some(Mode::Generic),
+            xdp: &[Mode::Generic],
             isolates: !matches!(flag, ipvlan::Flag::Bridge),
             ..Self::of(name, Wire::Ipvlan(mode, flag))
         }
@@ -276,7 +280,7 @@ impl LinkKind {
 
     const fn switch_of(name: &'static str, switch: SwitchKind, wiring: Wiring) -> Self {
         let learns = matches!(wiring, Wiring::Learning);
-        Self { learns, xdp: None, ..Self::of(name, Wire::Switch(switch, wiring)) }
+        Self { learns, xdp: &[], ..Self::of(name, Wire::Switch(switch, wiring)) }
     }
 
     /// Whether its ends share memory, without the kernel between them.

@@ -94,6 +94,8 @@ pub struct LinkOptions {
     /// at once what is for another station; for one of its own it would look up a route in vain,
     /// at a third of the whole cost of a frame.
     pub addressed: bool,
+    /// The programs at its ends attach XDP programs of their own, in the driver.
+    pub has_programs: bool,
     /// The CPU of its switch, where it has one.
     pub switch_cpu: usize,
 }
@@ -271,9 +273,9 @@ impl Lab {
             Wire::Netkit(mode) => {
                 self.link_interfaces(kind, pairs, options, |segment| netkit::wire(segment, mode))
             }
-            Wire::Xdp(wiring) => {
-                self.link_interfaces(kind, pairs, options, |segment| xdp::wire(segment, wiring))
-            }
+            Wire::Xdp(wiring) => self.link_interfaces(kind, pairs, options, |segment| {
+                xdp::wire(segment, wiring, options.has_programs)
+            }),
         }?;
         let ends = links.iter_mut().flat_map(|link| &mut link.ends);
         ends.enumerate().for_each(|(port, end)| end.port = port);

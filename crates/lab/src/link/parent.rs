@@ -41,6 +41,7 @@ impl Segment<'_> {
             *index = netlink.interface(name).map_err(self.doing("parent"))?.index;
             netlink.set_up(*index).map_err(self.doing("parent"))?;
         }
+        names.iter().try_for_each(|name| self.wait_until_running(netlink, name))?;
         Ok(indices)
     }
 }

@@ -11,6 +11,7 @@ mod claassen2016;
 mod experiment;
 mod layout;
 mod limit;
+mod loss_free;
 mod rtt;
 mod sets;
 mod shyamkumar2022;
@@ -26,8 +27,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
     all::ALL,
     switches::SWITCHES,
     limit::LIMIT,
+    loss_free::LOSS_FREE,
     rtt::RTT,
     af_xdp::AF_XDP,
+    af_xdp::CHAINS,
     streams::STREAMS,
     ara2019::TABLE1,
     ara2019::FIG2,

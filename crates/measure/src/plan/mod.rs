@@ -52,7 +52,7 @@ impl Plan {
             None => experiment.rates,
         };
         let mut techniques = selection::techniques(experiment, choices.techniques.as_deref())?;
-        let paced = rates.iter().any(Option::is_some);
+        let paced = rates.iter().any(Option::is_some) || !settings.goals.is_empty();
         if techniques.iter().any(|technique| !technique.endpoint.is_stream()) {
             // Streams have neither rates nor stations: where these are asked for, it is of the others.
             let no_streams = paced || settings.stations > 1;

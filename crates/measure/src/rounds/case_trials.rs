@@ -3,19 +3,21 @@
 use dray_lab::LabError;
 use dray_traffic::Check;
 
-use super::testbed::{Testbed, Tried};
+use super::testbed::Testbed;
 use crate::Shape;
 use crate::isolation::Isolation;
 use crate::plan::Settings;
-use crate::results::{LimitRow, Measured, Outcome, SettingOfRun};
+use crate::results::{LimitRow, Measured, Outcome, SearchRecord, SettingOfRun};
 use crate::streams::{MeasuredStreams, StreamOutcome, StreamTrial};
-use crate::trial::Trial;
+use crate::trial::{Agreements, Trial};
 
 /// The trials of one case: all of frames, or all of byte streams.
 #[derive(Default)]
 pub(crate) struct CaseTrials {
     pub(crate) trials: Vec<Trial>,
     pub(crate) stream_trials: Vec<StreamTrial>,
+    /// What searches found, goal by goal.
+    pub(crate) searches: Vec<Vec<SearchRecord>>,
     /// Why the last trial that failed did.
     failure: Option<String>,
     /// How closely the receiver looked.
@@ -25,20 +27,27 @@ pub(crate) struct CaseTrials {
 }
 
 impl CaseTrials {
-    pub(super) fn add(&mut self, (tried, check): (Tried, Check), testbed: &Testbed) {
-        let first = &testbed.topologies[0];
-        match tried {
-            Tried::Frames(trial) => self.trials.push(trial),
-            Tried::Streams(trial) => self.stream_trials.push(trial),
-        }
+    pub(super) fn add(&mut self, (trial, check): (Trial, Check), testbed: &Testbed) {
+        self.note(check, testbed, &trial.agreements);
+        self.trials.push(trial);
+    }
+
+    pub(super) fn add_streams(&mut self, (trial, check): (StreamTrial, Check), testbed: &Testbed) {
+        self.note(check, testbed, &Agreements::new());
+        self.stream_trials.push(trial);
+    }
+
+    fn note(&mut self, check: Check, testbed: &Testbed, agreements: &Agreements) {
+        let Testbed { lab, topologies, set_up, .. } = testbed;
+        let setting = || SettingOfRun::of(lab, topologies, *set_up, agreements);
+        self.setting.get_or_insert_with(setting);
+        let first = &topologies[0];
         self.check = match check {
             _ if first.technique.endpoint.is_dpdk() => "none",
             _ if first.shape == Shape::Echo => "whole",
             Check::Whole => "whole",
             Check::Sampled => "sampled",
         };
-        let Testbed { lab, topologies, set_up, .. } = testbed;
-        self.setting.get_or_insert_with(|| SettingOfRun::of(lab, topologies, *set_up));
     }
 
     pub(super) fn fail(&mut self, error: &LabError) {

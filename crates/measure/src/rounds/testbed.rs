@@ -9,7 +9,7 @@ use dray_traffic::Check;
 use crate::plan::{Case, Settings};
 use crate::streams::StreamTrial;
 use crate::topology::{Load, Topology};
-use crate::trial::{self, Trial};
+use crate::trial::{self, Timing, Trial};
 
 /// Containers with everything between them, for cases of one technique in one topology.
 pub(super) struct Testbed {
@@ -19,12 +19,6 @@ pub(super) struct Testbed {
     mtu: u32,
     /// How long it took to build.
     pub(super) set_up: Duration,
-}
-
-/// A trial of frames or of byte streams.
-pub(super) enum Tried {
-    Frames(Trial),
-    Streams(StreamTrial),
 }
 
 impl Testbed {
@@ -55,16 +49,27 @@ impl Testbed {
         &mut self,
         case: &Case,
         settings: &Settings,
-    ) -> Result<(Tried, Check), LabError> {
-        let Settings { burst, flows, stations, .. } = *settings;
-        let check = settings.check.unwrap_or(case.technique.usual_check());
-        let load = Load { size: case.size, burst, flows, stations, rate: case.rate, check };
-        let (lab, topologies, timing) = (&mut self.lab, &self.topologies[..], &settings.timing);
-        let tried = if case.technique.endpoint.is_stream() {
-            Tried::Streams(trial::run_streams(lab, topologies, &load, timing)?)
-        } else {
-            Tried::Frames(trial::run(lab, topologies, &load, timing)?)
-        };
-        Ok((tried, check))
+        timing: &Timing,
+    ) -> Result<(Trial, Check), LabError> {
+        let load = load(case, settings);
+        let trial = trial::run(&mut self.lab, &self.topologies, &load, timing)?;
+        Ok((trial, load.check))
     }
+
+    /// The same of byte streams.
+    pub(super) fn measure_streams(
+        &mut self,
+        case: &Case,
+        settings: &Settings,
+    ) -> Result<(StreamTrial, Check), LabError> {
+        let load = load(case, settings);
+        let trial = trial::run_streams(&mut self.lab, &self.topologies, &load, &settings.timing)?;
+        Ok((trial, load.check))
+    }
+}
+
+fn load(case: &Case, settings: &Settings) -> Load {
+    let Settings { burst, flows, stations, .. } = *settings;
+    let check = settings.check.unwrap_or(case.technique.usual_check());
+    Load { size: case.size, burst, flows, stations, rate: case.rate, check }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use dray_lab::Runtime;
 use dray_measure::{Choices, EXPERIMENTS, Plan, Results, experiments, rounds, table};
 use dray_traffic::Check;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -64,6 +65,9 @@ pub(crate) struct Arguments {
     /// CPUs for the roles: sender, receiver, forwarders; a switch has the first to itself.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
+    /// Who makes the containers: embedded, docker, podman, lxc, crun or runc.
+    #[arg(long, value_name = "RUNTIME", default_value = "embedded")]
+    runtime: Runtime,
     /// Write the results to this file as JSON; `-` for standard output, instead of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -77,6 +81,7 @@ Examples:
   dray bench --technique switch,direct --check whole
   dray bench --technique switch --size 64 --stations 1000
   dray bench ara2019-table1 --duration 20
+  dray bench --runtime docker --technique veth,switch --quick
   dray bench --technique raw-mmsg --rate 100k";
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -97,6 +102,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         mtu: arguments.mtu,
         cpus: arguments.cpus.map(|list| list.0),
         quick: arguments.quick,
+        runtime: arguments.runtime,
     };
     let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
     let cancel = cancel_on_signals()?;

@@ -325,7 +325,7 @@ impl Lab {
         options: LinkOptions,
     ) -> Result<Link, LabError> {
         let dir = self.dir()?;
-        let sockets = [1, 2].map(|side| dir.join(&format!("link{number}.{side}")));
+        let sockets = [1, 2].map(|side| dir.sockets().join(format!("link{number}.{side}")));
         let [a, b] = sockets.clone();
         let attachments = match kind.switch() {
             None => [Attachment::Driver(a.clone()), Attachment::Device(a)],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dray_lab::{HostFacts, Lab};
+use dray_lab::{HostFacts, Lab, Runtime};
 use dray_traffic::{Latency, Percentiles};
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +63,11 @@ impl LimitRow {
     }
 }
 
+/// Results from before there were others.
+fn embedded() -> String {
+    Runtime::Embedded.to_string()
+}
+
 /// What the trials of a case ran on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SettingOfRun {
@@ -73,9 +78,21 @@ pub struct SettingOfRun {
     /// Whether each container had a control group of its own; if not, it was pinned by its CPU
     /// affinity alone.
     pub control_groups: bool,
+    /// What made the containers, unless that was dray itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineFacts>,
     /// The switch in user space, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
+}
+
+/// A container engine, and what its containers were given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineFacts {
+    /// Its version, as it says it.
+    pub version: String,
+    /// The capabilities of the containers.
+    pub capabilities: Vec<String>,
 }
 
 /// What a switch in user space had to be given.
@@ -99,6 +116,10 @@ impl SettingOfRun {
             role_cores: roles.chain(switch).collect(),
             shared_cores: topology.shares_cores(),
             control_groups: lab.has_control_groups(),
+            engine: lab.engine_version().map(|version| EngineFacts {
+                version: version.to_owned(),
+                capabilities: lab.privileges().iter().map(|c| c.name().to_owned()).collect(),
+            }),
             switch: lab.switch().map(|switch| SwitchFacts {
                 hugepages_mib: switch.needs().hugepages_mib,
                 privileges: switch.needs().privileges.to_owned(),
@@ -145,6 +166,9 @@ pub struct ResultRow {
     pub link: String,
     /// How the programs in them do their I/O.
     pub endpoint: String,
+    /// Who made the containers.
+    #[serde(default = "embedded")]
+    pub runtime: String,
     /// `chain`, `fan` or `echo`.
     pub topology: String,
     /// How many forwarders stand between sender and receiver.
@@ -268,6 +292,7 @@ impl ResultRow {
             technique: case.technique.to_string(),
             link: case.technique.link.to_string(),
             endpoint: case.technique.endpoint.to_string(),
+            runtime: settings.runtime.to_string(),
             topology: topology.to_owned(),
             forwarders,
             frame_size: case.size,

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use dray_lab::peer::SwitchKind;
-use dray_lab::{Attachment, End, LabError, LinkKind};
+use dray_lab::runtime::{Capability, Privileges};
+use dray_lab::{Attachment, End, LabError, LinkKind, Runtime};
 use dray_port::afxdp::AfxdpUri;
 use dray_port::raw::RawUri;
 use dray_port::udp::UdpUri;
@@ -106,6 +107,31 @@ impl Endpoint {
     /// Whether it attaches an XDP program to its interface.
     fn has_xdp_program(self) -> bool {
         Self::AF_XDP.contains(&self) || Self::OTHER_AF_XDP.contains(&self)
+    }
+
+    /// What it takes in a container whose engine leaves it nothing else.
+    pub fn privileges(self) -> Privileges {
+        use Capability::{Bpf, IpcLock, NetAdmin, NetRaw};
+        match self {
+            // For socket buffers as large as everywhere else.
+            Self::Udp | Self::UdpMmsg => &[NetAdmin],
+            Self::Raw | Self::RawMmsg => &[NetAdmin, NetRaw],
+            Self::Afxdp | Self::AfxdpDeferred | Self::AfxdpNoWakeup | Self::AfxdpGeneric => {
+                &[Bpf, IpcLock, NetAdmin, NetRaw]
+            }
+            Self::Virtio | Self::VirtioPacked => &[],
+            // It runs beside the container.
+            Self::DpdkAfxdp | Self::Dpdk | Self::DpdkPacked => &[],
+        }
+    }
+
+    /// Says so where it would not run inside the containers of `runtime`.
+    pub fn check_runtime(self, runtime: Runtime) -> Result<(), LabError> {
+        if runtime == Runtime::Embedded || !self.is_dpdk() {
+            return Ok(());
+        }
+        let what = format!("{self} is not measured: DPDK's testpmd runs beside containers, not inside");
+        Err(LabError::Runtime { runtime, what })
     }
 
     /// Whether it is DPDK's.

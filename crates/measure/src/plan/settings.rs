@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use dray_lab::Placement;
+use dray_lab::{Placement, Runtime};
 use dray_port::BATCH_MAX;
 use dray_traffic::Check;
 
@@ -32,6 +32,8 @@ pub struct Settings {
     pub placement: Placement,
     /// Whether everything was shortened.
     pub quick: bool,
+    /// Who makes the containers.
+    pub runtime: Runtime,
 }
 
 const QUICK: Timing = Timing {
@@ -42,7 +44,7 @@ const QUICK: Timing = Timing {
 
 impl Settings {
     pub(super) fn new(experiment: &Experiment, choices: &Choices) -> Result<Self, WrongChoice> {
-        let Choices { check, quick, .. } = *choices;
+        let Choices { check, quick, runtime, .. } = *choices;
         let burst = choices.burst.unwrap_or(experiment.burst);
         let burst = within(1..=BATCH_MAX, burst, |given| WrongChoice::Burst { given })?;
         let flows = choices.flows.unwrap_or(1);
@@ -65,7 +67,7 @@ impl Settings {
         };
         let default = if quick { QUICK } else { experiment.timing };
         let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
-        Ok(Self { burst, flows, stations, check, timing, trials, mtu, placement, quick })
+        Ok(Self { burst, flows, stations, check, timing, trials, mtu, placement, quick, runtime })
     }
 }
 

@@ -22,8 +22,11 @@ impl Testbed {
         program: &Path,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
-        let Settings { mtu, ref placement, .. } = *settings;
-        let mut lab = Lab::new(program.to_owned(), cancel.clone())?;
+        let Settings { mtu, ref placement, runtime, .. } = *settings;
+        let endpoint = case.technique.endpoint;
+        endpoint.check_runtime(runtime)?;
+        let program = program.to_owned();
+        let mut lab = Lab::with_runtime(program, runtime, endpoint.privileges(), cancel.clone())?;
         let topology = Topology::build(&mut lab, case.technique, case.shape, placement, mtu)?;
         // Of a switch that is not there it would say too much.
         case.technique.check()?;

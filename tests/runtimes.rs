@@ -87,7 +87,7 @@ fn agents() -> Vec<(String, Pid)> {
             found.push((name.to_string(), Pid::from_raw(pid).unwrap()));
         }
     }
-    found.sort();
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
     found
 }
 

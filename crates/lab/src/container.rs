@@ -107,7 +107,7 @@ impl Starting {
             StartedBy::Lab { init, agent } => (init, agent, None),
             StartedBy::Engine { mut process, agents } => {
                 let mut agent = None;
-                process.wait_until(cancel, "its dray was there", |_| {
+                process.wait_until(cancel, "sign of its agent", |_| {
                     agent = agents.accept().ok();
                     agent.is_some()
                 })?;

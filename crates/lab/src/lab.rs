@@ -113,14 +113,10 @@ impl Lab {
         Ok(())
     }
 
-    /// The version of the engine that made the containers, where one did.
-    pub fn engine_version(&self) -> Option<&str> {
-        self.engine.as_ref().map(Engine::version)
-    }
-
-    /// What an engine's containers may do.
-    pub fn privileges(&self) -> Privileges {
-        self.privileges
+    /// The engine that made the containers, where one did: its version, and the capabilities that it
+    /// gave them.
+    pub fn engine(&self) -> Option<(&str, Vec<&'static str>)> {
+        self.engine.as_ref().map(|engine| (engine.version(), engine.capabilities()))
     }
 
     /// Whether every container is in a control group of its own. A host may refuse that, as some

@@ -116,9 +116,9 @@ impl SettingOfRun {
             role_cores: roles.chain(switch).collect(),
             shared_cores: topology.shares_cores(),
             control_groups: lab.has_control_groups(),
-            engine: lab.engine_version().map(|version| EngineFacts {
+            engine: lab.engine().map(|(version, capabilities)| EngineFacts {
                 version: version.to_owned(),
-                capabilities: lab.privileges().iter().map(|c| c.name().to_owned()).collect(),
+                capabilities: capabilities.into_iter().map(str::to_owned).collect(),
             }),
             switch: lab.switch().map(|switch| SwitchFacts {
                 hugepages_mib: switch.needs().hugepages_mib,

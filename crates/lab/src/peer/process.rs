@@ -18,7 +18,7 @@ use crate::namespace::Init;
 use crate::{Cancel, LabError};
 
 /// How long a program may take to come up.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often a wait looks.
 const INTERVAL: Duration = Duration::from_millis(2);

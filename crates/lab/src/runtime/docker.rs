@@ -1,11 +1,12 @@
 //! Docker: an engine of the lab's own, inside the "host".
 
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use serde_json::json;
 
 use super::state::FOLDER;
-use super::{Capability, Engine, Spec};
+use super::{Engine, Spec};
 use crate::namespace::Init;
 use crate::peer::process::Process;
 use crate::{Cancel, LabError};
@@ -39,7 +40,7 @@ pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Pro
     let mut command = engine.command("dockerd");
     command.arg("--config-file").arg(settings);
     let mut daemon = Process::start_within(host, &engine.dir, "dockerd", &mut command)?;
-    daemon.wait_until(cancel, "its socket", |_| std::path::Path::new(&socket).exists())?;
+    daemon.wait_until(cancel, "socket of its own", |_| UnixStream::connect(&socket).is_ok())?;
     // An archive of no files: two blocks of zeros (pax(1), "ustar Interchange Format").
     let nothing = engine.dir.write("nothing.tar", &"\0".repeat(1024))?;
     let mut import = client(engine);
@@ -54,10 +55,6 @@ pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Command {
     let mut command = client(engine);
     command.args(["run", "--rm", "--log-driver", "none", "--network", "none", "--read-only"]);
     common_options(&mut command, engine, spec);
-    // Docker's filter of system calls allows bpf(2) to CAP_SYS_ADMIN alone in many a version.
-    if engine.privileges.contains(&Capability::Bpf) {
-        command.args(["--security-opt", "seccomp=unconfined"]);
-    }
     command.arg(IMAGE).args(&spec.command);
     command
 }
@@ -67,8 +64,8 @@ pub(super) fn common_options(command: &mut Command, engine: &Engine, spec: &Spec
     command.args(["--name", spec.name, "--hostname", spec.name, "--cpuset-cpus", &spec.cpus]);
     command.arg("--cgroup-parent").arg(&engine.group);
     command.args(["--cap-drop", "ALL"]);
-    for capability in engine.privileges {
-        command.args(["--cap-add", capability.name()]);
+    for capability in engine.capabilities() {
+        command.args(["--cap-add", capability]);
     }
     command.args(["--security-opt", "no-new-privileges", "--security-opt", "label=disable"]);
     for (file, place) in &engine.image.files {

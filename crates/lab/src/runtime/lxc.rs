@@ -20,10 +20,9 @@ pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Result<Command, LabError>
 
 fn configuration(engine: &Engine, spec: &Spec<'_>) -> String {
     let group = engine.group.strip_prefix("/").unwrap_or(&engine.group);
-    let capabilities = engine.privileges.iter().map(|capability| {
-        let name = capability.name();
-        name.strip_prefix("CAP_").unwrap_or(name).to_lowercase()
-    });
+    let capabilities = engine.capabilities();
+    let capabilities =
+        capabilities.iter().map(|name| name.strip_prefix("CAP_").unwrap_or(name).to_lowercase());
     let mut capabilities = capabilities.collect::<Vec<_>>().join(" ");
     if capabilities.is_empty() {
         capabilities = "none".to_owned();

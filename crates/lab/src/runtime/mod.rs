@@ -87,7 +87,8 @@ impl Runtime {
         };
         match self {
             Self::Embedded => None,
-            // From there on it knows CAP_BPF.
+            // From there on it need not look for an image elsewhere, and can be told where control
+            // groups belong in either version of them.
             Self::Docker => of("dockerd", &["docker", "containerd"], (20, 10), "docker.io"),
             Self::Podman => of("podman", &["conmon"], (3, 4), "podman"),
             // From there on it can be told where its control groups belong.
@@ -216,6 +217,23 @@ impl Engine {
 
     pub(crate) fn version(&self) -> &str {
         &self.version
+    }
+
+    /// The capabilities of its containers, by the kernel's names. Docker before 23 does not know
+    /// CAP_BPF, and Podman's filter of system calls before 5.0 does not either; CAP_SYS_ADMIN has to
+    /// take its place there.
+    pub(crate) fn capabilities(&self) -> Vec<&'static str> {
+        let major = parse_version(&self.version).map_or(0, |(_, (major, _))| major);
+        let knows_bpf = match self.runtime {
+            Runtime::Docker => major >= 23,
+            Runtime::Podman => major >= 5,
+            _ => true,
+        };
+        let name = |capability: &Capability| match capability {
+            Capability::Bpf if !knows_bpf => "CAP_SYS_ADMIN",
+            capability => capability.name(),
+        };
+        self.privileges.iter().map(name).collect()
     }
 
     /// Starts a container whose `dray` connects to `socket`. It ends with the process that this

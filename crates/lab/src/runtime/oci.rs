@@ -24,7 +24,7 @@ pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Result<Command, LabError>
 }
 
 fn config(engine: &Engine, spec: &Spec<'_>) -> Value {
-    let capabilities: Vec<_> = engine.privileges.iter().map(|c| c.name()).collect();
+    let capabilities = engine.capabilities();
     let namespaces = ["pid", "network", "ipc", "uts", "mount"].map(|kind| json!({ "type": kind }));
     let mount = |kind: &str, place: &str, options: &[&str]| {
         json!({ "type": kind, "source": kind, "destination": place, "options": options })

@@ -6,8 +6,9 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::fs::CWD;
+use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree,
+    MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, move_mount, open_tree, unmount,
 };
 
 use crate::namespace::Init;
@@ -35,6 +36,10 @@ pub(super) fn hide(host: &Init, shared: &Path) -> io::Result<()> {
             let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
             move_mount(tree.as_fd(), "", CWD, folder, flags)?;
         }
-        Ok(())
+        // crun refuses a host that has both versions; where this folder is, containers are in version 1.
+        match unmount(Path::new(CONTROL_GROUPS).join("unified"), UnmountFlags::DETACH) {
+            Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+            result => Ok(result?),
+        }
     })
 }

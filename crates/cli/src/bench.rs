@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use dray_lab::Runtime;
-use dray_measure::{Choices, EXPERIMENTS, Plan, Results, experiments, rounds, table};
+use dray_lab::{LinkKind, Runtime};
+use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, Results, experiments, rounds, table};
 use dray_traffic::Check;
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::NamedTempFile;
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// The experiment; without one, every technique that this host can run.
     #[arg(default_value = experiments::DEFAULT)]
     experiment: String,
-    /// List the experiments and techniques.
+    /// List the experiments, and the links and endpoints that techniques are made of.
     #[arg(long)]
     list: bool,
     /// Shorten every trial to about a second: a first look.
@@ -129,13 +129,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 }
 
 fn list() -> String {
-    let experiments = EXPERIMENTS.iter().map(|e| format!("  {:22}{}\n", e.name, e.about));
-    let techniques = dray_measure::Technique::all()
-        .into_iter()
-        .map(|t| format!("  {:22}{}\n", t.to_string(), t.endpoint.about()));
-    let experiments: String = experiments.collect();
-    let techniques: String = techniques.collect();
-    format!("Experiments:\n{experiments}\nTechniques:\n{techniques}")
+    let section = |title: &str, entries: Vec<(&str, &str)>| {
+        let line = |(name, about): (&str, &str)| format!("  {name:26}{about}\n");
+        format!("{title}:\n{}\n", entries.into_iter().map(line).collect::<String>())
+    };
+    let links = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
+    section("Experiments", EXPERIMENTS.iter().map(|e| (e.name, e.about)).collect())
+        + &section("Links", links.iter().map(|link| (link.name, link.about)).collect())
+        + &section("Endpoints", Endpoint::all().iter().map(|e| (e.name, e.about)).collect())
+        + "A technique is LINK/ENDPOINT, or LINK alone where memory is shared with virtio.\n"
 }
 
 fn progress(cases: usize) -> ProgressBar {

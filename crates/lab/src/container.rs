@@ -17,9 +17,9 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::namespace::{Init, NetworkNamespace, ignore_children, spawn};
 use crate::netlink::Netlink;
+use crate::peer::PeerDir;
 use crate::peer::process::Process;
 use crate::runtime::Engine;
-use crate::peer::PeerDir;
 use crate::{Cancel, LabError};
 
 /// Names a container within its lab.

@@ -41,8 +41,7 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
         let runtimes = Runtime::ALL.into_iter().filter(|runtime| *runtime != Runtime::Embedded);
         let runtimes = runtimes.map(|runtime| scope.spawn(move || examine_runtime(runtime)));
         let programs = programs(&host.architecture).into_iter();
-        let programs =
-            programs.map(|program| scope.spawn(move || examine_one(&program, path)));
+        let programs = programs.map(|program| scope.spawn(move || examine_one(&program, path)));
         let threads: Vec<_> = runtimes.chain(programs).collect();
         let join = |thread: thread::ScopedJoinHandle<'_, Finding>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -29,8 +29,8 @@ use rustix::process::geteuid;
 
 use crate::doctor::programs;
 use crate::namespace::Init;
-use crate::peer::process::{self, Process};
 use crate::peer::PeerDir;
+use crate::peer::process::{self, Process};
 use crate::{Cancel, LabError, container, placement};
 use image::Image;
 
@@ -130,7 +130,9 @@ impl Runtime {
             .ok_or_else(|| format!("{program} does not say its version but {answer:?}"))?;
         if number < oldest {
             let (major, minor) = oldest;
-            return Err(format!("{program} {version} is too old: {major}.{minor} or later will do"));
+            return Err(format!(
+                "{program} {version} is too old: {major}.{minor} or later will do"
+            ));
         }
         Ok(version.to_owned())
     }
@@ -207,8 +209,7 @@ impl Engine {
         let image = Image::new(program, &dir)?;
         let doing = LabError::doing(format!("state folders of {runtime}"));
         state::hide(host, dir.path()).map_err(doing)?;
-        let mut engine =
-            Self { runtime, version, dir, image, group, privileges, _daemon: None };
+        let mut engine = Self { runtime, version, dir, image, group, privileges, _daemon: None };
         if runtime == Runtime::Docker {
             engine._daemon = Some(docker::start(&engine, host, cancel)?);
         }

@@ -26,17 +26,13 @@ pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Result<Command, LabError>
 fn config(engine: &Engine, spec: &Spec<'_>) -> Value {
     let capabilities = engine.capabilities();
     let namespaces = ["pid", "network", "ipc", "uts", "mount"].map(|kind| json!({ "type": kind }));
-    let mount = |kind: &str, place: &str, options: &[&str]| {
-        json!({ "type": kind, "source": kind, "destination": place, "options": options })
-    };
+    let mount = |kind: &str, place: &str, options: &[&str]| json!({ "type": kind, "source": kind, "destination": place, "options": options });
     let mut mounts = vec![
         mount("proc", "/proc", &["nosuid", "noexec", "nodev"]),
         mount("sysfs", "/sys", &["nosuid", "noexec", "nodev", "ro"]),
         mount("tmpfs", "/dev", &["nosuid", "mode=755", "size=64k"]),
     ];
-    let bind = |from: &std::path::Path, to: &std::path::Path, how: &str| {
-        json!({ "type": "bind", "source": from, "destination": to, "options": ["bind", how] })
-    };
+    let bind = |from: &std::path::Path, to: &std::path::Path, how: &str| json!({ "type": "bind", "source": from, "destination": to, "options": ["bind", how] });
     mounts.extend(engine.image.files.iter().map(|(file, place)| bind(file, place, "ro")));
     let sockets = engine.sockets();
     mounts.push(bind(&sockets, &sockets, "rw"));

@@ -28,7 +28,7 @@ pub(super) const PARALLEL: Experiment = Experiment {
 
 /// What both have in common.
 const FORWARDERS: Experiment = Experiment {
-    techniques: || Technique::by_link(sets::KERNEL, &[Endpoint::RawMmsg]),
+    techniques: || Technique::by_link(sets::KERNEL, &[Endpoint::RAW_MMSG]),
     paper: Some(
         "Casoni et al. 2013: near 500 kpps over veth and a bridge, the highest rate without loss",
     ),

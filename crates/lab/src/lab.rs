@@ -40,8 +40,8 @@ impl Lab {
         Self::with_runtime(program, Runtime::Embedded, &[], cancel)
     }
 
-    /// The same, with containers made by `runtime`. Unless that is the embedded one, `program` may be
-    /// any `dray`, and they have `privileges` and no others.
+    /// The same, with containers made by `runtime`. An engine gives them `privileges` and no others; the
+    /// embedded runtime leaves them all that the lab has.
     pub fn with_runtime(
         program: PathBuf,
         runtime: Runtime,

@@ -242,16 +242,51 @@ fn a_sender_that_cannot_keep_up_is_said_to_have_sent_less() {
 fn chains_and_fans_balance() {
     let _alone = alone();
     require_root!();
-    let (_, serial) = run(&["casoni2013-serial", "--quick"]);
+    // More than any sender can send: what one that sends as fast as it can does to the others.
+    let most = ["--quick", "--rate", "20M"];
+    let (_, serial) = run(&[&["casoni2013-serial"], &most[..]].concat());
     assert_eq!(serial.results.len(), 16, "2 links, 1 to 8 forwarders");
     check_books(&serial);
-    let (_, parallel) = run(&["casoni2013-parallel", "--quick", "--flows", "3"]);
+    let (_, parallel) = run(&[&["casoni2013-parallel", "--flows", "3"], &most[..]].concat());
     assert_eq!(parallel.results.len(), 6, "2 links, 2 to 4 forwarders");
     check_books(&parallel);
     for row in &parallel.results {
         let roles = row.measured().unwrap().cpu.roles.len();
         assert_eq!(roles, 2 + row.forwarders);
     }
+}
+
+#[test]
+fn the_highest_rates_within_a_loss_are_found() {
+    let _alone = alone();
+    require_root!();
+    let search =
+        ["--loss", "0,0.5%", "--technique", "veth/raw-mmsg,direct", "--size", "64", "--quick"];
+    let (json, results) = run(&search);
+    assert_schema(&json);
+    for row in &results.results {
+        let measured = row.measured().unwrap_or_else(|| panic!("{:?}", row.outcome));
+        let [ndr, pdr] = &measured.drop_rates[..] else { panic!("two losses: {measured:?}") };
+        assert_eq!((ndr.loss_ratio, pdr.loss_ratio), (0.0, 0.005));
+        for rate in [ndr, pdr] {
+            let [search] = &rate.searches[..] else { panic!("one search: {rate:?}") };
+            let lower = search.lower_pps.unwrap();
+            assert!(search.upper_pps.is_none_or(|upper| lower < upper), "{search:?}");
+            assert!(search.throughput_pps <= rate.pps && rate.pps == lower as f64, "{rate:?}");
+        }
+        // What is lost at the rate itself is what a disturbed trial lost.
+        assert!(measured.counters_agree && measured.sent >= measured.received, "{measured:?}");
+    }
+    let table = success(
+        &[
+            &["bench", "loss-free", "--duration", "0.5"],
+            &search[..2],
+            &search[2..4],
+            &["--size", "1500"],
+        ]
+        .concat(),
+    );
+    assert!(table.contains("NDR") && table.contains("PDR"), "{table}");
 }
 
 #[test]

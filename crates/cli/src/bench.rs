@@ -37,6 +37,11 @@ pub(crate) struct Arguments {
     /// Frames per second; without it, as many as possible.
     #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
     rate: Option<f64>,
+    /// Search for the highest rate at which no more than this share of frames is lost, or for one for
+    /// each of a list: 0 for the non-drop rate.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true,
+        value_parser = parse::share)]
+    loss: Option<Vec<f64>>,
     /// Frames per burst.
     #[arg(long, value_name = "FRAMES")]
     burst: Option<usize>,
@@ -82,7 +87,9 @@ Examples:
   dray bench --technique switch --size 64 --stations 1000
   dray bench ara2019-table1 --duration 20
   dray bench --runtime docker --technique veth,switch --quick
-  dray bench --technique raw-mmsg --rate 100k";
+  dray bench --technique raw-mmsg --rate 100k
+  dray bench loss-free --quick --technique veth/raw-mmsg,switch
+  dray bench --technique bridge --loss 0,0.1%";
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.list {
@@ -95,6 +102,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         flows: arguments.flows,
         stations: arguments.stations,
         rate: arguments.rate,
+        losses: arguments.loss,
         techniques: arguments.technique,
         check: arguments.check,
         duration: arguments.duration,

@@ -52,10 +52,22 @@ fn every_technique_balances_and_matches_the_schema() {
     let (json, results) = run(&["--quick"]);
     assert_eq!(
         results.results.len(),
-        50,
-        "2 links with 7 endpoints, 2 with 4, 3 that share memory; 2 sizes"
+        58,
+        "2 links with 7 endpoints, 2 with 6, 3 that share memory; 2 sizes"
     );
     check_books(&results);
+    for row in &results.results {
+        let agreements = &row.measured().unwrap().setting.agreements;
+        let xdp = match row.endpoint.as_str() {
+            "afxdp" | "afxdp-deferred" => "xdp native",
+            "afxdp-generic" => "xdp generic",
+            _ => continue,
+        };
+        for role in ["sender", "receiver"] {
+            let features = &agreements[role][0].features;
+            assert_eq!(features[..3], [xdp, "copy", "need wakeup"], "{}: {role}", row.technique);
+        }
+    }
 
     let validator = assert_schema(&json);
 
@@ -287,6 +299,24 @@ fn the_highest_rates_within_a_loss_are_found() {
         .concat(),
     );
     assert!(table.contains("NDR") && table.contains("PDR"), "{table}");
+}
+
+#[test]
+fn af_xdp_forwarders_share_a_umem() {
+    let _alone = alone();
+    require_root!();
+    let words = ["af-xdp-chains", "--quick", "--size", "64", "--trials", "1", "--rate", "5k"];
+    let (json, chains) = run(&words);
+    assert_schema(&json);
+    check_books(&chains);
+    assert_eq!(chains.results.len(), 6, "2 techniques, 3 lengths");
+    for row in chains.results.iter().filter(|row| row.endpoint == "afxdp") {
+        let measured = row.measured().unwrap();
+        assert!(measured.received > 0, "{measured:?}");
+        let ports = &measured.setting.agreements[&format!("forwarder-{}", row.forwarders)];
+        let umem = |port: &str| port.contains("umem=forwarder");
+        assert!(ports.len() == 2 && ports.iter().all(|port| umem(&port.port)), "{ports:?}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::cpu::CpuCost;
 use crate::rounds::CaseTrials;
 use crate::stats;
 use crate::topology::{Shape, Topology};
-use crate::trial::Trial;
+use crate::trial::{Agreements, Trial};
 use crate::{Case, Settings};
 
 /// The version of the format. It changes when a reader of the old one would misunderstand.
@@ -82,6 +82,10 @@ pub struct SettingOfRun {
     /// What made the containers, unless that was dray itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineFacts>,
+    /// What was agreed on for the ports of each role that has such a port: by a port and its peer, or by
+    /// an AF_XDP port and the kernel.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agreements: Agreements,
     /// The switch in user space, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
@@ -110,7 +114,7 @@ pub struct SwitchFacts {
 }
 
 impl SettingOfRun {
-    pub(crate) fn of(lab: &Lab, topology: &Topology) -> Self {
+    pub(crate) fn of(lab: &Lab, topology: &Topology, trial: &Trial) -> Self {
         let roles = topology.stations().map(|station| (station.role.clone(), station.cpu));
         let switch = topology.switch_cpu.map(|cpu| ("switch".to_owned(), cpu));
         Self {
@@ -121,6 +125,7 @@ impl SettingOfRun {
                 version: version.to_owned(),
                 capabilities: capabilities.into_iter().map(str::to_owned).collect(),
             }),
+            agreements: trial.agreements.clone(),
             switch: lab.switch().map(|switch| SwitchFacts {
                 hugepages_mib: switch.needs().hugepages_mib,
                 privileges: switch.needs().privileges.to_owned(),

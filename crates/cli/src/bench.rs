@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use dray_lab::{LinkKind, Runtime};
+use dray_measure::isolation::Verdict;
 use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, Results, experiments, rounds, table};
 use dray_traffic::Check;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -130,8 +131,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if let Some(output) = output {
         output.write(&results)?;
     }
-    if results.limits.is_empty() && results.results.iter().all(|row| row.measured().is_none()) {
+    let rows = || results.results.iter();
+    let isolations = || rows().filter_map(|row| Some((row, row.isolation()?)));
+    let is_empty = rows().all(|row| row.measured().is_none()) && isolations().next().is_none();
+    if results.limits.is_empty() && is_empty {
         return Err(anyhow::anyhow!("nothing could be measured").into());
+    }
+    if let Some((row, _)) = isolations().find(|(_, found)| found.verdict != Verdict::Isolated) {
+        return Err(anyhow::anyhow!("{} did not keep containers apart", row.technique).into());
     }
     Ok(())
 }

@@ -167,9 +167,18 @@ impl Endpoint {
         matches!(self.io, Io::Virtio(_) | Io::DpdkVirtio(_))
     }
 
+    /// Where its XDP program is to run, where it has one.
+    pub(crate) fn xdp(self) -> Option<Mode> {
+        match self.io {
+            Io::Afxdp { xdp, .. } => Some(xdp.unwrap_or(Mode::Native)),
+            Io::DpdkAfxdp => Some(Mode::Native),
+            _ => None,
+        }
+    }
+
     /// Whether it attaches an XDP program to its interface.
     pub fn has_xdp_program(self) -> bool {
-        matches!(self.io, Io::Afxdp { .. } | Io::DpdkAfxdp)
+        self.xdp().is_some()
     }
 
     /// What it takes in a container whose engine leaves it nothing else.

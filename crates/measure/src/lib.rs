@@ -6,6 +6,7 @@ pub mod accounting;
 pub mod cpu;
 pub mod endpoint;
 pub mod experiments;
+pub mod isolation;
 mod peer_ends;
 pub mod plan;
 pub mod results;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::LostAt;
 use crate::cpu::CpuCost;
+use crate::isolation::Isolation;
 use crate::rounds::CaseTrials;
 use crate::stats;
 use crate::topology::{Shape, Topology};
@@ -204,6 +205,11 @@ pub struct ResultRow {
 pub enum Outcome {
     /// The technique ran.
     Measured(Box<Measured>),
+    /// It ran, and is there to keep containers apart.
+    Isolated {
+        /// Whether it did.
+        isolation: Isolation,
+    },
     /// It could not.
     Skipped {
         /// Why.
@@ -383,7 +389,15 @@ impl ResultRow {
     pub fn measured(&self) -> Option<&Measured> {
         match &self.outcome {
             Outcome::Measured(measured) => Some(measured),
-            Outcome::Skipped { .. } => None,
+            Outcome::Isolated { .. } | Outcome::Skipped { .. } => None,
+        }
+    }
+
+    /// Whether containers were kept apart, where they should have been.
+    pub fn isolation(&self) -> Option<&Isolation> {
+        match &self.outcome {
+            Outcome::Isolated { isolation } => Some(isolation),
+            _ => None,
         }
     }
 }

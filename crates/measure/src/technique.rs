@@ -72,11 +72,26 @@ impl Technique {
     }
 
     fn can_be(&self) -> bool {
+        let Self { link, endpoint } = *self;
         // Two drivers cannot share memory with each other, and DPDK's device side is no endpoint.
-        let no_device = self.link == LinkKind::DIRECT && self.endpoint.is_both_ends();
-        // A veth takes redirected frames where there is an XDP program in its driver, of which it has one.
-        let no_program = self.link.needs_xdp_programs() && self.endpoint == Endpoint::AFXDP_GENERIC;
-        self.link.shares_memory() == self.endpoint.shares_memory() && !no_device && !no_program
+        let no_device = link == LinkKind::DIRECT && endpoint.is_both_ends();
+        // What is named after the driver's XDP is not measured without it.
+        let has_place = |mode| link.xdp.contains(&mode);
+        let memory_fits = link.shares_memory() == endpoint.shares_memory();
+        memory_fits && !no_device && endpoint.xdp().is_none_or(has_place)
+    }
+
+    /// Whether it is measured where nobody chooses: every endpoint where the kernel's usual links are
+    /// concerned, elsewhere one of each sort, which tell links apart.
+    pub(crate) fn is_usual(&self) -> bool {
+        let Self { link, endpoint } = *self;
+        let is_wide = link == LinkKind::VETH || link == LinkKind::BRIDGE || link.shares_memory();
+        let is_one_of = |endpoints: &[Endpoint]| endpoints.contains(&endpoint);
+        if link.isolates {
+            is_one_of(&[Endpoint::RAW_MMSG])
+        } else {
+            is_wide || is_one_of(&[Endpoint::UDP_MMSG, Endpoint::RAW_MMSG])
+        }
     }
 
     /// Whether `word` names it: a link or the first word of one, an endpoint, or both as
@@ -128,7 +143,21 @@ mod tests {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
         assert_eq!(select("veth").len(), Endpoint::SOCKETS.len() + Endpoint::AF_XDP.len() + 2);
-        assert_eq!(select("raw").len(), 4, "veth, bridge and XDP");
+        let kernel = LinkKind::ALL.iter().filter(|link| !link.shares_memory());
+        assert_eq!(select("raw").len(), kernel.count());
+        let named = |technique: &Technique| technique.to_string();
+        let private: Vec<_> = select("ipvlan/l3-private").iter().map(named).collect();
+        let [udp, raw] = ["udp", "raw"].map(|socket| format!("ipvlan/l3-private/{socket}"));
+        assert_eq!(
+            private,
+            [
+                &udp,
+                &(udp.clone() + "-mmsg"),
+                &raw,
+                &(raw.clone() + "-mmsg"),
+                "ipvlan/l3-private/afxdp-generic"
+            ]
+        );
         assert_eq!(
             select("switch"),
             Technique::by_link(&[LinkKind::PATCH, LinkKind::LEARNING], &[Endpoint::VIRTIO])

@@ -15,6 +15,7 @@ use dray_traffic::{
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
 use crate::endpoint::Io;
+use crate::isolation::Isolation;
 use crate::peer_ends;
 use crate::topology::{Hop, Load, Station, Topology};
 
@@ -57,6 +58,8 @@ pub struct Trial {
     pub switch_cycles_per_frame: Option<f64>,
     /// Times of round trips, where those were measured.
     pub latency: Option<Latency>,
+    /// Whether containers were kept apart, where the link does that.
+    pub isolation: Option<Isolation>,
 }
 
 /// Runs one trial over a topology that nothing else uses.
@@ -66,6 +69,8 @@ pub fn run(
     load: &Load,
     timing: &Timing,
 ) -> Result<Trial, LabError> {
+    let first = &topology.sender.outs[0];
+    let left_before = lab.parent_counters(&first.link)?;
     let before = counters(lab, topology)?;
     let observed = match topology.technique.endpoint.io {
         Io::DpdkAfxdp => peer_ends::observe_one_way(lab, topology, load.size, timing)?,
@@ -79,7 +84,13 @@ pub fn run(
         let key = (hop.here().container, hop.here().attachment.clone());
         Some(difference(after.get(&key)?, before.get(&key)?))
     };
-    evaluate(topology, timing, observed, counted)
+    let isolation = match (left_before, lab.parent_counters(&first.link)?) {
+        (Some(before), Some(after)) => counted(first)
+            .zip(counted(&topology.last().ins[0]))
+            .map(|(sent, came)| Isolation::of(&sent, &difference(&after, &before), &came)),
+        _ => None,
+    };
+    Ok(Trial { isolation, ..evaluate(topology, timing, observed, counted)? })
 }
 
 /// What was seen of a trial.
@@ -256,6 +267,7 @@ fn evaluate(
         sender,
         receiver,
         latency,
+        isolation: None,
     })
 }
 

@@ -17,6 +17,8 @@ pub struct Experiment {
     pub(crate) shapes: &'static [Shape],
     /// How the containers are wired and what is in them.
     pub(crate) techniques: fn() -> Vec<Technique>,
+    /// Which of the techniques are measured where none are chosen.
+    pub(crate) usual: fn(&Technique) -> bool,
     /// Frame sizes in bytes.
     pub(crate) sizes: &'static [usize],
     /// Frames per second; `None` for as many as possible.
@@ -65,6 +67,7 @@ impl Experiment {
         about: "",
         shapes: &[Shape::Chain(0)],
         techniques: Vec::new,
+        usual: |_| true,
         sizes: &[64],
         rates: &[None],
         losses: &[],

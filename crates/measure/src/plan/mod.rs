@@ -12,6 +12,7 @@ pub use choices::Choices;
 pub use settings::Settings;
 pub use wrong_choice::WrongChoice;
 
+use dray_lab::link::Carries;
 use dray_wire::headers::ETHERNET_LEN;
 use dray_wire::{FRAME_MAX, FRAME_MIN};
 
@@ -89,7 +90,8 @@ fn check_load(technique: Technique, settings: &Settings, paced: bool) -> Result<
     if flows > 1 && endpoint.is_one_flow() {
         return Err(WrongChoice::OneFlow { given: flows, technique });
     }
-    if stations > 1 && endpoint.is_one_station() {
+    let is_one_station = endpoint.is_one_station() || technique.link.carries != Carries::Any;
+    if stations > 1 && is_one_station {
         return Err(WrongChoice::OneStation { given: stations, technique });
     }
     if paced && endpoint.is_dpdk() {
@@ -160,7 +162,8 @@ mod tests {
         assert_eq!(message("all", &flows("raw")), "");
         let stations = |words| Choices { stations: Some(2), ..of(words) };
         assert!(message("all", &stations("udp")).contains("--stations 2: veth/udp sends from one"));
-        assert_eq!(message("all", &stations("raw,switch")), "");
+        assert!(message("all", &stations("raw")).contains("macvlan/bridge/raw sends from one"));
+        assert_eq!(message("all", &stations("veth/raw,switch")), "");
         let rate = |words| Choices { rate: Some(1e5), ..of(words) };
         assert!(message("switches", &rate("dpdk")).contains("at no given rate"));
         assert_eq!(message("switches", &rate("switch")), "");

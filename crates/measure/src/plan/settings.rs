@@ -46,9 +46,10 @@ const QUICK: Timing = Timing {
 };
 
 impl Settings {
-    /// The rates that are searched for in `case`.
+    /// The rates that are searched for in `case`: none where nothing shall arrive.
     pub(crate) fn goals_of(&self, case: &Case) -> &[Goal] {
-        if case.rate.is_none() { &self.goals } else { &[] }
+        let has_none = case.rate.is_some() || case.technique.link.isolates;
+        if has_none { &[] } else { &self.goals }
     }
 
     pub(super) fn new(experiment: &Experiment, choices: &Choices) -> Result<Self, WrongChoice> {

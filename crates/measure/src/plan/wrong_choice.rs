@@ -37,8 +37,8 @@ pub enum WrongChoice {
     #[error("--stations {given}: 1 to 16384 pairs of MAC addresses, with one flow")]
     Stations { given: u16 },
     #[error(
-        "--stations {given}: {technique} sends from one station; choose techniques with raw sockets \
-         or our endpoints that share memory"
+        "--stations {given}: {technique} sends from one station; choose raw sockets on a link that \
+         carries any address, such as bridge/raw, or our endpoints that share memory"
     )]
     OneStation { given: u16, technique: Technique },
     #[error("{technique} sends as fast as it can and at no given rate; choose other techniques")]

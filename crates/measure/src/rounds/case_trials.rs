@@ -5,6 +5,7 @@ use dray_traffic::Check;
 
 use super::testbed::Testbed;
 use crate::Shape;
+use crate::isolation::Isolation;
 use crate::plan::Settings;
 use crate::results::{LimitRow, Measured, Outcome, SearchRecord, SettingOfRun};
 use crate::trial::Trial;
@@ -40,10 +41,14 @@ impl CaseTrials {
         self.failure = Some(error.to_string());
     }
 
-    /// Figures where there was a trial, else why there was none.
+    /// What was found where there was a trial, else why there was none.
     pub(super) fn outcome(self, settings: &Settings, limit: Option<&LimitRow>) -> Outcome {
-        match self.failure {
-            Some(skipped) if self.trials.is_empty() => Outcome::Skipped { skipped },
+        let isolation = Isolation::sum(self.trials.iter().filter_map(|trial| trial.isolation));
+        match (&self.failure, isolation) {
+            (Some(skipped), _) if self.trials.is_empty() => {
+                Outcome::Skipped { skipped: skipped.clone() }
+            }
+            (_, Some(isolation)) => Outcome::Isolated { isolation },
             _ => Outcome::Measured(Box::new(Measured::of(&self, settings, limit))),
         }
     }

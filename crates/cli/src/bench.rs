@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use dray_lab::LinkKind;
+use dray_lab::{LinkKind, Runtime};
 use dray_measure::isolation::Verdict;
 use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, Results, experiments, rounds, table};
 use dray_traffic::Check;
@@ -74,6 +74,9 @@ pub(crate) struct Arguments {
     /// CPUs for the roles: sender, receiver, forwarders; a switch has the first to itself.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
+    /// Who makes the containers: embedded, docker, podman, lxc, crun or runc.
+    #[arg(long, value_name = "RUNTIME", default_value = "embedded")]
+    runtime: Runtime,
     /// Write the results to this file as JSON; `-` for standard output, instead of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -87,6 +90,7 @@ Examples:
   dray bench --technique switch,direct --check whole
   dray bench --technique switch --size 64 --stations 1000
   dray bench ara2019-table1 --duration 20
+  dray bench --runtime docker --technique veth,switch --quick
   dray bench --technique raw-mmsg --rate 100k
   dray bench --technique tcp --flows 4 --mtu 9000
   dray bench --technique bridge/tcp --pairs 1,16,128
@@ -114,6 +118,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         mtu: arguments.mtu,
         cpus: arguments.cpus.map(|list| list.0),
         quick: arguments.quick,
+        runtime: arguments.runtime,
     };
     let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
     let cancel = cancel_on_signals()?;

@@ -30,6 +30,8 @@ enum Kind {
     },
     V1Cpuset,
     V1Cpuacct,
+    /// Any other: container engines make groups there as well.
+    V1Other,
 }
 
 /// The groups of one lab.
@@ -88,9 +90,21 @@ impl LabGroup {
         Ok(used.mount.join(OURS).join(&self.lab))
     }
 
+    /// The group that holds all of the lab's, as a path from the root of every hierarchy.
+    pub(crate) fn path(&self) -> PathBuf {
+        Path::new("/").join(OURS).join(&self.lab)
+    }
+
+    /// Whether a process is in one of the lab's groups.
+    pub(crate) fn holds(&self, pid: Pid) -> bool {
+        let path = self.path();
+        let groups = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero()));
+        groups.is_ok_and(|groups| groups.contains(&*path.to_string_lossy()))
+    }
+
     /// Removes the lab's groups, which must be empty or become so soon.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        self.hierarchies.iter().try_for_each(|hierarchy| hierarchy.remove(&self.lab))
+        mounted().iter().try_for_each(|hierarchy| hierarchy.remove(&self.lab))
     }
 }
 
@@ -190,7 +204,7 @@ pub(crate) fn cpuset_version() -> Option<u8> {
     hierarchies().iter().find_map(|hierarchy| match hierarchy.kind {
         Kind::V2 { cpuset: true } => Some(2),
         Kind::V1Cpuset => Some(1),
-        Kind::V2 { cpuset: false } | Kind::V1Cpuacct => None,
+        Kind::V2 { cpuset: false } | Kind::V1Cpuacct | Kind::V1Other => None,
     })
 }
 
@@ -201,7 +215,7 @@ fn choose(mut found: Vec<Hierarchy>) -> Vec<Hierarchy> {
     {
         found.retain(is_v2);
     } else {
-        found.retain(|h| !is_v2(h));
+        found.retain(|h| matches!(h.kind, Kind::V1Cpuset | Kind::V1Cpuacct));
     }
     found
 }
@@ -218,6 +232,7 @@ fn parse_mounts(text: &str) -> Vec<Hierarchy> {
             "cgroup2" => Kind::V2 { cpuset: false },
             "cgroup" if has("cpuset") => Kind::V1Cpuset,
             "cgroup" if has("cpuacct") => Kind::V1Cpuacct,
+            "cgroup" => Kind::V1Other,
             _ => return None,
         };
         Some(Hierarchy { mount, kind })
@@ -324,7 +339,8 @@ mod tests {
     fn finds_both_versions_and_prefers_the_one_with_cpu_sets() {
         let found = parse_mounts(V1);
         let kinds: Vec<_> = found.iter().map(|h| h.kind).collect();
-        assert_eq!(kinds, [Kind::V1Cpuset, Kind::V1Cpuacct, Kind::V2 { cpuset: false }]);
+        let v2 = Kind::V2 { cpuset: false };
+        assert_eq!(kinds, [Kind::V1Cpuset, Kind::V1Cpuacct, Kind::V1Other, v2]);
         assert_eq!(found[1].mount, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
 
         let used = choose(found.clone());

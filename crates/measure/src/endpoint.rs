@@ -3,7 +3,8 @@
 use std::fmt;
 use std::net::SocketAddrV4;
 
-use dray_lab::{Attachment, End};
+use dray_lab::runtime::{Capability, Privileges};
+use dray_lab::{Attachment, End, LabError, Runtime};
 use dray_port::afxdp::AfxdpUri;
 use dray_port::raw::RawUri;
 use dray_port::udp::UdpUri;
@@ -237,6 +238,31 @@ impl Endpoint {
     /// Whether it attaches an XDP program to its interface.
     pub fn has_xdp_program(self) -> bool {
         self.xdp().is_some()
+    }
+
+    /// What it takes in a container whose engine leaves it nothing else.
+    pub fn privileges(self) -> Privileges {
+        use Capability::{Bpf, IpcLock, NetAdmin, NetRaw};
+        match self.io {
+            // For socket buffers as large as everywhere else.
+            Io::Udp(_) | Io::Unix(_) => &[NetAdmin],
+            Io::Raw(_) => &[NetAdmin, NetRaw],
+            Io::Afxdp { .. } => &[Bpf, IpcLock, NetAdmin, NetRaw],
+            // Pages that are sent where they lie count against a limit.
+            Io::Stream { zerocopy: true, .. } => &[IpcLock],
+            Io::Stream { .. } | Io::Virtio(_) => &[],
+            // It runs beside the container.
+            Io::DpdkAfxdp | Io::DpdkVirtio(_) => &[],
+        }
+    }
+
+    /// Says so where it would not run inside the containers of `runtime`.
+    pub fn check_runtime(self, runtime: Runtime) -> Result<(), LabError> {
+        if runtime == Runtime::Embedded || !self.is_dpdk() {
+            return Ok(());
+        }
+        let what = format!("{self} is not measured: testpmd runs beside containers, not inside");
+        Err(LabError::Runtime { runtime, what })
     }
 
     /// Whether it is DPDK's.

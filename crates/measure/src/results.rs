@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dray_lab::{HostFacts, Lab};
+use dray_lab::{HostFacts, Lab, Runtime};
 use dray_search::Goal;
 use dray_traffic::{Latency, Percentiles};
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,11 @@ fn usual_mtu() -> u32 {
     1500
 }
 
+/// Results from before there were others.
+fn embedded() -> String {
+    Runtime::Embedded.to_string()
+}
+
 /// What the trials of a case ran on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SettingOfRun {
@@ -92,6 +97,9 @@ pub struct SettingOfRun {
     /// How long it took to make containers and links, in seconds.
     #[serde(default)]
     pub set_up_s: f64,
+    /// What made the containers, unless that was dray itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineFacts>,
     /// What was agreed on for the ports of each role that has such a port: by a port and its peer, or by
     /// an AF_XDP port and the kernel.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -99,6 +107,15 @@ pub struct SettingOfRun {
     /// The switch in user space, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
+}
+
+/// A container engine, and what its containers were given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineFacts {
+    /// Its version, as it says it.
+    pub version: String,
+    /// The capabilities of the containers.
+    pub capabilities: Vec<String>,
 }
 
 /// What a switch in user space had to be given.
@@ -129,6 +146,10 @@ impl SettingOfRun {
             shared_cores: topologies.iter().any(Topology::shares_cores),
             control_groups: lab.has_control_groups(),
             set_up_s: set_up.as_secs_f64(),
+            engine: lab.engine().map(|(version, capabilities)| EngineFacts {
+                version: version.to_owned(),
+                capabilities: capabilities.into_iter().map(str::to_owned).collect(),
+            }),
             agreements: agreements.clone(),
             switch: lab.switch().map(|switch| SwitchFacts {
                 hugepages_mib: switch.needs().hugepages_mib,
@@ -173,6 +194,9 @@ pub struct ResultRow {
     pub link: String,
     /// How the programs in them do their I/O.
     pub endpoint: String,
+    /// Who made the containers.
+    #[serde(default = "embedded")]
+    pub runtime: String,
     /// `chain`, `fan`, `echo` or `pairs`.
     pub topology: String,
     /// How many pairs of sender and receiver there were at the same time.
@@ -388,6 +412,7 @@ impl ResultRow {
             technique: case.technique.to_string(),
             link: case.technique.link.to_string(),
             endpoint: case.technique.endpoint.to_string(),
+            runtime: settings.runtime.to_string(),
             topology: topology.to_owned(),
             pairs: case.shape.pairs(),
             forwarders,

@@ -146,6 +146,8 @@ pub struct StreamRow {
     pub link: String,
     /// How the programs in them do their I/O.
     pub endpoint: String,
+    /// Who made the containers.
+    pub runtime: String,
     /// Pairs of a sender and a receiver, at the same time.
     pub pairs: usize,
     /// Streams of each pair.
@@ -228,6 +230,7 @@ impl StreamRow {
             technique: case.technique.to_string(),
             link: case.technique.link.to_string(),
             endpoint: case.technique.endpoint.to_string(),
+            runtime: settings.runtime.to_string(),
             pairs: case.shape.pairs(),
             streams: settings.flows,
             mtu: case.mtu,

@@ -498,6 +498,11 @@ fn notes(results: &Results) -> Vec<String> {
         "Each figure: mean of {samples} samples of {} s after {} s of warm-up; loss over the whole trial.",
         settings.interval_s, settings.warm_up_s
     )];
+    if let Some((row, engine)) =
+        results.results.iter().find_map(|row| Some((row, row.measured()?.setting.engine.as_ref()?)))
+    {
+        notes.push(format!("Containers by {} {}.", row.runtime, engine.version));
+    }
     if settings.quick {
         let trials = measured().map(|m| m.trials).chain(streams().map(|m| m.trials)).max();
         notes.push(format!(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dray_lab::Runtime;
 use dray_traffic::Check;
 
 /// What the command line asks for; `None` leaves it to the experiment.
@@ -35,4 +36,6 @@ pub struct Choices {
     pub check: Option<Check>,
     /// Shorten everything.
     pub quick: bool,
+    /// Who makes the containers.
+    pub runtime: Runtime,
 }

@@ -29,8 +29,11 @@ impl Testbed {
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
         let began = Instant::now();
-        let (placement, mtu) = (&settings.placement, case.mtu);
-        let mut lab = Lab::new(program.to_owned(), cancel.clone())?;
+        let (placement, mtu, runtime) = (&settings.placement, case.mtu, settings.runtime);
+        let endpoint = case.technique.endpoint;
+        endpoint.check_runtime(runtime)?;
+        let program = program.to_owned();
+        let mut lab = Lab::with_runtime(program, runtime, endpoint.privileges(), cancel.clone())?;
         let topologies = Topology::build(&mut lab, case.technique, case.shape, placement, mtu)?;
         let set_up = began.elapsed();
         // Of a switch that is not there it would say too much.

@@ -10,10 +10,12 @@ purpose=${1:?usage: setup.sh build|demo|test|bench|fuzz|profile}
 build="cc:gcc clang:clang"
 # Other people's switches and endpoints.
 peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"
+# Container engines.
+engines="dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc"
 case $purpose in
     build | demo) needs=$build ;;
     # Reports are looked at in a browser.
-    test) needs="$build $peers c++:g++ ping:iputils-ping chromium:chromium chromedriver:chromium-driver" ;;
+    test) needs="$build $peers $engines c++:g++ ping:iputils-ping chromium:chromium chromedriver:chromium-driver" ;;
     fuzz) needs="$build c++:g++" ;;
     bench) needs="$build $peers ip:iproute2 iperf3:iperf3 jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;
@@ -49,5 +51,13 @@ sudo=
 echo "Installing: ${missing[*]}" >&2
 export DEBIAN_FRONTEND=noninteractive
 $sudo apt-get update -qq
+# What is installed here is started by whoever uses it: an engine that came up by itself would change
+# the machine's network.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+    trap '$sudo rm -f $policy' EXIT
+    printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
+    $sudo chmod 755 $policy
+fi
 # shellcheck disable=SC2086 # no sudo, no word
 $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use dray_lab::LinkKind;
+use dray_lab::{LinkKind, Runtime};
+use dray_measure::isolation::Verdict;
 use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, experiments, rounds, table};
 use dray_report::Report;
 use dray_traffic::Check;
@@ -44,9 +45,12 @@ pub(crate) struct Arguments {
     /// Frames per burst.
     #[arg(long, value_name = "FRAMES")]
     burst: Option<usize>,
-    /// Flows per link of the sender.
+    /// Flows per link of the sender; of tcp techniques, streams of each sender.
     #[arg(long)]
     flows: Option<u16>,
+    /// So many pairs of sender and receiver at the same time, over one segment.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pairs: Option<Vec<usize>>,
     /// Pairs of machines, by their MAC addresses, that frames are between in turn.
     #[arg(long, value_name = "PAIRS")]
     stations: Option<u16>,
@@ -69,6 +73,9 @@ pub(crate) struct Arguments {
     /// CPUs for the roles: sender, receiver, forwarders; a switch has the first to itself.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
+    /// Who makes the containers: embedded, docker, podman, lxc, crun or runc.
+    #[arg(long, value_name = "RUNTIME", default_value = "embedded")]
+    runtime: Runtime,
     /// Write the results to this file as JSON; `-` for standard output, instead of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -85,7 +92,11 @@ Examples:
   dray bench --technique switch,direct --check whole
   dray bench --technique switch --size 64 --stations 1000
   dray bench ara2019-table1 --duration 20
+  dray bench --runtime docker --technique veth,switch --quick
   dray bench --technique raw-mmsg --rate 100k
+  dray bench --technique tcp --flows 4 --mtu 9000
+  dray bench --technique bridge/tcp --pairs 1,16,128
+  dray bench claassen2016-local-tcp --quick --pairs 1,2,4
   dray bench loss-free --quick --technique veth/raw-mmsg,switch
   dray bench --technique bridge --loss 0,0.1%";
 
@@ -98,6 +109,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         sizes: arguments.size,
         burst: arguments.burst,
         flows: arguments.flows,
+        pairs: arguments.pairs,
         stations: arguments.stations,
         rate: arguments.rate,
         losses: arguments.loss,
@@ -108,6 +120,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         mtu: arguments.mtu,
         cpus: arguments.cpus.map(|list| list.0),
         quick: arguments.quick,
+        runtime: arguments.runtime,
     };
     let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
     let cancel = cancel_on_signals()?;
@@ -137,13 +150,19 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if let Some(json) = json {
         json.write(&(serde_json::to_string_pretty(&results)? + "\n"))?;
     }
-    let nothing =
-        results.limits.is_empty() && results.results.iter().all(|row| row.measured().is_none());
     if let Some(page) = page {
-        page.write(&Report::of(results).html())?;
+        page.write(&Report::of(results.clone()).html())?;
     }
-    if nothing {
+    let rows = || results.results.iter();
+    let isolations = || rows().filter_map(|row| Some((row, row.isolation()?)));
+    let is_empty = rows().all(|row| row.measured().is_none())
+        && isolations().next().is_none()
+        && results.streams.iter().all(|row| row.measured().is_none());
+    if results.limits.is_empty() && is_empty {
         return Err(anyhow::anyhow!("nothing could be measured").into());
+    }
+    if let Some((row, _)) = isolations().find(|(_, found)| found.verdict != Verdict::Isolated) {
+        return Err(anyhow::anyhow!("{} did not keep containers apart", row.technique).into());
     }
     Ok(())
 }

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::Runtime;
+
 /// Why a lab could not be built or used.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -26,6 +28,22 @@ pub enum LabError {
         container: String,
         /// What happened.
         what: String,
+    },
+    /// A container runtime cannot be used.
+    #[error("runtime {runtime}: {what}")]
+    Runtime {
+        /// Which one.
+        runtime: Runtime,
+        /// Why not.
+        what: String,
+    },
+    /// The kernel has no interfaces of a kind.
+    #[error("no {what}: {remedy}")]
+    NotInKernel {
+        /// The kind: a module's name.
+        what: String,
+        /// How to get it.
+        remedy: String,
     },
     /// Another program that is measured could not be used.
     #[error("{peer}: {what}")]

@@ -96,6 +96,9 @@ struct Key<'a> {
     burst: usize,
     flows: u16,
     stations: u16,
+    pairs: usize,
+    mtu: u32,
+    runtime: &'a str,
     offered_pps: Option<f64>,
 }
 
@@ -109,6 +112,9 @@ impl<'a> Key<'a> {
             burst: row.burst,
             flows: row.flows,
             stations: row.stations,
+            pairs: row.pairs,
+            mtu: row.mtu,
+            runtime: &row.runtime,
             offered_pps: row.offered_pps,
         }
     }
@@ -122,10 +128,15 @@ impl<'a> Key<'a> {
         if self.topology != "chain" {
             write!(text, " {}", self.topology).ok();
         }
+        if self.runtime != dray_lab::Runtime::Embedded.to_string() {
+            write!(text, " in {}", self.runtime).ok();
+        }
         for (count, usual, what) in [
             (self.forwarders, 0, "forwarders"),
             (usize::from(self.flows), 1, "flows"),
             (usize::from(self.stations), 1, "stations"),
+            (self.pairs, 1, "pairs"),
+            (self.mtu as usize, 1500, "B of MTU"),
         ] {
             if count != usual {
                 write!(text, " {count} {what}").ok();
@@ -221,10 +232,6 @@ fn warnings(a: &Run, b: &Run) -> Vec<String> {
             "measured on hosts that differ ({}): a change is theirs as much as the technique's",
             different.join("; ")
         ));
-    }
-    let (mine, others) = (&a.results.settings, &b.results.settings);
-    if mine.mtu != others.mtu {
-        warnings.push(format!("the MTU is {} in A and {} in B", mine.mtu, others.mtu));
     }
     for (name, run) in [("A", a), ("B", b)] {
         if run.results.results.iter().filter_map(ResultRow::measured).any(|it| it.trials == 1) {

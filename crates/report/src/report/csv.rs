@@ -6,7 +6,7 @@ use crate::escape;
 use crate::input::Run;
 use crate::interval::Interval;
 
-const COLUMNS: [&str; 33] = [
+const COLUMNS: [&str; 36] = [
     "file",
     "experiment",
     "time",
@@ -22,6 +22,9 @@ const COLUMNS: [&str; 33] = [
     "burst",
     "flows",
     "stations",
+    "pairs",
+    "mtu",
+    "runtime",
     "offered_pps",
     "paper_pps",
     "skipped",
@@ -65,10 +68,14 @@ pub(super) fn render(runs: &[Run]) -> String {
                 row.burst.to_string(),
                 row.flows.to_string(),
                 row.stations.to_string(),
+                row.pairs.to_string(),
+                row.mtu.to_string(),
+                row.runtime.clone(),
                 number(row.offered_pps),
                 number(row.paper_pps),
             ];
             match &row.outcome {
+                Outcome::Isolated { .. } => {}
                 Outcome::Skipped { skipped } => fields.push(skipped.clone()),
                 Outcome::Measured(measured) => {
                     let latency = measured.latency_ns;

@@ -160,12 +160,8 @@ impl Section {
             file: run.name(),
             time: results.time.clone(),
             settings: format!(
-                "dray {}; {} s measured after {} s of warm-up, samples of {} s; MTU {}",
-                results.dray,
-                settings.measure_s,
-                settings.warm_up_s,
-                settings.interval_s,
-                settings.mtu
+                "dray {}; {} s measured after {} s of warm-up, samples of {} s",
+                results.dray, settings.measure_s, settings.warm_up_s, settings.interval_s
             ),
             figures: charts::figures(run, techniques),
             skipped: skipped(results),

@@ -16,7 +16,7 @@ theme.addEventListener("click", () => {
 theme.hidden = false;
 nameTheme();
 
-// What is shown: everything whose technique and sizes are all chosen.
+// What is shown: everything whose technique and sizes are all chosen. Streams of bytes have size 0.
 const filter = document.getElementById("filter");
 const boxes = (name) => all(`input[name=${name}]`, filter);
 function show() {
@@ -25,7 +25,7 @@ function show() {
   for (const it of all("[data-t], [data-s]")) {
     const { t, s } = it.dataset;
     const chosen = (t === undefined || techniques.has(t)) &&
-      (s === undefined || s.split(" ").every((size) => sizes.has(size)));
+      (s === undefined || s.split(" ").every((size) => size === "0" || sizes.has(size)));
     // SVG knows no `hidden` property.
     it.toggleAttribute("hidden", !chosen);
   }

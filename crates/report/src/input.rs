@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use dray_measure::Results;
 use dray_measure::results::SCHEMA;
+use dray_measure::streams::StreamOutcome;
 use serde::Deserialize;
 
 /// One result file.
@@ -121,6 +122,13 @@ fn impossible(results: &Results) -> Option<String> {
         });
         if found.is_some() {
             return found;
+        }
+    }
+    for (number, row) in results.streams.iter().enumerate() {
+        let StreamOutcome::Measured(measured) = &row.outcome else { continue };
+        let mut rates = measured.samples_bps.iter().chain(&measured.trials_bps);
+        if !possible(measured.goodput_bps) || rates.any(|rate| !possible(*rate)) {
+            return Some(format!("streams[{number}] has a rate that cannot be"));
         }
     }
     let limit = results.limits.iter().find(|limit| !possible(limit.pps));

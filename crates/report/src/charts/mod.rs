@@ -7,6 +7,7 @@ pub(crate) mod drop_rates;
 mod forwarders;
 mod latency;
 mod offered;
+mod pairs;
 mod rates;
 mod sizes;
 
@@ -29,6 +30,7 @@ const KINDS: &[Kind] = &[
     offered::draw,
     sizes::draw,
     forwarders::draw,
+    pairs::draw,
     latency::draw,
     cost::draw,
 ];

@@ -56,6 +56,9 @@ impl Report {
         for row in runs.iter().flat_map(|run| &run.results.results) {
             techniques.add(&row.technique, &row.link);
         }
+        for row in runs.iter().flat_map(|run| &run.results.streams) {
+            techniques.add(&row.technique, &row.link);
+        }
         let mut sizes: Vec<usize> =
             distinct(runs.iter().flat_map(measured), |(row, _)| row.frame_size);
         sizes.sort_unstable();

@@ -9,6 +9,7 @@ mod parse;
 mod role;
 mod switch;
 mod upf;
+mod upf_load;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -44,6 +45,7 @@ enum Command {
     Ping(role::PingArguments),
     Switch(switch::Arguments),
     Upf(upf::Arguments),
+    UpfLoad(upf_load::Arguments),
     Lab(lab::Arguments),
     #[command(hide = true, name = dray_lab::container::INSIDE_COMMAND)]
     Inside(inside::Arguments),
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         Command::Ping(arguments) => role::ping(arguments),
         Command::Switch(arguments) => switch::run(arguments),
         Command::Upf(arguments) => upf::run(arguments),
+        Command::UpfLoad(arguments) => upf_load::run(arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Inside(arguments) => inside::run(&arguments),
     };

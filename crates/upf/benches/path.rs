@@ -5,6 +5,7 @@
 //! `cargo bench -p dray-upf` measures 8000 and a million sessions; give other numbers behind `--`.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
@@ -73,8 +74,8 @@ generate = {{ count = {sessions}, gnbs = ["10.0.3.2"], ue = "10.128.0.0", qfi = 
 
 /// A frame of the session `number`, to N3 or to N6.
 fn frame(number: u32, uplink: bool) -> Vec<u8> {
-    let ue = (0x0a80_0000 + number).into();
-    let server = [203, 0, 113, 9].into();
+    let ue = Ipv4Addr::from(0x0a80_0000 + number);
+    let server = Ipv4Addr::new(203, 0, 113, 9);
     let (src, dst) = if uplink { (ue, server) } else { (server, ue) };
     let inner_len = LEN - if uplink { 58 } else { 14 };
     let mut inner = vec![0; inner_len];
@@ -96,7 +97,7 @@ fn frame(number: u32, uplink: bool) -> Vec<u8> {
     }
     let mut tunnel = [0; 44];
     let payload_len = (inner_len + 24) as u16;
-    let (src, dst) = ([10, 0, 3, 2].into(), [10, 0, 3, 1].into());
+    let (src, dst) = (Ipv4Addr::new(10, 0, 3, 2), Ipv4Addr::new(10, 0, 3, 1));
     Header { src, dst, protocol: udp, tos, ttl, payload_len }
         .write(tunnel.first_chunk_mut().unwrap());
     Udp { src_port: gtpu::PORT, dst_port: gtpu::PORT, payload_len: inner_len + 16 }

@@ -30,6 +30,10 @@ pub use packet::{LEN_MAX, LEN_MIN};
 const BURST: usize = 32;
 /// How long packets under way are waited for.
 const DRAIN: Duration = Duration::from_millis(500);
+/// How long the user plane function is waited for, until it has asked for all its neighbours.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it takes an answer to get there, at most.
+const ANSWER: Duration = Duration::from_millis(100);
 
 /// What is sent.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +98,8 @@ struct Side {
     mac: MacAddr,
     /// Whom the user plane function may ask for.
     addresses: HashSet<IpAddr>,
+    /// For whom it has not yet.
+    awaited: HashSet<IpAddr>,
     packets: Packets,
     /// What it receives.
     checker: Checker,
@@ -101,12 +107,21 @@ struct Side {
 }
 
 impl Side {
-    fn new(port: Port, mac: MacAddr, addresses: HashSet<IpAddr>, both: (Packets, Checker)) -> Self {
+    /// `known`: whom it need not ask for.
+    fn new(
+        port: Port,
+        mac: MacAddr,
+        addresses: HashSet<IpAddr>,
+        known: &InterfaceConfig,
+        both: (Packets, Checker),
+    ) -> Self {
+        let mut awaited = addresses.clone();
+        known.neighbours.iter().for_each(|neighbour| _ = awaited.remove(&neighbour.address));
         let mut rx = port.rx;
         rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
         let tx = port.tx.into_iter().next().expect("a port has a queue");
         let (packets, checker) = both;
-        Self { rx, tx, mac, addresses, packets, checker, outcome: Outcome::default() }
+        Self { rx, tx, mac, addresses, awaited, packets, checker, outcome: Outcome::default() }
     }
 
     /// Sends up to `count` packets; how many were taken.
@@ -122,7 +137,7 @@ impl Side {
 
     /// Receives and checks what is there, and answers who asks for our addresses.
     fn receive(&mut self) -> io::Result<bool> {
-        let Self { rx, tx, mac, addresses, checker, outcome, .. } = self;
+        let Self { rx, tx, mac, addresses, awaited, checker, outcome, .. } = self;
         let mut scratch = scratch();
         let mut worked = false;
         for rx in rx {
@@ -131,7 +146,12 @@ impl Side {
                     let bytes = frame.bytes(&mut scratch);
                     if !checker.check(bytes, outcome) {
                         match answer(*mac, addresses, bytes) {
-                            Some(answer) => _ = tx.transmit(&[Frame::from(&answer[..])]),
+                            Some((address, answer)) => {
+                                // Asked again, it gets another answer: only one that left counts.
+                                if matches!(tx.transmit(&[Frame::from(&answer[..])]), Ok(1)) {
+                                    awaited.remove(&address);
+                                }
+                            }
                             None => outcome.foreign += 1,
                         }
                     }
@@ -143,31 +163,35 @@ impl Side {
     }
 }
 
-/// What one of `addresses`, which are all at `mac`, says to who asks for it.
-fn answer(mac: MacAddr, addresses: &HashSet<IpAddr>, frame: &[u8]) -> Option<Vec<u8>> {
+/// What one of `addresses`, which are all at `mac`, says to who asks for it; and which it is.
+fn answer(
+    mac: MacAddr,
+    addresses: &HashSet<IpAddr>,
+    frame: &[u8],
+) -> Option<(IpAddr, Vec<u8>)> {
     let asker = Ethernet::parse(frame)?;
     let bytes = &frame[ETHERNET_LEN..];
-    let packet = match asker.ethertype {
+    let (address, packet) = match asker.ethertype {
         ethertype::ARP => {
             let arp = Arp::parse(bytes).filter(|arp| arp.is_request)?;
             let target = arp.target.1;
-            addresses.contains(&target.into()).then_some(())?;
-            let sender = (mac, target);
-            Arp { is_request: false, sender, target: arp.sender }.to_bytes().to_vec()
+            let reply = Arp { is_request: false, sender: (mac, target), target: arp.sender };
+            (target.into(), reply.to_bytes().to_vec())
         }
         ethertype::IPV6 => {
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
             let Discovery::Solicitation { target, .. } = Discovery::parse(&packet, bytes)? else {
                 return None;
             };
-            addresses.contains(&target.into()).then_some(())?;
-            Discovery::Advertisement { target, mac }.to_packet(target, packet.src.into())
+            let reply = Discovery::Advertisement { target, mac };
+            (target.into(), reply.to_packet(target, packet.src.into()))
         }
         _ => return None,
     };
+    addresses.contains(&address).then_some(())?;
     let mut header = [0; ETHERNET_LEN];
     Ethernet { dst: asker.src, src: mac, ethertype: asker.ethertype }.write(&mut header);
-    Some([&header[..], &packet].concat())
+    Some((address, [&header[..], &packet].concat()))
 }
 
 /// A load with its ports open.
@@ -207,15 +231,15 @@ impl Load {
         let gnb_addresses = generator.gnbs.iter().copied().chain(via(&config.n3)).collect();
         Ok(Self {
             settings,
-            gnbs: Side::new(n3, gnb_mac, gnb_addresses, up),
-            network: Side::new(n6, network_mac, via(&config.n6), down),
+            gnbs: Side::new(n3, gnb_mac, gnb_addresses, &config.n3, up),
+            network: Side::new(n6, network_mac, via(&config.n6), &config.n6, down),
         })
     }
 
     /// Sends and checks, until its time is over or `stop` is set, and what was under way has arrived.
     pub fn run(mut self, stop: &AtomicBool) -> io::Result<LoadReport> {
         let Settings { rate, duration, uplink, downlink, .. } = self.settings;
-        self.settle()?;
+        self.settle(stop)?;
         let start = clock::ticks();
         let until = start.saturating_add(clock::to_ticks(duration));
         let per_tick = rate.map(|rate| rate / clock::ticks_per_second() as f64);
@@ -261,12 +285,19 @@ impl Load {
         })
     }
 
-    /// Answers questions until there are none for a while: nobody is lost for want of an address.
-    fn settle(&mut self) -> io::Result<()> {
+    /// Answers until the user plane function has asked for all: no packet is lost for want of an
+    /// address.
+    fn settle(&mut self, stop: &AtomicBool) -> io::Result<()> {
         let start = clock::ticks();
-        while clock::ticks() - start < clock::to_ticks(DRAIN) {
+        let mut last = start;
+        let (patience, answer) = (clock::to_ticks(PATIENCE), clock::to_ticks(ANSWER));
+        while clock::ticks() - last < answer && !stop.load(Ordering::Relaxed) {
             self.gnbs.receive()?;
             self.network.receive()?;
+            let asked = self.gnbs.awaited.is_empty() && self.network.awaited.is_empty();
+            if !asked && clock::ticks() - start < patience {
+                last = clock::ticks();
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         self.gnbs.outcome = Outcome::default();

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use common::{DRAY, alone};
 use dray_lab::link::LinkOptions;
-use dray_lab::peer::Wiring;
 use dray_lab::{Cancel, ContainerId, Lab, LinkKind, NetworkNamespace, placement};
 use dray_port::{Frame, LinkState, Port, PortUri, scratch};
 use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
@@ -33,7 +32,7 @@ impl Hosts {
         lab.wait_until_up().unwrap();
         for pair in ids.windows(2) {
             let options = LinkOptions { mtu, addressed: true, switch_cpu: 0 };
-            lab.link(kind, pair[0], pair[1], options).unwrap();
+            lab.link(kind, &[[pair[0], pair[1]]], options).unwrap();
         }
         Self { lab, ids }
     }
@@ -100,7 +99,7 @@ fn ours(received: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 fn frames_of_every_size_pass_unharmed() {
     let _alone = alone();
     require_root!();
-    let hosts = Hosts::chain(2, LinkKind::Veth, 9000);
+    let hosts = Hosts::chain(2, LinkKind::VETH, 9000);
     let frames: Vec<_> = (FRAME_MIN..=FRAME_MAX).map(|size| frame(size, size as u64)).collect();
     for options in ["xdp=native", "xdp=native&chunk=4096", "xdp=generic"] {
         let uri = format!("afxdp:eth0?{options}");
@@ -127,7 +126,7 @@ fn received_nothing_else(port: &mut Port) -> bool {
 fn a_frame_is_passed_on_from_where_it_lies() {
     let _alone = alone();
     require_root!();
-    let hosts = Hosts::chain(3, LinkKind::Veth, 1500);
+    let hosts = Hosts::chain(3, LinkKind::VETH, 1500);
     let (mut a, mut c) = (hosts.open(0, "afxdp:eth0"), hosts.open(2, "afxdp:eth0"));
     let mut rx = hosts.open(1, "afxdp:eth0?umem=both&wait=poll");
     let mut tx = hosts.open(1, "afxdp:eth1?umem=both&wait=poll");
@@ -149,7 +148,7 @@ fn a_frame_is_passed_on_from_where_it_lies() {
 fn what_is_not_for_the_sockets_goes_on_to_the_kernel() {
     let _alone = alone();
     require_root!();
-    let hosts = Hosts::chain(2, LinkKind::Veth, 1500);
+    let hosts = Hosts::chain(2, LinkKind::VETH, 1500);
     let mut filtered = hosts.open(1, "afxdp:eth0?udp=1+9&wait=poll");
     let ping = || {
         let mut ping = Command::new("ping");
@@ -183,7 +182,7 @@ fn what_is_not_for_the_sockets_goes_on_to_the_kernel() {
 fn what_cannot_be_had_is_named() {
     let _alone = alone();
     require_root!();
-    let hosts = Hosts::chain(2, LinkKind::Veth, 1500);
+    let hosts = Hosts::chain(2, LinkKind::VETH, 1500);
     let _occupied = hosts.open(0, "afxdp:eth0");
     for (uri, parts) in [
         ("afxdp:nosuch", &["nosuch", "No such device", "ip link"][..]),
@@ -217,7 +216,7 @@ fn what_cannot_be_had_is_named() {
 fn a_killed_process_leaves_the_interface_as_it_was() {
     let _alone = alone();
     require_root!();
-    let hosts = Hosts::chain(2, LinkKind::Veth, 1500);
+    let hosts = Hosts::chain(2, LinkKind::VETH, 1500);
     let args = ["receive", "--port", "afxdp:eth0?defer=50", "--duration", "60"];
     let mut victim = hosts.start(0, Command::new(DRAY).args(args).stdout(Stdio::null()));
     let deadline = Instant::now() + LIMIT;
@@ -236,13 +235,13 @@ fn a_killed_process_leaves_the_interface_as_it_was() {
 fn links_of_programs_carry_what_sockets_send() {
     let _alone = alone();
     require_root!();
-    for wiring in [Wiring::Pairs, Wiring::Learning] {
-        let hosts = Hosts::chain(2, LinkKind::Xdp(wiring), 9000);
+    for kind in [LinkKind::XDP_PAIRS, LinkKind::XDP_LEARNING] {
+        let hosts = Hosts::chain(2, kind, 9000);
         let (mut a, mut b) = (hosts.open(0, "raw:eth0"), hosts.open(1, "raw:eth0"));
         let frames: Vec<_> = (64..=9014).step_by(37).map(|size| frame(size, 0)).collect();
         for _ in 0..2 {
             let received = ours(exchange(&mut a, &mut b, &frames, || {}));
-            assert!(received == frames, "{wiring:?}");
+            assert!(received == frames, "{kind}");
             std::mem::swap(&mut a, &mut b);
         }
         // Sums that are left to hardware are not lost on the way.
@@ -251,7 +250,7 @@ fn links_of_programs_carry_what_sockets_send() {
             ping.args(["-c", "1", "-W", "2", "-s", size, "198.18.0.6"]).stdout(Stdio::null());
             hosts.start(0, &mut ping).wait().unwrap().success()
         };
-        assert!(ping("56") && ping("8000"), "{wiring:?}");
+        assert!(ping("56") && ping("8000"), "{kind}");
         let (mut from, mut to) = (
             hosts.open(0, "udp:198.18.0.5:9000-198.18.0.6:9000"),
             hosts.open(1, "udp:198.18.0.6:9000"),

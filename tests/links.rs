@@ -1,13 +1,19 @@
-//! Links by netlink, in a namespace made for the purpose.
+//! Links, on the real kernel: by netlink, and as the lab makes them.
 
 mod common;
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
 
-use dray_lab::NetworkNamespace;
+use common::{DRAY, alone, eventually};
+use dray_lab::link::LinkOptions;
 use dray_lab::netlink::{Netlink, VethEnd};
-use dray_wire::MacAddr;
+use dray_lab::{Cancel, Lab, Link, LinkKind, NetworkNamespace, placement};
+use dray_measure::Endpoint;
+use dray_port::{Frame, LinkState, Port, Wait, scratch};
+use dray_wire::test_frame::{self, Stamp, Verdict};
+use dray_wire::{FRAME_MIN, MacAddr};
 
 #[test]
 fn a_veth_pair_and_a_bridge() {
@@ -27,6 +33,104 @@ fn a_veth_pair_and_a_bridge() {
     let error = netlink.create_bridge("br").unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
     netlink.delete(index("a")).unwrap();
+    for gone in ["a", "b"] {
+        assert_eq!(netlink.interface(gone).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
     let names: Vec<_> = netlink.interfaces().unwrap().into_iter().map(|i| i.name).collect();
     assert!(names.contains(&"br".to_owned()) && !names.contains(&"b".to_owned()), "{names:?}");
+}
+
+/// Pairs that share one segment, with a port at each end.
+struct Pairs {
+    links: Vec<Link>,
+    /// Of the first link's ends, of the second's, and so on.
+    ports: Vec<Port>,
+    _lab: Lab,
+}
+
+impl Pairs {
+    fn new(count: usize, kind: LinkKind, endpoint: Endpoint) -> Self {
+        let mut lab = Lab::new(DRAY.into(), Cancel::default()).unwrap();
+        let cpus = placement::allowed();
+        let mut start = |name: String| lab.start_container(&name, &cpus).unwrap();
+        let pairs: Vec<_> =
+            (0..count).map(|n| ["from", "to"].map(|end| start(format!("{end}-{n}")))).collect();
+        lab.wait_until_up().unwrap();
+        let addressed = endpoint.is_addressed();
+        let options = LinkOptions { mtu: 1500, addressed, switch_cpu: cpus[0] };
+        let links = lab.link(kind, &pairs, options).unwrap();
+        let ends = links.iter().flat_map(|Link { ends: [a, b] }| [(a, b), (b, a)]);
+        let open = |(here, there)| {
+            let uri = endpoint.port(here, there, 64, Wait::POLL);
+            lab[here.container].namespace().enter(|| Ok(uri.open())).unwrap().unwrap()
+        };
+        let ports: Vec<Port> = ends.map(open).collect();
+        let is_running = |port: &Port| {
+            port.link.as_ref().is_none_or(|link| link.status().state == LinkState::Running)
+        };
+        assert!(eventually(|| ports.iter().all(is_running)), "{kind}");
+        Self { links, ports, _lab: lab }
+    }
+
+    /// Sends a frame from each end to the other; the streams that arrived at each port. A frame of a
+    /// pair carries the number of the port where it is sent.
+    fn exchange(&mut self) -> Vec<Vec<u16>> {
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            let flow = self.links[index / 2].flow();
+            let flow = if index % 2 == 0 { flow } else { flow.reversed() };
+            let mut frame = test_frame::build(&flow, FRAME_MIN);
+            test_frame::stamp(&mut frame, Stamp { stream: index as u16, sequence: 0, ticks: 0 });
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while port.tx[0].transmit(&[Frame::from(&frame[..])]).unwrap() == 0 {
+                assert!(Instant::now() < deadline, "port {index} takes nothing");
+            }
+        }
+        let mut arrived = vec![Vec::new(); self.ports.len()];
+        // Longer than any frame takes that arrives at all.
+        let deadline = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < deadline {
+            for (port, arrived) in self.ports.iter_mut().zip(&mut arrived) {
+                arrived.extend(receive(port));
+            }
+        }
+        arrived
+    }
+}
+
+/// The streams of test frames that have come.
+fn receive(port: &mut Port) -> Vec<u16> {
+    let (mut streams, mut scratch) = (Vec::new(), scratch());
+    let take = &mut |lent: &[Frame<'_>]| {
+        for frame in lent {
+            if let Verdict::Intact(stamp) = test_frame::read(frame.bytes(&mut scratch)) {
+                streams.push(stamp.stream);
+            }
+        }
+        lent.len()
+    };
+    port.rx[0].receive(take).unwrap();
+    streams
+}
+
+#[test]
+fn pairs_of_one_segment_reach_each_other_and_nobody_else() {
+    let _alone = alone();
+    require_root!();
+    // Our switch is `dray`, and not the program that this test is.
+    for kind in LinkKind::ALL.into_iter().filter(|kind| kind.switch().is_none()) {
+        let memory = kind.shares_memory();
+        let endpoint = if memory { Endpoint::VIRTIO } else { Endpoint::RAW_MMSG };
+        let mut pairs = Pairs::new(3, kind, endpoint);
+        let expected: Vec<_> = (0..6).map(|port| vec![port ^ 1]).collect();
+        let mut arrived = pairs.exchange();
+        if kind.learns {
+            // What is not known yet is flooded.
+            let learnt = eventually(|| {
+                arrived = pairs.exchange();
+                arrived == expected
+            });
+            assert!(learnt, "{kind}: {arrived:?}");
+        }
+        assert_eq!(arrived, expected, "{kind}");
+    }
 }

@@ -27,7 +27,7 @@ impl Hosts {
         lab.wait_until_up().unwrap();
         for pair in ids.windows(2) {
             let options = LinkOptions { mtu: 1500, addressed, switch_cpu: 0 };
-            lab.link(LinkKind::Veth, pair[0], pair[1], options).unwrap();
+            lab.link(LinkKind::VETH, &[[pair[0], pair[1]]], options).unwrap();
         }
         Self { lab, ids }
     }

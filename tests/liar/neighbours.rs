@@ -47,7 +47,7 @@ impl Neighbours {
             burst: 8,
             rate: Some(RATE),
             duration: Duration::from_secs(24 * 3600),
-            yielding: true,
+            turn: Some(SendJob::TURN),
             interval,
         };
         let mut sender = Sender::open(send).expect("a port");

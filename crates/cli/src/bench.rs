@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use dray_measure::{Choices, EXPERIMENTS, Plan, Results, experiments, rounds, table};
+use dray_lab::LinkKind;
+use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, Results, experiments, rounds, table};
 use dray_traffic::Check;
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::NamedTempFile;
@@ -24,7 +25,7 @@ pub(crate) struct Arguments {
     /// The experiment; without one, every technique that this host can run.
     #[arg(default_value = experiments::DEFAULT)]
     experiment: String,
-    /// List the experiments and techniques.
+    /// List the experiments, and the links and endpoints that techniques are made of.
     #[arg(long)]
     list: bool,
     /// Shorten every trial to about a second: a first look.
@@ -36,6 +37,11 @@ pub(crate) struct Arguments {
     /// Frames per second; without it, as many as possible.
     #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
     rate: Option<f64>,
+    /// Search for the highest rate at which no more than this share of frames is lost, or for one for
+    /// each of a list: 0 for the non-drop rate.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true,
+        value_parser = parse::share)]
+    loss: Option<Vec<f64>>,
     /// Frames per burst.
     #[arg(long, value_name = "FRAMES")]
     burst: Option<usize>,
@@ -77,7 +83,9 @@ Examples:
   dray bench --technique switch,direct --check whole
   dray bench --technique switch --size 64 --stations 1000
   dray bench ara2019-table1 --duration 20
-  dray bench --technique raw-mmsg --rate 100k";
+  dray bench --technique raw-mmsg --rate 100k
+  dray bench loss-free --quick --technique veth/raw-mmsg,switch
+  dray bench --technique bridge --loss 0,0.1%";
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.list {
@@ -90,6 +98,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         flows: arguments.flows,
         stations: arguments.stations,
         rate: arguments.rate,
+        losses: arguments.loss,
         techniques: arguments.technique,
         check: arguments.check,
         duration: arguments.duration,
@@ -123,13 +132,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 }
 
 fn list() -> String {
-    let experiments = EXPERIMENTS.iter().map(|e| format!("  {:22}{}\n", e.name, e.about));
-    let techniques = dray_measure::Technique::all()
-        .into_iter()
-        .map(|t| format!("  {:22}{}\n", t.to_string(), t.endpoint.about()));
-    let experiments: String = experiments.collect();
-    let techniques: String = techniques.collect();
-    format!("Experiments:\n{experiments}\nTechniques:\n{techniques}")
+    let section = |title: &str, entries: Vec<(&str, &str)>| {
+        let line = |(name, about): (&str, &str)| format!("  {name:26}{about}\n");
+        format!("{title}:\n{}\n", entries.into_iter().map(line).collect::<String>())
+    };
+    let links = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
+    section("Experiments", EXPERIMENTS.iter().map(|e| (e.name, e.about)).collect())
+        + &section("Links", links.iter().map(|link| (link.name, link.about)).collect())
+        + &section("Endpoints", Endpoint::all().iter().map(|e| (e.name, e.about)).collect())
+        + "A technique is LINK/ENDPOINT, or LINK alone where memory is shared with virtio.\n"
 }
 
 fn progress(cases: usize) -> ProgressBar {

@@ -16,6 +16,15 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     })
 }
 
+/// A share: a number such as `0.005`, or in percent as in `0.5%`.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    let (digits, divisor) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
+    let share = digits.parse::<f64>().ok().map(|number| number / divisor);
+    share
+        .filter(|share| (0.0..1.0).contains(share))
+        .ok_or_else(|| "give a share from 0 to below 1, for example 0, 0.005 or 0.5%".to_owned())
+}
+
 /// A duration: a number of seconds, or with units as in `500ms`, `1m 30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok();
@@ -61,6 +70,14 @@ mod tests {
         assert_eq!(rate("7"), Ok(7.0));
         for wrong in ["0", "-1", "", "k", "1kk", "inf", "NaN", "1e400", "0M", "½"] {
             assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!((share("0"), share("0.005"), share("50%")), (Ok(0.0), Ok(0.005), Ok(0.5)));
+        for wrong in ["1", "100%", "-0.1", "", "%", "NaN", "a"] {
+            assert!(share(wrong).is_err(), "{wrong}");
         }
     }
 

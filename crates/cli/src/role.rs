@@ -193,7 +193,7 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
         burst,
         rate,
         duration: common.duration.unwrap_or(FOREVER),
-        yielding: true,
+        turn: Some(SendJob::TURN),
         interval: INTERVAL,
     });
     run(job, &common)

@@ -1,12 +1,13 @@
 //! A lab: the containers of one experiment and the "host" between them.
 
+use std::any::Any;
 use std::ops::{Index, IndexMut};
 use std::path::PathBuf;
 
 use crate::cgroup::{self, LabGroup};
-use crate::link::XdpLink;
+use crate::link::Place;
 use crate::peer::{PeerDir, PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
-use crate::{Cancel, Container, ContainerId, LabError, link, peer, placement};
+use crate::{Cancel, Container, ContainerId, LabError, peer, placement};
 
 /// Containers and links. Dropping it removes all of them.
 pub struct Lab {
@@ -17,7 +18,8 @@ pub struct Lab {
     containers: Vec<Container>,
     links: u32,
     switch: Option<PeerSwitch>,
-    xdp_links: Vec<XdpLink>,
+    /// What links need for as long as they are there.
+    held: Vec<Box<dyn Any>>,
     /// Where sockets are, once there are some.
     dir: Option<PeerDir>,
 }
@@ -37,7 +39,7 @@ impl Lab {
             containers: Vec::new(),
             links: 0,
             switch: None,
-            xdp_links: Vec::new(),
+            held: Vec::new(),
             dir: None,
         };
         lab.start_container("host", &placement::allowed())?;
@@ -71,8 +73,8 @@ impl Lab {
     }
 
     /// Keeps what a link needs as long as the lab.
-    pub(crate) fn hold(&mut self, link: Option<XdpLink>) {
-        self.xdp_links.extend(link);
+    pub(crate) fn hold(&mut self, what: Option<Box<dyn Any>>) {
+        self.held.extend(what);
     }
 
     /// What ends this lab's waits early.
@@ -112,11 +114,17 @@ impl Lab {
         &self[HOST]
     }
 
-    /// The number of the next link.
-    pub(crate) fn next_link(&mut self) -> u32 {
+    /// The ends of the next link.
+    pub(crate) fn next_places(&mut self) -> [Place; 2] {
         self.links += 1;
-        assert!(self.links < link::LINKS_MAX, "more links than addresses");
-        self.links
+        Place::both(self.links)
+    }
+
+    /// The name of a container's next interface.
+    pub(crate) fn next_interface(&mut self, container: ContainerId) -> String {
+        let count = &mut self[container].interfaces;
+        *count += 1;
+        format!("eth{}", *count - 1)
     }
 }
 

@@ -192,14 +192,23 @@ impl Netlink {
 
     /// The interface called `name`.
     pub fn interface(&self, name: &str) -> io::Result<Interface> {
+        let mut link = LinkMessage::default();
+        link.attributes = vec![LinkAttribute::IfName(name.to_owned())];
         let missing = || io::Error::new(io::ErrorKind::NotFound, format!("no interface {name}"));
-        self.interfaces()?.into_iter().find(|link| link.name == name).ok_or_else(missing)
+        match self.get_links(link, NLM_F_ACK) {
+            Ok(links) => links.into_iter().next().ok_or_else(missing),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(missing()),
+            Err(error) => Err(error),
+        }
     }
 
     /// All interfaces of the namespace.
     pub fn interfaces(&self) -> io::Result<Vec<Interface>> {
-        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        let replies = exchange(&self.0, request, NLM_F_DUMP)?;
+        self.get_links(LinkMessage::default(), NLM_F_DUMP)
+    }
+
+    fn get_links(&self, request: LinkMessage, flags: u16) -> io::Result<Vec<Interface>> {
+        let replies = exchange(&self.0, RouteNetlinkMessage::GetLink(request), flags)?;
         let links = replies.into_iter().filter_map(|reply| match reply {
             RouteNetlinkMessage::NewLink(link) => Some(link),
             _ => None,

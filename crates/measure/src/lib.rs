@@ -4,6 +4,7 @@
 
 pub mod accounting;
 pub mod cpu;
+pub mod endpoint;
 pub mod experiments;
 mod peer_ends;
 pub mod plan;
@@ -15,8 +16,9 @@ pub mod technique;
 pub mod topology;
 pub mod trial;
 
+pub use endpoint::Endpoint;
 pub use experiments::{EXPERIMENTS, Experiment};
 pub use plan::{Case, Choices, Plan, Settings};
 pub use results::{ResultRow, Results};
-pub use technique::{Endpoint, Technique};
+pub use technique::Technique;
 pub use topology::Shape;

@@ -16,6 +16,7 @@ use dray_lab::{Lab, LabError};
 use dray_traffic::sample::monotonic_ns;
 use dray_traffic::{ReceiveReport, Sample, SendReport, StreamReport};
 
+use crate::endpoint::Rings;
 use crate::topology::{Hop, Station, Topology};
 use crate::trial::{CpuReading, Observed, Timing};
 
@@ -32,12 +33,13 @@ const QUIET: Duration = Duration::from_millis(60);
 pub(crate) fn observe_round(
     lab: &mut Lab,
     topology: &Topology,
-    packed: bool,
+    rings: Rings,
     size: usize,
     timing: &Timing,
 ) -> Result<Observed, LabError> {
     let cancel = lab.cancel().clone();
     let dir = lab.dir()?;
+    let packed = rings == Rings::Packed;
     let port = |hop: &Hop| EndpointPort {
         driver: Driver::VirtioUser { packed, queue_size: RING },
         mac: hop.here().station,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dray_lab::{HostFacts, Lab};
+use dray_search::Goal;
 use dray_traffic::{Latency, Percentiles};
 use serde::{Deserialize, Serialize};
 
@@ -233,9 +234,77 @@ pub struct Measured {
     /// Frames received per second as a share of the machine's limit, where memory was shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_share: Option<f64>,
+    /// The highest rates within given losses, where those were searched for. The other figures of the
+    /// row are then of the trials at the first of these rates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drop_rates: Vec<DropRate>,
     /// How long frames took there and back, where that was measured, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Percentiles>,
+}
+
+/// The highest rate at which no more than a share of the frames is lost: the non-drop rate, where that
+/// is nothing, or a partial drop rate. See `dray_search` for the method.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DropRate {
+    /// The share that may be lost in a trial.
+    pub loss_ratio: f64,
+    /// Length of the trials that count, in seconds.
+    pub trial_s: f64,
+    /// For how long they ran at a rate before it was judged, in seconds, where that was not clear
+    /// earlier.
+    pub sum_s: f64,
+    /// The share of that time in which more could be lost.
+    pub exceed_ratio: f64,
+    /// How close the bounds were to come to each other, as a share of the upper one.
+    pub width: f64,
+    /// The mean of the searches' lower bounds, in frames per second; 0 for those that have none.
+    pub pps: f64,
+    /// One entry per search.
+    pub searches: Vec<SearchRecord>,
+}
+
+/// One search for one such rate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchRecord {
+    /// The highest rate that was carried below all that were not, in frames per second; absent: not
+    /// even the lowest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lower_pps: Option<u64>,
+    /// The lowest rate that was not carried; absent: all were that the sender could send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upper_pps: Option<u64>,
+    /// Frames per second that arrived at the lower bound.
+    pub throughput_pps: f64,
+    /// What there was too much of above.
+    pub limited_by: LimitedBy,
+    /// Trials of the search, for all of its rates together.
+    pub trials: usize,
+}
+
+/// Why a rate was not carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitedBy {
+    /// Frames were lost.
+    Loss,
+    /// The sender could not send more.
+    Sender,
+}
+
+impl DropRate {
+    fn of(goal: &Goal, searches: Vec<SearchRecord>) -> Self {
+        let lower = |record: &SearchRecord| record.lower_pps.unwrap_or(0) as f64;
+        Self {
+            loss_ratio: goal.loss_ratio,
+            trial_s: goal.trial.as_secs_f64(),
+            sum_s: goal.sum.as_secs_f64(),
+            exceed_ratio: goal.exceed_ratio,
+            width: goal.width,
+            pps: stats::mean(&searches.iter().map(lower).collect::<Vec<_>>()),
+            searches,
+        }
+    }
 }
 
 /// CPU time.
@@ -342,6 +411,14 @@ impl Measured {
             cpu,
             cycles_per_frame: mean_of(|trial| trial.cycles_per_frame),
             switch_cycles_per_frame: mean_of(|trial| trial.switch_cycles_per_frame),
+            drop_rates: (0..)
+                .zip(&settings.goals)
+                .filter(|_| !case.searches.is_empty())
+                .map(|(index, goal)| {
+                    let searches = case.searches.iter().map(|goals| goals[index].clone());
+                    DropRate::of(goal, searches.collect())
+                })
+                .collect(),
             latency_ns: latency.percentiles(),
             limit_share: limit.map(|limit| received_pps / limit.pps),
         }

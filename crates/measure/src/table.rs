@@ -3,7 +3,8 @@
 use dray_traffic::Percentiles;
 
 use crate::experiments::{Experiment, Layout};
-use crate::results::{LimitRow, Measured, Outcome, ResultRow, Results};
+use crate::results::{LimitRow, LimitedBy, Measured, Outcome, ResultRow, Results};
+use crate::stats;
 
 /// Renders the results of `experiment`, with notes below.
 pub fn render(results: &Results, experiment: &Experiment) -> String {
@@ -34,6 +35,7 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
         Layout::Switches => switches(results),
         Layout::Limits => String::new(),
         Layout::RoundTrips => round_trips(&results.results),
+        Layout::DropRates => drop_rates(&results.results),
     };
     if !results.limits.is_empty() && experiment.layout != Layout::Switches {
         text.push_str(&limits(&results.limits));
@@ -206,6 +208,57 @@ fn round_trips(rows: &[ResultRow]) -> String {
         } else {
             line.push("skipped".to_owned());
         }
+        cells.push(line);
+    }
+    align(&cells, 2, 1)
+}
+
+/// A row for each technique and size: for each loss that was allowed the highest rate, its lowest and
+/// highest of several searches, what limits it; and what the first of these rates costs.
+fn drop_rates(rows: &[ResultRow]) -> String {
+    let losses = rows.iter().filter_map(ResultRow::measured).map(|m| m.drop_rates.as_slice());
+    let losses = losses.max_by_key(|rates| rates.len()).unwrap_or_default();
+    let mut header = ["technique", "size"].map(str::to_owned).to_vec();
+    let mut units = ["", "B"].map(str::to_owned).to_vec();
+    for rate in losses {
+        let name = if rate.loss_ratio == 0.0 { "NDR".to_owned() } else { "PDR".to_owned() };
+        header.extend([name, "±".to_owned(), "limit".to_owned()]);
+        let allowed = format!("{} %", 100.0 * rate.loss_ratio);
+        units.extend([format!("kpps, {allowed}"), "%".to_owned(), String::new()]);
+    }
+    header.extend(["Gb/s", "cores", "cycles", "trials"].map(str::to_owned));
+    units.extend(["", "", "/frame", ""].map(str::to_owned));
+    let mut cells = vec![header, units];
+    for row in rows {
+        let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
+        let Some(measured) = row.measured() else {
+            line.push("skipped".to_owned());
+            cells.push(line);
+            continue;
+        };
+        for rate in &measured.drop_rates {
+            let lowers = rate.searches.iter().map(|search| search.lower_pps.unwrap_or(0) as f64);
+            let deviation = stats::standard_deviation(&lowers.collect::<Vec<_>>());
+            let by = |limit| rate.searches.iter().all(|search| search.limited_by == limit);
+            let limit = if by(LimitedBy::Sender) { "sender" } else { "loss" };
+            let spread = format!("{:.1}", 100.0 * deviation / rate.pps.max(1.0));
+            line.extend([
+                format!("{}{}", kilo(rate.pps), mark(measured)),
+                spread,
+                limit.to_owned(),
+            ]);
+        }
+        let bits = measured.received_pps * row.frame_size as f64 * 8.0;
+        let trials = measured
+            .drop_rates
+            .first()
+            .map_or(0, |rate| rate.searches.iter().map(|search| search.trials).sum::<usize>());
+        line.extend([
+            format!("{:.2}", bits / 1e9),
+            format!("{:.2}", measured.cpu.cores()),
+            measured.cycles_per_frame.map_or("-".to_owned(), |cycles| format!("{cycles:.0}")),
+            trials.to_string(),
+        ]);
         cells.push(line);
     }
     align(&cells, 2, 1)

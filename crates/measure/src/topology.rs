@@ -123,13 +123,13 @@ impl Topology {
         let names = names.map(str::to_owned).into_iter();
         let names = names.chain((1..=shape.forwarders()).map(|n| format!("forwarder-{n}")));
         let roles = 2 + shape.forwarders();
-        let (switch, mut cpus) = if technique.link.has_switch() {
+        let (switch, mut cpus) = if technique.link.switch().is_some() {
             let (switch, cpus) = placement.assign_around_switch(roles);
             (Some(switch), cpus)
         } else {
             (None, placement.assign(roles))
         };
-        if technique.endpoint.dpdk().is_some() {
+        if technique.endpoint.is_both_ends() {
             // One program is both ends.
             cpus[1] = cpus[0];
         }
@@ -170,15 +170,18 @@ impl Topology {
             Shape::Echo => vec![(sender, receiver)],
         };
         for (from, to) in pairs {
-            let ends = (stations[from].container, stations[to].container);
-            let link = lab.link(technique.link, ends.0, ends.1, options)?;
+            // Each hop is a segment of its own: a forwarder sends frames on as they are, and they
+            // would find their way back to it.
+            let ends = [from, to].map(|station| stations[station].container);
+            let links = lab.link(technique.link, &[ends], options)?;
+            let link = links.into_iter().next().expect("a link for each pair");
             if shape == Shape::Echo {
                 stations[to].outs.push(Hop { link: link.clone(), side: 1 });
                 stations[from].ins.push(Hop { link: link.clone(), side: 0 });
             }
             stations[from].outs.push(Hop { link: link.clone(), side: 0 });
             stations[to].ins.push(Hop { link: link.clone(), side: 1 });
-            if technique.endpoint.dpdk().is_some() {
+            if technique.endpoint.is_both_ends() {
                 // Frames go round: they are sent at both ends, and received at both.
                 stations[from].outs.push(Hop { link: link.clone(), side: 1 });
                 stations[to].ins.push(Hop { link, side: 0 });
@@ -242,6 +245,9 @@ impl Topology {
     fn send_job(&self, load: &Load, duration: Duration, interval: Duration) -> Job {
         let lane =
             |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: hop.link.flow() };
+        // Who has to know all addresses does not wait for one of them.
+        let drops = self.technique.link.learns;
+        let turn = if drops { SendJob::TURN } else { SendJob::LONG_TURN };
         Job::Send(SendJob {
             lanes: self.sender.outs.iter().map(lane).collect(),
             flows: load.flows,
@@ -250,7 +256,7 @@ impl Topology {
             burst: load.burst,
             rate: load.rate,
             duration,
-            yielding: self.sender.shares_cpu,
+            turn: self.sender.shares_cpu.then_some(turn),
             interval,
         })
     }
@@ -261,7 +267,7 @@ impl Topology {
         let hop = &self.receiver.ins[0];
         // From the receiver to the sender.
         let back = |station| hop.link.flow().between_others(station).reversed();
-        let stations = if self.technique.link.learns() { load.stations } else { 0 };
+        let stations = if self.technique.link.learns { load.stations } else { 0 };
         let announce = (0..stations).map(back).collect();
         let ports = ports.collect();
         Job::Receive(ReceiveJob { ports, announce, check: load.check, yielding, interval })

@@ -12,8 +12,8 @@ use dray_traffic::{ForwardReport, Latency, ReceiveReport, Report, Sample, SendRe
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
+use crate::endpoint::Io;
 use crate::peer_ends;
-use crate::technique::Endpoint;
 use crate::topology::{Hop, Load, Station, Topology};
 
 /// How long a trial lasts and how often it is sampled.
@@ -60,12 +60,12 @@ pub fn run(
     timing: &Timing,
 ) -> Result<Trial, LabError> {
     let before = counters(lab, topology)?;
-    let observed = match topology.technique.endpoint {
-        Endpoint::DpdkAfxdp => peer_ends::observe_one_way(lab, topology, load.size, timing)?,
-        endpoint => match endpoint.dpdk() {
-            Some(packed) => peer_ends::observe_round(lab, topology, packed, load.size, timing)?,
-            None => observe(lab, topology, load, timing)?,
-        },
+    let observed = match topology.technique.endpoint.io {
+        Io::DpdkAfxdp => peer_ends::observe_one_way(lab, topology, load.size, timing)?,
+        Io::DpdkVirtio(rings) => peer_ends::observe_round(lab, topology, rings, load.size, timing)?,
+        Io::Udp(_) | Io::Raw(_) | Io::Afxdp { .. } | Io::Virtio(_) => {
+            observe(lab, topology, load, timing)?
+        }
     };
     let after = counters(lab, topology)?;
     let counted = |hop: &Hop| {
@@ -136,7 +136,7 @@ fn observe(
         lab[station.container].wait_until_ready(&cancel)?;
     }
     // All samples fall on multiples of the interval, so it starts on one.
-    let lead = if topology.technique.link.learns() { LEAD_LEARNING } else { LEAD };
+    let lead = if topology.technique.link.learns { LEAD_LEARNING } else { LEAD };
     let earliest = monotonic_ns() + lead.as_nanos() as u64;
     let start_at_ns = earliest.next_multiple_of(interval.as_nanos() as u64);
     for station in topology.stations() {
@@ -265,8 +265,8 @@ fn counters(lab: &Lab, topology: &Topology) -> Result<Counters, LabError> {
             _ if end.interface().is_some() => lab.counters(end)?,
             // What one sends the other receives.
             Some(ports) => InterfaceCounters {
-                rx_packets: ports[hop.side].sent_frames,
-                tx_packets: ports[hop.side].received_frames,
+                rx_packets: ports[end.port].sent_frames,
+                tx_packets: ports[end.port].received_frames,
                 tx_dropped: 0,
             },
             None => continue,

@@ -51,10 +51,20 @@ pub struct SendJob {
     pub rate: Option<f64>,
     /// For how long.
     pub duration: Duration,
-    /// Another role shares this CPU: do not spin while there is nothing to do.
-    pub yielding: bool,
+    /// Where another role shares this CPU: frames after which it is left to that one, as it is while
+    /// there is nothing to do.
+    pub turn: Option<usize>,
     /// Time between samples.
     pub interval: Duration,
+}
+
+impl SendJob {
+    /// A turn that is half of what the queues of a receiver hold: a switch that drops what finds no
+    /// room finds room, also where a queue was not quite empty.
+    pub const TURN: usize = 256;
+    /// A turn where whoever is between holds senders back: the longer it is, the less often programs
+    /// change.
+    pub const LONG_TURN: usize = 384;
 }
 
 /// How closely a receiver looks at a frame.

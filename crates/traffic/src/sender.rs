@@ -13,11 +13,6 @@ use crate::{OnSample, Phase, RoleError, SendJob, SendReport, Signal};
 // What a stamp changes, and what tells flows apart, are in the part in which a series may differ.
 const _: () = assert!(dray_wire::FRAME_MIN <= dray_port::SERIES_HEAD);
 
-/// Frames after which a sender that shares its CPU leaves it to the others: three quarters of what
-/// the queues of a receiver hold. With half of it every frame more costs a change of programs, with
-/// all of it a switch that does not hold back finds queues full that were not quite empty.
-const TURN: usize = 384;
-
 /// A sender with its ports open and its frames built.
 pub struct Sender {
     job: SendJob,
@@ -52,7 +47,7 @@ impl Sender {
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<SendReport, RoleError> {
-        let SendJob { rate, duration, burst, yielding, .. } = self.job;
+        let SendJob { rate, duration, burst, turn, .. } = self.job;
         while monotonic_ns() < signal.start_at_ns() && signal.phase() == Phase::Run {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -61,7 +56,7 @@ impl Sender {
         let deadline = start + clock::to_ticks(duration);
         let pacer = rate.map(|rate| Pacer::new(start, rate));
         let mut sampler = Sampler::new(self.job.interval, on_sample);
-        let (mut sent, mut refused, mut turn, mut turn_left) = (0, 0, 0, TURN);
+        let (mut sent, mut refused, mut lane, mut turn_left) = (0, 0, 0, turn);
         let size = self.job.size as u64;
 
         loop {
@@ -70,7 +65,7 @@ impl Sender {
             // Having sent everything, stay to the end, so that every sample is taken.
             let due = if rest == 0 { deadline } else { pacer.map_or(now, |p| p.due(sent)) };
             if now < due {
-                now = wait_until(due.min(deadline), dray_port::PATIENCE, yielding);
+                now = wait_until(due.min(deadline), dray_port::PATIENCE, turn.is_some());
             }
             sampler.poll(now, sent, sent * size);
             if now >= deadline || signal.phase() != Phase::Run {
@@ -80,16 +75,17 @@ impl Sender {
                 continue;
             }
             let count = burst.min(usize::try_from(rest).unwrap_or(usize::MAX));
-            let lane = &mut self.lanes[turn];
-            turn = (turn + 1) % self.job.lanes.len();
-            let taken = lane.send(count, due)?;
+            let taken = self.lanes[lane].send(count, due)?;
+            lane = (lane + 1) % self.lanes.len();
             sent += taken as u64;
             refused += (count - taken) as u64;
             // Who shares this CPU may be the one who receives all this.
-            turn_left = turn_left.saturating_sub(taken);
-            if yielding && (taken < count || turn_left == 0) {
-                std::thread::yield_now();
-                turn_left = TURN;
+            if let Some(left) = &mut turn_left {
+                *left = left.saturating_sub(taken);
+                if taken < count || *left == 0 {
+                    std::thread::yield_now();
+                    turn_left = turn;
+                }
             }
         }
         let elapsed = clock::ticks() - start;
@@ -186,7 +182,7 @@ mod tests {
             burst: 7,
             rate,
             duration: Duration::from_millis(50),
-            yielding: true,
+            turn: Some(SendJob::TURN),
             interval: Duration::from_millis(10),
         }
     }

@@ -7,7 +7,7 @@ pub(super) const AF_XDP: Experiment = Experiment {
     name: "af-xdp",
     about: "our AF_XDP ports beside raw sockets and DPDK's AF_XDP driver",
     techniques: || {
-        let [raw, dpdk] = [Endpoint::RawMmsg, Endpoint::DpdkAfxdp];
+        let [raw, dpdk] = [Endpoint::RAW_MMSG, Endpoint::DPDK_AFXDP];
         Technique::by_link(sets::KERNEL, &[&[raw][..], &Endpoint::AF_XDP, &[dpdk]].concat())
     },
     trials: 2,

@@ -21,6 +21,9 @@ pub struct Experiment {
     pub(crate) sizes: &'static [usize],
     /// Frames per second; `None` for as many as possible.
     pub(crate) rates: &'static [Option<f64>],
+    /// Where there is no rate: the shares of frames that may be lost at the rates that are searched for;
+    /// none: frames are sent as fast as they can be.
+    pub(crate) losses: &'static [f64],
     /// Frames per burst.
     pub(crate) burst: usize,
     /// Trials per case.
@@ -64,6 +67,7 @@ impl Experiment {
         techniques: Vec::new,
         sizes: &[64],
         rates: &[None],
+        losses: &[],
         burst: 64,
         trials: 1,
         timing: STEADY,

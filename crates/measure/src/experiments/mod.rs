@@ -10,6 +10,7 @@ mod casoni2013;
 mod experiment;
 mod layout;
 mod limit;
+mod loss_free;
 mod rtt;
 mod sets;
 mod shyamkumar2022;
@@ -24,6 +25,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     all::ALL,
     switches::SWITCHES,
     limit::LIMIT,
+    loss_free::LOSS_FREE,
     rtt::RTT,
     af_xdp::AF_XDP,
     ara2019::TABLE1,

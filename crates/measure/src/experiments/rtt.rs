@@ -16,6 +16,6 @@ pub(super) const RTT: Experiment = Experiment {
 
 /// Whatever there is: shared memory first, then one system call a frame.
 fn techniques() -> Vec<Technique> {
-    let sockets = Technique::by_link(sets::KERNEL, &[Endpoint::Udp, Endpoint::Raw]);
+    let sockets = Technique::by_link(sets::KERNEL, &[Endpoint::UDP, Endpoint::RAW]);
     sets::shared_memory().into_iter().chain(sockets).collect()
 }

@@ -5,7 +5,7 @@ use dray_lab::LinkKind;
 use crate::{Endpoint, Technique};
 
 /// The kernel's links.
-pub(super) const KERNEL: &[LinkKind] = &[LinkKind::Veth, LinkKind::Bridge];
+pub(super) const KERNEL: &[LinkKind] = &[LinkKind::VETH, LinkKind::BRIDGE];
 
 /// The switches in user space, ours first, each in the way that is its own.
 pub(super) fn switches() -> Vec<LinkKind> {
@@ -14,6 +14,6 @@ pub(super) fn switches() -> Vec<LinkKind> {
 
 /// Our endpoints, joined in every way that shares memory.
 pub(super) fn shared_memory() -> Vec<Technique> {
-    let links = [vec![LinkKind::Direct], switches()].concat();
-    Technique::by_link(&links, &[Endpoint::Virtio])
+    let links = [vec![LinkKind::DIRECT], switches()].concat();
+    Technique::by_link(&links, &[Endpoint::VIRTIO])
 }

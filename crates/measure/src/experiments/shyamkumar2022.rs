@@ -12,12 +12,12 @@ pub(super) const NEED_WAKEUP: Experiment = Experiment {
     about: "AF_XDP with and without need-wakeup: softirq time at 100 kpps and at full rate",
     techniques: || {
         Technique::by_link(
-            &[LinkKind::Veth],
+            &[LinkKind::VETH],
             &[
-                Endpoint::Afxdp,
-                Endpoint::AfxdpNoWakeup,
-                Endpoint::AfxdpDeferred,
-                Endpoint::AfxdpGeneric,
+                Endpoint::AFXDP,
+                Endpoint::AFXDP_NO_WAKEUP,
+                Endpoint::AFXDP_DEFERRED,
+                Endpoint::AFXDP_GENERIC,
             ],
         )
     },

@@ -17,6 +17,8 @@ pub struct Choices {
     pub stations: Option<u16>,
     /// Frames per second.
     pub rate: Option<f64>,
+    /// Search for the highest rates at which these shares of frames are lost.
+    pub losses: Option<Vec<f64>>,
     /// Techniques, as `--technique` reads them.
     pub techniques: Option<Vec<String>>,
     /// Length of a measurement.

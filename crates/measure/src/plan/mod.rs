@@ -41,7 +41,7 @@ impl Plan {
             None => experiment.rates,
         };
         let techniques = selection::techniques(experiment, choices.techniques.as_deref())?;
-        let paced = rates.iter().any(Option::is_some);
+        let paced = rates.iter().any(Option::is_some) || !settings.goals.is_empty();
         techniques.iter().try_for_each(|technique| check_load(*technique, &settings, paced))?;
 
         // A figure of the paper stands beside one that was measured as it was.

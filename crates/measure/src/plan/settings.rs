@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use dray_lab::Placement;
 use dray_port::BATCH_MAX;
+use dray_search::Goal;
 use dray_traffic::Check;
 
-use super::{Choices, WrongChoice};
+use super::{Case, Choices, WrongChoice};
 use crate::experiments::{Experiment, STEADY};
 use crate::trial::Timing;
 
@@ -24,7 +25,9 @@ pub struct Settings {
     pub check: Option<Check>,
     /// Length of trials.
     pub timing: Timing,
-    /// Trials per case.
+    /// The rates that are searched for in cases without a rate; none: they send as fast as they can.
+    pub goals: Vec<Goal>,
+    /// Trials per case, or searches.
     pub trials: usize,
     /// MTU of the links in bytes.
     pub mtu: u32,
@@ -41,6 +44,11 @@ const QUICK: Timing = Timing {
 };
 
 impl Settings {
+    /// The rates that are searched for in `case`.
+    pub(crate) fn goals_of(&self, case: &Case) -> &[Goal] {
+        if case.rate.is_none() { &self.goals } else { &[] }
+    }
+
     pub(super) fn new(experiment: &Experiment, choices: &Choices) -> Result<Self, WrongChoice> {
         let Choices { check, quick, .. } = *choices;
         let burst = choices.burst.unwrap_or(experiment.burst);
@@ -63,10 +71,29 @@ impl Settings {
             Some(cpus) => Placement::of(cpus).map_err(WrongChoice::Cpu)?,
             None => Placement::of_this_process(),
         };
+        let losses = choices.losses.as_deref().unwrap_or(experiment.losses);
+        if let Some(&given) = losses.iter().find(|loss| !(0.0..1.0).contains(*loss)) {
+            return Err(WrongChoice::Loss { given });
+        }
+        if let (Some(given), true) = (choices.rate, choices.losses.is_some()) {
+            return Err(WrongChoice::LossAndRate { given });
+        }
+        let goals = losses.iter().map(|&loss| goal(loss, quick, choices.duration)).collect();
         let default = if quick { QUICK } else { experiment.timing };
         let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
-        Ok(Self { burst, flows, stations, check, timing, trials, mtu, placement, quick })
+        Ok(Self { burst, flows, stations, check, timing, goals, trials, mtu, placement, quick })
     }
+}
+
+/// How a rate is searched for. `trial` is the length of a trial, where it was chosen.
+fn goal(loss_ratio: f64, quick: bool, trial: Option<Duration>) -> Goal {
+    let (usual, trials, width) = if quick {
+        (Duration::from_millis(500), 3, 0.02)
+    } else {
+        (Duration::from_secs(2), 5, 0.005)
+    };
+    let trial = trial.unwrap_or(usual);
+    Goal { loss_ratio, trial, sum: trials * trial, width, ..Goal::default() }
 }
 
 fn within<T: PartialOrd>(

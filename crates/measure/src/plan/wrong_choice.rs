@@ -24,6 +24,10 @@ pub enum WrongChoice {
     Size { given: usize, max: usize, mtu: u32 },
     #[error("--rate {given}: more than 0 frames per second, for example 100000, 100k or 1.5M")]
     Rate { given: f64 },
+    #[error("--loss {given}: from 0 to below 1, or to below 100%")]
+    Loss { given: f64 },
+    #[error("--loss searches for a rate, and --rate {given} gives one: choose one of them")]
+    LossAndRate { given: f64 },
     #[error("--burst {given}: 1 to {BATCH_MAX} frames")]
     Burst { given: usize },
     #[error("--flows {given}: 1 to 16384 flows per link of the sender")]

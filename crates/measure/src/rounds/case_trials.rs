@@ -6,13 +6,15 @@ use dray_traffic::Check;
 use super::testbed::Testbed;
 use crate::Shape;
 use crate::plan::Settings;
-use crate::results::{LimitRow, Measured, Outcome, SettingOfRun};
+use crate::results::{LimitRow, Measured, Outcome, SearchRecord, SettingOfRun};
 use crate::trial::Trial;
 
 /// The trials of one case.
 #[derive(Default)]
 pub(crate) struct CaseTrials {
     pub(crate) trials: Vec<Trial>,
+    /// What searches found, goal by goal.
+    pub(crate) searches: Vec<Vec<SearchRecord>>,
     /// Why the last trial that failed did.
     failure: Option<String>,
     /// How closely the receiver looked.

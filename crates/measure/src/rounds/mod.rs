@@ -1,6 +1,7 @@
 //! Runs a [`Plan`], in rounds of one trial of each case.
 
 mod case_trials;
+mod search;
 mod testbed;
 
 pub(crate) use case_trials::CaseTrials;
@@ -49,7 +50,12 @@ pub fn run(
             let kept = testbed.take().filter(|testbed| testbed.serves(case));
             let ready = kept.map_or_else(|| Testbed::build(case, settings, program, cancel), Ok);
             let result = ready.and_then(|mut ready| {
-                trials.add(ready.measure(case, settings)?, &ready);
+                match settings.goals_of(case) {
+                    [] => trials.add(ready.measure(case, settings, &settings.timing)?, &ready),
+                    goals => search::run(case, settings, goals, &mut ready, trials, |rate| {
+                        progress(number, &format!("{} {} B {rate}", case.technique, case.size));
+                    })?,
+                }
                 Ok(ready)
             });
             match result {

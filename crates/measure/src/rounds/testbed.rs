@@ -7,7 +7,7 @@ use dray_traffic::Check;
 
 use crate::plan::{Case, Settings};
 use crate::topology::{Load, Topology};
-use crate::trial::{self, Trial};
+use crate::trial::{self, Timing, Trial};
 
 /// Containers with everything between them, for cases of one technique in one topology.
 pub(super) struct Testbed {
@@ -40,11 +40,12 @@ impl Testbed {
         &mut self,
         case: &Case,
         settings: &Settings,
+        timing: &Timing,
     ) -> Result<(Trial, Check), LabError> {
         let Settings { burst, flows, stations, .. } = *settings;
         let check = settings.check.unwrap_or(case.technique.usual_check());
         let load = Load { size: case.size, burst, flows, stations, rate: case.rate, check };
-        let trial = trial::run(&mut self.lab, &self.topology, &load, &settings.timing)?;
+        let trial = trial::run(&mut self.lab, &self.topology, &load, timing)?;
         Ok((trial, check))
     }
 }

@@ -1,0 +1,94 @@
+//! Addresses: each end of each link of a lab has its own, so that no link disturbs another, wherever
+//! their frames meet.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use dray_wire::MacAddr;
+
+/// Which end of which link of a lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// From 1.
+    link: u32,
+    /// 1 or 2.
+    side: u32,
+}
+
+/// Each link is a network of two hosts out of 198.18.0.0/15, which is set aside for benchmarks
+/// (RFC 2544).
+pub(super) const PREFIX_LEN: u8 = 30;
+const FIRST_NETWORK: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
+/// How many such networks there are; the first is left out.
+const LINKS_MAX: u32 = 1 << (PREFIX_LEN - 15);
+
+impl Place {
+    /// Both ends of link number `link`, which is 1 or more.
+    ///
+    /// # Panics
+    /// Where there are more links than addresses.
+    pub(crate) fn both(link: u32) -> [Self; 2] {
+        assert!(link < LINKS_MAX, "more links than addresses");
+        [1, 2].map(|side| Self { link, side })
+    }
+
+    pub(super) fn link(self) -> u32 {
+        self.link
+    }
+
+    pub(super) fn ip(self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(FIRST_NETWORK.to_bits() + self.link * 4 + self.side)
+    }
+
+    /// The address of the interface in the container.
+    pub(super) fn mac(self) -> MacAddr {
+        self.address(0)
+    }
+
+    /// The address of the station behind that interface.
+    pub(super) fn station(self) -> MacAddr {
+        self.address(0x40)
+    }
+
+    /// The address of the interface on the "host" that leads to that interface.
+    pub(super) fn port_mac(self) -> MacAddr {
+        self.address(0x80)
+    }
+
+    /// The two bytes between the link and the side are free for [other machines] of the same link.
+    ///
+    /// [other machines]: dray_wire::Flow::between_others
+    fn address(self, kind: u32) -> MacAddr {
+        MacAddr::local(u64::from(self.link) << 24 | u64::from(kind | self.side))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.link, self.side)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dray_wire::Flow;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_places_share_an_address() {
+        let links = [1, 2, 255, 256, 257, LINKS_MAX - 1];
+        let places: Vec<_> = links.into_iter().flat_map(Place::both).collect();
+        let macs = |place: &Place| {
+            let flow = Flow { src_mac: place.station(), ..Flow::default() };
+            let others = [0, 1, 255, 256, 16383].map(|index| flow.between_others(index).src_mac);
+            [&[place.mac(), place.port_mac()][..], &others].concat()
+        };
+        let all: Vec<_> = places.iter().flat_map(macs).collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+        let ips: BTreeSet<_> = places.iter().map(|place| place.ip()).collect();
+        assert_eq!(ips.len(), places.len());
+        assert_eq!(ips.first(), Some(&Ipv4Addr::new(198, 18, 0, 5)));
+        assert_eq!(ips.last(), Some(&Ipv4Addr::new(198, 19, 255, 254)));
+    }
+}

@@ -1,0 +1,44 @@
+//! Memory that containers share with each other or with a switch in user space.
+
+use std::path::PathBuf;
+
+use super::address::Place;
+use super::{Attachment, Link, LinkOptions};
+use crate::peer::{PeerDir, SwitchKind, Wiring};
+use crate::{ContainerId, Lab, LabError};
+
+/// Has the first end of each link share its memory with the second.
+pub(super) fn direct(lab: &mut Lab, pairs: &[[ContainerId; 2]]) -> Result<Vec<Link>, LabError> {
+    let dir = lab.dir()?;
+    let link = |&containers| {
+        let places = lab.next_places();
+        let socket = socket(&dir, places[0]);
+        let attachments = [Attachment::Driver(socket.clone()), Attachment::Device(socket)];
+        Link::new(containers, attachments, places, false)
+    };
+    Ok(pairs.iter().map(link).collect())
+}
+
+/// Starts a switch with a port for each end.
+pub(super) fn switch(
+    lab: &mut Lab,
+    (kind, wiring): (SwitchKind, Wiring),
+    pairs: &[[ContainerId; 2]],
+    options: LinkOptions,
+) -> Result<Vec<Link>, LabError> {
+    let dir = lab.dir()?;
+    let mut sockets = Vec::new();
+    let link = |&containers| {
+        let places = lab.next_places();
+        let pair = places.map(|place| socket(&dir, place));
+        sockets.extend(pair.clone());
+        Link::new(containers, pair.map(Attachment::Driver), places, false)
+    };
+    let links = pairs.iter().map(link).collect();
+    lab.start_switch(kind, wiring, options.switch_cpu, &sockets)?;
+    Ok(links)
+}
+
+fn socket(dir: &PeerDir, place: Place) -> PathBuf {
+    dir.join(&format!("link{place}"))
+}

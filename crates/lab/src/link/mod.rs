@@ -1,0 +1,253 @@
+//! Links: pairs of containers, joined.
+//!
+//! Several pairs that are linked at once share one segment: one bridge, one switch, one parent. A kind
+//! of link is a constant in `kind.rs` and a file here that wires it.
+
+mod address;
+mod bridge;
+mod kind;
+mod memory;
+mod veth;
+mod xdp;
+
+pub use kind::LinkKind;
+
+use std::any::Any;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dray_wire::{Flow, MacAddr};
+
+use crate::netlink::Netlink;
+use crate::{ContainerId, InterfaceCounters, Lab, LabError};
+pub(crate) use address::Place;
+use kind::Wire;
+
+/// What a program at the end of a link opens.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Attachment {
+    /// A network interface.
+    Interface(String),
+    /// A vhost-user socket, as the driver, who connects.
+    Driver(PathBuf),
+    /// A vhost-user socket, as the device, who listens.
+    Device(PathBuf),
+}
+
+/// A link's end in one container.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// The container.
+    pub container: ContainerId,
+    /// What the program there opens.
+    pub attachment: Attachment,
+    /// Its Ethernet address.
+    pub mac: MacAddr,
+    /// The destination of frames sent here: [`mac`](Self::mac) where the link was made
+    /// [`addressed`](LinkOptions::addressed), otherwise a station's behind the interface.
+    pub station: MacAddr,
+    /// Its IPv4 address, where the link was made [`addressed`](LinkOptions::addressed).
+    pub ip: Ipv4Addr,
+    /// Which port of its segment it is at: the first link's ends are at 0 and 1, the next one's at 2
+    /// and 3, and so on.
+    pub port: usize,
+    place: Place,
+}
+
+/// Two containers, joined.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The ends, in the order in which they were asked for.
+    pub ends: [End; 2],
+}
+
+/// What a link shall be like.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkOptions {
+    /// The MTU of its interfaces, in bytes.
+    pub mtu: u32,
+    /// Give the ends IPv4 addresses and tell each the other's.
+    ///
+    /// Without, frames go to a station that the program behind the interface stands for, as a
+    /// network function does. The kernel gives every frame to its own IP layer as well, which drops
+    /// at once what is for another station; for one of its own it would look up a route in vain,
+    /// at a third of the whole cost of a frame.
+    pub addressed: bool,
+    /// The CPU of its switch, where it has one.
+    pub switch_cpu: usize,
+}
+
+/// What a segment needs for as long as its lab is there, besides interfaces.
+type Held = Option<Box<dyn Any>>;
+
+/// The interfaces of one call of [`Lab::link`], to be wired with each other.
+struct Segment<'a> {
+    lab: &'a Lab,
+    kind: LinkKind,
+    /// The number of its first link.
+    number: u32,
+    links: &'a [Link],
+    mtu: u32,
+}
+
+impl End {
+    /// The interface's name, where it is one.
+    pub fn interface(&self) -> Option<&str> {
+        match &self.attachment {
+            Attachment::Interface(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The vhost-user socket, where it is one.
+    pub fn socket(&self) -> Option<&Path> {
+        match &self.attachment {
+            Attachment::Interface(_) => None,
+            Attachment::Driver(path) | Attachment::Device(path) => Some(path),
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.interface().expect("the kernel's links have interfaces")
+    }
+}
+
+impl Link {
+    fn new(
+        containers: [ContainerId; 2],
+        attachments: [Attachment; 2],
+        places: [Place; 2],
+        addressed: bool,
+    ) -> Self {
+        let mut sides = containers.into_iter().zip(attachments).zip(places);
+        let mut end = |port| {
+            let ((container, attachment), place) = sides.next().expect("two sides");
+            let mac = place.mac();
+            let station = if addressed { mac } else { place.station() };
+            End { container, attachment, mac, station, ip: place.ip(), port, place }
+        };
+        Self { ends: [end(0), end(1)] }
+    }
+
+    /// The addresses in frames from the first end to the second.
+    pub fn flow(&self) -> Flow {
+        let [from, to] = &self.ends;
+        Flow {
+            src_mac: from.station,
+            dst_mac: to.station,
+            src_ip: from.ip,
+            dst_ip: to.ip,
+            ..Flow::default()
+        }
+    }
+}
+
+impl Segment<'_> {
+    /// The ends of all links: first and second of the first link, and so on.
+    fn ends(&self) -> impl Iterator<Item = &End> {
+        self.links.iter().flat_map(|link| &link.ends)
+    }
+
+    /// For `map_err`: says what was being done to which link.
+    fn doing(&self, what: &str) -> impl FnOnce(io::Error) -> LabError + use<> {
+        LabError::doing(format!("{} link {}: {what}", self.kind, self.number))
+    }
+
+    /// Sets up the interfaces of all ends, and waits until they carry frames.
+    fn set_up(&self) -> Result<(), LabError> {
+        for end in self.ends() {
+            let netlink = self.lab[end.container].netlink();
+            let index = netlink.interface(end.name()).map_err(self.doing("interface"))?.index;
+            netlink.set_up(index).map_err(self.doing("set up"))?;
+        }
+        self.ends().try_for_each(|end| {
+            self.wait_until_running(self.lab[end.container].netlink(), end.name())
+        })
+    }
+
+    /// Gives both interfaces of a link an address, and tells each the other's.
+    fn set_addresses(&self, link: &Link) -> Result<(), LabError> {
+        let [a, b] = &link.ends;
+        for (end, peer) in [(a, b), (b, a)] {
+            let netlink = self.lab[end.container].netlink();
+            let index = netlink.interface(end.name()).map_err(self.doing("interface"))?.index;
+            let address = netlink.add_address(index, end.ip, address::PREFIX_LEN);
+            address.map_err(self.doing("address"))?;
+            netlink.add_neighbour(index, peer.ip, peer.mac).map_err(self.doing("neighbour"))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until an interface carries frames. One that is set up drops everything, uncounted, until
+    /// the kernel has noticed that what it is connected to is up too.
+    fn wait_until_running(&self, netlink: &Netlink, name: &str) -> Result<(), LabError> {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !netlink.interface(name).map_err(self.doing(name))?.is_running {
+            if Instant::now() > deadline {
+                let source = io::Error::from(io::ErrorKind::TimedOut);
+                return Err(self.doing(&format!("{name} to carry frames"))(source));
+            }
+            self.lab.cancel().check()?;
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+impl Lab {
+    /// Joins containers in pairs, which share one segment: a link for each pair, in their order.
+    pub fn link(
+        &mut self,
+        kind: LinkKind,
+        pairs: &[[ContainerId; 2]],
+        options: LinkOptions,
+    ) -> Result<Vec<Link>, LabError> {
+        let mut links = match kind.wire {
+            Wire::Direct => memory::direct(self, pairs),
+            Wire::Switch(switch, wiring) => memory::switch(self, (switch, wiring), pairs, options),
+            Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
+            Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),
+            Wire::Xdp(wiring) => {
+                self.link_interfaces(kind, pairs, options, |segment| xdp::wire(segment, wiring))
+            }
+        }?;
+        let ends = links.iter_mut().flat_map(|link| &mut link.ends);
+        ends.enumerate().for_each(|(port, end)| end.port = port);
+        Ok(links)
+    }
+
+    /// Joins containers by interfaces, which `wire` makes and connects with each other.
+    fn link_interfaces(
+        &mut self,
+        kind: LinkKind,
+        pairs: &[[ContainerId; 2]],
+        LinkOptions { mtu, addressed, .. }: LinkOptions,
+        wire: impl FnOnce(&Segment<'_>) -> Result<Held, LabError>,
+    ) -> Result<Vec<Link>, LabError> {
+        let link = |&containers: &[ContainerId; 2]| {
+            let interfaces = containers.map(|id| Attachment::Interface(self.next_interface(id)));
+            Link::new(containers, interfaces, self.next_places(), addressed)
+        };
+        let links: Vec<_> = pairs.iter().map(link).collect();
+        let Some(first) = links.first() else { return Ok(links) };
+        let number = first.ends[0].place.link();
+        let segment = Segment { lab: self, kind, number, links: &links, mtu };
+        let held = wire(&segment)?;
+        segment.set_up()?;
+        if addressed {
+            links.iter().try_for_each(|link| segment.set_addresses(link))?;
+        }
+        self.hold(held);
+        Ok(links)
+    }
+
+    /// The kernel's counters of an end's interface.
+    pub fn counters(&self, end: &End) -> Result<InterfaceCounters, LabError> {
+        let container = &self[end.container];
+        let doing = LabError::doing(format!("{} {}", container.name(), end.name()));
+        Ok(container.netlink().interface(end.name()).map_err(doing)?.counters)
+    }
+}

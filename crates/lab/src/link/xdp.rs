@@ -1,0 +1,53 @@
+//! XDP programs on the "host" that pass frames on among veth pairs to the containers.
+
+use std::io;
+use std::time::Duration;
+
+use dray_xdp::{Mode, Pass, Redirect, XdpError};
+
+use super::{End, Held, Segment};
+use crate::peer::Wiring;
+use crate::{LabError, ethtool};
+
+const MODES: [Mode; 2] = [Mode::Native, Mode::Generic];
+/// How long a station that says nothing is remembered.
+const AGE: Duration = Duration::from_secs(300);
+
+/// What passes frames on for as long as it is held.
+struct Programs {
+    _redirects: Vec<Redirect>,
+    _passes: Vec<Pass>,
+}
+
+pub(super) fn wire(segment: &Segment<'_>, wiring: Wiring) -> Result<Held, LabError> {
+    let ports = segment.create_ports()?;
+    let host = segment.lab.host().namespace();
+    let redirects = host.enter(|| redirect(wiring, &ports).map_err(io::Error::other));
+    let passes = segment.ends().map(|end| pass(segment, end)).collect::<io::Result<_>>();
+    let programs = Programs {
+        _redirects: redirects.map_err(segment.doing("XDP program"))?,
+        _passes: passes.map_err(segment.doing("XDP program in a container"))?,
+    };
+    segment.set_up_ports()?;
+    Ok(Some(Box::new(programs)))
+}
+
+fn redirect(wiring: Wiring, ports: &[u32]) -> Result<Vec<Redirect>, XdpError> {
+    match wiring {
+        Wiring::Pairs => {
+            let (pairs, _) = ports.as_chunks::<2>();
+            pairs.iter().map(|&pair| Redirect::pair(pair, &MODES)).collect()
+        }
+        Wiring::Learning => Ok(vec![Redirect::learning(ports, &MODES, AGE)?]),
+    }
+}
+
+fn pass(segment: &Segment<'_>, end: &End) -> io::Result<Pass> {
+    let container = &segment.lab[end.container];
+    let index = container.netlink().interface(end.name())?.index;
+    container.namespace().enter(|| {
+        // A sum that is left to hardware, which a veth has not, is lost on the way.
+        ethtool::compute_checksums(end.name())?;
+        Pass::attach(index).map_err(io::Error::other)
+    })
+}

@@ -1,0 +1,252 @@
+//! Endpoints: how programs in containers do their I/O.
+
+use std::fmt;
+use std::net::SocketAddrV4;
+
+use dray_lab::{Attachment, End};
+use dray_port::afxdp::AfxdpUri;
+use dray_port::raw::RawUri;
+use dray_port::udp::UdpUri;
+use dray_port::{PortUri, SocketOptions, Wait};
+use dray_wire::Flow;
+use dray_xdp::Mode;
+
+/// How a program in a container does its I/O. All that there is to say of one is in its constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The word for it on the command line and in results.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub about: &'static str,
+    pub(crate) io: Io,
+}
+
+/// What it opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Io {
+    /// UDP sockets.
+    Udp(Calls),
+    /// Packet sockets.
+    Raw(Calls),
+    /// AF_XDP sockets of ours.
+    Afxdp {
+        /// Where the XDP program runs; in the driver, if that can, where it says nothing.
+        xdp: Option<Mode>,
+        /// Microseconds by which the interface's interrupts are deferred.
+        defer: Option<u16>,
+        /// Whether the kernel says when it waits for a call.
+        wakeup: bool,
+    },
+    /// DPDK's AF_XDP driver, a testpmd at each end.
+    DpdkAfxdp,
+    /// Our virtio driver.
+    Virtio(Rings),
+    /// DPDK's virtio driver in a testpmd that is both ends, rings of 256 entries.
+    DpdkVirtio(Rings),
+}
+
+/// How many frames a system call takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Calls {
+    One,
+    Burst,
+}
+
+/// The layout of virtqueues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rings {
+    Split,
+    Packed,
+}
+
+impl Endpoint {
+    /// UDP sockets, one frame per call.
+    pub const UDP: Self =
+        Self { name: "udp", about: "UDP sockets, send/recv", io: Io::Udp(Calls::One) };
+
+    /// UDP sockets, a burst per call.
+    pub const UDP_MMSG: Self = Self {
+        name: "udp-mmsg",
+        about: "UDP sockets, sendmmsg/recvmmsg",
+        io: Io::Udp(Calls::Burst),
+    };
+
+    /// Packet sockets, one frame per call.
+    pub const RAW: Self =
+        Self { name: "raw", about: "raw sockets, send/recv", io: Io::Raw(Calls::One) };
+
+    /// Packet sockets, a burst per call.
+    pub const RAW_MMSG: Self = Self {
+        name: "raw-mmsg",
+        about: "raw sockets, sendmmsg/recvmmsg",
+        io: Io::Raw(Calls::Burst),
+    };
+
+    /// AF_XDP sockets, natively where the driver can.
+    pub const AFXDP: Self = Self {
+        name: "afxdp",
+        about: "AF_XDP sockets, XDP in the driver where it can",
+        io: Io::Afxdp { xdp: None, defer: None, wakeup: true },
+    };
+
+    /// The same with the interface's interrupts deferred: as long as a veth's ring of 256 frames
+    /// lasts at 5 Mpps.
+    pub const AFXDP_DEFERRED: Self = Self {
+        name: "afxdp-deferred",
+        about: "the same, interrupts deferred by 50 us",
+        io: Io::Afxdp { xdp: None, defer: Some(50), wakeup: true },
+    };
+
+    /// The same as [`AFXDP`](Self::AFXDP) without `XDP_USE_NEED_WAKEUP`.
+    pub const AFXDP_NO_WAKEUP: Self = Self {
+        name: "afxdp-no-wakeup",
+        about: "AF_XDP sockets that do not tell the kernel when to wait",
+        io: Io::Afxdp { xdp: None, defer: None, wakeup: false },
+    };
+
+    /// AF_XDP sockets behind the driver, which any interface can do.
+    pub const AFXDP_GENERIC: Self = Self {
+        name: "afxdp-generic",
+        about: "AF_XDP sockets, XDP behind the driver",
+        io: Io::Afxdp { xdp: Some(Mode::Generic), defer: None, wakeup: true },
+    };
+
+    /// DPDK's AF_XDP driver.
+    pub const DPDK_AFXDP: Self =
+        Self { name: "dpdk-afxdp", about: "DPDK's AF_XDP driver", io: Io::DpdkAfxdp };
+
+    /// Our virtio driver, which shares memory, with split rings.
+    pub const VIRTIO: Self = Self {
+        name: "virtio",
+        about: "shared memory, split virtqueues",
+        io: Io::Virtio(Rings::Split),
+    };
+
+    /// The same with packed rings.
+    pub const VIRTIO_PACKED: Self = Self {
+        name: "virtio-packed",
+        about: "shared memory, packed virtqueues",
+        io: Io::Virtio(Rings::Packed),
+    };
+
+    /// DPDK's virtio driver, split rings.
+    pub const DPDK: Self = Self {
+        name: "dpdk",
+        about: "DPDK's virtio-user, split virtqueues",
+        io: Io::DpdkVirtio(Rings::Split),
+    };
+
+    /// The same with packed rings.
+    pub const DPDK_PACKED: Self = Self {
+        name: "dpdk-packed",
+        about: "DPDK's virtio-user, packed virtqueues",
+        io: Io::DpdkVirtio(Rings::Packed),
+    };
+
+    /// The kernel's sockets, in the order of `ara2019`'s table.
+    pub const SOCKETS: [Self; 4] = [Self::UDP, Self::UDP_MMSG, Self::RAW, Self::RAW_MMSG];
+
+    /// AF_XDP sockets as one would use them.
+    pub const AF_XDP: [Self; 3] = [Self::AFXDP, Self::AFXDP_DEFERRED, Self::AFXDP_GENERIC];
+
+    /// AF_XDP sockets to compare those with.
+    const OTHER_AF_XDP: [Self; 2] = [Self::AFXDP_NO_WAKEUP, Self::DPDK_AFXDP];
+
+    /// Those that share memory.
+    pub const MEMORY: [Self; 4] =
+        [Self::VIRTIO, Self::VIRTIO_PACKED, Self::DPDK, Self::DPDK_PACKED];
+
+    /// Every endpoint.
+    pub fn all() -> Vec<Self> {
+        [&Self::SOCKETS[..], &Self::AF_XDP, &Self::OTHER_AF_XDP, &Self::MEMORY].concat()
+    }
+
+    /// Whether it shares memory instead of asking the kernel.
+    pub fn shares_memory(self) -> bool {
+        matches!(self.io, Io::Virtio(_) | Io::DpdkVirtio(_))
+    }
+
+    /// Whether it attaches an XDP program to its interface.
+    pub(crate) fn has_xdp_program(self) -> bool {
+        matches!(self.io, Io::Afxdp { .. } | Io::DpdkAfxdp)
+    }
+
+    /// Whether it is DPDK's.
+    pub fn is_dpdk(self) -> bool {
+        matches!(self.io, Io::DpdkAfxdp | Io::DpdkVirtio(_))
+    }
+
+    /// Whether one program is both ends of a link.
+    pub(crate) fn is_both_ends(self) -> bool {
+        matches!(self.io, Io::DpdkVirtio(_))
+    }
+
+    /// Whether the ends of its link need IP addresses.
+    pub fn is_addressed(self) -> bool {
+        matches!(self.io, Io::Udp(_))
+    }
+
+    /// Whether all frames of a port come from one MAC address: the interface's, or the one that DPDK
+    /// was given.
+    pub fn is_one_station(self) -> bool {
+        self.is_addressed() || self.is_dpdk()
+    }
+
+    /// Whether all frames of a port are one flow, because the kernel writes their headers.
+    pub fn is_one_flow(self) -> bool {
+        matches!(self.io, Io::Udp(_))
+    }
+
+    /// The port at `end` of a link whose other end is `peer`.
+    ///
+    /// # Panics
+    /// Where the end is not of a kind that the endpoint can open, and for DPDK's, which open theirs
+    /// themselves.
+    pub fn port(self, end: &End, peer: &End, burst: usize, wait: Wait) -> PortUri {
+        let interface = || end.interface().expect("the kernel's endpoints need an interface");
+        let options = |calls| match calls {
+            Calls::One => SocketOptions { batch: 1, wait },
+            Calls::Burst => SocketOptions { batch: burst, wait },
+        };
+        match self.io {
+            Io::Udp(calls) => {
+                let Flow { src_port, dst_port, .. } = Flow::default();
+                let local = SocketAddrV4::new(end.ip, src_port);
+                let remote = Some(SocketAddrV4::new(peer.ip, dst_port));
+                PortUri::Udp(UdpUri { local, remote, options: options(calls) })
+            }
+            Io::Raw(calls) => PortUri::Raw(RawUri {
+                interface: interface().to_owned(),
+                options: options(calls),
+                // Test frames are IPv4; asking for just that saves a clone of each.
+                ethertype: Some(0x0800),
+                promisc: false,
+            }),
+            Io::Afxdp { xdp, defer, wakeup } => {
+                let wait = if wait == Wait::Block { wait } else { Wait::Poll { pause_us: 0 } };
+                let uri = AfxdpUri::new(interface());
+                PortUri::Afxdp(AfxdpUri { xdp, defer, wakeup, wait, ..uri })
+            }
+            // They never sleep: whoever shares a CPU yields.
+            Io::Virtio(rings) => {
+                let uri = match &end.attachment {
+                    Attachment::Device(path) => format!("vhost:{}?wait=poll", path.display()),
+                    Attachment::Driver(path) => {
+                        let packed = u8::from(rings == Rings::Packed);
+                        let path = path.display();
+                        format!("virtio:{path}?packed={packed}&hugepages=0&wait=poll")
+                    }
+                    Attachment::Interface(name) => unreachable!("{name} shares no memory"),
+                };
+                uri.parse().expect("the lab's sockets have short names")
+            }
+            Io::DpdkAfxdp | Io::DpdkVirtio(_) => unreachable!("DPDK opens its ports itself"),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}

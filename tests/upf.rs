@@ -91,7 +91,7 @@ fn hosts() -> (Lab, [ContainerId; 2]) {
     lab.wait_until_up().unwrap();
     for _ in 0..2 {
         let options = LinkOptions { mtu: 1500, addressed: false, switch_cpu: 0 };
-        lab.link(LinkKind::Veth, ids[0], ids[1], options).unwrap();
+        lab.link(LinkKind::VETH, &[[ids[0], ids[1]]], options).unwrap();
     }
     (lab, ids)
 }

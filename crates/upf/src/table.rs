@@ -7,6 +7,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use dray_port::prefetch;
+use dray_shm::vec_in_huge_pages;
 
 /// Keys in a bucket: as many as a cache line holds.
 const KEYS: usize = 5;
@@ -30,7 +31,7 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Table {
-    buckets: Box<[Bucket]>,
+    buckets: Vec<Bucket>,
     /// Odd and secret: nobody knows which keys share a bucket.
     factor: u64,
     len: usize,
@@ -46,7 +47,9 @@ impl Table {
         // The standard library's hash keys are the operating system's random numbers.
         let factor = RandomState::new().build_hasher().finish() | 1;
         let count = keys.div_ceil(FILL).max(2);
-        Self { buckets: vec![Bucket::default(); count].into(), factor, len: 0 }
+        let mut buckets = vec_in_huge_pages(count);
+        buckets.resize(count, Bucket::default());
+        Self { buckets, factor, len: 0 }
     }
 
     #[inline(always)]

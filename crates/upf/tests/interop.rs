@@ -22,7 +22,7 @@ impl Scapy {
         if !known.is_ok_and(|output| output.status.success()) {
             return skip("python3-scapy is not installed");
         }
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scapy.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gtpu_by_scapy.py");
         let mut process = Command::new("/usr/bin/python3")
             .arg(script)
             .stdin(Stdio::piped())

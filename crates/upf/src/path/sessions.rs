@@ -8,6 +8,7 @@
 
 use std::sync::mpsc::{Receiver, SyncSender};
 
+use dray_shm::vec_in_huge_pages;
 use smallvec::SmallVec;
 
 use crate::session::Session;
@@ -44,7 +45,7 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// With room for so many.
     pub(crate) fn new(sessions: usize, keys: usize) -> Self {
-        Self { table: Table::new(keys), slots: Vec::with_capacity(sessions) }
+        Self { table: Table::new(keys), slots: vec_in_huge_pages(sessions) }
     }
 
     /// Makes a change; what was there before is in it afterwards.

@@ -5,7 +5,8 @@ import logging
 import sys
 
 logging.getLogger("scapy").setLevel(logging.ERROR)
-from scapy.contrib.gtp import GTP_U_Header, GTPErrorIndication, GTPPDUSessionContainer
+from scapy.contrib.gtp import GTP_U_Header, GTP_UDPPort_ExtensionHeader, GTPErrorIndication, \
+    GTPPDUSessionContainer
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
@@ -37,8 +38,10 @@ def read(request):
         container = frame[GTPPDUSessionContainer]
         answer.update(pdu=container.type, qfi=container.QFI)
         answer["inner"] = bytes(container.payload).hex()
-    if GTPErrorIndication in frame:
-        for element in frame[GTPErrorIndication].IE_list:
+    if GTP_UDPPort_ExtensionHeader in frame:
+        # scapy takes what follows this extension header for bytes.
+        elements = bytes(frame[GTP_UDPPort_ExtensionHeader].payload)
+        for element in GTPErrorIndication(elements).IE_list:
             answer[type(element).__name__] = getattr(element, "TEIDI", None) or \
                 getattr(element, "address", None)
     # Built anew, lengths and checksums are what they were.

@@ -100,7 +100,8 @@ fn wait_for_thread(child: &Child, name: &str) {
     let tasks = format!("/proc/{}/task", child.id());
     let is_there = || {
         let tasks = std::fs::read_dir(&tasks).into_iter().flatten().flatten();
-        let mut names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        let mut names =
+            tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
         names.any(|found| found.trim() == name)
     };
     assert!(eventually(is_there), "no thread {name}");
@@ -166,7 +167,10 @@ fn a_wrong_configuration_is_refused_as_a_whole() {
         (session(200, 500, "10.99.0.1", ", qers = [7]"), ["session 200", "pdrs[0].qers", "QER 7"]),
         (session(200, 50, "10.99.0.1", ""), ["session 200", "pdrs[0].teid", "session 50"]),
         (session(200, 500, "10.45.0.9", ""), ["session 200", "ue[0]", "10.45.0.9"]),
-        (session(200, 500, "10.99.0.1", ", filters = [\"permit in ip\"]"), ["filters[0]", "\"in\"", "line"]),
+        (
+            session(200, 500, "10.99.0.1", ", filters = [\"permit in ip\"]"),
+            ["filters[0]", "\"in\"", "line"],
+        ),
         (session(7, 500, "10.99.0.1", ""), ["session 7", "seid", "twice"]),
     ] {
         let files = Upf::told(&format!("{base}{sessions}"));

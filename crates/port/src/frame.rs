@@ -181,7 +181,10 @@ impl<'a> Frame<'a> {
         // SAFETY: each begins within the head or the body, or just behind it.
         unsafe {
             [
-                Part::new(self.head.add(range.start.min(middle)), middle.saturating_sub(range.start)),
+                Part::new(
+                    self.head.add(range.start.min(middle)),
+                    middle.saturating_sub(range.start),
+                ),
                 Part::new(self.start.add(body - head), range.end.saturating_sub(body)),
             ]
         }
@@ -379,9 +382,14 @@ mod tests {
     fn a_head_takes_the_place_of_the_first_bytes() {
         let from: Vec<u8> = (0..200).collect();
         let frame = Frame::from(&from[..]);
-        for (head_len, body) in
-            [(0, 0..200), (14, 58..200), (98, 14..190), (HEAD_MAX, 200..200), (14, 0..9), (0, 14..15)]
-        {
+        for (head_len, body) in [
+            (0, 0..200),
+            (14, 58..200),
+            (98, 14..190),
+            (HEAD_MAX, 200..200),
+            (14, 0..9),
+            (0, 14..15),
+        ] {
             let head = vec![0xaa; head_len];
             let expected = [&head[..], &from[body.clone()]].concat();
             let frame = frame.with_head(&head, body);

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex};
 
 use dray_port::{Batch, Frame, Port, Receive, Take, Transmit, Wait, clock};
 use dray_upf::{Direction, Upf, UpfConfig};
+use dray_wire::MacAddr;
 use dray_wire::ethernet::{Ethernet, ethertype};
 use dray_wire::gtpu::{self, Container};
 use dray_wire::ip::{Header, protocol};
 use dray_wire::udp::Udp;
-use dray_wire::MacAddr;
 
 /// Frames that a port lends at a time.
 const BATCH: usize = 256;
@@ -148,7 +148,9 @@ fn main() {
             };
             let config = config(sessions, rules);
             let (upf, mut directions) = Upf::new(&config, port(&n3), port(&n6)).unwrap();
-            for (index, (name, frames)) in [("uplink", &n3), ("downlink", &n6)].into_iter().enumerate() {
+            for (index, (name, frames)) in
+                [("uplink", &n3), ("downlink", &n6)].into_iter().enumerate()
+            {
                 let direction = &mut directions[index];
                 let cycles = measure(direction, frames, sessions, index == 0);
                 let at = |part: f64| cycles[(cycles.len() as f64 * part) as usize];

@@ -135,16 +135,20 @@ impl Compiler<'_> {
             let first = prefix.first();
             let (v4, v6) = (&mut compiled.uplink.ue_v4, &mut compiled.uplink.ue_v6);
             let right = match first {
-                IpAddr::V4(address) => prefix.bits() == 128 && is_host(first) && {
-                    let free = v4.is_unspecified();
-                    *v4 = address;
-                    free
-                },
-                IpAddr::V6(address) => prefix.bits() == 64 && is_host(first) && {
-                    let free = *v6 == 0;
-                    *v6 = (u128::from(address) >> 64) as u64;
-                    free
-                },
+                IpAddr::V4(address) => {
+                    prefix.bits() == 128 && is_host(first) && {
+                        let free = v4.is_unspecified();
+                        *v4 = address;
+                        free
+                    }
+                }
+                IpAddr::V6(address) => {
+                    prefix.bits() == 64 && is_host(first) && {
+                        let free = *v6 == 0;
+                        *v6 = (u128::from(address) >> 64) as u64;
+                        free
+                    }
+                }
             };
             if !right {
                 let what = format!(
@@ -215,12 +219,7 @@ impl Compiler<'_> {
         Ok(teids)
     }
 
-    fn qfis(
-        &self,
-        way: Way,
-        pdr: &Pdr,
-        at: &impl Fn(&str) -> String,
-    ) -> Result<u64, ConfigError> {
+    fn qfis(&self, way: Way, pdr: &Pdr, at: &impl Fn(&str) -> String) -> Result<u64, ConfigError> {
         if pdr.qfis.iter().any(|qfi| *qfi > 63) {
             return Err(wrong(at("qfis"), "give numbers from 0 to 63"));
         }
@@ -282,7 +281,6 @@ impl Compiler<'_> {
 
     /// Whether the gates are open, the QFI to mark with, and indexes of meters; those that were
     /// needed before are shared.
-    #[expect(clippy::type_complexity, reason = "used once, just below")]
     fn limits(
         &self,
         way: Way,
@@ -313,11 +311,7 @@ impl Compiler<'_> {
         Ok((open, qfi, listed.0))
     }
 
-    fn usages(
-        &self,
-        pdr: &Pdr,
-        at: &impl Fn(&str) -> String,
-    ) -> Result<[u8; LISTED], ConfigError> {
+    fn usages(&self, pdr: &Pdr, at: &impl Fn(&str) -> String) -> Result<[u8; LISTED], ConfigError> {
         let mut listed = List::default();
         for id in &pdr.urrs {
             let index = self.config.urrs.iter().position(|urr| urr.id == *id);
@@ -341,13 +335,12 @@ impl Compiler<'_> {
         });
         let application = application.transpose()?;
         let any = |filter: &crate::config::Filter| {
-            let free = |end: &crate::config::End| {
-                end.addresses == Prefix::ANY && end.ports.is_empty()
-            };
+            let free =
+                |end: &crate::config::End| end.addresses == Prefix::ANY && end.ports.is_empty();
             filter.protocol.is_none() && free(&filter.remote) && free(&filter.local)
         };
-        let filters: Box<[_]> = match pdr.filters.iter().any(any) {
-            true => Box::default(),
+        let filters: SmallVec<[_; 1]> = match pdr.filters.iter().any(any) {
+            true => SmallVec::new(),
             false => pdr.filters.clone().into(),
         };
         if filters.is_empty() && pdr.tos.is_none() && application.is_none() {

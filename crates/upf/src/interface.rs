@@ -72,7 +72,11 @@ impl Interface {
         let mtu = usize::from(config.mtu);
         if mtu < 576 || mtu + ETHERNET_LEN > frame_max {
             let most = frame_max - ETHERNET_LEN;
-            return Err(wrong(name, "mtu", format!("{mtu}: give 576 to {most}, as the port allows")));
+            return Err(wrong(
+                name,
+                "mtu",
+                format!("{mtu}: give 576 to {most}, as the port allows"),
+            ));
         }
         let mut interface = Self {
             mac: config.mac,
@@ -202,8 +206,7 @@ impl Interface {
         if !arp.is_request || self.v4 != Some(arp.target.1) {
             return None;
         }
-        let reply =
-            Arp { is_request: false, sender: (self.mac, arp.target.1), target: arp.sender };
+        let reply = Arp { is_request: false, sender: (self.mac, arp.target.1), target: arp.sender };
         Some(self.frame(mac, ethertype::ARP, &reply.to_bytes()))
     }
 

@@ -79,7 +79,9 @@ mod tests {
 
     #[test]
     fn passes_the_rate_and_little_more() {
-        for (kbps, len) in [(1000, 60), (1000, 1500), (10_000, 60), (10_000, 1500), (1_000_000, 9000)] {
+        for (kbps, len) in
+            [(1000, 60), (1000, 1500), (10_000, 60), (10_000, 1500), (1_000_000, 9000)]
+        {
             let part = passed(kbps, len);
             assert!((0.999..1.02).contains(&part), "{kbps} kb/s of {len} bytes: {part}");
         }

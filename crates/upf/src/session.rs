@@ -43,8 +43,9 @@ pub(crate) struct Rule {
 /// What packets of a rule have in common.
 #[derive(Debug)]
 pub(crate) struct Condition {
-    /// One of them matches; none: any packet.
-    pub(crate) filters: Box<[Filter]>,
+    /// One of them matches; none: any packet. Most rules have one, which lies here, so that the rules
+    /// of a session are read in one go.
+    pub(crate) filters: SmallVec<[Filter; 1]>,
     /// Value and mask.
     pub(crate) tos: Option<[u8; 2]>,
     pub(crate) application: Option<Arc<crate::config::Detector>>,
@@ -92,6 +93,7 @@ pub(crate) struct Session {
     pub(crate) rules: SmallVec<[Rule; 1]>,
     // The second line.
     pub(crate) meters: SmallVec<[Meter; 2]>,
+    #[expect(clippy::box_collection, reason = "one word, so that the rest fits the line")]
     pub(crate) conditions: Option<Box<Vec<Condition>>>,
     // The third line.
     pub(crate) usages: SmallVec<[Arc<Usage>; 2]>,
@@ -144,11 +146,14 @@ impl Session {
     /// The first rule that is for the packet.
     #[inline(always)]
     pub(crate) fn find(&self, probe: &Probe) -> Option<Rule> {
-        self.rules.iter().find(|rule| {
-            rule.teid == probe.teid
-                && rule.qfis >> probe.qfi & 1 != 0
-                && (rule.condition == 0 || self.meets(rule.condition, probe))
-        }).copied()
+        self.rules
+            .iter()
+            .find(|rule| {
+                rule.teid == probe.teid
+                    && rule.qfis >> probe.qfi & 1 != 0
+                    && (rule.condition == 0 || self.meets(rule.condition, probe))
+            })
+            .copied()
     }
 
     fn meets(&self, condition: u16, probe: &Probe) -> bool {

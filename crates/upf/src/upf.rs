@@ -143,10 +143,8 @@ impl Upf {
         let (wires, changes): (Vec<_>, Vec<_>) = (0..2).map(|_| wire()).unzip();
         let [up_wire, down_wire] = <[Wire; 2]>::try_from(wires).ok().expect("two");
         let [up, down] = <[Changes; 2]>::try_from(changes).ok().expect("two");
-        let uplink =
-            Lane::new(Way::Uplink, n3.clone(), n6.clone(), sessions(), up, teller.clone());
-        let downlink =
-            Lane::new(Way::Downlink, n6.clone(), n3.clone(), sessions(), down, teller);
+        let uplink = Lane::new(Way::Uplink, n3.clone(), n6.clone(), sessions(), up, teller.clone());
+        let downlink = Lane::new(Way::Downlink, n6.clone(), n3.clone(), sessions(), down, teller);
         let counters = [uplink.published.clone(), downlink.published.clone()];
         let frame_max = ETHERNET_LEN + usize::from(config.n6.mtu);
         let store = Store::new(config.buffer_packets, config.buffer_per_session, frame_max);
@@ -174,12 +172,15 @@ impl Upf {
         {
             let mut model = lock(&upf.model);
             for session in config.all_sessions() {
-                let step = upf.check(&model, &Operation::Put { session, end_marker: false }, &[])?;
+                let step =
+                    upf.check(&model, &Operation::Put { session, end_marker: false }, &[])?;
                 if model.sessions.contains_key(&step.seid) {
                     let what = ConfigError::new("is given twice").in_field("seid");
                     return Err(what.in_session(step.seid));
                 }
-                for (direction, mut change) in directions.iter_mut().zip(upf.commit(&mut model, step)) {
+                for (direction, mut change) in
+                    directions.iter_mut().zip(upf.commit(&mut model, step))
+                {
                     direction.path().change(&mut change);
                 }
             }
@@ -188,7 +189,8 @@ impl Upf {
     }
 
     /// Makes all of `operations`, or, where one of them cannot be made, none. Each session changes as a
-    /// whole while packets go on; returns once both directions have been told.
+    /// whole while packets go on. Returns once both directions, which have to be polled meanwhile, have
+    /// been told.
     pub fn apply(&self, operations: &[Operation]) -> Result<(), ConfigError> {
         let mut model = lock(&self.model);
         let mut steps = Vec::with_capacity(operations.len());
@@ -255,8 +257,7 @@ impl Upf {
                         wrong(&format!("ue[{number}]"), what)
                     }
                     _ => {
-                        let same =
-                            |pdr: &config::Pdr| pdr.teid.map(u64::from) == Some(*key);
+                        let same = |pdr: &config::Pdr| pdr.teid.map(u64::from) == Some(*key);
                         let pdr = config.pdrs.iter().position(same).unwrap_or(0);
                         let what = format!("{key}: session {owner} has it");
                         wrong(&format!("pdrs[{pdr}].teid"), what)
@@ -308,9 +309,9 @@ impl Upf {
                 let tunnels = downlink.tunnels.clone();
                 if end_marker {
                     let left = |old: &&Peer| {
-                        !tunnels.iter().any(|new| {
-                            (new.address, new.teid) == (old.address, old.teid)
-                        })
+                        !tunnels
+                            .iter()
+                            .any(|new| (new.address, new.teid) == (old.address, old.teid))
                     };
                     let markers = old_tunnels.iter().filter(left);
                     farewell.extend(markers.filter_map(|old| self.end_marker(old)));
@@ -328,7 +329,13 @@ impl Upf {
         }
         let [uplink, downlink] = sessions;
         [
-            Change { slot, remove: old_teids, insert: teids, session: uplink, farewell: Vec::new() },
+            Change {
+                slot,
+                remove: old_teids,
+                insert: teids,
+                session: uplink,
+                farewell: Vec::new(),
+            },
             Change { slot, remove: old_addresses, insert: addresses, session: downlink, farewell },
         ]
     }
@@ -470,9 +477,9 @@ impl Running {
             let mut set = rustix::thread::CpuSet::new();
             set.set(cpu);
             let pinned = rustix::thread::sched_setaffinity(None, &set);
-            let result = pinned.map_err(std::io::Error::from).and_then(|()| {
-                crate::direction::run(&mut directions, idle, &stop)
-            });
+            let result = pinned
+                .map_err(std::io::Error::from)
+                .and_then(|()| crate::direction::run(&mut directions, idle, &stop));
             if let Err(error) = result {
                 *lock(&failure) = Some(error.to_string());
             }

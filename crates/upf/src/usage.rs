@@ -74,9 +74,9 @@ impl Usage {
     /// Goes on from what the same rule has counted `before`.
     pub(crate) fn new(rule: &Urr, before: Counted) -> Self {
         let Volume { total, uplink, downlink } = rule.threshold;
-        let next = |counted: u64, step: Option<u64>| AtomicU64::new(
-            step.map_or(NEVER, |step| counted.saturating_add(step)),
-        );
+        let next = |counted: u64, step: Option<u64>| {
+            AtomicU64::new(step.map_or(NEVER, |step| counted.saturating_add(step)))
+        };
         let line = |octets, packets, step: Option<u64>, quota: Option<u64>| Line {
             next: next(octets, step),
             octets: AtomicU64::new(octets),
@@ -93,7 +93,12 @@ impl Usage {
             sums: total.is_some() || rule.quota.total.is_some(),
             lines: [
                 line(before.uplink_octets, before.uplink_packets, uplink, rule.quota.uplink),
-                line(before.downlink_octets, before.downlink_packets, downlink, rule.quota.downlink),
+                line(
+                    before.downlink_octets,
+                    before.downlink_packets,
+                    downlink,
+                    rule.quota.downlink,
+                ),
             ],
         }
     }
@@ -135,9 +140,7 @@ impl Usage {
         let passed = |next: &AtomicU64, step: u64, now: u64| {
             let mark = next.load(Relaxed);
             now >= mark
-                && next
-                    .compare_exchange(mark, now.saturating_add(step), Relaxed, Relaxed)
-                    .is_ok()
+                && next.compare_exchange(mark, now.saturating_add(step), Relaxed, Relaxed).is_ok()
         };
         match passed(&line.next, line.step, now) | passed(&self.next, self.step, sum) {
             true => Due::Threshold,

@@ -18,7 +18,8 @@ struct Scapy {
 
 impl Scapy {
     fn start() -> Option<Self> {
-        let known = Command::new("/usr/bin/python3").args(["-c", "import scapy.contrib.gtp"]).output();
+        let known =
+            Command::new("/usr/bin/python3").args(["-c", "import scapy.contrib.gtp"]).output();
         if !known.is_ok_and(|output| output.status.success()) {
             return skip("python3-scapy is not installed");
         }
@@ -117,7 +118,10 @@ fn what_we_build_scapy_reads() {
         *kinds.entry(kind).or_default() += 1;
         match kind {
             255 => {
-                assert_eq!((&read["teid"], &read["pdu"], &read["qfi"]), (&json!(1001), &json!(0), &json!(9)));
+                assert_eq!(
+                    (&read["teid"], &read["pdu"], &read["qfi"]),
+                    (&json!(1001), &json!(0), &json!(9))
+                );
                 let (src, dst) = match bytes(&read["inner"])[0] >> 4 {
                     4 => ("203.0.113.9", "10.45.0.1"),
                     _ => ("2001:db8:ff::1", "2001:db8:1::5"),

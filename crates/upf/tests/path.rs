@@ -5,9 +5,7 @@ mod ends;
 use dray_upf::{DropReason, Event, Operation};
 use dray_wire::gtpu::{self, Direction};
 use dray_wire::ip::{self, Packet};
-use ends::{
-    Ends, from_dn, from_gnb, message_from_gnb, plain_session, routed, to_dn, to_gnb, udp,
-};
+use ends::{Ends, from_dn, from_gnb, message_from_gnb, plain_session, routed, to_dn, to_gnb, udp};
 use etherparse::PacketBuilder;
 
 const SERVER: &str = "203.0.113.9";
@@ -110,7 +108,11 @@ fn every_legal_form_of_header_is_taken() {
         message.extend((rest.len() as u16).to_be_bytes());
         message.extend([0, 0, 0, 1]);
         message.extend(rest);
-        assert_eq!(ends.up([message_from_gnb(&message)]), [to_dn(&packet)], "{flags:x} {optional:x?}");
+        assert_eq!(
+            ends.up([message_from_gnb(&message)]),
+            [to_dn(&packet)],
+            "{flags:x} {optional:x?}"
+        );
     }
     ends.assert_drops(&ends.upf.uplink(), &[]);
 }
@@ -203,7 +205,10 @@ fn senders_are_told_what_went_wrong() {
 
     ends.down([from_dn(&udp(SERVER, "10.45.0.99", (1, 2), b""))]);
     let (packet, message) = told(ends.n6.taken());
-    assert_eq!((ip::address(packet.dst).to_string().as_str(), &message[..2]), (SERVER, &[3, 1][..]));
+    assert_eq!(
+        (ip::address(packet.dst).to_string().as_str(), &message[..2]),
+        (SERVER, &[3, 1][..])
+    );
     ends.down([from_dn(&down_packet(&[0; 1450]))]);
     let (_, message) = told(ends.n6.taken());
     assert_eq!((&message[..2], &message[6..8]), (&[3, 4][..], &1456u16.to_be_bytes()[..]));
@@ -416,12 +421,24 @@ fn a_transaction_is_made_as_a_whole_or_not_at_all() {
     let put = |text: &str| Operation::Put { session: session_of(text), end_marker: false };
     let three = plain_session(3);
     for (operations, part) in [
-        (vec![put(&three), put(&plain_session(4).replace("teid = 4,", "teid = 2,"))], "session 4: pdrs[0].teid: 2: session 2"),
-        (vec![put(&three), put(&plain_session(4).replace("teid = 4,", "teid = 3,"))], "session 3 has it"),
-        (vec![put(&three), put(&plain_session(4).replace("10.45.0.4", "10.45.0.1"))], "session 4: ue[0]: 10.45.0.1"),
+        (
+            vec![put(&three), put(&plain_session(4).replace("teid = 4,", "teid = 2,"))],
+            "session 4: pdrs[0].teid: 2: session 2",
+        ),
+        (
+            vec![put(&three), put(&plain_session(4).replace("teid = 4,", "teid = 3,"))],
+            "session 3 has it",
+        ),
+        (
+            vec![put(&three), put(&plain_session(4).replace("10.45.0.4", "10.45.0.1"))],
+            "session 4: ue[0]: 10.45.0.1",
+        ),
         (vec![put(&three), Operation::Remove { seid: 9 }], "session 9: seid: there is no such"),
         (vec![put(&three), put(&three)], "twice"),
-        (vec![put(&three), put(&plain_session(4).replace("qers = [1] }", "qers = [8] }"))], "session 4: pdrs[1].qers: QER 8"),
+        (
+            vec![put(&three), put(&plain_session(4).replace("qers = [1] }", "qers = [8] }"))],
+            "session 4: pdrs[1].qers: QER 8",
+        ),
     ] {
         let error = ends.upf.apply(&operations).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
@@ -431,7 +448,8 @@ fn a_transaction_is_made_as_a_whole_or_not_at_all() {
     let of = |n: u8| from_gnb(n.into(), None, &udp(&format!("10.45.0.{n}"), SERVER, (1, 2), b""));
     assert_eq!(ends.up([of(1), of(2), of(3)]).len(), 2);
     // What one session lets go of another one may have, at once.
-    let moved = plain_session(4).replace("teid = 4,", "teid = 1,").replace("10.45.0.4", "10.45.0.1");
+    let moved =
+        plain_session(4).replace("teid = 4,", "teid = 1,").replace("10.45.0.4", "10.45.0.1");
     ends.upf.apply(&[Operation::Remove { seid: 1 }, put(&moved), put(&three)]).unwrap();
     assert_eq!(ends.up([of(1), of(2), of(3)]).len(), 3);
     assert_eq!(ends.upf.session_count(), 3);

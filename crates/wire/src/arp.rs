@@ -57,7 +57,7 @@ impl Arp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use etherparse::{ArpPacketSlice, ArpOperation};
+    use etherparse::{ArpOperation, ArpPacketSlice};
     use proptest::prelude::*;
 
     proptest! {

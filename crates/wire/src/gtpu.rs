@@ -511,7 +511,11 @@ mod tests {
         assert_eq!(with(3, 3), Err(GtpuError::TooShort), "no room for the flags' fields");
         assert_eq!(with(12, 0), Err(GtpuError::ExtensionLength(0x85)));
         assert_eq!(with(12, 2), Err(GtpuError::ExtensionLength(0x85)));
-        assert_eq!(with(15, 0x85), Err(GtpuError::ExtensionLength(0x85)), "the next one is missing");
+        assert_eq!(
+            with(15, 0x85),
+            Err(GtpuError::ExtensionLength(0x85)),
+            "the next one is missing"
+        );
         assert_eq!(with(11, 0x84), Err(GtpuError::UnknownExtension(0x84)));
         assert_eq!(with(13, 0x20), Err(GtpuError::Container(2)));
         let paging = build(None, None, Some(&[(0x85, vec![0, 0x89])]), &[]);

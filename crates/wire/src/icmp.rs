@@ -218,9 +218,8 @@ impl Discovery {
 /// (RFC 4291, section 2.7.1; RFC 2464, section 7).
 pub fn solicited_node(address: Ipv6Addr) -> (Ipv6Addr, MacAddr) {
     let [.., b, c, d] = address.octets();
-    let group = Ipv6Addr::from(u128::from_be_bytes([
-        0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, b, c, d,
-    ]));
+    let group =
+        Ipv6Addr::from(u128::from_be_bytes([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, b, c, d]));
     (group, MacAddr([0x33, 0x33, 0xff, b, c, d]))
 }
 

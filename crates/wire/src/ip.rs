@@ -329,10 +329,7 @@ impl Header<Ipv4Addr> {
     pub fn write(&self, out: &mut [u8; IPV4_LEN]) {
         let len = self.payload_len.checked_add(IPV4_LEN as u16).expect("a length of 16 bits");
         // Made in registers, and written at once: the sum is not read back from memory.
-        let first = 0x45 << 56
-            | u64::from(self.tos) << 48
-            | u64::from(len) << 32
-            | 0x4000; // don't fragment
+        let first = 0x45 << 56 | u64::from(self.tos) << 48 | u64::from(len) << 32 | 0x4000; // don't fragment
         let second = u64::from(self.ttl) << 56 | u64::from(self.protocol) << 48;
         let (src, dst) = (u64::from(u32::from(self.src)), u64::from(u32::from(self.dst)));
         let sum = checksum::internet_of_words(&[first, second, src << 32 | dst]);
@@ -385,8 +382,11 @@ mod tests {
         prop::collection::vec(any::<u8>(), 0..100)
     }
 
+    /// Source, destination, protocol and ports.
+    type Said = (IpAddr, IpAddr, u8, Option<(u16, u16)>);
+
     /// What etherparse says of `bytes`, as far as we look at it.
-    fn oracle(bytes: &[u8]) -> Option<(IpAddr, IpAddr, u8, Option<(u16, u16)>)> {
+    fn oracle(bytes: &[u8]) -> Option<Said> {
         let sliced = SlicedPacket::from_ip(bytes).ok()?;
         let ports = match &sliced.transport {
             Some(TransportSlice::Udp(udp)) => Some((udp.source_port(), udp.destination_port())),
@@ -409,7 +409,7 @@ mod tests {
         }
     }
 
-    fn ours(packet: &Packet) -> (IpAddr, IpAddr, u8, Option<(u16, u16)>) {
+    fn ours(packet: &Packet) -> Said {
         (address(packet.src), address(packet.dst), packet.protocol, packet.ports)
     }
 

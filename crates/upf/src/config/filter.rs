@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use dray_wire::ip::{self, protocol};
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 /// Addresses with some first bits in common; [`Prefix::ANY`] holds those of both versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +111,7 @@ pub struct End {
     /// Its addresses.
     pub addresses: Prefix,
     /// Its ports; none given: any, and packets that have no ports.
-    pub ports: Vec<RangeInclusive<u16>>,
+    pub ports: SmallVec<[RangeInclusive<u16>; 1]>,
 }
 
 impl End {
@@ -214,7 +215,7 @@ fn end<'t>(
     let is_port = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
     let ports = match words.next_if(is_port) {
         Some(list) => list.split(',').map(ports).collect::<Result<_, _>>()?,
-        None => Vec::new(),
+        None => SmallVec::new(),
     };
     Ok(End { addresses, ports })
 }
@@ -235,9 +236,7 @@ impl fmt::Display for Filter {
             None => f.write_str("ip")?,
             Some(number) => write!(f, "{number}")?,
         }
-        for (word, end, any) in
-            [("from", &self.remote, "any"), ("to", &self.local, "assigned")]
-        {
+        for (word, end, any) in [("from", &self.remote, "any"), ("to", &self.local, "assigned")] {
             match end.addresses == Prefix::ANY {
                 true => write!(f, " {word} {any}")?,
                 false => write!(f, " {word} {}", end.addresses)?,
@@ -303,11 +302,11 @@ mod tests {
                 vec![ends(6, ("2001:db8::9", None), ("10.45.0.1", None))],
                 vec![ends(6, ("2001:db9::9", None), ("10.45.0.1", None)), udp("1.1.1.1", 1, 1)],
             ),
-            ("permit out ip from 0.0.0.0/0 to any", vec![udp("1.1.1.1", 1, 1)], vec![ends(
-                6,
-                ("2001:db8::1", None),
-                ("10.45.0.1", None),
-            )]),
+            (
+                "permit out ip from 0.0.0.0/0 to any",
+                vec![udp("1.1.1.1", 1, 1)],
+                vec![ends(6, ("2001:db8::1", None), ("10.45.0.1", None))],
+            ),
         ] {
             let filter: Filter = text.parse().unwrap();
             assert!(matching.iter().all(|ends| filter.matches(ends)), "{text}");

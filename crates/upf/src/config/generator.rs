@@ -65,15 +65,21 @@ impl Generator {
             return wrong("teid", "a TEID is 1 or more, and that of the last session has 32 bits");
         }
         if !fits(self.gnb_teid) {
-            return wrong("gnb_teid", "a TEID is 1 or more, and that of the last session has 32 bits");
+            return wrong(
+                "gnb_teid",
+                "a TEID is 1 or more, and that of the last session has 32 bits",
+            );
         }
         let (first, step) = self.ue_numbers();
         let last = first.checked_add(step * u128::from(self.count));
         let same_version = |last: u128| ip::as_ipv4(first).is_some() == ip::as_ipv4(last).is_some();
         if !last.is_some_and(same_version) || !matches!(self.ue.bits(), 64 | 128) {
-            return wrong("ue", "give an IPv4 address or an IPv6 prefix of 64 bits, with room for all");
+            return wrong(
+                "ue",
+                "give an IPv4 address or an IPv6 prefix of 64 bits, with room for all",
+            );
         }
-        if self.pdrs < 2 || self.pdrs % 2 != 0 {
+        if self.pdrs < 2 || !self.pdrs.is_multiple_of(2) {
             return wrong("pdrs", "give an even number, 2 or more: half are for each direction");
         }
         Ok(())

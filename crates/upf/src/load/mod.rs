@@ -164,11 +164,7 @@ impl Side {
 }
 
 /// What one of `addresses`, which are all at `mac`, says to who asks for it; and which it is.
-fn answer(
-    mac: MacAddr,
-    addresses: &HashSet<IpAddr>,
-    frame: &[u8],
-) -> Option<(IpAddr, Vec<u8>)> {
+fn answer(mac: MacAddr, addresses: &HashSet<IpAddr>, frame: &[u8]) -> Option<(IpAddr, Vec<u8>)> {
     let asker = Ethernet::parse(frame)?;
     let bytes = &frame[ETHERNET_LEN..];
     let (address, packet) = match asker.ethertype {
@@ -213,10 +209,8 @@ impl Load {
         let generator = config.generate.as_ref().ok_or_else(|| missing().in_field("generate"))?;
         generator.check()?;
         let macs = [MacAddr::local(0x0300), MacAddr::local(0x0600)];
-        let [gnb_mac, network_mac] = [
-            known_mac(&config.n3).unwrap_or(macs[0]),
-            known_mac(&config.n6).unwrap_or(macs[1]),
-        ];
+        let [gnb_mac, network_mac] =
+            [known_mac(&config.n3).unwrap_or(macs[0]), known_mac(&config.n6).unwrap_or(macs[1])];
         let up = (
             Packets::new(config, generator, Way::Uplink, settings.len, gnb_mac)?,
             Checker::new(config, generator, Way::Downlink, settings.len, gnb_mac)?,

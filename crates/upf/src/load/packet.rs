@@ -47,7 +47,9 @@ impl Label {
     }
 
     fn write(self, payload: &mut [u8]) {
-        for (at, word) in [MAGIC, self.way as u32, self.session, self.number].into_iter().enumerate() {
+        for (at, word) in
+            [MAGIC, self.way as u32, self.session, self.number].into_iter().enumerate()
+        {
             payload[4 * at..4 * at + 4].copy_from_slice(&word.to_be_bytes());
         }
     }
@@ -168,7 +170,8 @@ impl Packets {
                 let len = gtpu::write_gpdu(&mut message, teid, container, packet.len());
                 message.truncate(len);
                 message.extend(packet);
-                let own = self.upf.addresses.iter().find(|own| own.is_ipv4() == tunnel.gnb.is_ipv4());
+                let own =
+                    self.upf.addresses.iter().find(|own| own.is_ipv4() == tunnel.gnb.is_ipv4());
                 let own = *own.expect("checked when this was made");
                 path::datagram(tunnel.gnb, own, gtpu::PORT, &message).expect("of one version")
             }

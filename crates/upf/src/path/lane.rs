@@ -91,7 +91,8 @@ impl Lane {
         }
         let taken = self.to.transmit(&batch);
         self.counters.tx_packets += taken as u64;
-        self.counters.tx_bytes += batch[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.counters.tx_bytes +=
+            batch[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
         (taken..batch.len()).for_each(|_| self.counters.drop(DropReason::PortFull));
     }
 

@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use common::hosts::Hosts;
 use common::{DRAY, alone};
-use dray_lab::link::LinkOptions;
-use dray_lab::{Cancel, ContainerId, Lab, LinkKind, NetworkNamespace, placement};
+use dray_lab::{LinkKind, NetworkNamespace};
+use dray_netdev::{Interface, Netdev};
 use dray_port::{Frame, LinkState, Port, PortUri, scratch};
 use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
 use dray_wire::{FRAME_MAX, Flow, MacAddr};
@@ -17,40 +18,9 @@ use dray_xdp::{Mode, Pass, Redirect};
 /// Much longer than any frame takes on a busy host.
 const LIMIT: Duration = Duration::from_secs(20);
 
-struct Hosts {
-    lab: Lab,
-    ids: Vec<ContainerId>,
-}
-
-impl Hosts {
-    /// A chain of hosts: each has its predecessor on one interface and its successor on the next.
-    fn chain(count: usize, kind: LinkKind, mtu: u32) -> Self {
-        let mut lab = Lab::new(DRAY.into(), Cancel::default()).unwrap();
-        let ids: Vec<_> = (0..count)
-            .map(|n| lab.start_container(&format!("host-{n}"), &placement::allowed()).unwrap())
-            .collect();
-        lab.wait_until_up().unwrap();
-        for pair in ids.windows(2) {
-            let options = LinkOptions { mtu, addressed: true, switch_cpu: 0 };
-            lab.link(kind, &[[pair[0], pair[1]]], options).unwrap();
-        }
-        Self { lab, ids }
-    }
-
-    fn try_open(&self, host: usize, uri: &str) -> Result<Port, String> {
-        let uri: PortUri = uri.parse().unwrap();
-        let port = self.lab[self.ids[host]].namespace().enter(|| Ok(uri.open()));
-        port.unwrap().map_err(|error| error.to_string())
-    }
-
-    fn open(&self, host: usize, uri: &str) -> Port {
-        self.try_open(host, uri).unwrap()
-    }
-
-    /// Starts a command in a host's network.
-    fn start(&self, host: usize, command: &mut Command) -> std::process::Child {
-        self.lab[self.ids[host]].namespace().enter(|| command.spawn()).unwrap()
-    }
+/// A chain of hosts with addresses.
+fn chain(count: usize, kind: LinkKind, mtu: u32) -> Hosts {
+    Hosts::chain(count, kind, mtu, true)
 }
 
 /// A frame of `size` bytes that is unlike any other of that size.
@@ -99,7 +69,7 @@ fn ours(received: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 fn frames_of_every_size_pass_unharmed() {
     let _alone = alone();
     require_root!();
-    let hosts = Hosts::chain(2, LinkKind::VETH, 9000);
+    let hosts = chain(2, LinkKind::VETH, 9000);
     let frames: Vec<_> = (FRAME_MIN..=FRAME_MAX).map(|size| frame(size, size as u64)).collect();
     for options in ["xdp=native", "xdp=native&chunk=4096", "xdp=generic"] {
         let uri = format!("afxdp:eth0?{options}");
@@ -126,7 +96,7 @@ fn received_nothing_else(port: &mut Port) -> bool {
 fn a_frame_is_passed_on_from_where_it_lies() {
     let _alone = alone();
     require_root!();
-    let hosts = Hosts::chain(3, LinkKind::VETH, 1500);
+    let hosts = chain(3, LinkKind::VETH, 1500);
     let (mut a, mut c) = (hosts.open(0, "afxdp:eth0"), hosts.open(2, "afxdp:eth0"));
     let mut rx = hosts.open(1, "afxdp:eth0?umem=both&wait=poll");
     let mut tx = hosts.open(1, "afxdp:eth1?umem=both&wait=poll");
@@ -148,7 +118,7 @@ fn a_frame_is_passed_on_from_where_it_lies() {
 fn what_is_not_for_the_sockets_goes_on_to_the_kernel() {
     let _alone = alone();
     require_root!();
-    let hosts = Hosts::chain(2, LinkKind::VETH, 1500);
+    let hosts = chain(2, LinkKind::VETH, 1500);
     let mut filtered = hosts.open(1, "afxdp:eth0?udp=1+9&wait=poll");
     let ping = || {
         let mut ping = Command::new("ping");
@@ -182,7 +152,7 @@ fn what_is_not_for_the_sockets_goes_on_to_the_kernel() {
 fn what_cannot_be_had_is_named() {
     let _alone = alone();
     require_root!();
-    let hosts = Hosts::chain(2, LinkKind::VETH, 1500);
+    let hosts = chain(2, LinkKind::VETH, 1500);
     let _occupied = hosts.open(0, "afxdp:eth0");
     for (uri, parts) in [
         ("afxdp:nosuch", &["nosuch", "No such device", "ip link"][..]),
@@ -216,14 +186,9 @@ fn what_cannot_be_had_is_named() {
 fn a_killed_process_leaves_the_interface_as_it_was() {
     let _alone = alone();
     require_root!();
-    let hosts = Hosts::chain(2, LinkKind::VETH, 1500);
+    let hosts = chain(2, LinkKind::VETH, 1500);
     let args = ["receive", "--port", "afxdp:eth0?defer=50", "--duration", "60"];
-    let mut victim = hosts.start(0, Command::new(DRAY).args(args).stdout(Stdio::null()));
-    let deadline = Instant::now() + LIMIT;
-    while !common::runs_role(&victim) {
-        assert!(Instant::now() < deadline, "the role does not start");
-        sleep(Duration::from_millis(5));
-    }
+    let mut victim = hosts.start_role(0, Command::new(DRAY).args(args).stdout(Stdio::null()));
     let message = hosts.try_open(0, "afxdp:eth0").err().unwrap();
     assert!(message.contains("another XDP program is attached"), "{message}");
     victim.kill().unwrap();
@@ -236,7 +201,7 @@ fn links_of_programs_carry_what_sockets_send() {
     let _alone = alone();
     require_root!();
     for kind in [LinkKind::XDP_PAIRS, LinkKind::XDP_LEARNING] {
-        let hosts = Hosts::chain(2, kind, 9000);
+        let hosts = chain(2, kind, 9000);
         let (mut a, mut b) = (hosts.open(0, "raw:eth0"), hosts.open(1, "raw:eth0"));
         let frames: Vec<_> = (64..=9014).step_by(37).map(|size| frame(size, 0)).collect();
         for _ in 0..2 {
@@ -391,9 +356,6 @@ fn a_umem_outlives_its_ports_and_their_interfaces() {
     assert_eq!(tx.link.as_ref().unwrap().status().state, LinkState::Running);
     veths.ip("link del dev c");
     assert_eq!(tx.link.as_ref().unwrap().status().state, LinkState::Waiting);
-    tx.rx[0].set_wait(dray_port::Wait::Block);
-    let gone = tx.rx[0].receive(&mut |lent| lent.len()).unwrap_err();
-    assert_eq!(gone.raw_os_error(), Some(6), "{gone}");
     let some = [Frame::from(&frames[0][..])];
     let results: Vec<_> = (0..3).map(|_| tx.tx[0].transmit(&some).is_ok()).collect();
     assert_eq!(results, [true, false, false], "what was taken is not refused, what comes then is");
@@ -411,6 +373,94 @@ fn a_umem_outlives_its_ports_and_their_interfaces() {
     assert_eq!(taken, 2048);
     veths.ip("link set dev e up");
     assert!(common::eventually(|| tx.tx[0].transmit(&some).unwrap() == 1));
+}
+
+#[test]
+fn who_receives_is_told_that_the_interface_was_removed() {
+    let _alone = alone();
+    require_root!();
+    for uri in ["afxdp:b", "afxdp:b?wait=poll", "raw:b", "raw:b?wait=poll"] {
+        let veths = Veths::new(1, &[["a", "b"]]);
+        let mut port = veths.open(uri);
+        assert_eq!(port.rx[0].receive(&mut |lent| lent.len()).unwrap(), 0);
+        veths.ip("link del dev b");
+        let mut told = String::new();
+        let is_told = common::eventually(|| match port.rx[0].receive(&mut |lent| lent.len()) {
+            Ok(_) => false,
+            Err(error) => {
+                told = error.to_string();
+                true
+            }
+        });
+        assert!(is_told, "{uri}");
+        let expected = ["the interface b was removed", "Network is down"];
+        assert!(told.starts_with(expected[usize::from(uri.starts_with("raw"))]), "{uri}: {told}");
+    }
+}
+
+#[test]
+fn what_a_killed_process_deferred_is_undone() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[["a", "b"]]);
+    let index = veths.index("b");
+    let Some(netdev) = veths.0.enter(Netdev::open).unwrap() else {
+        return common::skip("the kernel does not tell what polls an interface (Linux 6.13)");
+    };
+    // What polls while a program is attached has what the interface was told before.
+    let deferred = || -> Vec<u64> {
+        let napis = netdev.napis(index).unwrap();
+        napis.iter().map(|napi| napi.deferral.gro_flush_timeout_ns / 1000).collect()
+    };
+    let left = || {
+        let _pass = veths.0.enter(|| Ok(Pass::attach(index).unwrap())).unwrap();
+        deferred()
+    };
+    if left().is_empty() {
+        return common::skip("the kernel does not tell what is deferred (Linux 6.13)");
+    }
+    let kill = |uri: &str, meanwhile: &[u64]| {
+        let mut role = Command::new(DRAY);
+        role.args(["receive", "--port", uri, "--duration", "60"]).stdout(Stdio::null());
+        let mut role = veths.0.enter(|| role.spawn()).unwrap();
+        assert!(common::eventually(|| common::runs_role(&role)), "{uri}");
+        assert_eq!(deferred(), meanwhile, "{uri}");
+        role.kill().unwrap();
+        role.wait().unwrap();
+    };
+    kill("afxdp:b?defer=50", &[50]);
+    assert_eq!(left(), [0], "it goes with the program");
+    // Where nothing polls, the interface has it, and keeps it.
+    for next in ["afxdp:b?xdp=generic&defer=20", "afxdp:b?xdp=generic"] {
+        kill("afxdp:b?xdp=generic&defer=50", &[]);
+        assert_eq!(left(), [50]);
+        drop(veths.open(next));
+        assert_eq!(left(), [0], "{next}");
+    }
+    // What others have set stays.
+    let sysfs = "mount -t sysfs sysfs /sys && cd /sys/class/net/b && echo 7000 > gro_flush_timeout";
+    let mut shell = Command::new("unshare");
+    shell.args(["--mount", "sh", "-c", sysfs]);
+    assert!(veths.0.enter(|| shell.status()).unwrap().success());
+    drop(veths.open("afxdp:b?defer=20"));
+    drop(veths.open("afxdp:b?xdp=generic&defer=20"));
+    assert_eq!(left(), [7]);
+}
+
+#[test]
+fn vlan_tags_stay_in_frames_while_a_port_is_open() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[["a", "b"]]);
+    let takes_off = || {
+        let interface = veths.0.enter(|| Interface::find("b")).unwrap();
+        interface.takes_vlan_tags_off().unwrap()
+    };
+    assert!(takes_off(), "a veth does from the beginning");
+    let port = veths.open("afxdp:b");
+    assert!(!takes_off());
+    drop(port);
+    assert!(takes_off());
 }
 
 #[test]
@@ -457,7 +507,7 @@ fn a_switch_has_an_interface_for_a_port() {
         container.tx[0].transmit(&some).unwrap();
     });
     let list = || common::success(&["switch", "ports", "--control", &control]);
-    assert!(common::eventually(|| list().contains("No such device or address")), "{}", list());
+    assert!(common::eventually(|| list().contains("the interface b was removed")), "{}", list());
     assert!(switch.try_wait().unwrap().is_none());
     switch.kill().unwrap();
     switch.wait().unwrap();

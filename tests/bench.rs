@@ -52,10 +52,22 @@ fn every_technique_balances_and_matches_the_schema() {
     let (json, results) = run(&["--quick"]);
     assert_eq!(
         results.results.len(),
-        50,
-        "2 links with 7 endpoints, 2 with 4, 3 that share memory; 2 sizes"
+        58,
+        "2 links with 7 endpoints, 2 with 6, 3 that share memory; 2 sizes"
     );
     check_books(&results);
+    for row in &results.results {
+        let agreements = &row.measured().unwrap().setting.agreements;
+        let xdp = match row.endpoint.as_str() {
+            "afxdp" | "afxdp-deferred" => "xdp native",
+            "afxdp-generic" => "xdp generic",
+            _ => continue,
+        };
+        for role in ["sender", "receiver"] {
+            let features = &agreements[role][0].features;
+            assert_eq!(features[..3], [xdp, "copy", "need wakeup"], "{}: {role}", row.technique);
+        }
+    }
 
     let validator = assert_schema(&json);
 
@@ -242,15 +254,68 @@ fn a_sender_that_cannot_keep_up_is_said_to_have_sent_less() {
 fn chains_and_fans_balance() {
     let _alone = alone();
     require_root!();
-    let (_, serial) = run(&["casoni2013-serial", "--quick"]);
+    // More than any sender can send: what one that sends as fast as it can does to the others.
+    let most = ["--quick", "--rate", "20M"];
+    let (_, serial) = run(&[&["casoni2013-serial"], &most[..]].concat());
     assert_eq!(serial.results.len(), 16, "2 links, 1 to 8 forwarders");
     check_books(&serial);
-    let (_, parallel) = run(&["casoni2013-parallel", "--quick", "--flows", "3"]);
+    let (_, parallel) = run(&[&["casoni2013-parallel", "--flows", "3"], &most[..]].concat());
     assert_eq!(parallel.results.len(), 6, "2 links, 2 to 4 forwarders");
     check_books(&parallel);
     for row in &parallel.results {
         let roles = row.measured().unwrap().cpu.roles.len();
         assert_eq!(roles, 2 + row.forwarders);
+    }
+}
+
+#[test]
+fn the_highest_rates_within_a_loss_are_found() {
+    let _alone = alone();
+    require_root!();
+    let search =
+        ["--loss", "0,0.5%", "--technique", "veth/raw-mmsg,direct", "--size", "64", "--quick"];
+    let (json, results) = run(&search);
+    assert_schema(&json);
+    for row in &results.results {
+        let measured = row.measured().unwrap_or_else(|| panic!("{:?}", row.outcome));
+        let [ndr, pdr] = &measured.drop_rates[..] else { panic!("two losses: {measured:?}") };
+        assert_eq!((ndr.loss_ratio, pdr.loss_ratio), (0.0, 0.005));
+        for rate in [ndr, pdr] {
+            let [search] = &rate.searches[..] else { panic!("one search: {rate:?}") };
+            let lower = search.lower_pps.unwrap();
+            assert!(search.upper_pps.is_none_or(|upper| lower < upper), "{search:?}");
+            assert!(search.throughput_pps <= rate.pps && rate.pps == lower as f64, "{rate:?}");
+        }
+        // What is lost at the rate itself is what a disturbed trial lost.
+        assert!(measured.counters_agree && measured.sent >= measured.received, "{measured:?}");
+    }
+    let table = success(
+        &[
+            &["bench", "loss-free", "--duration", "0.5"],
+            &search[..2],
+            &search[2..4],
+            &["--size", "1500"],
+        ]
+        .concat(),
+    );
+    assert!(table.contains("NDR") && table.contains("PDR"), "{table}");
+}
+
+#[test]
+fn af_xdp_forwarders_share_a_umem() {
+    let _alone = alone();
+    require_root!();
+    let words = ["af-xdp-chains", "--quick", "--size", "64", "--trials", "1", "--rate", "5k"];
+    let (json, chains) = run(&words);
+    assert_schema(&json);
+    check_books(&chains);
+    assert_eq!(chains.results.len(), 6, "2 techniques, 3 lengths");
+    for row in chains.results.iter().filter(|row| row.endpoint == "afxdp") {
+        let measured = row.measured().unwrap();
+        assert!(measured.received > 0, "{measured:?}");
+        let ports = &measured.setting.agreements[&format!("forwarder-{}", row.forwarders)];
+        let umem = |port: &str| port.contains("umem=forwarder");
+        assert!(ports.len() == 2 && ports.iter().all(|port| umem(&port.port)), "{ports:?}");
     }
 }
 

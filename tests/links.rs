@@ -56,8 +56,8 @@ impl Pairs {
         let pairs: Vec<_> =
             (0..count).map(|n| ["from", "to"].map(|end| start(format!("{end}-{n}")))).collect();
         lab.wait_until_up().unwrap();
-        let addressed = endpoint.is_addressed();
-        let options = LinkOptions { mtu: 1500, addressed, switch_cpu: cpus[0] };
+        let (addressed, has_programs) = (endpoint.is_addressed(), endpoint.has_xdp_program());
+        let options = LinkOptions { mtu: 1500, addressed, has_programs, switch_cpu: cpus[0] };
         let links = lab.link(kind, &pairs, options).unwrap();
         let ends = links.iter().flat_map(|Link { ends: [a, b] }| [(a, b), (b, a)]);
         let open = |(here, there)| {

@@ -175,6 +175,17 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
          pass $i1 $vf xdp=generic $(mac $vf)
          pass $i1 $i2 mode=zerocopy $(mac $i2)
          ! {DRAY} receive --port \"afxdp:$vf?mode=zerocopy\" --duration 1
+         # A link that comes and goes, and the reset that this is for the card, ends nobody.
+         {DRAY} receive --port \"afxdp:$i2?mode=zerocopy&wait=poll\" --duration 60 --json > received &
+         for i in $(seq 100); do grep -qs role /proc/$!/task/*/comm && break; sleep 0.1; done
+         sleep 1
+         for i in 1 2 3; do /busybox ip link set $i2 down; sleep 0.1; /busybox ip link set $i2 up; done
+         for i in $(seq 100); do test $(cat /sys/class/net/$i2/operstate) = up && break; sleep 0.1; done
+         {DRAY} send --port \"afxdp:$i1?mode=zerocopy\" --rate 500 --duration 4 --dst-mac $(mac $i2) > sent
+         kill -INT $!
+         wait $!
+         echo after a flap
+         grep -E '\"(received|lost|corrupt)\"' received | head -3
          "
     );
     let netdev = |name: &str, hub: u8| format!("hubport,id={name},hubid={hub}");
@@ -209,7 +220,7 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
         let title = format!("{from} to {to}, {options}\n");
         let part = said.split_once(&title).unwrap_or_else(|| panic!("{title}: {said}")).1;
         for interface in [from, to] {
-            let line = format!("afxdp:{interface}?{options}: {agreed}\n");
+            let line = format!("afxdp:{interface}?{options}: {agreed}, need wakeup");
             assert!(part.contains(&line), "{line}: {said}");
         }
         let number = |name: &str| {
@@ -219,6 +230,14 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
         assert!(number("received") >= at_least && number("corrupt") == 0, "{title}: {said}");
     }
     assert!(said.contains("afxdp:eth4?mode=zerocopy: XDP program: the driver cannot"), "{said}");
+    // This card can leave VLAN tags in frames, and its virtual functions cannot.
+    assert!(
+        said.contains("afxdp:eth4?xdp=generic: xdp generic, copy, need wakeup, VLAN"),
+        "{said}"
+    );
+    assert!(!said.contains("zero copy, need wakeup, VLAN"), "{said}");
+    let after = said.split_once("after a flap\n").unwrap_or_else(|| panic!("{said}")).1;
+    assert!(!after.contains("\"received\": 0,"), "{said}");
 }
 
 fn mac(last: u8) -> MacAddr {

@@ -11,6 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 pub mod endpoints;
+pub mod hosts;
 
 pub const DRAY: &str = env!("CARGO_BIN_EXE_dray");
 

@@ -267,7 +267,7 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
         wrong if wrong.is_wrong_usage() => Failure::usage(wrong),
         other => other.into(),
     })?;
-    role.agreements().iter().for_each(|line| eprintln!("{line}"));
+    role.agreements().iter().for_each(|agreement| eprintln!("{agreement}"));
     let signal = Signal::default();
     let limit = common.duration.filter(|_| !keeps_time);
     let deadline = limit.map(|duration| Instant::now() + duration);

@@ -9,8 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dray_traffic::Report;
 use dray_traffic::agent::{Event, Request};
+use dray_traffic::{Agreement, Report};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -111,10 +111,10 @@ impl Container {
         Ok(())
     }
 
-    /// Waits until the role that was started has its ports open.
-    pub fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<(), LabError> {
+    /// Waits until the role that was started has its ports open; what was agreed on for them.
+    pub fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<Vec<Agreement>, LabError> {
         match self.event(cancel, Duration::from_secs(20))? {
-            Event::Ready => Ok(()),
+            Event::Ready(agreements) => Ok(agreements),
             other => Err(self.gone(&describe(&other))),
         }
     }

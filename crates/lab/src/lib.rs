@@ -9,7 +9,6 @@ mod cgroup;
 pub mod container;
 pub mod doctor;
 mod error;
-mod ethtool;
 pub mod host;
 mod lab;
 pub mod link;

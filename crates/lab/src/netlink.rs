@@ -4,11 +4,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
 
+use dray_netdev::exchange;
 use dray_wire::MacAddr;
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkDeserializable,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
-};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
     InfoBridge, InfoData, InfoKind, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo,
@@ -219,40 +217,6 @@ impl Netlink {
     /// A request that is answered by an acknowledgement.
     fn change(&self, request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         exchange(&self.0, request, flags | NLM_F_ACK).map(drop)
-    }
-}
-
-/// Sends a request and collects replies up to its acknowledgement or the end of its dump.
-pub(crate) fn exchange<M: NetlinkSerializable + NetlinkDeserializable>(
-    socket: &Socket,
-    request: M,
-    flags: u16,
-) -> io::Result<Vec<M>> {
-    let mut message =
-        NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::InnerMessage(request));
-    message.header.flags = NLM_F_REQUEST | flags;
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    socket.send(&bytes, 0)?;
-
-    let mut replies = Vec::new();
-    loop {
-        let (datagram, _) = socket.recv_from_full()?;
-        let mut rest = datagram.as_slice();
-        while !rest.is_empty() {
-            let reply = NetlinkMessage::<M>::deserialize(rest).map_err(io::Error::other)?;
-            let len = (reply.header.length as usize).next_multiple_of(4);
-            rest = rest.get(len..).unwrap_or_default();
-            match reply.payload {
-                NetlinkPayload::Error(error) if error.code.is_some() => {
-                    return Err(io::Error::from_raw_os_error(-error.raw_code()));
-                }
-                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(replies),
-                NetlinkPayload::InnerMessage(inner) => replies.push(inner),
-                _ => {}
-            }
-        }
     }
 }
 

@@ -167,7 +167,7 @@ impl Endpoint {
     }
 
     /// Whether it attaches an XDP program to its interface.
-    pub(crate) fn has_xdp_program(self) -> bool {
+    pub fn has_xdp_program(self) -> bool {
         matches!(self.io, Io::Afxdp { .. } | Io::DpdkAfxdp)
     }
 

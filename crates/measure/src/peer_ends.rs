@@ -18,7 +18,7 @@ use dray_traffic::{ReceiveReport, Sample, SendReport, StreamReport};
 
 use crate::endpoint::Rings;
 use crate::topology::{Hop, Station, Topology};
-use crate::trial::{CpuReading, Observed, Timing};
+use crate::trial::{Agreements, CpuReading, Observed, Timing};
 
 /// Time for a switch to serve a new endpoint.
 const SETTLE: Duration = Duration::from_millis(300);
@@ -178,6 +178,7 @@ impl Sampler {
 
     fn observed(self, (measure_from_ns, cpus): Measured) -> Observed {
         Observed {
+            agreements: Agreements::new(),
             measure_from_ns,
             sender: send_report(self.sent),
             forwarders: Vec::new(),

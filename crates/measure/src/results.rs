@@ -12,7 +12,7 @@ use crate::cpu::CpuCost;
 use crate::rounds::CaseTrials;
 use crate::stats;
 use crate::topology::{Shape, Topology};
-use crate::trial::Trial;
+use crate::trial::{Agreements, Trial};
 use crate::{Case, Settings};
 
 /// The version of the format. It changes when a reader of the old one would misunderstand.
@@ -74,6 +74,10 @@ pub struct SettingOfRun {
     /// Whether each container had a control group of its own; if not, it was pinned by its CPU
     /// affinity alone.
     pub control_groups: bool,
+    /// What was agreed on for the ports of each role that has such a port: by a port and its peer, or by
+    /// an AF_XDP port and the kernel.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agreements: Agreements,
     /// The switch in user space, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
@@ -93,13 +97,14 @@ pub struct SwitchFacts {
 }
 
 impl SettingOfRun {
-    pub(crate) fn of(lab: &Lab, topology: &Topology) -> Self {
+    pub(crate) fn of(lab: &Lab, topology: &Topology, trial: &Trial) -> Self {
         let roles = topology.stations().map(|station| (station.role.clone(), station.cpu));
         let switch = topology.switch_cpu.map(|cpu| ("switch".to_owned(), cpu));
         Self {
             role_cores: roles.chain(switch).collect(),
             shared_cores: topology.shares_cores(),
             control_groups: lab.has_control_groups(),
+            agreements: trial.agreements.clone(),
             switch: lab.switch().map(|switch| SwitchFacts {
                 hugepages_mib: switch.needs().hugepages_mib,
                 privileges: switch.needs().privileges.to_owned(),

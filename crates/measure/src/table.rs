@@ -1,5 +1,7 @@
 //! Results as a table for people, at most 100 columns wide but for `switches`.
 
+use std::collections::BTreeMap;
+
 use dray_traffic::Percentiles;
 
 use crate::experiments::{Experiment, Layout};
@@ -425,6 +427,30 @@ fn mark(measured: &Measured) -> &'static str {
     }
 }
 
+/// What the kernel gave AF_XDP ports, which a technique's name does not say.
+fn af_xdp(rows: &[ResultRow]) -> Vec<String> {
+    let mut given: Vec<(String, Vec<&str>)> = Vec::new();
+    for row in rows {
+        let agreements = row.measured().map(|measured| &measured.setting.agreements);
+        let ports = agreements.into_iter().flat_map(BTreeMap::values).flatten();
+        for port in ports.filter(|port| port.port.starts_with("afxdp:")) {
+            let features = port.features.join(", ");
+            let at = given.iter().position(|(other, _)| *other == features).unwrap_or_else(|| {
+                given.push((features, Vec::new()));
+                given.len() - 1
+            });
+            let techniques = &mut given[at].1;
+            if !techniques.contains(&row.technique.as_str()) {
+                techniques.push(&row.technique);
+            }
+        }
+    }
+    given
+        .into_iter()
+        .map(|(features, techniques)| format!("{}: {features}.", techniques.join(", ")))
+        .collect()
+}
+
 fn notes(results: &Results) -> Vec<String> {
     let measured = || results.results.iter().filter_map(ResultRow::measured);
     let settings = &results.settings;
@@ -456,6 +482,7 @@ fn notes(results: &Results) -> Vec<String> {
             dray_traffic::Check::SAMPLE
         ));
     }
+    notes.extend(af_xdp(&results.results));
     let mut skipped: Vec<(&str, &str, Vec<String>)> = Vec::new();
     for row in &results.results {
         let Outcome::Skipped { skipped: why } = &row.outcome else { continue };

@@ -74,8 +74,8 @@ impl Technique {
     fn can_be(&self) -> bool {
         // Two drivers cannot share memory with each other, and DPDK's device side is no endpoint.
         let no_device = self.link == LinkKind::DIRECT && self.endpoint.is_both_ends();
-        // An interface has one XDP program, and such a link needs it.
-        let no_program = self.link.has_xdp_programs() && self.endpoint.has_xdp_program();
+        // A veth takes redirected frames where there is an XDP program in its driver, of which it has one.
+        let no_program = self.link.needs_xdp_programs() && self.endpoint == Endpoint::AFXDP_GENERIC;
         self.link.shares_memory() == self.endpoint.shares_memory() && !no_device && !no_program
     }
 

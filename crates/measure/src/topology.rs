@@ -5,7 +5,7 @@ use std::time::Duration;
 use dray_lab::link::LinkOptions;
 use dray_lab::placement::Cpu;
 use dray_lab::{ContainerId, End, Lab, LabError, Link, Placement};
-use dray_port::Wait;
+use dray_port::{PortUri, Wait};
 use dray_traffic::{Check, EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob};
 
 use crate::Technique;
@@ -154,6 +154,7 @@ impl Topology {
         let options = LinkOptions {
             mtu,
             addressed: technique.endpoint.is_addressed(),
+            has_programs: technique.endpoint.has_xdp_program(),
             switch_cpu: switch_cpu.unwrap_or_default(),
         };
         let (sender, receiver) = (0, 1);
@@ -274,7 +275,14 @@ impl Topology {
     }
 
     fn forward_job(&self, forwarder: &Station, load: &Load, interval: Duration) -> Job {
-        let port = |hops: &[Hop]| self.port(forwarder, &hops[0], load);
+        let port = |hops: &[Hop]| {
+            let mut port = self.port(forwarder, &hops[0], load);
+            if let PortUri::Afxdp(uri) = &mut port {
+                // Then it forwards without a copy.
+                uri.umem = Some("forwarder".to_owned());
+            }
+            port
+        };
         let ports = (port(&forwarder.ins), port(&forwarder.outs));
         let yielding = forwarder.shares_cpu;
         Job::Forward(ForwardJob { ports, both_ways: false, yielding, interval })
@@ -282,7 +290,7 @@ impl Topology {
 
     /// A role that has a CPU to itself polls; one that shares it sleeps while it has no work. Where
     /// it is time that is measured all poll, and leave a CPU that they share to each other.
-    fn port(&self, station: &Station, hop: &Hop, load: &Load) -> dray_port::PortUri {
+    fn port(&self, station: &Station, hop: &Hop, load: &Load) -> PortUri {
         let wait = match self.shape {
             Shape::Echo => Wait::Poll { pause_us: 0 },
             Shape::Chain(_) | Shape::Fan(_) if station.shares_cpu => Wait::Block,

@@ -8,7 +8,9 @@ use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
 use dray_traffic::agent::Request;
 use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{ForwardReport, Latency, ReceiveReport, Report, Sample, SendReport, Signal};
+use dray_traffic::{
+    Agreement, ForwardReport, Latency, ReceiveReport, Report, Sample, SendReport, Signal,
+};
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
@@ -27,9 +29,14 @@ pub struct Timing {
     pub interval: Duration,
 }
 
+/// What was agreed on for the ports of each role that has such a port.
+pub type Agreements = BTreeMap<String, Vec<Agreement>>;
+
 /// What a trial showed. Rates and CPU time are of the measurement, counts of the whole trial.
 #[derive(Clone, Debug)]
 pub struct Trial {
+    /// What was agreed on for the ports.
+    pub agreements: Agreements,
     /// What the sender reports.
     pub sender: SendReport,
     /// What the receiver reports.
@@ -77,6 +84,8 @@ pub fn run(
 
 /// What was seen of a trial.
 pub(crate) struct Observed {
+    /// By role, of those that told.
+    pub(crate) agreements: Agreements,
     /// When the measurement began, on the monotonic clock.
     pub(crate) measure_from_ns: u64,
     pub(crate) sender: SendReport,
@@ -132,8 +141,12 @@ fn observe(
     for (station, job) in topology.jobs(load, timing) {
         lab[station.container].request(&Request::Start(Box::new(job)))?;
     }
+    let mut agreements = BTreeMap::new();
     for station in topology.stations() {
-        lab[station.container].wait_until_ready(&cancel)?;
+        let agreed = lab[station.container].wait_until_ready(&cancel)?;
+        if !agreed.is_empty() {
+            agreements.insert(station.role.clone(), agreed);
+        }
     }
     // All samples fall on multiples of the interval, so it starts on one.
     let lead = if topology.technique.link.learns { LEAD_LEARNING } else { LEAD };
@@ -181,7 +194,7 @@ fn observe(
     }
     let receiver = receiver.expect("what ends at a receiver, or where it began");
     let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
-    Ok(Observed { measure_from_ns, sender, forwarders, receiver, latency, cpus })
+    Ok(Observed { agreements, measure_from_ns, sender, forwarders, receiver, latency, cpus })
 }
 
 /// Frames that the switch, where there is one that counts, has taken from the sender so far.
@@ -197,7 +210,8 @@ fn evaluate(
     observed: Observed,
     counted: impl Fn(&Hop) -> Option<InterfaceCounters>,
 ) -> Result<Trial, LabError> {
-    let Observed { measure_from_ns, sender, forwarders, receiver, latency, cpus } = observed;
+    let Observed { agreements, measure_from_ns, sender, forwarders, receiver, latency, cpus } =
+        observed;
     let audit = books(topology, &sender, &forwarders, &receiver, counted).audit();
 
     let window = Window {
@@ -229,6 +243,7 @@ fn evaluate(
     // Elsewhere the counter runs at a rate of its own, far below the CPU's.
     let has_cycles = frames > 0.0 && cfg!(target_arch = "x86_64");
     Ok(Trial {
+        agreements,
         audit,
         receive_rates: received.windows(2).map(rate).collect(),
         sent_pps: rate(sent),

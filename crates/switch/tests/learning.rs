@@ -74,6 +74,7 @@ fn frames_are_flooded_until_their_destination_is_known() {
     // A station moves, and its frames go to its new place.
     bench.check("c", &back, &[("a", &back)]);
     bench.check("a", &there, &[("c", &there)]);
+    assert!(bench.switch.ports().iter().all(|port| port.partner.is_none()), "nobody is paired");
     // Behind the port it came from.
     let near = Frames::between(3, 1);
     bench.check("a", &near, &[]);

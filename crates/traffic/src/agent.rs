@@ -1,8 +1,8 @@
 //! Roles by remote control: one job after the other, as lines of JSON.
 //!
-//! Requests: `{"start": JOB}`, `{"begin": {...}}` and `"drain"`. Events: `"up"` at the start, `"ready"`
-//! once the ports are open, their peers are there and the role is about to run, then one of
-//! `{"done": REPORT}` and `{"failed": {...}}`. What sends waits for `begin`. The ports stay open until
+//! Requests: `{"start": JOB}`, `{"begin": {...}}` and `"drain"`. Events: `"up"` at the start,
+//! `{"ready": [...]}` once the ports are open, their peers are there and the role is about to run, then
+//! one of `{"done": REPORT}` and `{"failed": {...}}`. What sends waits for `begin`. The ports stay open until
 //! the next job, so that nothing is lost that others have not taken yet. The end of the requests ends
 //! the agent and whatever it runs, so nothing outlives the one who asked.
 
@@ -19,7 +19,7 @@ use crate::links::Links;
 use crate::ping::Ping;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
-use crate::{Job, OnSample, Phase, Report, RoleError, Signal};
+use crate::{Agreement, Job, OnSample, Phase, Report, RoleError, Signal};
 
 /// What an agent is asked to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,8 +42,8 @@ pub enum Request {
 pub enum Event {
     /// The agent is there. Said once.
     Up,
-    /// The ports are open.
-    Ready,
+    /// The ports are open: what was agreed on for each that had a choice.
+    Ready(Vec<Agreement>),
     /// The role has ended.
     Done(Box<Report>),
     /// The role could not start or go on.
@@ -86,8 +86,8 @@ impl Role {
         self.links().wait_until_running(signal)
     }
 
-    /// What its ports and their peers, or the kernel, agreed on, in a line for each that had a choice.
-    pub fn agreements(&self) -> Vec<String> {
+    /// What its ports and their peers, or the kernel, agreed on, for each that had a choice.
+    pub fn agreements(&self) -> Vec<Agreement> {
         self.links().agreements()
     }
 
@@ -151,7 +151,7 @@ fn run(job: Job, signal: &Signal, events: &Mutex<impl Write>) {
         Err(error) => return say(events, &Event::Failed { message: error.to_string() }),
     };
     let report = role.connect(signal).and_then(|()| {
-        say(events, &Event::Ready);
+        say(events, &Event::Ready(role.agreements()));
         role.run(signal, None)
     });
     say(

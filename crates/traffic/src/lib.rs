@@ -26,6 +26,7 @@ pub use job::{
     ReceiveReport, Report, SendJob, SendReport, StreamReport,
 };
 pub use latency::{Latency, Percentiles};
+pub use links::Agreement;
 pub use sample::{OnSample, Sample};
 pub use signal::{Phase, Signal};
 

@@ -1,14 +1,31 @@
 //! The peers of a role's ports.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dray_port::{Link, LinkState, Port, PortUri};
+use dray_port::{Link, LinkState, LinkStatus, Port, PortUri};
+use serde::{Deserialize, Serialize};
 
 use crate::{Phase, RoleError, Signal};
 
 /// How long a peer may take to come.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What a port and its peer, or the kernel, agreed on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Agreement {
+    /// The port's URI.
+    pub port: String,
+    /// In words, such as `xdp native`.
+    pub features: Vec<String>,
+}
+
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.port, self.features.join(", "))
+    }
+}
 
 /// Those of a role's ports that have a peer.
 #[derive(Default)]
@@ -19,11 +36,15 @@ impl Links {
         self.0.extend(port.link.iter().map(|link| (uri.clone(), link.clone())));
     }
 
-    /// What was agreed on so far, in a line for each port that had a choice.
-    pub(crate) fn agreements(&self) -> Vec<String> {
+    /// What was agreed on so far, for each port that had a choice.
+    pub(crate) fn agreements(&self) -> Vec<Agreement> {
         let statuses = self.0.iter().map(|(uri, link)| (uri, link.status()));
         let running = statuses.filter(|(_, status)| status.state == LinkState::Running);
-        running.map(|(uri, status)| format!("{uri}: {}", status.features.join(", "))).collect()
+        let agreement = |(uri, status): (&PortUri, LinkStatus)| Agreement {
+            port: uri.to_string(),
+            features: status.features,
+        };
+        running.map(agreement).collect()
     }
 
     /// Waits until frames can pass, or `signal` ends the role.

@@ -72,7 +72,7 @@ fn load_hint(error: &io::Error) -> &'static str {
 
 /// An attached program; it is detached when this is dropped, or the process ends in whatever way.
 #[derive(Debug)]
-pub struct Attached {
+pub(crate) struct Attached {
     mode: Mode,
     _link: FdLink,
 }
@@ -121,7 +121,7 @@ impl Attached {
     }
 
     /// Where the program runs.
-    pub fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> Mode {
         self.mode
     }
 }

@@ -2,9 +2,10 @@
 //! written in C, in `bpf/`, and die with whoever attached them.
 
 mod attach;
+mod learner;
 mod redirect;
 mod sockets;
 
-pub use attach::{Attached, Mode, XdpError};
+pub use attach::{Mode, XdpError};
 pub use redirect::{Pass, Redirect};
 pub use sockets::{PORTS_MAX, SocketsProgram};

@@ -41,6 +41,10 @@ fn jit() -> Finding {
             "XDP programs are interpreted, several times slower; sysctl net.core.bpf_jit_enable=1",
         ),
         Err(std::io::ErrorKind::PermissionDenied) => needs_root(GROUP, "JIT"),
+        // Like others of the whole machine it shows in the machine's own network namespace only.
+        Err(_) if !Path::new("/proc/sys/net/core/netdev_max_backlog").exists() => {
+            Finding::new(GROUP, "JIT", State::Unknown, "does not show in a network namespace")
+        }
         Err(_) => Finding::new(GROUP, "JIT", State::Missing, "not in this kernel").advise(
             "XDP programs are interpreted, several times slower; boot a kernel with CONFIG_BPF_JIT",
         ),

@@ -8,7 +8,7 @@ use netlink_packet_route::link::InfoKind;
 use rustix::io::Errno;
 
 use super::modules::{Module, Modules};
-use super::{Finding, State, genetlink, needs_root, sys};
+use super::{Finding, State, needs_root, sys};
 use crate::HostFacts;
 use crate::namespace::NetworkNamespace;
 use crate::netlink::Netlink;
@@ -196,7 +196,7 @@ impl Kind {
 /// Its datapath is not an rtnetlink kind; what shows it is its family of messages.
 fn open_vswitch(modules: &Modules) -> Finding {
     let finding = |state, detail: &str| Finding::new(GROUP, "openvswitch", state, detail);
-    let has_family = genetlink::families()
+    let has_family = dray_netdev::families()
         .is_ok_and(|families| families.iter().any(|family| family.name == "ovs_datapath"));
     if has_family || Path::new("/sys/module/openvswitch").exists() {
         return finding(State::Ok, "the kernel's datapath is there");

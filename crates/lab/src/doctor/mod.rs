@@ -6,7 +6,6 @@
 
 mod bpf;
 mod cpu;
-mod genetlink;
 mod links;
 mod memory;
 mod modules;

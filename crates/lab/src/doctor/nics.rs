@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::genetlink::{self, XdpFeatures};
+use dray_netdev::{Netdev, XdpFeatures};
+
 use super::modules::{Module, Modules};
 use super::{Finding, State};
 use crate::HostFacts;
@@ -15,7 +16,8 @@ const GROUP: &str = "nics";
 const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
 pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
-    let features = genetlink::xdp_features().ok().flatten();
+    let netdev = Netdev::open().ok().flatten();
+    let features = netdev.and_then(|netdev| netdev.xdp_features().ok());
     let mut findings = Vec::new();
     for name in list("/sys/class/net") {
         let interface = Path::new("/sys/class/net").join(&name);

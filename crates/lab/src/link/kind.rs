@@ -128,8 +128,8 @@ impl LinkKind {
         matches!(self.wire, Wire::Direct | Wire::Switch(..))
     }
 
-    /// Whether it attaches XDP programs to the interfaces at its ends, which can have one each.
-    pub fn has_xdp_programs(self) -> bool {
+    /// Whether there has to be an XDP program in the driver of each interface at its ends.
+    pub fn needs_xdp_programs(self) -> bool {
         matches!(self.wire, Wire::Xdp(_))
     }
 

@@ -76,6 +76,8 @@ pub struct LinkOptions {
     /// at once what is for another station; for one of its own it would look up a route in vain,
     /// at a third of the whole cost of a frame.
     pub addressed: bool,
+    /// The programs at its ends attach XDP programs of their own, in the driver.
+    pub has_programs: bool,
     /// The CPU of its switch, where it has one.
     pub switch_cpu: usize,
 }
@@ -210,9 +212,9 @@ impl Lab {
             Wire::Switch(switch, wiring) => memory::switch(self, (switch, wiring), pairs, options),
             Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
             Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),
-            Wire::Xdp(wiring) => {
-                self.link_interfaces(kind, pairs, options, |segment| xdp::wire(segment, wiring))
-            }
+            Wire::Xdp(wiring) => self.link_interfaces(kind, pairs, options, |segment| {
+                xdp::wire(segment, wiring, options.has_programs)
+            }),
         }?;
         let ends = links.iter_mut().flat_map(|link| &mut link.ends);
         ends.enumerate().for_each(|(port, end)| end.port = port);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dray_xdp::{Mode, Pass, Redirect, XdpError};
 
 use super::{End, Held, Segment};
+use crate::LabError;
 use crate::peer::Wiring;
-use crate::{LabError, ethtool};
 
 const MODES: [Mode; 2] = [Mode::Native, Mode::Generic];
 /// How long a station that says nothing is remembered.
@@ -19,11 +19,18 @@ struct Programs {
     _passes: Vec<Pass>,
 }
 
-pub(super) fn wire(segment: &Segment<'_>, wiring: Wiring) -> Result<Held, LabError> {
+/// `has_programs`: those at the ends attach programs of their own.
+pub(super) fn wire(
+    segment: &Segment<'_>,
+    wiring: Wiring,
+    has_programs: bool,
+) -> Result<Held, LabError> {
     let ports = segment.create_ports()?;
     let host = segment.lab.host().namespace();
     let redirects = host.enter(|| redirect(wiring, &ports).map_err(io::Error::other));
-    let passes = segment.ends().map(|end| pass(segment, end)).collect::<io::Result<_>>();
+    segment.ends().try_for_each(|end| compute_checksums(segment, end))?;
+    let ends = segment.ends().filter(|_| !has_programs);
+    let passes = ends.map(|end| pass(segment, end)).collect::<io::Result<_>>();
     let programs = Programs {
         _redirects: redirects.map_err(segment.doing("XDP program"))?,
         _passes: passes.map_err(segment.doing("XDP program in a container"))?,
@@ -42,12 +49,15 @@ fn redirect(wiring: Wiring, ports: &[u32]) -> Result<Vec<Redirect>, XdpError> {
     }
 }
 
+/// A sum that is left to hardware, which a veth has not, is lost on the way.
+fn compute_checksums(segment: &Segment<'_>, end: &End) -> Result<(), LabError> {
+    let namespace = segment.lab[end.container].namespace();
+    let done = namespace.enter(|| dray_netdev::Interface::find(end.name())?.compute_checksums());
+    done.map_err(segment.doing("checksums"))
+}
+
 fn pass(segment: &Segment<'_>, end: &End) -> io::Result<Pass> {
     let container = &segment.lab[end.container];
     let index = container.netlink().interface(end.name())?.index;
-    container.namespace().enter(|| {
-        // A sum that is left to hardware, which a veth has not, is lost on the way.
-        ethtool::compute_checksums(end.name())?;
-        Pass::attach(index).map_err(io::Error::other)
-    })
+    container.namespace().enter(|| Pass::attach(index).map_err(io::Error::other))
 }

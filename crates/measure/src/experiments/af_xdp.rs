@@ -1,7 +1,9 @@
 //! AF_XDP beside what it is chosen instead of.
 
-use crate::experiments::{Experiment, MachineLimit, sets};
-use crate::{Endpoint, Technique};
+use dray_lab::LinkKind;
+
+use crate::experiments::{Experiment, Layout, MachineLimit, sets};
+use crate::{Endpoint, Shape, Technique};
 
 pub(super) const AF_XDP: Experiment = Experiment {
     name: "af-xdp",
@@ -13,4 +15,13 @@ pub(super) const AF_XDP: Experiment = Experiment {
     trials: 2,
     machine_limit: MachineLimit::Never,
     ..Experiment::USUAL
+};
+
+pub(super) const CHAINS: Experiment = Experiment {
+    name: "af-xdp-chains",
+    about: "forwarders with raw sockets, and with AF_XDP, where they copy nothing",
+    techniques: || Technique::by_link(&[LinkKind::VETH], &[Endpoint::RAW_MMSG, Endpoint::AFXDP]),
+    shapes: &[Shape::Chain(1), Shape::Chain(2), Shape::Chain(4)],
+    layout: Layout::ForwardersByTechnique,
+    ..AF_XDP
 };

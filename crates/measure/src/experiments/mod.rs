@@ -28,6 +28,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     loss_free::LOSS_FREE,
     rtt::RTT,
     af_xdp::AF_XDP,
+    af_xdp::CHAINS,
     ara2019::TABLE1,
     ara2019::FIG2,
     ara2019::FIG3,

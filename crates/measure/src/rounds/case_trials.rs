@@ -26,6 +26,7 @@ pub(crate) struct CaseTrials {
 impl CaseTrials {
     pub(super) fn add(&mut self, (trial, check): (Trial, Check), testbed: &Testbed) {
         let Testbed { lab, topology } = testbed;
+        self.setting.get_or_insert_with(|| SettingOfRun::of(lab, topology, &trial));
         self.trials.push(trial);
         self.check = match check {
             _ if topology.technique.endpoint.is_dpdk() => "none",
@@ -33,7 +34,6 @@ impl CaseTrials {
             Check::Whole => "whole",
             Check::Sampled => "sampled",
         };
-        self.setting.get_or_insert_with(|| SettingOfRun::of(lab, topology));
     }
 
     pub(super) fn fail(&mut self, error: &LabError) {

@@ -1,6 +1,7 @@
 //! `afxdp:INTERFACE`: AF_XDP sockets, which take frames off an interface before the kernel's network
 //! stack sees them (Documentation/networking/af_xdp.rst).
 
+mod absence;
 mod deferral;
 mod program;
 mod receive;
@@ -8,150 +9,26 @@ mod ring;
 mod socket;
 mod transmit;
 mod umem;
+mod uri;
+mod vlan_tags;
 
-use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 
+use dray_netdev::Interface;
 use dray_wire::{FRAME_MAX, headers};
-use dray_xdp::{Mode, PORTS_MAX};
-use rustix::net::netdevice;
 
 use crate::link::{Link, LinkState, LinkStatus};
-use crate::query::{Query, UriError, write_query};
-use crate::{OpenError, Port, Wait, interface};
+use crate::{OpenError, Port};
+use program::Program;
 use receive::AfxdpReceive;
 use socket::{Failed, Rings, Socket};
 use transmit::AfxdpTransmit;
 use umem::{Joined, Umem};
 
-/// Whether frames are copied between the driver's memory and the socket's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopyMode {
-    /// Not where the driver can do without.
-    Auto,
-    /// They are.
-    Copy,
-    /// They are not; a driver that cannot do without is an error.
-    ZeroCopy,
-}
-
-/// An AF_XDP port's name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AfxdpUri {
-    /// The network interface.
-    pub interface: String,
-    /// The first of the interface's queues that are the port's.
-    pub queue: u32,
-    /// How many of them there are.
-    pub queues: u32,
-    /// Whether frames are copied.
-    pub mode: CopyMode,
-    /// Where the XDP program runs; anywhere where it says nothing.
-    pub xdp: Option<Mode>,
-    /// Bytes of a chunk, 2048 or 4096.
-    pub chunk: u32,
-    /// Ports that name the same UMEM share it: what one received another transmits without a copy. It
-    /// has chunks for four queues, or for twice as many as the port has that names it first; those of a
-    /// port that is closed are the next one's.
-    pub umem: Option<String>,
-    /// Take datagrams to these UDP ports only, and leave everything else to the kernel.
-    pub udp: Vec<u16>,
-    /// The kernel is called only where it says that it waits for that (`XDP_USE_NEED_WAKEUP`).
-    pub wakeup: bool,
-    /// Calls do the driver's work for up to so many microseconds (`SO_PREFER_BUSY_POLL`).
-    pub busy_poll: Option<u16>,
-    /// The interface's interrupts are deferred by so many microseconds: frames are looked at together,
-    /// and later.
-    pub defer: Option<u16>,
-    /// How to wait for frames.
-    pub wait: Wait,
-}
-
-const QUEUE_MAX: u32 = 255;
+pub use uri::{AfxdpUri, CopyMode};
 
 impl AfxdpUri {
-    /// The port on queue 0 of `interface`, everything else as it is by default.
-    pub fn new(interface: &str) -> Self {
-        Self {
-            interface: interface.to_owned(),
-            queue: 0,
-            queues: 1,
-            mode: CopyMode::Auto,
-            xdp: None,
-            chunk: 2048,
-            umem: None,
-            udp: Vec::new(),
-            wakeup: true,
-            busy_poll: None,
-            defer: None,
-            wait: Wait::Block,
-        }
-    }
-
-    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
-        let mut uri = Self::new(&interface::parse(body, query, "afxdp")?);
-        let within = |text: &str, from: u32, to: u32| {
-            text.parse().ok().filter(|number| (from..=to).contains(number))
-        };
-        let queue = query.take("queue", "0 to 255", |text| within(text, 0, QUEUE_MAX))?;
-        uri.queue = queue.unwrap_or(uri.queue);
-        let queues = query.take("queues", "1 to 16", |text| within(text, 1, 16))?;
-        uri.queues = queues.unwrap_or(uri.queues);
-        let mode = query.take("mode", "auto, copy or zerocopy", |text| match text {
-            "auto" => Some(CopyMode::Auto),
-            "copy" => Some(CopyMode::Copy),
-            "zerocopy" => Some(CopyMode::ZeroCopy),
-            _ => None,
-        })?;
-        uri.mode = mode.unwrap_or(uri.mode);
-        let xdp = query.take("xdp", "auto, native or generic", |text| match text {
-            "auto" => Some(None),
-            "native" => Some(Some(Mode::Native)),
-            "generic" => Some(Some(Mode::Generic)),
-            _ => None,
-        })?;
-        uri.xdp = xdp.flatten();
-        let chunk = query.take("chunk", "2048 or 4096", |text| {
-            within(text, 2048, 4096).filter(|len| len.is_power_of_two())
-        })?;
-        uri.chunk = chunk.unwrap_or(uri.chunk);
-        uri.umem = query.take("umem", "a name of letters, digits and -", |text| {
-            let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-            (!text.is_empty() && text.bytes().all(plain)).then(|| text.to_owned())
-        })?;
-        let udp = query.take("udp", "up to 8 UDP ports, such as 2152+9000", |text| {
-            let ports = text.split('+').map(|port| port.parse().ok().filter(|port| *port > 0));
-            ports.collect::<Option<Vec<u16>>>().filter(|ports| ports.len() <= PORTS_MAX)
-        })?;
-        uri.udp = udp.unwrap_or_default();
-        let wakeup = query.take("wakeup", "0 or 1", |text| within(text, 0, 1))?;
-        uri.wakeup = wakeup != Some(0);
-        let time = |text: &str| within(text, 1, 10_000).map(|time| time as u16);
-        uri.busy_poll = query.take("busy_poll", "1 to 10000 microseconds", time)?;
-        uri.defer = query.take("defer", "1 to 10000 microseconds", time)?;
-        let wait = query.take("wait", "block or poll", |text| match text {
-            "block" => Some(Wait::Block),
-            "poll" => Some(Wait::Poll { pause_us: 0 }),
-            _ => None,
-        })?;
-        uri.wait = wait.unwrap_or(uri.wait);
-        if uri.mode == CopyMode::ZeroCopy && uri.xdp == Some(Mode::Generic) {
-            let what = "mode=zerocopy and xdp=generic: behind the driver everything is copied";
-            return Err(query.error(what.to_owned()));
-        }
-        let last = uri.queue + uri.queues - 1;
-        if last > QUEUE_MAX {
-            let (queue, queues) = (uri.queue, uri.queues);
-            return Err(query.error(format!(
-                "queue={queue} and queues={queues}: the last queue would be {last}, allowed is up to \
-                 {QUEUE_MAX}"
-            )));
-        }
-        Ok(uri)
-    }
-
     /// Attaches the program and opens a socket for each queue.
     pub fn open(&self) -> Result<Port, OpenError> {
         self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
@@ -159,16 +36,10 @@ impl AfxdpUri {
 
     fn try_open(&self) -> Result<Port, Failed> {
         let fail = |what| move |error: io::Error| (what, error);
-        let any = rustix::net::socket(
-            rustix::net::AddressFamily::UNIX,
-            rustix::net::SocketType::DGRAM,
-            None,
-        )
-        .map_err(|errno| ("socket", errno.into()))?;
-        let index = netdevice::name_to_index(&any, &self.interface)
-            .map_err(|errno| ("interface index", errno.into()))?;
-        let mtu = interface::mtu(any.as_fd(), &self.interface).map_err(fail("MTU"))?;
-        if let Some(queues) = interface::queues(any.as_fd(), &self.interface)
+        let interface = Interface::find(&self.interface).map_err(fail("interface index"))?;
+        let interface = Arc::new(interface);
+        let mtu = interface.mtu().map_err(fail("MTU"))?;
+        if let Some(queues) = interface.queues()
             && self.queue + self.queues > queues
         {
             let what = format!("queues {} to {}", self.queue, self.queue + self.queues - 1);
@@ -183,14 +54,14 @@ impl AfxdpUri {
 
         let umem =
             Umem::get(self.umem.as_deref(), self.queues, self.chunk).map_err(fail("UMEM"))?;
-        let program = program::get(index, self).map_err(fail("XDP program"))?;
+        let program = program::get(interface, self).map_err(fail("XDP program"))?;
         let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
         let (mut sockets, mut features) = (Vec::new(), Vec::new());
         for queue in self.queue..self.queue + self.queues {
             let Joined { socket, rings, to_receive, to_transmit } = umem.add(|seat, other| {
                 let (socket, rings) =
                     Socket::new(self, seat, program.clone(), other.is_none(), parts)?;
-                socket.bind(self, index, queue, other)?;
+                socket.bind(self, queue, other)?;
                 Ok((Arc::new(socket), rings))
             })?;
             let Rings { rx, fill, tx, completion } = rings;
@@ -201,7 +72,7 @@ impl AfxdpUri {
             } else {
                 "copy"
             };
-            features = vec![format!("xdp {}", program.mode()), copies.to_owned()];
+            features = self.features(&program, copies);
             port.rx.push(Box::new(receive));
             sockets.push(Arc::downgrade(&socket));
             let transmit = AfxdpTransmit::new(socket, tx, completion, to_transmit, frame_max);
@@ -209,6 +80,18 @@ impl AfxdpUri {
         }
         port.link = Some(Arc::new(Opened { features, sockets }));
         Ok(port)
+    }
+
+    /// What was agreed on, in words.
+    fn features(&self, program: &Program, copies: &str) -> Vec<String> {
+        let mut features = vec![format!("xdp {}", program.mode()), copies.to_owned()];
+        features.extend(self.wakeup.then(|| "need wakeup".to_owned()));
+        features.extend(self.busy_poll.map(|time| format!("busy polling for {time} us")));
+        features.extend(self.defer.map(|time| format!("interrupts deferred by {time} us")));
+        if program.interface().takes_vlan_tags_off().unwrap_or(false) {
+            features.push("VLAN tags taken off".to_owned());
+        }
+        features
     }
 }
 
@@ -222,38 +105,11 @@ impl Link for Opened {
     fn status(&self) -> LinkStatus {
         let mut sockets = self.sockets.iter().filter_map(Weak::upgrade);
         let mut status = LinkStatus { features: self.features.clone(), ..LinkStatus::default() };
-        if sockets.all(|socket| socket.is_bound()) {
-            status.state = LinkState::Running;
+        if sockets.any(|socket| socket.is_gone()) {
+            status.ended("the interface was removed");
         } else {
-            status.ended("the interface is gone");
+            status.state = LinkState::Running;
         }
         status
-    }
-}
-
-impl fmt::Display for AfxdpUri {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "afxdp:{}", self.interface)?;
-        let usual = Self::new("");
-        let mode = match self.mode {
-            CopyMode::Auto => "auto",
-            CopyMode::Copy => "copy",
-            CopyMode::ZeroCopy => "zerocopy",
-        };
-        let udp: Vec<String> = self.udp.iter().map(u16::to_string).collect();
-        let pairs = [
-            (self.queue != usual.queue).then(|| ("queue", self.queue.to_string())),
-            (self.queues != usual.queues).then(|| ("queues", self.queues.to_string())),
-            (self.mode != usual.mode).then(|| ("mode", mode.to_owned())),
-            self.xdp.map(|mode| ("xdp", mode.to_string())),
-            (self.chunk != usual.chunk).then(|| ("chunk", self.chunk.to_string())),
-            self.umem.clone().map(|name| ("umem", name)),
-            (!udp.is_empty()).then(|| ("udp", udp.join("+"))),
-            (!self.wakeup).then(|| ("wakeup", "0".to_owned())),
-            self.busy_poll.map(|time| ("busy_poll", time.to_string())),
-            self.defer.map(|time| ("defer", time.to_string())),
-            (self.wait != usual.wait).then(|| ("wait", "poll".to_owned())),
-        ];
-        write_query(f, pairs.into_iter().flatten())
     }
 }

@@ -5,14 +5,20 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use dray_netdev::Interface;
 use dray_xdp::{Mode, SocketsProgram};
 
 use super::deferral::Deferral;
 use super::socket::Socket;
+use super::vlan_tags::VlanTags;
 use super::{AfxdpUri, CopyMode};
 
 /// The program of an interface. It is detached when the last one who holds it lets go.
 pub(super) struct Program {
+    interface: Arc<Interface>,
+    // Undone while the program is attached, so that nobody else is at it at that time.
+    _deferral: Option<Deferral>,
+    _vlan_tags: Option<VlanTags>,
     program: Mutex<SocketsProgram>,
     mode: Mode,
     /// The UDP ports that it distinguishes.
@@ -22,20 +28,19 @@ pub(super) struct Program {
     defer: Option<u16>,
     /// Those that it gives frames to.
     sockets: Mutex<Vec<Weak<Socket>>>,
-    _deferral: Option<Deferral>,
 }
 
 /// An interface: the network namespace and the index in it.
 type Place = (u64, u32);
 
-/// The program of the interface with the index `interface`, as the port `uri` wants it.
-pub(super) fn get(interface: u32, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
+/// The program of `interface`, as the port `uri` wants it.
+pub(super) fn get(interface: Arc<Interface>, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
     static PROGRAMS: Mutex<Option<HashMap<Place, Weak<Program>>>> = Mutex::new(None);
     let namespace = rustix::fs::stat("/proc/thread-self/ns/net")?.st_ino;
     let mut programs = lock(&PROGRAMS);
     let programs = programs.get_or_insert_default();
     programs.retain(|_, program| program.strong_count() > 0);
-    let place = (namespace, interface);
+    let place = (namespace, interface.index());
     let program = programs.get(&place).and_then(Weak::upgrade);
     if let Some(program) = program.filter(|program| program.is_attached()) {
         if uri.xdp.is_some_and(|mode| mode != program.mode)
@@ -55,17 +60,29 @@ pub(super) fn get(interface: u32, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
         (None, CopyMode::ZeroCopy) => vec![Mode::Native],
         (None, _) => vec![Mode::Native, Mode::Generic],
     };
-    let program = SocketsProgram::attach(interface, &modes, &uri.udp).map_err(io::Error::other)?;
+    let program =
+        SocketsProgram::attach(interface.index(), &modes, &uri.udp).map_err(io::Error::other)?;
     let mode = program.mode();
-    let deferral = uri.defer.map(|time| Deferral::new(&uri.interface, time)).transpose();
+    let deferral = match uri.defer {
+        Some(time) => {
+            let named = |error: io::Error| io::Error::new(error.kind(), format!("defer: {error}"));
+            Some(Deferral::new(&interface, time).map_err(named)?)
+        }
+        None => {
+            // Who may not write it may not have left it.
+            let _ = Deferral::clear(&interface);
+            None
+        }
+    };
     let program = Program {
+        _deferral: deferral,
+        _vlan_tags: VlanTags::keep(&interface),
+        interface,
         program: Mutex::new(program),
         mode,
         udp: uri.udp.clone(),
         defer: uri.defer,
         sockets: Mutex::default(),
-        _deferral: deferral
-            .map_err(|error| io::Error::new(error.kind(), format!("defer: {error}")))?,
     };
     let program = Arc::new(program);
     programs.insert(place, Arc::downgrade(&program));
@@ -73,6 +90,10 @@ pub(super) fn get(interface: u32, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
 }
 
 impl Program {
+    pub(super) fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
     pub(super) fn mode(&self) -> Mode {
         self.mode
     }
@@ -89,7 +110,7 @@ impl Program {
     /// Whether the interface is still there: ports may outlive it, and another have its index.
     fn is_attached(&self) -> bool {
         let sockets: Vec<_> = lock(&self.sockets).iter().filter_map(Weak::upgrade).collect();
-        sockets.iter().all(|socket| socket.is_bound())
+        !sockets.iter().any(|socket| socket.is_gone())
     }
 }
 

@@ -8,10 +8,11 @@ use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
+use super::absence::Absence;
 use super::ring::{Consumer, Fill};
 use super::socket::Socket;
 use crate::frame::{self, FRAME_LIMIT, Frame};
-use crate::{BATCH_MAX, Batch, PATIENCE, Receive, Take, Wait};
+use crate::{BATCH_MAX, Batch, PATIENCE, Receive, Take, Wait, clock};
 
 /// Frames of several chunks in one batch; the next ones wait for the next batch.
 const GATHERED_MAX: usize = 32;
@@ -21,6 +22,11 @@ pub(super) struct AfxdpReceive {
     rx: Consumer<XdpDesc>,
     fill: Fill,
     wait: Wait,
+    /// Where there is nothing to do: the tick from which on the kernel is asked whether the interface is
+    /// still there, and the ticks until it is asked again.
+    ask_at: u64,
+    patience_ticks: u64,
+    absence: Absence,
     /// Room for frames that lie in several chunks.
     gathered: Box<[u8]>,
     /// Frames that were longer than any may be.
@@ -40,18 +46,28 @@ impl AfxdpReceive {
         fill.submit();
         // Never touched, it takes no memory.
         let gathered = vec![0; GATHERED_MAX * FRAME_LIMIT].into();
-        Self { socket, rx, fill, wait, gathered, oversized: 0 }
+        let patience_ticks = clock::to_ticks(PATIENCE);
+        let absence = Absence::default();
+        Self { socket, rx, fill, wait, ask_at: 0, patience_ticks, absence, gathered, oversized: 0 }
     }
 
     /// Waits for frames as it was told to; how many descriptors there are then.
     #[cold]
     fn wait(&mut self) -> io::Result<u32> {
-        self.socket.wake_receive(&self.fill)?;
+        // That the interface was removed wakes nobody, and no ring says it.
+        let now = clock::ticks();
+        let asks = now >= self.ask_at;
+        if asks {
+            self.ask_at = now + self.patience_ticks;
+        }
+        match if asks { self.socket.ask() } else { self.socket.wake_receive(&self.fill) } {
+            Ok(()) if asks => self.absence.over(),
+            Ok(()) => {}
+            Err(error) => self.absence.judge(&self.socket, error)?,
+        }
         if self.wait == Wait::Block && self.rx.available(1) == 0 {
             let patience = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
             match poll(&mut [PollFd::new(&*self.socket, PollFlags::IN)], Some(&patience)) {
-                // That the interface is gone wakes nobody.
-                Ok(0) if !self.socket.is_bound() => return Err(rustix::io::Errno::NXIO.into()),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }

@@ -7,6 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dray_netdev::Interface;
 use dray_xdp::Mode;
 use rustix::io::Errno;
 use rustix::net::xdp::{
@@ -118,11 +119,11 @@ impl Socket {
         Ok((socket, rings))
     }
 
-    /// As [`try_bind`](Self::try_bind), with some patience where the queue is another socket's.
+    /// As [`try_bind`](Self::try_bind), with some patience where the queue is another socket's, or the
+    /// driver does something else.
     pub(super) fn bind(
         &self,
         uri: &AfxdpUri,
-        interface: u32,
         queue: u32,
         other: Option<&Self>,
     ) -> Result<(), Failed> {
@@ -131,17 +132,22 @@ impl Socket {
         }
         // The kernel takes its time to give back what a socket had that was closed, or whose process
         // was killed.
-        const PATIENCE: Duration = Duration::from_millis(500);
-        let deadline = Instant::now() + PATIENCE;
+        const BUSY_MAX: Duration = Duration::from_millis(500);
+        // A card starts anew when a program is attached to it.
+        const RESET_MAX: Duration = Duration::from_secs(5);
+        let begin = Instant::now();
         loop {
-            match self.try_bind(uri, interface, queue, other) {
-                Err((_, error))
-                    if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline =>
-                {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                result => return result,
+            let result = self.try_bind(uri, queue, other);
+            let errno = result.as_ref().err().and_then(|(_, error)| Errno::from_io_error(error));
+            let patience = match errno {
+                Some(Errno::BUSY) => BUSY_MAX,
+                Some(Errno::NXIO | Errno::NETDOWN) => RESET_MAX,
+                _ => return result,
+            };
+            if begin.elapsed() > patience {
+                return result;
             }
+            thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -158,16 +164,11 @@ impl Socket {
         Err(("UMEM", io::Error::new(io::ErrorKind::InvalidInput, differs)))
     }
 
-    /// Binds the socket to a queue of the interface with the index `interface`, with the memory of
-    /// `other`, where that has told the kernel of it.
-    fn try_bind(
-        &self,
-        uri: &AfxdpUri,
-        interface: u32,
-        queue: u32,
-        other: Option<&Self>,
-    ) -> Result<(), Failed> {
+    /// Binds the socket to a queue of its program's interface, with the memory of `other`, where that has
+    /// told the kernel of it.
+    fn try_bind(&self, uri: &AfxdpUri, queue: u32, other: Option<&Self>) -> Result<(), Failed> {
         let parts = self.parts;
+        let interface = self.program.interface().index();
         let result = match other {
             // All else is as with the other one.
             Some(other) => {
@@ -222,18 +223,27 @@ impl Socket {
         &self.seat.umem
     }
 
-    /// Whether it is still the socket of a queue; it is not any more once the interface is gone.
-    pub(super) fn is_bound(&self) -> bool {
-        recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT) != Err(Errno::NXIO)
+    pub(super) fn interface(&self) -> &Interface {
+        self.program.interface()
+    }
+
+    /// Whether the interface was removed, and the socket belongs to no queue any more.
+    pub(super) fn is_gone(&self) -> bool {
+        let answer = self.ask();
+        // Without copies it may be the driver that says so, because it is not ready.
+        answer.is_err_and(|error| error.raw_os_error() == Some(Errno::NXIO.raw_os_error()))
+            && !(self.is_zero_copy().unwrap_or(false) && self.interface().exists())
+    }
+
+    /// Calls the kernel, which fills the RX ring or says what is wrong.
+    pub(super) fn ask(&self) -> io::Result<()> {
+        ignore(recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT).map(|(_, len)| len))
     }
 
     /// Calls the kernel where it may wait for that to fill the RX ring.
     #[inline]
     pub(super) fn wake_receive(&self, fill: &Fill) -> io::Result<()> {
-        if self.busy_polls || fill.needs_wakeup() {
-            ignore(recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT).map(|(_, len)| len))?;
-        }
-        Ok(())
+        if self.busy_polls || fill.needs_wakeup() { self.ask() } else { Ok(()) }
     }
 
     /// Calls the kernel where it may wait for that to empty the TX ring.

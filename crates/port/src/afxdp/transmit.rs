@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
+use super::absence::Absence;
 use super::ring::{Consumer, Producer};
 use super::socket::Socket;
 use crate::Transmit;
@@ -19,6 +20,7 @@ pub(super) struct AfxdpTransmit {
     frame_max: usize,
     /// The kernel could not be told of the frames that were taken last.
     stuck: bool,
+    absence: Absence,
     /// Frames that cannot be transmitted.
     dropped: u64,
 }
@@ -32,7 +34,16 @@ impl AfxdpTransmit {
         chunks: Vec<u64>,
         frame_max: usize,
     ) -> Self {
-        Self { socket, tx, completion, free: chunks, frame_max, stuck: false, dropped: 0 }
+        Self {
+            socket,
+            tx,
+            completion,
+            free: chunks,
+            frame_max,
+            stuck: false,
+            absence: Absence::default(),
+            dropped: 0,
+        }
     }
 
     /// Takes back the chunks of frames that have left.
@@ -86,19 +97,16 @@ impl Transmit for AfxdpTransmit {
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         self.take_back();
         if self.stuck {
-            self.socket.wake_transmit(&self.tx)?;
-            self.stuck = false;
+            if let Err(error) = self.socket.wake_transmit(&self.tx) {
+                return self.absence.judge(&self.socket, error).map(|()| 0);
+            }
+            self.absence.over();
         }
         let taken = frames.iter().take_while(|frame| self.push(frame)).count();
         self.tx.submit();
-        if let Err(error) = self.socket.wake_transmit(&self.tx) {
-            // What is on the ring is taken, whatever the kernel says; more is not before it says
-            // something else.
-            self.stuck = true;
-            if taken == 0 {
-                return Err(error);
-            }
-        }
+        // What is on the ring is taken, whatever the kernel says; more is not before it says something
+        // else.
+        self.stuck = self.socket.wake_transmit(&self.tx).is_err();
         Ok(taken)
     }
 

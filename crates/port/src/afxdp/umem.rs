@@ -118,7 +118,7 @@ impl Umem {
         // Whatever is dropped from here on may lock the seats.
         let others: Vec<_> = lock(&self.seats).iter().flatten().filter_map(Weak::upgrade).collect();
         // The kernel has forgotten the UMEM of sockets whose interface is gone.
-        let other = others.iter().find(|socket| socket.is_bound());
+        let other = others.iter().find(|socket| !socket.is_gone());
         let (socket, rings) = join(seat, other.map(|socket| &**socket))?;
         lock(&self.seats)[number as usize] = Some(Arc::downgrade(&socket));
         let mut to_receive = self.chunks_of(number);

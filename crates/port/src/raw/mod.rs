@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dray_wire::{FRAME_MAX, headers};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
 use crate::socket::{
@@ -62,10 +62,9 @@ impl RawUri {
             None,
         )
         .map_err(fail("packet socket"))?;
-        let index =
-            netdevice::name_to_index(&socket, &self.interface).map_err(fail("interface index"))?;
-        let mtu =
-            interface::mtu(socket.as_fd(), &self.interface).map_err(|error| ("MTU", error))?;
+        let interface = dray_netdev::Interface::find(&self.interface)
+            .map_err(|error| ("interface index", error))?;
+        let (index, mtu) = (interface.index(), interface.mtu().map_err(|error| ("MTU", error))?);
         enlarge_buffers(socket.as_fd()).map_err(|error| ("SO_RCVBUF", error))?;
         for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
             sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))

@@ -11,7 +11,7 @@ use dray_port::{LinkState, LinkStatus, OpenError};
 use super::port::{OpenPort, lock};
 use super::worker::{self, Shared};
 use super::{Setting, View};
-use crate::config::{Name, Pairs, PortConfig, SwitchConfig};
+use crate::config::{Mode, Name, Pairs, PortConfig, SwitchConfig};
 use crate::engine::{Engine, EngineError, PortState, PortStatus, Status, TableEntry, WorkerStatus};
 use crate::table::PORTS_MAX;
 
@@ -147,10 +147,12 @@ impl Switch {
             (None, LinkState::Connected) => PortState::Connected,
             (None, LinkState::Running) => PortState::Running,
         };
+        let partner = ports.pairs.partner(&port.config.name).cloned();
         PortStatus {
             config: port.config.clone(),
             state,
-            partner: ports.pairs.partner(&port.config.name).cloned(),
+            // Ports that learn have none, whoever would be paired.
+            partner: partner.filter(|_| self.setting.mode == Mode::Patch),
             cpu: port.rx.first().map_or(0, |half| self.workers[half.worker].cpu),
             queues: port.rx.len() as u16,
             features: link.features,

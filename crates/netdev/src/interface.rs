@@ -1,0 +1,72 @@
+//! One interface, by ioctl (netdevice(7)).
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+
+/// An interface of the network namespace in which it was found.
+#[derive(Debug)]
+pub struct Interface {
+    name: String,
+    index: u32,
+    /// In its network namespace.
+    socket: OwnedFd,
+}
+
+impl Interface {
+    /// The interface called `name` in the calling thread's network namespace.
+    pub fn find(name: &str) -> io::Result<Self> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        let index = netdevice::name_to_index(&socket, name)?;
+        Ok(Self { name: name.to_owned(), index, socket })
+    }
+
+    /// The name by which it was found.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its number.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Whether there still is one with this number.
+    pub fn exists(&self) -> bool {
+        netdevice::index_to_name(&self.socket, self.index).is_ok()
+    }
+
+    /// Its MTU, in bytes.
+    pub fn mtu(&self) -> io::Result<usize> {
+        let mut request = self.request();
+        // SAFETY: SIOCGIFMTU reads the name and writes the MTU of this ifreq.
+        unsafe { self.ioctl(libc::SIOCGIFMTU, &mut request) }?;
+        // SAFETY: SIOCGIFMTU has just set this member of the union.
+        let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+        usize::try_from(mtu).map_err(io::Error::other)
+    }
+
+    pub(crate) fn request(&self) -> libc::ifreq {
+        // SAFETY: an all-zero ifreq is a valid value.
+        let mut request: libc::ifreq = unsafe { mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(self.name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request
+    }
+
+    /// # Safety
+    /// `request` must be what the ioctl `number` asks for.
+    pub(crate) unsafe fn ioctl(
+        &self,
+        number: libc::Ioctl,
+        request: &mut libc::ifreq,
+    ) -> io::Result<()> {
+        // SAFETY: the caller's part.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), number, request) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}

@@ -1,0 +1,47 @@
+//! An interface that is not there, for good or for a moment.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::socket::Socket;
+
+/// For how long a driver may reset.
+const RESET_MAX: Duration = Duration::from_secs(10);
+
+/// What one half of a port makes of `ENXIO`: the kernel says so once the interface was removed, and
+/// drivers that do without copies while they reset, as they do when a program is attached or the link
+/// comes and goes.
+#[derive(Default)]
+pub(super) struct Absence {
+    since: Option<Instant>,
+}
+
+impl Absence {
+    /// The kernel or the driver has answered.
+    #[inline]
+    pub(super) fn over(&mut self) {
+        self.since = None;
+    }
+
+    /// Judges the error of a call: that a driver resets is none, unless it takes too long.
+    #[cold]
+    pub(super) fn judge(&mut self, socket: &Socket, error: io::Error) -> io::Result<()> {
+        if Errno::from_io_error(&error) != Some(Errno::NXIO) {
+            return Err(error);
+        }
+        let name = socket.interface().name();
+        if socket.is_gone() {
+            let what = format!("the interface {name} was removed");
+            return Err(io::Error::new(io::ErrorKind::NotFound, what));
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if since.elapsed() < RESET_MAX {
+            return Ok(());
+        }
+        let seconds = RESET_MAX.as_secs();
+        let what = format!("the driver of {name} has not been ready for {seconds} s ({error})");
+        Err(io::Error::new(io::ErrorKind::TimedOut, what))
+    }
+}

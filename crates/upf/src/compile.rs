@@ -214,8 +214,8 @@ impl Compiler<'_> {
         }
         session.meters = meters.into_iter().map(|(_, meter)| meter).collect();
         session.conditions = (!conditions.is_empty()).then(|| Box::new(conditions));
-        session.tunnels = tunnels.into();
-        session.rules.shrink_to_fit();
+        // Collected, for a vector that is taken over would stay where it is, behind a pointer.
+        session.tunnels = tunnels.into_iter().collect();
         Ok(teids)
     }
 
@@ -341,7 +341,7 @@ impl Compiler<'_> {
         };
         let filters: SmallVec<[_; 1]> = match pdr.filters.iter().any(any) {
             true => SmallVec::new(),
-            false => pdr.filters.clone().into(),
+            false => pdr.filters.iter().cloned().collect(),
         };
         if filters.is_empty() && pdr.tos.is_none() && application.is_none() {
             return Ok(0);

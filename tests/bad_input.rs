@@ -24,7 +24,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "--loss", "1"], &["'1'", "from 0 to below 1"]),
     (&["bench", "--loss", "0,-1%"], &["'-1%'", "from 0 to below 1"]),
     (&["bench", "--loss", "0", "--rate", "100k"], &["--loss", "--rate", "100000"]),
-    (&["bench", "--loss", "0", "--technique", "dpdk"], &["dpdk", "at no given rate"]),
+    (&["bench", "switches", "--loss", "0", "--technique", "dpdk"], &["dpdk", "at no given rate"]),
     (&["bench", "--size", "63"], &["63", "64 to 1514", "MTU 1500"]),
     (&["bench", "--size", "64,1515"], &["1515", "64 to 1514"]),
     (&["bench", "--size", "9015", "--mtu", "9000"], &["9015", "64 to 9014"]),

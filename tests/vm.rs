@@ -10,7 +10,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{DRAY, alone};
-use dray_lab::{VhostUser, Vm};
+use dray_lab::{LinkKind, VhostUser, Vm};
+use dray_measure::isolation::Verdict;
+use dray_measure::results::Outcome;
+use dray_measure::{Endpoint, Results, Technique};
 use dray_wire::MacAddr;
 
 /// Much longer than any machine takes on a busy host.
@@ -238,6 +241,55 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
     assert!(!said.contains("zero copy, need wakeup, VLAN"), "{said}");
     let after = said.split_once("after a flap\n").unwrap_or_else(|| panic!("{said}")).1;
     assert!(!after.contains("\"received\": 0,"), "{said}");
+}
+
+/// Links for which many a kernel lacks the module. The machine is slow, so its figures mean nothing; its
+/// books have to balance all the same.
+#[test]
+fn links_that_the_host_may_lack() {
+    let _alone = alone();
+    require_vm!();
+    let [l2, l2_private, _, l3, _, l3_vepa, l3s, ..] = LinkKind::IPVLAN;
+    let netkit = [LinkKind::NETKIT_L2, LinkKind::NETKIT_L3];
+    let all = [&LinkKind::IPVLAN[..], &netkit].concat();
+    // A UDP socket is not told of frames that are dropped, and of L3 it is all that most programs see.
+    let some = [&[l2, l3, l3s, l2_private, l3_vepa][..], &netkit].concat();
+    let few = [l2, LinkKind::NETKIT_L2];
+    let techniques = [
+        Technique::by_link(&all, &[Endpoint::RAW_MMSG]),
+        Technique::by_link(&some, &[Endpoint::UDP]),
+        Technique::by_link(&few, &[Endpoint::AFXDP_GENERIC]),
+    ];
+    let techniques = techniques.concat();
+    let words: Vec<_> = techniques.iter().map(Technique::to_string).collect();
+    let script = format!(
+        "modprobe ipvlan
+         exec {DRAY} bench --quick --duration 0.5 --size 200 --rate 1k --json - --technique {}",
+        words.join(",")
+    );
+    let output = Vm::new("links").cpus(2).memory_mib(1024).script(&script).boot(LIMIT).unwrap();
+    assert_eq!(output.status, 0, "{output:?}");
+    let json = output.output.find('{').map(|at| &output.output[at..]);
+    let results: Results = serde_json::from_str(json.unwrap()).unwrap();
+    assert_eq!(results.results.len(), techniques.len());
+    for technique in techniques {
+        let name = technique.to_string();
+        let row = results.results.iter().find(|row| row.technique == name).unwrap();
+        match &row.outcome {
+            Outcome::Isolated { isolation } => {
+                assert!(technique.link.isolates, "{row:?}");
+                assert_eq!(isolation.verdict, Verdict::Isolated, "{row:?}");
+                // What is not sent out is dropped by the interface itself.
+                let all = [isolation.left, isolation.dropped].contains(&isolation.offered);
+                assert!(all, "{row:?}");
+            }
+            Outcome::Measured(measured) => {
+                assert!(!technique.link.isolates && measured.counters_agree, "{row:?}");
+                assert!(measured.received > 0 && measured.corrupt == 0, "{row:?}");
+            }
+            Outcome::Skipped { skipped } => panic!("{technique}: {skipped}"),
+        }
+    }
 }
 
 fn mac(last: u8) -> MacAddr {

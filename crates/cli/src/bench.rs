@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use dray_lab::LinkKind;
+use dray_measure::isolation::Verdict;
 use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, Results, experiments, rounds, table};
 use dray_traffic::Check;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -45,9 +46,12 @@ pub(crate) struct Arguments {
     /// Frames per burst.
     #[arg(long, value_name = "FRAMES")]
     burst: Option<usize>,
-    /// Flows per link of the sender.
+    /// Flows per link of the sender; of tcp techniques, streams of each sender.
     #[arg(long)]
     flows: Option<u16>,
+    /// So many pairs of sender and receiver at the same time, over one segment.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pairs: Option<Vec<usize>>,
     /// Pairs of machines, by their MAC addresses, that frames are between in turn.
     #[arg(long, value_name = "PAIRS")]
     stations: Option<u16>,
@@ -84,6 +88,9 @@ Examples:
   dray bench --technique switch --size 64 --stations 1000
   dray bench ara2019-table1 --duration 20
   dray bench --technique raw-mmsg --rate 100k
+  dray bench --technique tcp --flows 4 --mtu 9000
+  dray bench --technique bridge/tcp --pairs 1,16,128
+  dray bench claassen2016-local-tcp --quick --pairs 1,2,4
   dray bench loss-free --quick --technique veth/raw-mmsg,switch
   dray bench --technique bridge --loss 0,0.1%";
 
@@ -96,6 +103,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         sizes: arguments.size,
         burst: arguments.burst,
         flows: arguments.flows,
+        pairs: arguments.pairs,
         stations: arguments.stations,
         rate: arguments.rate,
         losses: arguments.loss,
@@ -125,8 +133,16 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if let Some(output) = output {
         output.write(&results)?;
     }
-    if results.limits.is_empty() && results.results.iter().all(|row| row.measured().is_none()) {
+    let rows = || results.results.iter();
+    let isolations = || rows().filter_map(|row| Some((row, row.isolation()?)));
+    let is_empty = rows().all(|row| row.measured().is_none())
+        && isolations().next().is_none()
+        && results.streams.iter().all(|row| row.measured().is_none());
+    if results.limits.is_empty() && is_empty {
         return Err(anyhow::anyhow!("nothing could be measured").into());
+    }
+    if let Some((row, _)) = isolations().find(|(_, found)| found.verdict != Verdict::Isolated) {
+        return Err(anyhow::anyhow!("{} did not keep containers apart", row.technique).into());
     }
     Ok(())
 }

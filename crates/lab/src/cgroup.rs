@@ -64,6 +64,30 @@ impl LabGroup {
         Ok(added)
     }
 
+    /// The lab's own group in version 2, with every container in it; `containers` are their names and
+    /// first processes, of which each has the CPUs that it has. Made where another version confines
+    /// the containers.
+    pub(crate) fn version_2<'c>(
+        &mut self,
+        containers: impl Iterator<Item = (&'c str, Pid)>,
+    ) -> io::Result<PathBuf> {
+        let is_v2 = |h: &&Hierarchy| matches!(h.kind, Kind::V2 { .. });
+        if let Some(used) = self.hierarchies.iter().find(is_v2) {
+            return Ok(used.mount.join(OURS).join(&self.lab));
+        }
+        let Some(mounted) = mounted().into_iter().find(|h| is_v2(&h)) else {
+            let what = "no control groups of version 2 are mounted";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        };
+        // CPU sets are another version's.
+        let used = Hierarchy { kind: Kind::V2 { cpuset: false }, ..mounted };
+        self.hierarchies.push(used.clone());
+        for (name, pid) in containers {
+            used.add(&self.lab, name, pid, "")?;
+        }
+        Ok(used.mount.join(OURS).join(&self.lab))
+    }
+
     /// Removes the lab's groups, which must be empty or become so soon.
     pub(crate) fn remove(&self) -> io::Result<()> {
         self.hierarchies.iter().try_for_each(|hierarchy| hierarchy.remove(&self.lab))
@@ -84,7 +108,7 @@ pub(crate) fn new_name() -> String {
 /// names of the labs.
 pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
-    for hierarchy in hierarchies() {
+    for hierarchy in mounted() {
         let Ok(labs) = fs::read_dir(hierarchy.mount.join(OURS)) else { continue };
         for lab in labs.flatten() {
             let name = lab.file_name().to_string_lossy().into_owned();
@@ -145,6 +169,11 @@ impl Hierarchy {
 /// The hierarchies to use: version 2 where it has the CPU set controller; otherwise version 1 for
 /// CPU sets and accounting; otherwise version 2 without CPU sets.
 fn hierarchies() -> Vec<Hierarchy> {
+    choose(mounted())
+}
+
+/// Every hierarchy that could be used.
+fn mounted() -> Vec<Hierarchy> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = parse_mounts(&mounts);
     for hierarchy in &mut found {
@@ -153,7 +182,7 @@ fn hierarchies() -> Vec<Hierarchy> {
             *cpuset = list.is_ok_and(|list| list.split_whitespace().any(|name| name == "cpuset"));
         }
     }
-    choose(found)
+    found
 }
 
 /// Which version of control groups confines containers to their CPUs; `None` where neither does.

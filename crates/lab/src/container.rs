@@ -25,6 +25,10 @@ pub struct ContainerId(pub(crate) usize);
 /// The command by which the program starts itself inside a container.
 pub const INSIDE_COMMAND: &str = "inside";
 
+/// How long a container may take to come up, and a role to open its ports: hundreds at a time on few
+/// CPUs, while the kernel takes down those that were there before.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
 
@@ -103,7 +107,7 @@ impl Container {
     /// Waits until the container's inside is set up.
     pub(crate) fn wait_until_up(&mut self, cancel: &Cancel) -> Result<(), LabError> {
         if !self.is_up {
-            match self.event(cancel, Duration::from_secs(20))? {
+            match self.event(cancel, PATIENCE)? {
                 Event::Up => self.is_up = true,
                 other => return Err(self.gone(&describe(&other))),
             }
@@ -113,7 +117,7 @@ impl Container {
 
     /// Waits until the role that was started has its ports open; what was agreed on for them.
     pub fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<Vec<Agreement>, LabError> {
-        match self.event(cancel, Duration::from_secs(20))? {
+        match self.event(cancel, PATIENCE)? {
             Event::Ready(agreements) => Ok(agreements),
             other => Err(self.gone(&describe(&other))),
         }

@@ -27,6 +27,14 @@ pub enum LabError {
         /// What happened.
         what: String,
     },
+    /// The kernel has no interfaces of a kind.
+    #[error("no {what}: {remedy}")]
+    NotInKernel {
+        /// The kind: a module's name.
+        what: String,
+        /// How to get it.
+        remedy: String,
+    },
     /// Another program that is measured could not be used.
     #[error("{peer}: {what}")]
     Peer {

@@ -1,8 +1,13 @@
 //! A lab: the containers of one experiment and the "host" between them.
 
 use std::any::Any;
+use std::fs::File;
+use std::io;
 use std::ops::{Index, IndexMut};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
+
+use dray_sockmap::Shortcut;
 
 use crate::cgroup::{self, LabGroup};
 use crate::link::Place;
@@ -18,6 +23,7 @@ pub struct Lab {
     containers: Vec<Container>,
     links: u32,
     switch: Option<PeerSwitch>,
+    shortcut: Option<Shortcut>,
     /// What links need for as long as they are there.
     held: Vec<Box<dyn Any>>,
     /// Where sockets are, once there are some.
@@ -39,6 +45,7 @@ impl Lab {
             containers: Vec::new(),
             links: 0,
             switch: None,
+            shortcut: None,
             held: Vec::new(),
             dir: None,
         };
@@ -70,6 +77,18 @@ impl Lab {
     /// container runtimes do; the containers are pinned by their CPU affinity alone then.
     pub fn has_control_groups(&self) -> bool {
         self.has_control_groups
+    }
+
+    /// Short-cuts every TCP connection that is made between containers from now on by a BPF socket
+    /// map. Call it when all of them are there.
+    pub fn short_cut_tcp(&mut self) -> Result<(), LabError> {
+        let containers = self.containers.iter().map(|c| (c.name(), c.pid()));
+        let doing = |what: &str| LabError::doing(format!("short cut for TCP: {what}"));
+        let group = self.group.version_2(containers).map_err(doing("control group"))?;
+        let group = File::open(group).map_err(doing("control group"))?;
+        let shortcut = Shortcut::attach(group.as_fd()).map_err(io::Error::other);
+        self.shortcut = Some(shortcut.map_err(doing("BPF"))?);
+        Ok(())
     }
 
     /// Keeps what a link needs as long as the lab.
@@ -147,6 +166,8 @@ impl Drop for Lab {
         // All are told before the first is waited for.
         self.containers.iter().for_each(Container::kill);
         self.containers.clear();
+        // What is attached to a control group goes before the group.
+        self.shortcut = None;
         if let Err(error) = self.group.remove() {
             eprintln!("dray: control groups could not be removed: {error}; try `dray lab clean`");
         }

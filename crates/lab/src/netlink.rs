@@ -9,8 +9,9 @@ use dray_wire::MacAddr;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoKind, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo,
-    LinkMessage, State,
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, InfoVxlan,
+    IpVlanFlags, IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
+    NetkitMode, State,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -24,15 +25,17 @@ use crate::namespace::NetworkNamespace;
 /// A netlink socket inside one network namespace.
 pub struct Netlink(Socket);
 
-/// One end of a veth pair, to be made.
+/// An interface to be made.
 #[derive(Clone, Copy, Debug)]
-pub struct VethEnd<'a> {
+pub struct NewInterface<'a> {
     /// Where it shall appear.
     pub namespace: &'a NetworkNamespace,
     /// Its name there.
     pub name: &'a str,
-    /// Its address.
-    pub mac: MacAddr,
+    /// Its address; `None` where the kernel gives it one.
+    pub mac: Option<MacAddr>,
+    /// In bytes.
+    pub mtu: u32,
 }
 
 /// An interface as the kernel describes it.
@@ -42,6 +45,8 @@ pub struct Interface {
     pub index: u32,
     /// Name.
     pub name: String,
+    /// Address; zero where it has none.
+    pub mac: MacAddr,
     /// Whether it carries frames (operational state "up"); setting it up is not enough.
     pub is_running: bool,
     /// What it has counted.
@@ -57,6 +62,18 @@ pub struct InterfaceCounters {
     pub tx_dropped: u64,
 }
 
+impl std::ops::Add for InterfaceCounters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets + other.rx_packets,
+            tx_packets: self.tx_packets + other.tx_packets,
+            tx_dropped: self.tx_dropped + other.tx_dropped,
+        }
+    }
+}
+
 impl Netlink {
     /// Opens a socket in `namespace`.
     pub fn open(namespace: &NetworkNamespace) -> io::Result<Self> {
@@ -70,12 +87,57 @@ impl Netlink {
     }
 
     /// Makes a veth pair.
-    pub fn create_veth(&self, a: VethEnd<'_>, b: VethEnd<'_>, mtu: u32) -> io::Result<()> {
-        let mut link = describe(a, mtu);
-        link.attributes.push(LinkAttribute::LinkInfo(vec![
-            LinkInfo::Kind(InfoKind::Veth),
-            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(describe(b, mtu)))),
-        ]));
+    pub fn create_veth(&self, a: NewInterface<'_>, b: NewInterface<'_>) -> io::Result<()> {
+        let peer = InfoVeth::Peer(b.describe());
+        self.create(a, InfoKind::Veth, InfoData::Veth(peer), None)
+    }
+
+    /// Makes a netkit pair. Its interfaces cannot be given addresses here.
+    pub fn create_netkit(
+        &self,
+        a: NewInterface<'_>,
+        b: NewInterface<'_>,
+        mode: NetkitMode,
+    ) -> io::Result<()> {
+        let data = vec![InfoNetkit::Mode(mode), InfoNetkit::Peer(b.describe())];
+        self.create(a, InfoKind::Netkit, InfoData::Netkit(data), None)
+    }
+
+    /// Makes an interface that shares `parent` and has an address of its own.
+    pub fn create_macvlan(
+        &self,
+        child: NewInterface<'_>,
+        parent: u32,
+        mode: MacVlanMode,
+    ) -> io::Result<()> {
+        let data = InfoData::MacVlan(vec![InfoMacVlan::Mode(mode)]);
+        self.create(child, InfoKind::MacVlan, data, Some(parent))
+    }
+
+    /// Makes an interface that shares `parent` and its address. Mode and flags are those of all that
+    /// share it.
+    pub fn create_ipvlan(
+        &self,
+        child: NewInterface<'_>,
+        parent: u32,
+        mode: IpVlanMode,
+        flags: IpVlanFlags,
+    ) -> io::Result<()> {
+        let data = InfoData::IpVlan(vec![InfoIpVlan::Mode(mode), InfoIpVlan::Flags(flags)]);
+        self.create(child, InfoKind::IpVlan, data, Some(parent))
+    }
+
+    fn create(
+        &self,
+        interface: NewInterface<'_>,
+        kind: InfoKind,
+        data: InfoData,
+        parent: Option<u32>,
+    ) -> io::Result<()> {
+        let mut link = interface.describe();
+        link.attributes.extend(parent.map(LinkAttribute::Link));
+        let info = vec![LinkInfo::Kind(kind), LinkInfo::Data(data)];
+        link.attributes.push(LinkAttribute::LinkInfo(info));
         self.create_link(link)
     }
 
@@ -105,14 +167,14 @@ impl Netlink {
         self.create_link(link)
     }
 
-    /// Makes a VXLAN tunnel end point that knows no other end yet.
-    pub fn create_vxlan(&self, name: &str, vni: u32) -> io::Result<()> {
+    /// Makes a VXLAN tunnel end point.
+    pub fn create_vxlan(&self, name: &str, settings: Vec<InfoVxlan>) -> io::Result<()> {
         let mut link = LinkMessage::default();
         link.attributes = vec![
             LinkAttribute::IfName(name.to_owned()),
             LinkAttribute::LinkInfo(vec![
                 LinkInfo::Kind(InfoKind::Vxlan),
-                LinkInfo::Data(InfoData::Vxlan(vec![InfoVxlan::Id(vni)])),
+                LinkInfo::Data(InfoData::Vxlan(settings)),
             ]),
         ];
         self.create_link(link)
@@ -127,6 +189,11 @@ impl Netlink {
         self.set_link(index, |link| {
             link.attributes.push(LinkAttribute::Controller(master));
         })
+    }
+
+    /// Gives an interface another Ethernet address.
+    pub fn set_mac(&self, index: u32, mac: MacAddr) -> io::Result<()> {
+        self.set_link(index, |link| link.attributes.push(LinkAttribute::Address(mac.0.to_vec())))
     }
 
     /// Brings an interface up.
@@ -220,15 +287,17 @@ impl Netlink {
     }
 }
 
-fn describe(end: VethEnd<'_>, mtu: u32) -> LinkMessage {
-    let mut link = LinkMessage::default();
-    link.attributes = vec![
-        LinkAttribute::IfName(end.name.to_owned()),
-        LinkAttribute::Address(end.mac.0.to_vec()),
-        LinkAttribute::Mtu(mtu),
-        LinkAttribute::NetNsFd(end.namespace.as_fd().as_raw_fd()),
-    ];
-    link
+impl NewInterface<'_> {
+    fn describe(&self) -> LinkMessage {
+        let mut link = LinkMessage::default();
+        link.attributes = vec![
+            LinkAttribute::IfName(self.name.to_owned()),
+            LinkAttribute::Mtu(self.mtu),
+            LinkAttribute::NetNsFd(self.namespace.as_fd().as_raw_fd()),
+        ];
+        link.attributes.extend(self.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
+        link
+    }
 }
 
 impl From<LinkMessage> for Interface {
@@ -236,13 +305,23 @@ impl From<LinkMessage> for Interface {
         let mut interface = Self {
             index: link.header.index,
             name: String::new(),
+            mac: MacAddr([0; 6]),
             is_running: false,
             counters: InterfaceCounters::default(),
         };
         for attribute in link.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => interface.name = name,
-                LinkAttribute::OperState(state) => interface.is_running = state == State::Up,
+                LinkAttribute::Address(address) => {
+                    interface.mac = address.try_into().map_or(interface.mac, MacAddr);
+                }
+                LinkAttribute::OperState(State::Up) => interface.is_running = true,
+                // ipvlan never says more; it has the carrier of its parent.
+                LinkAttribute::LinkInfo(info)
+                    if info.contains(&LinkInfo::Kind(InfoKind::IpVlan)) =>
+                {
+                    interface.is_running |= link.header.flags.contains(LinkFlags::LowerUp);
+                }
                 LinkAttribute::Stats64(stats) => {
                     interface.counters = InterfaceCounters {
                         rx_packets: stats.rx_packets,

@@ -1,10 +1,13 @@
 //! Results as a table for people, at most 100 columns wide but for `switches`.
 
+mod streams;
+
 use std::collections::BTreeMap;
 
 use dray_traffic::Percentiles;
 
 use crate::experiments::{Experiment, Layout};
+use crate::isolation::{Isolation, Verdict};
 use crate::results::{LimitRow, LimitedBy, Measured, Outcome, ResultRow, Results};
 use crate::stats;
 
@@ -37,13 +40,26 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
         Layout::Switches => switches(results),
         Layout::Limits => String::new(),
         Layout::RoundTrips => round_trips(&results.results),
+        Layout::PairsByTechnique => streams::pairs(results),
         Layout::DropRates => drop_rates(&results.results),
     };
+    if !results.streams.is_empty() && experiment.layout != Layout::PairsByTechnique {
+        if results.results.is_empty() {
+            text.clear();
+        } else {
+            text.push('\n');
+        }
+        text.push_str(&streams::list(&results.streams));
+    }
     if !results.limits.is_empty() && experiment.layout != Layout::Switches {
         text.push_str(&limits(&results.limits));
     }
     let paper = experiment.paper.map(|paper| format!("paper: {paper}."));
-    for note in notes(results).into_iter().chain(paper) {
+    let pairs = (experiment.layout == Layout::PairsByTechnique)
+        .then(|| streams::full_frames(results))
+        .flatten();
+    let notes = notes(results).into_iter().chain(streams::notes(results)).chain(pairs);
+    for note in notes.chain(paper) {
         text.push_str(&note);
         text.push('\n');
     }
@@ -71,11 +87,25 @@ fn list(rows: &[ResultRow]) -> String {
         let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
         match &row.outcome {
             Outcome::Measured(measured) => line.extend(figures(row, measured)),
-            Outcome::Skipped { .. } => line.push("skipped".to_owned()),
+            Outcome::Isolated { isolation } => line.push(isolated(isolation)),
+            // The notes below say why.
+            Outcome::Skipped { .. } => continue,
         }
         cells.push(line);
     }
     align(&cells, 2, 2)
+}
+
+/// What came of keeping containers apart, in place of figures.
+fn isolated(isolation: &Isolation) -> String {
+    let Isolation { offered, left, dropped, arrived, .. } = isolation;
+    match isolation.verdict {
+        Verdict::Isolated => format!("isolated by design: {offered} frames, 0 arrived"),
+        Verdict::NotIsolated => format!("NOT ISOLATED: {offered} frames, {arrived} arrived"),
+        Verdict::NotVerified => {
+            format!("NOT VERIFIED: {offered} frames, {left} left the host, {dropped} dropped")
+        }
+    }
 }
 
 fn figures(row: &ResultRow, measured: &Measured) -> [String; 10] {
@@ -155,7 +185,7 @@ fn matrix(
 }
 
 /// What `of` says of the rows, each once, in their order.
-fn distinct<T: PartialEq>(rows: &[ResultRow], of: impl Fn(&ResultRow) -> T) -> Vec<T> {
+fn distinct<R, T: PartialEq>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
     let mut found = Vec::new();
     for value in rows.iter().map(of) {
         if !found.contains(&value) {
@@ -232,12 +262,9 @@ fn drop_rates(rows: &[ResultRow]) -> String {
     units.extend(["", "", "/frame", ""].map(str::to_owned));
     let mut cells = vec![header, units];
     for row in rows {
+        // The notes below say why.
+        let Some(measured) = row.measured() else { continue };
         let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
-        let Some(measured) = row.measured() else {
-            line.push("skipped".to_owned());
-            cells.push(line);
-            continue;
-        };
         for rate in &measured.drop_rates {
             let lowers = rate.searches.iter().map(|search| search.lower_pps.unwrap_or(0) as f64);
             let deviation = stats::standard_deviation(&lowers.collect::<Vec<_>>());
@@ -375,11 +402,16 @@ fn mega(pps: f64) -> String {
 }
 
 /// Lines of cells as text: the first `left` columns to the left, the others to the right; a rule under
-/// the first `headers` lines.
+/// the first `headers` lines. The last cell of a line that has fewer than others runs on over the
+/// columns behind it.
 pub fn align(cells: &[Vec<String>], headers: usize, left: usize) -> String {
     let columns = cells.iter().map(Vec::len).max().unwrap_or(0);
+    let runs_on = |line: &[String], column| {
+        column >= left && column + 1 == line.len() && column + 1 < columns
+    };
     let width = |column: usize| {
-        cells.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max()
+        let lines = cells.iter().filter(|line| !runs_on(line, column));
+        lines.filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max()
     };
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
@@ -387,8 +419,9 @@ pub fn align(cells: &[Vec<String>], headers: usize, left: usize) -> String {
         let mut out = String::new();
         for (column, cell) in line.iter().enumerate() {
             let gap = if column == 0 { 0 } else { 2 };
-            let pad = widths[column] - cell.chars().count();
-            let (before, after) = if column < left { (0, pad) } else { (pad, 0) };
+            let pad = widths[column].saturating_sub(cell.chars().count());
+            let to_the_left = column < left || runs_on(line, column);
+            let (before, after) = if to_the_left { (0, pad) } else { (pad, 0) };
             out.push_str(&" ".repeat(gap + before));
             out.push_str(cell);
             out.push_str(&" ".repeat(after));
@@ -453,9 +486,11 @@ fn af_xdp(rows: &[ResultRow]) -> Vec<String> {
 
 fn notes(results: &Results) -> Vec<String> {
     let measured = || results.results.iter().filter_map(ResultRow::measured);
+    let streams = || results.streams.iter().filter_map(|row| row.measured());
     let settings = &results.settings;
-    let samples = measured().map(|m| m.samples_pps.len()).max().unwrap_or(0);
-    if results.results.is_empty() {
+    let frame_samples = measured().map(|m| m.samples_pps.len());
+    let samples = frame_samples.chain(streams().map(|m| m.samples_bps.len())).max().unwrap_or(0);
+    if results.results.is_empty() && results.streams.is_empty() {
         let note = "Nobody who copies once can be faster: see docs/measurement.md.";
         return vec![note.to_owned()];
     }
@@ -464,9 +499,14 @@ fn notes(results: &Results) -> Vec<String> {
         settings.interval_s, settings.warm_up_s
     )];
     if settings.quick {
-        notes.push("--quick: a first look. Without it the samples are longer and more.".to_owned());
+        let trials = measured().map(|m| m.trials).chain(streams().map(|m| m.trials)).max();
+        notes.push(format!(
+            "--quick: a first look; trials of each: {}. Without it the samples are longer and more.",
+            trials.unwrap_or(0)
+        ));
     }
-    if measured().any(|m| m.setting.shared_cores) {
+    let mut settings = measured().map(|m| &m.setting).chain(streams().map(|m| &m.setting));
+    if settings.any(|setting| setting.shared_cores) {
         notes.push("Roles shared cores; the JSON says which ran where (role_cores).".to_owned());
     }
     if measured().any(|m| m.sent_less_than_offered) {
@@ -483,20 +523,33 @@ fn notes(results: &Results) -> Vec<String> {
         ));
     }
     notes.extend(af_xdp(&results.results));
-    let mut skipped: Vec<(&str, &str, Vec<String>)> = Vec::new();
-    for row in &results.results {
-        let Outcome::Skipped { skipped: why } = &row.outcome else { continue };
-        let case = format!("{} {} B", row.technique, row.frame_size);
-        match skipped.iter_mut().find(|(link, other, _)| *link == row.link && other == why) {
-            Some((.., cases)) => cases.push(case),
-            None => skipped.push((&row.link, why, vec![case])),
-        }
-    }
-    for (link, why, cases) in skipped {
-        match &cases[..] {
-            [case] => notes.push(format!("{case} skipped: {why}")),
-            cases => notes.push(format!("{link} skipped ({} cases): {why}", cases.len())),
-        }
-    }
+    notes.extend(skipped(&results.results));
     notes
+}
+
+/// What could not run, by reason.
+fn skipped(rows: &[ResultRow]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<&ResultRow>)> = Vec::new();
+    for row in rows {
+        let Outcome::Skipped { skipped: why } = &row.outcome else { continue };
+        match reasons.iter_mut().find(|(other, _)| other == why) {
+            Some((_, cases)) => cases.push(row),
+            None => reasons.push((why, vec![row])),
+        }
+    }
+    let note = |(why, cases): (&str, Vec<&ResultRow>)| {
+        let mut links: Vec<&str> = cases.iter().map(|row| row.link.as_str()).collect();
+        links.dedup();
+        match (&cases[..], &links[..]) {
+            ([case], _) => format!("{} {} B skipped: {why}", case.technique, case.frame_size),
+            (_, [link]) => format!("{link} skipped ({} cases): {why}", cases.len()),
+            _ => {
+                let mut families: Vec<_> =
+                    links.iter().filter_map(|link| link.split('/').next()).collect();
+                families.dedup();
+                format!("{} skipped ({} cases): {why}", families.join(", "), cases.len())
+            }
+        }
+    };
+    reasons.into_iter().map(note).collect()
 }

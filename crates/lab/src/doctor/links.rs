@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use netlink_packet_route::link::InfoKind;
+use netlink_packet_route::link::{InfoKind, InfoVxlan};
 use rustix::io::Errno;
 
 use super::modules::{Module, Modules};
@@ -146,7 +146,7 @@ impl Scratch {
                 // An interface carries links of one kind only.
                 self.netlink.delete(self.netlink.interface(kind.name)?.index)?;
             }
-            Make::Vxlan => self.netlink.create_vxlan(kind.name, 1)?,
+            Make::Vxlan => self.netlink.create_vxlan(kind.name, vec![InfoVxlan::Id(1)])?,
             Make::Tap => self.namespace.enter(|| {
                 let device = File::options().read(true).write(true).open("/dev/net/tun")?;
                 sys::make_tap(&device)

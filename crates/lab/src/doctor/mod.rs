@@ -8,7 +8,7 @@ mod bpf;
 mod cpu;
 mod links;
 mod memory;
-mod modules;
+pub(crate) mod modules;
 mod nics;
 pub(crate) mod programs;
 mod render;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::host::read;
 
 /// What the kernel has and could load.
-pub(super) struct Modules {
+pub(crate) struct Modules {
     /// `None`: this kernel was built without loadable modules.
     loaded: Option<BTreeSet<String>>,
     /// `None`: the files are not here, as in most containers.
@@ -19,7 +19,7 @@ struct Files {
 
 /// How a module stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Module {
+pub(crate) enum Module {
     /// Loaded, or built into the kernel.
     Present,
     /// Its file is here; the kernel loads it on first use.
@@ -33,8 +33,13 @@ pub(super) enum Module {
 }
 
 impl Modules {
+    /// Reads what is known of the running kernel.
+    pub(crate) fn of_running_kernel() -> Self {
+        Self::of_kernel(&rustix::system::uname().release().to_string_lossy())
+    }
+
     /// Reads what is known of the running kernel, `release`.
-    pub(super) fn of_kernel(release: &str) -> Self {
+    pub(crate) fn of_kernel(release: &str) -> Self {
         let file = |name| read(format!("/lib/modules/{release}/{name}"));
         Self {
             loaded: read("/proc/modules").map(|text| {
@@ -48,7 +53,7 @@ impl Modules {
     }
 
     /// How `name`, written with underscores, stands.
-    pub(super) fn state(&self, name: &str) -> Module {
+    pub(crate) fn state(&self, name: &str) -> Module {
         if self.files.as_ref().is_some_and(|files| files.built_in.contains(name)) {
             return Module::Present;
         }
@@ -62,7 +67,7 @@ impl Modules {
     }
 
     /// How to get `name`, which the kernel option `option` builds, where it does not work.
-    pub(super) fn remedy(&self, name: &str, option: &str) -> String {
+    pub(crate) fn remedy(&self, name: &str, option: &str) -> String {
         match self.state(name) {
             Module::Loadable => format!("modprobe {name}"),
             Module::NotInstalled => format!(

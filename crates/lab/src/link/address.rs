@@ -55,6 +55,11 @@ impl Place {
         self.address(0x80)
     }
 
+    /// The address of the interface on the "host" that stands for a card, or on a host beside it.
+    pub(super) fn card_mac(self) -> MacAddr {
+        self.address(0xc0)
+    }
+
     /// The two bytes between the link and the side are free for [other machines] of the same link.
     ///
     /// [other machines]: dray_wire::Flow::between_others
@@ -82,7 +87,7 @@ mod tests {
         let macs = |place: &Place| {
             let flow = Flow { src_mac: place.station(), ..Flow::default() };
             let others = [0, 1, 255, 256, 16383].map(|index| flow.between_others(index).src_mac);
-            [&[place.mac(), place.port_mac()][..], &others].concat()
+            [&[place.mac(), place.port_mac(), place.card_mac()][..], &others].concat()
         };
         let all: Vec<_> = places.iter().flat_map(macs).collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());

@@ -1,18 +1,36 @@
 //! A Linux bridge on the "host", and a veth pair from it to each container.
 
-use super::{Held, Segment};
+use super::{End, Held, Host, Segment};
 use crate::LabError;
 
 pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
-    let netlink = segment.lab.host().netlink();
-    let name = format!("br{}", segment.number);
-    netlink.create_bridge(&name).map_err(segment.doing("bridge"))?;
-    let bridge = netlink.interface(&name).map_err(segment.doing("bridge"))?.index;
-    for (port, end) in segment.create_ports()?.into_iter().zip(segment.ends()) {
-        netlink.set_master(port, bridge).map_err(segment.doing("bridge port"))?;
-        netlink.add_forwarding(port, end.station).map_err(segment.doing("forwarding"))?;
-    }
-    netlink.set_up(bridge).map_err(segment.doing("bridge"))?;
-    segment.set_up_ports()?;
+    let host = segment.host();
+    let bridge = segment.create_bridge(host)?;
+    segment.ends().try_for_each(|end| segment.create_bridge_port(host, bridge, end))?;
+    segment.set_up()?;
+    segment.ends().try_for_each(|end| segment.wait_for_port(host, end))?;
     Ok(None)
+}
+
+impl Segment<'_> {
+    /// Makes a bridge on `host`; its index.
+    pub(super) fn create_bridge(&self, host: Host<'_>) -> Result<u32, LabError> {
+        let name = format!("br{}", self.number);
+        host.netlink.create_bridge(&name).map_err(self.doing("bridge"))?;
+        let bridge = host.netlink.interface(&name).map_err(self.doing("bridge"))?.index;
+        host.netlink.set_up(bridge).map_err(self.doing("bridge"))?;
+        Ok(bridge)
+    }
+
+    /// Connects an end to a bridge, which is told who is there.
+    pub(super) fn create_bridge_port(
+        &self,
+        host: Host<'_>,
+        bridge: u32,
+        end: &End,
+    ) -> Result<(), LabError> {
+        let port = self.create_port(host, end)?;
+        host.netlink.set_master(port, bridge).map_err(self.doing("bridge port"))?;
+        host.netlink.add_forwarding(port, end.station).map_err(self.doing("forwarding"))
+    }
 }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use dray_xdp::Mode;
+
+use super::{ipvlan, macvlan, netkit};
 use crate::peer::{SwitchKind, Wiring};
 
 /// A kind of link. All that there is to say of one is in its constant; how one is made is in the file
@@ -14,7 +17,25 @@ pub struct LinkKind {
     pub about: &'static str,
     /// Whether somebody has to learn who is where before frames find their way.
     pub learns: bool,
+    /// Whose frames it carries.
+    pub carries: Carries,
+    /// Where XDP programs of those at its ends can run.
+    pub xdp: &'static [Mode],
+    /// Whether it keeps containers of one host apart: what one sends to another leaves the host or is
+    /// dropped.
+    pub isolates: bool,
     pub(super) wire: Wire,
+}
+
+/// Whose frames a link carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carries {
+    /// Those of any station behind its interfaces.
+    Any,
+    /// Those of its interfaces, by their Ethernet addresses.
+    OwnMac,
+    /// Those of its interfaces, by their IP addresses: they have one Ethernet address in common.
+    OwnIp,
 }
 
 /// What lies between the ends.
@@ -22,10 +43,18 @@ pub struct LinkKind {
 pub(super) enum Wire {
     Veth,
     Bridge,
+    Macvlan(macvlan::Mode),
+    Ipvlan(ipvlan::Mode, ipvlan::Flag),
+    Vxlan,
+    Netkit(netkit::Mode),
     Xdp(Wiring),
     Direct,
+    Unix,
     Switch(SwitchKind, Wiring),
 }
+
+/// A veth takes redirected frames where there is an XDP program in its driver, of which it has one.
+const IN_THE_DRIVER: &[Mode] = &[Mode::Native];
 
 impl LinkKind {
     /// A veth pair with one end in each container.
@@ -37,9 +66,81 @@ impl LinkKind {
         ..Self::of("bridge", Wire::Bridge)
     };
 
+    /// macvlan in bridge mode.
+    pub const MACVLAN_BRIDGE: Self = Self {
+        about: "interfaces on one parent, which passes frames on among them",
+        ..Self::macvlan("macvlan/bridge", macvlan::Mode::Bridge)
+    };
+
+    /// macvlan in passthru mode.
+    pub const MACVLAN_PASSTHRU: Self = Self {
+        about: "a parent for each container, and a wire between the parents",
+        ..Self::macvlan("macvlan/passthru", macvlan::Mode::Passthru)
+    };
+
+    /// macvlan in private mode.
+    pub const MACVLAN_PRIVATE: Self = Self {
+        about: "interfaces on one parent, which keeps them apart",
+        ..Self::macvlan("macvlan/private", macvlan::Mode::Private)
+    };
+
+    /// macvlan in VEPA mode.
+    pub const MACVLAN_VEPA: Self = Self {
+        about: "interfaces on one parent, which leaves everything to the switch outside",
+        ..Self::macvlan("macvlan/vepa", macvlan::Mode::Vepa)
+    };
+
+    /// ipvlan, each mode with each flag.
+    pub const IPVLAN: [Self; 9] = {
+        use ipvlan::{Flag, Mode};
+        const PASSES: &str = "interfaces with one MAC address, told apart by IP address";
+        const PRIVATE: &str = "the same, kept apart";
+        const VEPA: &str = "the same, everything left to the network outside";
+        [
+            Self::ipvlan("ipvlan/l2", PASSES, Mode::L2, Flag::Bridge),
+            Self::ipvlan("ipvlan/l2-private", PRIVATE, Mode::L2, Flag::Private),
+            Self::ipvlan("ipvlan/l2-vepa", VEPA, Mode::L2, Flag::Vepa),
+            Self::ipvlan("ipvlan/l3", "the same, routed by the host", Mode::L3, Flag::Bridge),
+            Self::ipvlan("ipvlan/l3-private", PRIVATE, Mode::L3, Flag::Private),
+            Self::ipvlan("ipvlan/l3-vepa", VEPA, Mode::L3, Flag::Vepa),
+            Self::ipvlan(
+                "ipvlan/l3s",
+                "routed, through the host's netfilter",
+                Mode::L3s,
+                Flag::Bridge,
+            ),
+            Self::ipvlan("ipvlan/l3s-private", PRIVATE, Mode::L3s, Flag::Private),
+            Self::ipvlan("ipvlan/l3s-vepa", VEPA, Mode::L3s, Flag::Vepa),
+        ]
+    };
+
+    /// ipvlan in L3 mode, whose interfaces reach each other.
+    pub const IPVLAN_L3: Self = Self::IPVLAN[3];
+
+    /// A VXLAN tunnel between two hosts, and on each a bridge to the containers.
+    pub const VXLAN: Self = Self {
+        about: "two hosts with a bridge each, joined by a VXLAN tunnel",
+        ..Self::of("vxlan", Wire::Vxlan)
+    };
+
+    /// A netkit pair of Ethernet interfaces.
+    pub const NETKIT_L2: Self = Self {
+        about: "a netkit pair",
+        xdp: &[Mode::Generic],
+        ..Self::of("netkit/l2", Wire::Netkit(netkit::Mode::L2))
+    };
+
+    /// A netkit pair of interfaces without Ethernet addresses.
+    pub const NETKIT_L3: Self = Self {
+        about: "a netkit pair without MAC addresses",
+        xdp: &[Mode::Generic],
+        ..Self::of("netkit/l3", Wire::Netkit(netkit::Mode::L3))
+    };
+
     /// An XDP program on the "host", which passes frames on between veth pairs to two containers.
     pub const XDP_PAIRS: Self = Self {
         about: "an XDP program that passes frames on between two veth pairs",
+        xdp: IN_THE_DRIVER,
         ..Self::of("xdp/pairs", Wire::Xdp(Wiring::Pairs))
     };
 
@@ -47,14 +148,20 @@ impl LinkKind {
     pub const XDP_LEARNING: Self = Self {
         about: "an XDP program that learns addresses, and a veth pair to each container",
         learns: true,
+        xdp: IN_THE_DRIVER,
         ..Self::of("xdp/learning", Wire::Xdp(Wiring::Learning))
     };
 
     /// Memory that the first end shares with the second.
     pub const DIRECT: Self = Self {
         about: "memory that one end shares with the other",
+        xdp: &[],
         ..Self::of("direct", Wire::Direct)
     };
+
+    /// Unix sockets in a directory that the containers share: no network at all.
+    pub const UNIX: Self =
+        Self { about: "Unix sockets, without a network", ..Self::of("unix", Wire::Unix) };
 
     /// Our switch, ports in pairs.
     pub const PATCH: Self = Self {
@@ -99,15 +206,36 @@ impl LinkKind {
     };
 
     /// Every kind, but for other people's switches.
-    pub const ALL: [Self; 7] = [
-        Self::VETH,
-        Self::BRIDGE,
-        Self::XDP_PAIRS,
-        Self::XDP_LEARNING,
-        Self::DIRECT,
-        Self::PATCH,
-        Self::LEARNING,
-    ];
+    pub const ALL: [Self; 24] = {
+        let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
+            Self::IPVLAN;
+        [
+            Self::VETH,
+            Self::BRIDGE,
+            Self::MACVLAN_BRIDGE,
+            Self::MACVLAN_PASSTHRU,
+            Self::MACVLAN_PRIVATE,
+            Self::MACVLAN_VEPA,
+            l2,
+            l2_private,
+            l2_vepa,
+            l3,
+            l3_private,
+            l3_vepa,
+            l3s,
+            l3s_private,
+            l3s_vepa,
+            Self::VXLAN,
+            Self::NETKIT_L2,
+            Self::NETKIT_L3,
+            Self::XDP_PAIRS,
+            Self::XDP_LEARNING,
+            Self::UNIX,
+            Self::DIRECT,
+            Self::PATCH,
+            Self::LEARNING,
+        ]
+    };
 
     /// Other people's switches.
     pub const PEERS: [Self; 5] =
@@ -115,12 +243,44 @@ impl LinkKind {
 
     /// What most kinds have in common: a kind says where it differs.
     const fn of(name: &'static str, wire: Wire) -> Self {
-        Self { name, about: "", learns: false, wire }
+        Self {
+            name,
+            about: "",
+            learns: false,
+            carries: Carries::Any,
+            xdp: &[Mode::Native, Mode::Generic],
+            isolates: false,
+            wire,
+        }
+    }
+
+    const fn macvlan(name: &'static str, mode: macvlan::Mode) -> Self {
+        Self {
+            carries: Carries::OwnMac,
+            xdp: &[Mode::Generic],
+            isolates: matches!(mode, macvlan::Mode::Private | macvlan::Mode::Vepa),
+            ..Self::of(name, Wire::Macvlan(mode))
+        }
+    }
+
+    const fn ipvlan(
+        name: &'static str,
+        about: &'static str,
+        mode: ipvlan::Mode,
+        flag: ipvlan::Flag,
+    ) -> Self {
+        Self {
+            about,
+            carries: Carries::OwnIp,
+            xdp: &[Mode::Generic],
+            isolates: !matches!(flag, ipvlan::Flag::Bridge),
+            ..Self::of(name, Wire::Ipvlan(mode, flag))
+        }
     }
 
     const fn switch_of(name: &'static str, switch: SwitchKind, wiring: Wiring) -> Self {
         let learns = matches!(wiring, Wiring::Learning);
-        Self { learns, ..Self::of(name, Wire::Switch(switch, wiring)) }
+        Self { learns, xdp: &[], ..Self::of(name, Wire::Switch(switch, wiring)) }
     }
 
     /// Whether its ends share memory, without the kernel between them.
@@ -128,9 +288,9 @@ impl LinkKind {
         matches!(self.wire, Wire::Direct | Wire::Switch(..))
     }
 
-    /// Whether there has to be an XDP program in the driver of each interface at its ends.
-    pub fn needs_xdp_programs(self) -> bool {
-        matches!(self.wire, Wire::Xdp(_))
+    /// Whether it consists of Unix sockets, without a network.
+    pub fn is_unix(self) -> bool {
+        self.wire == Wire::Unix
     }
 
     /// Its switch in user space, which polls, where it has one.

@@ -5,12 +5,18 @@
 
 mod address;
 mod bridge;
+mod ipvlan;
 mod kind;
+mod macvlan;
 mod memory;
+mod netkit;
+mod parent;
+mod unix;
 mod veth;
+mod vxlan;
 mod xdp;
 
-pub use kind::LinkKind;
+pub use kind::{Carries, LinkKind};
 
 use std::any::Any;
 use std::io;
@@ -21,8 +27,11 @@ use std::time::{Duration, Instant};
 
 use dray_wire::{Flow, MacAddr};
 
-use crate::netlink::Netlink;
-use crate::{ContainerId, InterfaceCounters, Lab, LabError};
+use rustix::io::Errno;
+
+use crate::doctor::modules::Modules;
+use crate::netlink::{Interface, Netlink, NewInterface};
+use crate::{ContainerId, InterfaceCounters, Lab, LabError, NetworkNamespace};
 pub(crate) use address::Place;
 use kind::Wire;
 
@@ -35,6 +44,13 @@ pub enum Attachment {
     Driver(PathBuf),
     /// A vhost-user socket, as the device, who listens.
     Device(PathBuf),
+    /// Two Unix sockets for datagrams.
+    Datagrams {
+        /// The one that the program here is bound to.
+        here: PathBuf,
+        /// The one at the other end.
+        there: PathBuf,
+    },
 }
 
 /// A link's end in one container.
@@ -62,6 +78,8 @@ pub struct End {
 pub struct Link {
     /// The ends, in the order in which they were asked for.
     pub ends: [End; 2],
+    /// The interface of the "host" that its ends share and by which frames leave, where there is one.
+    parent: Option<String>,
 }
 
 /// What a link shall be like.
@@ -85,6 +103,13 @@ pub struct LinkOptions {
 /// What a segment needs for as long as its lab is there, besides interfaces.
 type Held = Option<Box<dyn Any>>;
 
+/// A host that containers are connected to: the lab's, or one beside it.
+#[derive(Clone, Copy)]
+struct Host<'a> {
+    namespace: &'a NetworkNamespace,
+    netlink: &'a Netlink,
+}
+
 /// The interfaces of one call of [`Lab::link`], to be wired with each other.
 struct Segment<'a> {
     lab: &'a Lab,
@@ -107,7 +132,7 @@ impl End {
     /// The vhost-user socket, where it is one.
     pub fn socket(&self) -> Option<&Path> {
         match &self.attachment {
-            Attachment::Interface(_) => None,
+            Attachment::Interface(_) | Attachment::Datagrams { .. } => None,
             Attachment::Driver(path) | Attachment::Device(path) => Some(path),
         }
     }
@@ -131,7 +156,7 @@ impl Link {
             let station = if addressed { mac } else { place.station() };
             End { container, attachment, mac, station, ip: place.ip(), port, place }
         };
-        Self { ends: [end(0), end(1)] }
+        Self { ends: [end(0), end(1)], parent: None }
     }
 
     /// The addresses in frames from the first end to the second.
@@ -151,6 +176,30 @@ impl Segment<'_> {
     /// The ends of all links: first and second of the first link, and so on.
     fn ends(&self) -> impl Iterator<Item = &End> {
         self.links.iter().flat_map(|link| &link.ends)
+    }
+
+    /// The lab's "host".
+    fn host(&self) -> Host<'_> {
+        let host = self.lab.host();
+        Host { namespace: host.namespace(), netlink: host.netlink() }
+    }
+
+    /// What the interface of an end is to be.
+    fn interface_at<'a>(&'a self, end: &'a End) -> NewInterface<'a> {
+        let namespace = self.lab[end.container].namespace();
+        NewInterface { namespace, name: end.name(), mac: Some(end.mac), mtu: self.mtu }
+    }
+
+    /// For `map_err`, where an interface is made by `module`, which `option` builds: says so where the
+    /// kernel has none, and how to get it.
+    fn making(&self, module: &str, option: &str) -> impl FnOnce(io::Error) -> LabError {
+        move |error| match Errno::from_io_error(&error) {
+            Some(Errno::OPNOTSUPP) => LabError::NotInKernel {
+                what: module.to_owned(),
+                remedy: Modules::of_running_kernel().remedy(module, option),
+            },
+            _ => self.doing(module)(error),
+        }
     }
 
     /// For `map_err`: says what was being done to which link.
@@ -209,9 +258,21 @@ impl Lab {
     ) -> Result<Vec<Link>, LabError> {
         let mut links = match kind.wire {
             Wire::Direct => memory::direct(self, pairs),
+            Wire::Unix => unix::sockets(self, pairs),
             Wire::Switch(switch, wiring) => memory::switch(self, (switch, wiring), pairs, options),
             Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
             Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),
+            Wire::Macvlan(mode) => {
+                self.link_interfaces(kind, pairs, options, |segment| macvlan::wire(segment, mode))
+            }
+            Wire::Ipvlan(mode, flag) => {
+                let wire = |segment: &Segment<'_>| ipvlan::wire(segment, mode, flag);
+                self.link_interfaces(kind, pairs, options, wire)
+            }
+            Wire::Vxlan => self.link_interfaces(kind, pairs, options, vxlan::wire),
+            Wire::Netkit(mode) => {
+                self.link_interfaces(kind, pairs, options, |segment| netkit::wire(segment, mode))
+            }
             Wire::Xdp(wiring) => self.link_interfaces(kind, pairs, options, |segment| {
                 xdp::wire(segment, wiring, options.has_programs)
             }),
@@ -229,15 +290,27 @@ impl Lab {
         LinkOptions { mtu, addressed, .. }: LinkOptions,
         wire: impl FnOnce(&Segment<'_>) -> Result<Held, LabError>,
     ) -> Result<Vec<Link>, LabError> {
+        let addressed = addressed || kind.carries == Carries::OwnIp;
         let link = |&containers: &[ContainerId; 2]| {
             let interfaces = containers.map(|id| Attachment::Interface(self.next_interface(id)));
             Link::new(containers, interfaces, self.next_places(), addressed)
         };
-        let links: Vec<_> = pairs.iter().map(link).collect();
+        let mut links: Vec<_> = pairs.iter().map(link).collect();
         let Some(first) = links.first() else { return Ok(links) };
         let number = first.ends[0].place.link();
         let segment = Segment { lab: self, kind, number, links: &links, mtu };
         let held = wire(&segment)?;
+        for link in &mut links {
+            link.parent = kind.isolates.then(|| parent::name(number));
+            for end in &mut link.ends {
+                // Some kinds give their interfaces addresses of their own.
+                end.mac = self.interface(end)?.mac;
+                if addressed || kind.carries == Carries::OwnMac {
+                    end.station = end.mac;
+                }
+            }
+        }
+        let segment = Segment { lab: self, kind, number, links: &links, mtu };
         segment.set_up()?;
         if addressed {
             links.iter().try_for_each(|link| segment.set_addresses(link))?;
@@ -248,8 +321,20 @@ impl Lab {
 
     /// The kernel's counters of an end's interface.
     pub fn counters(&self, end: &End) -> Result<InterfaceCounters, LabError> {
+        Ok(self.interface(end)?.counters)
+    }
+
+    /// The kernel's counters of the interface by which frames leave the "host", where the link
+    /// [isolates](LinkKind::isolates).
+    pub fn parent_counters(&self, link: &Link) -> Result<Option<InterfaceCounters>, LabError> {
+        let Some(parent) = &link.parent else { return Ok(None) };
+        let doing = LabError::doing(format!("parent {parent}"));
+        Ok(Some(self.host().netlink().interface(parent).map_err(doing)?.counters))
+    }
+
+    fn interface(&self, end: &End) -> Result<Interface, LabError> {
         let container = &self[end.container];
         let doing = LabError::doing(format!("{} {}", container.name(), end.name()));
-        Ok(container.netlink().interface(end.name()).map_err(doing)?.counters)
+        container.netlink().interface(end.name()).map_err(doing)
     }
 }

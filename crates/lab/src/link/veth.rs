@@ -1,54 +1,40 @@
-//! Veth pairs: from container to container, or from the "host" to each container.
+//! Veth pairs: from container to container, or from a host to a container.
 
-use super::{End, Held, Segment};
+use super::{End, Held, Host, Segment};
 use crate::LabError;
-use crate::netlink::VethEnd;
+use crate::netlink::NewInterface;
 
 /// Makes a pair for each link, with one end in each container.
 pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
     for link in segment.links {
-        let [a, b] = &link.ends;
-        let netlink = segment.lab[a.container].netlink();
-        netlink
-            .create_veth(segment.veth_end(a), segment.veth_end(b), segment.mtu)
-            .map_err(segment.doing("veth pair"))?;
+        let [a, b] = link.ends.each_ref().map(|end| segment.interface_at(end));
+        let netlink = segment.lab[link.ends[0].container].netlink();
+        netlink.create_veth(a, b).map_err(segment.doing("veth pair"))?;
     }
     Ok(None)
 }
 
 impl Segment<'_> {
-    /// Makes a pair from the "host" to each end; the indices of the interfaces on the "host", in the
-    /// order of the [ends](Self::ends).
-    pub(super) fn create_ports(&self) -> Result<Vec<u32>, LabError> {
-        let host = self.lab.host();
-        let create = |end: &End| {
-            let name = port_name(end);
-            let doing = |what| self.doing(&format!("{what} {name}"));
-            let mac = end.place.port_mac();
-            let port = VethEnd { namespace: host.namespace(), name: &name, mac };
-            let netlink = host.netlink();
-            netlink.create_veth(port, self.veth_end(end), self.mtu).map_err(doing("veth pair"))?;
-            let index = netlink.interface(&name).map_err(doing("interface"))?.index;
-            netlink.set_up(index).map_err(doing("set up"))?;
-            Ok(index)
-        };
-        self.ends().map(create).collect()
+    /// Makes a pair from `host` to an end; the index of the interface on the host.
+    pub(super) fn create_port(&self, host: Host<'_>, end: &End) -> Result<u32, LabError> {
+        let name = port_name(end);
+        let doing = |what| self.doing(&format!("{what} {name}"));
+        let mac = Some(end.place.port_mac());
+        let port = NewInterface { namespace: host.namespace, name: &name, mac, mtu: self.mtu };
+        let created = host.netlink.create_veth(port, self.interface_at(end));
+        created.map_err(doing("veth pair"))?;
+        let index = host.netlink.interface(&name).map_err(doing("interface"))?.index;
+        host.netlink.set_up(index).map_err(doing("set up"))?;
+        Ok(index)
     }
 
-    /// Sets up all ends, and waits until the "host" can send them frames.
-    pub(super) fn set_up_ports(&self) -> Result<(), LabError> {
-        self.set_up()?;
-        let netlink = self.lab.host().netlink();
-        self.ends().try_for_each(|end| self.wait_until_running(netlink, &port_name(end)))
-    }
-
-    fn veth_end<'a>(&'a self, end: &'a End) -> VethEnd<'a> {
-        let namespace = self.lab[end.container].namespace();
-        VethEnd { namespace, name: end.name(), mac: end.mac }
+    /// Waits until `host` can send frames to an end, which is up.
+    pub(super) fn wait_for_port(&self, host: Host<'_>, end: &End) -> Result<(), LabError> {
+        self.wait_until_running(host.netlink, &port_name(end))
     }
 }
 
-/// The interface on the "host" that leads to `end`.
+/// The interface on a host that leads to `end`.
 fn port_name(end: &End) -> String {
     format!("v{}", end.place)
 }

@@ -25,9 +25,10 @@ pub(super) fn wire(
     wiring: Wiring,
     has_programs: bool,
 ) -> Result<Held, LabError> {
-    let ports = segment.create_ports()?;
-    let host = segment.lab.host().namespace();
-    let redirects = host.enter(|| redirect(wiring, &ports).map_err(io::Error::other));
+    let host = segment.host();
+    let ports = segment.ends().map(|end| segment.create_port(host, end));
+    let ports = ports.collect::<Result<Vec<_>, _>>()?;
+    let redirects = host.namespace.enter(|| redirect(wiring, &ports).map_err(io::Error::other));
     segment.ends().try_for_each(|end| compute_checksums(segment, end))?;
     let ends = segment.ends().filter(|_| !has_programs);
     let passes = ends.map(|end| pass(segment, end)).collect::<io::Result<_>>();
@@ -35,7 +36,8 @@ pub(super) fn wire(
         _redirects: redirects.map_err(segment.doing("XDP program"))?,
         _passes: passes.map_err(segment.doing("XDP program in a container"))?,
     };
-    segment.set_up_ports()?;
+    segment.set_up()?;
+    segment.ends().try_for_each(|end| segment.wait_for_port(host, end))?;
     Ok(Some(Box::new(programs)))
 }
 

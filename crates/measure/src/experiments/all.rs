@@ -7,6 +7,7 @@ pub(super) const ALL: Experiment = Experiment {
     name: "all",
     about: "every technique this host can run, sending as fast as it can",
     techniques: Technique::all,
+    usual: Technique::is_usual,
     sizes: &[64, 1500],
     ..Experiment::USUAL
 };

@@ -17,7 +17,11 @@ pub struct Experiment {
     pub(crate) shapes: &'static [Shape],
     /// How the containers are wired and what is in them.
     pub(crate) techniques: fn() -> Vec<Technique>,
-    /// Frame sizes in bytes.
+    /// Which of the techniques are measured where none are chosen.
+    pub(crate) usual: fn(&Technique) -> bool,
+    /// MTUs of the links, in bytes.
+    pub(crate) mtus: &'static [u32],
+    /// Frame sizes in bytes; none: as long as the MTU allows.
     pub(crate) sizes: &'static [usize],
     /// Frames per second; `None` for as many as possible.
     pub(crate) rates: &'static [Option<f64>],
@@ -65,6 +69,8 @@ impl Experiment {
         about: "",
         shapes: &[Shape::Chain(0)],
         techniques: Vec::new,
+        usual: |_| true,
+        mtus: &[1500],
         sizes: &[64],
         rates: &[None],
         losses: &[],

@@ -11,7 +11,9 @@ pub struct Choices {
     pub sizes: Option<Vec<usize>>,
     /// Frames per burst.
     pub burst: Option<usize>,
-    /// Flows per link of the sender.
+    /// Pairs of sender and receiver, at the same time.
+    pub pairs: Option<Vec<usize>>,
+    /// Flows per link of the sender, or byte streams of each.
     pub flows: Option<u16>,
     /// Pairs of machines, by their MAC addresses, that frames are between.
     pub stations: Option<u16>,

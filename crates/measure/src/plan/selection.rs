@@ -4,14 +4,14 @@ use super::WrongChoice;
 use crate::Technique;
 use crate::experiments::Experiment;
 
-/// The techniques that `words` select out of the experiment's own, in its order; all of them by
+/// The techniques that `words` select out of the experiment's own, in its order; its usual ones by
 /// default.
 pub(super) fn techniques(
     experiment: &Experiment,
     words: Option<&[String]>,
 ) -> Result<Vec<Technique>, WrongChoice> {
     let own = (experiment.techniques)();
-    let Some(words) = words else { return Ok(own) };
+    let Some(words) = words else { return Ok(own.into_iter().filter(experiment.usual).collect()) };
     for word in words {
         Technique::check_name(word)?;
         if !own.iter().any(|technique| technique.is_called(word)) {
@@ -40,11 +40,10 @@ mod tests {
 
     #[test]
     fn each_comes_once_and_in_the_experiments_order() {
-        let chosen = select("all", &["direct", "raw", "veth/raw"]).unwrap();
-        assert_eq!(
-            chosen,
-            ["veth/raw", "bridge/raw", "xdp/pairs/raw", "xdp/learning/raw", "direct"]
-        );
+        let chosen = select("af-xdp", &["bridge", "raw-mmsg", "bridge/afxdp"]).unwrap();
+        let bridge = ["raw-mmsg", "afxdp", "afxdp-deferred", "afxdp-generic", "dpdk-afxdp"];
+        let bridge = bridge.map(|endpoint| format!("bridge/{endpoint}"));
+        assert_eq!(chosen, [&["veth/raw-mmsg".to_owned()][..], &bridge].concat());
     }
 
     #[test]

@@ -1,0 +1,52 @@
+//! ipvlan: interfaces that share a parent and its Ethernet address, told apart by IP address.
+
+use netlink_packet_route::link::{IpVlanFlags, IpVlanMode};
+
+use super::{Held, Segment};
+use crate::LabError;
+use crate::netlink::NewInterface;
+
+/// Where it is decided whom a frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// In the container, by Ethernet address first: there is ARP, and there are broadcasts.
+    L2,
+    /// On the "host", by its routes: there is neither.
+    L3,
+    /// The same, and what comes in passes the host's netfilter.
+    L3s,
+}
+
+/// What becomes of a frame from one child for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flag {
+    /// It is passed on.
+    Bridge,
+    /// It is dropped.
+    Private,
+    /// It is sent out of the parent: a router there may send it back.
+    Vepa,
+}
+
+pub(super) fn wire(segment: &Segment<'_>, mode: Mode, flag: Flag) -> Result<Held, LabError> {
+    let mode = match mode {
+        Mode::L2 => IpVlanMode::L2,
+        Mode::L3 => IpVlanMode::L3,
+        Mode::L3s => IpVlanMode::L3S,
+    };
+    let flags = match flag {
+        Flag::Bridge => IpVlanFlags::empty(),
+        Flag::Private => IpVlanFlags::Private,
+        Flag::Vepa => IpVlanFlags::Vepa,
+    };
+    let (parent, outside) = segment.create_parent()?;
+    let netlink = segment.host().netlink;
+    for end in segment.ends() {
+        let child = NewInterface { mac: None, ..segment.interface_at(end) };
+        let created = netlink.create_ipvlan(child, parent, mode, flags);
+        created.map_err(segment.making("ipvlan", "CONFIG_IPVLAN"))?;
+        // What the host's routes send out of the parent is not preceded by ARP.
+        netlink.add_neighbour(parent, end.ip, outside).map_err(segment.doing("neighbour"))?;
+    }
+    Ok(None)
+}

@@ -1,0 +1,54 @@
+//! macvlan: interfaces that share a parent, each with an Ethernet address of its own.
+
+use netlink_packet_route::link::MacVlanMode;
+
+use super::{End, Held, Segment};
+use crate::LabError;
+
+/// What becomes of a frame from one child for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// It is passed on.
+    Bridge,
+    /// It is sent out of the parent, and comes in at no child if it is sent back.
+    Private,
+    /// It is sent out of the parent: a switch there may send it back.
+    Vepa,
+    /// There is no other: a parent has one child.
+    Passthru,
+}
+
+pub(super) fn wire(segment: &Segment<'_>, mode: Mode) -> Result<Held, LabError> {
+    let mode = match mode {
+        Mode::Bridge => MacVlanMode::Bridge,
+        Mode::Private => MacVlanMode::Private,
+        Mode::Vepa => MacVlanMode::Vepa,
+        Mode::Passthru => return passthru(segment),
+    };
+    let (parent, _) = segment.create_parent()?;
+    segment.ends().try_for_each(|end| create(segment, end, parent, mode))?;
+    Ok(None)
+}
+
+/// For each link a veth pair on the "host": each end is the parent of one child, which takes its address.
+fn passthru(segment: &Segment<'_>) -> Result<Held, LabError> {
+    for link in segment.links {
+        let [a, b] = &link.ends;
+        let parents = segment.create_host_pair(a.place.link(), [a.mac, b.mac])?;
+        for (end, parent) in link.ends.iter().zip(parents) {
+            create(segment, end, parent, MacVlanMode::Passthrough)?;
+        }
+    }
+    Ok(None)
+}
+
+fn create(
+    segment: &Segment<'_>,
+    end: &End,
+    parent: u32,
+    mode: MacVlanMode,
+) -> Result<(), LabError> {
+    let child = segment.interface_at(end);
+    let created = segment.host().netlink.create_macvlan(child, parent, mode);
+    created.map_err(segment.making("macvlan", "CONFIG_MACVLAN"))
+}

@@ -1,0 +1,47 @@
+//! What stands for a network card of the "host": one end of a veth pair whose other end is up as well,
+//! with nobody behind it.
+
+use dray_wire::MacAddr;
+
+use super::{Host, Segment};
+use crate::LabError;
+use crate::netlink::NewInterface;
+
+/// The name of a segment's parent on the "host".
+pub(super) fn name(segment: u32) -> String {
+    format!("p{segment}")
+}
+
+impl Segment<'_> {
+    /// Makes an interface on the "host" that containers' interfaces can share; its index, and the
+    /// address of who is at the other end of its wire.
+    pub(super) fn create_parent(&self) -> Result<(u32, MacAddr), LabError> {
+        let [here, there] = self.links[0].ends.each_ref().map(|end| end.place.card_mac());
+        let [parent, _] = self.create_host_pair(self.number, [here, there])?;
+        Ok((parent, there))
+    }
+
+    /// Makes a veth pair with both ends on the "host" and up; their indices.
+    pub(super) fn create_host_pair(
+        &self,
+        number: u32,
+        macs: [MacAddr; 2],
+    ) -> Result<[u32; 2], LabError> {
+        let Host { namespace, netlink } = self.host();
+        let names = [name(number), format!("q{number}")];
+        let end = |side: usize| NewInterface {
+            namespace,
+            name: &names[side],
+            mac: Some(macs[side]),
+            mtu: self.mtu,
+        };
+        netlink.create_veth(end(0), end(1)).map_err(self.doing("parent"))?;
+        let mut indices = [0; 2];
+        for (index, name) in indices.iter_mut().zip(&names) {
+            *index = netlink.interface(name).map_err(self.doing("parent"))?.index;
+            netlink.set_up(*index).map_err(self.doing("parent"))?;
+        }
+        names.iter().try_for_each(|name| self.wait_until_running(netlink, name))?;
+        Ok(indices)
+    }
+}

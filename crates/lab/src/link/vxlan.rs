@@ -1,0 +1,84 @@
+//! VXLAN between two hosts: a bridge on each with the containers of that side, joined by a tunnel
+//! through a veth pair that stands for the network between them.
+
+use std::fs;
+use std::io;
+
+use netlink_packet_route::link::InfoVxlan;
+
+use super::address::PREFIX_LEN;
+use super::{Held, Host, Segment};
+use crate::netlink::{Netlink, NewInterface};
+use crate::{LabError, NetworkNamespace};
+
+/// Ethernet, IPv4, UDP and VXLAN headers around each frame.
+const OVERHEAD: u32 = 14 + 20 + 8 + 8;
+/// VXLAN's own (RFC 7348); Linux has another by default.
+const PORT: u16 = 4789;
+
+/// First ends of links are behind the lab's "host", second ends behind one that is made here.
+pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
+    let second = second_host().map_err(segment.doing("second host"))?;
+    let netlink = Netlink::open(&second).map_err(segment.doing("second host"))?;
+    let hosts = [segment.host(), Host { namespace: &second, netlink: &netlink }];
+
+    // Between hosts there are no containers: the first link's addresses are free there.
+    let places = segment.links[0].ends.each_ref().map(|end| end.place);
+    let card = format!("u{}", segment.number);
+    let [a, b] = [0, 1].map(|side| NewInterface {
+        namespace: hosts[side].namespace,
+        name: &card,
+        mac: Some(places[side].card_mac()),
+        mtu: segment.mtu + OVERHEAD,
+    });
+    hosts[0].netlink.create_veth(a, b).map_err(segment.doing("veth pair between hosts"))?;
+    for side in [0, 1] {
+        let (here, there, netlink) = (places[side], places[1 - side], hosts[side].netlink);
+        let card = netlink.interface(&card).map_err(segment.doing("card"))?.index;
+        netlink.set_up(card).map_err(segment.doing("card"))?;
+        netlink.add_address(card, here.ip(), PREFIX_LEN).map_err(segment.doing("address"))?;
+        let neighbour = netlink.add_neighbour(card, there.ip(), there.card_mac());
+        neighbour.map_err(segment.doing("neighbour"))?;
+
+        let name = format!("t{}", segment.number);
+        let settings = vec![
+            InfoVxlan::Id(segment.number),
+            // Its MTU is the card's less what is put around each frame.
+            InfoVxlan::Link(card),
+            InfoVxlan::Local(here.ip()),
+            InfoVxlan::Group(there.ip()),
+            InfoVxlan::Port(PORT),
+        ];
+        let created = netlink.create_vxlan(&name, settings);
+        created.map_err(segment.making("vxlan", "CONFIG_VXLAN"))?;
+        let tunnel = netlink.interface(&name).map_err(segment.doing("tunnel"))?.index;
+        let bridge = segment.create_bridge(hosts[side])?;
+        netlink.set_master(tunnel, bridge).map_err(segment.doing("tunnel"))?;
+        netlink.set_up(tunnel).map_err(segment.doing("tunnel"))?;
+        for link in segment.links {
+            segment.create_bridge_port(hosts[side], bridge, &link.ends[side])?;
+            let other = &link.ends[1 - side];
+            netlink.add_forwarding(tunnel, other.station).map_err(segment.doing("forwarding"))?;
+        }
+    }
+    segment.set_up()?;
+    for (side, host) in hosts.into_iter().enumerate() {
+        segment.wait_until_running(host.netlink, &card)?;
+        let ends = segment.links.iter().map(|link| &link.ends[side]);
+        ends.into_iter().try_for_each(|end| segment.wait_for_port(host, end))?;
+    }
+    Ok(Some(Box::new(second)))
+}
+
+/// A network in which the kernel says nothing by itself: without IPv6.
+fn second_host() -> io::Result<NetworkNamespace> {
+    let namespace = NetworkNamespace::scratch()?;
+    namespace.enter(|| {
+        for scope in ["all", "default"] {
+            // Without IPv6 in the kernel there is nothing to switch off.
+            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "1");
+        }
+        Ok(())
+    })?;
+    Ok(namespace)
+}

@@ -1,0 +1,95 @@
+//! Isolation: whether a link that keeps containers apart did so.
+
+use dray_lab::InterfaceCounters;
+use serde::{Deserialize, Serialize};
+
+/// What became of the frames from one container for another, by the kernel's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Isolation {
+    /// What follows from the counts.
+    pub verdict: Verdict,
+    /// Frames that the sender gave to its interface.
+    pub offered: u64,
+    /// Those that left the host by the interface that the containers share.
+    pub left: u64,
+    /// Those that the sender's interface dropped.
+    pub dropped: u64,
+    /// Frames that came in at the receiver's interface.
+    pub arrived: u64,
+}
+
+/// Whether containers were kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// Each frame left or was dropped, and none arrived.
+    #[serde(rename = "isolated by design")]
+    Isolated,
+    /// Frames arrived that should not have.
+    #[serde(rename = "not isolated")]
+    NotIsolated,
+    /// None arrived, but not all are accounted for, or there were none.
+    #[serde(rename = "not verified")]
+    NotVerified,
+}
+
+impl Isolation {
+    /// Of what was counted at the sender's interface, at the one that is shared, and at the receiver's.
+    pub fn of(
+        sender: &InterfaceCounters,
+        parent: &InterfaceCounters,
+        receiver: &InterfaceCounters,
+    ) -> Self {
+        Self::judge([
+            sender.tx_packets + sender.tx_dropped,
+            parent.tx_packets,
+            sender.tx_dropped,
+            receiver.rx_packets,
+        ])
+    }
+
+    /// That of several trials.
+    pub fn sum(trials: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let add = |a: Self, b: Self| {
+            let (a, b) = (a.counts(), b.counts());
+            Self::judge(std::array::from_fn(|index| a[index] + b[index]))
+        };
+        trials.into_iter().reduce(add)
+    }
+
+    fn counts(&self) -> [u64; 4] {
+        [self.offered, self.left, self.dropped, self.arrived]
+    }
+
+    fn judge([offered, left, dropped, arrived]: [u64; 4]) -> Self {
+        let verdict = match arrived {
+            0 if offered > 0 && offered == left + dropped => Verdict::Isolated,
+            0 => Verdict::NotVerified,
+            _ => Verdict::NotIsolated,
+        };
+        Self { verdict, offered, left, dropped, arrived }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_accounted_for_and_did_not_arrive_is_isolated() {
+        let verdict = |tx_packets, tx_dropped, left, rx_packets| {
+            let sender = InterfaceCounters { tx_packets, tx_dropped, ..Default::default() };
+            let parent = InterfaceCounters { tx_packets: left, ..Default::default() };
+            let receiver = InterfaceCounters { rx_packets, ..Default::default() };
+            Isolation::of(&sender, &parent, &receiver)
+        };
+        assert_eq!(verdict(9, 0, 9, 0).verdict, Verdict::Isolated, "sent out");
+        assert_eq!(verdict(0, 9, 0, 0).verdict, Verdict::Isolated, "dropped");
+        assert_eq!(verdict(9, 0, 9, 1).verdict, Verdict::NotIsolated);
+        assert_eq!(verdict(9, 0, 8, 0).verdict, Verdict::NotVerified);
+        assert_eq!(verdict(0, 0, 0, 0).verdict, Verdict::NotVerified);
+        let sum = |trials: &[Isolation]| Isolation::sum(trials.iter().copied());
+        assert_eq!(sum(&[verdict(9, 0, 9, 0), verdict(2, 1, 2, 0)]), Some(verdict(11, 1, 11, 0)));
+        assert_eq!(sum(&[verdict(9, 0, 9, 0), verdict(2, 0, 2, 1)]), Some(verdict(11, 0, 11, 1)));
+        assert_eq!(sum(&[]), None);
+    }
+}

@@ -12,10 +12,11 @@ build="cc:gcc clang:clang"
 peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"
 # Container engines.
 engines="dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc"
+# Reports are looked at in one.
+browser="chromium:chromium chromedriver:chromium-driver"
 case $purpose in
     build | demo) needs=$build ;;
-    # Reports are looked at in a browser.
-    test) needs="$build $peers $engines c++:g++ ping:iputils-ping chromium:chromium chromedriver:chromium-driver" ;;
+    test) needs="$build $peers $engines c++:g++ ping:iputils-ping tshark:tshark $browser" ;;
     fuzz) needs="$build c++:g++" ;;
     bench) needs="$build $peers ip:iproute2 iperf3:iperf3 jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;
@@ -35,6 +36,10 @@ done
 # A compiler alone cannot link: the C library's start files are a package of their own.
 if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=Scrt1.o)" ]; then
     missing+=(libc6-dev)
+fi
+# A Python module, of Debian's own Python.
+if [ "$purpose" = test ] && ! /usr/bin/python3 -c 'import scapy.contrib.gtp' 2>/dev/null; then
+    missing+=(python3-scapy)
 fi
 # Elsewhere the tests that need a virtual machine are skipped.
 if [ "$purpose" = test ] && [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null; then

@@ -10,6 +10,8 @@ mod parse;
 mod report;
 mod role;
 mod switch;
+mod upf;
+mod upf_load;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -48,6 +50,8 @@ enum Command {
     Echo(role::EchoArguments),
     Ping(role::PingArguments),
     Switch(switch::Arguments),
+    Upf(upf::Arguments),
+    UpfLoad(upf_load::Arguments),
     Lab(lab::Arguments),
     #[command(hide = true, name = dray_lab::container::INSIDE_COMMAND)]
     Inside(inside::Arguments),
@@ -90,6 +94,8 @@ fn main() -> ExitCode {
         Command::Echo(arguments) => role::echo(arguments),
         Command::Ping(arguments) => role::ping(arguments),
         Command::Switch(arguments) => switch::run(arguments),
+        Command::Upf(arguments) => upf::run(arguments),
+        Command::UpfLoad(arguments) => upf_load::run(arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Inside(arguments) => inside::run(&arguments),
     };

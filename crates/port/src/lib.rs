@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-pub use frame::{FRAME_LIMIT, Frame, Scratch, ahead, scratch};
+pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, Scratch, ahead, prefetch, scratch};
 pub use link::{Link, LinkState, LinkStatus};
 pub use query::UriError;
 pub use socket::{PATIENCE, SocketOptions, Wait};

@@ -162,7 +162,7 @@ impl Comparison {
             return Err(NothingInCommon { a: a.file.clone(), b: b.file.clone() });
         }
         // Skipped in both: nothing to say.
-        rows.retain(|row| row.is_some());
+        rows.retain(Option::is_some);
         Ok(Self {
             a: a.file.clone(),
             b: b.file.clone(),

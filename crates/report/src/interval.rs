@@ -20,7 +20,7 @@ impl Interval {
     pub fn of_rate(measured: &Measured) -> Option<Self> {
         let samples = &measured.samples_pps;
         let trials = measured.trials;
-        let values = if trials > 1 && samples.len() % trials == 0 && !samples.is_empty() {
+        let values = if trials > 1 && samples.len().is_multiple_of(trials) && !samples.is_empty() {
             samples.chunks(samples.len() / trials).map(stats::mean).collect()
         } else {
             samples.clone()

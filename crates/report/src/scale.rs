@@ -13,10 +13,10 @@ const DECADES_APART: f64 = 25.0;
 
 impl Scale {
     /// From zero to just above `values`; logarithmic where they are far apart.
-    pub(crate) fn fitting(values: impl Iterator<Item = f64> + Clone) -> Self {
-        let above = values.clone().filter(|value| *value > 0.0);
-        let min = above.clone().fold(f64::INFINITY, f64::min);
-        let max = above.fold(0.0, f64::max);
+    pub(crate) fn fitting(values: impl Iterator<Item = f64>) -> Self {
+        let above = values.filter(|value| *value > 0.0);
+        let (min, max) = above
+            .fold((f64::INFINITY, 0.0_f64), |(min, max), value| (min.min(value), max.max(value)));
         if min.is_finite() && max / min > DECADES_APART {
             Self::log(min, max)
         } else {

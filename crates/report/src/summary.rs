@@ -43,8 +43,11 @@ struct Measure {
     of: String,
     less_is_better: bool,
     unit: fn(f64) -> Unit,
-    value: fn(&MeasuredRow) -> Option<(f64, Option<Interval>)>,
+    value: fn(&MeasuredRow) -> Option<Value>,
 }
+
+/// A figure and its interval, where it has one.
+type Value = (f64, Option<Interval>);
 
 /// So many are shown.
 const SHOWN: usize = 5;
@@ -167,14 +170,14 @@ fn loss_free(measured: &Measured) -> Option<&DropRate> {
     measured.drop_rates.iter().find(|found| found.loss_ratio == 0.0)
 }
 
-fn rate_of((_, measured): &MeasuredRow) -> Option<(f64, Option<Interval>)> {
+fn rate_of((_, measured): &MeasuredRow) -> Option<Value> {
     Some(match loss_free(measured) {
         Some(found) => (found.pps, drop_rates::interval(found)),
         None => (measured.received_pps, Interval::of_rate(measured)),
     })
 }
 
-fn bits_of(row: &MeasuredRow) -> Option<(f64, Option<Interval>)> {
+fn bits_of(row: &MeasuredRow) -> Option<Value> {
     let factor = bits(row.0, 1.0);
     let (rate, interval) = rate_of(row)?;
     Some((rate * factor, interval.map(|interval| interval.scaled(factor))))

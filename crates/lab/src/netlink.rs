@@ -62,6 +62,18 @@ pub struct InterfaceCounters {
     pub tx_dropped: u64,
 }
 
+impl std::ops::Add for InterfaceCounters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets + other.rx_packets,
+            tx_packets: self.tx_packets + other.tx_packets,
+            tx_dropped: self.tx_dropped + other.tx_dropped,
+        }
+    }
+}
+
 impl Netlink {
     /// Opens a socket in `namespace`.
     pub fn open(namespace: &NetworkNamespace) -> io::Result<Self> {

@@ -49,6 +49,7 @@ pub(super) enum Wire {
     Netkit(netkit::Mode),
     Xdp(Wiring),
     Direct,
+    Unix,
     Switch(SwitchKind, Wiring),
 }
 
@@ -113,6 +114,9 @@ impl LinkKind {
         ]
     };
 
+    /// ipvlan in L3 mode, whose interfaces reach each other.
+    pub const IPVLAN_L3: Self = Self::IPVLAN[3];
+
     /// A VXLAN tunnel between two hosts, and on each a bridge to the containers.
     pub const VXLAN: Self = Self {
         about: "two hosts with a bridge each, joined by a VXLAN tunnel",
@@ -154,6 +158,10 @@ impl LinkKind {
         xdp: &[],
         ..Self::of("direct", Wire::Direct)
     };
+
+    /// Unix sockets in a directory that the containers share: no network at all.
+    pub const UNIX: Self =
+        Self { about: "Unix sockets, without a network", ..Self::of("unix", Wire::Unix) };
 
     /// Our switch, ports in pairs.
     pub const PATCH: Self = Self {
@@ -198,7 +206,7 @@ impl LinkKind {
     };
 
     /// Every kind, but for other people's switches.
-    pub const ALL: [Self; 23] = {
+    pub const ALL: [Self; 24] = {
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
         [
@@ -222,6 +230,7 @@ impl LinkKind {
             Self::NETKIT_L3,
             Self::XDP_PAIRS,
             Self::XDP_LEARNING,
+            Self::UNIX,
             Self::DIRECT,
             Self::PATCH,
             Self::LEARNING,
@@ -279,6 +288,16 @@ impl LinkKind {
         matches!(self.wire, Wire::Direct | Wire::Switch(..))
     }
 
+    /// Whether it consists of Unix sockets, without a network.
+    pub fn is_unix(self) -> bool {
+        self.wire == Wire::Unix
+    }
+
+    /// Whether its ends are interfaces.
+    pub fn has_interfaces(self) -> bool {
+        !self.shares_memory() && !self.is_unix()
+    }
+
     /// Whether more than two ends can share one segment and all reach each other, as far as it does not
     /// [isolate](Self::isolates) them.
     pub fn joins_many(self) -> bool {
@@ -286,13 +305,13 @@ impl LinkKind {
             Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan => true,
             Wire::Macvlan(mode) => mode != macvlan::Mode::Passthru,
             Wire::Xdp(wiring) | Wire::Switch(_, wiring) => wiring == Wiring::Learning,
-            Wire::Veth | Wire::Netkit(_) | Wire::Direct => false,
+            Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix => false,
         }
     }
 
     /// Whether there is nothing between its two ends.
     pub fn is_direct(self) -> bool {
-        matches!(self.wire, Wire::Veth | Wire::Netkit(_) | Wire::Direct)
+        matches!(self.wire, Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix)
     }
 
     /// Its switch in user space, which polls, where it has one.

@@ -11,6 +11,7 @@ mod macvlan;
 mod memory;
 mod netkit;
 mod parent;
+mod unix;
 mod veth;
 mod vxlan;
 mod xdp;
@@ -43,6 +44,13 @@ pub enum Attachment {
     Driver(PathBuf),
     /// A vhost-user socket, as the device, who listens.
     Device(PathBuf),
+    /// Two Unix sockets for datagrams.
+    Datagrams {
+        /// The one that the program here is bound to.
+        here: PathBuf,
+        /// The one at the other end.
+        there: PathBuf,
+    },
 }
 
 /// A link's end in one container.
@@ -124,7 +132,7 @@ impl End {
     /// The vhost-user socket, where it is one.
     pub fn socket(&self) -> Option<&Path> {
         match &self.attachment {
-            Attachment::Interface(_) => None,
+            Attachment::Interface(_) | Attachment::Datagrams { .. } => None,
             Attachment::Driver(path) | Attachment::Device(path) => Some(path),
         }
     }
@@ -250,6 +258,7 @@ impl Lab {
     ) -> Result<Vec<Link>, LabError> {
         let mut links = match kind.wire {
             Wire::Direct => memory::direct(self, pairs),
+            Wire::Unix => unix::sockets(self, pairs),
             Wire::Switch(switch, wiring) => memory::switch(self, (switch, wiring), pairs, options),
             Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
             Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),

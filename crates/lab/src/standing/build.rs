@@ -148,7 +148,7 @@ impl Built {
         Ok(())
     }
 
-    /// The directory of its sockets and logs.
+    /// What there is, for those who ask.
     pub(super) fn state(&self, name: &str, file: &str, text: &str) -> LabState {
         let state = |(name, id): &(String, ContainerId)| {
             let container = &self.lab[*id];
@@ -303,17 +303,20 @@ pub fn path_with(program: &Path) -> OsString {
 fn name(attachment: &Attachment) -> String {
     match attachment {
         Attachment::Interface(name) => name.clone(),
-        Attachment::Driver(path) | Attachment::Device(path) => path.display().to_string(),
+        Attachment::Driver(path)
+        | Attachment::Device(path)
+        | Attachment::Datagrams { here: path, .. } => path.display().to_string(),
     }
 }
 
 fn uri(attachment: &Attachment) -> String {
-    let scheme = match attachment {
-        Attachment::Interface(_) => "raw",
-        Attachment::Driver(_) => "virtio",
-        Attachment::Device(_) => "vhost",
-    };
-    format!("{scheme}:{}", name(attachment))
+    let name = name(attachment);
+    match attachment {
+        Attachment::Interface(_) => format!("raw:{name}"),
+        Attachment::Driver(_) => format!("virtio:{name}"),
+        Attachment::Device(_) => format!("vhost:{name}"),
+        Attachment::Datagrams { there, .. } => format!("unix:{name}?peer={}", there.display()),
+    }
 }
 
 /// As planned, or where the kind needs one as the lab gave it.

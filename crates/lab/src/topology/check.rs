@@ -129,7 +129,7 @@ impl Ports {
         let (ports, interfaces) = self.0.entry(container.to_owned()).or_default();
         let port = *ports;
         *ports += 1;
-        let name = if kind.shares_memory() {
+        let name = if !kind.has_interfaces() {
             format!("socket{port}")
         } else {
             *interfaces += 1;
@@ -194,7 +194,7 @@ fn check_ends(
             let what = format!("container {name:?} is at both ends; give it two links instead");
             return Err(at(end, what));
         }
-        if name == HOST && kind.shares_memory() {
+        if name == HOST && !kind.has_interfaces() {
             let what = format!("the host runs no program that a {kind} link could end in");
             return Err(at(end, what));
         }
@@ -227,7 +227,7 @@ fn check_network(link: &file::Link, kind: LinkKind) -> Result<Option<Network>, W
             None => Ok(None),
         };
     };
-    if kind.shares_memory() {
+    if !kind.has_interfaces() {
         let what = format!("network: a {kind} link has no interfaces, and so no addresses");
         return Err(at(network, what));
     }

@@ -21,11 +21,13 @@ pub(super) fn dray_words(topology: &Topology, container: &str, line: &str) -> Op
     for (link, end) in ports {
         let address = |end: &EndPlan| end.address.map_or("ADDRESS".to_owned(), |a| a.to_string());
         let peer = link.ends.iter().find(|other| *other != end);
-        let uri = match (link.kind.shares_memory(), link.ends.first() == Some(end)) {
-            (false, _) => format!("raw:{}", end.name),
-            (true, false) if link.kind.switch().is_none() => format!("vhost:/{}", end.name),
-            (true, _) => format!("virtio:/{}", end.name),
+        let scheme = match link.ends.first() == Some(end) {
+            _ if link.kind.has_interfaces() => "raw:",
+            _ if link.kind.is_unix() => "unix:/",
+            false if link.kind.switch().is_none() => "vhost:/",
+            _ => "virtio:/",
         };
+        let uri = format!("{scheme}{}", end.name);
         let (n, mac) = (end.port, "02:00:00:00:00:01".to_owned());
         for (name, value) in [
             ("PEER_ADDRESS", peer.map_or_else(String::new, address)),

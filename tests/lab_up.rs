@@ -12,13 +12,14 @@ use common::{DRAY, Traces, alone, dray, eventually, success};
 use dray_lab::standing::{ContainerState, LabState};
 use rustix::process::{Pid, Signal, kill_process};
 
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+
 /// A lab that is taken down when the test fails, too.
 struct Up(String);
 
 impl Up {
     fn example(name: &str) -> Self {
-        let file = format!("{}/../../examples/{name}.toml", env!("CARGO_MANIFEST_DIR"));
-        Self::file(&file, name)
+        Self::file(&format!("{EXAMPLES}/{name}.toml"), name)
     }
 
     fn text(text: &str, name: &str) -> Self {
@@ -90,9 +91,9 @@ fn each_example_comes_up_and_frames_pass() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
-    let one = &["--port $PORT0"][..];
-    let three = &["--port $PORT0 --port $PORT1 --port $PORT2"];
-    let pair = &["--port udp:$ADDRESS0:9000-10.0.0.8:9000"];
+    let one = "--port $PORT0";
+    let three = "--port $PORT0 --port $PORT1 --port $PORT2";
+    let pair = "--port udp:$ADDRESS0:9000-10.0.0.8:9000";
     // Who sends to which ports, and who receives.
     let cases = [
         ("ara2019", "sender", one, "receiver"),
@@ -100,14 +101,14 @@ fn each_example_comes_up_and_frames_pass() {
         ("casoni2013-fan", "sender", three, "receiver"),
         ("claassen2016", "client-4", pair, "server-4"),
         ("liang2016", "sender", one, "receiver"),
-        ("shyamkumar2022", "generator", one, "generator"),
     ];
-    let folder = format!("{}/../../examples", env!("CARGO_MANIFEST_DIR"));
-    let files = fs::read_dir(folder).unwrap().flatten();
-    assert_eq!(files.filter(|file| file.path().extension().is_some()).count(), cases.len());
+    let files = fs::read_dir(EXAMPLES).unwrap().flatten();
+    let texts = files.map(|file| fs::read_to_string(file.path()).unwrap());
+    let topologies = texts.filter(|text| text.contains("[[containers]]")).count();
+    assert_eq!(topologies, cases.len() + 1, "the user plane function's is tested below");
     for (name, sender, ports, receiver) in cases {
         let up = Up::example(name);
-        let send = format!("dray send {} --rate 5k --duration 0.3", ports[0]);
+        let send = format!("dray send {ports} --rate 5k --duration 0.3");
         let sent = up.exec_well(sender, &["sh", "-c", &send]);
         let sent = sent.split_whitespace().nth(1).unwrap().to_owned();
         assert_ne!(sent, "0", "{name}");
@@ -124,6 +125,23 @@ fn each_example_comes_up_and_frames_pass() {
         up.down();
         assert!(eventually(|| Traces::now() == before), "{name}: {:?}", Traces::now());
     }
+}
+
+#[test]
+fn the_example_with_a_user_plane_function_carries_packets_both_ways() {
+    let _alone = alone();
+    require_root!();
+    let up = Up::example("shyamkumar2022");
+    let config = format!("{EXAMPLES}/upf.toml");
+    let load = ["dray", "upf-load", "--n3", "raw:eth0", "--n6", "raw:eth1", "--config", &config];
+    let how = ["--rate", "5k", "--duration", "0.3", "--json"];
+    let report = up.exec_well("generator", &[&load[..], &how].concat());
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    for way in ["uplink", "downlink"] {
+        let number = |name: &str| report[way][name].as_u64().unwrap();
+        assert!(number("sent") > 100 && number("received") == number("sent"), "{report}");
+    }
+    up.down();
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +15,7 @@ use crate::link::{Attachment, LinkOptions};
 use crate::topology::{self, EndPlan, HOST, LinkPlan, Topology};
 use crate::{Cancel, Container, ContainerId, End, Lab, LabError, Placement, placement};
 
-/// How long roles may take to open their ports.
+/// How long they may take to open their ports.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A lab, and the topology that it was made from.
@@ -41,11 +40,12 @@ struct Program {
 }
 
 impl Built {
-    /// Makes containers and links, and starts what shall run.
+    /// Makes containers and links, and starts what shall run, in `folder` where containers have it.
     pub(super) fn new(
         mut lab: Lab,
         topology: Topology,
         program: &Path,
+        folder: &Path,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
         let mut containers = vec![(HOST.to_owned(), HOST_ID)];
@@ -60,8 +60,8 @@ impl Built {
             let ends = built.link(number)?;
             built.ends.push(ends);
         }
-        built.start_programs(program)?;
-        built.wait_for_roles(cancel)?;
+        built.start_programs(program, folder)?;
+        built.wait_for_ports(cancel)?;
         Ok(built)
     }
 
@@ -100,8 +100,8 @@ impl Built {
         Ok(ends)
     }
 
-    /// Starts the commands, receivers before those who send to them if the file has them so.
-    fn start_programs(&mut self, program: &Path) -> Result<(), LabError> {
+    /// Starts the commands, in the order of the file.
+    fn start_programs(&mut self, program: &Path, folder: &Path) -> Result<(), LabError> {
         let dir = self.lab.dir()?;
         for plan in self.topology.containers.clone() {
             let Some(run) = plan.run else { continue };
@@ -109,10 +109,10 @@ impl Built {
             let doing = |error| LabError::doing(format!("log {}", log.display()))(error);
             let output = File::create(&log).map_err(doing)?;
             let mut command = Command::new("/bin/sh");
-            // A plain call of ours is the process that is started, and no child of it.
-            let exec = if is_role(&run) { "exec " } else { "" };
+            // Whose thread is looked for is not the shell's child, but in its place.
+            let exec = if working_thread(&run).is_some() { "exec " } else { "" };
             command.arg("-c").arg(format!("{exec}{run}"));
-            command.env("PATH", path_with(program));
+            command.current_dir(folder).env("PATH", path_with(program));
             command.envs(self.environment(&plan.name));
             command.stdin(Stdio::null()).stderr(output.try_clone().map_err(doing)?).stdout(output);
             let (pid, ended) = (Arc::default(), Arc::default());
@@ -122,15 +122,16 @@ impl Built {
         Ok(())
     }
 
-    /// Waits until roles have their ports open.
-    fn wait_for_roles(&self, cancel: &Cancel) -> Result<(), LabError> {
+    /// Waits until what is ours among the commands has its ports open.
+    fn wait_for_ports(&self, cancel: &Cancel) -> Result<(), LabError> {
         let deadline = Instant::now() + PATIENCE;
-        for program in self.programs.iter().filter(|program| is_role(&program.run)) {
+        for program in &self.programs {
+            let Some(thread) = working_thread(&program.run) else { continue };
             let failed = |what: String| LabError::Container {
                 container: program.container.clone(),
                 what: format!("{}: {what}", program.run),
             };
-            while !program.pid.get().is_some_and(|&pid| runs_role(pid)) {
+            while !program.pid.get().is_some_and(|&pid| has_thread(pid, thread)) {
                 match program.ended.get().map(String::as_str) {
                     Some(SUCCESS) => break,
                     Some(ended) => {
@@ -272,23 +273,22 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Whether a command line is a plain call of one of our roles.
-fn is_role(run: &str) -> bool {
-    const ROLES: [&str; 5] = ["send", "receive", "forward", "echo", "ping"];
+/// The thread by which a plain call of ours shows that its ports are open; `None` for any other command
+/// line.
+fn working_thread(run: &str) -> Option<&'static str> {
     let words = topology::words(run);
     let is_plain = !run.contains(['|', ';', '<', '>', '`', '(']) && !run.contains("&&");
-    is_plain
-        && words.first().is_some_and(|word| word == "dray")
-        && words.get(1).is_some_and(|word| ROLES.contains(&word.as_str()))
+    match words.get(1).filter(|_| is_plain && words[0] == "dray")?.as_str() {
+        "send" | "receive" | "forward" | "echo" | "ping" | "upf-load" => Some("role"),
+        "upf" => Some("upf-neighbours"),
+        _ => None,
+    }
 }
 
-/// A role has a thread of its own once its ports are open.
-fn runs_role(pid: u32) -> bool {
+fn has_thread(pid: u32, name: &str) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let is_role = |task: fs::DirEntry| -> io::Result<bool> {
-        Ok(fs::read_to_string(task.path().join("comm"))? == "role\n")
-    };
-    tasks.into_iter().any(|task| is_role(task).unwrap_or(false))
+    let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.any(|found| found.trim_end() == name)
 }
 
 /// The search path for commands in containers: the directory of `program` first, so that `dray` is the

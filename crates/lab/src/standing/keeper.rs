@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,8 +25,8 @@ pub struct Order {
     pub program: PathBuf,
     /// The lab's name.
     pub name: String,
-    /// The file that the topology is from.
-    pub file: String,
+    /// The file that the topology is from; commands run in its folder.
+    pub file: PathBuf,
     /// What that file says.
     pub text: String,
     /// The topology.
@@ -45,7 +45,9 @@ pub fn keep(
     let mut lab = Lab::new(order.program.clone(), cancel.clone())?;
     let dir = lab.dir()?;
     claim(&order.name, dir.path())?;
-    let built = Built::new(lab, order.topology.clone(), &order.program, cancel)?;
+    let file = std::path::absolute(&order.file).map_err(LabError::doing("the file's folder"))?;
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    let built = Built::new(lab, order.topology.clone(), &order.program, folder, cancel)?;
     let listener = UnixListener::bind(dir.join(SOCKET)).map_err(LabError::doing("control socket"))?;
     on_up().map_err(LabError::doing("saying that the lab is up"))?;
     let asked = serve(&listener, &built, &order, cancel);
@@ -75,7 +77,7 @@ fn serve(
         match request(&stream) {
             Ok(Request::Down) => return Some(stream),
             Ok(Request::State) => {
-                let state = built.state(&order.name, &order.file, &order.text);
+                let state = built.state(&order.name, &order.file.display().to_string(), &order.text);
                 let _ = answer(&stream, &state);
             }
             Err(_) => {}

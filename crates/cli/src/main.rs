@@ -36,7 +36,8 @@ Examples:
   dray doctor                         what this host offers, and what it lacks
   dray switch --port a=raw:eth0 --port b=raw:eth1
                                       frames from port to port, by MAC address
-  dray send --port raw:eth0 --rate 1M test frames out of an interface";
+  dray send --port raw:eth0 --rate 1M test frames out of an interface
+  dray lab up examples/ara2019.toml   containers and links by hand";
 
 #[derive(Subcommand)]
 enum Command {

@@ -111,7 +111,7 @@ fn clean() -> Result<(), Failure> {
 
 fn down(arguments: &Down) -> Result<(), Failure> {
     let labs = match arguments.all {
-        true => standing::find_all(),
+        true => standing::find_all()?,
         false => vec![find(arguments.lab.as_deref())?],
     };
     for lab in labs {
@@ -124,7 +124,7 @@ fn down(arguments: &Down) -> Result<(), Failure> {
 fn ls(arguments: &Ls) -> Result<(), Failure> {
     let labs = match &arguments.lab {
         Some(name) => vec![find(Some(name))?],
-        None => standing::find_all(),
+        None => standing::find_all()?,
     };
     let mut states = Vec::new();
     for lab in labs {

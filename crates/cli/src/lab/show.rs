@@ -66,7 +66,7 @@ mod tests {
             mac: "02:00:00:00:00:01".to_owned(),
             address: address.map(str::to_owned),
             running,
-            environment: Vec::new(),
+            environment: Default::default(),
         };
         let container = |name: &str, ports| ContainerState {
             name: name.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, anyhow};
 use dray_lab::standing::{self, Order};
@@ -47,7 +47,7 @@ fn name(text: &str) -> Result<String, String> {
 pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
     let (topology, text) = super::load(&arguments.file).map_err(Failure::usage)?;
     let name = arguments.name.unwrap_or(topology.name);
-    if standing::find_all().iter().any(|lab| lab.name() == name) {
+    if standing::find_all()?.iter().any(|lab| lab.name() == name) {
         return Err(LabError::NameTaken { name }.into());
     }
     let cancel = cancel_on_signals()?;
@@ -78,7 +78,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
 }
 
 /// The keeper's first line. A signal to this command goes on to the keeper, which tidies up.
-fn wait_for_word(keeper: &mut std::process::Child, cancel: &Cancel) -> anyhow::Result<String> {
+fn wait_for_word(keeper: &mut Child, cancel: &Cancel) -> anyhow::Result<String> {
     let mut stdout = keeper.stdout.take().expect("piped");
     let (mut said, mut chunk, mut told) = (Vec::new(), [0; 4096], false);
     while !said.ends_with(b"\n") {
@@ -93,6 +93,11 @@ fn wait_for_word(keeper: &mut std::process::Child, cancel: &Cancel) -> anyhow::R
             0 => break,
             len => said.extend_from_slice(&chunk[..len]),
         }
+    }
+    if told {
+        // Even where it was up already: it is not any more.
+        keeper.wait()?;
+        return Err(LabError::Cancelled.into());
     }
     Ok(String::from_utf8_lossy(&said).trim_end().to_owned())
 }

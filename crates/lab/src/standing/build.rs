@@ -1,5 +1,6 @@
 //! From a topology to a lab.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -209,12 +210,12 @@ impl Built {
     }
 
     /// What commands in a container find in their environment.
-    fn environment(&self, container: &str) -> Vec<(String, String)> {
+    fn environment(&self, container: &str) -> BTreeMap<String, String> {
         let ports = self.ports(container);
         ports.flat_map(|(number, _, plan, end)| self.variables(number, plan, end)).collect()
     }
 
-    fn variables(&self, number: usize, plan: &EndPlan, end: &End) -> Vec<(String, String)> {
+    fn variables(&self, number: usize, plan: &EndPlan, end: &End) -> BTreeMap<String, String> {
         let link = &self.topology.links[number];
         let bare = |address: String| address.split('/').next().unwrap_or_default().to_owned();
         let mut variables = vec![("PORT", uri(&end.attachment)), ("MAC", end.mac.to_string())];

@@ -18,16 +18,19 @@ pub struct StandingLab {
     dir: PathBuf,
 }
 
-/// All of them, by name.
-pub fn find_all() -> Vec<StandingLab> {
+/// All of them, by name. Only root can see them.
+pub fn find_all() -> Result<Vec<StandingLab>, LabError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(LabError::NotPermitted);
+    }
     let mut labs: Vec<_> = named().into_iter().map(|(name, dir)| StandingLab { name, dir }).collect();
     labs.sort();
-    labs
+    Ok(labs)
 }
 
 /// The one of that name; without a name, the only one.
 pub fn find(name: Option<&str>) -> Result<StandingLab, LabError> {
-    let labs = find_all();
+    let labs = find_all()?;
     let names: Vec<_> = labs.iter().map(|lab| lab.name.clone()).collect();
     let names = names.join(", ");
     let wrong = |what| Err(LabError::NoSuchLab { what });

@@ -1,5 +1,7 @@
 //! What a keeper says of its lab.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// A lab that is up.
@@ -55,7 +57,7 @@ pub struct PortState {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<bool>,
     /// What commands in the container find in their environment on it.
-    pub environment: Vec<(String, String)>,
+    pub environment: BTreeMap<String, String>,
 }
 
 /// What was started in a container.

@@ -139,9 +139,7 @@ fn without_root_it_says_so() {
     let program = folder.path().join("dray");
     std::fs::copy(DRAY, &program).unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    for arguments in
-        [&["bench", "--quick"][..], &["receive", "--port", "raw:lo"], &["lab", "ls"]]
-    {
+    for arguments in [&["bench", "--quick"][..], &["receive", "--port", "raw:lo"], &["lab", "ls"]] {
         let nobody = 65534;
         let output = Command::new(&program)
             .args(arguments)

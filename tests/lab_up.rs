@@ -150,8 +150,13 @@ fn commands_run_inside_and_their_status_is_passed_on() {
     require_root!();
     let up = Up::text(PAIR, "status");
     assert_eq!(up.exec_well("b", &["hostname"]), "b\n");
-    assert_eq!(up.exec_well("b", &["sh", "-c", "echo $$ $PORT0 $ADDRESS0 $PEER_ADDRESS0"])
-        .split_once(' ').unwrap().1, "raw:eth0 10.7.0.2 10.7.0.1\n");
+    assert_eq!(
+        up.exec_well("b", &["sh", "-c", "echo $$ $PORT0 $ADDRESS0 $PEER_ADDRESS0"])
+            .split_once(' ')
+            .unwrap()
+            .1,
+        "raw:eth0 10.7.0.2 10.7.0.1\n"
+    );
     let interfaces = up.exec_well("b", &["ls", "/sys/class/net"]);
     assert!(interfaces.contains("eth0") && interfaces.contains("lo"), "{interfaces}");
     // PIDs are the container's, and small.
@@ -173,10 +178,8 @@ fn commands_run_inside_and_their_status_is_passed_on() {
     std::io::Write::write_all(&mut cat.stdin.take().unwrap(), b"through").unwrap();
     assert_eq!(cat.wait_with_output().unwrap().stdout, b"through");
     // What runs when the lab goes, goes with it.
-    let mut sleeper = Command::new(DRAY)
-        .args(["lab", "exec", "a", "--", "sleep", "1000"])
-        .spawn()
-        .unwrap();
+    let mut sleeper =
+        Command::new(DRAY).args(["lab", "exec", "a", "--", "sleep", "1000"]).spawn().unwrap();
     let sleeps = || up.exec_well("a", &["sh", "-c", "cat /proc/[0-9]*/comm"]).contains("sleep");
     assert!(eventually(sleeps));
     up.down();
@@ -271,7 +274,8 @@ fn what_cannot_come_up_leaves_nothing() {
         (output.status.code(), said)
     };
     // Found before anything is made, by the same rules as on the command line.
-    let (code, said) = refused(&format!("{PAIR}[[containers]]\nname = 'c'\nrun = 'dray recieve'\n"));
+    let (code, said) =
+        refused(&format!("{PAIR}[[containers]]\nname = 'c'\nrun = 'dray recieve'\n"));
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("topology.toml:11: ") && said.contains("recieve"), "{said}");
     let (code, said) = refused(&PAIR.replace("'b']", "'c']"));

@@ -38,7 +38,9 @@ Examples:
   dray lab up examples/ara2019.toml --name second")]
     Up(up::Arguments),
     /// Take a lab down. Nothing of it is left.
-    #[command(after_help = "Examples:\n  dray lab down\n  dray lab down ara2019\n  dray lab down --all")]
+    #[command(
+        after_help = "Examples:\n  dray lab down\n  dray lab down ara2019\n  dray lab down --all"
+    )]
     Down(Down),
     /// Show the labs that are up: containers, their ports and what runs in them.
     #[command(after_help = "Examples:\n  dray lab ls\n  dray lab ls ara2019 --json")]

@@ -51,8 +51,7 @@ impl Built {
     ) -> Result<Self, LabError> {
         let mut containers = vec![(HOST.to_owned(), HOST_ID)];
         for plan in &topology.containers {
-            let cpus =
-                if plan.cpus.is_empty() { placement::allowed() } else { plan.cpus.clone() };
+            let cpus = if plan.cpus.is_empty() { placement::allowed() } else { plan.cpus.clone() };
             containers.push((plan.name.clone(), lab.start_container(&plan.name, &cpus)?));
         }
         lab.wait_until_up()?;
@@ -74,7 +73,7 @@ impl Built {
     fn link(&mut self, number: usize) -> Result<Vec<End>, LabError> {
         let plan = &self.topology.links[number];
         let ids: Vec<_> = plan.ends.iter().map(|end| self.id(&end.container)).collect();
-        // The kernel's kinds are wired in twos: where one is left over, the host is the other.
+        // Where one is left over, the host is the other.
         let pairs: Vec<_> =
             ids.chunks(2).map(|pair| [pair[0], *pair.get(1).unwrap_or(&HOST_ID)]).collect();
         let options = LinkOptions {
@@ -106,7 +105,7 @@ impl Built {
         let dir = self.lab.dir()?;
         for plan in self.topology.containers.clone() {
             let Some(run) = plan.run else { continue };
-            let log = dir.join(&format!("{}.log", plan.name));
+            let log = dir.join(&format!("run-{}.log", plan.name));
             let doing = |error| LabError::doing(format!("log {}", log.display()))(error);
             let output = File::create(&log).map_err(doing)?;
             let mut command = Command::new("/bin/sh");

@@ -23,7 +23,8 @@ pub fn find_all() -> Result<Vec<StandingLab>, LabError> {
     if !rustix::process::geteuid().is_root() {
         return Err(LabError::NotPermitted);
     }
-    let mut labs: Vec<_> = named().into_iter().map(|(name, dir)| StandingLab { name, dir }).collect();
+    let mut labs: Vec<_> =
+        named().into_iter().map(|(name, dir)| StandingLab { name, dir }).collect();
     labs.sort();
     Ok(labs)
 }

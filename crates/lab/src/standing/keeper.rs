@@ -48,7 +48,8 @@ pub fn keep(
     let file = std::path::absolute(&order.file).map_err(LabError::doing("the file's folder"))?;
     let folder = file.parent().unwrap_or(Path::new("/"));
     let built = Built::new(lab, order.topology.clone(), &order.program, folder, cancel)?;
-    let listener = UnixListener::bind(dir.join(SOCKET)).map_err(LabError::doing("control socket"))?;
+    let listener =
+        UnixListener::bind(dir.join(SOCKET)).map_err(LabError::doing("control socket"))?;
     on_up().map_err(LabError::doing("saying that the lab is up"))?;
     let asked = serve(&listener, &built, &order, cancel);
     drop(built);
@@ -77,7 +78,8 @@ fn serve(
         match request(&stream) {
             Ok(Request::Down) => return Some(stream),
             Ok(Request::State) => {
-                let state = built.state(&order.name, &order.file.display().to_string(), &order.text);
+                let state =
+                    built.state(&order.name, &order.file.display().to_string(), &order.text);
                 let _ = answer(&stream, &state);
             }
             Err(_) => {}

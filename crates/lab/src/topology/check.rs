@@ -48,7 +48,8 @@ pub(super) fn check(
         kind(link.get_ref()).is_ok_and(|kind| kind.switch().is_some())
     };
     if let Some(second) = file.links.iter().filter(is_switch).nth(1) {
-        let what = "a second switch in user space; a lab has one at most: put its ends at the first";
+        let what =
+            "a second switch in user space; a lab has one at most: put its ends at the first";
         return Err(at(&second.get_ref().kind, what));
     }
     let topology = Topology { name, containers, links };
@@ -115,7 +116,8 @@ fn kind(link: &file::Link) -> Result<LinkKind, Wrong> {
     let kinds = || LinkKind::ALL.into_iter().chain(LinkKind::PEERS);
     kinds().find(|kind| kind.name == link.kind.get_ref()).ok_or_else(|| {
         let names: Vec<_> = kinds().map(|kind| kind.name).collect();
-        let what = format!("unknown link kind {:?}; give {}", link.kind.get_ref(), names.join(", "));
+        let what =
+            format!("unknown link kind {:?}; give {}", link.kind.get_ref(), names.join(", "));
         at(&link.kind, what)
     })
 }
@@ -149,6 +151,10 @@ fn check_link(
     check_ends(link, kind, containers)?;
     let mut ends: Vec<_> =
         link.ends.get_ref().iter().map(|end| ports.next(end.get_ref(), kind)).collect();
+    if ends.len() % 2 == 1 && kind.has_interfaces() {
+        // Links are made in twos: where an end is left over, its interface is the host's.
+        ports.0.entry(HOST.to_owned()).or_default().1 += 1;
+    }
     let network = check_network(link, kind)?;
     if let Some(network) = network {
         let addresses = check_addresses(link, network)?;
@@ -163,7 +169,8 @@ fn check_link(
     };
     if let Some(cpu) = &link.cpu {
         if kind.switch().is_none() {
-            let what = format!("cpu: a {kind} link has no switch in user space that would need one");
+            let what =
+                format!("cpu: a {kind} link has no switch in user space that would need one");
             return Err(at(cpu, what));
         }
         check_cpu(cpu, cpus).map_err(|what| at(cpu, format!("cpu: {what}")))?;
@@ -231,9 +238,11 @@ fn check_network(link: &file::Link, kind: LinkKind) -> Result<Option<Network>, W
         let what = format!("network: a {kind} link has no interfaces, and so no addresses");
         return Err(at(network, what));
     }
-    network.get_ref().parse().map(Some).map_err(|error: super::NetworkError| {
-        at(network, format!("network = {error}"))
-    })
+    network
+        .get_ref()
+        .parse()
+        .map(Some)
+        .map_err(|error: super::NetworkError| at(network, format!("network = {error}")))
 }
 
 /// An address for each end: as given, or in their order.
@@ -280,7 +289,10 @@ fn check_commands(
         let Some(run) = &container.run else { continue };
         let name = container.name.get_ref();
         if run.get_ref().trim().is_empty() {
-            return Err(at(run, format!("container {name:?}: run: give a command, or leave it out")));
+            return Err(at(
+                run,
+                format!("container {name:?}: run: give a command, or leave it out"),
+            ));
         }
         let Some(words) = forwarders::dray_words(topology, name, run.get_ref()) else { continue };
         check_command(&words)
@@ -288,9 +300,8 @@ fn check_commands(
         edges.extend(forwarders::edges(topology, name, &words));
     }
     let Some(cycle) = forwarders::find_cycle(&edges) else { return Ok(()) };
-    let first = file.containers.iter().find(|container| {
-        *container.get_ref().name.get_ref() == cycle[0]
-    });
+    let first =
+        file.containers.iter().find(|container| *container.get_ref().name.get_ref() == cycle[0]);
     let what = format!(
         "forwarders in a cycle: {} and back to {}; frames would go round for ever: leave out a link \
          or let one forward one way only",

@@ -1,6 +1,7 @@
 //! Where forwarders pass frames on to, and whether those come round.
 
 use super::{EndPlan, Topology, words};
+use crate::link::Carries;
 
 /// A forwarder takes frames from one link to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +20,13 @@ pub(super) fn dray_words(topology: &Topology, container: &str, line: &str) -> Op
     let mut ports: Vec<_> = topology.ports(container).collect();
     ports.reverse();
     for (link, end) in ports {
-        let address = |end: &EndPlan| end.address.map_or("ADDRESS".to_owned(), |a| a.to_string());
-        let peer = link.ends.iter().find(|other| *other != end);
+        // As for the shell, what is not there is nothing.
+        let address = |end: &EndPlan| match end.address {
+            Some(address) => address.to_string(),
+            None if link.kind.carries == Carries::OwnIp => "198.18.0.1".to_owned(),
+            None => String::new(),
+        };
+        let peer = link.ends.iter().find(|other| *other != end && link.ends.len() == 2);
         let scheme = match link.ends.first() == Some(end) {
             _ if link.kind.has_interfaces() => "raw:",
             _ if link.kind.is_unix() => "unix:/",
@@ -28,15 +34,15 @@ pub(super) fn dray_words(topology: &Topology, container: &str, line: &str) -> Op
             _ => "virtio:/",
         };
         let uri = format!("{scheme}{}", end.name);
-        let (n, mac) = (end.port, "02:00:00:00:00:01".to_owned());
+        let (port, mac) = (end.port, "02:00:00:00:00:01");
         for (name, value) in [
             ("PEER_ADDRESS", peer.map_or_else(String::new, address)),
-            ("PEER_MAC", mac.clone()),
+            ("PEER_MAC", peer.map_or("", |_| mac).to_owned()),
             ("ADDRESS", address(end)),
-            ("MAC", mac),
+            ("MAC", mac.to_owned()),
             ("PORT", uri),
         ] {
-            line = line.replace(&format!("${name}{n}"), &value);
+            line = line.replace(&format!("${name}{port}"), &value);
         }
     }
     let words = words(&line);

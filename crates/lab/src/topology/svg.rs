@@ -71,7 +71,10 @@ pub fn draw(topology: &Topology) -> String {
     add(format_args!("<style>\n{STYLE}</style>"));
     add(format_args!("<rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>"));
     let (x, y) = (MARGIN, MARGIN + FONT);
-    add(format_args!("<text class=\"title\" x=\"{x}\" y=\"{y}\">{}</text>", escape(&topology.name)));
+    add(format_args!(
+        "<text class=\"title\" x=\"{x}\" y=\"{y}\">{}</text>",
+        escape(&topology.name)
+    ));
     for node in &nodes {
         for other in node.neighbours.iter().map(|&other| &nodes[other]) {
             if other.column > node.column {

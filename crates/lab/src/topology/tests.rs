@@ -3,7 +3,8 @@
 use super::*;
 
 fn read(text: &str) -> Result<Topology, TopologyError> {
-    Topology::read("some/file.toml", text, &[0, 1], &|words| match words.get(1).map(String::as_str) {
+    Topology::read("some/file.toml", text, &[0, 1], &|words| match words.get(1).map(String::as_str)
+    {
         Some("send" | "receive" | "forward") => Ok(()),
         other => Err(format!("unrecognized subcommand {other:?}")),
     })
@@ -43,11 +44,10 @@ fn a_file_with_everything() {
         ]
     );
     assert_eq!(ports(HOST), [(0, "eth0".to_owned(), address("10.1.0.254/24"))]);
-    assert_eq!((topology.links[0].cpu, topology.links[1].mtu, topology.links[2].mtu), (
-        Some(0),
-        9000,
-        1500
-    ));
+    assert_eq!(
+        (topology.links[0].cpu, topology.links[1].mtu, topology.links[2].mtu),
+        (Some(0), 9000, 1500)
+    );
     assert_eq!(read(TWO).unwrap().name, "file", "without a name it is the file's");
 }
 
@@ -63,7 +63,11 @@ fn what_is_wrong_is_named_with_its_line_and_what_would_be_right() {
         ("[[containers]]\nname = 'c'\ncpus = [7]\n".into(), 7, &["no CPU 7", "0, 1"]),
         ("[[containers]]\nname = 'c'\nrun = ' '\n".into(), 7, &["\"c\"", "give a command"]),
         ("[[containers]]\nname = 'c'\nrun = 'dray recieve'\n".into(), 7, &["\"c\"", "recieve"]),
-        ("[[links]]\nkind = 'tokenring'\nends = ['a', 'b']\n".into(), 6, &["\"tokenring\"", "veth, "]),
+        (
+            "[[links]]\nkind = 'tokenring'\nends = ['a', 'b']\n".into(),
+            6,
+            &["\"tokenring\"", "veth, "],
+        ),
         ("[[links]]\nkind = 'veth'\nends = ['a', 'x']\n".into(), 7, &["\"x\"", "a, b, host"]),
         ("[[links]]\nkind = 'veth'\nends = ['a', 'a']\n".into(), 7, &["\"a\" is at both ends"]),
         ("[[links]]\nkind = 'veth'\nends = ['a']\n".into(), 7, &["1 given", "has two"]),
@@ -173,9 +177,12 @@ fn boxes(svg: &str) -> Vec<[usize; 4]> {
 #[test]
 fn boxes_of_a_picture_are_inside_it_and_apart() {
     let names: Vec<_> = (0..5).map(|n| format!("c{n}")).collect();
-    let containers: String = names.iter().map(|n| format!("[[containers]]\nname = '{n}'\n")).collect();
-    let many = format!("{containers}[[links]]\nkind = 'bridge'\nends = {names:?}\n\
-                        [[links]]\nkind = 'veth'\nends = ['c0', 'c1']\nnetwork = '10.0.0.0/24'\n");
+    let containers: String =
+        names.iter().map(|n| format!("[[containers]]\nname = '{n}'\n")).collect();
+    let many = format!(
+        "{containers}[[links]]\nkind = 'bridge'\nends = {names:?}\n\
+                        [[links]]\nkind = 'veth'\nends = ['c0', 'c1']\nnetwork = '10.0.0.0/24'\n"
+    );
     let alone = format!("name = 'a-name-longer-than-its-picture'\n{TWO}");
     for text in [many, alone] {
         let topology = read(&text).unwrap();

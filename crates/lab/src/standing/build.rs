@@ -276,9 +276,7 @@ fn describe(status: ExitStatus) -> String {
 /// The thread by which a plain call of ours shows that its ports are open; `None` for any other command
 /// line.
 fn working_thread(run: &str) -> Option<&'static str> {
-    let words = topology::words(run);
-    let is_plain = !run.contains(['|', ';', '<', '>', '`', '(']) && !run.contains("&&");
-    match words.get(1).filter(|_| is_plain && words[0] == "dray")?.as_str() {
+    match topology::dray_call(run)?.get(1)?.as_str() {
         "send" | "receive" | "forward" | "echo" | "ping" | "upf-load" => Some("role"),
         "upf" => Some("upf-neighbours"),
         _ => None,

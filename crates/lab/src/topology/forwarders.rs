@@ -1,6 +1,6 @@
 //! Where forwarders pass frames on to, and whether those come round.
 
-use super::{EndPlan, Topology, words};
+use super::{EndPlan, Topology, dray_call};
 use crate::link::Carries;
 
 /// A forwarder takes frames from one link to another.
@@ -11,10 +11,9 @@ pub(super) struct Edge {
     to: usize,
 }
 
-/// The words of a command line that is a plain call of `dray`, with the values that its variables will
-/// have, or others of their form; `None` where it is something else.
+/// The words of a [call of `dray`](dray_call), with the values that its variables will have, or others
+/// of their form.
 pub(super) fn dray_words(topology: &Topology, container: &str, line: &str) -> Option<Vec<String>> {
-    let is_plain = !["|", ";", "<", ">", "`", "$(", "&&"].iter().any(|mark| line.contains(mark));
     let mut line = line.to_owned();
     // From the last, since PORT1 begins PORT10 as well.
     let mut ports: Vec<_> = topology.ports(container).collect();
@@ -45,8 +44,7 @@ pub(super) fn dray_words(topology: &Topology, container: &str, line: &str) -> Op
             line = line.replace(&format!("${name}{port}"), &value);
         }
     }
-    let words = words(&line);
-    (is_plain && !line.contains('$') && words.first()? == "dray").then_some(words)
+    dray_call(&line).filter(|_| !line.contains('$'))
 }
 
 /// Where the forwarder takes frames to, if `words` start one.

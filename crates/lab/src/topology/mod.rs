@@ -140,8 +140,17 @@ impl LinkPlan {
     }
 }
 
+/// The words of a command line that calls `dray`; `None` where it calls something else, or leaves more to
+/// the shell than variables.
+pub(crate) fn dray_call(line: &str) -> Option<Vec<String>> {
+    const MARKS: [&str; 7] = ["|", ";", "<", ">", "`", "$(", "&&"];
+    let words = words(line);
+    let is_call = words.first()? == "dray" && !MARKS.iter().any(|mark| line.contains(mark));
+    is_call.then_some(words)
+}
+
 /// Splits a command line into words, as a shell does with quotes.
-pub(crate) fn words(line: &str) -> Vec<String> {
+fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for c in line.chars() {
         match (quote, c) {

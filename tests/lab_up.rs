@@ -86,6 +86,18 @@ ends = ['a', 'b']
 network = '10.7.0.0/24'
 ";
 
+/// Waits until the switch that a container is plugged into, if it is, has accepted its ports.
+fn wait_for_switch(container: &ContainerState) {
+    let socket = Path::new(&container.ports[0].name);
+    let Some(dir) = socket.parent().and_then(Path::parent) else { return };
+    let control = dir.join("dray.ctl");
+    let is_running = || {
+        let ports = success(&["switch", "ports", "--control", control.to_str().unwrap()]);
+        ports.contains(" running ")
+    };
+    assert!(eventually(is_running));
+}
+
 #[test]
 fn each_example_comes_up_and_frames_pass() {
     let _alone = alone();
@@ -108,6 +120,7 @@ fn each_example_comes_up_and_frames_pass() {
     assert_eq!(topologies, cases.len() + 1, "the user plane function's is tested below");
     for (name, sender, ports, receiver) in cases {
         let up = Up::example(name);
+        wait_for_switch(&up.container(receiver));
         let send = format!("dray send {ports} --rate 5k --duration 0.3");
         let sent = up.exec_well(sender, &["sh", "-c", &send]);
         let sent = sent.split_whitespace().nth(1).unwrap().to_owned();

@@ -10,7 +10,7 @@ use common::{DRAY, Traces, alone, eventually};
 use dray_lab::link::LinkOptions;
 use dray_lab::netlink::{Netlink, NewInterface};
 use dray_lab::{Cancel, Lab, LabError, Link, LinkKind, NetworkNamespace, placement};
-use dray_measure::Endpoint;
+use dray_measure::{Endpoint, Technique};
 use dray_port::{Frame, LinkState, Port, Wait, scratch};
 use dray_wire::test_frame::{self, Stamp, Verdict};
 use dray_wire::{FRAME_MIN, MacAddr};
@@ -127,9 +127,9 @@ fn pairs_of_one_segment_reach_each_other_and_nobody_else() {
     let before = Traces::now();
     // Our switch is `dray`, and not the program that this test is.
     for kind in LinkKind::ALL.into_iter().filter(|kind| kind.switch().is_none()) {
-        let memory = kind.shares_memory();
-        let endpoint = if memory { Endpoint::VIRTIO } else { Endpoint::RAW_MMSG };
-        let Some(mut pairs) = Pairs::new(3, kind, endpoint) else {
+        let endpoints = [Endpoint::RAW_MMSG, Endpoint::VIRTIO, Endpoint::DGRAM_MMSG];
+        let fitting = Technique::by_link(&[kind], &endpoints);
+        let Some(mut pairs) = Pairs::new(3, kind, fitting[0].endpoint) else {
             let in_vm = ["ipvlan", "netkit"].map(|family| kind.name.starts_with(family));
             assert!(in_vm.contains(&true), "{kind} is tested nowhere else");
             continue;

@@ -27,7 +27,7 @@ pub(super) struct Arguments {
     command: Vec<OsString>,
 }
 
-pub(super) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let state = super::find(arguments.lab.as_deref())?.state()?;
     let name = &arguments.container;
     let found = state.containers.iter().find(|container| container.name == *name);

@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Up(arguments) => up::run(arguments),
         Command::Down(arguments) => down(&arguments),
         Command::Ls(arguments) => ls(&arguments),
-        Command::Exec(arguments) => return exec::run(arguments),
+        Command::Exec(arguments) => return exec::run(&arguments),
         Command::Graph(arguments) => graph(&arguments),
         Command::Clean => clean(),
         Command::Keep(arguments) => up::keep(&arguments),

@@ -127,5 +127,5 @@ fn read_and_keep(arguments: &KeepArguments, cancel: &Cancel) -> anyhow::Result<(
         writeln!(stdout, "{UP}")?;
         stdout.flush()
     };
-    Ok(standing::keep(order, cancel, on_up)?)
+    Ok(standing::keep(&order, cancel, on_up)?)
 }

@@ -36,9 +36,9 @@ pub struct Order {
 /// Makes a lab, says so by `on_up`, and keeps it until it is asked or cancelled. Nothing is left then,
 /// nor after an error; one of `on_up` means that nobody waits for the lab any more.
 ///
-/// The lab dies with the calling thread.
+/// The lab dies with the calling thread. Who asked for its end has the answer when the process ends.
 pub fn keep(
-    order: Order,
+    order: &Order,
     cancel: &Cancel,
     on_up: impl FnOnce() -> io::Result<()>,
 ) -> Result<(), LabError> {
@@ -51,11 +51,11 @@ pub fn keep(
     let listener =
         UnixListener::bind(dir.join(SOCKET)).map_err(LabError::doing("control socket"))?;
     on_up().map_err(LabError::doing("saying that the lab is up"))?;
-    let asked = serve(&listener, &built, &order, cancel);
+    let asked = serve(&listener, &built, order, cancel);
     drop(built);
     drop(dir);
-    // Who asked waits for this.
-    drop(asked);
+    // Who asked waits for the end of the connection, and so of this process.
+    std::mem::forget(asked);
     Ok(())
 }
 

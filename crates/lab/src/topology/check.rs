@@ -18,7 +18,7 @@ const ENDS_MAX: usize = 1023;
 const LINKS_MAX: usize = 4096;
 
 pub(super) fn check(
-    file: File,
+    file: &File,
     stem: &str,
     cpus: &[usize],
     check_command: &dyn Fn(&[String]) -> Result<(), String>,
@@ -53,7 +53,7 @@ pub(super) fn check(
         return Err(at(&second.get_ref().kind, what));
     }
     let topology = Topology { name, containers, links };
-    check_commands(&file, &topology, check_command)?;
+    check_commands(file, &topology, check_command)?;
     Ok(topology)
 }
 

@@ -117,7 +117,7 @@ impl Topology {
         };
         let stem = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
         let read = file::File::read(text).map_err(wrong)?;
-        check::check(read, &stem, cpus, check_command).map_err(wrong)
+        check::check(&read, &stem, cpus, check_command).map_err(wrong)
     }
 
     /// The ports of a container: each with its link.

@@ -1,5 +1,6 @@
 //! Results as a table for people, at most 100 columns wide but for `switches`.
 
+mod latency;
 mod streams;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,8 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
         Layout::Switches => switches(results),
         Layout::Limits => String::new(),
         Layout::RoundTrips => round_trips(&results.results),
+        Layout::Latencies => latency::by_load(&results.results),
+        Layout::Checks => checks(&results.results),
         Layout::PairsByTechnique => streams::pairs(results),
         Layout::DropRates => drop_rates(&results.results),
     };
@@ -76,7 +79,7 @@ fn list(rows: &[ResultRow]) -> String {
         "loss",
         "Gb/s",
         "cores",
-        "user",
+        "poll",
         "sys",
         "soft",
         "cycles",
@@ -120,7 +123,7 @@ fn figures(row: &ResultRow, measured: &Measured) -> [String; 10] {
         loss(measured),
         format!("{:.2}", bits / 1e9),
         format!("{:.2}", cpu.cores()),
-        part(cpu.total.user_s),
+        cpu.total.polling_s.map_or("-".to_owned(), part),
         part(cpu.total.system_s),
         part(cpu.total.softirq_s),
         measured.cycles_per_frame.map_or("-".to_owned(), |cycles| format!("{cycles:.0}")),
@@ -232,13 +235,43 @@ fn round_trips(rows: &[ResultRow]) -> String {
             line.push(loss(measured));
             let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
             match measured.latency_ns {
-                Some(Percentiles { p50, p90, p99, p999, max }) => {
+                Some(Percentiles { p50, p90, p99, p999, max, .. }) => {
                     line.extend([p50, p90, p99, p999, max].map(us));
                 }
                 None => line.extend([const { String::new() }; 5]),
             }
         } else {
             line.push("skipped".to_owned());
+        }
+        cells.push(line);
+    }
+    align(&cells, 2, 1)
+}
+
+/// A row for each technique and size: what is received when the receiver looks at nothing, and by how
+/// much less when it looks more closely.
+fn checks(rows: &[ResultRow]) -> String {
+    let closely = ["none", "sampled", "whole"];
+    let header = ["technique", "size", "none", "±", "sampled", "±", "costs", "whole", "±", "costs"];
+    let units = ["", "B", "kpps", "%", "kpps", "%", "%", "kpps", "%", "%"];
+    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    for (technique, size) in distinct(rows, |row| (row.technique.clone(), row.frame_size)) {
+        let mut line = vec![technique.clone(), size.to_string()];
+        let found = |check: &str| {
+            let mine = |row: &&ResultRow| row.technique == technique && row.frame_size == size;
+            let mut measured = rows.iter().filter(mine).filter_map(ResultRow::measured);
+            measured.find(|measured| measured.check == check)
+        };
+        for check in closely {
+            let figures = found(check).map(|it| {
+                let error = 100.0 * it.stderr_pps.unwrap_or(0.0) / it.received_pps.max(1.0);
+                let rate = format!("{}{}", kilo(it.received_pps), mark(it));
+                let less = found("none").map(|none| 1.0 - it.received_pps / none.received_pps);
+                let costs = less.map_or("-".to_owned(), |less| format!("{:.1}", 100.0 * less));
+                [rate, format!("{error:.1}"), costs]
+            });
+            let figures = figures.unwrap_or(["-", "", ""].map(str::to_owned));
+            line.extend(figures.into_iter().take(if check == "none" { 2 } else { 3 }));
         }
         cells.push(line);
     }
@@ -527,6 +560,7 @@ fn notes(results: &Results) -> Vec<String> {
             dray_traffic::Check::SAMPLE
         ));
     }
+    notes.extend(results.clock.as_ref().map(latency::clock));
     notes.extend(af_xdp(&results.results));
     notes.extend(skipped(&results.results));
     notes

@@ -9,9 +9,11 @@ mod ara2019;
 mod casoni2013;
 mod claassen2016;
 mod experiment;
+mod latency;
 mod layout;
 mod limit;
 mod loss_free;
+mod receiver_cost;
 mod rtt;
 mod sets;
 mod shyamkumar2022;
@@ -29,6 +31,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     limit::LIMIT,
     loss_free::LOSS_FREE,
     rtt::RTT,
+    latency::LATENCY,
+    receiver_cost::RECEIVER_COST,
     af_xdp::AF_XDP,
     af_xdp::CHAINS,
     streams::STREAMS,
@@ -42,6 +46,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     claassen2016::SWITCHED_TCP,
     claassen2016::SWITCHED_UDP,
     shyamkumar2022::NEED_WAKEUP,
+    latency::LIANG2016,
 ];
 
 /// The name of the one that runs when none is named.

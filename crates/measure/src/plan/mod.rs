@@ -51,6 +51,14 @@ impl Plan {
             Some(_) => std::slice::from_ref(&choices.rate),
             None => experiment.rates,
         };
+        // They are of a rate that is not given.
+        let shares = if choices.rate.is_some() { &[] } else { experiment.shares };
+        let loads = rates.iter().map(|&rate| (rate, None));
+        let loads: Vec<_> = loads.chain(shares.iter().map(|&share| (None, Some(share)))).collect();
+        let checks = match choices.check {
+            Some(_) => std::slice::from_ref(&choices.check),
+            None => experiment.checks,
+        };
         let mut techniques = selection::techniques(experiment, choices.techniques.as_deref())?;
         let paced = rates.iter().any(Option::is_some) || !settings.goals.is_empty();
         if techniques.iter().any(|technique| !technique.endpoint.is_stream()) {
@@ -80,8 +88,19 @@ impl Plan {
                 for &size in if is_full { &full[..] } else { sizes } {
                     let comparable = as_in_paper && experiment.sizes.contains(&size);
                     let paper_pps = (experiment.paper_pps)(technique, shape).filter(|_| comparable);
-                    let case = |&rate| Case { technique, shape, mtu, size, rate, paper_pps };
-                    cases.extend(rates.iter().map(case));
+                    for &(rate, share) in &loads {
+                        let case = |&check| Case {
+                            technique,
+                            shape,
+                            mtu,
+                            size,
+                            rate,
+                            share,
+                            check,
+                            paper_pps,
+                        };
+                        cases.extend(checks.iter().map(case));
+                    }
                 }
             }
         }

@@ -6,7 +6,7 @@ use dray_traffic::Check;
 use super::testbed::Testbed;
 use crate::Shape;
 use crate::isolation::Isolation;
-use crate::plan::Settings;
+use crate::plan::{Case, Settings};
 use crate::results::{LimitRow, Measured, Outcome, SearchRecord, SettingOfRun};
 use crate::streams::{MeasuredStreams, StreamOutcome, StreamTrial};
 use crate::trial::{Agreements, Trial};
@@ -18,6 +18,10 @@ pub(crate) struct CaseTrials {
     pub(crate) stream_trials: Vec<StreamTrial>,
     /// What searches found, goal by goal.
     pub(crate) searches: Vec<Vec<SearchRecord>>,
+    /// The loss-free rates that trials ran at a share of, in frames per second.
+    pub(crate) loss_free: Vec<f64>,
+    /// Size of frames, in bytes.
+    pub(crate) size: usize,
     /// Why the last trial that failed did.
     failure: Option<String>,
     /// How closely the receiver looked.
@@ -27,6 +31,10 @@ pub(crate) struct CaseTrials {
 }
 
 impl CaseTrials {
+    pub(super) fn of(case: &Case) -> Self {
+        Self { size: case.size, ..Self::default() }
+    }
+
     pub(super) fn add(&mut self, (trial, check): (Trial, Check), testbed: &Testbed) {
         self.note(check, testbed, &trial.agreements);
         self.trials.push(trial);
@@ -47,6 +55,7 @@ impl CaseTrials {
             _ if first.shape == Shape::Echo => "whole",
             Check::Whole => "whole",
             Check::Sampled => "sampled",
+            Check::None => "none",
         };
     }
 

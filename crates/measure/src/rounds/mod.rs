@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use dray_lab::{Cancel, HostFacts, LabError};
 use dray_port::limit;
 
+use crate::clock::ClockFacts;
 use crate::plan::{Case, Plan, Settings};
 use crate::results::{LimitRow, ResultRow, Results, SCHEMA, SettingsRecord};
 use crate::streams::StreamRow;
@@ -34,9 +35,10 @@ pub fn run(
     let settings = &plan.settings;
     settings.runtime.version()?;
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let clock = settings.timed.then(|| ClockFacts::measure(&settings.placement));
     let mut limits: Vec<Vec<f64>> = vec![Vec::new(); plan.limit_sizes.len()];
     let mut cases: Vec<(&Case, CaseTrials)> =
-        plan.cases.iter().map(|case| (case, CaseTrials::default())).collect();
+        plan.cases.iter().map(|case| (case, CaseTrials::of(case))).collect();
     for round in 0..settings.trials {
         let first = round * plan.cases.len();
         for (size, rates) in plan.limit_sizes.iter().zip(&mut limits) {
@@ -52,14 +54,18 @@ pub fn run(
             let kept = testbed.take().filter(|testbed| testbed.serves(case));
             let ready = kept.map_or_else(|| Testbed::build(case, settings, program, cancel), Ok);
             let result = ready.and_then(|mut ready| {
+                let mut say = |rate: &str| {
+                    progress(number, &format!("{} {} B {rate}", case.technique, case.size));
+                };
                 match settings.goals_of(case) {
                     _ if case.technique.endpoint.is_stream() => {
                         trials.add_streams(ready.measure_streams(case, settings)?, &ready);
                     }
+                    goals if case.share.is_some() => {
+                        search::at_share(case, settings, goals, &mut ready, trials, &mut say)?;
+                    }
                     [] => trials.add(ready.measure(case, settings, &settings.timing)?, &ready),
-                    goals => search::run(case, settings, goals, &mut ready, trials, |rate| {
-                        progress(number, &format!("{} {} B {rate}", case.technique, case.size));
-                    })?,
+                    goals => search::run(case, settings, goals, &mut ready, trials, &mut say)?,
                 }
                 Ok(ready)
             });
@@ -97,6 +103,7 @@ pub fn run(
         settings: SettingsRecord::from(settings),
         results,
         streams,
+        clock,
         limits,
     })
 }

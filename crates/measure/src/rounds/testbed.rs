@@ -17,6 +17,9 @@ pub(super) struct Testbed {
     /// One for each pair of sender and receiver; all of one technique.
     pub(super) topologies: Vec<Topology>,
     mtu: u32,
+    /// The highest rate without loss that was found here, in frames per second, and the frame size that
+    /// it is of.
+    pub(super) loss_free: Option<(usize, u64)>,
     /// How long it took to build.
     pub(super) set_up: Duration,
 }
@@ -38,7 +41,7 @@ impl Testbed {
         let set_up = began.elapsed();
         // Of a switch that is not there it would say too much.
         case.technique.check()?;
-        Ok(Self { lab, topologies, mtu, set_up })
+        Ok(Self { lab, topologies, mtu, loss_free: None, set_up })
     }
 
     /// Whether `case` can be measured here.
@@ -73,6 +76,7 @@ impl Testbed {
 
 fn load(case: &Case, settings: &Settings) -> Load {
     let Settings { burst, flows, stations, .. } = *settings;
-    let check = settings.check.unwrap_or(case.technique.usual_check());
-    Load { size: case.size, burst, flows, stations, rate: case.rate, check }
+    let check = case.check.unwrap_or(case.technique.usual_check());
+    let Case { size, rate, .. } = *case;
+    Load { size, burst, flows, stations, rate, check, timed: settings.timed }
 }

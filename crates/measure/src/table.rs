@@ -10,7 +10,6 @@ use dray_traffic::Percentiles;
 use crate::experiments::{Experiment, Layout};
 use crate::isolation::{Isolation, Verdict};
 use crate::results::{LimitRow, LimitedBy, Measured, Outcome, ResultRow, Results};
-use crate::stats;
 
 /// Renders the results of `experiment`, with notes below.
 pub fn render(results: &Results, experiment: &Experiment) -> String {
@@ -278,8 +277,9 @@ fn checks(rows: &[ResultRow]) -> String {
     align(&cells, 2, 1)
 }
 
-/// A row for each technique and size: for each loss that was allowed the highest rate, its lowest and
-/// highest of several searches, what limits it; and what the first of these rates costs.
+/// A row for each technique and size: for each loss that was allowed the highest rate, how far the
+/// lowest and the highest of several searches are apart, what limits it; and what the first of these
+/// rates costs.
 fn drop_rates(rows: &[ResultRow]) -> String {
     let losses = rows.iter().filter_map(ResultRow::measured).map(|m| m.drop_rates.as_slice());
     let losses = losses.max_by_key(|rates| rates.len()).unwrap_or_default();
@@ -287,7 +287,7 @@ fn drop_rates(rows: &[ResultRow]) -> String {
     let mut units = ["", "B"].map(str::to_owned).to_vec();
     for rate in losses {
         let name = if rate.loss_ratio == 0.0 { "NDR".to_owned() } else { "PDR".to_owned() };
-        header.extend([name, "±".to_owned(), "limit".to_owned()]);
+        header.extend([name, "apart".to_owned(), "limit".to_owned()]);
         let allowed = format!("{} %", 100.0 * rate.loss_ratio);
         units.extend([format!("kpps, {allowed}"), "%".to_owned(), String::new()]);
     }
@@ -299,11 +299,11 @@ fn drop_rates(rows: &[ResultRow]) -> String {
         let Some(measured) = row.measured() else { continue };
         let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
         for rate in &measured.drop_rates {
-            let lowers = rate.searches.iter().map(|search| search.lower_pps.unwrap_or(0) as f64);
-            let deviation = stats::standard_deviation(&lowers.collect::<Vec<_>>());
+            let lowers = || rate.searches.iter().map(|search| search.lower_pps.unwrap_or(0));
+            let apart = lowers().max().unwrap_or(0) - lowers().min().unwrap_or(0);
             let by = |limit| rate.searches.iter().all(|search| search.limited_by == limit);
             let limit = if by(LimitedBy::Sender) { "sender" } else { "loss" };
-            let spread = format!("{:.1}", 100.0 * deviation / rate.pps.max(1.0));
+            let spread = format!("{:.1}", 100.0 * apart as f64 / rate.pps.max(1.0));
             line.extend([
                 format!("{}{}", kilo(rate.pps), mark(measured)),
                 spread,

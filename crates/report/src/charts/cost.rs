@@ -21,8 +21,7 @@ fn per_frame((_, measured): MeasuredRow) -> Option<Parts> {
     // A role that polls does so in user mode, and on a socket in the kernel as well.
     let in_user = polling_s.min(user_s);
     let (user_s, system_s) = (user_s - in_user, (system_s - (polling_s - in_user)).max(0.0));
-    let parts =
-        [user_s, system_s, softirq_s, polling_s].map(|seconds| seconds * 1e9 / frames);
+    let parts = [user_s, system_s, softirq_s, polling_s].map(|seconds| seconds * 1e9 / frames);
     parts.iter().all(|part| part.is_finite()).then_some(parts)
 }
 

@@ -103,11 +103,17 @@ impl Lab {
         cpu: usize,
         sockets: &[PathBuf],
     ) -> Result<(), LabError> {
-        assert!(self.switch.is_none(), "one switch in a lab");
         let ports = sockets.iter().map(PeerPort::listening).collect();
         let settings = SwitchSettings { kind, cpu, wiring, memory: Default::default(), ports };
-        self.switch = Some(PeerSwitch::start(&self.dir()?, &settings, &self.cancel)?);
+        let switch = PeerSwitch::start(&self.dir()?, &settings, &self.cancel)?;
+        self.set_switch(switch);
         Ok(())
+    }
+
+    /// Has the lab keep the switch that was started between its interfaces.
+    pub(crate) fn set_switch(&mut self, switch: PeerSwitch) {
+        assert!(self.switch.is_none(), "one switch in a lab");
+        self.switch = Some(switch);
     }
 
     pub(crate) fn host(&self) -> &Container {

@@ -5,7 +5,7 @@ use std::fmt;
 use dray_xdp::Mode;
 
 use super::{ipvlan, macvlan, netkit};
-use crate::peer::{SwitchKind, Wiring};
+use crate::peer::{Datapath, SwitchKind, Wiring};
 
 /// A kind of link. All that there is to say of one is in its constant; how one is made is in the file
 /// that its wire names.
@@ -48,6 +48,7 @@ pub(super) enum Wire {
     Vxlan,
     Netkit(netkit::Mode),
     Xdp(Wiring),
+    Ovs(Datapath),
     Direct,
     Switch(SwitchKind, Wiring),
 }
@@ -148,6 +149,24 @@ impl LinkKind {
         ..Self::of("xdp/learning", Wire::Xdp(Wiring::Learning))
     };
 
+    /// Open vSwitch with the kernel's datapath.
+    pub const OVS_KERNEL: Self = Self {
+        about: "Open vSwitch in the kernel, and a veth pair to each container",
+        ..Self::of("ovs/kernel", Wire::Ovs(Datapath::Kernel))
+    };
+
+    /// Open vSwitch with its datapath in user space, by packet sockets.
+    pub const OVS_USERSPACE: Self = Self {
+        about: "Open vSwitch in user space, packet sockets on a veth pair to each container",
+        ..Self::of("ovs/userspace", Wire::Ovs(Datapath::Userspace))
+    };
+
+    /// The same by AF_XDP sockets.
+    pub const OVS_AFXDP: Self = Self {
+        about: "the same, AF_XDP sockets in place of packet sockets",
+        ..Self::of("ovs/afxdp", Wire::Ovs(Datapath::Afxdp))
+    };
+
     /// Memory that the first end shares with the second.
     pub const DIRECT: Self = Self {
         about: "memory that one end shares with the other",
@@ -197,8 +216,8 @@ impl LinkKind {
         ..Self::switch_of("snabb/pairs", SwitchKind::Snabb, Wiring::Pairs)
     };
 
-    /// Every kind, but for other people's switches.
-    pub const ALL: [Self; 23] = {
+    /// Every kind, but for other people's switches that share memory.
+    pub const ALL: [Self; 26] = {
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
         [
@@ -222,13 +241,16 @@ impl LinkKind {
             Self::NETKIT_L3,
             Self::XDP_PAIRS,
             Self::XDP_LEARNING,
+            Self::OVS_KERNEL,
+            Self::OVS_USERSPACE,
+            Self::OVS_AFXDP,
             Self::DIRECT,
             Self::PATCH,
             Self::LEARNING,
         ]
     };
 
-    /// Other people's switches.
+    /// Other people's switches that share memory.
     pub const PEERS: [Self; 5] =
         [Self::TESTPMD, Self::OVS_DPDK_PAIRS, Self::OVS_DPDK_LEARNING, Self::VPP, Self::SNABB];
 
@@ -279,10 +301,11 @@ impl LinkKind {
         matches!(self.wire, Wire::Direct | Wire::Switch(..))
     }
 
-    /// Its switch in user space, which polls, where it has one.
+    /// Its switch in user space, which needs a CPU, where it has one.
     pub fn switch(self) -> Option<SwitchKind> {
         match self.wire {
             Wire::Switch(switch, _) => Some(switch),
+            Wire::Ovs(Datapath::Userspace | Datapath::Afxdp) => Some(SwitchKind::Ovs),
             _ => None,
         }
     }

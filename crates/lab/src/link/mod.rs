@@ -10,6 +10,7 @@ mod kind;
 mod macvlan;
 mod memory;
 mod netkit;
+mod ovs;
 mod parent;
 mod veth;
 mod vxlan;
@@ -260,6 +261,7 @@ impl Lab {
                 let wire = |segment: &Segment<'_>| ipvlan::wire(segment, mode, flag);
                 self.link_interfaces(kind, pairs, options, wire)
             }
+            Wire::Ovs(datapath) => ovs::link(self, (kind, datapath), pairs, options),
             Wire::Vxlan => self.link_interfaces(kind, pairs, options, vxlan::wire),
             Wire::Netkit(mode) => {
                 self.link_interfaces(kind, pairs, options, |segment| netkit::wire(segment, mode))

@@ -39,7 +39,7 @@ impl PeerDir {
     }
 
     /// The same directory for peers whose network is that of a container.
-    pub(super) fn within(&self, namespace: &NetworkNamespace) -> io::Result<Self> {
+    pub(crate) fn within(&self, namespace: &NetworkNamespace) -> io::Result<Self> {
         Ok(Self { path: self.path.clone(), namespace: Arc::new(namespace.try_clone()?) })
     }
 

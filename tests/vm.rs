@@ -250,10 +250,10 @@ fn links_that_the_host_may_lack() {
     let _alone = alone();
     require_vm!();
     let [l2, l2_private, _, l3, _, l3_vepa, l3s, ..] = LinkKind::IPVLAN;
-    let netkit = [LinkKind::NETKIT_L2, LinkKind::NETKIT_L3];
-    let all = [&LinkKind::IPVLAN[..], &netkit].concat();
+    let others = [LinkKind::NETKIT_L2, LinkKind::NETKIT_L3, LinkKind::OVS_KERNEL];
+    let all = [&LinkKind::IPVLAN[..], &others].concat();
     // A UDP socket is not told of frames that are dropped, and of L3 it is all that most programs see.
-    let some = [&[l2, l3, l3s, l2_private, l3_vepa][..], &netkit].concat();
+    let some = [&[l2, l3, l3s, l2_private, l3_vepa][..], &others].concat();
     let few = [l2, LinkKind::NETKIT_L2];
     let techniques = [
         Technique::by_link(&all, &[Endpoint::RAW_MMSG]),
@@ -263,7 +263,7 @@ fn links_that_the_host_may_lack() {
     let techniques = techniques.concat();
     let words: Vec<_> = techniques.iter().map(Technique::to_string).collect();
     let script = format!(
-        "modprobe ipvlan
+        "modprobe -a ipvlan openvswitch
          exec {DRAY} bench --quick --duration 0.5 --size 200 --rate 1k --json - --technique {}",
         words.join(",")
     );

@@ -63,7 +63,13 @@ impl Pairs {
             (0..count).map(|n| ["from", "to"].map(|end| start(format!("{end}-{n}")))).collect();
         lab.wait_until_up().unwrap();
         let (addressed, has_programs) = (endpoint.is_addressed(), endpoint.has_xdp_program());
-        let options = LinkOptions { mtu: 1500, addressed, has_programs, switch_cpu: cpus[0] };
+        let options = LinkOptions {
+            mtu: 1500,
+            addressed,
+            has_programs,
+            has_machines: endpoint.is_machine(),
+            switch_cpu: cpus[0],
+        };
         let links = match lab.link(kind, &pairs, options) {
             Err(LabError::NotInKernel { .. }) => return None,
             links => links.unwrap(),
@@ -127,9 +133,15 @@ fn pairs_of_one_segment_reach_each_other_and_nobody_else() {
     require_root!();
     let before = Traces::now();
     // Our switch is `dray`, and not the program that this test is.
-    for kind in LinkKind::ALL.into_iter().filter(|kind| kind.switch() != Some(SwitchKind::Dray)) {
-        let memory = kind.shares_memory();
-        let endpoint = if memory { Endpoint::VIRTIO } else { Endpoint::RAW_MMSG };
+    let is_other = |kind: &LinkKind| kind.switch() != Some(SwitchKind::Dray);
+    // A macvtap's device is found by the container's `/sys`, and the programs are this one.
+    let has_sockets = |kind: &LinkKind| !kind.takes_only_machines();
+    let kinds = LinkKind::ALL.into_iter().filter(|kind| is_other(kind) && has_sockets(kind));
+    let usual = |kind: LinkKind| {
+        (kind, if kind.shares_memory() { Endpoint::VIRTIO } else { Endpoint::RAW_MMSG })
+    };
+    let machines = [LinkKind::VETH, LinkKind::BRIDGE].map(|kind| (kind, Endpoint::TAP));
+    for (kind, endpoint) in kinds.map(usual).chain(machines) {
         let Some(mut pairs) = Pairs::new(3, kind, endpoint) else {
             let in_vm =
                 ["ipvlan", "netkit", "ovs/kernel"].map(|family| kind.name.starts_with(family));

@@ -9,7 +9,7 @@ use dray_wire::MacAddr;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, InfoVxlan,
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoMacVtap, InfoNetkit, InfoVeth, InfoVxlan,
     IpVlanFlags, IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
     NetkitMode, State,
 };
@@ -102,6 +102,17 @@ impl Netlink {
         self.create(child, InfoKind::MacVlan, data, Some(parent))
     }
 
+    /// The same, whose frames go to a character device.
+    pub fn create_macvtap(
+        &self,
+        child: NewInterface<'_>,
+        parent: u32,
+        mode: MacVlanMode,
+    ) -> io::Result<()> {
+        let data = InfoData::MacVtap(vec![InfoMacVtap::Mode(mode)]);
+        self.create(child, InfoKind::MacVtap, data, Some(parent))
+    }
+
     /// Makes an interface that shares `parent` and its address. Mode and flags are those of all that
     /// share it.
     pub fn create_ipvlan(
@@ -182,6 +193,11 @@ impl Netlink {
     /// Gives an interface another Ethernet address.
     pub fn set_mac(&self, index: u32, mac: MacAddr) -> io::Result<()> {
         self.set_link(index, |link| link.attributes.push(LinkAttribute::Address(mac.0.to_vec())))
+    }
+
+    /// Sets an interface's MTU, in bytes.
+    pub fn set_mtu(&self, index: u32, mtu: u32) -> io::Result<()> {
+        self.set_link(index, |link| link.attributes.push(LinkAttribute::Mtu(mtu)))
     }
 
     /// Brings an interface up.

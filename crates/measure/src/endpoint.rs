@@ -6,6 +6,7 @@ use std::net::SocketAddrV4;
 use dray_lab::{Attachment, End};
 use dray_port::afxdp::AfxdpUri;
 use dray_port::raw::RawUri;
+use dray_port::tap::TapUri;
 use dray_port::udp::UdpUri;
 use dray_port::{PortUri, SocketOptions, Wait};
 use dray_wire::Flow;
@@ -37,6 +38,8 @@ pub(crate) enum Io {
         /// Whether the kernel says when it waits for a call.
         wakeup: bool,
     },
+    /// The device of a TAP interface.
+    Tap,
     /// DPDK's AF_XDP driver, a testpmd at each end.
     DpdkAfxdp,
     /// Our virtio driver.
@@ -111,6 +114,10 @@ impl Endpoint {
         io: Io::Afxdp { xdp: Some(Mode::Generic), defer: None, wakeup: true },
     };
 
+    /// The device of a TAP interface, in the place of a virtual machine.
+    pub const TAP: Self =
+        Self { name: "tap", about: "a TAP device, as virtual machines have, read/write", io: Io::Tap };
+
     /// DPDK's AF_XDP driver.
     pub const DPDK_AFXDP: Self =
         Self { name: "dpdk-afxdp", about: "DPDK's AF_XDP driver", io: Io::DpdkAfxdp };
@@ -158,7 +165,7 @@ impl Endpoint {
 
     /// Every endpoint.
     pub fn all() -> Vec<Self> {
-        [&Self::SOCKETS[..], &Self::AF_XDP, &Self::OTHER_AF_XDP, &Self::MEMORY].concat()
+        [&Self::SOCKETS[..], &Self::AF_XDP, &Self::OTHER_AF_XDP, &[Self::TAP], &Self::MEMORY].concat()
     }
 
     /// Whether it shares memory instead of asking the kernel.
@@ -178,6 +185,11 @@ impl Endpoint {
     /// Whether it attaches an XDP program to its interface.
     pub fn has_xdp_program(self) -> bool {
         self.xdp().is_some()
+    }
+
+    /// Whether it takes the place of a virtual machine.
+    pub fn is_machine(self) -> bool {
+        self.io == Io::Tap
     }
 
     /// Whether it is DPDK's.
@@ -236,6 +248,7 @@ impl Endpoint {
                 let uri = AfxdpUri::new(interface());
                 PortUri::Afxdp(AfxdpUri { xdp, defer, wakeup, wait, ..uri })
             }
+            Io::Tap => PortUri::Tap(TapUri { interface: interface().to_owned(), wait }),
             // They never sleep: whoever shares a CPU yields.
             Io::Virtio(rings) => {
                 let uri = match &end.attachment {
@@ -245,7 +258,9 @@ impl Endpoint {
                         let path = path.display();
                         format!("virtio:{path}?packed={packed}&hugepages=0&wait=poll")
                     }
-                    Attachment::Interface(name) => unreachable!("{name} shares no memory"),
+                    Attachment::Interface(name) | Attachment::Tap(name) => {
+                        unreachable!("{name} shares no memory")
+                    }
                 };
                 uri.parse().expect("the lab's sockets have short names")
             }

@@ -32,7 +32,7 @@ pub struct UnknownTechnique {
 impl Technique {
     /// Every technique of ours and of the kernel.
     pub fn all() -> Vec<Self> {
-        let kernel = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP].concat();
+        let kernel = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP, &[Endpoint::TAP]].concat();
         let kernel = Self::by_link(&LinkKind::ALL, &kernel);
         kernel.into_iter().chain(Self::by_link(&LinkKind::ALL, &[Endpoint::VIRTIO])).collect()
     }
@@ -78,7 +78,11 @@ impl Technique {
         // What is named after the driver's XDP is not measured without it.
         let has_place = |mode| link.xdp.contains(&mode);
         let memory_fits = link.shares_memory() == endpoint.shares_memory();
-        memory_fits && !no_device && endpoint.xdp().is_none_or(has_place)
+        let machines_fit = match endpoint.is_machine() {
+            true => link.takes_machines(),
+            false => !link.takes_only_machines(),
+        };
+        memory_fits && machines_fit && !no_device && endpoint.xdp().is_none_or(has_place)
     }
 
     /// Whether it is measured where nobody chooses: every endpoint where the kernel's usual links are
@@ -90,6 +94,7 @@ impl Technique {
         if link.isolates {
             is_one_of(&[Endpoint::RAW_MMSG])
         } else {
+            let is_wide = is_wide || link.takes_only_machines();
             is_wide || is_one_of(&[Endpoint::UDP_MMSG, Endpoint::RAW_MMSG])
         }
     }
@@ -142,8 +147,9 @@ mod tests {
         for technique in Technique::every() {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
-        assert_eq!(select("veth").len(), Endpoint::SOCKETS.len() + Endpoint::AF_XDP.len() + 2);
-        let kernel = LinkKind::ALL.iter().filter(|link| !link.shares_memory());
+        assert_eq!(select("veth").len(), Endpoint::SOCKETS.len() + Endpoint::AF_XDP.len() + 3);
+        let has_sockets = |link: &&LinkKind| !link.shares_memory() && !link.takes_only_machines();
+        let kernel = LinkKind::ALL.iter().filter(has_sockets);
         assert_eq!(select("raw").len(), kernel.count());
         let named = |technique: &Technique| technique.to_string();
         let private: Vec<_> = select("ipvlan/l3-private").iter().map(named).collect();

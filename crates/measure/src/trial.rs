@@ -75,7 +75,7 @@ pub fn run(
     let observed = match topology.technique.endpoint.io {
         Io::DpdkAfxdp => peer_ends::observe_one_way(lab, topology, load.size, timing)?,
         Io::DpdkVirtio(rings) => peer_ends::observe_round(lab, topology, rings, load.size, timing)?,
-        Io::Udp(_) | Io::Raw(_) | Io::Afxdp { .. } | Io::Virtio(_) => {
+        Io::Udp(_) | Io::Raw(_) | Io::Afxdp { .. } | Io::Tap | Io::Virtio(_) => {
             observe(lab, topology, load, timing)?
         }
     };

@@ -49,6 +49,7 @@ pub(super) enum Wire {
     Netkit(netkit::Mode),
     Xdp(Wiring),
     Ovs(Datapath),
+    Macvtap,
     Direct,
     Switch(SwitchKind, Wiring),
 }
@@ -88,6 +89,14 @@ impl LinkKind {
     pub const MACVLAN_VEPA: Self = Self {
         about: "interfaces on one parent, which leaves everything to the switch outside",
         ..Self::macvlan("macvlan/vepa", macvlan::Mode::Vepa)
+    };
+
+    /// macvtap in bridge mode.
+    pub const MACVTAP: Self = Self {
+        about: "macvlan/bridge for virtual machines, by a character device",
+        carries: Carries::OwnMac,
+        xdp: &[],
+        ..Self::of("macvtap", Wire::Macvtap)
     };
 
     /// ipvlan, each mode with each flag.
@@ -217,7 +226,7 @@ impl LinkKind {
     };
 
     /// Every kind, but for other people's switches that share memory.
-    pub const ALL: [Self; 26] = {
+    pub const ALL: [Self; 27] = {
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
         [
@@ -227,6 +236,7 @@ impl LinkKind {
             Self::MACVLAN_PASSTHRU,
             Self::MACVLAN_PRIVATE,
             Self::MACVLAN_VEPA,
+            Self::MACVTAP,
             l2,
             l2_private,
             l2_vepa,
@@ -299,6 +309,17 @@ impl LinkKind {
     /// Whether its ends share memory, without the kernel between them.
     pub fn shares_memory(self) -> bool {
         matches!(self.wire, Wire::Direct | Wire::Switch(..))
+    }
+
+    /// Whether a virtual machine can be plugged in at its ends.
+    pub fn takes_machines(self) -> bool {
+        use Wire::{Bridge, Macvtap, Ovs, Veth, Vxlan, Xdp};
+        matches!(self.wire, Veth | Bridge | Vxlan | Xdp(_) | Ovs(_) | Macvtap)
+    }
+
+    /// Whether nothing but virtual machines can be.
+    pub fn takes_only_machines(self) -> bool {
+        matches!(self.wire, Wire::Macvtap)
     }
 
     /// Its switch in user space, which needs a CPU, where it has one.

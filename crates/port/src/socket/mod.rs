@@ -11,7 +11,7 @@ use crate::BATCH_MAX;
 use crate::query::{Query, UriError};
 
 pub(crate) use calls::{enlarge_buffers, get_option, set_option};
-pub(crate) use receive::SocketReceive;
+pub(crate) use receive::{SLOT_LEN, SocketReceive};
 pub(crate) use transmit::SocketTransmit;
 
 /// How long a waiting call sleeps before it looks whether it should stop.

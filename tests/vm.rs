@@ -250,7 +250,8 @@ fn links_that_the_host_may_lack() {
     let _alone = alone();
     require_vm!();
     let [l2, l2_private, _, l3, _, l3_vepa, l3s, ..] = LinkKind::IPVLAN;
-    let others = [LinkKind::NETKIT_L2, LinkKind::NETKIT_L3, LinkKind::OVS_KERNEL];
+    let others =
+        [LinkKind::NETKIT_L2, LinkKind::NETKIT_L3, LinkKind::OVS_KERNEL, LinkKind::SRIOV];
     let all = [&LinkKind::IPVLAN[..], &others].concat();
     // A UDP socket is not told of frames that are dropped, and of L3 it is all that most programs see.
     let some = [&[l2, l3, l3s, l2_private, l3_vepa][..], &others].concat();
@@ -263,11 +264,35 @@ fn links_that_the_host_may_lack() {
     let techniques = techniques.concat();
     let words: Vec<_> = techniques.iter().map(Technique::to_string).collect();
     let script = format!(
-        "modprobe -a ipvlan openvswitch
-         exec {DRAY} bench --quick --duration 0.5 --size 200 --rate 1k --json - --technique {}",
+        "modprobe -a ipvlan openvswitch igb igbvf || exit 1
+         card=$(ls /sys/bus/pci/drivers/igb/*/net/)
+         functions=/sys/class/net/$card/device/sriov_numvfs
+         /busybox ip link set $card up
+         for i in $(seq 100); do
+             test $(cat /sys/class/net/$card/operstate) = up && break
+             sleep 0.1
+         done
+         # Whoever is killed gives the card back no sooner than somebody cleans up.
+         {DRAY} bench --quick --technique sriov/raw --parent $card > /dev/null 2>&1 &
+         for i in $(seq 600); do test $(cat $functions) = 2 && break; sleep 0.05; done
+         test $(cat $functions) = 2 || exit 1
+         kill -9 $!
+         wait
+         {DRAY} lab clean > /dev/null || exit 1
+         test $(cat $functions) = 0 || exit 1
+         {DRAY} bench --quick --duration 0.5 --size 200 --rate 1k --parent $card --json - \
+             --technique {} || exit 1
+         test $(cat $functions) = 0",
         words.join(",")
     );
-    let output = Vm::new("links").cpus(2).memory_mib(1024).script(&script).boot(LIMIT).unwrap();
+    let output = Vm::new("links")
+        .cpus(2)
+        .memory_mib(1024)
+        .arguments(["-device", "pcie-root-port,id=root,chassis=1", "-netdev", "hubport,id=n,hubid=0"])
+        .arguments(["-device", "igb,bus=root,netdev=n"])
+        .script(&script)
+        .boot(LIMIT)
+        .unwrap();
     assert_eq!(output.status, 0, "{output:?}");
     let json = output.output.find('{').map(|at| &output.output[at..]);
     let results: Results = serde_json::from_str(json.unwrap()).unwrap();

@@ -35,6 +35,12 @@ pub enum LabError {
         /// How to get it.
         remedy: String,
     },
+    /// There is no network card that can be shared among containers, or none was named.
+    #[error("no SR-IOV card: {what}")]
+    NoCard {
+        /// What is wrong, and what would be right.
+        what: String,
+    },
     /// Another program that is measured could not be used.
     #[error("{peer}: {what}")]
     Peer {

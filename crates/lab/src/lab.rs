@@ -20,6 +20,8 @@ pub struct Lab {
     switch: Option<PeerSwitch>,
     /// What links need for as long as they are there.
     held: Vec<Box<dyn Any>>,
+    /// The network card that containers may get functions of.
+    card: Option<String>,
     /// Where sockets are, once there are some.
     dir: Option<PeerDir>,
 }
@@ -40,6 +42,7 @@ impl Lab {
             links: 0,
             switch: None,
             held: Vec::new(),
+            card: None,
             dir: None,
         };
         lab.start_container("host", &placement::allowed())?;
@@ -114,6 +117,16 @@ impl Lab {
     pub(crate) fn set_switch(&mut self, switch: PeerSwitch) {
         assert!(self.switch.is_none(), "one switch in a lab");
         self.switch = Some(switch);
+    }
+
+    /// Lets links take virtual functions of this network card of the machine's, which are given back
+    /// when the lab goes.
+    pub fn use_card(&mut self, name: &str) {
+        self.card = Some(name.to_owned());
+    }
+
+    pub(crate) fn card(&self) -> Option<&str> {
+        self.card.as_deref()
     }
 
     pub(crate) fn host(&self) -> &Container {

@@ -50,6 +50,7 @@ pub(super) enum Wire {
     Xdp(Wiring),
     Ovs(Datapath),
     Macvtap,
+    Sriov,
     Direct,
     Switch(SwitchKind, Wiring),
 }
@@ -121,6 +122,14 @@ impl LinkKind {
             Self::ipvlan("ipvlan/l3s-private", PRIVATE, Mode::L3s, Flag::Private),
             Self::ipvlan("ipvlan/l3s-vepa", VEPA, Mode::L3s, Flag::Vepa),
         ]
+    };
+
+    /// Virtual functions of one network card.
+    pub const SRIOV: Self = Self {
+        about: "virtual functions of one network card, which --parent names",
+        carries: Carries::OwnMac,
+        xdp: &[Mode::Generic],
+        ..Self::of("sriov", Wire::Sriov)
     };
 
     /// A VXLAN tunnel between two hosts, and on each a bridge to the containers.
@@ -226,7 +235,7 @@ impl LinkKind {
     };
 
     /// Every kind, but for other people's switches that share memory.
-    pub const ALL: [Self; 27] = {
+    pub const ALL: [Self; 28] = {
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
         [
@@ -246,6 +255,7 @@ impl LinkKind {
             l3s,
             l3s_private,
             l3s_vepa,
+            Self::SRIOV,
             Self::VXLAN,
             Self::NETKIT_L2,
             Self::NETKIT_L3,

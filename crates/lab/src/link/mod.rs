@@ -12,12 +12,14 @@ mod memory;
 mod netkit;
 mod ovs;
 mod parent;
+mod sriov;
 mod tap;
 mod veth;
 mod vxlan;
 mod xdp;
 
 pub use kind::{Carries, LinkKind};
+pub(crate) use sriov::give_back_all as give_back_cards;
 
 use std::any::Any;
 use std::io;
@@ -269,6 +271,7 @@ impl Lab {
                 self.link_interfaces(kind, pairs, options, wire)
             }
             Wire::Ovs(datapath) => ovs::link(self, (kind, datapath), pairs, options),
+            Wire::Sriov => sriov::link(self, kind, pairs, options),
             Wire::Vxlan => self.link_interfaces(kind, pairs, options, vxlan::wire),
             Wire::Netkit(mode) => {
                 self.link_interfaces(kind, pairs, options, |segment| netkit::wire(segment, mode))

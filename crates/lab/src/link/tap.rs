@@ -35,7 +35,8 @@ impl Segment<'_> {
         created.map_err(self.doing(&format!("TAP interface {tap}")))?;
         netlink.create_bridge(&bridge).map_err(self.doing("bridge in a container"))?;
         let index = |name: &str| {
-            Ok(netlink.interface(name).map_err(self.doing(&format!("interface {name}")))?.index)
+            let interface = netlink.interface(name).map_err(self.doing(name));
+            interface.map(|interface| interface.index)
         };
         let bridge = index(&bridge)?;
         netlink.set_up(bridge).map_err(self.doing("bridge in a container"))?;

@@ -31,6 +31,8 @@ pub struct Settings {
     pub trials: usize,
     /// MTU of the links in bytes.
     pub mtu: u32,
+    /// The network card that containers may get virtual functions of.
+    pub parent: Option<String>,
     /// Which role runs where.
     pub placement: Placement,
     /// Whether everything was shortened.
@@ -82,7 +84,20 @@ impl Settings {
         let goals = losses.iter().map(|&loss| goal(loss, quick, choices.duration)).collect();
         let default = if quick { QUICK } else { experiment.timing };
         let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
-        Ok(Self { burst, flows, stations, check, timing, goals, trials, mtu, placement, quick })
+        let parent = choices.parent.clone();
+        Ok(Self {
+            burst,
+            flows,
+            stations,
+            check,
+            timing,
+            goals,
+            trials,
+            mtu,
+            parent,
+            placement,
+            quick,
+        })
     }
 }
 

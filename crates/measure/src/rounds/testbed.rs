@@ -24,6 +24,7 @@ impl Testbed {
     ) -> Result<Self, LabError> {
         let Settings { mtu, ref placement, .. } = *settings;
         let mut lab = Lab::new(program.to_owned(), cancel.clone())?;
+        settings.parent.iter().for_each(|card| lab.use_card(card));
         let topology = Topology::build(&mut lab, case.technique, case.shape, placement, mtu)?;
         // Of a switch that is not there it would say too much.
         case.technique.check()?;

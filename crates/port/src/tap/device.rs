@@ -45,9 +45,10 @@ fn macvtap_number(interface: &str) -> io::Result<Option<Dev>> {
         return Ok(None);
     };
     let text = fs::read_to_string(device?.path().join("dev"))?;
-    let number = text.trim().split_once(':').and_then(|(major, minor)| {
-        Some(makedev(major.parse().ok()?, minor.parse().ok()?))
-    });
+    let number = text
+        .trim()
+        .split_once(':')
+        .and_then(|(major, minor)| Some(makedev(major.parse().ok()?, minor.parse().ok()?)));
     let what = || io::Error::new(io::ErrorKind::InvalidData, format!("device number {text:?}"));
     number.map(Some).ok_or_else(what)
 }

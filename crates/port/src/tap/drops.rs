@@ -46,7 +46,7 @@ impl Drops {
 }
 
 fn parse(text: &str, interface: &str, field: usize) -> Option<u64> {
-    let named = |line: &'_ str| {
+    let named = |line: &str| {
         let (name, numbers) = line.rsplit_once(':')?;
         (name.trim() == interface).then(|| numbers.to_owned())
     };

@@ -41,9 +41,10 @@ bench: build ## Figures for the notes: papers' tables, containers, pacing
 	@scripts/setup.sh bench
 	@scripts/bench.sh
 
-bench-iperf3: build ## The batched UDP sender against iperf3 over one link
+bench-iperf3: build ## The batched UDP sender, and TCP streams, against iperf3 over one link
 	@scripts/setup.sh bench
 	@$(SUDO) scripts/bench-iperf3.sh
+	@$(SUDO) scripts/bench-iperf3-tcp.sh
 
 fuzz: ## Fuzz whatever reads others' bytes (SECONDS_EACH=60, TARGETS=...)
 	@scripts/setup.sh fuzz

@@ -10,9 +10,13 @@ purpose=${1:?usage: setup.sh build|demo|test|bench|fuzz|profile}
 build="cc:gcc clang:clang"
 # Other people's switches and endpoints.
 peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"
+# Container engines.
+engines="dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc"
+# Reports are looked at in one.
+browser="chromium:chromium chromedriver:chromium-driver"
 case $purpose in
     build | demo) needs=$build ;;
-    test) needs="$build $peers c++:g++ ping:iputils-ping" ;;
+    test) needs="$build $peers $engines c++:g++ ping:iputils-ping tshark:tshark $browser" ;;
     fuzz) needs="$build c++:g++" ;;
     bench) needs="$build $peers ip:iproute2 iperf3:iperf3 jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;
@@ -33,6 +37,10 @@ done
 if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=Scrt1.o)" ]; then
     missing+=(libc6-dev)
 fi
+# A Python module, of Debian's own Python.
+if [ "$purpose" = test ] && ! /usr/bin/python3 -c 'import scapy.contrib.gtp' 2>/dev/null; then
+    missing+=(python3-scapy)
+fi
 # Elsewhere the tests that need a virtual machine are skipped.
 if [ "$purpose" = test ] && [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null; then
     "$(dirname "$0")/setup-vm.sh"
@@ -48,5 +56,13 @@ sudo=
 echo "Installing: ${missing[*]}" >&2
 export DEBIAN_FRONTEND=noninteractive
 $sudo apt-get update -qq
+# What is installed here is started by whoever uses it: an engine that came up by itself would change
+# the machine's network.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+    trap '$sudo rm -f $policy' EXIT
+    printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
+    $sudo chmod 755 $policy
+fi
 # shellcheck disable=SC2086 # no sudo, no word
 $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

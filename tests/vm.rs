@@ -250,8 +250,7 @@ fn links_that_the_host_may_lack() {
     let _alone = alone();
     require_vm!();
     let [l2, l2_private, _, l3, _, l3_vepa, l3s, ..] = LinkKind::IPVLAN;
-    let others =
-        [LinkKind::NETKIT_L2, LinkKind::NETKIT_L3, LinkKind::OVS_KERNEL, LinkKind::SRIOV];
+    let others = [LinkKind::NETKIT_L2, LinkKind::NETKIT_L3, LinkKind::OVS_KERNEL, LinkKind::SRIOV];
     let all = [&LinkKind::IPVLAN[..], &others].concat();
     // A UDP socket is not told of frames that are dropped, and of L3 it is all that most programs see.
     let some = [&[l2, l3, l3s, l2_private, l3_vepa][..], &others].concat();
@@ -288,7 +287,12 @@ fn links_that_the_host_may_lack() {
     let output = Vm::new("links")
         .cpus(2)
         .memory_mib(1024)
-        .arguments(["-device", "pcie-root-port,id=root,chassis=1", "-netdev", "hubport,id=n,hubid=0"])
+        .arguments([
+            "-device",
+            "pcie-root-port,id=root,chassis=1",
+            "-netdev",
+            "hubport,id=n,hubid=0",
+        ])
         .arguments(["-device", "igb,bus=root,netdev=n"])
         .script(&script)
         .boot(LIMIT)

@@ -78,6 +78,19 @@ pub fn success(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
+/// Fails where results are not as the schema says; returns it.
+pub fn assert_schema(json: &serde_json::Value) -> jsonschema::Validator {
+    let schema = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/result.schema.json"
+    ));
+    let schema: serde_json::Value = serde_json::from_str(&schema.unwrap()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<_> = validator.iter_errors(json).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    validator
+}
+
 /// Whether a role has begun, which it does once its ports are open.
 pub fn runs_role(process: &Child) -> bool {
     let tasks = fs::read_dir(format!("/proc/{}/task", process.id()));

@@ -1,18 +1,17 @@
 //! `dray bench`: run an experiment.
 
-use std::fs::File;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
-use dray_lab::LinkKind;
+use anyhow::anyhow;
+use dray_lab::{LinkKind, Runtime};
 use dray_measure::isolation::Verdict;
-use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, Results, experiments, rounds, table};
+use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, experiments, rounds, table};
+use dray_report::Report;
 use dray_traffic::Check;
 use indicatif::{ProgressBar, ProgressStyle};
-use tempfile::NamedTempFile;
 
+use crate::output::Output;
 use crate::parse::CpuList;
 use crate::{Failure, cancel_on_signals, parse, print};
 
@@ -46,9 +45,12 @@ pub(crate) struct Arguments {
     /// Frames per burst.
     #[arg(long, value_name = "FRAMES")]
     burst: Option<usize>,
-    /// Flows per link of the sender.
+    /// Flows per link of the sender; of tcp techniques, streams of each sender.
     #[arg(long)]
     flows: Option<u16>,
+    /// So many pairs of sender and receiver at the same time, over one segment.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pairs: Option<Vec<usize>>,
     /// Pairs of machines, by their MAC addresses, that frames are between in turn.
     #[arg(long, value_name = "PAIRS")]
     stations: Option<u16>,
@@ -75,20 +77,30 @@ pub(crate) struct Arguments {
     /// CPUs for the roles: sender, receiver, forwarders; a switch has the first to itself.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
+    /// Who makes the containers: embedded, docker, podman, lxc, crun or runc.
+    #[arg(long, value_name = "RUNTIME", default_value = "embedded")]
+    runtime: Runtime,
     /// Write the results to this file as JSON; `-` for standard output, instead of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write a report to this file: one HTML page with charts. `dray report` makes it of JSON, too.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   dray bench --quick
   dray bench --technique veth/udp-mmsg,bridge --size 64,512,1500 --json results.json
-  dray bench switches --quick
+  dray bench switches --quick --report switches.html
   dray bench --technique switch,direct --check whole
   dray bench --technique switch --size 64 --stations 1000
   dray bench ara2019-table1 --duration 20
+  dray bench --runtime docker --technique veth,switch --quick
   dray bench --technique raw-mmsg --rate 100k
+  dray bench --technique tcp --flows 4 --mtu 9000
+  dray bench --technique bridge/tcp --pairs 1,16,128
+  dray bench claassen2016-local-tcp --quick --pairs 1,2,4
   dray bench loss-free --quick --technique veth/raw-mmsg,switch
   dray bench --technique bridge --loss 0,0.1%";
 
@@ -101,6 +113,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         sizes: arguments.size,
         burst: arguments.burst,
         flows: arguments.flows,
+        pairs: arguments.pairs,
         stations: arguments.stations,
         rate: arguments.rate,
         losses: arguments.loss,
@@ -112,11 +125,22 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         parent: arguments.parent,
         cpus: arguments.cpus.map(|list| list.0),
         quick: arguments.quick,
+        runtime: arguments.runtime,
     };
     let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
     let cancel = cancel_on_signals()?;
     // Better to hear now that the results cannot be written than when they are there.
-    let output = arguments.json.as_deref().map(Output::open).transpose()?;
+    let open =
+        |option, path: Option<&Path>| path.map(|path| Output::open(option, path)).transpose();
+    let json = open("--json", arguments.json.as_deref())?;
+    let page = open("--report", arguments.report.as_deref())?;
+    let to_stdout =
+        [&json, &page].into_iter().flatten().filter(|output| output.is_stdout()).count();
+    if to_stdout == 2 {
+        return Err(Failure::usage(anyhow!(
+            "--json - and --report -: only one of them can go there"
+        )));
+    }
     let progress = progress(plan.trials());
     let results = rounds::run(&plan, Path::new("/proc/self/exe"), &cancel, |index, what| {
         progress.set_position(index as u64);
@@ -125,15 +149,20 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     progress.finish_and_clear();
     let results = results?;
 
-    if !matches!(output, Some(Output::Stdout)) {
+    if to_stdout == 0 {
         print(&table::render(&results, experiment))?;
     }
-    if let Some(output) = output {
-        output.write(&results)?;
+    if let Some(json) = json {
+        json.write(&(serde_json::to_string_pretty(&results)? + "\n"))?;
+    }
+    if let Some(page) = page {
+        page.write(&Report::of(results.clone()).html())?;
     }
     let rows = || results.results.iter();
     let isolations = || rows().filter_map(|row| Some((row, row.isolation()?)));
-    let is_empty = rows().all(|row| row.measured().is_none()) && isolations().next().is_none();
+    let is_empty = rows().all(|row| row.measured().is_none())
+        && isolations().next().is_none()
+        && results.streams.iter().all(|row| row.measured().is_none());
     if results.limits.is_empty() && is_empty {
         return Err(anyhow::anyhow!("nothing could be measured").into());
     }
@@ -163,62 +192,4 @@ fn progress(cases: usize) -> ProgressBar {
         bar.enable_steady_tick(Duration::from_millis(250));
     }
     bar
-}
-
-/// Where the JSON goes.
-enum Output {
-    Stdout,
-    /// A new file beside the one that it replaces once it is complete.
-    New {
-        new: NamedTempFile,
-        path: PathBuf,
-    },
-    /// What is there and is no ordinary file (`/dev/null`, a pipe) stays and is written to.
-    Special(File),
-}
-
-impl Output {
-    fn open(path: &Path) -> anyhow::Result<Self> {
-        if path == Path::new("-") {
-            return Ok(Self::Stdout);
-        }
-        let cannot = || format!("--json {}: cannot write there", path.display());
-        // What a link leads to is replaced, not the link.
-        let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        if path.exists() && !path.is_file() {
-            return Ok(Self::Special(open_special(path).with_context(cannot)?));
-        }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let new = NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).with_context(cannot)?;
-        Ok(Self::New { new, path: path.to_owned() })
-    }
-
-    fn write(self, results: &Results) -> Result<(), Failure> {
-        let text = serde_json::to_string_pretty(results)? + "\n";
-        match self {
-            Self::Stdout => print(&text),
-            Self::Special(mut file) => Ok(file.write_all(text.as_bytes())?),
-            Self::New { mut new, path } => {
-                new.write_all(text.as_bytes())?;
-                make_readable(new.as_file())?;
-                new.persist(&path).with_context(|| format!("--json {}", path.display()))?;
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Opens a device or a pipe. A pipe that nobody reads is an error, where an ordinary open would wait
-/// for a reader for good.
-fn open_special(path: &Path) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
-    let file = open(path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
-    fcntl_setfl(&file, OFlags::empty())?;
-    Ok(file.into())
-}
-
-/// Temporary files are private; results are for passing on.
-fn make_readable(file: &File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))
 }

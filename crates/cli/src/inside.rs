@@ -1,7 +1,10 @@
 //! `dray inside`: the first process of a container that a lab made. Not for people.
 
-use std::io::{stdin, stdout};
+use std::io::{BufReader, stdin, stdout};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
+use anyhow::Context;
 use dray_lab::container;
 use dray_traffic::agent;
 
@@ -11,9 +14,21 @@ use crate::Failure;
 pub(crate) struct Arguments {
     /// Name of the container.
     name: String,
+    /// A container engine has set the container up; the lab listens here.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    container::enter(&arguments.name)?;
-    Ok(agent::serve(stdin().lock(), stdout())?)
+    match &arguments.socket {
+        None => {
+            container::enter(&arguments.name)?;
+            Ok(agent::serve(stdin().lock(), stdout())?)
+        }
+        Some(path) => {
+            let events = UnixStream::connect(path).with_context(|| path.display().to_string())?;
+            let requests = BufReader::new(events.try_clone()?);
+            Ok(agent::serve(requests, events)?)
+        }
+    }
 }

@@ -5,9 +5,13 @@ mod bench;
 mod doctor;
 mod inside;
 mod lab;
+mod output;
 mod parse;
+mod report;
 mod role;
 mod switch;
+mod upf;
+mod upf_load;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -27,6 +31,8 @@ const EXAMPLES: &str = "\
 Examples:
   dray bench --quick                  a first look at every technique
   dray bench ara2019-table1           the paper's table, measured here
+  dray report results.json -o page.html
+                                      charts of what dray bench --json wrote
   dray doctor                         what this host offers, and what it lacks
   dray switch --port a=raw:eth0 --port b=raw:eth1
                                       frames from port to port, by MAC address
@@ -35,6 +41,8 @@ Examples:
 #[derive(Subcommand)]
 enum Command {
     Bench(bench::Arguments),
+    Report(report::ReportArguments),
+    Compare(report::CompareArguments),
     Doctor(doctor::Arguments),
     Send(role::SendArguments),
     Receive(role::ReceiveArguments),
@@ -42,6 +50,8 @@ enum Command {
     Echo(role::EchoArguments),
     Ping(role::PingArguments),
     Switch(switch::Arguments),
+    Upf(upf::Arguments),
+    UpfLoad(upf_load::Arguments),
     Lab(lab::Arguments),
     #[command(hide = true, name = dray_lab::container::INSIDE_COMMAND)]
     Inside(inside::Arguments),
@@ -75,6 +85,8 @@ fn main() -> ExitCode {
     };
     let result = match arguments.command {
         Command::Bench(arguments) => bench::run(arguments),
+        Command::Report(arguments) => report::report(&arguments),
+        Command::Compare(arguments) => report::compare(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Send(arguments) => role::send(arguments),
         Command::Receive(arguments) => role::receive(arguments),
@@ -82,6 +94,8 @@ fn main() -> ExitCode {
         Command::Echo(arguments) => role::echo(arguments),
         Command::Ping(arguments) => role::ping(arguments),
         Command::Switch(arguments) => switch::run(arguments),
+        Command::Upf(arguments) => upf::run(arguments),
+        Command::UpfLoad(arguments) => upf_load::run(arguments),
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Inside(arguments) => inside::run(&arguments),
     };

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use dray_lab::{Cancel, Placement};
-use dray_port::{BATCH_MAX, PortUri};
+use dray_port::{BATCH_MAX, PortUri, UriError};
 use dray_traffic::agent::Role;
 use dray_traffic::{
     Check, EchoJob, ForwardJob, Job, Lane, OnSample, Percentiles, PingJob, ReceiveJob, Report,
-    Sample, SendJob, Signal,
+    Sample, SendJob, Signal, StreamReceiveJob, StreamSendJob, StreamUri,
 };
 use dray_wire::{FRAME_MAX, FRAME_MIN, Flow, MacAddr};
 
@@ -29,6 +29,44 @@ struct Common {
     /// Write the report as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// What `--port` names.
+#[derive(Clone)]
+enum Target {
+    /// A port of frames.
+    Port(PortUri),
+    /// The receiver of byte streams.
+    Stream(StreamUri),
+}
+
+impl std::str::FromStr for Target {
+    type Err = UriError;
+
+    fn from_str(text: &str) -> Result<Self, UriError> {
+        if StreamUri::is_stream(text) {
+            text.parse().map(Self::Stream)
+        } else {
+            text.parse().map(Self::Port)
+        }
+    }
+}
+
+/// The one stream that `targets` name, or the ports.
+fn one_stream_or_ports(targets: Vec<Target>) -> Result<Result<StreamUri, Vec<PortUri>>, Failure> {
+    let mut ports = Vec::new();
+    let count = targets.len();
+    for target in targets {
+        match target {
+            Target::Port(port) => ports.push(port),
+            Target::Stream(stream) if count == 1 => return Ok(Ok(stream)),
+            Target::Stream(stream) => {
+                let why = "streams need a role of their own; --flows has several of them";
+                return Err(Failure::usage(anyhow::anyhow!("--port {stream}: {why}")));
+            }
+        }
+    }
+    Ok(Err(ports))
 }
 
 /// The headers of what is sent.
@@ -60,27 +98,30 @@ impl Addresses {
     }
 }
 
-/// Send test frames.
+/// Send test frames, or byte streams.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   dray send --port raw:eth0 --size 64 --rate 100k --duration 10
   dray send --port afxdp:eth0 --rate 1M
-  dray send --port 'udp:10.0.0.1:9000-10.0.0.2:9000?batch=64' --size 1500")]
+  dray send --port 'udp:10.0.0.1:9000-10.0.0.2:9000?batch=64' --size 1500
+  dray send --port tcp:10.0.0.2:9000 --flows 4 --duration 10")]
 pub(crate) struct SendArguments {
-    /// Where to send; given more than once, bursts go to these in turn.
+    /// Where to send; given more than once, bursts go to these in turn. Byte streams go to one
+    /// tcp: receiver.
     #[arg(long, value_name = "URI", required = true)]
-    port: Vec<PortUri>,
-    /// Frame size in bytes, from destination MAC to end of payload.
-    #[arg(long, value_name = "BYTES", default_value_t = FRAME_MIN)]
-    size: usize,
+    port: Vec<Target>,
+    /// Frame size in bytes, from destination MAC to end of payload; by default the least, 64.
+    #[arg(long, value_name = "BYTES")]
+    size: Option<usize>,
     /// Frames per second; without it, as many as possible.
     #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
     rate: Option<f64>,
-    /// Frames per burst.
-    #[arg(long, value_name = "FRAMES", default_value_t = 64)]
-    burst: usize,
-    /// Flows per port, told apart by their UDP source port; udp: ports have one.
+    /// Frames per burst; by default 64.
+    #[arg(long, value_name = "FRAMES")]
+    burst: Option<usize>,
+    /// Flows per port, told apart by their UDP source port; udp: ports have one. To tcp: so many
+    /// streams.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
     flows: u16,
     /// Pairs of machines, by their MAC addresses, that frames are between in turn; with one flow.
@@ -92,18 +133,21 @@ pub(crate) struct SendArguments {
     common: Common,
 }
 
-/// Receive test frames and count what arrived, was lost, duplicated, reordered or damaged.
+/// Receive test frames and count what arrived, was lost, duplicated, reordered or damaged; or receive
+/// byte streams.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   dray receive --port raw:eth0
   dray receive --port 'afxdp:eth0?defer=50&wait=poll'
-  dray receive --port 'udp:10.0.0.2:9000?batch=64&wait=poll' --duration 10 --json")]
+  dray receive --port 'udp:10.0.0.2:9000?batch=64&wait=poll' --duration 10 --json
+  dray receive --port tcp:0.0.0.0:9000")]
 pub(crate) struct ReceiveArguments {
-    /// Where to receive; may be given more than once.
+    /// Where to receive; may be given more than once, but for byte streams.
     #[arg(long, value_name = "URI", required = true)]
-    port: Vec<PortUri>,
-    /// Look at every byte of one frame in 64 only, and of the others at their headers.
+    port: Vec<Target>,
+    /// Look at every byte of one frame in 64 only, and of the others at their headers; of streams at
+    /// some bytes of each page.
     #[arg(long)]
     sampled: bool,
     #[command(flatten)]
@@ -172,6 +216,20 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
     let SendArguments { port, size, rate, burst, flows, stations, addresses, common } = arguments;
+    let port = match one_stream_or_ports(port)? {
+        Err(ports) => ports,
+        Ok(to) => {
+            let none = "streams have no frames, and go as fast as they can: \
+                        leave out --size, --rate, --burst and --stations";
+            if size.is_some() || rate.is_some() || burst.is_some() || stations > 1 {
+                return Err(Failure::usage(anyhow::anyhow!("--port {to}: {none}")));
+            }
+            let duration = common.duration.unwrap_or(FOREVER);
+            let job = StreamSendJob { to, streams: flows, duration, interval: INTERVAL };
+            return run(Job::StreamSend(job), &common);
+        }
+    };
+    let (size, burst) = (size.unwrap_or(FRAME_MIN), burst.unwrap_or(64));
     check_size(size)?;
     if flows > 1 && stations > 1 {
         let why = anyhow::anyhow!("--stations {stations}: one or the other, flows or stations");
@@ -224,13 +282,14 @@ pub(crate) fn ping(arguments: PingArguments) -> Result<(), Failure> {
 
 pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
     let check = if arguments.sampled { Check::Sampled } else { Check::Whole };
-    let job = ReceiveJob {
-        ports: arguments.port,
-        announce: Vec::new(),
-        check,
-        yielding: true,
-        interval: INTERVAL,
+    let ports = match one_stream_or_ports(arguments.port)? {
+        Err(ports) => ports,
+        Ok(at) => {
+            let job = StreamReceiveJob { at, check, interval: INTERVAL };
+            return run(Job::StreamReceive(job), &arguments.common);
+        }
     };
+    let job = ReceiveJob { ports, announce: Vec::new(), check, yielding: true, interval: INTERVAL };
     run(Job::Receive(job), &arguments.common)
 }
 
@@ -262,7 +321,7 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
     }
     let cancel = cancel_on_signals()?;
     // A sender keeps the time itself, to the tick.
-    let keeps_time = matches!(job, Job::Send(_) | Job::Ping(_));
+    let keeps_time = matches!(job, Job::Send(_) | Job::Ping(_) | Job::StreamSend(_));
     let mut role = Role::open(job).map_err(|error| match error {
         wrong if wrong.is_wrong_usage() => Failure::usage(wrong),
         other => other.into(),
@@ -300,27 +359,32 @@ fn show_rates() -> Option<OnSample> {
             let seconds = (now.at_ns - last.at_ns) as f64 / 1e9;
             let (frames, bytes) = (now.frames - last.frames, now.bytes - last.bytes);
             let (kpps, mbits) = (frames as f64 / seconds / 1e3, bytes as f64 * 8.0 / seconds / 1e6);
-            eprintln!("{kpps:10.1} kpps {mbits:10.1} Mb/s");
+            // Streams have no frames.
+            let has_frames = frames > 0 || bytes == 0;
+            let kpps = if has_frames { format!("{kpps:10.1} kpps ") } else { String::new() };
+            eprintln!("{kpps}{mbits:10.1} Mb/s");
         }) as OnSample
     })
 }
 
-/// Thousand frames per second from the first to the last whole second in which there were any, or
-/// over all of the time if there was no whole second.
-fn kpps_while_busy(samples: &[Sample]) -> f64 {
-    let steps: Vec<_> = samples.windows(2).filter(|pair| pair[1].frames > pair[0].frames).collect();
+/// How many of what `count` counts per second, from the first to the last whole second in which there
+/// were any, or over all of the time if there was no whole second.
+fn rate_while_busy(samples: &[Sample], count: fn(&Sample) -> u64) -> f64 {
+    let steps: Vec<_> =
+        samples.windows(2).filter(|pair| count(&pair[1]) > count(&pair[0])).collect();
     let steps = if steps.len() > 2 { &steps[1..steps.len() - 1] } else { &steps };
     match (steps.first(), steps.last()) {
         (Some(first), Some(last)) => {
             let (first, last) = (first[0], last[1]);
-            (last.frames - first.frames) as f64 * 1e6 / (last.at_ns - first.at_ns) as f64
+            (count(&last) - count(&first)) as f64 * 1e9 / (last.at_ns - first.at_ns) as f64
         }
         _ => 0.0,
     }
 }
 
 fn describe(report: &Report) -> String {
-    let rate = kpps_while_busy(report.samples());
+    let rate = rate_while_busy(report.samples(), |sample| sample.frames) / 1e3;
+    let gbits = rate_while_busy(report.samples(), |sample| sample.bytes) * 8.0 / 1e9;
     match report {
         Report::Send(send) => {
             let note = match send.offered {
@@ -358,6 +422,26 @@ fn describe(report: &Report) -> String {
             });
             let (sent, back) = (ping.send.sent, ping.receive.received);
             format!("sent {sent} frames, {back} came back, {rate:.1} k round trips/s{times}\n")
+        }
+        Report::StreamSend(send) => {
+            let copied = send.zerocopy.map_or(String::new(), |zerocopy| {
+                let (copied, completed) = (zerocopy.copied, zerocopy.completed);
+                format!("; the kernel copied in {copied} of {completed} calls after all")
+            });
+            let (bytes, streams, again) = (send.bytes, send.streams.len(), send.retransmits);
+            format!(
+                "sent {bytes} bytes in {streams} streams, {gbits:.2} Gb/s; {again} segments sent \
+                 again{copied}\n"
+            )
+        }
+        Report::StreamReceive(receive) => {
+            let (streams, bytes) = (receive.streams.len(), receive.bytes);
+            let ended = receive.streams.iter().filter(|stream| stream.ended).count();
+            let (corrupt, foreign) = (receive.corrupt, receive.foreign);
+            format!(
+                "received {bytes} bytes in {streams} streams, {gbits:.2} Gb/s; {ended} have ended, \
+                 {corrupt} corrupt reads, {foreign} foreign connections\n"
+            )
         }
     }
 }

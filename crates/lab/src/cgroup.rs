@@ -30,6 +30,8 @@ enum Kind {
     },
     V1Cpuset,
     V1Cpuacct,
+    /// Any other: container engines make groups there as well.
+    V1Other,
 }
 
 /// The groups of one lab.
@@ -64,9 +66,45 @@ impl LabGroup {
         Ok(added)
     }
 
+    /// The lab's own group in version 2, with every container in it; `containers` are their names and
+    /// first processes, of which each has the CPUs that it has. Made where another version confines
+    /// the containers.
+    pub(crate) fn version_2<'c>(
+        &mut self,
+        containers: impl Iterator<Item = (&'c str, Pid)>,
+    ) -> io::Result<PathBuf> {
+        let is_v2 = |h: &&Hierarchy| matches!(h.kind, Kind::V2 { .. });
+        if let Some(used) = self.hierarchies.iter().find(is_v2) {
+            return Ok(used.mount.join(OURS).join(&self.lab));
+        }
+        let Some(mounted) = mounted().into_iter().find(|h| is_v2(&h)) else {
+            let what = "no control groups of version 2 are mounted";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        };
+        // CPU sets are another version's.
+        let used = Hierarchy { kind: Kind::V2 { cpuset: false }, ..mounted };
+        self.hierarchies.push(used.clone());
+        for (name, pid) in containers {
+            used.add(&self.lab, name, pid, "")?;
+        }
+        Ok(used.mount.join(OURS).join(&self.lab))
+    }
+
+    /// The group that holds all of the lab's, as a path from the root of every hierarchy.
+    pub(crate) fn path(&self) -> PathBuf {
+        Path::new("/").join(OURS).join(&self.lab)
+    }
+
+    /// Whether a process is in one of the lab's groups.
+    pub(crate) fn holds(&self, pid: Pid) -> bool {
+        let path = self.path();
+        let groups = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero()));
+        groups.is_ok_and(|groups| groups.contains(&*path.to_string_lossy()))
+    }
+
     /// Removes the lab's groups, which must be empty or become so soon.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        self.hierarchies.iter().try_for_each(|hierarchy| hierarchy.remove(&self.lab))
+        mounted().iter().try_for_each(|hierarchy| hierarchy.remove(&self.lab))
     }
 }
 
@@ -84,7 +122,7 @@ pub(crate) fn new_name() -> String {
 /// names of the labs.
 pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
-    for hierarchy in hierarchies() {
+    for hierarchy in mounted() {
         let Ok(labs) = fs::read_dir(hierarchy.mount.join(OURS)) else { continue };
         for lab in labs.flatten() {
             let name = lab.file_name().to_string_lossy().into_owned();
@@ -145,6 +183,11 @@ impl Hierarchy {
 /// The hierarchies to use: version 2 where it has the CPU set controller; otherwise version 1 for
 /// CPU sets and accounting; otherwise version 2 without CPU sets.
 fn hierarchies() -> Vec<Hierarchy> {
+    choose(mounted())
+}
+
+/// Every hierarchy that could be used.
+fn mounted() -> Vec<Hierarchy> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = parse_mounts(&mounts);
     for hierarchy in &mut found {
@@ -153,7 +196,7 @@ fn hierarchies() -> Vec<Hierarchy> {
             *cpuset = list.is_ok_and(|list| list.split_whitespace().any(|name| name == "cpuset"));
         }
     }
-    choose(found)
+    found
 }
 
 /// Which version of control groups confines containers to their CPUs; `None` where neither does.
@@ -161,7 +204,7 @@ pub(crate) fn cpuset_version() -> Option<u8> {
     hierarchies().iter().find_map(|hierarchy| match hierarchy.kind {
         Kind::V2 { cpuset: true } => Some(2),
         Kind::V1Cpuset => Some(1),
-        Kind::V2 { cpuset: false } | Kind::V1Cpuacct => None,
+        Kind::V2 { cpuset: false } | Kind::V1Cpuacct | Kind::V1Other => None,
     })
 }
 
@@ -172,7 +215,7 @@ fn choose(mut found: Vec<Hierarchy>) -> Vec<Hierarchy> {
     {
         found.retain(is_v2);
     } else {
-        found.retain(|h| !is_v2(h));
+        found.retain(|h| matches!(h.kind, Kind::V1Cpuset | Kind::V1Cpuacct));
     }
     found
 }
@@ -189,6 +232,7 @@ fn parse_mounts(text: &str) -> Vec<Hierarchy> {
             "cgroup2" => Kind::V2 { cpuset: false },
             "cgroup" if has("cpuset") => Kind::V1Cpuset,
             "cgroup" if has("cpuacct") => Kind::V1Cpuacct,
+            "cgroup" => Kind::V1Other,
             _ => return None,
         };
         Some(Hierarchy { mount, kind })
@@ -295,7 +339,8 @@ mod tests {
     fn finds_both_versions_and_prefers_the_one_with_cpu_sets() {
         let found = parse_mounts(V1);
         let kinds: Vec<_> = found.iter().map(|h| h.kind).collect();
-        assert_eq!(kinds, [Kind::V1Cpuset, Kind::V1Cpuacct, Kind::V2 { cpuset: false }]);
+        let v2 = Kind::V2 { cpuset: false };
+        assert_eq!(kinds, [Kind::V1Cpuset, Kind::V1Cpuacct, Kind::V1Other, v2]);
         assert_eq!(found[1].mount, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
 
         let used = choose(found.clone());

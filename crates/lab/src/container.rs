@@ -5,17 +5,21 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dray_traffic::agent::{Event, Request};
 use dray_traffic::{Agreement, Report};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::net::sockopt::socket_peercred;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::namespace::{Init, NetworkNamespace, spawn};
+use crate::namespace::{Init, NetworkNamespace, ignore_children, spawn};
 use crate::netlink::Netlink;
+use crate::peer::PeerDir;
+use crate::peer::process::Process;
+use crate::runtime::Engine;
 use crate::{Cancel, LabError};
 
 /// Names a container within its lab.
@@ -25,8 +29,31 @@ pub struct ContainerId(pub(crate) usize);
 /// The command by which the program starts itself inside a container.
 pub const INSIDE_COMMAND: &str = "inside";
 
+/// How long a container may take to come up, and a role to open its ports: hundreds at a time on few
+/// CPUs, while the kernel takes down those that were there before.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
+
+/// A container that is coming up. It dies with this value, and with the thread that made it.
+pub(crate) struct Starting {
+    name: String,
+    cpus: Vec<usize>,
+    by: StartedBy,
+}
+
+enum StartedBy {
+    Lab {
+        init: Init,
+        agent: UnixStream,
+    },
+    /// An engine, by a process that ends with the container; the agent will connect.
+    Engine {
+        process: Process,
+        agents: UnixListener,
+    },
+}
 
 /// A running container. It dies with this value, and with the thread that made it.
 pub struct Container {
@@ -34,19 +61,18 @@ pub struct Container {
     init: Init,
     namespace: NetworkNamespace,
     netlink: Netlink,
-    requests: UnixStream,
+    agent: UnixStream,
     received: Vec<u8>,
-    is_up: bool,
     pub(crate) interfaces: usize,
+    /// The engine's process, where there is one.
+    engine: Option<Process>,
 }
 
-impl Container {
-    /// Starts a container; `program` is the `dray` that runs inside. It is not
-    /// [up](Self::wait_until_up) yet.
-    pub(crate) fn start(program: &Path, name: &str, cpus: &[usize]) -> Result<Self, LabError> {
+impl Starting {
+    /// Starts a container; `program` is the `dray` that runs inside.
+    pub(crate) fn new(program: &Path, name: &str, cpus: &[usize]) -> Result<Self, LabError> {
         let doing = |what: &str| LabError::doing(format!("container {name}: {what}"));
-        let (ours, theirs) = UnixStream::pair().map_err(doing("socket pair"))?;
-        ours.set_read_timeout(Some(Cancel::INTERVAL)).map_err(doing("socket time-out"))?;
+        let (agent, theirs) = UnixStream::pair().map_err(doing("socket pair"))?;
         let argument = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
         let argv = [program.as_os_str().as_bytes(), INSIDE_COMMAND.as_bytes(), name.as_bytes()]
             .map(argument)
@@ -54,25 +80,71 @@ impl Container {
             .collect::<Result<Vec<_>, _>>()
             .map_err(doing("command"))?;
         let init = spawn(&argv, theirs.as_fd()).map_err(doing("clone3"))?;
+        Ok(Self { name: name.to_owned(), cpus: cpus.to_vec(), by: StartedBy::Lab { init, agent } })
+    }
+
+    /// Has an engine start a container, which runs it inside `host`. Its sockets are in `dir`.
+    pub(crate) fn by_engine(
+        engine: &Engine,
+        host: &Container,
+        dir: &PeerDir,
+        name: &str,
+        cpus: &[usize],
+    ) -> Result<Self, LabError> {
+        let path = dir.sockets().join(format!("{name}.agent"));
+        let doing = |what: &str| LabError::doing(format!("container {name}: {what}"));
+        let agents = UnixListener::bind(&path).map_err(doing("socket"))?;
+        agents.set_nonblocking(true).map_err(doing("socket"))?;
+        let process = engine.run(&host.init, name, cpus, &path)?;
+        let by = StartedBy::Engine { process, agents };
+        Ok(Self { name: name.to_owned(), cpus: cpus.to_vec(), by })
+    }
+
+    /// Waits until the container's inside is set up. Returns the CPUs that it runs on as well.
+    pub(crate) fn wait_until_up(
+        self,
+        cancel: &Cancel,
+    ) -> Result<(Container, Vec<usize>), LabError> {
+        let Self { name, cpus, by } = self;
+        let doing = |what: &str| LabError::doing(format!("container {name}: {what}"));
+        let (init, agent, engine) = match by {
+            StartedBy::Lab { init, agent } => (init, agent, None),
+            StartedBy::Engine { mut process, agents } => {
+                let mut agent = None;
+                process.wait_until(cancel, "sign of its agent", |_| {
+                    agent = agents.accept().ok();
+                    agent.is_some()
+                })?;
+                let (agent, _) = agent.expect("it was waited for");
+                agent.set_nonblocking(false).map_err(doing("socket"))?;
+                let credentials = socket_peercred(&agent)
+                    .map_err(|errno| doing("whose socket it is")(errno.into()))?;
+                let init = Init::of(credentials.pid).map_err(doing("first process"))?;
+                (init, agent, Some(process))
+            }
+        };
+        agent.set_read_timeout(Some(Cancel::INTERVAL)).map_err(doing("socket time-out"))?;
         let mut set = CpuSet::new();
         cpus.iter().for_each(|&cpu| set.set(cpu));
         sched_setaffinity(Some(init.pid), &set)
             .map_err(|errno| doing("CPU affinity")(errno.into()))?;
         let namespace = init.network().map_err(doing("network namespace"))?;
+        if engine.is_some() {
+            namespace.enter(disable_ipv6).map_err(doing("no IPv6"))?;
+        }
         let netlink = Netlink::open(&namespace).map_err(doing("netlink"))?;
         netlink.set_up(LOOPBACK).map_err(doing("loopback"))?;
-        Ok(Self {
-            name: name.to_owned(),
-            init,
-            namespace,
-            netlink,
-            requests: ours,
-            received: Vec::new(),
-            is_up: false,
-            interfaces: 0,
-        })
+        let received = Vec::new();
+        let mut container =
+            Container { name, init, namespace, netlink, agent, received, interfaces: 0, engine };
+        match container.event(cancel, Duration::from_secs(20))? {
+            Event::Up => Ok((container, cpus)),
+            other => Err(container.gone(&describe(&other))),
+        }
     }
+}
 
+impl Container {
     /// The container's name, which is its host name inside.
     pub fn name(&self) -> &str {
         &self.name
@@ -97,23 +169,12 @@ impl Container {
     pub fn request(&mut self, request: &Request) -> Result<(), LabError> {
         let mut line = serde_json::to_vec(request).expect("requests are plain data");
         line.push(b'\n');
-        self.requests.write_all(&line).map_err(|error| self.gone(&error.to_string()))
-    }
-
-    /// Waits until the container's inside is set up.
-    pub(crate) fn wait_until_up(&mut self, cancel: &Cancel) -> Result<(), LabError> {
-        if !self.is_up {
-            match self.event(cancel, Duration::from_secs(20))? {
-                Event::Up => self.is_up = true,
-                other => return Err(self.gone(&describe(&other))),
-            }
-        }
-        Ok(())
+        self.agent.write_all(&line).map_err(|error| self.gone(&error.to_string()))
     }
 
     /// Waits until the role that was started has its ports open; what was agreed on for them.
     pub fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<Vec<Agreement>, LabError> {
-        match self.event(cancel, Duration::from_secs(20))? {
+        match self.event(cancel, PATIENCE)? {
             Event::Ready(agreements) => Ok(agreements),
             other => Err(self.gone(&describe(&other))),
         }
@@ -148,7 +209,7 @@ impl Container {
             if Instant::now() > deadline {
                 return Err(self.gone(&format!("said nothing for {} s", patience.as_secs())));
             }
-            match self.requests.read(&mut chunk) {
+            match self.agent.read(&mut chunk) {
                 Ok(0) => return Err(self.gone("its first process ended")),
                 Ok(len) => self.received.extend_from_slice(&chunk[..len]),
                 Err(error) if is_timeout(&error) => {}
@@ -159,6 +220,15 @@ impl Container {
 
     fn gone(&self, what: &str) -> LabError {
         LabError::Container { container: self.name.clone(), what: what.to_owned() }
+    }
+
+    pub(crate) fn init(&self) -> &Init {
+        &self.init
+    }
+
+    /// Whether an engine made it.
+    pub(crate) fn is_by_engine(&self) -> bool {
+        self.engine.is_some()
     }
 
     pub(crate) fn kill(&self) {
@@ -204,9 +274,20 @@ pub fn enter(name: &str) -> Result<(), LabError> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None).map_err(doing("mount /proc"))?;
     mount("sysfs", "/sys", "sysfs", flags, None).map_err(doing("mount /sys"))?;
-    for scope in ["all", "default"] {
-        // Without IPv6 in the kernel there is nothing to switch off.
-        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "1");
+    disable_ipv6().map_err(LabError::doing("no IPv6"))?;
+    // Container engines leave processes to the first one, which waits for none: they vanish by
+    // themselves.
+    ignore_children();
+    Ok(())
+}
+
+/// Without IPv6 in the kernel there is nothing to switch off.
+fn disable_ipv6() -> io::Result<()> {
+    let conf = Path::new("/proc/sys/net/ipv6/conf");
+    if conf.exists() {
+        for scope in ["all", "default"] {
+            fs::write(conf.join(scope).join("disable_ipv6"), "1")?;
+        }
     }
     Ok(())
 }

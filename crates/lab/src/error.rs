@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::Runtime;
+
 /// Why a lab could not be built or used.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -25,6 +27,14 @@ pub enum LabError {
         /// Which one.
         container: String,
         /// What happened.
+        what: String,
+    },
+    /// A container runtime cannot be used.
+    #[error("runtime {runtime}: {what}")]
+    Runtime {
+        /// Which one.
+        runtime: Runtime,
+        /// Why not.
         what: String,
     },
     /// The kernel has no interfaces of a kind.

@@ -1,23 +1,36 @@
 //! A lab: the containers of one experiment and the "host" between them.
 
 use std::any::Any;
+use std::fs::File;
+use std::io;
 use std::ops::{Index, IndexMut};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
+use dray_sockmap::Shortcut;
+
 use crate::cgroup::{self, LabGroup};
+use crate::container::Starting;
 use crate::link::Place;
 use crate::peer::{PeerDir, PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
-use crate::{Cancel, Container, ContainerId, LabError, peer, placement};
+use crate::runtime::{Engine, Privileges};
+use crate::{Cancel, Container, ContainerId, LabError, Runtime, peer, placement};
 
 /// Containers and links. Dropping it removes all of them.
 pub struct Lab {
     program: PathBuf,
     cancel: Cancel,
+    runtime: Runtime,
+    privileges: Privileges,
+    /// Ready from the first container on that it makes.
+    engine: Option<Engine>,
     group: LabGroup,
     has_control_groups: bool,
     containers: Vec<Container>,
+    starting: Vec<Starting>,
     links: u32,
     switch: Option<PeerSwitch>,
+    shortcut: Option<Shortcut>,
     /// What links need for as long as they are there.
     held: Vec<Box<dyn Any>>,
     /// The network card that containers may get functions of.
@@ -32,47 +45,108 @@ impl Lab {
     /// An empty lab, after removing what labs left that were killed. `program` is the `dray` that
     /// runs inside the containers. The containers die with the calling thread.
     pub fn new(program: PathBuf, cancel: Cancel) -> Result<Self, LabError> {
+        Self::with_runtime(program, Runtime::Embedded, &[], cancel)
+    }
+
+    /// The same, with containers made by `runtime`. An engine gives them `privileges` and no others; the
+    /// embedded runtime leaves them all that the lab has.
+    pub fn with_runtime(
+        program: PathBuf,
+        runtime: Runtime,
+        privileges: Privileges,
+        cancel: Cancel,
+    ) -> Result<Self, LabError> {
         clean()?;
         let mut lab = Self {
             program,
             cancel,
+            runtime,
+            privileges,
+            engine: None,
             group: LabGroup::new(),
             has_control_groups: true,
             containers: Vec::new(),
+            starting: Vec::new(),
             links: 0,
             switch: None,
+            shortcut: None,
             held: Vec::new(),
             card: None,
             dir: None,
         };
-        lab.start_container("host", &placement::allowed())?;
+        lab.starting.push(Starting::new(&lab.program, "host", &placement::allowed())?);
         lab.wait_until_up()?;
         Ok(lab)
     }
 
     /// Starts a container on the given CPUs. Several come up at the same time: call
-    /// [`wait_until_up`](Self::wait_until_up) after the last one.
+    /// [`wait_until_up`](Self::wait_until_up) after the last one, and before any is used.
     pub fn start_container(&mut self, name: &str, cpus: &[usize]) -> Result<ContainerId, LabError> {
         self.cancel.check()?;
-        let container = Container::start(&self.program, name, cpus)?;
-        let pid = container.pid();
-        let id = ContainerId(self.containers.len());
-        self.containers.push(container);
-        let doing = LabError::doing(format!("control group of container {name}"));
-        self.has_control_groups &=
-            self.group.add(name, pid, &placement::ranges(cpus)).map_err(doing)?;
+        let starting = match self.runtime {
+            Runtime::Embedded => Starting::new(&self.program, name, cpus)?,
+            _ => self.start_by_engine(name, cpus)?,
+        };
+        let id = ContainerId(self.containers.len() + self.starting.len());
+        self.starting.push(starting);
         Ok(id)
+    }
+
+    fn start_by_engine(&mut self, name: &str, cpus: &[usize]) -> Result<Starting, LabError> {
+        let dir = self.dir()?;
+        if self.engine.is_none() {
+            self.engine = Some(Engine::start(
+                self.runtime,
+                &self.program,
+                self.privileges,
+                self.host().init(),
+                dir.clone(),
+                self.group.path(),
+                &self.cancel,
+            )?);
+        }
+        let engine = self.engine.as_ref().expect("it was started");
+        Starting::by_engine(engine, self.host(), &dir, name, cpus)
     }
 
     /// Waits until every container is set up inside.
     pub fn wait_until_up(&mut self) -> Result<(), LabError> {
-        self.containers.iter_mut().try_for_each(|container| container.wait_until_up(&self.cancel))
+        for starting in std::mem::take(&mut self.starting) {
+            let (container, cpus) = starting.wait_until_up(&self.cancel)?;
+            let (name, pid) = (container.name(), container.pid());
+            self.has_control_groups &= if container.is_by_engine() {
+                self.group.holds(pid)
+            } else {
+                let doing = LabError::doing(format!("control group of container {name}"));
+                self.group.add(name, pid, &placement::ranges(&cpus)).map_err(doing)?
+            };
+            self.containers.push(container);
+        }
+        Ok(())
+    }
+
+    /// The engine that made the containers, where one did: its version, and the capabilities that it
+    /// gave them.
+    pub fn engine(&self) -> Option<(&str, Vec<&'static str>)> {
+        self.engine.as_ref().map(|engine| (engine.version(), engine.capabilities()))
     }
 
     /// Whether every container is in a control group of its own. A host may refuse that, as some
     /// container runtimes do; the containers are pinned by their CPU affinity alone then.
     pub fn has_control_groups(&self) -> bool {
         self.has_control_groups
+    }
+
+    /// Short-cuts every TCP connection that is made between containers from now on by a BPF socket
+    /// map. Call it when all of them are there.
+    pub fn short_cut_tcp(&mut self) -> Result<(), LabError> {
+        let containers = self.containers.iter().map(|c| (c.name(), c.pid()));
+        let doing = |what: &str| LabError::doing(format!("short cut for TCP: {what}"));
+        let group = self.group.version_2(containers).map_err(doing("control group"))?;
+        let group = File::open(group).map_err(doing("control group"))?;
+        let shortcut = Shortcut::attach(group.as_fd()).map_err(io::Error::other);
+        self.shortcut = Some(shortcut.map_err(doing("BPF"))?);
+        Ok(())
     }
 
     /// Keeps what a link needs as long as the lab.
@@ -163,9 +237,14 @@ impl IndexMut<ContainerId> for Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // All are told before the first is waited for.
+        // All are told before the first is waited for, and the "host" is waited for when nothing is
+        // left that runs inside it.
         self.containers.iter().for_each(Container::kill);
-        self.containers.clear();
+        self.starting.clear();
+        self.engine = None;
+        while self.containers.pop().is_some() {}
+        // What is attached to a control group goes before the group.
+        self.shortcut = None;
         if let Err(error) = self.group.remove() {
             eprintln!("dray: control groups could not be removed: {error}; try `dray lab clean`");
         }

@@ -1,7 +1,7 @@
 //! The lab: containers on this host, joined by links, and what the host offers.
 //!
 //! A container is a process in its own network, mount, PID, IPC and UTS namespaces and its own
-//! control group; one of them, empty, stands for "the host" and holds the bridges, so the network
+//! control group, made by the lab or by a container engine; one of them, empty, stands for "the host" and holds the bridges, so the network
 //! that the user works on is never touched. Everything goes away with the [`Lab`].
 
 mod cancel;
@@ -16,6 +16,7 @@ mod namespace;
 pub mod netlink;
 pub mod peer;
 pub mod placement;
+pub mod runtime;
 mod vm;
 
 pub use cancel::Cancel;
@@ -27,4 +28,5 @@ pub use link::{Attachment, End, Link, LinkKind};
 pub use namespace::NetworkNamespace;
 pub use netlink::InterfaceCounters;
 pub use placement::Placement;
+pub use runtime::Runtime;
 pub use vm::{RunningVm, VhostUser, Vm, VmOutput};

@@ -8,8 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::thread;
 
-use rustix::process::Pid;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::thread::{
+    LinkNameSpaceType, ThreadNameSpaceType, move_into_link_name_space, move_into_thread_name_spaces,
+};
 
 /// A container's namespaces: network, mount, PID, IPC and UTS.
 const NEW_NAMESPACES: libc::c_int = libc::CLONE_NEWNET
@@ -59,7 +61,41 @@ pub(crate) fn spawn(argv: &[CString], stdio: BorrowedFd<'_>) -> io::Result<Init>
     }
 }
 
+/// Makes children of this process vanish when they end; nobody waits for them.
+pub(crate) fn ignore_children() {
+    // SAFETY: SIG_IGN runs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
 impl Init {
+    /// A process that somebody else has started.
+    pub(crate) fn of(pid: Pid) -> io::Result<Self> {
+        Ok(Self { pid, pidfd: pidfd_open(pid, PidfdFlags::empty())? })
+    }
+
+    /// Runs `work` on a thread in the process's namespaces. What is started there has its place in the
+    /// PID namespace as well, and dies with the first process; who started it has to wait for it before
+    /// the first process can be waited for.
+    pub(crate) fn enter<T: Send>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        let all = ThreadNameSpaceType::NETWORK
+            | ThreadNameSpaceType::MOUNT
+            | ThreadNameSpaceType::PROCESS_ID
+            | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION
+            | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME;
+        on_a_thread(|| {
+            // A mount namespace cannot be entered while others have the same working directory.
+            // SAFETY: CLONE_FS takes nothing but that from this thread, which ends here.
+            if unsafe { libc::unshare(libc::CLONE_FS) } == -1 {
+                return Err(io::Error::last_os_error());
+            }
+            move_into_thread_name_spaces(self.pidfd.as_fd(), all)?;
+            work()
+        })
+    }
+
     /// The process's network namespace.
     pub(crate) fn network(&self) -> io::Result<NetworkNamespace> {
         let path = format!("/proc/{}/ns/net", self.pid.as_raw_nonzero());
@@ -72,13 +108,21 @@ impl Init {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
     }
 
-    /// Waits until the process is gone. Its namespaces are emptied before it becomes waitable.
+    /// Waits until the process is gone, if it is ours to wait for. Its namespaces are emptied before
+    /// it becomes waitable.
     pub(crate) fn wait(&self) {
         use rustix::process::{WaitId, WaitIdOptions, waitid};
         while let Err(rustix::io::Errno::INTR) =
             waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
         {}
     }
+}
+
+/// Namespaces belong to a thread: one that ends takes them with it.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 impl Drop for Init {
@@ -95,18 +139,13 @@ pub struct NetworkNamespace(OwnedFd);
 impl NetworkNamespace {
     /// A new, empty network namespace that lives as long as this value.
     pub fn scratch() -> io::Result<Self> {
-        thread::scope(|scope| {
-            scope
-                .spawn(|| {
-                    // SAFETY: CLONE_NEWNET changes nothing but this thread's network namespace,
-                    // and the thread ends here.
-                    if unsafe { libc::unshare(libc::CLONE_NEWNET) } == -1 {
-                        return Err(io::Error::last_os_error());
-                    }
-                    Self::current()
-                })
-                .join()
-                .expect("no panic in a few system calls")
+        on_a_thread(|| {
+            // SAFETY: CLONE_NEWNET changes nothing but this thread's network namespace, and the
+            // thread ends here.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } == -1 {
+                return Err(io::Error::last_os_error());
+            }
+            Self::current()
         })
     }
 
@@ -117,15 +156,10 @@ impl NetworkNamespace {
 
     /// Runs `work` on a thread inside the namespace. A socket made there stays there.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        thread::scope(|scope| {
-            scope
-                .spawn(|| {
-                    let kind = Some(LinkNameSpaceType::Network);
-                    move_into_link_name_space(self.0.as_fd(), kind)?;
-                    work()
-                })
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        on_a_thread(|| {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(self.0.as_fd(), kind)?;
+            work()
         })
     }
 

@@ -9,9 +9,10 @@ use dray_wire::MacAddr;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoMacVtap, InfoNetkit, InfoVeth, InfoVxlan,
-    IpVlanFlags, IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkVfInfo, MacVlanMode,
-    NetkitMode, State, VfInfo, VfInfoMac, VfInfoSpoofCheck, VfInfoTrust, VfInfoVlan,
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoMacVtap, InfoNetkit, InfoVeth,
+    InfoVxlan, IpVlanFlags, IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    LinkVfInfo, MacVlanMode, NetkitMode, State, VfInfo, VfInfoMac, VfInfoSpoofCheck, VfInfoTrust,
+    VfInfoVlan,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -74,6 +75,18 @@ pub struct InterfaceCounters {
     pub rx_packets: u64,
     pub tx_packets: u64,
     pub tx_dropped: u64,
+}
+
+impl std::ops::Add for InterfaceCounters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets + other.rx_packets,
+            tx_packets: self.tx_packets + other.tx_packets,
+            tx_dropped: self.tx_dropped + other.tx_dropped,
+        }
+    }
 }
 
 impl Netlink {
@@ -223,12 +236,7 @@ impl Netlink {
     }
 
     /// Moves an interface into `namespace`, where it is called `name`.
-    pub fn move_to(
-        &self,
-        index: u32,
-        namespace: &NetworkNamespace,
-        name: &str,
-    ) -> io::Result<()> {
+    pub fn move_to(&self, index: u32, namespace: &NetworkNamespace, name: &str) -> io::Result<()> {
         self.set_link(index, |link| {
             link.attributes.push(LinkAttribute::IfName(name.to_owned()));
             link.attributes.push(LinkAttribute::NetNsFd(namespace.as_fd().as_raw_fd()));

@@ -68,7 +68,7 @@ pub struct Books {
     pub refused: u64,
 }
 
-/// The verdict on a trial's books.
+/// The verdict on a trial's books, or on those of several topologies together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Audit {
     /// Where frames were lost.
@@ -78,6 +78,21 @@ pub struct Audit {
     pub queued: u64,
     /// Whether every account agrees with every other, exactly.
     pub agrees: bool,
+}
+
+impl Default for Audit {
+    /// Of no books at all.
+    fn default() -> Self {
+        Self { lost_at: LostAt::default(), queued: 0, agrees: true }
+    }
+}
+
+impl std::ops::AddAssign for Audit {
+    fn add_assign(&mut self, other: Self) {
+        self.lost_at += other.lost_at;
+        self.queued += other.queued;
+        self.agrees &= other.agrees;
+    }
 }
 
 impl Books {

@@ -3,12 +3,16 @@
 use std::fmt;
 use std::net::SocketAddrV4;
 
-use dray_lab::{Attachment, End};
+use dray_lab::runtime::{Capability, Privileges};
+use dray_lab::{Attachment, End, LabError, Runtime};
 use dray_port::afxdp::AfxdpUri;
 use dray_port::raw::RawUri;
 use dray_port::tap::TapUri;
 use dray_port::udp::UdpUri;
+use dray_port::unix_datagram::UnixUri;
 use dray_port::{PortUri, SocketOptions, Wait};
+use dray_traffic::StreamUri;
+use dray_traffic::stream::Family;
 use dray_wire::Flow;
 use dray_xdp::Mode;
 
@@ -42,6 +46,16 @@ pub(crate) enum Io {
     Tap,
     /// DPDK's AF_XDP driver, a testpmd at each end.
     DpdkAfxdp,
+    /// Byte streams.
+    Stream {
+        family: Family,
+        /// The sender asks the kernel not to copy.
+        zerocopy: bool,
+        /// A BPF socket map short-cuts TCP.
+        short_cut: bool,
+    },
+    /// Unix datagram sockets.
+    Unix(Calls),
     /// Our virtio driver.
     Virtio(Rings),
     /// DPDK's virtio driver in a testpmd that is both ends, rings of 256 entries.
@@ -115,12 +129,54 @@ impl Endpoint {
     };
 
     /// The device of a TAP interface, in the place of a virtual machine.
-    pub const TAP: Self =
-        Self { name: "tap", about: "a TAP device, as virtual machines have, read/write", io: Io::Tap };
+    pub const TAP: Self = Self {
+        name: "tap",
+        about: "a TAP device, as virtual machines have, read/write",
+        io: Io::Tap,
+    };
 
     /// DPDK's AF_XDP driver.
     pub const DPDK_AFXDP: Self =
         Self { name: "dpdk-afxdp", about: "DPDK's AF_XDP driver", io: Io::DpdkAfxdp };
+
+    /// TCP, a stream or several, 128 KiB per call.
+    pub const TCP: Self = Self {
+        name: "tcp",
+        about: "TCP streams",
+        io: Io::Stream { family: Family::Tcp, zerocopy: false, short_cut: false },
+    };
+
+    /// The same with `MSG_ZEROCOPY`.
+    pub const TCP_ZEROCOPY: Self = Self {
+        name: "tcp-zerocopy",
+        about: "TCP streams, sent with MSG_ZEROCOPY",
+        io: Io::Stream { family: Family::Tcp, zerocopy: true, short_cut: false },
+    };
+
+    /// The same, short-cut by a BPF socket map, of which the programs know nothing.
+    pub const TCP_SOCKMAP: Self = Self {
+        name: "tcp-sockmap",
+        about: "TCP streams, short-cut by a BPF socket map",
+        io: Io::Stream { family: Family::Tcp, zerocopy: false, short_cut: true },
+    };
+
+    /// Shared memory communications, which programs use like TCP.
+    pub const SMC: Self = Self {
+        name: "smc",
+        about: "streams through SMC's loopback device",
+        io: Io::Stream { family: Family::Smc, zerocopy: false, short_cut: false },
+    };
+
+    /// Unix datagram sockets, one frame per call.
+    pub const DGRAM: Self =
+        Self { name: "dgram", about: "Unix datagrams, send/recv", io: Io::Unix(Calls::One) };
+
+    /// Unix datagram sockets, a burst per call.
+    pub const DGRAM_MMSG: Self = Self {
+        name: "dgram-mmsg",
+        about: "Unix datagrams, sendmmsg/recvmmsg",
+        io: Io::Unix(Calls::Burst),
+    };
 
     /// Our virtio driver, which shares memory, with split rings.
     pub const VIRTIO: Self = Self {
@@ -156,6 +212,12 @@ impl Endpoint {
     /// AF_XDP sockets as one would use them.
     pub const AF_XDP: [Self; 3] = [Self::AFXDP, Self::AFXDP_DEFERRED, Self::AFXDP_GENERIC];
 
+    /// Byte streams.
+    pub const STREAMS: [Self; 4] = [Self::TCP, Self::TCP_ZEROCOPY, Self::TCP_SOCKMAP, Self::SMC];
+
+    /// Without a network.
+    pub const UNIX: [Self; 2] = [Self::DGRAM, Self::DGRAM_MMSG];
+
     /// AF_XDP sockets to compare those with.
     const OTHER_AF_XDP: [Self; 2] = [Self::AFXDP_NO_WAKEUP, Self::DPDK_AFXDP];
 
@@ -165,7 +227,8 @@ impl Endpoint {
 
     /// Every endpoint.
     pub fn all() -> Vec<Self> {
-        [&Self::SOCKETS[..], &Self::AF_XDP, &Self::OTHER_AF_XDP, &[Self::TAP], &Self::MEMORY].concat()
+        let others = [&Self::OTHER_AF_XDP[..], &[Self::TAP], &Self::MEMORY].concat();
+        [&Self::SOCKETS[..], &Self::AF_XDP, &Self::STREAMS, &Self::UNIX, &others].concat()
     }
 
     /// Whether it shares memory instead of asking the kernel.
@@ -192,6 +255,33 @@ impl Endpoint {
         self.io == Io::Tap
     }
 
+    /// What it takes in a container whose engine leaves it nothing else.
+    pub fn privileges(self) -> Privileges {
+        use Capability::{Bpf, IpcLock, NetAdmin, NetRaw};
+        match self.io {
+            // For socket buffers as large as everywhere else.
+            Io::Udp(_) | Io::Unix(_) => &[NetAdmin],
+            Io::Raw(_) => &[NetAdmin, NetRaw],
+            Io::Afxdp { .. } => &[Bpf, IpcLock, NetAdmin, NetRaw],
+            // Pages that are sent where they lie count against a limit.
+            Io::Stream { zerocopy: true, .. } => &[IpcLock],
+            Io::Stream { .. } | Io::Virtio(_) => &[],
+            // They run in no engine's container.
+            Io::Tap | Io::DpdkAfxdp | Io::DpdkVirtio(_) => &[],
+        }
+    }
+
+    /// Says so where it would not run inside the containers of `runtime`.
+    pub fn check_runtime(self, runtime: Runtime) -> Result<(), LabError> {
+        let why = match self.io {
+            _ if runtime == Runtime::Embedded => return Ok(()),
+            Io::DpdkAfxdp | Io::DpdkVirtio(_) => "testpmd runs beside containers, not inside",
+            Io::Tap => "its containers have no TAP devices",
+            _ => return Ok(()),
+        };
+        Err(LabError::Runtime { runtime, what: format!("{self} is not measured: {why}") })
+    }
+
     /// Whether it is DPDK's.
     pub fn is_dpdk(self) -> bool {
         matches!(self.io, Io::DpdkAfxdp | Io::DpdkVirtio(_))
@@ -204,7 +294,34 @@ impl Endpoint {
 
     /// Whether the ends of its link need IP addresses.
     pub fn is_addressed(self) -> bool {
-        matches!(self.io, Io::Udp(_))
+        matches!(self.io, Io::Udp(_) | Io::Stream { .. })
+    }
+
+    /// Whether it sends byte streams, not frames.
+    pub fn is_stream(self) -> bool {
+        matches!(self.io, Io::Stream { .. })
+    }
+
+    /// Whether a BPF socket map short-cuts its connections.
+    pub(crate) fn is_short_cut(self) -> bool {
+        matches!(self.io, Io::Stream { short_cut: true, .. })
+    }
+
+    /// Whether something else than TCP is to carry its bytes, though TCP could.
+    pub(crate) fn bypasses_tcp(self) -> bool {
+        self.is_short_cut() || matches!(self.io, Io::Stream { family: Family::Smc, .. })
+    }
+
+    /// Whether its link is one of Unix sockets.
+    pub(crate) fn is_unix(self) -> bool {
+        matches!(self.io, Io::Unix(_))
+    }
+
+    /// Where a receiver of streams listens at `end`; `None` for frames.
+    pub(crate) fn stream(self, end: &End) -> Option<StreamUri> {
+        let Io::Stream { family, zerocopy, .. } = self.io else { return None };
+        let address = SocketAddrV4::new(end.ip, Flow::default().dst_port);
+        Some(StreamUri { zerocopy, ..StreamUri::new(family, address) })
     }
 
     /// Whether all frames of a port come from one MAC address: the interface's, or the one that DPDK
@@ -249,6 +366,14 @@ impl Endpoint {
                 PortUri::Afxdp(AfxdpUri { xdp, defer, wakeup, wait, ..uri })
             }
             Io::Tap => PortUri::Tap(TapUri { interface: interface().to_owned(), wait }),
+            Io::Unix(calls) => match &end.attachment {
+                Attachment::Datagrams { here, there } => PortUri::Unix(UnixUri {
+                    path: here.clone(),
+                    peer: Some(there.clone()),
+                    options: options(calls),
+                }),
+                other => unreachable!("{other:?} is no Unix socket"),
+            },
             // They never sleep: whoever shares a CPU yields.
             Io::Virtio(rings) => {
                 let uri = match &end.attachment {
@@ -258,13 +383,12 @@ impl Endpoint {
                         let path = path.display();
                         format!("virtio:{path}?packed={packed}&hugepages=0&wait=poll")
                     }
-                    Attachment::Interface(name) | Attachment::Tap(name) => {
-                        unreachable!("{name} shares no memory")
-                    }
+                    other => unreachable!("{other:?} shares no memory"),
                 };
                 uri.parse().expect("the lab's sockets have short names")
             }
             Io::DpdkAfxdp | Io::DpdkVirtio(_) => unreachable!("DPDK opens its ports itself"),
+            Io::Stream { .. } => unreachable!("streams have no ports of frames"),
         }
     }
 }

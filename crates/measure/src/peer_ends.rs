@@ -14,11 +14,11 @@ use dray_lab::peer::{
 };
 use dray_lab::{Lab, LabError};
 use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{ReceiveReport, Sample, SendReport, StreamReport};
+use dray_traffic::{ReceiveReport, Report, Sample, SendReport, StreamReport};
 
 use crate::endpoint::Rings;
 use crate::topology::{Hop, Station, Topology};
-use crate::trial::{Agreements, CpuReading, Observed, Timing};
+use crate::trial::{Agreements, CpuReading, Run, Timing};
 
 /// Time for a switch to serve a new endpoint.
 const SETTLE: Duration = Duration::from_millis(300);
@@ -36,7 +36,7 @@ pub(crate) fn observe_round(
     rings: Rings,
     size: usize,
     timing: &Timing,
-) -> Result<Observed, LabError> {
+) -> Result<Run, LabError> {
     let cancel = lab.cancel().clone();
     let dir = lab.dir()?;
     let packed = rings == Rings::Packed;
@@ -74,7 +74,7 @@ pub(crate) fn observe_one_way(
     topology: &Topology,
     size: usize,
     timing: &Timing,
-) -> Result<Observed, LabError> {
+) -> Result<Run, LabError> {
     let cancel = lab.cancel().clone();
     let dir = lab.dir()?;
     let start = |lab: &Lab, station: &Station, hop: &Hop, role| {
@@ -176,16 +176,11 @@ impl Sampler {
         Ok((measure_from_ns, [before, CpuReading::take(lab)?]))
     }
 
-    fn observed(self, (measure_from_ns, cpus): Measured) -> Observed {
-        Observed {
-            agreements: Agreements::new(),
-            measure_from_ns,
-            sender: send_report(self.sent),
-            forwarders: Vec::new(),
-            receiver: receive_report(self.received),
-            latency: None,
-            cpus,
-        }
+    fn observed(self, (measure_from_ns, cpus): Measured) -> Run {
+        let sender = Report::Send(send_report(self.sent));
+        let receiver = Report::Receive(receive_report(self.received));
+        let reports = vec![vec![sender, receiver]];
+        Run { agreements: Agreements::new(), measure_from_ns, reports, cpus }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Results: what `--json` writes. `docs/result.schema.json` describes it for other programs.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use dray_lab::{HostFacts, Lab};
+use dray_lab::{HostFacts, Lab, Runtime};
 use dray_search::Goal;
 use dray_traffic::{Latency, Percentiles};
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use crate::cpu::CpuCost;
 use crate::isolation::Isolation;
 use crate::rounds::CaseTrials;
 use crate::stats;
+use crate::streams::StreamRow;
 use crate::topology::{Shape, Topology};
 use crate::trial::{Agreements, Trial};
 use crate::{Case, Settings};
@@ -36,6 +38,9 @@ pub struct Results {
     pub settings: SettingsRecord,
     /// One entry per technique, size and topology.
     pub results: Vec<ResultRow>,
+    /// Byte streams: one entry per technique, MTU and number of pairs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<StreamRow>,
     /// The limit of the machine, by frame size, where techniques are compared with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LimitRow>,
@@ -65,6 +70,20 @@ impl LimitRow {
     }
 }
 
+/// What results are of that do not say it: those from before there was anything else.
+fn one() -> usize {
+    1
+}
+
+fn usual_mtu() -> u32 {
+    1500
+}
+
+/// Results from before there were others.
+fn embedded() -> String {
+    Runtime::Embedded.to_string()
+}
+
 /// What the trials of a case ran on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SettingOfRun {
@@ -75,6 +94,12 @@ pub struct SettingOfRun {
     /// Whether each container had a control group of its own; if not, it was pinned by its CPU
     /// affinity alone.
     pub control_groups: bool,
+    /// How long it took to make containers and links, in seconds.
+    #[serde(default)]
+    pub set_up_s: f64,
+    /// What made the containers, unless that was dray itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineFacts>,
     /// What was agreed on for the ports of each role that has such a port: by a port and its peer, or by
     /// an AF_XDP port and the kernel.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -82,6 +107,15 @@ pub struct SettingOfRun {
     /// The switch in user space, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
+}
+
+/// A container engine, and what its containers were given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineFacts {
+    /// Its version, as it says it.
+    pub version: String,
+    /// The capabilities of the containers.
+    pub capabilities: Vec<String>,
 }
 
 /// What a switch in user space had to be given.
@@ -98,14 +132,25 @@ pub struct SwitchFacts {
 }
 
 impl SettingOfRun {
-    pub(crate) fn of(lab: &Lab, topology: &Topology, trial: &Trial) -> Self {
-        let roles = topology.stations().map(|station| (station.role.clone(), station.cpu));
-        let switch = topology.switch_cpu.map(|cpu| ("switch".to_owned(), cpu));
+    pub(crate) fn of(
+        lab: &Lab,
+        topologies: &[Topology],
+        set_up: Duration,
+        agreements: &Agreements,
+    ) -> Self {
+        let stations = topologies.iter().flat_map(Topology::stations);
+        let roles = stations.map(|it| (lab[it.container].name().to_owned(), it.cpu));
+        let switch = topologies[0].switch_cpu.map(|cpu| ("switch".to_owned(), cpu));
         Self {
             role_cores: roles.chain(switch).collect(),
-            shared_cores: topology.shares_cores(),
+            shared_cores: topologies.iter().any(Topology::shares_cores),
             control_groups: lab.has_control_groups(),
-            agreements: trial.agreements.clone(),
+            set_up_s: set_up.as_secs_f64(),
+            engine: lab.engine().map(|(version, capabilities)| EngineFacts {
+                version: version.to_owned(),
+                capabilities: capabilities.into_iter().map(str::to_owned).collect(),
+            }),
+            agreements: agreements.clone(),
             switch: lab.switch().map(|switch| SwitchFacts {
                 hugepages_mib: switch.needs().hugepages_mib,
                 privileges: switch.needs().privileges.to_owned(),
@@ -127,8 +172,6 @@ pub struct SettingsRecord {
     pub measure_s: f64,
     /// Time between samples, in seconds.
     pub interval_s: f64,
-    /// MTU of the links, in bytes.
-    pub mtu: u32,
 }
 
 impl From<&Settings> for SettingsRecord {
@@ -138,7 +181,6 @@ impl From<&Settings> for SettingsRecord {
             warm_up_s: settings.timing.warm_up.as_secs_f64(),
             measure_s: settings.timing.measure.as_secs_f64(),
             interval_s: settings.timing.interval.as_secs_f64(),
-            mtu: settings.mtu,
         }
     }
 }
@@ -152,10 +194,19 @@ pub struct ResultRow {
     pub link: String,
     /// How the programs in them do their I/O.
     pub endpoint: String,
-    /// `chain`, `fan` or `echo`.
+    /// Who made the containers.
+    #[serde(default = "embedded")]
+    pub runtime: String,
+    /// `chain`, `fan`, `echo` or `pairs`.
     pub topology: String,
+    /// How many pairs of sender and receiver there were at the same time.
+    #[serde(default = "one")]
+    pub pairs: usize,
     /// How many forwarders stand between sender and receiver.
     pub forwarders: usize,
+    /// MTU of the links, in bytes.
+    #[serde(default = "usual_mtu")]
+    pub mtu: u32,
     /// In bytes, without frame check sequence.
     pub frame_size: usize,
     /// Frames per burst.
@@ -234,6 +285,9 @@ pub struct Measured {
     pub stddev_pps: f64,
     /// The samples.
     pub samples_pps: Vec<f64>,
+    /// Standard error of the mean over the trials, where there were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr_pps: Option<f64>,
     /// CPU time by role and in all, of all trials.
     pub cpu: Cpu,
     /// CPU cycles of all roles per frame received.
@@ -330,6 +384,15 @@ pub struct Cpu {
 }
 
 impl Cpu {
+    /// Adds what the roles spent over `measure`.
+    pub(crate) fn add(&mut self, roles: &[(String, CpuCost)], measure: Duration) {
+        for (role, cost) in roles {
+            *self.roles.entry(role.clone()).or_default() += *cost;
+            self.total += *cost;
+        }
+        self.elapsed_s += measure.as_secs_f64();
+    }
+
     /// How many cores were busy.
     pub fn cores(&self) -> f64 {
         self.total.total_s() / self.elapsed_s
@@ -343,13 +406,17 @@ impl ResultRow {
             Shape::Chain(count) => ("chain", count),
             Shape::Fan(count) => ("fan", count),
             Shape::Echo => ("echo", 0),
+            Shape::Pairs(_) => ("pairs", 0),
         };
         Self {
             technique: case.technique.to_string(),
             link: case.technique.link.to_string(),
             endpoint: case.technique.endpoint.to_string(),
+            runtime: settings.runtime.to_string(),
             topology: topology.to_owned(),
+            pairs: case.shape.pairs(),
             forwarders,
+            mtu: case.mtu,
             frame_size: case.size,
             burst: settings.burst,
             flows: settings.flows,
@@ -388,24 +455,18 @@ impl Measured {
         let samples_pps: Vec<f64> =
             trials.iter().flat_map(|trial| trial.receive_rates.iter().copied()).collect();
         let mut lost_at = LostAt::default();
-        let mut cpu = Cpu {
-            elapsed_s: settings.timing.measure.as_secs_f64() * trials.len() as f64,
-            ..Cpu::default()
-        };
+        let mut cpu = Cpu::default();
         for trial in trials {
             lost_at += trial.audit.lost_at;
-            for (role, cost) in &trial.cpu {
-                *cpu.roles.entry(role.clone()).or_default() += *cost;
-                cpu.total += *cost;
-            }
+            cpu.add(&trial.cpu, settings.timing.measure);
         }
-        let (sent, lost) =
-            (sum(|trial| trial.sender.sent), sum(|trial| trial.audit.lost_at.total()));
+        let (sent, lost) = (sum(|trial| trial.sent), sum(|trial| trial.audit.lost_at.total()));
         let mean_of = |field: fn(&Trial) -> Option<f64>| {
             let values: Option<Vec<f64>> = trials.iter().map(field).collect();
             values.map(|values| stats::mean(&values))
         };
-        let received_pps = mean(|trial| trial.received_pps);
+        let rates: Vec<f64> = trials.iter().map(|trial| trial.received_pps).collect();
+        let received_pps = stats::mean(&rates);
         let mut latency = Latency::default();
         trials.iter().filter_map(|trial| trial.latency.as_ref()).for_each(|part| latency.add(part));
         Self {
@@ -413,20 +474,21 @@ impl Measured {
             check: case.check.to_owned(),
             trials: trials.len(),
             sent,
-            received: sum(|trial| trial.receiver.received),
+            received: sum(|trial| trial.received),
             lost,
             lost_at,
             queued: sum(|trial| trial.audit.queued),
-            duplicated: sum(|trial| trial.receiver.duplicated),
-            reordered: sum(|trial| trial.receiver.reordered),
-            corrupt: sum(|trial| trial.receiver.corrupt),
+            duplicated: sum(|trial| trial.duplicated),
+            reordered: sum(|trial| trial.reordered),
+            corrupt: sum(|trial| trial.corrupt),
             counters_agree: trials.iter().all(|trial| trial.audit.agrees),
             loss_ratio: if sent == 0 { 0.0 } else { lost as f64 / sent as f64 },
-            sent_less_than_offered: trials.iter().any(|t| t.sender.sent_less_than_offered()),
+            sent_less_than_offered: trials.iter().any(Trial::sent_less_than_offered),
             sent_pps: mean(|trial| trial.sent_pps),
             received_pps,
             stddev_pps: stats::standard_deviation(&samples_pps),
             samples_pps,
+            stderr_pps: stats::standard_error(&rates),
             cpu,
             cycles_per_frame: mean_of(|trial| trial.cycles_per_frame),
             switch_cycles_per_frame: mean_of(|trial| trial.switch_cycles_per_frame),

@@ -15,6 +15,11 @@ pub fn standard_deviation(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
+/// Standard error of the mean of some values; `None` of fewer than two.
+pub fn standard_error(values: &[f64]) -> Option<f64> {
+    (values.len() >= 2).then(|| standard_deviation(values) / (values.len() as f64).sqrt())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,5 +32,8 @@ mod tests {
         // Sum of squared distances 32 over n - 1 = 7.
         let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
         assert!((standard_deviation(&values) - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
+        let error = standard_error(&values).unwrap();
+        assert!((error - (32.0f64 / 7.0 / 8.0).sqrt()).abs() < 1e-12);
+        assert_eq!(standard_error(&[3.0]), None);
     }
 }

@@ -1,5 +1,7 @@
 //! Results as a table for people, at most 100 columns wide but for `switches`.
 
+mod streams;
+
 use std::collections::BTreeMap;
 
 use dray_traffic::Percentiles;
@@ -38,13 +40,26 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
         Layout::Switches => switches(results),
         Layout::Limits => String::new(),
         Layout::RoundTrips => round_trips(&results.results),
+        Layout::PairsByTechnique => streams::pairs(results),
         Layout::DropRates => drop_rates(&results.results),
     };
+    if !results.streams.is_empty() && experiment.layout != Layout::PairsByTechnique {
+        if results.results.is_empty() {
+            text.clear();
+        } else {
+            text.push('\n');
+        }
+        text.push_str(&streams::list(&results.streams));
+    }
     if !results.limits.is_empty() && experiment.layout != Layout::Switches {
         text.push_str(&limits(&results.limits));
     }
     let paper = experiment.paper.map(|paper| format!("paper: {paper}."));
-    for note in notes(results).into_iter().chain(paper) {
+    let pairs = (experiment.layout == Layout::PairsByTechnique)
+        .then(|| streams::full_frames(results))
+        .flatten();
+    let notes = notes(results).into_iter().chain(streams::notes(results)).chain(pairs);
+    for note in notes.chain(paper) {
         text.push_str(&note);
         text.push('\n');
     }
@@ -170,7 +185,7 @@ fn matrix(
 }
 
 /// What `of` says of the rows, each once, in their order.
-fn distinct<T: PartialEq>(rows: &[ResultRow], of: impl Fn(&ResultRow) -> T) -> Vec<T> {
+fn distinct<R, T: PartialEq>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
     let mut found = Vec::new();
     for value in rows.iter().map(of) {
         if !found.contains(&value) {
@@ -471,9 +486,11 @@ fn af_xdp(rows: &[ResultRow]) -> Vec<String> {
 
 fn notes(results: &Results) -> Vec<String> {
     let measured = || results.results.iter().filter_map(ResultRow::measured);
+    let streams = || results.streams.iter().filter_map(|row| row.measured());
     let settings = &results.settings;
-    let samples = measured().map(|m| m.samples_pps.len()).max().unwrap_or(0);
-    if results.results.is_empty() {
+    let frame_samples = measured().map(|m| m.samples_pps.len());
+    let samples = frame_samples.chain(streams().map(|m| m.samples_bps.len())).max().unwrap_or(0);
+    if results.results.is_empty() && results.streams.is_empty() {
         let note = "Nobody who copies once can be faster: see docs/measurement.md.";
         return vec![note.to_owned()];
     }
@@ -481,10 +498,20 @@ fn notes(results: &Results) -> Vec<String> {
         "Each figure: mean of {samples} samples of {} s after {} s of warm-up; loss over the whole trial.",
         settings.interval_s, settings.warm_up_s
     )];
-    if settings.quick {
-        notes.push("--quick: a first look. Without it the samples are longer and more.".to_owned());
+    if let Some((row, engine)) =
+        results.results.iter().find_map(|row| Some((row, row.measured()?.setting.engine.as_ref()?)))
+    {
+        notes.push(format!("Containers by {} {}.", row.runtime, engine.version));
     }
-    if measured().any(|m| m.setting.shared_cores) {
+    if settings.quick {
+        let trials = measured().map(|m| m.trials).chain(streams().map(|m| m.trials)).max();
+        notes.push(format!(
+            "--quick: a first look; trials of each: {}. Without it the samples are longer and more.",
+            trials.unwrap_or(0)
+        ));
+    }
+    let mut settings = measured().map(|m| &m.setting).chain(streams().map(|m| &m.setting));
+    if settings.any(|setting| setting.shared_cores) {
         notes.push("Roles shared cores; the JSON says which ran where (role_cores).".to_owned());
     }
     if measured().any(|m| m.sent_less_than_offered) {

@@ -32,7 +32,9 @@ pub struct UnknownTechnique {
 impl Technique {
     /// Every technique of ours and of the kernel.
     pub fn all() -> Vec<Self> {
-        let kernel = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP, &[Endpoint::TAP]].concat();
+        let streams = [Endpoint::TCP, Endpoint::TCP_SOCKMAP];
+        let kernel = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP, &streams, &Endpoint::UNIX];
+        let kernel = [&kernel.concat()[..], &[Endpoint::TAP]].concat();
         let kernel = Self::by_link(&LinkKind::ALL, &kernel);
         kernel.into_iter().chain(Self::by_link(&LinkKind::ALL, &[Endpoint::VIRTIO])).collect()
     }
@@ -82,20 +84,24 @@ impl Technique {
             true => link.takes_machines(),
             false => !link.takes_only_machines(),
         };
-        memory_fits && machines_fit && !no_device && endpoint.xdp().is_none_or(has_place)
+        let fits = memory_fits && machines_fit && link.is_unix() == endpoint.is_unix();
+        // What has to be answered does not pass where containers are kept apart.
+        let is_answered = !(link.isolates && endpoint.is_stream());
+        fits && is_answered && !no_device && endpoint.xdp().is_none_or(has_place)
     }
 
     /// Whether it is measured where nobody chooses: every endpoint where the kernel's usual links are
     /// concerned, elsewhere one of each sort, which tell links apart.
     pub(crate) fn is_usual(&self) -> bool {
         let Self { link, endpoint } = *self;
-        let is_wide = link == LinkKind::VETH || link == LinkKind::BRIDGE || link.shares_memory();
+        let is_wide = [LinkKind::VETH, LinkKind::BRIDGE, LinkKind::UNIX].contains(&link)
+            || link.shares_memory();
         let is_one_of = |endpoints: &[Endpoint]| endpoints.contains(&endpoint);
         if link.isolates {
             is_one_of(&[Endpoint::RAW_MMSG])
         } else {
             let is_wide = is_wide || link.takes_only_machines();
-            is_wide || is_one_of(&[Endpoint::UDP_MMSG, Endpoint::RAW_MMSG])
+            is_wide || is_one_of(&[Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::TCP])
         }
     }
 
@@ -112,7 +118,8 @@ impl Technique {
 
     /// How closely its receiver looks at frames, if nothing else is asked for.
     pub fn usual_check(&self) -> Check {
-        if self.link.shares_memory() { Check::Sampled } else { Check::Whole }
+        let sampled = self.link.shares_memory() || self.endpoint.is_stream();
+        if sampled { Check::Sampled } else { Check::Whole }
     }
 
     /// Fails where `word` names no technique at all.
@@ -147,8 +154,13 @@ mod tests {
         for technique in Technique::every() {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
-        assert_eq!(select("veth").len(), Endpoint::SOCKETS.len() + Endpoint::AF_XDP.len() + 3);
-        let has_sockets = |link: &&LinkKind| !link.shares_memory() && !link.takes_only_machines();
+        let of_veth = [Endpoint::SOCKETS.len(), Endpoint::AF_XDP.len(), Endpoint::STREAMS.len(), 3];
+        assert_eq!(select("veth").len(), of_veth.iter().sum::<usize>());
+        let datagrams = Technique::by_link(&[LinkKind::UNIX], &Endpoint::UNIX);
+        assert_eq!(select("unix"), datagrams);
+        let has_sockets = |link: &&LinkKind| {
+            !(link.shares_memory() || link.is_unix() || link.takes_only_machines())
+        };
         let kernel = LinkKind::ALL.iter().filter(has_sockets);
         assert_eq!(select("raw").len(), kernel.count());
         let named = |technique: &Technique| technique.to_string();

@@ -1,4 +1,5 @@
 //! Topologies: a sender, forwarders in a chain or side by side, a receiver; or a ping and an echo.
+//! Several can be there at the same time.
 
 use std::time::Duration;
 
@@ -6,7 +7,10 @@ use dray_lab::link::LinkOptions;
 use dray_lab::placement::Cpu;
 use dray_lab::{ContainerId, End, Lab, LabError, Link, Placement};
 use dray_port::{PortUri, Wait};
-use dray_traffic::{Check, EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob};
+use dray_traffic::{
+    Check, EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob,
+    StreamSendJob,
+};
 
 use crate::Technique;
 use crate::trial::Timing;
@@ -21,6 +25,8 @@ pub enum Shape {
     Fan(usize),
     /// A ping, and an echo that sends back what it gets.
     Echo,
+    /// So many pairs of sender and receiver, all at the same time, whose links share one segment.
+    Pairs(usize),
 }
 
 impl Shape {
@@ -28,7 +34,15 @@ impl Shape {
     pub fn forwarders(self) -> usize {
         match self {
             Self::Chain(count) | Self::Fan(count) => count,
-            Self::Echo => 0,
+            Self::Echo | Self::Pairs(_) => 0,
+        }
+    }
+
+    /// How many senders there are.
+    pub fn pairs(self) -> usize {
+        match self {
+            Self::Pairs(count) => count,
+            Self::Chain(_) | Self::Fan(_) | Self::Echo => 1,
         }
     }
 }
@@ -38,7 +52,7 @@ impl Shape {
 pub struct Station {
     /// `sender`, `receiver`, `forwarder-1` and so on; `ping`, `echo`.
     pub role: String,
-    /// Where it runs.
+    /// Where it runs: called as the role, and where there are several pairs with the pair's number.
     pub container: ContainerId,
     /// The CPU that it runs on.
     pub cpu: usize,
@@ -108,21 +122,22 @@ pub struct Load {
 }
 
 impl Topology {
-    /// Makes the containers and links.
+    /// Makes the containers and links. There are several topologies where `shape` has several pairs.
     pub fn build(
         lab: &mut Lab,
         technique: Technique,
         shape: Shape,
         placement: &Placement,
         mtu: u32,
-    ) -> Result<Self, LabError> {
+    ) -> Result<Vec<Self>, LabError> {
         let names = match shape {
-            Shape::Chain(_) | Shape::Fan(_) => ["sender", "receiver"],
+            Shape::Chain(_) | Shape::Fan(_) | Shape::Pairs(_) => ["sender", "receiver"],
             Shape::Echo => ["ping", "echo"],
         };
         let names = names.map(str::to_owned).into_iter();
         let names = names.chain((1..=shape.forwarders()).map(|n| format!("forwarder-{n}")));
-        let roles = 2 + shape.forwarders();
+        let names: Vec<String> = names.collect();
+        let roles = names.len() * shape.pairs();
         let (switch, mut cpus) = if technique.link.switch().is_some() {
             let (switch, cpus) = placement.assign_around_switch(roles);
             (Some(switch), cpus)
@@ -137,10 +152,14 @@ impl Topology {
             cpus.iter().chain(&switch).filter(|other| is_shared(other)).count() > 1
         };
         let mut stations = Vec::new();
-        for (role, cpu) in names.zip(&cpus) {
+        for (index, (role, cpu)) in names.iter().cycle().zip(&cpus).enumerate() {
+            let container = match shape.pairs() {
+                1 => role.clone(),
+                _ => format!("{role}-{}", index / names.len() + 1),
+            };
             stations.push(Station {
-                container: lab.start_container(&role, &[cpu.id])?,
-                role,
+                container: lab.start_container(&container, &[cpu.id])?,
+                role: role.clone(),
                 cpu: cpu.id,
                 shares_cpu: sharing(&|other| other.id == cpu.id),
                 shares_core: sharing(&|other| other.core == cpu.core),
@@ -149,6 +168,9 @@ impl Topology {
             });
         }
         lab.wait_until_up()?;
+        if technique.endpoint.is_short_cut() {
+            lab.short_cut_tcp()?;
+        }
 
         let switch_cpu = switch.map(|cpu| cpu.id);
         let options = LinkOptions {
@@ -158,42 +180,31 @@ impl Topology {
             has_machines: technique.endpoint.is_machine(),
             switch_cpu: switch_cpu.unwrap_or_default(),
         };
-        let (sender, receiver) = (0, 1);
-        let forwarders = 2..2 + shape.forwarders();
-        let pairs: Vec<(usize, usize)> = match shape {
-            Shape::Chain(_) => {
-                let path: Vec<usize> =
-                    std::iter::once(sender).chain(forwarders).chain([receiver]).collect();
-                path.windows(2).map(|pair| (pair[0], pair[1])).collect()
-            }
-            Shape::Fan(_) => {
-                forwarders.flat_map(|middle| [(sender, middle), (middle, receiver)]).collect()
-            }
-            Shape::Echo => vec![(sender, receiver)],
-        };
-        for (from, to) in pairs {
-            // Each hop is a segment of its own: a forwarder sends frames on as they are, and they
-            // would find their way back to it.
-            let ends = [from, to].map(|station| stations[station].container);
-            let links = lab.link(technique.link, &[ends], options)?;
-            let link = links.into_iter().next().expect("a link for each pair");
-            if shape == Shape::Echo {
-                stations[to].outs.push(Hop { link: link.clone(), side: 1 });
-                stations[from].ins.push(Hop { link: link.clone(), side: 0 });
-            }
-            stations[from].outs.push(Hop { link: link.clone(), side: 0 });
-            stations[to].ins.push(Hop { link: link.clone(), side: 1 });
-            if technique.endpoint.is_both_ends() {
-                // Frames go round: they are sent at both ends, and received at both.
-                stations[from].outs.push(Hop { link: link.clone(), side: 1 });
-                stations[to].ins.push(Hop { link, side: 0 });
+        for segment in segments(shape) {
+            let ends = segment.iter().map(|pair| pair.map(|station| stations[station].container));
+            let links = lab.link(technique.link, &ends.collect::<Vec<_>>(), options)?;
+            for ([from, to], link) in segment.into_iter().zip(links) {
+                if shape == Shape::Echo {
+                    stations[to].outs.push(Hop { link: link.clone(), side: 1 });
+                    stations[from].ins.push(Hop { link: link.clone(), side: 0 });
+                }
+                stations[from].outs.push(Hop { link: link.clone(), side: 0 });
+                stations[to].ins.push(Hop { link: link.clone(), side: 1 });
+                if technique.endpoint.is_both_ends() {
+                    // Frames go round: they are sent at both ends, and received at both.
+                    stations[from].outs.push(Hop { link: link.clone(), side: 1 });
+                    stations[to].ins.push(Hop { link, side: 0 });
+                }
             }
         }
         let mut stations = stations.into_iter();
-        let mut next = || stations.next().expect("sender and receiver were made first");
-        let (sender, receiver) = (next(), next());
-        let forwarders = stations.collect();
-        Ok(Self { shape, sender, receiver, forwarders, switch_cpu, technique })
+        let topology = |_| {
+            let mut next = || stations.next().expect("each pair has all roles");
+            let (sender, receiver) = (next(), next());
+            let forwarders = std::iter::repeat_with(next).take(shape.forwarders()).collect();
+            Self { shape, sender, receiver, forwarders, switch_cpu, technique }
+        };
+        Ok((0..shape.pairs()).map(topology).collect())
     }
 
     /// All stations: sender, forwarders, receiver.
@@ -209,7 +220,7 @@ impl Topology {
     /// Where frames end: at the receiver, or where they came from.
     pub fn last(&self) -> &Station {
         match self.shape {
-            Shape::Chain(_) | Shape::Fan(_) => &self.receiver,
+            Shape::Chain(_) | Shape::Fan(_) | Shape::Pairs(_) => &self.receiver,
             Shape::Echo => &self.sender,
         }
     }
@@ -218,6 +229,14 @@ impl Topology {
     pub fn jobs(&self, load: &Load, timing: &Timing) -> Vec<(&Station, Job)> {
         let interval = timing.interval;
         let duration = timing.warm_up + timing.measure;
+        if let Some(to) = self.technique.endpoint.stream(self.receiver.ins[0].here()) {
+            let receive = StreamReceiveJob { at: to.clone(), check: load.check, interval };
+            let send = StreamSendJob { to, streams: load.flows, duration, interval };
+            return vec![
+                (&self.receiver, Job::StreamReceive(receive)),
+                (&self.sender, Job::StreamSend(send)),
+            ];
+        }
         if self.shape == Shape::Echo {
             let port = |station: &Station| self.port(station, &station.outs[0], load);
             let echo = EchoJob {
@@ -294,9 +313,32 @@ impl Topology {
     fn port(&self, station: &Station, hop: &Hop, load: &Load) -> PortUri {
         let wait = match self.shape {
             Shape::Echo => Wait::Poll { pause_us: 0 },
-            Shape::Chain(_) | Shape::Fan(_) if station.shares_cpu => Wait::Block,
-            Shape::Chain(_) | Shape::Fan(_) => Wait::POLL,
+            _ if station.shares_cpu => Wait::Block,
+            Shape::Chain(_) | Shape::Fan(_) | Shape::Pairs(_) => Wait::POLL,
         };
         self.technique.endpoint.port(hop.here(), hop.there(), load.burst, wait)
+    }
+}
+
+/// Which stations are linked, by their numbers in the order of all topologies: those that share a
+/// segment together.
+fn segments(shape: Shape) -> Vec<Vec<[usize; 2]>> {
+    let (sender, receiver) = (0, 1);
+    let forwarders = 2..2 + shape.forwarders();
+    // Each hop is a segment of its own: a forwarder sends frames on as they are, and they would find
+    // their way back to it.
+    let alone = |pair| vec![pair];
+    match shape {
+        Shape::Chain(_) => {
+            let path: Vec<usize> =
+                std::iter::once(sender).chain(forwarders).chain([receiver]).collect();
+            path.windows(2).map(|pair| alone([pair[0], pair[1]])).collect()
+        }
+        Shape::Fan(_) => {
+            let hops = forwarders.flat_map(|middle| [[sender, middle], [middle, receiver]]);
+            hops.map(alone).collect()
+        }
+        Shape::Echo => vec![alone([sender, receiver])],
+        Shape::Pairs(count) => vec![(0..count).map(|pair| [2 * pair, 2 * pair + 1]).collect()],
     }
 }

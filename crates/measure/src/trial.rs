@@ -8,15 +8,15 @@ use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
 use dray_traffic::agent::Request;
 use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{
-    Agreement, ForwardReport, Latency, ReceiveReport, Report, Sample, SendReport, Signal,
-};
+use dray_traffic::{Agreement, ForwardReport, Latency, ReceiveReport, Report, SendReport, Signal};
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
 use crate::endpoint::Io;
 use crate::isolation::Isolation;
 use crate::peer_ends;
+use crate::span::Span;
+use crate::streams::StreamTrial;
 use crate::topology::{Hop, Load, Station, Topology};
 
 /// How long a trial lasts and how often it is sampled.
@@ -33,15 +33,24 @@ pub struct Timing {
 /// What was agreed on for the ports of each role that has such a port.
 pub type Agreements = BTreeMap<String, Vec<Agreement>>;
 
-/// What a trial showed. Rates and CPU time are of the measurement, counts of the whole trial.
-#[derive(Clone, Debug)]
+/// What a trial showed, all topologies together. Rates and CPU time are of the measurement, counts of
+/// the whole trial.
+#[derive(Clone, Debug, Default)]
 pub struct Trial {
     /// What was agreed on for the ports.
     pub agreements: Agreements,
-    /// What the sender reports.
-    pub sender: SendReport,
-    /// What the receiver reports.
-    pub receiver: ReceiveReport,
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames that the rate asked for, where there was one.
+    pub offered: Option<u64>,
+    /// Intact frames received, each counted once.
+    pub received: u64,
+    /// Frames that arrived again.
+    pub duplicated: u64,
+    /// Frames that arrived behind a later one.
+    pub reordered: u64,
+    /// Frames that arrived damaged.
+    pub corrupt: u64,
     /// Where frames were lost, and whether all counters agree.
     pub audit: Audit,
     /// Received frames per second, one figure per interval.
@@ -62,48 +71,61 @@ pub struct Trial {
     pub isolation: Option<Isolation>,
 }
 
-/// Runs one trial over a topology that nothing else uses.
+/// Runs one trial over topologies of one technique, all at the same time, that nothing else uses.
 pub fn run(
     lab: &mut Lab,
-    topology: &Topology,
+    topologies: &[Topology],
     load: &Load,
     timing: &Timing,
 ) -> Result<Trial, LabError> {
-    let first = &topology.sender.outs[0];
-    let left_before = lab.parent_counters(&first.link)?;
-    let before = counters(lab, topology)?;
-    let observed = match topology.technique.endpoint.io {
-        Io::DpdkAfxdp => peer_ends::observe_one_way(lab, topology, load.size, timing)?,
-        Io::DpdkVirtio(rings) => peer_ends::observe_round(lab, topology, rings, load.size, timing)?,
-        Io::Udp(_) | Io::Raw(_) | Io::Afxdp { .. } | Io::Tap | Io::Virtio(_) => {
-            observe(lab, topology, load, timing)?
-        }
+    let link = topologies[0].sender.outs[0].link.clone();
+    let left_before = lab.parent_counters(&link)?;
+    let before = counters(lab, topologies)?;
+    let first = &topologies[0];
+    let run = match first.technique.endpoint.io {
+        Io::DpdkAfxdp => peer_ends::observe_one_way(lab, first, load.size, timing)?,
+        Io::DpdkVirtio(rings) => peer_ends::observe_round(lab, first, rings, load.size, timing)?,
+        _ => observe(lab, topologies, load, timing)?,
     };
-    let after = counters(lab, topology)?;
+    let after = counters(lab, topologies)?;
     let counted = |hop: &Hop| {
         let key = (hop.here().container, hop.here().attachment.clone());
         Some(difference(after.get(&key)?, before.get(&key)?))
     };
-    let isolation = match (left_before, lab.parent_counters(&first.link)?) {
-        (Some(before), Some(after)) => counted(first)
-            .zip(counted(&topology.last().ins[0]))
-            .map(|(sent, came)| Isolation::of(&sent, &difference(&after, &before), &came)),
+    let isolation = match (left_before, lab.parent_counters(&link)?) {
+        (Some(before), Some(after)) => {
+            let sum = |hop: fn(&Topology) -> &Hop| {
+                let add = |sum, topology| Some(sum + counted(hop(topology))?);
+                topologies.iter().try_fold(InterfaceCounters::default(), add)
+            };
+            sum(|topology| &topology.sender.outs[0])
+                .zip(sum(|topology| &topology.last().ins[0]))
+                .map(|(sent, came)| Isolation::of(&sent, &difference(&after, &before), &came))
+        }
         _ => None,
     };
-    Ok(Trial { isolation, ..evaluate(topology, timing, observed, counted)? })
+    Ok(Trial { isolation, ..evaluate(topologies, timing, &run, counted)? })
+}
+
+/// Runs one trial of byte streams in the same way.
+pub(crate) fn run_streams(
+    lab: &mut Lab,
+    topologies: &[Topology],
+    load: &Load,
+    timing: &Timing,
+) -> Result<StreamTrial, LabError> {
+    let run = observe(lab, topologies, load, timing)?;
+    StreamTrial::of(topologies, timing, &run)
 }
 
 /// What was seen of a trial.
-pub(crate) struct Observed {
+pub(crate) struct Run {
     /// By role, of those that told.
     pub(crate) agreements: Agreements,
     /// When the measurement began, on the monotonic clock.
     pub(crate) measure_from_ns: u64,
-    pub(crate) sender: SendReport,
-    /// In the topology's order: of the forwarders, or of the echo.
-    pub(crate) forwarders: Vec<ForwardReport>,
-    pub(crate) receiver: ReceiveReport,
-    pub(crate) latency: Option<Latency>,
+    /// Of each topology those of its stations, in their order.
+    pub(crate) reports: Vec<Vec<Report>>,
     /// The CPUs at both ends of the measurement.
     pub(crate) cpus: [CpuReading; 2],
 }
@@ -141,29 +163,31 @@ impl CpuReading {
 /// Starts the roles, lets them run, and drains what is queued.
 fn observe(
     lab: &mut Lab,
-    topology: &Topology,
+    topologies: &[Topology],
     load: &Load,
     timing: &Timing,
-) -> Result<Observed, LabError> {
+) -> Result<Run, LabError> {
     let cancel = lab.cancel().clone();
     let Timing { warm_up, measure, interval } = *timing;
-    let switched_before = switched(lab)?;
+    let switched_before = switched(lab, topologies)?;
     // Those that share memory wait for each other: all are started before the first is waited for.
-    for (station, job) in topology.jobs(load, timing) {
+    for (station, job) in topologies.iter().flat_map(|topology| topology.jobs(load, timing)) {
         lab[station.container].request(&Request::Start(Box::new(job)))?;
     }
-    let mut agreements = BTreeMap::new();
-    for station in topology.stations() {
+    let stations = || topologies.iter().flat_map(Topology::stations);
+    let mut agreements = Agreements::new();
+    for station in stations() {
         let agreed = lab[station.container].wait_until_ready(&cancel)?;
         if !agreed.is_empty() {
-            agreements.insert(station.role.clone(), agreed);
+            agreements.insert(lab[station.container].name().to_owned(), agreed);
         }
     }
     // All samples fall on multiples of the interval, so it starts on one.
-    let lead = if topology.technique.link.learns { LEAD_LEARNING } else { LEAD };
+    let learns = topologies[0].technique.link.learns;
+    let lead = if learns { LEAD_LEARNING } else { LEAD } + LEAD_EACH * stations().count() as u32;
     let earliest = monotonic_ns() + lead.as_nanos() as u64;
     let start_at_ns = earliest.next_multiple_of(interval.as_nanos() as u64);
-    for station in topology.stations() {
+    for station in stations() {
         lab[station.container].request(&Request::Begin { at_ns: start_at_ns })?;
     }
 
@@ -175,115 +199,189 @@ fn observe(
     };
     let cpus = [read_cpus_at(measure_from)?, read_cpus_at(measure_from + measure)?];
 
-    let done = lab[topology.sender.container].wait_until_done(&cancel, PATIENCE)?;
-    let (sender, mut receiver, latency) = match done {
-        Report::Send(report) => (report, None, None),
-        Report::Ping(report) => (report.send, Some(report.receive), Some(report.latency)),
-        other => return Err(unexpected(&topology.sender, &other)),
-    };
+    let mut reports = Vec::new();
+    for topology in topologies {
+        reports.push(vec![lab[topology.sender.container].wait_until_done(&cancel, PATIENCE)?]);
+    }
     if let Some(before) = switched_before {
         // The receiver's silence means nothing while the switch does not get to run.
         let deadline = Instant::now() + Signal::DRAIN_MAX;
-        while switched(lab)?.is_some_and(|now| now - before < sender.sent)
+        let sent: u64 = reports.iter().map(|reports| sent(&reports[0])).sum();
+        while switched(lab, topologies)?.is_some_and(|now| now - before < sent)
             && Instant::now() < deadline
         {
             cancel.sleep_until(Instant::now() + Duration::from_millis(2))?;
         }
     }
     // Drain in the direction of travel: a station is quiet only once those before it are done.
-    let mut drain = |station: &Station| {
-        lab[station.container].request(&Request::Drain)?;
-        lab[station.container].wait_until_done(&cancel, PATIENCE)
-    };
-    let mut forwarders = Vec::new();
-    for station in topology.forwarders.iter().chain([&topology.receiver]) {
-        match drain(station)? {
-            Report::Forward(report) => forwarders.push(report),
-            Report::Receive(report) => receiver = Some(report),
-            other => return Err(unexpected(station, &other)),
+    for stage in 1..topologies[0].stations().count() {
+        let stations = || topologies.iter().filter_map(|topology| topology.stations().nth(stage));
+        for station in stations() {
+            lab[station.container].request(&Request::Drain)?;
+        }
+        for (station, reports) in stations().zip(&mut reports) {
+            reports.push(lab[station.container].wait_until_done(&cancel, PATIENCE)?);
         }
     }
-    let receiver = receiver.expect("what ends at a receiver, or where it began");
     let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
-    Ok(Observed { agreements, measure_from_ns, sender, forwarders, receiver, latency, cpus })
+    Ok(Run { agreements, measure_from_ns, reports, cpus })
 }
 
-/// Frames that the switch, where there is one that counts, has taken from the sender so far.
-fn switched(lab: &Lab) -> Result<Option<u64>, LabError> {
+/// Frames that a sender sent.
+fn sent(report: &Report) -> u64 {
+    match report {
+        Report::Send(report) => report.sent,
+        Report::Ping(report) => report.send.sent,
+        _ => 0,
+    }
+}
+
+/// Frames that the switch, where there is one that counts, has taken from the senders so far.
+fn switched(lab: &Lab, topologies: &[Topology]) -> Result<Option<u64>, LabError> {
     let counters = lab.switch().map(PeerSwitch::counters).transpose()?.flatten();
-    Ok(counters.and_then(|ports| Some(ports.first()?.received_frames)))
+    let of = |topology: &Topology| topology.sender.outs[0].here().port;
+    Ok(counters.map(|ports| topologies.iter().map(|t| ports[of(t)].received_frames).sum()))
+}
+
+/// The reports of one topology, told apart.
+struct Path<'r> {
+    sender: &'r SendReport,
+    /// Of the forwarders, or of the echo.
+    forwarders: Vec<&'r ForwardReport>,
+    receiver: &'r ReceiveReport,
+    latency: Option<&'r Latency>,
+}
+
+impl<'r> Path<'r> {
+    fn of(topology: &Topology, reports: &'r [Report]) -> Result<Self, LabError> {
+        let (mut sender, mut receiver, mut latency) = (None, None, None);
+        let mut forwarders = Vec::new();
+        for (station, report) in topology.stations().zip(reports) {
+            match report {
+                Report::Send(report) => sender = Some(report),
+                Report::Forward(report) => forwarders.push(report),
+                Report::Receive(report) => receiver = Some(report),
+                Report::Ping(report) => {
+                    (sender, receiver) = (Some(&report.send), Some(&report.receive));
+                    latency = Some(&report.latency);
+                }
+                other => return Err(unexpected(station, other)),
+            }
+        }
+        match (sender, receiver) {
+            (Some(sender), Some(receiver)) => Ok(Self { sender, forwarders, receiver, latency }),
+            _ => Err(unexpected(&topology.sender, &reports[0])),
+        }
+    }
 }
 
 /// Makes figures of what was seen. `counted` is what the kernel counted at an interface.
 fn evaluate(
-    topology: &Topology,
+    topologies: &[Topology],
     timing: &Timing,
-    observed: Observed,
+    run: &Run,
     counted: impl Fn(&Hop) -> Option<InterfaceCounters>,
 ) -> Result<Trial, LabError> {
-    let Observed { agreements, measure_from_ns, sender, forwarders, receiver, latency, cpus } =
-        observed;
-    let audit = books(topology, &sender, &forwarders, &receiver, counted).audit();
-
-    let window = Window {
-        from_ns: measure_from_ns,
-        to_ns: measure_from_ns + timing.measure.as_nanos() as u64,
-        late_ns: timing.interval.as_nanos() as u64 / 2,
+    let span = Span::new(run.measure_from_ns, timing);
+    let cpu = costs(topologies, timing, run)?;
+    let seconds = |is_counted: &dyn Fn(&str) -> bool| {
+        cpu.iter().filter(|(role, _)| is_counted(role)).map(|(_, cost)| cost.total_s()).sum()
     };
-    let sent = window.of(&sender.samples);
-    let received = window.of(&receiver.samples);
-    let forwarded = forwarders.iter().map(|report| window.of(&report.samples));
-    let samples = std::iter::once(sent).chain(forwarded).chain([received]);
-    let mut times = topology
-        .stations()
-        .zip(samples)
-        .map(|(station, samples)| role_times(station, samples, timing.measure))
-        .collect::<Result<Vec<_>, _>>()?;
-    let [before, after] = &cpus;
-    let switch =
-        topology.switch_cpu.and_then(|cpu| before.switch_times(after, cpu, timing.measure));
-    times.extend(switch);
-    let costs = cpu::attribute(&before.all, &after.all, &times);
-    let cycles = |costs: &[CpuCost]| {
-        costs.iter().map(CpuCost::total_s).sum::<f64>() * clock::ticks_per_second() as f64
-    };
-    let roles = topology.stations().map(|station| station.role.clone());
-    let roles = roles.chain(switch.map(|_| SWITCH.to_owned()));
-    let received_pps = rate(received);
-    let frames = received_pps * timing.measure.as_secs_f64();
+    let (all, of_switch): (f64, f64) = (seconds(&|_| true), seconds(&|role| role == SWITCH));
+    let mut trial = Trial { cpu, agreements: run.agreements.clone(), ..Trial::default() };
+    for (topology, reports) in topologies.iter().zip(&run.reports) {
+        let path = Path::of(topology, reports)?;
+        trial.audit += books(topology, &path, &counted).audit();
+        let rates = |station, samples| {
+            let rates = span.rates(samples, |sample| sample.frames);
+            rates.ok_or_else(|| ended_early(station))
+        };
+        trial.sent_pps += rates(&topology.sender, &path.sender.samples)?.1;
+        let (each, received_pps) = rates(topology.last(), &path.receiver.samples)?;
+        trial.received_pps += received_pps;
+        trial.receive_rates.resize(each.len(), 0.0);
+        trial.receive_rates.iter_mut().zip(each).for_each(|(sum, rate)| *sum += rate);
+        trial.add_counts(&path);
+    }
+    let frames = trial.received_pps * timing.measure.as_secs_f64();
     // Elsewhere the counter runs at a rate of its own, far below the CPU's.
-    let has_cycles = frames > 0.0 && cfg!(target_arch = "x86_64");
-    Ok(Trial {
-        agreements,
-        audit,
-        receive_rates: received.windows(2).map(rate).collect(),
-        sent_pps: rate(sent),
-        received_pps,
-        cycles_per_frame: has_cycles.then(|| cycles(&costs) / frames),
-        switch_cycles_per_frame: switch
-            .filter(|_| has_cycles)
-            .and_then(|_| Some(cycles(std::slice::from_ref(costs.last()?)) / frames)),
-        cpu: roles.zip(costs).collect(),
-        sender,
-        receiver,
-        latency,
-        isolation: None,
-    })
+    if frames > 0.0 && cfg!(target_arch = "x86_64") {
+        let per_frame = |seconds: f64| seconds * clock::ticks_per_second() as f64 / frames;
+        trial.cycles_per_frame = Some(per_frame(all));
+        let has_switch = topologies[0].switch_cpu.is_some();
+        trial.switch_cycles_per_frame = has_switch.then(|| per_frame(of_switch));
+    }
+    Ok(trial)
+}
+
+impl Trial {
+    /// Adds what one topology's roles counted.
+    fn add_counts(&mut self, path: &Path<'_>) {
+        let Path { sender, receiver, .. } = path;
+        self.sent += sender.sent;
+        self.offered = sender.offered.map(|offered| self.offered.unwrap_or(0) + offered);
+        self.received += receiver.received;
+        self.duplicated += receiver.duplicated;
+        self.reordered += receiver.reordered;
+        self.corrupt += receiver.corrupt;
+        if let Some(latency) = path.latency {
+            self.latency.get_or_insert_default().add(latency);
+        }
+    }
+
+    /// Whether the senders fell short of the rate that was asked for by more than 1 %.
+    pub fn sent_less_than_offered(&self) -> bool {
+        self.offered.is_some_and(|offered| (self.sent as f64) < offered as f64 * 0.99)
+    }
+}
+
+/// CPU time over the measurement: of each role, and at last of the switch in user space, where there is
+/// one.
+pub(crate) fn costs(
+    topologies: &[Topology],
+    timing: &Timing,
+    run: &Run,
+) -> Result<Vec<(String, CpuCost)>, LabError> {
+    let span = Span::new(run.measure_from_ns, timing);
+    let (mut roles, mut times) = (Vec::new(), Vec::new());
+    for (topology, reports) in topologies.iter().zip(&run.reports) {
+        for (station, report) in topology.stations().zip(reports) {
+            let seconds = |count| {
+                let seconds = span.seconds(report.samples(), count);
+                seconds.ok_or_else(|| ended_early(station))
+            };
+            times.push(RoleTimes {
+                cpu: station.cpu,
+                user_s: seconds(|sample| sample.user_ns)?,
+                system_s: seconds(|sample| sample.system_ns)?,
+            });
+            roles.push(station.role.clone());
+        }
+    }
+    let [before, after] = &run.cpus;
+    let switch_cpu = topologies[0].switch_cpu;
+    let switch = switch_cpu.and_then(|cpu| before.switch_times(after, cpu, timing.measure));
+    times.extend(switch);
+    roles.extend(switch.map(|_| SWITCH.to_owned()));
+    Ok(roles.into_iter().zip(cpu::attribute(&before.all, &after.all, &times)).collect())
 }
 
 /// The switch's name among the roles.
 const SWITCH: &str = "switch";
 /// Time for the sender to see when it starts.
 const LEAD: Duration = Duration::from_millis(20);
+/// The same for each container to be told.
+const LEAD_EACH: Duration = Duration::from_micros(500);
 /// Time for a switch to learn where the receiver is.
 const LEAD_LEARNING: Duration = Duration::from_millis(200);
 /// How long a role may take to report after it should have ended.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 type Counters = BTreeMap<(ContainerId, Attachment), InterfaceCounters>;
 
-fn counters(lab: &Lab, topology: &Topology) -> Result<Counters, LabError> {
-    let hops = topology.stations().flat_map(|station| station.ins.iter().chain(&station.outs));
+fn counters(lab: &Lab, topologies: &[Topology]) -> Result<Counters, LabError> {
+    let stations = topologies.iter().flat_map(Topology::stations);
+    let hops = stations.flat_map(|station| station.ins.iter().chain(&station.outs));
     let switch = lab.switch().map(PeerSwitch::counters).transpose()?.flatten();
     let mut counters = Counters::new();
     for hop in hops {
@@ -322,9 +420,7 @@ fn missing(sender: &SendReport, receiver: &ReceiveReport) -> u64 {
 
 fn books(
     topology: &Topology,
-    sender: &SendReport,
-    forwarders: &[ForwardReport],
-    receiver: &ReceiveReport,
+    Path { sender, forwarders, receiver, .. }: &Path<'_>,
     counted: impl Fn(&Hop) -> Option<InterfaceCounters>,
 ) -> Books {
     // A role reports one number over all of its ports, so its interfaces are added up.
@@ -337,9 +433,7 @@ fn books(
                     InterfaceCounters { rx_packets: ours, tx_packets: ours, tx_dropped: 0 };
                 return Crossing { ours, kernel };
             };
-            kernel.rx_packets += counters.rx_packets;
-            kernel.tx_packets += counters.tx_packets;
-            kernel.tx_dropped += counters.tx_dropped;
+            kernel = kernel + counters;
         }
         Crossing { ours, kernel }
     };
@@ -365,66 +459,12 @@ fn books(
     books
 }
 
-/// How early a sample may come: the error of the time-stamp counter's measured rate.
-const EARLY_NS: u64 = 100_000;
-
-/// The part of a trial that is measured, on the monotonic clock.
-struct Window {
-    from_ns: u64,
-    to_ns: u64,
-    /// How late a sample may come and still belong to its moment: a role that sleeps or shares its
-    /// CPU does not get to it at once.
-    late_ns: u64,
-}
-
-impl Window {
-    /// The last sample of a role is taken at its end, not at a multiple of the interval.
-    fn of<'a>(&self, samples: &'a [Sample]) -> &'a [Sample] {
-        let samples = samples.split_last().map_or(samples, |(_, regular)| regular);
-        let first = samples.partition_point(|sample| sample.at_ns + EARLY_NS < self.from_ns);
-        let end = samples.partition_point(|sample| sample.at_ns <= self.to_ns + self.late_ns);
-        &samples[first.min(end)..end]
-    }
-}
-
-/// Frames per second between the first and the last of some samples.
-fn rate(samples: &[Sample]) -> f64 {
-    match (samples.first(), samples.last()) {
-        (Some(first), Some(last)) if last.at_ns > first.at_ns => {
-            (last.frames - first.frames) as f64 * 1e9 / (last.at_ns - first.at_ns) as f64
-        }
-        _ => 0.0,
-    }
-}
-
-/// A role's CPU time over the measurement. A sample may come late; the time between the first and
-/// the last is scaled to the measurement's length.
-fn role_times(
-    station: &Station,
-    samples: &[Sample],
-    measure: Duration,
-) -> Result<RoleTimes, LabError> {
-    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
-        return Err(too_few_samples(station));
-    };
-    let elapsed_ns = last.at_ns - first.at_ns;
-    if (elapsed_ns as f64) < measure.as_nanos() as f64 / 2.0 {
-        return Err(too_few_samples(station));
-    }
-    let scale = measure.as_secs_f64() / elapsed_ns as f64;
-    Ok(RoleTimes {
-        cpu: station.cpu,
-        user_s: last.user_ns.saturating_sub(first.user_ns) as f64 * scale,
-        system_s: last.system_ns.saturating_sub(first.system_ns) as f64 * scale,
-    })
-}
-
-fn too_few_samples(station: &Station) -> LabError {
-    let what = format!("took too few samples: CPU {} has too much other work", station.cpu);
+pub(crate) fn ended_early(station: &Station) -> LabError {
+    let what = "ended before the measurement did".to_owned();
     LabError::Container { container: station.role.clone(), what }
 }
 
-fn unexpected(station: &Station, report: &Report) -> LabError {
+pub(crate) fn unexpected(station: &Station, report: &Report) -> LabError {
     let what = format!("reported as another role: {report:?}");
     LabError::Container { container: station.role.clone(), what }
 }
@@ -433,23 +473,6 @@ fn unexpected(station: &Station, report: &Report) -> LabError {
 mod tests {
     use super::*;
     use dray_traffic::StreamReport;
-
-    fn sample(at_ns: u64, frames: u64) -> Sample {
-        Sample { at_ns, frames, bytes: 0, user_ns: 0, system_ns: 0 }
-    }
-
-    #[test]
-    fn a_window_takes_samples_that_are_a_little_late() {
-        const MS: u64 = 1_000_000;
-        let moments = [0, 99, 101, 203, 300, 412, 440];
-        let samples: Vec<_> = moments.iter().map(|at| sample(at * MS, at * 2)).collect();
-        let window = |from, to| Window { from_ns: from * MS, to_ns: to * MS, late_ns: 50 * MS };
-        let inside: Vec<_> = window(100, 400).of(&samples).iter().map(|s| s.at_ns / MS).collect();
-        assert_eq!(inside, [101, 203, 300, 412]);
-        assert_eq!(rate(window(100, 400).of(&samples)), 2e3);
-        assert!(window(900, 950).of(&samples).is_empty());
-        assert!(window(30, 40).of(&samples).is_empty());
-    }
 
     #[test]
     fn frames_behind_the_last_one_seen_are_missing_too() {

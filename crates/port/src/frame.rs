@@ -12,14 +12,24 @@ pub const FRAME_LIMIT: usize = dray_wire::FRAME_MAX + 4;
 ///
 /// It may lie in memory that a peer can write to at any time, so it is not a slice: who wants to
 /// look at its bytes looks at a copy ([`first`](Self::first), [`bytes`](Self::bytes)), and who
-/// passes it on copies it once.
+/// passes it on copies it once. Who passes it on with other headers puts those, from elsewhere, in
+/// front of the rest ([`with_head`](Self::with_head)): that is copied once still.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
+    /// The head, where the frame begins with bytes that lie elsewhere.
+    head: NonNull<u8>,
+    /// The body: all that is not in the head.
     start: NonNull<u8>,
+    /// Length of head and body.
     len: u32,
+    head_len: u8,
+    /// Whether others may write to the body.
     shared: bool,
     lent: PhantomData<&'a [u8]>,
 }
+
+/// The longest head that a frame can be given, in bytes.
+pub const HEAD_MAX: usize = u8::MAX as usize;
 
 // SAFETY: a frame is read only, and its memory stays mapped for `'a` on any thread.
 unsafe impl Send for Frame<'_> {}
@@ -40,7 +50,40 @@ impl<'a> Frame<'a> {
     #[inline]
     pub(crate) unsafe fn shared(start: NonNull<u8>, len: u32) -> Self {
         debug_assert!(len as usize <= FRAME_LIMIT);
-        Self { start, len, shared: true, lent: PhantomData }
+        let head = NonNull::dangling();
+        Self { head, start, len, head_len: 0, shared: true, lent: PhantomData }
+    }
+
+    /// `head`, and behind it the frame's bytes of `body`: a frame with other headers. Nothing is copied,
+    /// but by whoever transmits it.
+    ///
+    /// # Panics
+    /// Where the frame has a head already or no such bytes, where `head` is longer than [`HEAD_MAX`],
+    /// or the outcome longer than [`FRAME_LIMIT`].
+    #[inline]
+    pub fn with_head<'h>(&self, head: &'h [u8], body: Range<usize>) -> Frame<'h>
+    where
+        'a: 'h,
+    {
+        let right = self.is_whole() && body.start <= body.end && body.end <= self.len();
+        assert!(right, "{body:?} of {self:?}");
+        let len = head.len() + body.len();
+        assert!(head.len() <= HEAD_MAX && len <= FRAME_LIMIT, "a frame of {len} bytes");
+        Frame {
+            head: NonNull::from(head).cast(),
+            // SAFETY: it lies within the body, or just behind it.
+            start: unsafe { self.start.add(body.start) },
+            len: len as u32,
+            head_len: head.len() as u8,
+            shared: self.shared,
+            lent: PhantomData,
+        }
+    }
+
+    /// Whether all of it lies in one place.
+    #[inline(always)]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.head_len == 0
     }
 
     /// Length in bytes.
@@ -57,18 +100,47 @@ impl<'a> Frame<'a> {
             return None;
         }
         let mut copy = [0; N];
-        // SAFETY: `N` bytes are mapped for `'a`. Others may be writing there, so the copy can hold
-        // any bytes, which any `[u8; N]` may.
-        unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), copy.as_mut_ptr(), N) };
+        if self.is_whole() {
+            // SAFETY: `N` bytes are mapped for `'a`. Others may be writing there, so the copy can
+            // hold any bytes, which any `[u8; N]` may.
+            unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), copy.as_mut_ptr(), N) };
+        } else {
+            // SAFETY: `copy` has room for `N` bytes.
+            unsafe { self.copy_part(0..N, NonNull::from(&mut copy).cast()) };
+        }
         // What was checked must be what is used: no second look at the peer's memory.
         compiler_fence(Ordering::SeqCst);
         Some(copy)
     }
 
+    /// Copies its bytes from `from` on to `to`, as many as there are and as fit; how many those were.
+    #[inline]
+    pub fn copy_from(&self, from: usize, to: &mut [u8]) -> usize {
+        let end = self.len().min(from.saturating_add(to.len()));
+        let from = from.min(end);
+        // SAFETY: `to` has room for so many bytes, by the limit above.
+        unsafe { self.copy_part(from..end, NonNull::from(to).cast()) };
+        compiler_fence(Ordering::SeqCst);
+        end - from
+    }
+
+    /// As [`copy_from`](Self::copy_from) the beginning on, for a number of bytes that the compiler
+    /// knows: most frames are longer, and so cost no call.
+    #[inline(always)]
+    pub fn copy_first<const N: usize>(&self, to: &mut [u8; N]) -> usize {
+        match self.first::<N>() {
+            Some(bytes) => {
+                *to = bytes;
+                N
+            }
+            None => self.copy_from(0, to),
+        }
+    }
+
     /// All of its bytes: where they lie if nobody else can write there, else a copy in `scratch`.
     #[inline]
     pub fn bytes<'s>(&'s self, scratch: &'s mut Scratch) -> &'s [u8] {
-        if !self.shared {
+        if !self.shared && self.is_whole() {
             // SAFETY: made from a slice that is borrowed for `'a`.
             return unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len()) };
         }
@@ -79,7 +151,7 @@ impl<'a> Frame<'a> {
         copy
     }
 
-    /// Asks for its first bytes to be brought into the cache.
+    /// Asks for the first bytes of its body to be brought into the cache.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         prefetch_to_read(self.start.as_ptr());
@@ -97,22 +169,32 @@ impl<'a> Frame<'a> {
         self.len()
     }
 
-    /// Some of its bytes, for a system call.
+    /// Some of its bytes, for a system call: those of the head, and those of the body.
     ///
     /// # Panics
     /// Where the frame has no such bytes.
     #[inline]
-    pub(crate) fn part(&self, range: Range<usize>) -> Part<'a> {
+    pub(crate) fn parts(&self, range: Range<usize>) -> [Part<'a>; 2] {
         assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {self:?}");
-        // SAFETY: the range begins within the frame, or just behind it.
-        let start = unsafe { self.start.add(range.start) };
-        Part { start, len: range.len(), lent: PhantomData }
+        let head = usize::from(self.head_len);
+        let (middle, body) = (range.end.min(head), range.start.max(head));
+        // SAFETY: each begins within the head or the body, or just behind it.
+        unsafe {
+            [
+                Part::new(
+                    self.head.add(range.start.min(middle)),
+                    middle.saturating_sub(range.start),
+                ),
+                Part::new(self.start.add(body - head), range.end.saturating_sub(body)),
+            ]
+        }
     }
 
-    /// How many bytes behind `base` it begins, where it does not begin before.
+    /// How many bytes behind `base` it begins, where it does not begin before and lies in one place.
     #[inline(always)]
     pub(crate) fn offset_from(&self, base: NonNull<u8>) -> Option<usize> {
-        self.start.addr().get().checked_sub(base.addr().get())
+        let whole = self.is_whole().then_some(self.start)?;
+        whole.addr().get().checked_sub(base.addr().get())
     }
 
     /// Copies all of it to `to`.
@@ -121,8 +203,27 @@ impl<'a> Frame<'a> {
     /// So many bytes must be mapped and writable at `to`, and none of them be the frame's.
     #[inline]
     pub(crate) unsafe fn copy_to(&self, to: NonNull<u8>) {
+        // SAFETY: by the contract.
+        unsafe { self.copy_part(0..self.len(), to) };
+    }
+
+    /// Copies the bytes of `range` to `to`.
+    ///
+    /// # Panics
+    /// Where the frame has no such bytes.
+    ///
+    /// # Safety
+    /// As for [`copy_to`](Self::copy_to).
+    #[inline]
+    pub(crate) unsafe fn copy_part(&self, range: Range<usize>, to: NonNull<u8>) {
+        let [head, body] = self.parts(range);
         // SAFETY: by the contract, and the frame's bytes are mapped for `'a`.
-        unsafe { copy(self.start.as_ptr(), to.as_ptr(), self.len()) };
+        unsafe {
+            if head.len > 0 {
+                copy(head.start.as_ptr(), to.as_ptr(), head.len);
+            }
+            copy(body.start.as_ptr(), to.as_ptr().add(head.len), body.len);
+        }
     }
 }
 
@@ -136,6 +237,13 @@ pub(crate) struct Part<'a> {
     lent: PhantomData<&'a [u8]>,
 }
 
+impl Part<'_> {
+    #[inline(always)]
+    fn new(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len, lent: PhantomData }
+    }
+}
+
 impl<'a> From<&'a [u8]> for Frame<'a> {
     /// # Panics
     /// Where the slice is longer than [`FRAME_LIMIT`].
@@ -143,8 +251,10 @@ impl<'a> From<&'a [u8]> for Frame<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         assert!(bytes.len() <= FRAME_LIMIT, "a frame of {} bytes", bytes.len());
         Self {
+            head: NonNull::dangling(),
             start: NonNull::from(bytes).cast(),
             len: bytes.len() as u32,
+            head_len: 0,
             shared: false,
             lent: PhantomData,
         }
@@ -166,6 +276,12 @@ pub fn ahead<'f, 'a>(frames: &'f [Frame<'a>]) -> impl Iterator<Item = &'f Frame<
         }
         frame
     })
+}
+
+/// Asks for the first line of `value` to be brought into the cache, to be read.
+#[inline(always)]
+pub fn prefetch<T: ?Sized>(value: &T) {
+    prefetch_to_read(ptr::from_ref(value).cast());
 }
 
 /// Asks for the line at `at` to be brought into the cache, to be read.
@@ -260,5 +376,40 @@ mod tests {
             assert_eq!(shared.bytes(&mut scratch()), &from[..len]);
             assert_eq!(shared.first::<14>().is_some(), len >= 14);
         }
+    }
+
+    #[test]
+    fn a_head_takes_the_place_of_the_first_bytes() {
+        let from: Vec<u8> = (0..200).collect();
+        let frame = Frame::from(&from[..]);
+        for (head_len, body) in [
+            (0, 0..200),
+            (14, 58..200),
+            (98, 14..190),
+            (HEAD_MAX, 200..200),
+            (14, 0..9),
+            (0, 14..15),
+        ] {
+            let head = vec![0xaa; head_len];
+            let expected = [&head[..], &from[body.clone()]].concat();
+            let frame = frame.with_head(&head, body);
+            assert_eq!(frame.len(), expected.len());
+            assert_eq!(frame.bytes(&mut scratch()), expected);
+            assert_eq!(frame.first::<20>(), expected.first_chunk().copied());
+            let mut copied = vec![0; expected.len() + 3];
+            for at in 0..=expected.len() + 1 {
+                let rest = &expected[at.min(expected.len())..];
+                let count = frame.copy_from(at, &mut copied);
+                assert_eq!(&copied[..count], rest, "{head_len} {at}");
+                let count = frame.copy_from(at, &mut copied[..7.min(expected.len())]);
+                assert_eq!(copied[..count], rest[..rest.len().min(7).min(expected.len())]);
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "0..201 of Frame")]
+    fn a_body_is_of_the_frame() {
+        let _ = Frame::from(&[0; 200][..]).with_head(&[], 0..201);
     }
 }

@@ -20,13 +20,14 @@ mod interface;
 pub mod limit;
 mod link;
 pub mod null;
-mod query;
+pub mod query;
 pub mod raw;
 mod slot;
 mod socket;
 pub mod tap;
 pub mod udp;
 mod unix;
+pub mod unix_datagram;
 mod uri;
 pub mod vhost;
 pub mod virtio;
@@ -37,7 +38,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-pub use frame::{FRAME_LIMIT, Frame, Scratch, ahead, scratch};
+pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, Scratch, ahead, prefetch, scratch};
 pub use link::{Link, LinkState, LinkStatus};
 pub use query::UriError;
 pub use socket::{PATIENCE, SocketOptions, Wait};

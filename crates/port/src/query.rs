@@ -11,14 +11,15 @@ pub struct UriError {
 }
 
 /// The `key=value` pairs of a URI. Each transport takes those it knows; what is left is an error.
-pub(crate) struct Query<'a> {
+pub struct Query<'a> {
     uri: &'a str,
     pairs: Vec<(&'a str, &'a str)>,
     known: Vec<&'static str>,
 }
 
 impl<'a> Query<'a> {
-    pub(crate) fn parse(uri: &'a str, text: &'a str) -> Result<Self, UriError> {
+    /// Reads `text`, what follows the `?` of `uri`.
+    pub fn parse(uri: &'a str, text: &'a str) -> Result<Self, UriError> {
         let mut query = Self { uri, pairs: Vec::new(), known: Vec::new() };
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let Some((key, value)) = pair.split_once('=') else {
@@ -33,7 +34,7 @@ impl<'a> Query<'a> {
     }
 
     /// Takes `key`, where it is given. `read` returns `None` for a value outside `allowed`.
-    pub(crate) fn take<T>(
+    pub fn take<T>(
         &mut self,
         key: &'static str,
         allowed: &str,
@@ -51,12 +52,13 @@ impl<'a> Query<'a> {
     }
 
     /// Takes `key`, which is 1 or, where it is absent, 0.
-    pub(crate) fn flag(&mut self, key: &'static str) -> Result<bool, UriError> {
+    pub fn flag(&mut self, key: &'static str) -> Result<bool, UriError> {
         let read = |text: &str| matches!(text, "0" | "1").then_some(text == "1");
         Ok(self.take(key, "0 or 1", read)?.unwrap_or(false))
     }
 
-    pub(crate) fn finish(self, scheme: &str) -> Result<(), UriError> {
+    /// Fails where keys are left that nobody took.
+    pub fn finish(self, scheme: &str) -> Result<(), UriError> {
         let Some((key, _)) = self.pairs.first() else { return Ok(()) };
         let allowed = match self.known.as_slice() {
             [] => "takes no keys".to_owned(),
@@ -65,13 +67,14 @@ impl<'a> Query<'a> {
         Err(self.error(format!("unknown key {key:?}; {scheme}: {allowed}")))
     }
 
-    pub(crate) fn error(&self, what: String) -> UriError {
+    /// Says that something about the URI is wrong.
+    pub fn error(&self, what: String) -> UriError {
         UriError { uri: self.uri.to_owned(), what }
     }
 }
 
 /// Writes `?key=value&...` for the pairs that differ from their defaults.
-pub(crate) fn write_query(
+pub fn write_query(
     f: &mut fmt::Formatter<'_>,
     pairs: impl IntoIterator<Item = (&'static str, String)>,
 ) -> fmt::Result {

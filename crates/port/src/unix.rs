@@ -1,4 +1,4 @@
-//! What `vhost:` and `virtio:` share: the parts of their URIs, and Unix sockets.
+//! What ports with Unix sockets share: the parts of their URIs, and listening.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -9,7 +9,7 @@ use crate::Wait;
 use crate::query::{Query, UriError};
 
 /// The longest path of a Unix socket: `sun_path` holds 108 bytes, one of them its end.
-const PATH_MAX: usize = 107;
+pub(crate) const PATH_MAX: usize = 107;
 /// The most queue pairs of a port.
 pub(crate) const QUEUES_MAX: u16 = 16;
 

@@ -11,6 +11,7 @@ use crate::query::{Query, UriError};
 use crate::raw::RawUri;
 use crate::tap::TapUri;
 use crate::udp::UdpUri;
+use crate::unix_datagram::UnixUri;
 use crate::vhost::VhostUri;
 use crate::virtio::VirtioUri;
 use crate::{OpenError, Port, Wait};
@@ -31,13 +32,16 @@ pub enum PortUri {
     Vhost(VhostUri),
     /// `virtio:PATH`: the driver's end of vhost-user.
     Virtio(VirtioUri),
+    /// `unix:PATH`: datagrams between Unix sockets.
+    Unix(UnixUri),
     /// `null:`: takes every frame and never has one.
     Null(NullUri),
 }
 
 /// What ports look like, for messages.
 const EXAMPLES: &str = "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64, raw:eth0?batch=64, afxdp:eth0, \
-                        tap:tap0, vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, null:";
+                         tap:tap0, vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, \
+                         unix:/run/dray/a.sock?peer=/run/dray/b.sock, null:";
 
 impl PortUri {
     /// Opens the port in the network namespace of the calling thread.
@@ -49,13 +53,17 @@ impl PortUri {
             Self::Tap(uri) => uri.open(),
             Self::Vhost(uri) => uri.open(),
             Self::Virtio(uri) => uri.open(),
+            Self::Unix(uri) => uri.open(),
             Self::Null(uri) => Ok(uri.open()),
         }
     }
 
-    /// Whether the port only receives: a UDP socket that is not told where to send.
+    /// Whether the port only receives: a socket that is not told where to send.
     pub fn only_receives(&self) -> bool {
-        matches!(self, Self::Udp(UdpUri { remote: None, .. }))
+        matches!(
+            self,
+            Self::Udp(UdpUri { remote: None, .. }) | Self::Unix(UnixUri { peer: None, .. })
+        )
     }
 
     /// Whether the kernel writes the headers of what is transmitted, so that all of it is one flow.
@@ -72,6 +80,7 @@ impl PortUri {
             Self::Tap(uri) => uri.wait,
             Self::Vhost(uri) => uri.wait,
             Self::Virtio(uri) => uri.wait,
+            Self::Unix(uri) => uri.options.wait,
             Self::Null(_) => Wait::Poll { pause_us: 0 },
         }
     }
@@ -91,6 +100,7 @@ impl FromStr for PortUri {
             "tap" => Self::Tap(TapUri::parse(body, &mut query)?),
             "vhost" => Self::Vhost(VhostUri::parse(body, &mut query)?),
             "virtio" => Self::Virtio(VirtioUri::parse(body, &mut query)?),
+            "unix" => Self::Unix(UnixUri::parse(body, &mut query)?),
             "null" => Self::Null(NullUri::parse(body, &query)?),
             _ => {
                 let what = format!("unknown scheme {scheme:?}; ports look like {EXAMPLES}");
@@ -111,6 +121,7 @@ impl fmt::Display for PortUri {
             Self::Tap(uri) => uri.fmt(f),
             Self::Vhost(uri) => uri.fmt(f),
             Self::Virtio(uri) => uri.fmt(f),
+            Self::Unix(uri) => uri.fmt(f),
             Self::Null(uri) => uri.fmt(f),
         }
     }
@@ -151,6 +162,8 @@ mod tests {
             "afxdp:eth0?queue=2&queues=3&mode=copy&xdp=native&chunk=4096&umem=a&udp=2152+9000&wakeup=0&busy_poll=20&defer=50&wait=poll",
             "tap:tap0",
             "tap:tap0?wait=poll",
+            "unix:/run/a.sock",
+            "unix:/run/a.sock?peer=/run/b.sock&batch=64",
             "null:",
         ] {
             assert_eq!(text.parse::<PortUri>().unwrap().to_string(), text);

@@ -12,8 +12,10 @@
 mod file;
 pub mod guard;
 mod guest;
+mod huge;
 mod mapping;
 
 pub use file::{FileError, MemoryFile, PageSize};
 pub use guest::{GuestMemory, Region, RegionError, Window};
+pub use huge::vec_in_huge_pages;
 pub use mapping::Mapping;

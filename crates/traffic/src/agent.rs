@@ -19,6 +19,8 @@ use crate::links::Links;
 use crate::ping::Ping;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
+use crate::stream::receiver::StreamReceiver;
+use crate::stream::sender::StreamSender;
 use crate::{Agreement, Job, OnSample, Phase, Report, RoleError, Signal};
 
 /// What an agent is asked to do.
@@ -65,6 +67,10 @@ pub enum Role {
     Echo(Echo),
     /// See [`Ping`].
     Ping(Ping),
+    /// See [`StreamSender`].
+    StreamSend(StreamSender),
+    /// See [`StreamReceiver`].
+    StreamReceive(StreamReceiver),
 }
 
 impl Role {
@@ -78,26 +84,33 @@ impl Role {
             Job::Forward(job) => Self::Forward(Forwarder::open(job)?),
             Job::Echo(job) => Self::Echo(Echo::open(job)?),
             Job::Ping(job) => Self::Ping(Ping::open(job)?),
+            Job::StreamSend(job) => Self::StreamSend(StreamSender::open(job)),
+            Job::StreamReceive(job) => Self::StreamReceive(StreamReceiver::open(job)?),
         })
     }
 
     /// Waits until the peers of its ports are there.
-    pub fn connect(&self, signal: &Signal) -> Result<(), RoleError> {
-        self.links().wait_until_running(signal)
+    pub fn connect(&mut self, signal: &Signal) -> Result<(), RoleError> {
+        match self {
+            Self::StreamSend(role) => role.connect(signal),
+            _ => self.links().map_or(Ok(()), |links| links.wait_until_running(signal)),
+        }
     }
 
     /// What its ports and their peers, or the kernel, agreed on, for each that had a choice.
     pub fn agreements(&self) -> Vec<Agreement> {
-        self.links().agreements()
+        self.links().map(Links::agreements).unwrap_or_default()
     }
 
-    fn links(&self) -> &Links {
+    /// The peers of its ports, where it has ports.
+    fn links(&self) -> Option<&Links> {
         match self {
-            Self::Send(role) => &role.links,
-            Self::Receive(role) => &role.links,
-            Self::Forward(role) => &role.links,
-            Self::Echo(role) => &role.links,
-            Self::Ping(role) => &role.links,
+            Self::Send(role) => Some(&role.links),
+            Self::Receive(role) => Some(&role.links),
+            Self::Forward(role) => Some(&role.links),
+            Self::Echo(role) => Some(&role.links),
+            Self::Ping(role) => Some(&role.links),
+            Self::StreamSend(_) | Self::StreamReceive(_) => None,
         }
     }
 
@@ -113,6 +126,8 @@ impl Role {
             Self::Forward(role) => Report::Forward(role.run(signal, on_sample)?),
             Self::Echo(role) => Report::Forward(role.run(signal, on_sample)?),
             Self::Ping(role) => Report::Ping(role.run(signal, on_sample)?),
+            Self::StreamSend(role) => Report::StreamSend(role.run(signal, on_sample)?),
+            Self::StreamReceive(role) => Report::StreamReceive(role.run(signal, on_sample)?),
         })
     }
 }

@@ -6,6 +6,7 @@ use dray_port::PortUri;
 use dray_wire::Flow;
 use serde::{Deserialize, Serialize};
 
+use crate::stream::{StreamReceiveReport, StreamSendReport, StreamUri};
 use crate::{Latency, Sample};
 
 /// A role with all it needs to know.
@@ -22,6 +23,10 @@ pub enum Job {
     Echo(EchoJob),
     /// Send frames to an echo and time their way there and back.
     Ping(PingJob),
+    /// Send byte streams.
+    StreamSend(StreamSendJob),
+    /// Receive and check byte streams.
+    StreamReceive(StreamReceiveJob),
 }
 
 /// One of a sender's ports and the addresses of what goes out there.
@@ -144,6 +149,30 @@ pub struct PingJob {
     pub interval: Duration,
 }
 
+/// See [`stream::sender`](crate::stream::sender).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamSendJob {
+    /// The receiver.
+    pub to: StreamUri,
+    /// How many streams, 1 or more.
+    pub streams: u16,
+    /// For how long.
+    pub duration: Duration,
+    /// Time between samples.
+    pub interval: Duration,
+}
+
+/// See [`stream::receiver`](crate::stream::receiver).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamReceiveJob {
+    /// Where to listen.
+    pub at: StreamUri,
+    /// How closely to look at what arrives.
+    pub check: Check,
+    /// Time between samples.
+    pub interval: Duration,
+}
+
 /// What a role did, from its start to its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -156,6 +185,10 @@ pub enum Report {
     Forward(ForwardReport),
     /// Of a ping.
     Ping(PingReport),
+    /// Of a sender of streams.
+    StreamSend(StreamSendReport),
+    /// Of a receiver of streams.
+    StreamReceive(StreamReceiveReport),
 }
 
 impl Report {
@@ -166,6 +199,8 @@ impl Report {
             Self::Receive(report) => &report.samples,
             Self::Forward(report) => &report.samples,
             Self::Ping(report) => &report.receive.samples,
+            Self::StreamSend(report) => &report.samples,
+            Self::StreamReceive(report) => &report.samples,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The roles that programs in containers play: [`sender`], [`receiver`], [`forwarder`], [`echo`],
-//! [`ping`].
+//! [`ping`], and those of byte streams, [`stream::sender`] and [`stream::receiver`].
 //!
 //! A role is described by a [`Job`], runs on the thread that calls it until its [`Signal`] says
 //! otherwise, and ends with a [`Report`]. `dray send` and its siblings run one role on the
@@ -20,15 +20,17 @@ pub mod sample;
 pub mod sender;
 pub mod sequence;
 mod signal;
+pub mod stream;
 
 pub use job::{
     Check, EchoJob, ForwardJob, ForwardReport, Job, Lane, PingJob, PingReport, ReceiveJob,
-    ReceiveReport, Report, SendJob, SendReport, StreamReport,
+    ReceiveReport, Report, SendJob, SendReport, StreamReceiveJob, StreamReport, StreamSendJob,
 };
 pub use latency::{Latency, Percentiles};
 pub use links::Agreement;
 pub use sample::{OnSample, Sample};
 pub use signal::{Phase, Signal};
+pub use stream::{StreamReceiveReport, StreamSendReport, StreamUri};
 
 use dray_port::{PortUri, Transmit};
 
@@ -72,6 +74,14 @@ pub enum RoleError {
         /// Why the last one went.
         why: String,
     },
+    /// A stream could not be opened, or broke.
+    #[error("{stream}: {error}")]
+    Stream {
+        /// The stream's receiver.
+        stream: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
     /// A port failed while it was in use.
     #[error("{port}: {error}")]
     Port {
@@ -91,7 +101,9 @@ impl RoleError {
             | Self::OnlyReceives { .. }
             | Self::OneFlow { .. }
             | Self::NoPeer { .. } => false,
-            Self::Port { error, .. } => error.kind() == std::io::ErrorKind::PermissionDenied,
+            Self::Port { error, .. } | Self::Stream { error, .. } => {
+                error.kind() == std::io::ErrorKind::PermissionDenied
+            }
         }
     }
 
@@ -113,6 +125,10 @@ impl RoleError {
         } else {
             Ok(())
         }
+    }
+
+    fn stream(stream: &StreamUri) -> impl Fn(std::io::Error) -> Self + '_ {
+        |error| Self::Stream { stream: stream.to_string(), error }
     }
 
     fn port(port: &PortUri) -> impl Fn(std::io::Error) -> Self + '_ {

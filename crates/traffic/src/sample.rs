@@ -13,7 +13,7 @@ use crate::cpu_time;
 pub struct Sample {
     /// When, on the system's monotonic clock, in nanoseconds.
     pub at_ns: u64,
-    /// Frames received, or by a sender sent.
+    /// Frames received, or by a sender sent. Streams have none.
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -57,6 +57,11 @@ impl Sampler {
         if now >= self.due {
             self.take(frames, bytes);
         }
+    }
+
+    /// How long it is until the next sample.
+    pub(crate) fn until_due(&self) -> Duration {
+        clock::to_duration(self.due.saturating_sub(clock::ticks()))
     }
 
     /// Notes the counters at the end, and returns all samples.

@@ -27,6 +27,22 @@ pub fn internet_of_words(words: &[u64]) -> u16 {
     !fold(words.iter().map(|word| (word >> 32) + (word & 0xffff_ffff)).sum())
 }
 
+/// The checksum of what lies in several pieces. Each piece but the last has an even length.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum(u64);
+
+impl Sum {
+    /// Adds a piece.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0 += u64::from(!internet(bytes));
+    }
+
+    /// The ones' complement of the sum.
+    pub fn finish(self) -> u16 {
+        !fold(self.0)
+    }
+}
+
 #[inline]
 fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
@@ -45,6 +61,17 @@ mod tests {
         fn words_and_their_bytes_have_the_same_sum(words in prop::collection::vec(any::<u64>(), 0..9)) {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             prop_assert_eq!(internet_of_words(&words), internet(&bytes));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_have_the_sum_of_the_whole(bytes in prop::collection::vec(any::<u8>(), 0..60), at in 0usize..60) {
+            let (first, second) = bytes.split_at((at & !1).min(bytes.len() & !1));
+            let mut sum = Sum::default();
+            sum.add(first);
+            sum.add(second);
+            prop_assert_eq!(sum.finish(), internet(&bytes));
         }
     }
 

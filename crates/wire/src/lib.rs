@@ -3,12 +3,21 @@
 //! A *frame* is an Ethernet frame from the destination MAC to the end of the payload, without the
 //! frame check sequence. Every frame that dray generates is a valid IPv4/UDP datagram with a
 //! [`test_frame`] header as its payload, so any switch, tap or dissector can read it.
+//!
+//! [`headers`] is for test frames, whose headers are all of one kind; the other modules read and
+//! write what network functions meet: [`ethernet`], [`arp`], [`ip`], [`icmp`], [`udp`], [`gtpu`].
 #![forbid(unsafe_code)]
 
+pub mod arp;
 pub mod checksum;
+pub mod ethernet;
+pub mod gtpu;
 pub mod headers;
+pub mod icmp;
+pub mod ip;
 mod mac;
 pub mod test_frame;
+pub mod udp;
 
 pub use headers::{Flow, HEADERS_LEN};
 pub use mac::{MacAddr, ParseMacError};

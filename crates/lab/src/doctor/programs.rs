@@ -15,12 +15,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{Finding, State};
-use crate::HostFacts;
+use crate::{HostFacts, Runtime};
 
 const GROUP: &str = "programs";
 
 /// How long a program may take to say its version.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where programs are that an ordinary user's PATH leaves out.
 const SYSTEM_PATH: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -37,13 +37,12 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
     let path = search_path(env::var_os("PATH"));
     // Side by side, since a program may use up all its time.
     thread::scope(|scope| {
-        let threads: Vec<_> = programs(&host.architecture)
-            .into_iter()
-            .map(|program| {
-                let path = &path;
-                scope.spawn(move || examine_one(&program, path))
-            })
-            .collect();
+        let path = &path;
+        let runtimes = Runtime::ALL.into_iter().filter(|runtime| *runtime != Runtime::Embedded);
+        let runtimes = runtimes.map(|runtime| scope.spawn(move || examine_runtime(runtime)));
+        let programs = programs(&host.architecture).into_iter();
+        let programs = programs.map(|program| scope.spawn(move || examine_one(&program, path)));
+        let threads: Vec<_> = runtimes.chain(programs).collect();
         let join = |thread: thread::ScopedJoinHandle<'_, Finding>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
@@ -62,11 +61,6 @@ fn programs(architecture: &str) -> Vec<Program> {
         _ => "apt install qemu-system",
     };
     vec![
-        wanted("docker", "Docker's networks are not measured", "apt install docker.io"),
-        wanted("podman", "Podman's networks are not measured", "apt install podman"),
-        wanted("lxc-start", "LXC's containers are not measured", "apt install lxc"),
-        program("runc", true, None),
-        program("crun", true, None),
         wanted(
             "ovs-vswitchd",
             "Open vSwitch is not measured",
@@ -95,6 +89,17 @@ fn programs(architecture: &str) -> Vec<Program> {
             "apt install linux-perf (Ubuntu: linux-tools-$(uname -r))",
         ),
     ]
+}
+
+fn examine_runtime(runtime: Runtime) -> Finding {
+    match runtime.find() {
+        Ok(version) => Finding::new(GROUP, runtime.name(), State::Ok, version),
+        Err(what) => {
+            let package = runtime.package().unwrap_or_default();
+            Finding::new(GROUP, runtime.name(), State::Missing, what)
+                .advise(format!("its containers are not measured; apt install {package}"))
+        }
+    }
 }
 
 fn examine_one(program: &Program, path: &[PathBuf]) -> Finding {
@@ -133,7 +138,7 @@ pub(crate) fn find(name: &str, path: &[PathBuf]) -> Option<PathBuf> {
 
 /// The first line that a program prints. It is killed, with all that it started, when it has
 /// answered or `patience` is over.
-fn first_answer(command: &mut Command, patience: Duration) -> Option<String> {
+pub(crate) fn first_answer(command: &mut Command, patience: Duration) -> Option<String> {
     let deadline = Instant::now() + patience;
     let mut child = command
         .current_dir("/")

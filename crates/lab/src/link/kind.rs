@@ -52,6 +52,7 @@ pub(super) enum Wire {
     Macvtap,
     Sriov,
     Direct,
+    Unix,
     Switch(SwitchKind, Wiring),
 }
 
@@ -131,6 +132,8 @@ impl LinkKind {
         xdp: &[Mode::Generic],
         ..Self::of("sriov", Wire::Sriov)
     };
+    /// ipvlan in L3 mode, whose interfaces reach each other.
+    pub const IPVLAN_L3: Self = Self::IPVLAN[3];
 
     /// A VXLAN tunnel between two hosts, and on each a bridge to the containers.
     pub const VXLAN: Self = Self {
@@ -192,6 +195,10 @@ impl LinkKind {
         ..Self::of("direct", Wire::Direct)
     };
 
+    /// Unix sockets in a directory that the containers share: no network at all.
+    pub const UNIX: Self =
+        Self { about: "Unix sockets, without a network", ..Self::of("unix", Wire::Unix) };
+
     /// Our switch, ports in pairs.
     pub const PATCH: Self = Self {
         about: "our switch, ports in pairs",
@@ -235,7 +242,7 @@ impl LinkKind {
     };
 
     /// Every kind, but for other people's switches that share memory.
-    pub const ALL: [Self; 28] = {
+    pub const ALL: [Self; 29] = {
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
         [
@@ -264,6 +271,7 @@ impl LinkKind {
             Self::OVS_KERNEL,
             Self::OVS_USERSPACE,
             Self::OVS_AFXDP,
+            Self::UNIX,
             Self::DIRECT,
             Self::PATCH,
             Self::LEARNING,
@@ -330,6 +338,11 @@ impl LinkKind {
     /// Whether nothing but virtual machines can be.
     pub fn takes_only_machines(self) -> bool {
         matches!(self.wire, Wire::Macvtap)
+    }
+
+    /// Whether it consists of Unix sockets, without a network.
+    pub fn is_unix(self) -> bool {
+        self.wire == Wire::Unix
     }
 
     /// Its switch in user space, which needs a CPU, where it has one.

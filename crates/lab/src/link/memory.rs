@@ -40,5 +40,5 @@ pub(super) fn switch(
 }
 
 fn socket(dir: &PeerDir, place: Place) -> PathBuf {
-    dir.join(&format!("link{place}"))
+    dir.sockets().join(format!("link{place}"))
 }

@@ -14,6 +14,7 @@ mod ovs;
 mod parent;
 mod sriov;
 mod tap;
+mod unix;
 mod veth;
 mod vxlan;
 mod xdp;
@@ -49,6 +50,13 @@ pub enum Attachment {
     Driver(PathBuf),
     /// A vhost-user socket, as the device, who listens.
     Device(PathBuf),
+    /// Two Unix sockets for datagrams.
+    Datagrams {
+        /// The one that the program here is bound to.
+        here: PathBuf,
+        /// The one at the other end.
+        there: PathBuf,
+    },
 }
 
 /// A link's end in one container.
@@ -133,7 +141,7 @@ impl End {
     /// The vhost-user socket, where it is one.
     pub fn socket(&self) -> Option<&Path> {
         match &self.attachment {
-            Attachment::Interface(_) | Attachment::Tap(_) => None,
+            Attachment::Interface(_) | Attachment::Tap(_) | Attachment::Datagrams { .. } => None,
             Attachment::Driver(path) | Attachment::Device(path) => Some(path),
         }
     }
@@ -259,6 +267,7 @@ impl Lab {
     ) -> Result<Vec<Link>, LabError> {
         let mut links = match kind.wire {
             Wire::Direct => memory::direct(self, pairs),
+            Wire::Unix => unix::sockets(self, pairs),
             Wire::Switch(switch, wiring) => memory::switch(self, (switch, wiring), pairs, options),
             Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
             Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),

@@ -27,12 +27,14 @@ impl Segment<'_> {
         let container = &self.lab[end.container];
         let netlink = container.netlink();
         let (tap, bridge) = (format!("tap-{}", end.name()), format!("br-{}", end.name()));
-        let created = container.namespace().enter(|| {
+        let device = container.namespace().enter(|| {
             let device = File::options().read(true).write(true).open("/dev/net/tun")?;
             attach_tap(device.as_fd(), &tap)?;
-            keep_tap(device.as_fd())
+            keep_tap(device.as_fd())?;
+            Ok(device)
         });
-        created.map_err(self.doing(&format!("TAP interface {tap}")))?;
+        // Open until the interface is set up: one that has no carrier then drops what comes first.
+        let _device = device.map_err(self.doing(&format!("TAP interface {tap}")))?;
         netlink.create_bridge(&bridge).map_err(self.doing("bridge in a container"))?;
         let index = |name: &str| {
             let interface = netlink.interface(name).map_err(self.doing(name));

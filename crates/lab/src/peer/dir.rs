@@ -35,7 +35,9 @@ impl PeerDir {
         fs::create_dir_all(PARENT).map_err(doing("directory for peers"))?;
         let path = Path::new(PARENT).join(cgroup::new_name());
         DirBuilder::new().mode(0o700).create(&path).map_err(doing("directory for peers"))?;
-        Ok(Self { path: Arc::new(OwnPath(path)), namespace: Arc::new(namespace) })
+        let dir = Self { path: Arc::new(OwnPath(path)), namespace: Arc::new(namespace) };
+        fs::create_dir(dir.sockets()).map_err(doing("directory for sockets"))?;
+        Ok(dir)
     }
 
     /// The same directory for peers whose network is that of a container.
@@ -43,7 +45,7 @@ impl PeerDir {
         Ok(Self { path: self.path.clone(), namespace: Arc::new(namespace.try_clone()?) })
     }
 
-    /// Where it is. Sockets belong in here.
+    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path.0
     }
@@ -53,8 +55,13 @@ impl PeerDir {
         self.path().join(name)
     }
 
+    /// The folder in it that containers see too: for the sockets of links and agents.
+    pub fn sockets(&self) -> PathBuf {
+        self.join("sockets")
+    }
+
     /// Writes a file in it, and says where that is.
-    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, LabError> {
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, LabError> {
         let path = self.join(name);
         fs::write(&path, text).map_err(LabError::doing(format!("writing {}", path.display())))?;
         Ok(path)

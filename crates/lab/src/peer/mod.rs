@@ -12,7 +12,7 @@ mod endpoint;
 mod hugepages;
 mod ovs;
 mod port;
-mod process;
+pub(crate) mod process;
 mod program;
 mod snabb;
 mod switch;

@@ -1,4 +1,4 @@
-//! A peer's process.
+//! The process of a program that the lab runs: a peer, a container engine.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -14,10 +14,11 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::calls;
 use super::dir::PeerDir;
+use crate::namespace::Init;
 use crate::{Cancel, LabError};
 
-/// How long a peer may take to come up.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a program may take to come up.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often a wait looks.
 const INTERVAL: Duration = Duration::from_millis(2);
@@ -37,10 +38,9 @@ pub struct CpuTime {
     pub system: Duration,
 }
 
-/// A running program. It is killed when this value is dropped, with all that it has started, and when
-/// the thread ends that started it.
+/// A running program. It is killed when this value is dropped, with all that it has started.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     name: String,
     child: Child,
     log: PathBuf,
@@ -48,11 +48,32 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a program that writes its log into the peers' directory.
+    /// Starts a program that writes its log into the peers' directory. It is killed when the calling
+    /// thread ends, too.
     pub(super) fn start(
         dir: &PeerDir,
         name: &str,
         command: &mut Command,
+    ) -> Result<Self, LabError> {
+        calls::tie(command, dir.namespace());
+        Self::launch(dir, name, command, Command::spawn)
+    }
+
+    /// Starts a program in the namespaces of another process, with which it dies.
+    pub(crate) fn start_within(
+        init: &Init,
+        dir: &PeerDir,
+        name: &str,
+        command: &mut Command,
+    ) -> Result<Self, LabError> {
+        Self::launch(dir, name, command, |command| init.enter(|| command.spawn()))
+    }
+
+    fn launch(
+        dir: &PeerDir,
+        name: &str,
+        command: &mut Command,
+        spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
     ) -> Result<Self, LabError> {
         let what = format!("starting {name} ({})", command.get_program().to_string_lossy());
         let doing = || LabError::doing(what.clone());
@@ -65,9 +86,8 @@ impl Process {
             .stdout(file)
             .stderr(copy)
             .process_group(0);
-        calls::tie(command, dir.namespace());
         let started = Instant::now();
-        let child = command.spawn().map_err(doing())?;
+        let child = spawn(command).map_err(doing())?;
         Ok(Self { name: name.to_owned(), child, log, started })
     }
 
@@ -99,7 +119,7 @@ impl Process {
     }
 
     /// Waits until `is_ready`; an error if it ends or takes too long.
-    pub(super) fn wait_until(
+    pub(crate) fn wait_until(
         &mut self,
         cancel: &Cancel,
         what: &str,
@@ -121,8 +141,24 @@ impl Process {
         }
     }
 
+    /// Waits until it has ended; an error if it failed.
+    pub(crate) fn wait_until_done(&mut self, cancel: &Cancel) -> Result<(), LabError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            cancel.check()?;
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(self.failed(&format!("failed ({status})"))),
+                _ if Instant::now() > deadline => {
+                    return Err(self.failed(&format!("not done in {} s", PATIENCE.as_secs())));
+                }
+                _ => thread::sleep(INTERVAL),
+            }
+        }
+    }
+
     /// An error with the last lines of the log.
-    pub(super) fn failed(&self, what: &str) -> LabError {
+    pub(crate) fn failed(&self, what: &str) -> LabError {
         let last = last_lines(&self.log());
         LabError::peer(&self.name, format!("{what}; its last words: {last}"))
     }
@@ -163,7 +199,7 @@ impl Drop for Process {
 }
 
 /// A program that sees nothing of our environment.
-pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     command

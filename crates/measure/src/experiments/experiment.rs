@@ -19,7 +19,9 @@ pub struct Experiment {
     pub(crate) techniques: fn() -> Vec<Technique>,
     /// Which of the techniques are measured where none are chosen.
     pub(crate) usual: fn(&Technique) -> bool,
-    /// Frame sizes in bytes.
+    /// MTUs of the links, in bytes.
+    pub(crate) mtus: &'static [u32],
+    /// Frame sizes in bytes; none: as long as the MTU allows.
     pub(crate) sizes: &'static [usize],
     /// Frames per second; `None` for as many as possible.
     pub(crate) rates: &'static [Option<f64>],
@@ -68,6 +70,7 @@ impl Experiment {
         shapes: &[Shape::Chain(0)],
         techniques: Vec::new,
         usual: |_| true,
+        mtus: &[1500],
         sizes: &[64],
         rates: &[None],
         losses: &[],

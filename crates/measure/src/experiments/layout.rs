@@ -17,6 +17,8 @@ pub enum Layout {
     Switches,
     /// The limit of the machine only.
     Limits,
+    /// A row for each number of pairs, columns for each technique and MTU: goodput, and loss.
+    PairsByTechnique,
     /// A row for each technique and size, columns for each loss that is allowed.
     DropRates,
     /// A row for each technique, columns for how long round trips take.

@@ -7,6 +7,7 @@ mod af_xdp;
 mod all;
 mod ara2019;
 mod casoni2013;
+mod claassen2016;
 mod experiment;
 mod layout;
 mod limit;
@@ -14,6 +15,7 @@ mod loss_free;
 mod rtt;
 mod sets;
 mod shyamkumar2022;
+mod streams;
 mod switches;
 
 pub use experiment::Experiment;
@@ -29,11 +31,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
     rtt::RTT,
     af_xdp::AF_XDP,
     af_xdp::CHAINS,
+    streams::STREAMS,
     ara2019::TABLE1,
     ara2019::FIG2,
     ara2019::FIG3,
     casoni2013::SERIAL,
     casoni2013::PARALLEL,
+    claassen2016::LOCAL_TCP,
+    claassen2016::LOCAL_UDP,
+    claassen2016::SWITCHED_TCP,
+    claassen2016::SWITCHED_UDP,
     shyamkumar2022::NEED_WAKEUP,
 ];
 

@@ -1,18 +1,35 @@
 //! Cases: what becomes a row of results.
 
+use std::fmt;
+
 use crate::{Shape, Technique};
 
-/// One row to be: a technique in a topology at a frame size.
+/// One row to be: a technique in a topology at a frame size, or of byte streams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// Link and endpoint.
     pub technique: Technique,
     /// Arrangement of the roles.
     pub shape: Shape,
-    /// Frame size in bytes.
+    /// MTU of the links, in bytes.
+    pub mtu: u32,
+    /// Frame size in bytes. Streams make their own of it.
     pub size: usize,
     /// Frames per second; `None` for as many as possible.
     pub rate: Option<f64>,
     /// What the paper found, in frames per second.
     pub paper_pps: Option<f64>,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.technique)?;
+        if let Shape::Pairs(pairs) = self.shape {
+            write!(f, " x {pairs}")?;
+        }
+        match self.technique.endpoint.is_stream() {
+            true => write!(f, " MTU {}", self.mtu),
+            false => write!(f, " {} B", self.size),
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dray_lab::Runtime;
 use dray_traffic::Check;
 
 /// What the command line asks for; `None` leaves it to the experiment.
@@ -11,7 +12,9 @@ pub struct Choices {
     pub sizes: Option<Vec<usize>>,
     /// Frames per burst.
     pub burst: Option<usize>,
-    /// Flows per link of the sender.
+    /// Pairs of sender and receiver, at the same time.
+    pub pairs: Option<Vec<usize>>,
+    /// Flows per link of the sender, or byte streams of each.
     pub flows: Option<u16>,
     /// Pairs of machines, by their MAC addresses, that frames are between.
     pub stations: Option<u16>,
@@ -35,4 +38,6 @@ pub struct Choices {
     pub check: Option<Check>,
     /// Shorten everything.
     pub quick: bool,
+    /// Who makes the containers.
+    pub runtime: Runtime,
 }

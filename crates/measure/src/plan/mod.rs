@@ -16,8 +16,13 @@ use dray_lab::link::Carries;
 use dray_wire::headers::ETHERNET_LEN;
 use dray_wire::{FRAME_MAX, FRAME_MIN};
 
-use crate::Technique;
 use crate::experiments::{Experiment, MachineLimit};
+use crate::{Shape, Technique};
+
+/// The most pairs of sender and receiver.
+const PAIRS_MAX: usize = 128;
+/// The most byte streams of a sender.
+const STREAMS_MAX: u16 = 256;
 
 /// An experiment with its settings checked, ready to run.
 #[derive(Debug)]
@@ -35,15 +40,32 @@ impl Plan {
     /// Checks the choices. Nothing is started before everything has been checked.
     pub fn new(experiment: &'static Experiment, choices: &Choices) -> Result<Self, WrongChoice> {
         let settings = Settings::new(experiment, choices)?;
+        let mtus = match choices.mtu {
+            Some(ref mtu) => std::slice::from_ref(mtu),
+            None => experiment.mtus,
+        };
         let sizes = choices.sizes.as_deref().unwrap_or(experiment.sizes);
-        check_sizes(sizes, settings.mtu)?;
+        mtus.iter().try_for_each(|&mtu| check_sizes(sizes, mtu))?;
+        let shapes = shapes(experiment, choices.pairs.as_deref())?;
         let rates = match choices.rate {
             Some(_) => std::slice::from_ref(&choices.rate),
             None => experiment.rates,
         };
-        let techniques = selection::techniques(experiment, choices.techniques.as_deref())?;
+        let mut techniques = selection::techniques(experiment, choices.techniques.as_deref())?;
         let paced = rates.iter().any(Option::is_some) || !settings.goals.is_empty();
-        techniques.iter().try_for_each(|technique| check_load(*technique, &settings, paced))?;
+        if techniques.iter().any(|technique| !technique.endpoint.is_stream()) {
+            // Streams have neither rates nor stations: where these are asked for, it is of the others.
+            let no_streams = paced || settings.stations > 1;
+            techniques.retain(|technique| !(no_streams && technique.endpoint.is_stream()));
+        } else if let (Some(&[given, ..]), Some(&technique)) =
+            (choices.sizes.as_deref(), techniques.first())
+        {
+            return Err(WrongChoice::NoSize { given, technique });
+        }
+        for &technique in &techniques {
+            check_load(technique, &settings, paced)?;
+            check_pairs(technique, &shapes)?;
+        }
 
         // A figure of the paper stands beside one that was measured as it was.
         let as_usual =
@@ -51,11 +73,14 @@ impl Plan {
         let as_in_paper = as_usual && choices.rate.is_none();
         let mut cases = Vec::new();
         for &technique in &techniques {
-            for &shape in experiment.shapes {
-                for &size in sizes {
+            for (&shape, &mtu) in shapes.iter().flat_map(|s| mtus.iter().map(move |m| (s, m))) {
+                let full = [mtu as usize + ETHERNET_LEN];
+                // Streams, and experiments that say no size, have frames as long as can be.
+                let is_full = technique.endpoint.is_stream() || sizes.is_empty();
+                for &size in if is_full { &full[..] } else { sizes } {
                     let comparable = as_in_paper && experiment.sizes.contains(&size);
                     let paper_pps = (experiment.paper_pps)(technique, shape).filter(|_| comparable);
-                    let case = |&rate| Case { technique, shape, size, rate, paper_pps };
+                    let case = |&rate| Case { technique, shape, mtu, size, rate, paper_pps };
                     cases.extend(rates.iter().map(case));
                 }
             }
@@ -75,11 +100,36 @@ impl Plan {
     }
 }
 
+/// The experiment's topologies, or instead of them `pairs` of sender and receiver.
+fn shapes(experiment: &Experiment, pairs: Option<&[usize]>) -> Result<Vec<Shape>, WrongChoice> {
+    let Some(pairs) = pairs else { return Ok(experiment.shapes.to_vec()) };
+    let is_pair = |shape: &Shape| matches!(shape, Shape::Chain(0) | Shape::Pairs(_));
+    if !experiment.shapes.iter().all(is_pair) {
+        return Err(WrongChoice::OtherRoles { experiment: experiment.name });
+    }
+    match pairs.iter().find(|pairs| !(1..=PAIRS_MAX).contains(*pairs)) {
+        Some(&given) => Err(WrongChoice::Pairs { given }),
+        None => Ok(pairs.iter().map(|&pairs| Shape::Pairs(pairs)).collect()),
+    }
+}
+
 fn check_sizes(sizes: &[usize], mtu: u32) -> Result<(), WrongChoice> {
+    if !(68..=9000).contains(&mtu) {
+        return Err(WrongChoice::Mtu { given: mtu });
+    }
     let max = FRAME_MAX.min(mtu as usize + ETHERNET_LEN);
     match sizes.iter().find(|size| !(FRAME_MIN..=max).contains(*size)) {
         Some(&given) => Err(WrongChoice::Size { given, max, mtu }),
         None => Ok(()),
+    }
+}
+
+fn check_pairs(technique: Technique, shapes: &[Shape]) -> Result<(), WrongChoice> {
+    match shapes.iter().map(|shape| shape.pairs()).find(|pairs| *pairs > 1) {
+        Some(given) if technique.endpoint.is_dpdk() => {
+            Err(WrongChoice::OnePair { given, technique })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -94,7 +144,10 @@ fn check_load(technique: Technique, settings: &Settings, paced: bool) -> Result<
     if stations > 1 && is_one_station {
         return Err(WrongChoice::OneStation { given: stations, technique });
     }
-    if paced && endpoint.is_dpdk() {
+    if endpoint.is_stream() && flows > STREAMS_MAX {
+        return Err(WrongChoice::Streams { given: flows, technique });
+    }
+    if paced && (endpoint.is_dpdk() || endpoint.is_stream()) {
         return Err(WrongChoice::NoRate { technique });
     }
     Ok(())
@@ -149,6 +202,54 @@ mod tests {
         assert!(message.contains("--size 1515") && message.contains("to 1514"), "{message}");
         assert!(check(1515, 1501).is_ok() && check(FRAME_MIN - 1, 1500).is_err());
         assert!(check(FRAME_MAX, 9000).is_ok() && check(FRAME_MAX + 1, 9000).is_err());
+    }
+
+    #[test]
+    fn streams_and_experiments_without_a_size_fill_the_mtu() {
+        let sizes = |experiment, choices: &Choices| {
+            let plan = plan(experiment, choices).unwrap();
+            plan.cases.iter().map(|case| (case.mtu, case.size)).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes("all", &of("veth/tcp")), [(1500, 1514)]);
+        let jumbo = Choices { mtu: Some(9000), ..of("veth/tcp") };
+        assert_eq!(sizes("all", &jumbo), [(9000, 9014)]);
+        let udp = Choices { pairs: Some(vec![2]), ..of("bridge") };
+        assert_eq!(sizes("claassen2016-local-udp", &udp), [(1500, 1514), (9000, 9014)]);
+    }
+
+    #[test]
+    fn pairs_take_the_place_of_other_topologies() {
+        let shapes = |pairs: &[usize]| {
+            let choices = Choices { pairs: Some(pairs.to_vec()), ..of("veth/tcp,veth/raw") };
+            let cases = plan("all", &choices).map_err(|error| error.to_string())?.cases;
+            Ok::<_, String>(cases.iter().map(|case| case.shape.pairs()).collect::<Vec<_>>())
+        };
+        assert_eq!(shapes(&[1, 128]).unwrap(), [1, 1, 128, 128, 1, 128], "raw in two sizes");
+        for (wrong, words) in [(&[0][..], "--pairs 0: 1 to 128"), (&[2, 129], "--pairs 129")] {
+            let message = shapes(wrong).unwrap_err();
+            assert!(message.contains(words), "{message}");
+        }
+        let choices = Choices { pairs: Some(vec![2]), ..Choices::default() };
+        let message = |experiment| plan(experiment, &choices).map(drop).unwrap_err().to_string();
+        assert!(message("rtt").contains("rtt has other roles"));
+        assert!(message("switches").contains("no more than one pair"));
+    }
+
+    #[test]
+    fn what_streams_cannot_do_is_done_by_the_others_alone() {
+        let endpoints = |choices: &Choices| {
+            let cases = plan("all", choices).map_err(|error| error.to_string())?.cases;
+            Ok::<_, String>(cases.iter().filter(|c| c.technique.endpoint.is_stream()).count())
+        };
+        assert_eq!(endpoints(&of("veth/tcp,veth/raw")), Ok(1));
+        let rate = |words| Choices { rate: Some(1e5), ..of(words) };
+        assert_eq!(endpoints(&rate("veth/tcp,veth/raw")), Ok(0));
+        assert!(endpoints(&rate("veth/tcp")).unwrap_err().contains("at no given rate"));
+        let size = |words| Choices { sizes: Some(vec![64]), ..of(words) };
+        assert_eq!(endpoints(&size("veth/tcp,veth/raw")), Ok(1));
+        assert!(endpoints(&size("veth/tcp")).unwrap_err().contains("--size 64: veth/tcp"));
+        let flows = Choices { flows: Some(257), ..of("veth/tcp") };
+        assert!(endpoints(&flows).unwrap_err().contains("1 to 256 streams"));
     }
 
     #[test]

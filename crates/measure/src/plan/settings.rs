@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use dray_lab::Placement;
+use dray_lab::{Placement, Runtime};
 use dray_port::BATCH_MAX;
 use dray_search::Goal;
 use dray_traffic::Check;
@@ -17,7 +17,7 @@ use crate::trial::Timing;
 pub struct Settings {
     /// Frames per burst.
     pub burst: usize,
-    /// Flows per link of the sender.
+    /// Flows per link of the sender, or byte streams of each.
     pub flows: u16,
     /// Pairs of machines, by their MAC addresses, that frames are between in turn.
     pub stations: u16,
@@ -29,14 +29,14 @@ pub struct Settings {
     pub goals: Vec<Goal>,
     /// Trials per case, or searches.
     pub trials: usize,
-    /// MTU of the links in bytes.
-    pub mtu: u32,
     /// The network card that containers may get virtual functions of.
     pub parent: Option<String>,
     /// Which role runs where.
     pub placement: Placement,
     /// Whether everything was shortened.
     pub quick: bool,
+    /// Who makes the containers.
+    pub runtime: Runtime,
 }
 
 const QUICK: Timing = Timing {
@@ -44,6 +44,9 @@ const QUICK: Timing = Timing {
     measure: Duration::from_secs(1),
     interval: Duration::from_millis(100),
 };
+
+/// Of a quick run, trials per case at most.
+const QUICK_TRIALS: usize = 2;
 
 impl Settings {
     /// The rates that are searched for in `case`: none where nothing shall arrive.
@@ -53,7 +56,7 @@ impl Settings {
     }
 
     pub(super) fn new(experiment: &Experiment, choices: &Choices) -> Result<Self, WrongChoice> {
-        let Choices { check, quick, .. } = *choices;
+        let Choices { check, quick, runtime, .. } = *choices;
         let burst = choices.burst.unwrap_or(experiment.burst);
         let burst = within(1..=BATCH_MAX, burst, |given| WrongChoice::Burst { given })?;
         let flows = choices.flows.unwrap_or(1);
@@ -66,10 +69,9 @@ impl Settings {
         if let Some(given) = choices.rate.filter(|rate| !(rate.is_finite() && *rate > 0.0)) {
             return Err(WrongChoice::Rate { given });
         }
-        let trials = choices.trials.unwrap_or(experiment.trials);
+        let usual = if quick { experiment.trials.min(QUICK_TRIALS) } else { experiment.trials };
+        let trials = choices.trials.unwrap_or(usual);
         let trials = within(1..=1000, trials, |given| WrongChoice::Trials { given })?;
-        let mtu = choices.mtu.unwrap_or(1500);
-        let mtu = within(68..=9000, mtu, |given| WrongChoice::Mtu { given })?;
         let placement = match &choices.cpus {
             Some(cpus) => Placement::of(cpus).map_err(WrongChoice::Cpu)?,
             None => Placement::of_this_process(),
@@ -93,10 +95,10 @@ impl Settings {
             timing,
             goals,
             trials,
-            mtu,
             parent,
             placement,
             quick,
+            runtime,
         })
     }
 }
@@ -153,8 +155,6 @@ mod tests {
             ("--rate NaN", Choices { rate: Some(nan), ..none() }),
             ("--trials 0", Choices { trials: Some(0), ..none() }),
             ("--trials 1001", Choices { trials: Some(1001), ..none() }),
-            ("--mtu 67", Choices { mtu: Some(67), ..none() }),
-            ("--mtu 9001", Choices { mtu: Some(9001), ..none() }),
             ("--duration 0.4", Choices { duration: Some(Duration::from_millis(400)), ..none() }),
             ("--duration 3601", Choices { duration: Some(Duration::from_secs(3601)), ..none() }),
         ] {
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn what_is_not_chosen_is_the_experiments() {
         let usual = settings(&Choices::default()).unwrap();
-        assert_eq!((usual.burst, usual.flows, usual.stations, usual.mtu), (64, 1, 1, 1500));
+        assert_eq!((usual.burst, usual.flows, usual.stations), (64, 1, 1));
         assert_eq!((usual.timing, usual.trials, usual.quick), (STEADY, 1, false));
         let quick = settings(&Choices { quick: true, ..Choices::default() }).unwrap();
         assert_eq!((quick.timing, quick.quick), (QUICK, true));

@@ -7,6 +7,7 @@ use dray_port::BATCH_MAX;
 use dray_wire::FRAME_MIN;
 use dray_wire::headers::ETHERNET_LEN;
 
+use super::{PAIRS_MAX, STREAMS_MAX};
 use crate::Technique;
 use crate::technique::UnknownTechnique;
 
@@ -30,8 +31,18 @@ pub enum WrongChoice {
     LossAndRate { given: f64 },
     #[error("--burst {given}: 1 to {BATCH_MAX} frames")]
     Burst { given: usize },
+    #[error("--pairs {given}: 1 to {PAIRS_MAX} pairs of sender and receiver")]
+    Pairs { given: usize },
+    #[error("--pairs: {experiment} has other roles than a sender and a receiver")]
+    OtherRoles { experiment: &'static str },
+    #[error(
+        "--pairs {given}: {technique} has one program for both ends, and no more than one pair"
+    )]
+    OnePair { given: usize, technique: Technique },
     #[error("--flows {given}: 1 to 16384 flows per link of the sender")]
     Flows { given: u16 },
+    #[error("--flows {given}: {technique} has 1 to {STREAMS_MAX} streams")]
+    Streams { given: u16, technique: Technique },
     #[error("--flows {given}: {technique} sends one flow, its socket's; choose raw techniques")]
     OneFlow { given: u16, technique: Technique },
     #[error("--stations {given}: 1 to 16384 pairs of MAC addresses, with one flow")]
@@ -41,6 +52,11 @@ pub enum WrongChoice {
          carries any address, such as bridge/raw, or our endpoints that share memory"
     )]
     OneStation { given: u16, technique: Technique },
+    #[error(
+        "--size {given}: {technique} sends streams, which are cut into frames as the MTU allows; \
+         choose other techniques, or --mtu"
+    )]
+    NoSize { given: usize, technique: Technique },
     #[error("{technique} sends as fast as it can and at no given rate; choose other techniques")]
     NoRate { technique: Technique },
     #[error("--trials {given}: 1 to 1000")]

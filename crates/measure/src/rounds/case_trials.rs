@@ -8,12 +8,14 @@ use crate::Shape;
 use crate::isolation::Isolation;
 use crate::plan::Settings;
 use crate::results::{LimitRow, Measured, Outcome, SearchRecord, SettingOfRun};
-use crate::trial::Trial;
+use crate::streams::{MeasuredStreams, StreamOutcome, StreamTrial};
+use crate::trial::{Agreements, Trial};
 
-/// The trials of one case.
+/// The trials of one case: all of frames, or all of byte streams.
 #[derive(Default)]
 pub(crate) struct CaseTrials {
     pub(crate) trials: Vec<Trial>,
+    pub(crate) stream_trials: Vec<StreamTrial>,
     /// What searches found, goal by goal.
     pub(crate) searches: Vec<Vec<SearchRecord>>,
     /// Why the last trial that failed did.
@@ -26,12 +28,23 @@ pub(crate) struct CaseTrials {
 
 impl CaseTrials {
     pub(super) fn add(&mut self, (trial, check): (Trial, Check), testbed: &Testbed) {
-        let Testbed { lab, topology } = testbed;
-        self.setting.get_or_insert_with(|| SettingOfRun::of(lab, topology, &trial));
+        self.note(check, testbed, &trial.agreements);
         self.trials.push(trial);
+    }
+
+    pub(super) fn add_streams(&mut self, (trial, check): (StreamTrial, Check), testbed: &Testbed) {
+        self.note(check, testbed, &Agreements::new());
+        self.stream_trials.push(trial);
+    }
+
+    fn note(&mut self, check: Check, testbed: &Testbed, agreements: &Agreements) {
+        let Testbed { lab, topologies, set_up, .. } = testbed;
+        let setting = || SettingOfRun::of(lab, topologies, *set_up, agreements);
+        self.setting.get_or_insert_with(setting);
+        let first = &topologies[0];
         self.check = match check {
-            _ if topology.technique.endpoint.is_dpdk() => "none",
-            _ if topology.shape == Shape::Echo => "whole",
+            _ if first.technique.endpoint.is_dpdk() => "none",
+            _ if first.shape == Shape::Echo => "whole",
             Check::Whole => "whole",
             Check::Sampled => "sampled",
         };
@@ -50,6 +63,17 @@ impl CaseTrials {
             }
             (_, Some(isolation)) => Outcome::Isolated { isolation },
             _ => Outcome::Measured(Box::new(Measured::of(&self, settings, limit))),
+        }
+    }
+
+    /// The same of byte streams.
+    pub(super) fn stream_outcome(self, settings: &Settings) -> StreamOutcome {
+        match self.failure {
+            Some(skipped) if self.stream_trials.is_empty() => StreamOutcome::Skipped { skipped },
+            _ => {
+                let measure = settings.timing.measure;
+                StreamOutcome::Measured(Box::new(MeasuredStreams::of(&self, measure)))
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use dray_port::limit;
 
 use crate::plan::{Case, Plan, Settings};
 use crate::results::{LimitRow, ResultRow, Results, SCHEMA, SettingsRecord};
+use crate::streams::StreamRow;
 use testbed::Testbed;
 
 /// The machine's limit is measured for so long at most.
@@ -31,6 +32,7 @@ pub fn run(
     mut progress: impl FnMut(usize, &str),
 ) -> Result<Results, LabError> {
     let settings = &plan.settings;
+    settings.runtime.version()?;
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let mut limits: Vec<Vec<f64>> = vec![Vec::new(); plan.limit_sizes.len()];
     let mut cases: Vec<(&Case, CaseTrials)> =
@@ -45,12 +47,15 @@ pub fn run(
         // Cases of one technique and shape follow each other and share a testbed.
         let mut testbed: Option<Testbed> = None;
         for (number, (case, trials)) in (first..).zip(&mut cases) {
-            progress(number, &format!("{} {} B", case.technique, case.size));
+            progress(number, &case.to_string());
             // One that does not serve goes before the next is built.
             let kept = testbed.take().filter(|testbed| testbed.serves(case));
             let ready = kept.map_or_else(|| Testbed::build(case, settings, program, cancel), Ok);
             let result = ready.and_then(|mut ready| {
                 match settings.goals_of(case) {
+                    _ if case.technique.endpoint.is_stream() => {
+                        trials.add_streams(ready.measure_streams(case, settings)?, &ready);
+                    }
                     [] => trials.add(ready.measure(case, settings, &settings.timing)?, &ready),
                     goals => search::run(case, settings, goals, &mut ready, trials, |rate| {
                         progress(number, &format!("{} {} B {rate}", case.technique, case.size));
@@ -73,11 +78,16 @@ pub fn run(
         .zip(limits)
         .map(|(&frame_size, samples_pps)| LimitRow::new(frame_size, samples_pps))
         .collect();
-    let row = |(case, trials): (&Case, CaseTrials)| {
-        let limit = limits.iter().find(|limit| limit.frame_size == case.size);
-        let limit = limit.filter(|_| case.technique.link.shares_memory());
-        ResultRow::new(case, settings, trials.outcome(settings, limit))
-    };
+    let (mut results, mut streams) = (Vec::new(), Vec::new());
+    for (case, trials) in cases {
+        if case.technique.endpoint.is_stream() {
+            streams.push(StreamRow::new(case, settings, trials.stream_outcome(settings)));
+        } else {
+            let limit = limits.iter().find(|limit| limit.frame_size == case.size);
+            let limit = limit.filter(|_| case.technique.link.shares_memory());
+            results.push(ResultRow::new(case, settings, trials.outcome(settings, limit)));
+        }
+    }
     Ok(Results {
         schema: SCHEMA,
         dray: env!("CARGO_PKG_VERSION").to_owned(),
@@ -85,7 +95,8 @@ pub fn run(
         host: HostFacts::gather(),
         experiment: plan.experiment.name.to_owned(),
         settings: SettingsRecord::from(settings),
-        results: cases.into_iter().map(row).collect(),
+        results,
+        streams,
         limits,
     })
 }

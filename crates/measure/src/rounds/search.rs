@@ -45,7 +45,7 @@ pub(super) fn run(
     }
     let limit = |upper: Option<u64>| {
         let at = trials.iter().filter(|(next, _)| Some(next.load) == upper);
-        let short = |(_, trial): &&(_, Trial)| trial.sender.sent_less_than_offered();
+        let short = |(_, trial): &&(_, Trial)| trial.sent_less_than_offered();
         match (upper, at.clone().filter(short).count() * 2 > at.count()) {
             (None, _) | (_, true) => LimitedBy::Sender,
             (_, false) => LimitedBy::Loss,
@@ -74,11 +74,10 @@ pub(super) fn run(
 /// What a search makes of a trial. A sender that could not keep up has lost what it did not send.
 fn loss_ratio(trial: &Trial) -> f64 {
     let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-    let sender = &trial.sender;
-    let lost = of(sender.sent.saturating_sub(trial.receiver.received), sender.sent);
-    let unsent =
-        of(sender.offered.unwrap_or(0).saturating_sub(sender.sent), sender.offered.unwrap_or(0));
-    if sender.sent_less_than_offered() { lost.max(unsent) } else { lost }
+    let lost = of(trial.sent.saturating_sub(trial.received), trial.sent);
+    let offered = trial.offered.unwrap_or(0);
+    let unsent = of(offered.saturating_sub(trial.sent), offered);
+    if trial.sent_less_than_offered() { lost.max(unsent) } else { lost }
 }
 
 /// A trial of a search: its samples say how steady it was, its loss is of all of it.

@@ -9,7 +9,7 @@ use super::absence::Absence;
 use super::ring::{Consumer, Producer};
 use super::socket::Socket;
 use crate::Transmit;
-use crate::frame::{self, Frame};
+use crate::frame::Frame;
 
 pub(super) struct AfxdpTransmit {
     socket: Arc<Socket>,
@@ -80,13 +80,13 @@ impl AfxdpTransmit {
         }
         for at in (0..frame.len()).step_by(chunk_len) {
             let end = (at + chunk_len).min(frame.len());
-            let part = frame.part(at..end);
+            let len = (end - at) as u32;
             let addr = self.free.pop().expect("there are as many");
-            let to = umem.find(addr, part.len as u32).expect("a chunk of the UMEM");
+            let to = umem.find(addr, len).expect("a chunk of the UMEM");
             // SAFETY: the chunk is ours, and as long as the longest part.
-            unsafe { frame::copy(part.start.as_ptr(), to.as_ptr(), part.len) };
+            unsafe { frame.copy_part(at..end, to) };
             let options = if end < frame.len() { XdpDescOptions::XDP_PKT_CONTD } else { none };
-            self.tx.push(XdpDesc { addr, len: part.len as u32, options });
+            self.tx.push(XdpDesc { addr, len, options });
         }
         true
     }

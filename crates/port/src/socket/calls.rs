@@ -7,12 +7,12 @@ use std::ptr;
 
 use crate::frame::Part;
 
-/// One entry of a batched call: a message whose only part is one buffer.
+/// The entries of a batched call: messages of one buffer each, or of two.
 ///
 /// `headers` points into `buffers`, both are on the heap and neither is ever resized, so moving
 /// this value keeps the pointers right.
 pub(super) struct Messages {
-    buffers: Box<[libc::iovec]>,
+    buffers: Box<[[libc::iovec; 2]]>,
     headers: Box<[libc::mmsghdr]>,
 }
 
@@ -23,13 +23,13 @@ unsafe impl Send for Messages {}
 impl Messages {
     pub(super) fn new(count: usize) -> Self {
         let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        let mut buffers = vec![empty; count].into_boxed_slice();
+        let mut buffers = vec![[empty; 2]; count].into_boxed_slice();
         let headers = buffers
             .iter_mut()
             .map(|buffer| {
                 // SAFETY: an all-zero mmsghdr is a valid value: null pointers and zero lengths.
                 let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
-                header.msg_hdr.msg_iov = buffer;
+                header.msg_hdr.msg_iov = buffer.as_mut_ptr();
                 header.msg_hdr.msg_iovlen = 1;
                 header
             })
@@ -37,20 +37,21 @@ impl Messages {
         Self { buffers, headers }
     }
 
-    /// `sendmmsg` of `parts`; at most as many as there are messages.
+    /// `sendmmsg` of frames in `parts`; at most as many as there are messages.
     pub(super) fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
-        parts: impl Iterator<Item = Part<'a>>,
+        parts: impl Iterator<Item = [Part<'a>; 2]>,
     ) -> io::Result<usize> {
         let mut count = 0;
-        for (buffer, part) in self.buffers.iter_mut().zip(parts) {
-            buffer.iov_base = part.start.as_ptr().cast();
-            buffer.iov_len = part.len;
+        let messages = self.headers.iter_mut().zip(&mut self.buffers);
+        for ((header, buffers), parts) in messages.zip(parts) {
+            *buffers = vectors(parts);
+            header.msg_hdr.msg_iovlen = 2;
             count += 1;
         }
-        // SAFETY: the first `count` headers each lead to one buffer of a part, which stays mapped
-        // for `'a` and so outlives the call, and the kernel only reads them.
+        // SAFETY: the first `count` headers each lead to the buffers of two parts, which stay mapped
+        // for `'a` and so outlive the call, and the kernel only reads them.
         let sent =
             unsafe { libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, 0) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
@@ -67,7 +68,7 @@ impl Messages {
         block: bool,
     ) -> io::Result<usize> {
         let count = self.buffers.len();
-        for (buffer, slot) in self.buffers.iter_mut().zip(slots.chunks_exact_mut(stride)) {
+        for ([buffer, _], slot) in self.buffers.iter_mut().zip(slots.chunks_exact_mut(stride)) {
             let part = &mut slot[offset..];
             buffer.iov_base = part.as_mut_ptr().cast();
             buffer.iov_len = part.len();
@@ -97,10 +98,20 @@ impl Messages {
     }
 }
 
-/// `send` of one part.
-pub(super) fn send(socket: BorrowedFd<'_>, part: Part<'_>) -> io::Result<()> {
-    // SAFETY: the part's bytes stay mapped for longer than the call, and the kernel only reads them.
-    let sent = unsafe { libc::send(socket.as_raw_fd(), part.start.as_ptr().cast(), part.len, 0) };
+/// The parts as the kernel wants them; one of them may be empty.
+fn vectors(parts: [Part<'_>; 2]) -> [libc::iovec; 2] {
+    parts.map(|part| libc::iovec { iov_base: part.start.as_ptr().cast(), iov_len: part.len })
+}
+
+/// `sendmsg` of a frame in `parts`.
+pub(super) fn send(socket: BorrowedFd<'_>, parts: [Part<'_>; 2]) -> io::Result<()> {
+    let mut buffers = vectors(parts);
+    // SAFETY: an all-zero msghdr is a valid value: null pointers and zero lengths.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    header.msg_iov = buffers.as_mut_ptr();
+    header.msg_iovlen = 2;
+    // SAFETY: the bytes stay mapped for longer than the call, and the kernel only reads them.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, 0) };
     if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -43,10 +43,10 @@ impl SocketTransmit {
     fn call(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         if self.batch > 1 {
             let payload_only = self.payload_only;
-            let parts = frames.iter().map(|frame| part(frame, payload_only));
+            let parts = frames.iter().map(|frame| parts(frame, payload_only));
             return self.messages.send(self.socket.as_fd(), parts);
         }
-        calls::send(self.socket.as_fd(), part(&frames[0], self.payload_only))?;
+        calls::send(self.socket.as_fd(), parts(&frames[0], self.payload_only))?;
         Ok(1)
     }
 }
@@ -75,12 +75,12 @@ impl Transmit for SocketTransmit {
 
 /// What of a frame goes into the socket. Of a frame that the port does not accept: nothing.
 #[inline]
-fn part<'f>(frame: &Frame<'f>, payload_only: bool) -> Part<'f> {
+fn parts<'f>(frame: &Frame<'f>, payload_only: bool) -> [Part<'f>; 2] {
     let range = match payload_only {
         true => udp_part(frame).unwrap_or_default(),
         false => 0..frame.len(),
     };
-    frame.part(range)
+    frame.parts(range)
 }
 
 /// Where an IPv4/UDP frame's payload lies, by the headers as they are now.

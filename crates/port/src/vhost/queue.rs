@@ -375,11 +375,10 @@ fn scatter<Q: DeviceQueue>(
     segments[0].start = unsafe { segments[0].start.add(room.header_len as usize) };
     let mut at = 0;
     for segment in &segments {
-        let part = frame.part(at..(at + segment.len as usize).min(frame.len()));
-        // SAFETY: the part is mapped for as long as the frame is lent, and no longer than the
-        // segment.
-        unsafe { frame::copy(part.start.as_ptr(), segment.start.as_ptr(), part.len) };
-        at += part.len;
+        let part = at..(at + segment.len as usize).min(frame.len());
+        at = part.end;
+        // SAFETY: the part is no longer than the segment.
+        unsafe { frame.copy_part(part, segment.start) };
     }
     queue.push_together(&chains);
     Ok(true)

@@ -109,9 +109,9 @@ fn transmit_short<Q: DriverQueue>(
         ids.get(taken + AHEAD).into_iter().for_each(prefetch);
         let (start, state) = (slots.frame(id), &mut states[usize::from(id)]);
         let known = series && state.in_series;
-        let part = frame.part(0..if known { frame.len().min(SERIES_HEAD) } else { frame.len() });
+        let part = 0..if known { frame.len().min(SERIES_HEAD) } else { frame.len() };
         // SAFETY: the slot has room for a frame of this length, and nobody else writes there.
-        unsafe { frame::copy(part.start.as_ptr(), start.as_ptr(), part.len) };
+        unsafe { frame.copy_part(part, start) };
         let posted = *state;
         *state = SlotState { len: frame.len() as u16, in_series: series };
         if posted.len == frame.len() as u16 {
@@ -144,11 +144,11 @@ fn transmit_long<Q: DriverQueue>(
     for (id, at) in ids.into_iter().zip((0..frame.len()).step_by(SLOT_FRAME)) {
         let start = slots.frame(id);
         states[usize::from(id)] = SlotState::default();
-        let part = frame.part(at..(at + SLOT_FRAME).min(frame.len()));
+        let part = at..(at + SLOT_FRAME).min(frame.len());
         // SAFETY: the part is no longer than the slot.
-        unsafe { frame::copy(part.start.as_ptr(), start.as_ptr(), part.len) };
+        unsafe { frame.copy_part(part.clone(), start) };
         let header = if at == 0 { HEADER_LEN } else { 0 };
-        buffers.push(buffer(start, header, part.len, Access::Read));
+        buffers.push(buffer(start, header, part.len(), Access::Read));
     }
     queue.post(&buffers).is_some()
 }

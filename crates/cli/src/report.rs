@@ -1,0 +1,118 @@
+//! `dray report` and `dray compare`: what result files say, and what changed between two.
+
+use std::io::{IsTerminal, stdout};
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+use dray_report::{Comparison, Report, Run};
+
+use crate::output::Output;
+use crate::{Failure, print};
+
+/// Make a report of results: one page that opens in any browser, without a network.
+///
+/// It says which technique to use for what, and shows every figure as a chart and as a table. Results of
+/// different hosts stand below each other and never share a chart.
+#[derive(clap::Args)]
+#[command(after_help = REPORT_EXAMPLES)]
+pub(crate) struct ReportArguments {
+    /// What `dray bench --json` wrote.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Where the report goes; without it, or with `-`, to standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Its format; by default what the output's name ends in (.md, .csv), else HTML.
+    #[arg(long)]
+    format: Option<Format>,
+}
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  dray report results.json -o report.html
+  dray report switches.json rtt.json ara2019-table1.json -o report.html
+  dray report results.json --format markdown >> notes.md
+  dray report results/*.json -o all.csv";
+
+/// Say what changed from one run to another, and whether that is more than noise.
+///
+/// Rows are compared where technique, size, offered rate, burst, flows and topology are the same. Faster
+/// or slower is said only where the 95 % confidence intervals do not overlap.
+#[derive(clap::Args)]
+#[command(after_help = COMPARE_EXAMPLES)]
+pub(crate) struct CompareArguments {
+    /// The run before the change.
+    #[arg(value_name = "A")]
+    before: PathBuf,
+    /// The run after it.
+    #[arg(value_name = "B")]
+    after: PathBuf,
+    /// Print it as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  dray compare monday.json tuesday.json
+  dray compare before.json after.json --json | jq '.rows[] | select(.verdict == \"slower\")'";
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Html,
+    Markdown,
+    Csv,
+}
+
+impl Format {
+    fn by_name(output: Option<&Path>) -> Self {
+        match output.and_then(Path::extension).and_then(|extension| extension.to_str()) {
+            Some("md" | "markdown") => Self::Markdown,
+            Some("csv") => Self::Csv,
+            _ => Self::Html,
+        }
+    }
+}
+
+pub(crate) fn report(arguments: &ReportArguments) -> Result<(), Failure> {
+    let path = arguments.output.as_deref();
+    let format = arguments.format.unwrap_or_else(|| Format::by_name(path));
+    let to_stdout = path.is_none_or(|path| path == Path::new("-"));
+    if to_stdout && matches!(format, Format::Html) && stdout().is_terminal() {
+        return Err(Failure::usage(anyhow!("a page is not for a terminal: give -o FILE.html")));
+    }
+    if let Some(path) = path {
+        refuse_input(path, &arguments.files)?;
+    }
+    // All must be good before anything is written.
+    let runs = arguments.files.iter().map(|file| Run::read(file)).collect::<Result<Vec<_>, _>>()?;
+    let output = path.map_or_else(|| Ok(Output::stdout()), |path| Output::open("-o", path))?;
+    let report = Report::new(runs);
+    output.write(&match format {
+        Format::Html => report.html(),
+        Format::Markdown => report.markdown(),
+        Format::Csv => report.csv(),
+    })
+}
+
+/// A report must not replace the results that it is made of.
+fn refuse_input(output: &Path, files: &[PathBuf]) -> Result<(), Failure> {
+    let Ok(output) = output.canonicalize() else { return Ok(()) };
+    match files.iter().find(|file| file.canonicalize().is_ok_and(|file| file == output)) {
+        Some(file) => {
+            let name = file.display();
+            Err(Failure::usage(anyhow!("-o {name}: one of the result files; give another name")))
+        }
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn compare(arguments: &CompareArguments) -> Result<(), Failure> {
+    let (before, after) = (Run::read(&arguments.before)?, Run::read(&arguments.after)?);
+    let comparison = Comparison::new(&before, &after)?;
+    if arguments.json {
+        return print(&(serde_json::to_string_pretty(&comparison)? + "\n"));
+    }
+    print(&comparison.render())
+}

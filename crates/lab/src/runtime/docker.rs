@@ -1,0 +1,87 @@
+//! Docker: an engine of the lab's own, inside the "host".
+
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+use serde_json::json;
+
+use super::state::FOLDER;
+use super::{Engine, Spec};
+use crate::namespace::Init;
+use crate::peer::process::Process;
+use crate::{Cancel, LabError};
+
+/// The image of every container: nothing.
+const IMAGE: &str = "dray";
+
+/// Starts the engine, and makes the image known to it.
+pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Process, LabError> {
+    let socket = socket(engine);
+    let state = |name: &str| format!("{FOLDER}/{name}");
+    let settings = json!({
+        "hosts": [format!("unix://{socket}")],
+        "data-root": state("data"),
+        "exec-root": state("exec"),
+        "pidfile": state("docker.pid"),
+        // Its other place is outside of that folder.
+        "deprecated-key-path": state("key.json"),
+        // The image is empty: there is nothing that layers could share.
+        "storage-driver": "vfs",
+        "exec-opts": ["native.cgroupdriver=cgroupfs"],
+        "cgroup-parent": engine.group,
+        // No network comes into being that nobody asked for.
+        "bridge": "none",
+        "iptables": false,
+        "ip6tables": false,
+        "ip-forward": false,
+        "userland-proxy": false,
+    });
+    let settings = engine.dir.write("docker.json", &settings.to_string())?;
+    let mut command = engine.command("dockerd");
+    command.arg("--config-file").arg(settings);
+    let mut daemon = Process::start_within(host, &engine.dir, "dockerd", &mut command)?;
+    daemon.wait_until(cancel, "socket of its own", |_| UnixStream::connect(&socket).is_ok())?;
+    // An archive of no files: two blocks of zeros (pax(1), "ustar Interchange Format").
+    let nothing = engine.dir.write("nothing.tar", &"\0".repeat(1024))?;
+    let mut import = client(engine);
+    import.arg("import").arg(nothing).arg(IMAGE);
+    let mut import = Process::start_within(host, &engine.dir, "docker import", &mut import)?;
+    import.wait_until_done(cancel)?;
+    Ok(daemon)
+}
+
+/// The command that runs a container.
+pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Command {
+    let mut command = client(engine);
+    command.args(["run", "--rm", "--log-driver", "none", "--network", "none", "--read-only"]);
+    common_options(&mut command, engine, spec);
+    command.arg(IMAGE).args(&spec.command);
+    command
+}
+
+/// Options that Podman has too.
+pub(super) fn common_options(command: &mut Command, engine: &Engine, spec: &Spec<'_>) {
+    command.args(["--name", spec.name, "--hostname", spec.name, "--cpuset-cpus", &spec.cpus]);
+    command.arg("--cgroup-parent").arg(&engine.group);
+    command.args(["--cap-drop", "ALL"]);
+    for capability in engine.capabilities() {
+        command.args(["--cap-add", capability]);
+    }
+    command.args(["--security-opt", "no-new-privileges", "--security-opt", "label=disable"]);
+    for (file, place) in &engine.image.files {
+        command.arg("--volume").arg(format!("{}:{}:ro", file.display(), place.display()));
+    }
+    let sockets = engine.sockets();
+    command.arg("--volume").arg(format!("{0}:{0}", sockets.display()));
+}
+
+fn client(engine: &Engine) -> Command {
+    let mut command = engine.command("docker");
+    command.arg("--host").arg(format!("unix://{}", socket(engine)));
+    command
+}
+
+/// Where the engine listens. The lab has to see it too.
+fn socket(engine: &Engine) -> String {
+    engine.dir.join("docker.sock").to_string_lossy().into_owned()
+}

@@ -1,0 +1,85 @@
+//! What Claassen et al. 2016 measured between pairs of containers, more and more of them at the same
+//! time, repeated.
+
+use std::time::Duration;
+
+use crate::experiments::{Experiment, Layout, MachineLimit, sets};
+use crate::trial::Timing;
+use crate::{Endpoint, Shape, Technique};
+
+pub(super) const LOCAL_TCP: Experiment = Experiment {
+    name: "claassen2016-local-tcp",
+    about: "1 to 128 pairs of containers, a TCP stream each, on one host",
+    techniques: || Technique::by_link(sets::LOCAL, &[Endpoint::TCP]),
+    shapes: TCP_PAIRS,
+    paper: Some(
+        "Claassen et al. 2016: a bridge with veth carries 2.5 to 3 times less than macvlan and \
+         ipvlan L3, which is best; MTU 1500 and 9000 alike",
+    ),
+    ..PAIRS
+};
+
+pub(super) const LOCAL_UDP: Experiment = Experiment {
+    name: "claassen2016-local-udp",
+    about: "1 to 16 pairs of containers, a UDP stream each, on one host",
+    techniques: || Technique::by_link(sets::LOCAL, &[Endpoint::UDP]),
+    shapes: UDP_PAIRS,
+    paper: Some(
+        "Claassen et al. 2016: macvlan is best, and carries 3.5 times less than with TCP; veth falls \
+         from 2 pairs on",
+    ),
+    ..PAIRS
+};
+
+pub(super) const SWITCHED_TCP: Experiment = Experiment {
+    name: "claassen2016-switched-tcp",
+    about: "1 to 128 pairs of containers, a TCP stream each, over VXLAN",
+    techniques: || Technique::by_link(sets::SWITCHED, &[Endpoint::TCP]),
+    shapes: TCP_PAIRS,
+    paper: Some(
+        "Claassen et al. 2016: between two machines with 10 Gb/s all links are alike, and MTU 9000 \
+         carries 2 Gb/s more",
+    ),
+    ..PAIRS
+};
+
+pub(super) const SWITCHED_UDP: Experiment = Experiment {
+    name: "claassen2016-switched-udp",
+    about: "1 to 16 pairs of containers, a UDP stream each, over VXLAN",
+    techniques: || Technique::by_link(sets::SWITCHED, &[Endpoint::UDP]),
+    shapes: UDP_PAIRS,
+    paper: Some(
+        "Claassen et al. 2016: between two machines, with MTU 1500, macvlan is ahead of ipvlan and \
+         veth",
+    ),
+    ..PAIRS
+};
+
+const TCP_PAIRS: &[Shape] = &[
+    Shape::Pairs(1),
+    Shape::Pairs(2),
+    Shape::Pairs(4),
+    Shape::Pairs(8),
+    Shape::Pairs(16),
+    Shape::Pairs(32),
+    Shape::Pairs(64),
+    Shape::Pairs(128),
+];
+/// The paper has no more: iperf3's own messages did not get through.
+const UDP_PAIRS: &[Shape] =
+    &[Shape::Pairs(1), Shape::Pairs(2), Shape::Pairs(4), Shape::Pairs(8), Shape::Pairs(16)];
+
+/// What all have in common.
+const PAIRS: Experiment = Experiment {
+    mtus: &[1500, 9000],
+    sizes: &[],
+    trials: 10,
+    timing: Timing {
+        warm_up: Duration::from_secs(1),
+        measure: Duration::from_secs(3),
+        interval: Duration::from_secs(1),
+    },
+    machine_limit: MachineLimit::Never,
+    layout: Layout::PairsByTechnique,
+    ..Experiment::USUAL
+};

@@ -1,0 +1,325 @@
+//! Trials of byte streams, and what they add up to. A figure here is of bytes, never of frames.
+
+use std::time::Duration;
+
+use dray_lab::LabError;
+use dray_port::clock;
+use dray_traffic::stream::ZeroCopy;
+use dray_traffic::{Report, StreamReceiveReport, StreamSendReport};
+use serde::{Deserialize, Serialize};
+
+use crate::cpu::CpuCost;
+use crate::results::{Cpu, SettingOfRun};
+use crate::rounds::CaseTrials;
+use crate::span::Span;
+use crate::topology::Topology;
+use crate::trial::{self, Run, Timing};
+use crate::{Case, Settings, stats};
+
+/// What a trial of streams showed: all pairs together. Rates and CPU time are of the measurement,
+/// counts of the whole trial.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamTrial {
+    totals: Totals,
+    /// Whether all accounts of every stream agree.
+    agrees: bool,
+    /// Bits received per second, one figure per interval.
+    rates_bps: Vec<f64>,
+    goodput_bps: f64,
+    /// Those of each pair.
+    pairs_bps: Vec<f64>,
+    cpu: Vec<(String, CpuCost)>,
+    cycles_per_byte: Option<f64>,
+    segment_max: u32,
+    congestion: String,
+}
+
+/// Sums over all pairs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    sent: u64,
+    received: u64,
+    by_tcp: u64,
+    retransmits: u64,
+    corrupt: u64,
+    zerocopy: Option<ZeroCopy>,
+}
+
+/// Of the bytes that something else than TCP should carry, TCP may carry so many: what sets it up.
+const BY_TCP_MAX: f64 = 0.1;
+
+impl StreamTrial {
+    /// Makes figures of what was seen.
+    pub(crate) fn of(
+        topologies: &[Topology],
+        timing: &Timing,
+        run: &Run,
+    ) -> Result<Self, LabError> {
+        let span = Span::new(run.measure_from_ns, timing);
+        let (mut totals, mut agrees) = (Totals::default(), true);
+        let mut rates_bps =
+            vec![0.0; (timing.measure.as_nanos() / timing.interval.as_nanos()) as usize];
+        let mut pairs_bps = Vec::new();
+        let (mut segment_max, mut congestion) = (0, String::new());
+        for (topology, reports) in topologies.iter().zip(&run.reports) {
+            let [Report::StreamSend(sender), Report::StreamReceive(receiver)] = &reports[..] else {
+                return Err(trial::unexpected(&topology.sender, &reports[0]));
+            };
+            totals.add(sender, receiver);
+            agrees &= balances(sender, receiver);
+            let rates = span.rates(&receiver.samples, |sample| sample.bytes);
+            let (each, all) = rates.ok_or_else(|| trial::ended_early(&topology.receiver))?;
+            rates_bps.iter_mut().zip(each).for_each(|(sum, rate)| *sum += rate * 8.0);
+            pairs_bps.push(all * 8.0);
+            segment_max = segment_max.max(sender.segment_max);
+            congestion.clone_from(&sender.congestion);
+        }
+        if topologies.iter().any(|topology| topology.technique.endpoint.bypasses_tcp()) {
+            let share = totals.by_tcp as f64 / totals.received.max(1) as f64;
+            if share > BY_TCP_MAX {
+                let what = format!("TCP carried {:.0} % of the bytes itself", 100.0 * share);
+                let error = std::io::Error::other(what);
+                return Err(LabError::System { what: "short cut for TCP".to_owned(), error });
+            }
+        } else {
+            // The kernel's own count of what came.
+            agrees &= totals.by_tcp == totals.received;
+        }
+        let cpu = trial::costs(topologies, timing, run)?;
+        let seconds: f64 = cpu.iter().map(|(_, cost)| cost.total_s()).sum();
+        let goodput_bps: f64 = pairs_bps.iter().sum();
+        let bytes = goodput_bps / 8.0 * timing.measure.as_secs_f64();
+        // Elsewhere the counter runs at a rate of its own, far below the CPU's.
+        let has_cycles = bytes > 0.0 && cfg!(target_arch = "x86_64");
+        let cycles = seconds * clock::ticks_per_second() as f64;
+        Ok(Self {
+            totals,
+            agrees,
+            rates_bps,
+            goodput_bps,
+            pairs_bps,
+            cpu,
+            cycles_per_byte: has_cycles.then(|| cycles / bytes),
+            segment_max,
+            congestion,
+        })
+    }
+}
+
+impl Totals {
+    fn add(&mut self, sender: &StreamSendReport, receiver: &StreamReceiveReport) {
+        self.sent += sender.bytes;
+        self.received += receiver.bytes;
+        self.by_tcp += receiver.by_tcp;
+        self.retransmits += sender.retransmits;
+        self.corrupt += receiver.corrupt;
+        self.add_zerocopy(sender.zerocopy);
+    }
+
+    fn add_zerocopy(&mut self, other: Option<ZeroCopy>) {
+        if let Some(other) = other {
+            let sum = self.zerocopy.get_or_insert_default();
+            sum.completed += other.completed;
+            sum.copied += other.copied;
+        }
+    }
+}
+
+/// Whether every stream that was sent was received to its end and intact, and nothing else was.
+fn balances(sender: &StreamSendReport, receiver: &StreamReceiveReport) -> bool {
+    let received: Vec<_> =
+        receiver.streams.iter().map(|s| (usize::from(s.stream), s.bytes)).collect();
+    let sent = sender.streams.iter().copied().enumerate();
+    // A stream that never got to send is not seen by its number.
+    let sent: Vec<_> = sent.filter(|(_, bytes)| *bytes > 0).collect();
+    received == sent
+        && receiver.streams.iter().all(|stream| stream.ended)
+        && (receiver.corrupt, receiver.foreign) == (0, 0)
+}
+
+/// Byte streams by one technique between so many pairs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamRow {
+    /// Link and endpoint.
+    pub technique: String,
+    /// How the containers are wired.
+    pub link: String,
+    /// How the programs in them do their I/O.
+    pub endpoint: String,
+    /// Who made the containers.
+    pub runtime: String,
+    /// Pairs of a sender and a receiver, at the same time.
+    pub pairs: usize,
+    /// Streams of each pair.
+    pub streams: u16,
+    /// MTU of the links, in bytes.
+    pub mtu: u32,
+    /// What was found.
+    #[serde(flatten)]
+    pub outcome: StreamOutcome,
+}
+
+/// Figures, or why there are none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum StreamOutcome {
+    /// The technique ran.
+    Measured(Box<MeasuredStreams>),
+    /// It could not.
+    Skipped {
+        /// Why.
+        skipped: String,
+    },
+}
+
+/// The figures of a row, of all pairs together. Counts are sums over all trials, rates and CPU time are
+/// of the measured part.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredStreams {
+    /// What the trials ran on; its keys are the object's own.
+    #[serde(flatten)]
+    pub setting: SettingOfRun,
+    /// How closely the receivers looked at bytes: `whole` or `sampled`.
+    pub check: String,
+    /// How many trials there were.
+    pub trials: usize,
+    /// Bytes that the senders' kernel took.
+    pub sent_bytes: u64,
+    /// Bytes that the receivers got, intact.
+    pub received_bytes: u64,
+    /// Those of them that TCP itself carried, by the kernel's count.
+    pub by_tcp_bytes: u64,
+    /// Reads that brought wrong bytes.
+    pub corrupt_reads: u64,
+    /// Whether every stream was received to its end, and the kernel counted the same.
+    pub counters_agree: bool,
+    /// Segments that were sent again.
+    pub retransmits: u64,
+    /// Bytes of a segment at most.
+    pub segment_max: u32,
+    /// The congestion control.
+    pub congestion: String,
+    /// Of the calls that asked the kernel not to copy, the share in which it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zerocopy_copied_ratio: Option<f64>,
+    /// Bits of payload received per second: the mean over the trials.
+    pub goodput_bps: f64,
+    /// Standard deviation of the samples.
+    pub stddev_bps: f64,
+    /// The samples: one for each interval of each trial.
+    pub samples_bps: Vec<f64>,
+    /// The trials.
+    pub trials_bps: Vec<f64>,
+    /// Standard error of their mean, where there were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr_bps: Option<f64>,
+    /// The slowest pair of any trial.
+    pub slowest_pair_bps: f64,
+    /// The fastest pair of any trial.
+    pub fastest_pair_bps: f64,
+    /// CPU time by role and in all, of all trials.
+    pub cpu: Cpu,
+    /// CPU cycles of all roles per byte received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cycles_per_byte: Option<f64>,
+}
+
+impl StreamRow {
+    pub(crate) fn new(case: &Case, settings: &Settings, outcome: StreamOutcome) -> Self {
+        Self {
+            technique: case.technique.to_string(),
+            link: case.technique.link.to_string(),
+            endpoint: case.technique.endpoint.to_string(),
+            runtime: settings.runtime.to_string(),
+            pairs: case.shape.pairs(),
+            streams: settings.flows,
+            mtu: case.mtu,
+            outcome,
+        }
+    }
+
+    /// The figures, where there are any.
+    pub fn measured(&self) -> Option<&MeasuredStreams> {
+        match &self.outcome {
+            StreamOutcome::Measured(measured) => Some(measured),
+            StreamOutcome::Skipped { .. } => None,
+        }
+    }
+}
+
+impl MeasuredStreams {
+    /// Sums up the trials of one case: at least one.
+    pub(crate) fn of(case: &CaseTrials, measure: Duration) -> Self {
+        let trials = &case.stream_trials[..];
+        let last = trials.last().expect("there is a trial");
+        let (mut totals, mut cpu) = (Totals::default(), Cpu::default());
+        for trial in trials {
+            let Totals { sent, received, by_tcp, retransmits, corrupt, zerocopy } = trial.totals;
+            totals.sent += sent;
+            totals.received += received;
+            totals.by_tcp += by_tcp;
+            totals.retransmits += retransmits;
+            totals.corrupt += corrupt;
+            totals.add_zerocopy(zerocopy);
+            cpu.add(&trial.cpu, measure);
+        }
+        let all = |of: fn(&StreamTrial) -> &[f64]| trials.iter().flat_map(of).copied();
+        let samples_bps: Vec<f64> = all(|trial| &trial.rates_bps).collect();
+        let trials_bps: Vec<f64> = trials.iter().map(|trial| trial.goodput_bps).collect();
+        let cycles: Option<Vec<f64>> = trials.iter().map(|trial| trial.cycles_per_byte).collect();
+        let copied = |ZeroCopy { completed, copied }| copied as f64 / completed.max(1) as f64;
+        Self {
+            setting: case.setting.clone().expect("there is a trial"),
+            check: case.check.to_owned(),
+            trials: trials.len(),
+            sent_bytes: totals.sent,
+            received_bytes: totals.received,
+            by_tcp_bytes: totals.by_tcp,
+            corrupt_reads: totals.corrupt,
+            counters_agree: trials.iter().all(|trial| trial.agrees),
+            retransmits: totals.retransmits,
+            segment_max: last.segment_max,
+            congestion: last.congestion.clone(),
+            zerocopy_copied_ratio: totals.zerocopy.map(copied),
+            goodput_bps: stats::mean(&trials_bps),
+            stddev_bps: stats::standard_deviation(&samples_bps),
+            samples_bps,
+            stderr_bps: stats::standard_error(&trials_bps),
+            slowest_pair_bps: all(|trial| &trial.pairs_bps).fold(f64::INFINITY, f64::min),
+            fastest_pair_bps: all(|trial| &trial.pairs_bps).fold(0.0, f64::max),
+            trials_bps,
+            cpu,
+            cycles_per_byte: cycles.map(|cycles| stats::mean(&cycles)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dray_traffic::stream::StreamBytes;
+
+    #[test]
+    fn a_stream_balances_to_the_byte_and_to_its_end() {
+        let sender = StreamSendReport { bytes: 30, streams: vec![10, 20], ..Default::default() };
+        let stream = |stream, bytes, ended| StreamBytes { stream, bytes, ended };
+        let right = StreamReceiveReport {
+            bytes: 30,
+            streams: vec![stream(0, 10, true), stream(1, 20, true)],
+            ..Default::default()
+        };
+        assert!(balances(&sender, &right));
+        let wrongs: [fn(&mut StreamReceiveReport); 5] = [
+            |report| report.streams[1].bytes -= 1,
+            |report| report.streams[0].ended = false,
+            |report| report.streams.truncate(1),
+            |report| report.foreign = 1,
+            |report| report.corrupt = 1,
+        ];
+        for (number, wrong) in wrongs.iter().enumerate() {
+            let mut report = right.clone();
+            wrong(&mut report);
+            assert!(!balances(&sender, &report), "{number}");
+        }
+    }
+}

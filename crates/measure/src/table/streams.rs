@@ -1,0 +1,162 @@
+//! Tables of byte streams, and of pairs: goodput in bits per second, never beside frames.
+
+use dray_wire::headers::{ETHERNET_LEN, HEADERS_LEN};
+
+use super::{align, distinct, mark};
+use crate::results::{Measured, ResultRow, Results};
+use crate::streams::{MeasuredStreams, StreamOutcome, StreamRow};
+
+/// A row for each result, all figures in it.
+pub(super) fn list(rows: &[StreamRow]) -> String {
+    let header = [
+        "streams", "MTU", "pairs", "each", "goodput", "±", "again", "cores", "user", "sys", "soft",
+        "cycles",
+    ];
+    let units = ["", "B", "", "", "Gb/s", "%", "", "", "%", "%", "%", "/byte"];
+    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    for row in rows {
+        let mut line = vec![row.technique.clone(), row.mtu.to_string()];
+        line.extend([row.pairs.to_string(), row.streams.to_string()]);
+        match row.measured() {
+            Some(measured) => line.extend(figures(measured)),
+            None => line.push("skipped".to_owned()),
+        }
+        cells.push(line);
+    }
+    align(&cells, 2, 1)
+}
+
+fn figures(measured: &MeasuredStreams) -> [String; 8] {
+    let cpu = &measured.cpu;
+    let part = |seconds: f64| format!("{:.0}", 100.0 * seconds / cpu.elapsed_s);
+    let deviation = 100.0 * measured.stddev_bps / measured.goodput_bps.max(1.0);
+    [
+        format!("{}{}", giga(measured.goodput_bps), stream_mark(measured)),
+        format!("{deviation:.1}"),
+        measured.retransmits.to_string(),
+        format!("{:.2}", cpu.cores()),
+        part(cpu.total.user_s),
+        part(cpu.total.system_s),
+        part(cpu.total.softirq_s),
+        measured.cycles_per_byte.map_or("-".to_owned(), |cycles| format!("{cycles:.2}")),
+    ]
+}
+
+/// A row for each number of pairs, and for each technique and MTU the goodput of all pairs with its
+/// standard error, and where it is of frames, the loss.
+pub(super) fn pairs(results: &Results) -> String {
+    let streams = results.streams.iter().map(|row| Cell {
+        pairs: row.pairs,
+        column: (row.technique.clone(), row.mtu),
+        figures: row.measured().map(|measured| {
+            let goodput = format!("{}{}", giga(measured.goodput_bps), stream_mark(measured));
+            vec![goodput, percent(measured.stderr_bps, measured.goodput_bps)]
+        }),
+    });
+    let frames = results.results.iter().map(|row| Cell {
+        pairs: row.pairs,
+        column: (row.technique.clone(), row.mtu),
+        figures: row.measured().map(|measured| {
+            let goodput = format!("{}{}", giga(goodput_bps(row, measured)), mark(measured));
+            let error = percent(measured.stderr_pps, measured.received_pps);
+            vec![goodput, error, super::loss(measured)]
+        }),
+    });
+    // An experiment is of one or the other.
+    let (cells, below): (Vec<Cell>, &[&str]) = if results.results.is_empty() {
+        (streams.collect(), &["Gb/s", "± %"])
+    } else {
+        (frames.collect(), &["Gb/s", "± %", "loss %"])
+    };
+    let columns = distinct(&cells, |cell| cell.column.clone());
+    let (mut header, mut units) = (vec!["pairs".to_owned()], vec![String::new()]);
+    for (technique, mtu) in &columns {
+        header.push(format!("{technique} {mtu}"));
+        header.extend(below[1..].iter().map(|_| String::new()));
+        units.extend(below.iter().map(|unit| (*unit).to_owned()));
+    }
+    let mut lines = vec![header, units];
+    for pairs in distinct(&cells, |cell| cell.pairs) {
+        let mut line = vec![pairs.to_string()];
+        for column in &columns {
+            let cell = cells.iter().find(|cell| cell.pairs == pairs && cell.column == *column);
+            let skipped = || std::iter::once("skipped").chain(below[1..].iter().map(|_| ""));
+            match cell.and_then(|cell| cell.figures.clone()) {
+                Some(figures) => line.extend(figures),
+                None => line.extend(skipped().map(str::to_owned)),
+            }
+        }
+        lines.push(line);
+    }
+    align(&lines, 2, 1)
+}
+
+struct Cell {
+    pairs: usize,
+    /// Technique and MTU.
+    column: (String, u32),
+    figures: Option<Vec<String>>,
+}
+
+/// Bits of UDP payload per second.
+fn goodput_bps(row: &ResultRow, measured: &Measured) -> f64 {
+    measured.received_pps * row.frame_size.saturating_sub(HEADERS_LEN) as f64 * 8.0
+}
+
+/// What a reader of streams' figures must know.
+pub(super) fn notes(results: &Results) -> Vec<String> {
+    let rows = &results.streams;
+    let measured = || rows.iter().filter_map(StreamRow::measured);
+    let mut notes = Vec::new();
+    let mut controls = distinct(rows, |row| Some(row.measured()?.congestion.clone()));
+    controls.retain(|control| control.as_ref().is_some_and(|control| !control.is_empty()));
+    if !controls.is_empty() {
+        let controls: Vec<String> = controls.into_iter().flatten().collect();
+        notes.push(format!(
+            "Streams: bytes of payload, of all pairs together; congestion control {}.",
+            controls.join(", ")
+        ));
+    }
+    if measured().any(|m| !m.counters_agree) {
+        notes.push("! bytes are missing or wrong: do not trust this figure.".to_owned());
+    }
+    for row in rows {
+        if let Some(ratio) = row.measured().and_then(|measured| measured.zerocopy_copied_ratio) {
+            let percent = 100.0 * ratio;
+            let name = &row.technique;
+            notes.push(format!(
+                "{name}: the kernel copied in {percent:.0} % of the calls after all."
+            ));
+        }
+    }
+    let mut skipped = Vec::new();
+    for row in rows {
+        if let StreamOutcome::Skipped { skipped: why } = &row.outcome
+            && !skipped.contains(&(&row.technique, why))
+        {
+            notes.push(format!("{} skipped: {why}", row.technique));
+            skipped.push((&row.technique, why));
+        }
+    }
+    notes
+}
+
+/// How long frames are that are as long as the MTU allows, where rows are of these.
+pub(super) fn full_frames(results: &Results) -> Option<String> {
+    let of = |row: &ResultRow| row.frame_size == row.mtu as usize + ETHERNET_LEN;
+    let all = !results.results.is_empty() && results.results.iter().all(of);
+    let note = "Gb/s are of UDP payload, of all pairs together; frames as long as the MTU allows.";
+    all.then(|| note.to_owned())
+}
+
+fn stream_mark(measured: &MeasuredStreams) -> &'static str {
+    if measured.counters_agree { "" } else { "!" }
+}
+
+fn percent(error: Option<f64>, mean: f64) -> String {
+    error.map_or("-".to_owned(), |error| format!("{:.1}", 100.0 * error / mean.max(1.0)))
+}
+
+fn giga(bps: f64) -> String {
+    format!("{:.2}", bps / 1e9)
+}

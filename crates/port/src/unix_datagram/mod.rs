@@ -1,0 +1,263 @@
+//! `unix:PATH`: datagrams between Unix sockets, one frame in each. There is no network at all in
+//! between, so this is what the kernel needs to hand a message from process to process.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dray_wire::FRAME_MAX;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use crate::query::{Query, UriError, write_query};
+use crate::socket::{PATIENCE, SocketOptions, SocketReceive, SocketTransmit};
+use crate::unix::parse_path;
+use crate::{Frame, Link, LinkState, LinkStatus, OpenError, Port, Transmit};
+
+/// A Unix datagram port's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixUri {
+    /// The path that the socket is bound to.
+    pub path: PathBuf,
+    /// The path of the socket that it is connected to; without one the port only receives.
+    pub peer: Option<PathBuf>,
+    /// Batch size and way of waiting.
+    pub options: SocketOptions,
+}
+
+impl UnixUri {
+    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        let path = parse_path("unix", body, query)?;
+        let peer = query.take("peer", "the path of a Unix socket, at most 107 bytes", |text| {
+            (1..=crate::unix::PATH_MAX).contains(&text.len()).then(|| text.into())
+        })?;
+        Ok(Self { path, peer, options: SocketOptions::parse(query)? })
+    }
+
+    /// Binds, in place of a socket that a dead process left there. The peer may come later.
+    pub fn open(&self) -> Result<Port, OpenError> {
+        self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
+    }
+
+    fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
+        let fail = |what| move |errno: Errno| (what, errno.into());
+        let socket = bound(&self.path).map_err(|error| ("bind", error))?;
+        for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+            sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))
+                .map_err(fail("SO_RCVTIMEO"))?;
+        }
+        let socket = Arc::new(socket);
+        let path = self.path.clone();
+        let address = self.peer.as_ref().map(SocketAddrUnix::new).transpose();
+        let peer = Arc::new(Peer {
+            socket: socket.clone(),
+            path,
+            address: address.map_err(fail("peer"))?,
+            is_connected: AtomicBool::new(false),
+        });
+        let sending = SocketTransmit::new(socket.clone(), self.options, false, FRAME_MAX);
+        Ok(Port {
+            rx: vec![Box::new(SocketReceive::new(socket, self.options, None))],
+            tx: vec![Box::new(UnixTransmit { socket: sending, peer: peer.clone() })],
+            link: Some(peer),
+        })
+    }
+}
+
+impl fmt::Display for UnixUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unix:{}", self.path.display())?;
+        let peer = self.peer.iter().map(|peer| ("peer", peer.display().to_string()));
+        write_query(f, peer.chain(self.options.pairs()))
+    }
+}
+
+/// A datagram socket at `path`. One that a process left behind when it died is replaced; one that is
+/// somebody's is not.
+fn bound(path: &Path) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let new = || {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+        rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
+    };
+    let socket = new()?;
+    match rustix::net::bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) => {}
+        result => return Ok(result.map(|()| socket)?),
+    }
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file of that name"));
+    }
+    match rustix::net::connect(new()?, &address) {
+        Err(Errno::CONNREFUSED) => {}
+        _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody receives there")),
+    }
+    std::fs::remove_file(path)?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// The other socket. When this is dropped, our own is gone from the file system.
+struct Peer {
+    socket: Arc<OwnedFd>,
+    /// Our own.
+    path: PathBuf,
+    address: Option<SocketAddrUnix>,
+    is_connected: AtomicBool,
+}
+
+impl Peer {
+    /// Whether we are connected, now at the latest. Two sockets that are connected with each other
+    /// have no limit on how many datagrams wait, only on how many bytes.
+    fn connect(&self) -> bool {
+        let Some(address) = &self.address else { return false };
+        if !self.is_connected.load(Ordering::Relaxed) {
+            let connected = rustix::net::connect(self.socket.as_fd(), address).is_ok();
+            self.is_connected.store(connected, Ordering::Relaxed);
+        }
+        self.is_connected.load(Ordering::Relaxed)
+    }
+}
+
+impl Link for Peer {
+    fn status(&self) -> LinkStatus {
+        let is_there = self.address.is_none() || self.connect();
+        let state = if is_there { LinkState::Running } else { LinkState::Waiting };
+        LinkStatus { state, features: vec!["datagrams".to_owned()], ..LinkStatus::default() }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // Somebody else may have removed it already.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+struct UnixTransmit {
+    socket: SocketTransmit,
+    peer: Arc<Peer>,
+}
+
+impl Transmit for UnixTransmit {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        while self.peer.connect() {
+            match self.socket.transmit(frames) {
+                // The peer has gone; another may have come.
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                    self.peer.is_connected.store(false, Ordering::Relaxed);
+                }
+                result => return result,
+            }
+        }
+        Ok(0)
+    }
+
+    fn frame_max(&self) -> usize {
+        FRAME_MAX
+    }
+
+    fn is_ready(&self) -> bool {
+        self.peer.connect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Batch, PortUri};
+
+    fn open(text: &str) -> Port {
+        text.parse::<PortUri>().unwrap().open().unwrap()
+    }
+
+    fn send(port: &mut Port, frames: &[[u8; 60]]) -> usize {
+        let batch: Batch<'_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
+        port.tx[0].transmit(&batch).unwrap()
+    }
+
+    fn receive(port: &mut Port) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        let mut scratch = crate::scratch();
+        port.rx[0]
+            .receive(&mut |lent| {
+                frames.extend(lent.iter().map(|frame| frame.bytes(&mut scratch).to_vec()));
+                lent.len()
+            })
+            .unwrap();
+        frames
+    }
+
+    #[test]
+    fn frames_pass_both_ways_and_a_full_peer_takes_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = |name: &str| folder.path().join(name).display().to_string();
+        let uri =
+            |here: &str, there: &str| format!("unix:{}?peer={}&batch=8", name(here), name(there));
+        let (mut a, mut b) = (open(&uri("a", "b")), open(&uri("b", "a")));
+        let is_running = |port: &Port| port.link.as_ref().unwrap().status().state;
+        assert_eq!([is_running(&a), is_running(&b)], [LinkState::Running; 2]);
+        let frames = [[1; 60], [2; 60], [3; 60]];
+        assert_eq!(send(&mut a, &frames), 3);
+        assert_eq!(receive(&mut b), frames);
+        assert_eq!(send(&mut b, &frames[..1]), 1);
+        assert_eq!(receive(&mut a), frames[..1]);
+
+        let burst = [[9; 60]; 64];
+        let mut taken = 0;
+        loop {
+            match send(&mut a, &burst) {
+                64 => taken += 64,
+                rest => break taken += rest,
+            }
+            assert!(taken < 1 << 20, "it is never full");
+        }
+        let mut received = 0;
+        while received < taken {
+            let frames = receive(&mut b).len();
+            assert!(frames > 0, "{received} of {taken}");
+            received += frames;
+        }
+        assert_eq!((received, b.rx[0].dropped().unwrap()), (taken, 0), "nothing is lost");
+    }
+
+    #[test]
+    fn a_peer_comes_and_goes_and_nothing_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+        let mut sender = open(&format!("unix:{}?peer={}", a.display(), b.display()));
+        assert_eq!(sender.link.as_ref().unwrap().status().state, LinkState::Waiting);
+        assert_eq!(send(&mut sender, &[[0; 60]]), 0);
+        for _ in 0..2 {
+            let mut receiver = open(&format!("unix:{}", b.display()));
+            assert_eq!(send(&mut sender, &[[5; 60]]), 1);
+            assert_eq!(receive(&mut receiver), [[5; 60]]);
+            drop(receiver);
+            assert_eq!(send(&mut sender, &[[0; 60]]), 0, "nobody is there");
+        }
+        drop(sender);
+        assert!(!a.exists() && !b.exists());
+    }
+
+    #[test]
+    fn the_socket_of_a_dead_process_is_replaced_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let text = format!("unix:{}", path.display());
+        let uri: PortUri = text.parse().unwrap();
+        drop(bound(&path).unwrap());
+        assert!(path.exists(), "left behind");
+        let port = uri.open().unwrap();
+        let message = uri.open().map(drop).unwrap_err().to_string();
+        assert!(message.contains("somebody receives there") && message.contains(&text));
+        drop(port);
+        std::fs::write(&path, "mine").unwrap();
+        let message = uri.open().map(drop).unwrap_err().to_string();
+        assert!(message.contains("there is a file of that name"), "{message}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+    }
+}

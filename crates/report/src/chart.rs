@@ -1,0 +1,415 @@
+//! Drawing: panels of rows that share an axis, and plots of lines.
+//!
+//! All positions are percentages, so that charts become as wide as there is room while letters keep
+//! their size, on a phone as on paper. What a shape stands for is its `<title>`: browsers show that by
+//! themselves, and the page's script shows it better.
+
+use std::fmt::Write;
+
+use crate::escape::html;
+use crate::number::{Unit, plain};
+use crate::scale::Scale;
+use crate::technique::Techniques;
+
+/// Rows below each other along one axis.
+#[derive(Debug)]
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    /// The frame size that all rows have.
+    pub(crate) size: usize,
+    pub(crate) scale: Scale,
+    pub(crate) unit: Unit,
+    /// A value that all are held against, and what it is.
+    pub(crate) reference: Option<(f64, String)>,
+    pub(crate) rows: Vec<PanelRow>,
+}
+
+/// One technique in a panel.
+#[derive(Debug)]
+pub(crate) struct PanelRow {
+    pub(crate) technique: usize,
+    pub(crate) shapes: Vec<Shape>,
+    /// The figure, and what stands behind it in small letters.
+    pub(crate) value: (String, String),
+    /// All that is known of it, in lines.
+    pub(crate) tip: String,
+}
+
+/// What is drawn into a row; all in the panel's base unit.
+#[derive(Debug)]
+pub(crate) enum Shape {
+    /// From the axis to a dot.
+    Lead(f64),
+    /// From one value to another.
+    Span(f64, f64),
+    /// An interval around a dot.
+    Whisker(f64, f64),
+    /// The figure.
+    Dot(f64),
+    /// A figure beside it.
+    Ring(f64),
+    /// A mark across the row.
+    Tick(f64),
+    /// What the paper says.
+    Diamond(f64),
+    /// A part of a bar: from, to, and which of its kinds.
+    Bar(f64, f64, usize),
+}
+
+impl Panel {
+    pub(crate) fn draw(&self, techniques: &Techniques) -> String {
+        let mut out = String::new();
+        let at = |value: f64| 100.0 * self.scale.position(value);
+        write!(
+            out,
+            "<div class=\"panel\" data-s=\"{}\" role=\"group\" tabindex=\"0\" aria-label=\"{title}\">\
+             <div class=\"panel-title\">{title}</div><svg class=\"axis\" aria-hidden=\"true\">",
+            self.size,
+            title = html(&self.title),
+        )
+        .ok();
+        let ticks = self.scale.ticks();
+        // On a phone every other label goes.
+        for (number, tick) in ticks.iter().enumerate() {
+            let odd = if number % 2 == 1 { " class=\"odd\"" } else { "" };
+            let text = plain(tick / self.unit.factor);
+            write!(out, "<text{odd} x=\"{:.2}%\" y=\"13\">{text}</text>", at(*tick)).ok();
+        }
+        write!(out, "</svg><div class=\"unit\">{}</div><div class=\"rows\">", self.unit.name).ok();
+        out.push_str("<svg class=\"grid\" aria-hidden=\"true\">");
+        for tick in &ticks {
+            let x = at(*tick);
+            write!(out, "<line x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"0\" y2=\"100%\"/>").ok();
+        }
+        if let Some((value, _)) = &self.reference {
+            let x = at(*value);
+            write!(out, "<line class=\"ref\" x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"0\" y2=\"100%\"/>")
+                .ok();
+        }
+        out.push_str("</svg>");
+        for row in &self.rows {
+            let technique = techniques.get(row.technique);
+            write!(
+                out,
+                "<div class=\"row\" data-t=\"{}\" data-mark><span class=\"name\"><i class=\"c{}\"></i>{}</span>\
+                 <svg class=\"track c{}\"><title>{}</title>",
+                row.technique,
+                technique.colour,
+                html(&technique.name),
+                technique.colour,
+                html(&row.tip)
+            )
+            .ok();
+            row.shapes.iter().for_each(|shape| shape.draw(&mut out, at));
+            let (value, small) = &row.value;
+            write!(
+                out,
+                "</svg><span class=\"value\">{} <small>{}</small></span></div>",
+                html(value),
+                html(small)
+            )
+            .ok();
+        }
+        out.push_str("</div>");
+        if let Some((_, what)) = &self.reference {
+            write!(out, "<div class=\"key\"><i class=\"ref\"></i>{}</div>", html(what)).ok();
+        }
+        out.push_str("</div>");
+        out
+    }
+}
+
+impl Shape {
+    fn draw(&self, out: &mut String, at: impl Fn(f64) -> f64) {
+        let line = |class: &str, from: f64, to: f64| {
+            format!(
+                "<line class=\"{class}\" x1=\"{from:.2}%\" x2=\"{to:.2}%\" y1=\"50%\" y2=\"50%\"/>"
+            )
+        };
+        let circle = |class: &str, value: f64| {
+            format!("<circle class=\"{class}\" cx=\"{:.2}%\" cy=\"50%\" r=\"4.5\"/>", at(value))
+        };
+        out.push_str(&match *self {
+            Self::Lead(to) => line("lead", 0.0, at(to)),
+            Self::Span(from, to) => line("span", at(from), at(to)),
+            Self::Whisker(from, to) => line("whisker", at(from), at(to)),
+            Self::Dot(value) => circle("dot", value),
+            Self::Ring(value) => circle("ring", value),
+            Self::Tick(value) => {
+                let x = at(value);
+                format!("<line class=\"tick\" x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"25%\" y2=\"75%\"/>")
+            }
+            // An element of its own, since a path knows no percentages.
+            Self::Diamond(value) => format!(
+                "<svg class=\"diamond\" x=\"{:.2}%\" y=\"50%\"><path d=\"M0-5.5L5.5 0 0 5.5-5.5 0Z\"/></svg>",
+                at(value)
+            ),
+            Self::Bar(from, to, kind) => format!(
+                "<rect class=\"bar b{kind}\" x=\"{:.2}%\" width=\"{:.2}%\" y=\"25%\" height=\"50%\"/>",
+                at(from),
+                at(to) - at(from)
+            ),
+        });
+    }
+}
+
+/// Lines over a common pair of axes.
+#[derive(Debug)]
+pub(crate) struct Plot {
+    pub(crate) label: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    /// A line that all are held against: points in base units, and what it is.
+    pub(crate) reference: Option<(Vec<(f64, f64)>, String)>,
+    pub(crate) series: Vec<Series>,
+}
+
+/// An axis of a [`Plot`].
+#[derive(Debug)]
+pub(crate) struct Axis {
+    pub(crate) title: String,
+    pub(crate) scale: Scale,
+    pub(crate) unit: Unit,
+    /// The values that are written; the scale's own if empty.
+    pub(crate) ticks: Vec<f64>,
+}
+
+/// One line.
+#[derive(Debug)]
+pub(crate) struct Series {
+    pub(crate) technique: usize,
+    /// What is written at its end.
+    pub(crate) label: String,
+    pub(crate) points: Vec<Point>,
+}
+
+/// A point of a line, in base units.
+#[derive(Debug)]
+pub(crate) struct Point {
+    pub(crate) size: usize,
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    /// The interval of `y`.
+    pub(crate) interval: Option<(f64, f64)>,
+    pub(crate) tip: String,
+}
+
+/// Letters at the ends of lines are so far apart, in pixels.
+const LABEL_HEIGHT: f64 = 15.0;
+
+impl Axis {
+    fn ticks(&self) -> Vec<f64> {
+        if self.ticks.is_empty() { self.scale.ticks() } else { self.ticks.clone() }
+    }
+
+    fn titled(&self) -> String {
+        if self.unit.name.is_empty() {
+            self.title.clone()
+        } else {
+            format!("{}, {}", self.title, self.unit.name)
+        }
+    }
+}
+
+impl Plot {
+    pub(crate) fn draw(&self, techniques: &Techniques) -> String {
+        let height = (LABEL_HEIGHT * (self.series.len() + 1) as f64).max(320.0);
+        let x = |value: f64| 100.0 * self.x.scale.position(value);
+        let y = |value: f64| 100.0 - 100.0 * self.y.scale.position(value);
+        let mut out = String::new();
+        write!(
+            out,
+            "<div class=\"plot\" role=\"group\" tabindex=\"0\" aria-label=\"{}\">\
+             <div class=\"y-title\">{}</div><svg style=\"height:{height}px\">",
+            html(&self.label),
+            html(&self.y.titled())
+        )
+        .ok();
+        for tick in self.y.ticks() {
+            let (at, text) = (y(tick), plain(tick / self.y.unit.factor));
+            write!(
+                out,
+                "<line class=\"g\" x1=\"0\" x2=\"100%\" y1=\"{at:.2}%\" y2=\"{at:.2}%\"/>\
+                 <text class=\"ty\" x=\"0\" y=\"{at:.2}%\" dx=\"-8\" dy=\"4\">{text}</text>"
+            )
+            .ok();
+        }
+        let ticks = self.x.ticks();
+        for (number, tick) in ticks.iter().enumerate() {
+            let (at, text) = (x(*tick), plain(tick / self.x.unit.factor));
+            let odd = if number % 2 == 1 && ticks.len() > 5 { " odd" } else { "" };
+            write!(
+                out,
+                "<line class=\"g x\" x1=\"{at:.2}%\" x2=\"{at:.2}%\" y1=\"100%\" y2=\"100%\"/>\
+                 <text class=\"tx{odd}\" x=\"{at:.2}%\" y=\"100%\" dy=\"20\">{text}</text>"
+            )
+            .ok();
+        }
+        if let Some((points, what)) = &self.reference {
+            for pair in points.windows(2) {
+                write!(
+                    out,
+                    "<line class=\"ref\" x1=\"{:.2}%\" y1=\"{:.2}%\" x2=\"{:.2}%\" y2=\"{:.2}%\"/>",
+                    x(pair[0].0),
+                    y(pair[0].1),
+                    x(pair[1].0),
+                    y(pair[1].1)
+                )
+                .ok();
+            }
+            if let Some(&(last_x, last_y)) = points.last() {
+                write!(
+                    out,
+                    "<text class=\"ref\" x=\"{:.2}%\" y=\"{:.2}%\" dx=\"-6\" dy=\"-6\">{}</text>",
+                    x(last_x),
+                    y(last_y),
+                    html(what)
+                )
+                .ok();
+            }
+        }
+        let dashes = dashes(&self.series, techniques);
+        let labels = spread(&self.series, |value| y(value) / 100.0 * height, height);
+        for ((series, dash), label) in self.series.iter().zip(&dashes).zip(labels) {
+            let technique = techniques.get(series.technique);
+            write!(
+                out,
+                "<g class=\"series c{} d{dash}\" data-t=\"{}\">",
+                technique.colour, series.technique
+            )
+            .ok();
+            for pair in series.points.windows(2) {
+                write!(
+                    out,
+                    "<line data-s=\"{} {}\" x1=\"{:.2}%\" y1=\"{:.2}%\" x2=\"{:.2}%\" y2=\"{:.2}%\"/>",
+                    pair[0].size,
+                    pair[1].size,
+                    x(pair[0].x),
+                    y(pair[0].y),
+                    x(pair[1].x),
+                    y(pair[1].y)
+                )
+                .ok();
+            }
+            for point in &series.points {
+                let at = x(point.x);
+                write!(
+                    out,
+                    "<g data-s=\"{}\" data-mark><title>{}</title>",
+                    point.size,
+                    html(&point.tip)
+                )
+                .ok();
+                if let Some((low, high)) = point.interval {
+                    write!(
+                        out,
+                        "<line class=\"whisker\" x1=\"{at:.2}%\" x2=\"{at:.2}%\" y1=\"{:.2}%\" y2=\"{:.2}%\"/>",
+                        y(low),
+                        y(high)
+                    )
+                    .ok();
+                }
+                write!(
+                    out,
+                    "<circle class=\"dot\" cx=\"{at:.2}%\" cy=\"{:.2}%\" r=\"3.5\"/></g>",
+                    y(point.y)
+                )
+                .ok();
+            }
+            if let Some(last) = series.points.last() {
+                let (end_x, end_y) = (x(last.x), y(last.y));
+                // From the line's end to where its name found room.
+                write!(
+                    out,
+                    "<svg class=\"end\" x=\"{end_x:.2}%\" y=\"0\"><line class=\"link\" x1=\"6\" y1=\"{:.1}\" x2=\"16\" y2=\"{label:.1}\"/>\
+                     <text x=\"20\" y=\"{label:.1}\" dy=\"4\">{}</text></svg>",
+                    end_y / 100.0 * height,
+                    html(&series.label)
+                )
+                .ok();
+            }
+            out.push_str("</g>");
+        }
+        write!(
+            out,
+            "</svg><div class=\"x-title\">{}</div><ul class=\"legend\">",
+            html(&self.x.titled())
+        )
+        .ok();
+        if let Some((_, what)) = &self.reference {
+            write!(
+                out,
+                "<li><svg aria-hidden=\"true\"><line class=\"ref\" x1=\"0\" x2=\"26\" y1=\"6\" y2=\"6\"/></svg>{}</li>",
+                html(what)
+            )
+            .ok();
+        }
+        for (series, dash) in self.series.iter().zip(&dashes) {
+            let technique = techniques.get(series.technique);
+            write!(
+                out,
+                "<li data-t=\"{}\"><svg class=\"series c{} d{dash}\" aria-hidden=\"true\"><line x1=\"0\" x2=\"26\" y1=\"6\" y2=\"6\"/></svg>{}</li>",
+                series.technique,
+                technique.colour,
+                html(&series.label)
+            )
+            .ok();
+        }
+        out.push_str("</ul></div>");
+        out
+    }
+}
+
+/// How each line is dashed, one of five: what tells those of one colour apart.
+fn dashes(series: &[Series], techniques: &Techniques) -> Vec<usize> {
+    let mut drawn = [0; 10];
+    let dash = |series: &Series| {
+        let same = &mut drawn[techniques.get(series.technique).colour];
+        *same += 1;
+        (*same - 1) % 5
+    };
+    series.iter().map(dash).collect()
+}
+
+/// Where the names of lines stand, in pixels from the top: at the lines' ends, or as near as others
+/// leave room.
+fn spread(series: &[Series], pixels: impl Fn(f64) -> f64, height: f64) -> Vec<f64> {
+    let wanted = |series: &Series| series.points.last().map_or(0.0, |point| pixels(point.y));
+    let mut order: Vec<usize> = (0..series.len()).collect();
+    order.sort_by(|&a, &b| wanted(&series[a]).total_cmp(&wanted(&series[b])));
+    let mut placed = vec![0.0; series.len()];
+    let mut above = f64::NEG_INFINITY;
+    for &index in &order {
+        placed[index] = wanted(&series[index]).max(above + LABEL_HEIGHT);
+        above = placed[index];
+    }
+    // What was pushed out at the bottom comes back up.
+    let mut below = height + LABEL_HEIGHT;
+    for &index in order.iter().rev() {
+        placed[index] = placed[index].min(below - LABEL_HEIGHT);
+        below = placed[index];
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_lines_never_overlap_and_stay_inside() {
+        let end = |y| Series {
+            technique: 0,
+            label: String::new(),
+            points: vec![Point { size: 64, x: 0.0, y, interval: None, tip: String::new() }],
+        };
+        for ends in [vec![100.0, 101.0, 99.0], vec![319.0; 20], vec![0.0, 320.0], vec![]] {
+            let series: Vec<Series> = ends.into_iter().map(end).collect();
+            let mut placed = spread(&series, |y| y, 320.0);
+            assert!(placed.iter().all(|at| (0.0..=320.0).contains(at)), "{placed:?}");
+            placed.sort_by(f64::total_cmp);
+            let apart = |pair: &[f64]| pair[1] - pair[0] >= LABEL_HEIGHT - 1e-9;
+            assert!(placed.windows(2).all(apart), "{placed:?}");
+        }
+    }
+}

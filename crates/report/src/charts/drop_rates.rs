@@ -1,0 +1,143 @@
+//! The highest rates without loss, and within a small loss: a panel of dots for each size.
+
+use dray_measure::results::{DropRate, LimitedBy, Measured};
+
+use crate::chart::{Panel, PanelRow, Shape};
+use crate::charts::{MeasuredRow, mark, measured, panel_sizes, plus_minus, tip};
+use crate::figure::{Figure, Table, TableRow};
+use crate::input::Run;
+use crate::interval::Interval;
+use crate::number::{digits, percent, rate, rate_unit};
+use crate::scale::Scale;
+use crate::technique::Techniques;
+
+/// The highest rate of a row, and its interval: the one within the first loss that was searched for, or
+/// what was received.
+pub(crate) fn highest(measured: &Measured) -> (f64, Option<Interval>) {
+    match measured.drop_rates.first() {
+        Some(found) => (found.pps, interval(found)),
+        None => (measured.received_pps, Interval::of_rate(measured)),
+    }
+}
+
+/// The interval of a rate that was searched for several times.
+pub(crate) fn interval(found: &DropRate) -> Option<Interval> {
+    let lower = found.searches.iter().map(|search| search.lower_pps.unwrap_or(0) as f64);
+    Interval::of(&lower.collect::<Vec<_>>())
+}
+
+pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
+    let is_here = |(row, measured): &MeasuredRow| {
+        row.topology == "chain" && row.forwarders == 0 && !measured.drop_rates.is_empty()
+    };
+    let mut rows: Vec<MeasuredRow> = measured(run).filter(is_here).collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    rows.sort_by(|(_, a), (_, b)| b.drop_rates[0].pps.total_cmp(&a.drop_rates[0].pps));
+    let most =
+        rows.iter().flat_map(|(_, m)| &m.drop_rates).map(|found| found.pps).fold(0.0, f64::max);
+    let unit = rate_unit(most);
+    let mut chart = String::new();
+    for size in panel_sizes(&rows) {
+        let here = || rows.iter().filter(|(row, _)| row.frame_size == size);
+        let rates = here().flat_map(|(_, m)| &m.drop_rates).map(|found| found.pps);
+        let panel_row = |row: &MeasuredRow| {
+            let first = &row.1.drop_rates[0];
+            let interval = interval(first);
+            let mut shapes = vec![Shape::Lead(first.pps)];
+            shapes.extend(interval.map(|it| Shape::Whisker(it.low(), it.high())));
+            shapes.extend(row.1.drop_rates[1..].iter().map(|found| Shape::Ring(found.pps)));
+            shapes.push(Shape::Dot(first.pps));
+            PanelRow {
+                technique: techniques.number(&row.0.technique),
+                shapes,
+                value: (
+                    format!("{}{}", unit.of(first.pps), mark(row.1)),
+                    plus_minus(interval, unit),
+                ),
+                tip: format!("{}\n{}", lines(&row.1.drop_rates), tip(*row)),
+            }
+        };
+        let panel = Panel {
+            title: format!("{size} B"),
+            size,
+            scale: Scale::fitting(rates),
+            unit,
+            reference: None,
+            rows: here().map(panel_row).collect(),
+        };
+        chart.push_str(&panel.draw(techniques));
+    }
+    let [first, others @ ..] = &rows[0].1.drop_rates[..] else { return Vec::new() };
+    let others: Vec<String> =
+        others.iter().map(|found| format!("{} %", percent(found.loss_ratio))).collect();
+    let rings = if others.is_empty() {
+        String::new()
+    } else {
+        format!(" Ring: with at most {} lost.", others.join(", "))
+    };
+    vec![Figure {
+        title: "Highest rate within a given loss".to_owned(),
+        reading: format!(
+            "Frames offered per second of which at most {} % are lost (dot).{rings} Further right is \
+             better.",
+            percent(first.loss_ratio)
+        ),
+        chart: format!("<div class=\"panels\">{chart}</div>"),
+        notes: vec![format!(
+            "Trials of {} s; the search ends when its bounds are within {} % of each other. ± is over \
+             several searches.",
+            digits(first.trial_s),
+            percent(first.width)
+        )],
+        table: table(&rows, techniques),
+    }]
+}
+
+/// What was found, in lines.
+fn lines(rates: &[DropRate]) -> String {
+    let line = |found: &DropRate| {
+        format!("within {} % of loss: {}", percent(found.loss_ratio), rate(found.pps))
+    };
+    rates.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
+    let pps = Some("pps");
+    let mut table = Table::new(&[
+        ("technique", None),
+        ("size", Some("B")),
+        ("loss at most", Some("%")),
+        ("highest rate", pps),
+        ("± 95 %", pps),
+        ("bounds' width", Some("%")),
+        ("trials of", Some("s")),
+        ("searches", Some("")),
+        ("trials", Some("")),
+        ("limited by", Some("")),
+    ]);
+    for (row, measured) in rows {
+        for found in &measured.drop_rates {
+            let by_sender = found.searches.iter().any(|it| it.limited_by == LimitedBy::Sender);
+            let cells = vec![
+                row.technique.clone(),
+                row.frame_size.to_string(),
+                percent(found.loss_ratio),
+                format!("{:.0}{}", found.pps, mark(measured)),
+                interval(found).map_or(String::new(), |interval| format!("{:.0}", interval.half)),
+                percent(found.width),
+                digits(found.trial_s),
+                found.searches.len().to_string(),
+                found.searches.iter().map(|search| search.trials).sum::<usize>().to_string(),
+                if by_sender { "sender" } else { "loss" }.to_owned(),
+            ];
+            table.rows.push(TableRow {
+                technique: techniques.number(&row.technique),
+                size: row.frame_size,
+                cells,
+            });
+        }
+    }
+    table
+}

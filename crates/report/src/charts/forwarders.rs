@@ -1,0 +1,110 @@
+//! What containers that forward cost: a line for each technique over their number.
+
+use crate::chart::{Axis, Plot, Point, Series};
+use crate::charts::drop_rates::highest;
+use crate::charts::rates::table;
+use crate::charts::{MeasuredRow, catalogued, distinct, explain_marks, measured, tip};
+use crate::figure::{Column, Figure};
+use crate::input::Run;
+use crate::number::{Unit, percent, rate_unit};
+use crate::scale::Scale;
+use crate::technique::Techniques;
+
+pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
+    let kinds = [
+        ("chain", "Chains of forwarders", "forwarders one after the other"),
+        ("fan", "Forwarders side by side", "forwarders side by side"),
+    ];
+    let of_kind = |(topology, title, axis): &(&str, &str, &str)| {
+        let rows: Vec<MeasuredRow> =
+            measured(run).filter(|(row, _)| row.topology == *topology).collect();
+        let counts = distinct(&rows, |(row, _)| row.forwarders);
+        (counts.len() > 1).then(|| figure(run, techniques, &rows, title, axis))
+    };
+    kinds.iter().filter_map(of_kind).collect()
+}
+
+fn figure(
+    run: &Run,
+    techniques: &Techniques,
+    rows: &[MeasuredRow],
+    title: &str,
+    axis: &str,
+) -> Figure {
+    let most = rows.iter().map(|(row, _)| row.forwarders).max().unwrap_or(0);
+    let mut counts = distinct(rows, |(row, _)| row.forwarders);
+    counts.sort_unstable();
+    let rates = rows.iter().map(|(_, measured)| highest(measured).0);
+    let sizes = distinct(rows, |(row, _)| row.frame_size);
+    let lines = distinct(rows, |(row, _)| {
+        (row.technique.clone(), row.frame_size, row.offered_pps.map(f64::to_bits))
+    });
+    let series = lines.into_iter().map(|(name, size, offered)| {
+        let is_mine = |(row, _): &&MeasuredRow| {
+            (&row.technique, row.frame_size, row.offered_pps.map(f64::to_bits))
+                == (&name, size, offered)
+        };
+        let mut mine: Vec<_> = rows.iter().filter(is_mine).collect();
+        mine.sort_by_key(|(row, _)| row.forwarders);
+        let point = |row: &&MeasuredRow| Point {
+            size,
+            x: row.0.forwarders as f64,
+            y: highest(row.1).0,
+            interval: highest(row.1).1.map(|it| (it.low(), it.high())),
+            tip: tip(**row),
+        };
+        Series {
+            technique: techniques.number(&name),
+            points: mine.iter().map(point).collect(),
+            label: if sizes.len() > 1 { format!("{name}, {size} B") } else { name },
+        }
+    });
+    let is_searched = rows.iter().any(|(_, measured)| !measured.drop_rates.is_empty());
+    let plot = Plot {
+        label: title.to_owned(),
+        x: Axis {
+            title: axis.to_owned(),
+            scale: Scale::linear(most as f64),
+            unit: Unit { name: "", factor: 1.0 },
+            ticks: counts.iter().map(|count| *count as f64).collect(),
+        },
+        y: Axis {
+            title: if is_searched { "highest rate" } else { "received" }.to_owned(),
+            scale: Scale::linear(rates.clone().fold(0.0, f64::max)),
+            unit: rate_unit(rates.fold(0.0, f64::max)),
+            ticks: Vec::new(),
+        },
+        reference: None,
+        series: series.collect(),
+    };
+    let mut notes = explain_marks(rows);
+    if let Some(paper) = catalogued(run).and_then(|experiment| experiment.paper) {
+        notes.push(format!("The paper: {paper}."));
+    }
+    let mut table = table(rows, techniques);
+    table.columns.insert(1, Column { title: "forwarders", unit: "", is_number: true });
+    for (line, (row, _)) in table.rows.iter_mut().zip(rows) {
+        line.cells.insert(1, row.forwarders.to_string());
+    }
+    for (line, (_, measured)) in table.rows.iter_mut().zip(rows).filter(|_| is_searched) {
+        line.cells.insert(3, format!("{:.0}", highest(measured).0));
+    }
+    if is_searched {
+        table.columns.insert(3, Column { title: "highest rate", unit: "pps", is_number: true });
+    }
+    let what = match rows[0].1.drop_rates.first() {
+        Some(found) => format!("carried with at most {} % lost", percent(found.loss_ratio)),
+        None => "received".to_owned(),
+    };
+    let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+    Figure {
+        title: title.to_owned(),
+        reading: format!(
+            "Frames of {} B per second, {what}; the flatter, the less a forwarder costs.",
+            sizes.join(", ")
+        ),
+        chart: plot.draw(techniques),
+        notes,
+        table,
+    }
+}

@@ -1,0 +1,169 @@
+//! The kinds of charts. Each looks at a run and draws what it finds there of its kind, mostly nothing.
+//!
+//! To add one, write it into a file here, as small as `latency.rs`, and name it in [`KINDS`].
+
+mod cost;
+pub(crate) mod drop_rates;
+mod forwarders;
+mod latency;
+mod offered;
+mod pairs;
+mod rates;
+mod sizes;
+
+use dray_measure::results::Measured;
+use dray_measure::{Experiment, ResultRow};
+
+use crate::figure::Figure;
+use crate::input::Run;
+use crate::interval::Interval;
+use crate::number::{Unit, percent, rate, time};
+use crate::technique::Techniques;
+
+/// Draws what a run has of one kind.
+type Kind = fn(&Run, &Techniques) -> Vec<Figure>;
+
+/// All kinds, in the order in which they stand in a report.
+const KINDS: &[Kind] = &[
+    drop_rates::draw,
+    rates::draw,
+    offered::draw,
+    sizes::draw,
+    forwarders::draw,
+    pairs::draw,
+    latency::draw,
+    cost::draw,
+];
+
+/// Everything that can be drawn of a run.
+pub(crate) fn figures(run: &Run, techniques: &Techniques) -> Vec<Figure> {
+    KINDS.iter().flat_map(|draw| draw(run, techniques)).collect()
+}
+
+/// A row that has figures, and these.
+pub(crate) type MeasuredRow<'a> = (&'a ResultRow, &'a Measured);
+
+/// The experiment of that name, if we know it.
+pub(crate) fn catalogued(run: &Run) -> Option<&'static Experiment> {
+    dray_measure::experiments::find(&run.results.experiment).ok()
+}
+
+/// Rows with figures at the rate that was asked for, one sender and one receiver and nothing but the
+/// link in between.
+pub(crate) fn between_two(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
+    // Those of a search are at a rate that the search has found.
+    measured(run).filter(|(row, measured)| {
+        row.topology == "chain" && row.forwarders == 0 && measured.drop_rates.is_empty()
+    })
+}
+
+/// Rows with figures.
+pub(crate) fn measured(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
+    run.results.results.iter().filter_map(|row| Some((row, row.measured()?)))
+}
+
+/// What `of` says of `items`, each once, in their order.
+pub(crate) fn distinct<T: PartialEq, I>(
+    items: impl IntoIterator<Item = I>,
+    of: impl Fn(&I) -> T,
+) -> Vec<T> {
+    let mut found = Vec::new();
+    for item in items {
+        let value = of(&item);
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}
+
+/// The sizes that get a panel each: the smallest and the largest where there are many.
+fn panel_sizes(rows: &[MeasuredRow]) -> Vec<usize> {
+    let mut sizes = distinct(rows, |(row, _)| row.frame_size);
+    sizes.sort_unstable();
+    if sizes.len() > 3 { vec![sizes[0], sizes[sizes.len() - 1]] } else { sizes }
+}
+
+/// Bits per second in frames that arrived.
+pub(crate) fn bits(row: &ResultRow, pps: f64) -> f64 {
+    pps * row.frame_size as f64 * 8.0
+}
+
+/// CPUs that were busy.
+pub(crate) fn cores(measured: &Measured) -> Option<f64> {
+    let cores = measured.cpu.cores();
+    (cores.is_finite() && cores > 0.0).then_some(cores)
+}
+
+/// ± in `unit`; nothing where there was one value only.
+fn plus_minus(interval: Option<Interval>, unit: Unit) -> String {
+    interval.map_or(String::new(), |interval| format!("±{}", unit.half(interval.half)))
+}
+
+/// A mark for figures that say less than they seem to.
+pub(crate) fn mark(measured: &Measured) -> &'static str {
+    match (measured.counters_agree, measured.sent_less_than_offered) {
+        (false, _) => "!",
+        (true, true) => "*",
+        (true, false) => "",
+    }
+}
+
+/// Explains the marks that occur among `rows`.
+fn explain_marks<'a>(rows: impl IntoIterator<Item = &'a MeasuredRow<'a>>) -> Vec<String> {
+    let marks = distinct(rows, |(_, measured)| mark(measured));
+    let mut notes = Vec::new();
+    if marks.contains(&"!") {
+        notes
+            .push("! Our counters and the kernel's disagree: do not trust this figure.".to_owned());
+    }
+    if marks.contains(&"*") {
+        notes.push("* Sent less than offered: the sender could not keep up.".to_owned());
+    }
+    notes
+}
+
+/// Everything about a figure, in lines: exact values, and how it was measured.
+pub(crate) fn tip((row, measured): MeasuredRow) -> String {
+    let mut lines = vec![format!("{} · {} B", row.technique, row.frame_size)];
+    let interval = Interval::of_rate(measured);
+    let unit = crate::number::rate_unit(measured.received_pps);
+    let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", unit.half(it.half)));
+    let what = if row.topology == "echo" { "round trips" } else { "received" };
+    lines.push(format!("{what} {}{sure}{}", rate(measured.received_pps), mark(measured)));
+    if let Some(pps) = row.offered_pps {
+        lines.push(format!("offered {}, sent {}", rate(pps), rate(measured.sent_pps)));
+    }
+    lines.push(format!("lost {} % of {} frames", percent(measured.loss_ratio), measured.sent));
+    if let Some(latency) = measured.latency_ns {
+        let [p50, p99, max] = [latency.p50, latency.p99, latency.max].map(|ns| time(ns as f64));
+        lines.push(format!("p50 {p50}, p99 {p99}, max {max}"));
+    }
+    let mut cost = cores(measured).map_or(String::new(), |cores| format!("{cores:.2} cores busy"));
+    if let Some(cycles) = measured.cycles_per_frame {
+        cost.push_str(&format!(", {cycles:.0} cycles a frame"));
+    }
+    lines.push(cost);
+    let mut setting = format!("bursts of {}", row.burst);
+    for (count, what) in [
+        (usize::from(row.flows), "flows"),
+        (usize::from(row.stations), "stations"),
+        (row.forwarders, "forwarders"),
+    ] {
+        if count > usize::from(what != "forwarders") {
+            setting.push_str(&format!(", {count} {what}"));
+        }
+    }
+    let times = if measured.trials == 1 { "trial" } else { "trials" };
+    setting.push_str(&format!(", check {}, {} {times}", measured.check, measured.trials));
+    lines.push(setting);
+    let roles = measured.setting.role_cores.iter().take(12);
+    let roles: Vec<String> = roles.map(|(role, cpu)| format!("{role} {cpu}")).collect();
+    let shared = if measured.setting.shared_cores { " (shared)" } else { "" };
+    lines.push(format!("CPU: {}{shared}", roles.join(", ")));
+    if let Some(pps) = row.paper_pps {
+        lines.push(format!("the paper: {}", rate(pps)));
+    }
+    lines.retain(|line| !line.is_empty());
+    lines.join("\n")
+}

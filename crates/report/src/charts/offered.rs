@@ -1,0 +1,90 @@
+//! What arrives of what is offered: a line for each technique.
+
+use crate::chart::{Axis, Plot, Point, Series};
+use crate::charts::rates::table;
+use crate::charts::{MeasuredRow, between_two, catalogued, distinct, explain_marks, tip};
+use crate::figure::Figure;
+use crate::input::Run;
+use crate::interval::Interval;
+use crate::number::rate_unit;
+use crate::scale::Scale;
+use crate::technique::Techniques;
+
+/// Fewer rates make no line.
+const LEAST_RATES: usize = 3;
+
+pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
+    let rows: Vec<MeasuredRow> =
+        between_two(run).filter(|(row, _)| row.offered_pps.is_some()).collect();
+    let sizes = distinct(&rows, |(row, _)| row.frame_size);
+    sizes.into_iter().filter_map(|size| of_size(run, techniques, size)).collect()
+}
+
+fn of_size(run: &Run, techniques: &Techniques, size: usize) -> Option<Figure> {
+    let is_here = |(row, _): &MeasuredRow| row.frame_size == size && row.offered_pps.is_some();
+    let rows: Vec<MeasuredRow> = between_two(run).filter(is_here).collect();
+    let offered = |(row, _): &MeasuredRow| row.offered_pps.unwrap_or_default();
+    if distinct(&rows, |row| offered(row)).len() < LEAST_RATES {
+        return None;
+    }
+    let most_offered = rows.iter().map(offered).fold(0.0, f64::max);
+    let least_offered = rows.iter().map(offered).fold(most_offered, f64::min);
+    let x = Scale::fitting(rows.iter().map(offered));
+    let most_received = rows.iter().map(|(_, m)| m.received_pps).fold(0.0, f64::max);
+    // The same kind of scale both ways, so that everything received is a straight line.
+    let y = if x.is_log() {
+        let received = rows.iter().map(|(_, m)| m.received_pps).filter(|pps| *pps > 0.0);
+        Scale::log(received.fold(least_offered, f64::min), most_received.max(least_offered))
+    } else {
+        Scale::linear(most_received)
+    };
+    let names = distinct(&rows, |(row, _)| row.technique.clone());
+    let series = names.into_iter().map(|name| {
+        let mut mine: Vec<_> = rows.iter().filter(|(row, _)| row.technique == name).collect();
+        mine.sort_by(|a, b| offered(a).total_cmp(&offered(b)));
+        let point = |row: &&MeasuredRow| Point {
+            size,
+            x: offered(row),
+            y: row.1.received_pps,
+            interval: Interval::of_rate(row.1).map(|it| (it.low(), it.high())),
+            tip: tip(**row),
+        };
+        Series {
+            technique: techniques.number(&name),
+            points: mine.iter().map(point).collect(),
+            label: name,
+        }
+    });
+    let all = most_offered.min(most_received);
+    let first = if x.is_log() { least_offered } else { 0.0 };
+    let plot = Plot {
+        label: format!("Received against offered rate, {size} B"),
+        x: Axis {
+            title: "offered".to_owned(),
+            scale: x,
+            unit: rate_unit(most_offered),
+            ticks: Vec::new(),
+        },
+        y: Axis {
+            title: "received".to_owned(),
+            scale: y,
+            unit: rate_unit(most_received),
+            ticks: Vec::new(),
+        },
+        reference: Some((vec![(first, first), (all, all)], "everything arrives".to_owned())),
+        series: series.collect(),
+    };
+    let mut notes = explain_marks(&rows);
+    if let Some(paper) = catalogued(run).and_then(|experiment| experiment.paper) {
+        notes.push(format!("The paper: {paper}."));
+    }
+    Some(Figure {
+        title: format!("Received against offered rate, {size} B"),
+        reading: "Frames per second. A line that leaves the dashed one loses frames, or its sender sends \
+                  less than it was told to; further up is better."
+            .to_owned(),
+        chart: plot.draw(techniques),
+        notes,
+        table: table(&rows, techniques),
+    })
+}

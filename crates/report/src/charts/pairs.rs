@@ -1,0 +1,178 @@
+//! What several pairs of containers carry at the same time: a line for each technique and MTU.
+
+use dray_measure::streams::{MeasuredStreams, StreamOutcome, StreamRow};
+
+use crate::chart::{Axis, Plot, Point, Series};
+use crate::charts::{bits, catalogued, distinct, measured, tip};
+use crate::figure::{Figure, Table, TableRow};
+use crate::input::Run;
+use crate::interval::Interval;
+use crate::number::{GIGABITS, Unit, digits};
+use crate::scale::Scale;
+use crate::technique::Techniques;
+
+/// All pairs of a technique together, in frames or in bytes.
+struct Pairs {
+    technique: String,
+    mtu: u32,
+    /// Of frames; of a byte stream none.
+    size: usize,
+    pairs: usize,
+    bps: f64,
+    interval: Option<Interval>,
+    agrees: bool,
+    tip: String,
+}
+
+pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
+    let frames = measured(run).filter(|(row, _)| row.topology == "pairs").map(|row| Pairs {
+        technique: row.0.technique.clone(),
+        mtu: row.0.mtu,
+        size: row.0.frame_size,
+        pairs: row.0.pairs,
+        bps: bits(row.0, row.1.received_pps),
+        interval: Interval::of_rate(row.1).map(|interval| interval.scaled(bits(row.0, 1.0))),
+        agrees: row.1.counters_agree,
+        tip: format!("{} pairs\n{}", row.0.pairs, tip(row)),
+    });
+    let streams = run.results.streams.iter().filter_map(|row| match &row.outcome {
+        StreamOutcome::Measured(measured) => Some(of_streams(row, measured)),
+        StreamOutcome::Skipped { .. } => None,
+    });
+    let mut rows: Vec<Pairs> = frames.chain(streams).collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    rows.sort_by_key(|row| row.pairs);
+    let most = rows.iter().map(|row| row.bps).fold(0.0, f64::max);
+    let mtus = distinct(&rows, |row| row.mtu);
+    let counts = distinct(&rows, |row| row.pairs);
+    let last = counts.iter().copied().max().unwrap_or(1);
+    let lines = distinct(&rows, |row| (row.technique.clone(), row.mtu, row.size));
+    let series = lines.into_iter().map(|line| {
+        let mine = rows.iter().filter(|row| (row.technique.clone(), row.mtu, row.size) == line);
+        let point = |row: &Pairs| Point {
+            size: row.size,
+            x: row.pairs as f64,
+            y: row.bps,
+            interval: row.interval.map(|it| (it.low(), it.high())),
+            tip: row.tip.clone(),
+        };
+        let (name, mtu, _) = &line;
+        Series {
+            technique: techniques.number(name),
+            points: mine.map(point).collect(),
+            label: if mtus.len() > 1 { format!("{name}, MTU {mtu}") } else { name.clone() },
+        }
+    });
+    let x = if last > 8 { Scale::log(1.0, last as f64) } else { Scale::linear(last as f64) };
+    let plot = Plot {
+        label: "Pairs against throughput".to_owned(),
+        x: Axis {
+            title: "pairs at the same time".to_owned(),
+            scale: x,
+            unit: Unit { name: "", factor: 1.0 },
+            ticks: counts.iter().map(|count| *count as f64).collect(),
+        },
+        y: Axis {
+            title: "all pairs together".to_owned(),
+            scale: Scale::linear(most),
+            unit: GIGABITS,
+            ticks: Vec::new(),
+        },
+        reference: None,
+        series: series.collect(),
+    };
+    let paper = catalogued(run).and_then(|experiment| experiment.paper);
+    vec![Figure {
+        title: "Pairs against throughput".to_owned(),
+        reading:
+            "Bits received per second by all pairs together, payload of streams or whole frames; \
+                  further up is better."
+                .to_owned(),
+        chart: plot.draw(techniques),
+        notes: paper.into_iter().map(|paper| format!("The paper: {paper}.")).collect(),
+        table: table(&rows, techniques),
+    }]
+}
+
+fn of_streams(row: &StreamRow, measured: &MeasuredStreams) -> Pairs {
+    let values = if measured.trials > 1 { &measured.trials_bps } else { &measured.samples_bps };
+    let interval = Interval::of(values);
+    let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", GIGABITS.half(it.half)));
+    Pairs {
+        technique: row.technique.clone(),
+        mtu: row.mtu,
+        size: 0,
+        pairs: row.pairs,
+        bps: measured.goodput_bps,
+        interval,
+        agrees: measured.counters_agree,
+        tip: format!(
+            "{}, {} pairs\n{}{sure}\nMTU {}, {} streams each, {} trials\n{} segments sent again",
+            row.technique,
+            row.pairs,
+            GIGABITS.with(measured.goodput_bps),
+            row.mtu,
+            row.streams,
+            measured.trials,
+            measured.retransmits
+        ),
+    }
+}
+
+fn table(rows: &[Pairs], techniques: &Techniques) -> Table {
+    let mut table = Table::new(&[
+        ("technique", None),
+        ("pairs", Some("")),
+        ("MTU", Some("B")),
+        ("frames of", Some("B")),
+        ("all together", Some("Gb/s")),
+        ("± 95 %", Some("Gb/s")),
+    ]);
+    for row in rows {
+        let mark = if row.agrees { "" } else { "!" };
+        let half = row.interval.map_or(String::new(), |interval| GIGABITS.half(interval.half));
+        let size = if row.size == 0 { "stream".to_owned() } else { row.size.to_string() };
+        table.rows.push(TableRow {
+            technique: techniques.number(&row.technique),
+            size: row.size,
+            cells: vec![
+                row.technique.clone(),
+                row.pairs.to_string(),
+                row.mtu.to_string(),
+                size,
+                format!("{}{mark}", digits(row.bps / 1e9)),
+                half,
+            ],
+        });
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn pairs_make_a_line_for_each_technique_and_mtu() {
+        let row = |pairs: &str, mtu: &str| {
+            let row = sample::row("bridge/udp", 64).with("topology", "\"pairs\"");
+            row.with("pairs", pairs).with("mtu", mtu)
+        };
+        let run = sample::run(&sample::results(&[
+            row("16", "1500"),
+            row("1", "1500"),
+            row("1", "9000"),
+            sample::row("bridge/udp", 64),
+        ]));
+        let mut techniques = Techniques::default();
+        techniques.add("bridge/udp", "bridge");
+        let figures = draw(&run, &techniques);
+        assert_eq!(figures[0].table.rows.len(), 3, "one sender and one receiver are no pairs");
+        let lines = figures[0].chart.matches("<g class=\"series").count();
+        assert_eq!(lines, 2, "{}", figures[0].chart);
+        assert!(figures[0].chart.contains("bridge/udp, MTU 9000"), "{}", figures[0].chart);
+    }
+}

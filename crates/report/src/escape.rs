@@ -1,0 +1,59 @@
+//! Text from result files, made harmless where it is put. Whoever wrote a file may be hostile.
+
+/// For HTML and SVG, in text and in quoted attributes.
+pub(crate) fn html(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            _ => safe.push(character),
+        }
+    }
+    safe
+}
+
+/// For a cell of a Markdown table.
+pub(crate) fn markdown(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in html(text).chars() {
+        match character {
+            '\n' | '\r' => safe.push(' '),
+            '|' | '`' | '*' | '_' | '[' | ']' | '\\' => safe.extend(['\\', character]),
+            _ => safe.push(character),
+        }
+    }
+    safe
+}
+
+/// For a field of a CSV file (RFC 4180). A spreadsheet takes text that begins like a formula for one,
+/// so an apostrophe is put before it.
+pub(crate) fn csv(text: &str) -> String {
+    let formula =
+        text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
+    let text = if formula { format!("'{text}") } else { text.to_owned() };
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_gets_out_of_where_it_is_put() {
+        let hostile = "<script>alert(\"1\")</script>&'";
+        let safe = html(hostile);
+        assert_eq!(safe, "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&amp;&#39;");
+        assert_eq!(markdown("a|b\n`c` <i> [x](y)"), "a\\|b \\`c\\` &lt;i&gt; \\[x\\](y)");
+        assert_eq!(csv("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(csv("=HYPERLINK(1)"), "'=HYPERLINK(1)");
+        assert_eq!((csv("-5.5"), csv("veth/udp")), ("-5.5".into(), "veth/udp".into()));
+    }
+}

@@ -1,0 +1,53 @@
+//! Hosts: which runs were measured on the same one, and what it is.
+
+use dray_lab::HostFacts;
+
+/// What differs between two hosts, as far as figures depend on it.
+pub(crate) fn host_differences(a: &HostFacts, b: &HostFacts) -> Vec<String> {
+    let facts = facts(a).into_iter().zip(facts(b));
+    facts
+        .filter(|((_, a), (_, b))| a != b)
+        .map(|((name, a), (_, b))| format!("{name} {a}, {b}"))
+        .collect()
+}
+
+/// The facts that figures depend on: name and value.
+pub(crate) fn facts(host: &HostFacts) -> Vec<(&'static str, String)> {
+    let or_unknown = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
+    let or_none = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "none".to_owned());
+    let caches: Vec<String> = host
+        .caches
+        .iter()
+        .filter(|cache| cache.kind != "instruction")
+        .map(|cache| format!("L{} {} KiB", cache.level, cache.bytes >> 10))
+        .collect();
+    vec![
+        ("processor", or_unknown(&host.cpu_model)),
+        ("architecture", host.architecture.clone()),
+        (
+            "CPUs",
+            format!("{} ({} cores, {} threads each)", host.cpus, host.cores, host.threads_per_core),
+        ),
+        ("NUMA nodes", host.numa_nodes.to_string()),
+        ("caches", caches.join(", ")),
+        (
+            "isolated CPUs",
+            if host.isolated_cpus.is_empty() { "none".into() } else { host.isolated_cpus.clone() },
+        ),
+        ("governor", or_none(&host.governor)),
+        ("kernel", host.kernel.clone()),
+        ("system", or_unknown(&host.os)),
+        ("virtual machine", host.virtualization.clone().unwrap_or_else(|| "no".to_owned())),
+        (
+            "mitigations",
+            host.mitigations.clone().unwrap_or_else(|| "the kernel's own choice".to_owned()),
+        ),
+        ("constant time-stamp counter", if host.constant_tsc { "yes" } else { "no" }.to_owned()),
+        (
+            "memory",
+            host.memory_bytes.map_or("unknown".to_owned(), |bytes| {
+                format!("{:.0} GiB", bytes as f64 / (1u64 << 30) as f64)
+            }),
+        ),
+    ]
+}

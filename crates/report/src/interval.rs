@@ -1,0 +1,103 @@
+//! Confidence intervals: how sure a figure is.
+
+use dray_measure::results::Measured;
+use dray_measure::stats;
+
+/// The 95 % confidence interval of a mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// The mean.
+    pub mean: f64,
+    /// Half the interval's width.
+    pub half: f64,
+}
+
+impl Interval {
+    /// That of the receive rate, in frames per second; `None` where there is only one value.
+    ///
+    /// Of several trials it is that of their means, which are independent. Of one trial it is that of
+    /// its samples: how steady the rate was, not how well it repeats.
+    pub fn of_rate(measured: &Measured) -> Option<Self> {
+        let samples = &measured.samples_pps;
+        let trials = measured.trials;
+        let values = if trials > 1 && samples.len().is_multiple_of(trials) && !samples.is_empty() {
+            samples.chunks(samples.len() / trials).map(stats::mean).collect()
+        } else {
+            samples.clone()
+        };
+        Some(Self { mean: measured.received_pps, half: half_width(&values)? })
+    }
+
+    /// That of the mean of `values`; `None` of fewer than two.
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+        Some(Self { mean: stats::mean(values), half: half_width(values)? })
+    }
+
+    /// The lower end; rates are not negative.
+    pub fn low(self) -> f64 {
+        (self.mean - self.half).max(0.0)
+    }
+
+    /// The upper end.
+    pub fn high(self) -> f64 {
+        self.mean + self.half
+    }
+
+    /// Whether both could be one and the same figure.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.low() <= other.high() && other.low() <= self.high()
+    }
+
+    /// The same in another unit.
+    pub fn scaled(self, factor: f64) -> Self {
+        Self { mean: self.mean * factor, half: self.half * factor }
+    }
+}
+
+fn half_width(values: &[f64]) -> Option<f64> {
+    let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)?;
+    Some(student(freedom) * stats::standard_deviation(values) / (values.len() as f64).sqrt())
+}
+
+/// The quantile of Student's t distribution for a two-sided interval of 95 %.
+fn student(freedom: usize) -> f64 {
+    const FIRST: [f64; 10] =
+        [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+    match FIRST.get(freedom - 1) {
+        Some(quantile) => *quantile,
+        // Cornish and Fisher's expansion around the normal distribution's quantile.
+        None => {
+            let (z, n) = (1.959_964_f64, freedom as f64);
+            let [z3, z5, z7] = [3, 5, 7].map(|power| z.powi(power));
+            let third = 3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * z;
+            z + (z3 + z) / (4.0 * n)
+                + (5.0 * z5 + 16.0 * z3 + 3.0 * z) / (96.0 * n * n)
+                + third / (384.0 * n * n * n)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_intervals() {
+        assert_eq!(half_width(&[]), None);
+        assert_eq!(half_width(&[5.0]), None);
+        // Two values: 12.706 times a standard error of 1.
+        assert!((half_width(&[4.0, 6.0]).unwrap() - 12.706).abs() < 1e-9);
+        assert_eq!(half_width(&[3.0; 7]), Some(0.0));
+        for (freedom, quantile) in [(11, 2.201), (19, 2.093), (30, 2.042), (120, 1.980)] {
+            assert!((student(freedom) - quantile).abs() < 5e-4, "{freedom}");
+        }
+    }
+
+    #[test]
+    fn intervals_that_touch_overlap() {
+        let interval = |mean, half| Interval { mean, half };
+        assert!(interval(10.0, 1.0).overlaps(interval(12.0, 1.0)));
+        assert!(!interval(10.0, 1.0).overlaps(interval(12.1, 1.0)));
+        assert!(interval(10.0, 5.0).overlaps(interval(10.0, 0.0)));
+    }
+}

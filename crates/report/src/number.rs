@@ -1,0 +1,141 @@
+//! Numbers as people read them: three digits, and a unit that fits.
+
+/// A unit, and how many base units make one of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Unit {
+    pub(crate) name: &'static str,
+    pub(crate) factor: f64,
+}
+
+const RATES: [Unit; 3] = [
+    Unit { name: "Mpps", factor: 1e6 },
+    Unit { name: "kpps", factor: 1e3 },
+    Unit { name: "pps", factor: 1.0 },
+];
+const TIMES: [Unit; 4] = [
+    Unit { name: "s", factor: 1e9 },
+    Unit { name: "ms", factor: 1e6 },
+    Unit { name: "µs", factor: 1e3 },
+    Unit { name: "ns", factor: 1.0 },
+];
+pub(crate) const GIGABITS: Unit = Unit { name: "Gb/s", factor: 1e9 };
+
+/// The unit for frames per second in a chart whose largest figure is `max`.
+pub(crate) fn rate_unit(max: f64) -> Unit {
+    fitting(&RATES, max)
+}
+
+/// The unit for a time of so many nanoseconds.
+pub(crate) fn time_unit(ns: f64) -> Unit {
+    fitting(&TIMES, ns)
+}
+
+fn fitting(units: &[Unit], max: f64) -> Unit {
+    let found = units.iter().find(|unit| max >= unit.factor);
+    *found.unwrap_or(&units[units.len() - 1])
+}
+
+impl Unit {
+    /// `value`, given in base units, in this unit.
+    pub(crate) fn of(self, value: f64) -> String {
+        digits(value / self.factor)
+    }
+
+    /// The same with the unit behind it.
+    pub(crate) fn with(self, value: f64) -> String {
+        format!("{} {}", self.of(value), self.name)
+    }
+
+    /// Half an interval in this unit: two digits, since it is not known any better.
+    pub(crate) fn half(self, value: f64) -> String {
+        two_digits(value / self.factor)
+    }
+}
+
+/// Frames per second with a unit that fits.
+pub(crate) fn rate(pps: f64) -> String {
+    rate_unit(pps).with(pps)
+}
+
+/// Nanoseconds with a unit that fits.
+pub(crate) fn time(ns: f64) -> String {
+    time_unit(ns).with(ns)
+}
+
+/// Three significant digits, and never fewer than there are before the point.
+pub(crate) fn digits(value: f64) -> String {
+    let places = match value.abs() {
+        0.0 => 0,
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        v if v >= 0.9995 => 2,
+        v if v >= 0.001 => 3,
+        _ => return format!("{value:.1e}"),
+    };
+    format!("{value:.places$}")
+}
+
+/// Two significant digits.
+fn two_digits(value: f64) -> String {
+    let places = match value.abs() {
+        0.0 => 0,
+        v if v >= 9.95 => 0,
+        v if v >= 0.995 => 1,
+        v if v >= 0.0995 => 2,
+        v if v >= 0.00995 => 3,
+        _ => return format!("{value:.0e}"),
+    };
+    format!("{value:.places$}")
+}
+
+/// A number without needless zeros, as on an axis.
+pub(crate) fn plain(value: f64) -> String {
+    let text = format!("{value:.6}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text.is_empty() || text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+/// A share in percent. What is not nothing is never rounded to nothing.
+pub(crate) fn percent(share: f64) -> String {
+    match 100.0 * share {
+        0.0 => "0".to_owned(),
+        p if p < 0.01 => "<0.01".to_owned(),
+        p if p < 10.0 => format!("{p:.2}"),
+        p => format!("{p:.1}"),
+    }
+}
+
+/// A change in percent, with its sign.
+pub(crate) fn change(ratio: f64) -> String {
+    format!("{:+.1} %", 100.0 * (ratio - 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_and_a_unit_that_fits() {
+        assert_eq!(rate(37_558_821.0), "37.6 Mpps");
+        assert_eq!(rate(999_960.0), "1000 kpps");
+        assert_eq!(rate(12.0), "12.0 pps");
+        assert_eq!(rate(0.0), "0 pps");
+        assert_eq!(time(857.0), "857 ns");
+        assert_eq!(time(1_728_511.0), "1.73 ms");
+        assert_eq!(digits(0.000_05), "5.0e-5");
+        assert_eq!(
+            [0.0, 0.5526, 12.34, 1.04, 0.004].map(two_digits),
+            ["0", "0.55", "12", "1.0", "4e-3"]
+        );
+        assert_eq!(GIGABITS.with(7.75e9), "7.75 Gb/s");
+    }
+
+    #[test]
+    fn axes_carry_no_zeros_and_losses_are_never_nothing() {
+        assert_eq!((plain(2.50), plain(10.0), plain(0.0)), ("2.5".into(), "10".into(), "0".into()));
+        assert_eq!(percent(0.0), "0");
+        assert_eq!(percent(1e-9), "<0.01");
+        assert_eq!(percent(0.5), "50.0");
+        assert_eq!(change(1.05), "+5.0 %");
+    }
+}

@@ -1,0 +1,57 @@
+//! A report as one HTML page: styles, script and charts are in it, and it loads nothing.
+
+use minijinja::{AutoEscape, Environment, context};
+use serde::Serialize;
+
+use crate::report::Report;
+
+const PAGE: &str = include_str!("../../assets/page.html");
+const STYLE: &str = include_str!("../../assets/page.css");
+const SCRIPT: &str = include_str!("../../assets/page.js");
+
+/// What `openssl dgst -sha256 -binary crates/report/assets/page.js | base64` prints: the one script
+/// that browsers may run in the page. Where it is wrong, the test in a browser says which is right.
+const SCRIPT_SHA256: &str = "x44w5ShSHcivanK+XNQ8tkgvPqFvZDYMSOfVi0oGNmY=";
+
+pub(super) fn render(report: &Report) -> String {
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    let page = environment.template_from_str(PAGE).expect("the template is right");
+    let techniques: Vec<_> = report.techniques.iter().collect();
+    let mut families: Vec<Family> = Vec::new();
+    for (number, technique) in techniques.iter().enumerate() {
+        let entry = Entry { number, name: &technique.name, colour: technique.colour };
+        match families.iter_mut().find(|family| family.name == technique.family) {
+            Some(family) => family.techniques.push(entry),
+            None => families.push(Family { name: &technique.family, techniques: vec![entry] }),
+        }
+    }
+    let text = page.render(context! {
+        style => STYLE,
+        script => SCRIPT,
+        script_hash => SCRIPT_SHA256,
+        families,
+        technique_count => techniques.len(),
+        sizes => report.sizes,
+        hosts => report.hosts,
+        results => report.runs.iter().map(|run| run.results.results.len()).sum::<usize>(),
+        runs => report.runs.len(),
+    });
+    text.expect("the template asks for nothing that is not there")
+}
+
+/// Techniques of one kind of link, for the filter.
+#[derive(Serialize)]
+struct Family<'a> {
+    name: &'a str,
+    techniques: Vec<Entry<'a>>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    number: usize,
+    name: &'a str,
+    colour: usize,
+}

@@ -1,0 +1,190 @@
+//! Reports: what runs say, sorted by host, in three formats.
+
+mod csv;
+mod html;
+mod markdown;
+
+use dray_measure::results::{Outcome, Results};
+use serde::Serialize;
+
+use crate::charts::{self, catalogued, distinct, measured};
+use crate::figure::Figure;
+use crate::host::{facts, host_differences};
+use crate::input::Run;
+use crate::summary::{self, Answer};
+use crate::technique::Techniques;
+
+/// What one or more runs say.
+#[derive(Debug)]
+pub struct Report {
+    techniques: Techniques,
+    sizes: Vec<usize>,
+    hosts: Vec<Host>,
+    runs: Vec<Run>,
+}
+
+/// One host, and what was measured on it. Figures of different hosts never share a chart.
+#[derive(Debug, Serialize)]
+struct Host {
+    name: String,
+    facts: Vec<(&'static str, String)>,
+    /// What makes the figures say less than they seem to.
+    caveats: Vec<String>,
+    answers: Vec<Answer>,
+    /// Questions that these results do not answer.
+    open: Vec<&'static str>,
+    sections: Vec<Section>,
+}
+
+/// One run.
+#[derive(Debug, Serialize)]
+struct Section {
+    experiment: String,
+    about: String,
+    file: String,
+    time: String,
+    settings: String,
+    figures: Vec<Figure>,
+    /// Techniques that could not run, and why.
+    skipped: Vec<String>,
+}
+
+impl Report {
+    /// Of `runs`, in their order.
+    pub fn new(runs: Vec<Run>) -> Self {
+        let mut techniques = Techniques::default();
+        for row in runs.iter().flat_map(|run| &run.results.results) {
+            techniques.add(&row.technique, &row.link);
+        }
+        for row in runs.iter().flat_map(|run| &run.results.streams) {
+            techniques.add(&row.technique, &row.link);
+        }
+        let mut sizes: Vec<usize> =
+            distinct(runs.iter().flat_map(measured), |(row, _)| row.frame_size);
+        sizes.sort_unstable();
+        let mut hosts: Vec<Vec<&Run>> = Vec::new();
+        for run in &runs {
+            let is_same = |known: &&mut Vec<&Run>| {
+                host_differences(&known[0].results.host, &run.results.host).is_empty()
+            };
+            match hosts.iter_mut().find(is_same) {
+                Some(host) => host.push(run),
+                None => hosts.push(vec![run]),
+            }
+        }
+        let hosts = hosts.into_iter().map(|runs| Host::new(&runs, &techniques)).collect();
+        Self { techniques, sizes, hosts, runs }
+    }
+
+    /// Of results that are not in a file yet.
+    pub fn of(results: Results) -> Self {
+        Self::new(vec![Run { file: String::new(), results }])
+    }
+
+    /// One HTML page that needs nothing else.
+    pub fn html(&self) -> String {
+        html::render(self)
+    }
+
+    /// The summary and all tables as Markdown.
+    pub fn markdown(&self) -> String {
+        markdown::render(self)
+    }
+
+    /// A line for every result, with everything that tells it from others.
+    pub fn csv(&self) -> String {
+        csv::render(&self.runs)
+    }
+}
+
+impl Host {
+    fn new(runs: &[&Run], techniques: &Techniques) -> Self {
+        let host = &runs[0].results.host;
+        let model = host.cpu_model.as_deref().unwrap_or("an unknown processor");
+        let cores =
+            if host.cores == 1 { "1 core".to_owned() } else { format!("{} cores", host.cores) };
+        let (answers, open) = summary::answers(runs, techniques);
+        Self {
+            name: format!("{model}, {cores}, Linux {}", host.kernel),
+            facts: facts(host),
+            caveats: caveats(runs),
+            answers,
+            open,
+            sections: runs.iter().map(|run| Section::new(run, techniques)).collect(),
+        }
+    }
+}
+
+fn caveats(runs: &[&Run]) -> Vec<String> {
+    let all = || runs.iter().flat_map(|run| measured(run)).map(|(_, measured)| measured);
+    let mut caveats = Vec::new();
+    if runs.iter().any(|run| run.results.settings.quick) {
+        caveats.push("A first look (--quick): trials of a second, not for a decision.".to_owned());
+    }
+    let wrong = all().filter(|measured| !measured.counters_agree).count();
+    if wrong > 0 {
+        caveats.push(format!(
+            "In {wrong} of {} results our counters and the kernel's disagree; they are marked with ! and \
+             answer no question.",
+            all().count()
+        ));
+    }
+    if all().any(|measured| measured.setting.shared_cores) {
+        caveats.push(
+            "Roles shared cores: figures show what they can do together on these CPUs, not what each \
+             could do alone."
+                .to_owned(),
+        );
+    }
+    if all().any(|measured| measured.trials == 1) {
+        caveats.push(
+            "One trial of a technique: its interval says how steady it was, not how well it repeats. \
+             That takes --trials 5."
+                .to_owned(),
+        );
+    }
+    if all().any(|measured| measured.trials == 2) {
+        caveats.push(
+            "Two trials of a technique: little is told apart by two, since their interval is wide. \
+             --trials 5 makes it narrow."
+                .to_owned(),
+        );
+    }
+    caveats
+}
+
+impl Section {
+    fn new(run: &Run, techniques: &Techniques) -> Self {
+        let results = &run.results;
+        let settings = &results.settings;
+        Self {
+            experiment: results.experiment.clone(),
+            about: catalogued(run).map_or(String::new(), |experiment| experiment.about.to_owned()),
+            file: run.name(),
+            time: results.time.clone(),
+            settings: format!(
+                "dray {}; {} s measured after {} s of warm-up, samples of {} s",
+                results.dray, settings.measure_s, settings.warm_up_s, settings.interval_s
+            ),
+            figures: charts::figures(run, techniques),
+            skipped: skipped(results),
+        }
+    }
+}
+
+/// Techniques that could not run, those with one reason together.
+fn skipped(results: &Results) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in &results.results {
+        let Outcome::Skipped { skipped: why } = &row.outcome else { continue };
+        match reasons.iter_mut().find(|(known, _)| known == why) {
+            Some((_, techniques)) if techniques.contains(&row.technique.as_str()) => {}
+            Some((_, techniques)) => techniques.push(&row.technique),
+            None => reasons.push((why, vec![&row.technique])),
+        }
+    }
+    reasons
+        .into_iter()
+        .map(|(why, techniques)| format!("{}: {why}", techniques.join(", ")))
+        .collect()
+}

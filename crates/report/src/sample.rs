@@ -1,0 +1,98 @@
+//! Results to test with, made as text so that a field that comes with a default needs no change here.
+
+use std::path::Path;
+
+use crate::input::Run;
+
+/// A row's fields.
+#[derive(Clone)]
+pub(crate) struct Row(Vec<(String, String)>);
+
+/// A row of `technique`, whose name is its link and, behind the last `/`, its endpoint.
+pub(crate) fn row(technique: &str, size: usize) -> Row {
+    let (link, endpoint) = technique.rsplit_once('/').unwrap_or((technique, "virtio"));
+    let endpoint = if matches!(endpoint, "patch" | "learning") { "virtio" } else { endpoint };
+    let text = |value: &str| serde_json::Value::from(value).to_string();
+    let fields = [
+        ("technique", text(technique)),
+        ("link", text(link)),
+        ("endpoint", text(endpoint)),
+        ("topology", text("chain")),
+        ("forwarders", "0".into()),
+        ("frame_size", size.to_string()),
+        ("burst", "64".into()),
+        ("flows", "1".into()),
+        ("stations", "1".into()),
+        ("role_cores", "{\"sender\":0,\"receiver\":1}".into()),
+        ("shared_cores", "false".into()),
+        ("control_groups", "true".into()),
+        ("check", text("whole")),
+        ("trials", "1".into()),
+        ("sent", "1000".into()),
+        ("received", "1000".into()),
+        ("lost", "0".into()),
+        ("lost_at", "{\"interface\":0,\"link\":0,\"socket\":0,\"forwarder\":0}".into()),
+        ("queued", "0".into()),
+        ("duplicated", "0".into()),
+        ("reordered", "0".into()),
+        ("corrupt", "0".into()),
+        ("counters_agree", "true".into()),
+        ("loss_ratio", "0.0".into()),
+        ("sent_less_than_offered", "false".into()),
+        ("sent_pps", "1000000.0".into()),
+        ("received_pps", "1000000.0".into()),
+        ("stddev_pps", "0.0".into()),
+        ("samples_pps", "[990000.0,1000000.0,1010000.0]".into()),
+        (
+            "cpu",
+            "{\"roles\":{},\"total\":{\"user_s\":1.0,\"system_s\":0.5,\"softirq_s\":0.25},\"elapsed_s\":1.0}"
+                .into(),
+        ),
+    ];
+    Row(fields.map(|(name, value)| (name.to_owned(), value)).to_vec())
+}
+
+impl Row {
+    /// With another value, given as JSON, in `field`.
+    pub(crate) fn with(mut self, field: &str, value: &str) -> Self {
+        self.0.retain(|(name, _)| name != field);
+        self.0.push((field.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With these samples, and their mean as the rate.
+    pub(crate) fn samples(self, samples: &[f64]) -> Self {
+        let mean = dray_measure::stats::mean(samples);
+        self.with("samples_pps", &format!("{samples:?}")).with("received_pps", &format!("{mean:?}"))
+    }
+}
+
+/// A result file with `rows`.
+pub(crate) fn results(rows: &[Row]) -> String {
+    let object = |Row(fields): &Row| {
+        let fields: Vec<String> =
+            fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        format!("{{{}}}", fields.join(","))
+    };
+    let rows: Vec<String> = rows.iter().map(object).collect();
+    let host = "{\"kernel\":\"6.1\",\"architecture\":\"x86_64\",\"os\":null,\"cpu_model\":\"CPU\",\
+                \"cpus\":\"0-1\",\"cores\":2,\"threads_per_core\":1,\"numa_nodes\":1,\"caches\":[],\
+                \"isolated_cpus\":\"\",\"governor\":null,\"constant_tsc\":true,\"memory_bytes\":null,\
+                \"hugepages\":[],\"virtualization\":null,\"mitigations\":null}";
+    format!(
+        "{{\"schema\":1,\"dray\":\"0.1.0\",\"time\":\"2026-11-22T08:00:00Z\",\"host\":{host},\
+         \"experiment\":\"all\",\"settings\":{{\"quick\":false,\"warm_up_s\":2.0,\"measure_s\":10.0,\
+         \"interval_s\":1.0,\"mtu\":1500}},\"results\":[{}]}}",
+        rows.join(",")
+    )
+}
+
+/// A result file.
+pub(crate) fn text() -> String {
+    results(&[row("veth/udp", 64), row("switch/patch", 64)])
+}
+
+/// What is read from such a file.
+pub(crate) fn run(text: &str) -> Run {
+    Run::parse(Path::new("some.json"), text).expect("results")
+}

@@ -1,0 +1,360 @@
+//! Which technique to use: an answer to each of the questions that people have, or why there is none.
+
+use dray_measure::ResultRow;
+use dray_measure::results::{DropRate, Measured};
+use serde::Serialize;
+
+use crate::chart::{Panel, PanelRow, Shape};
+use crate::charts::{MeasuredRow, bits, cores, distinct, drop_rates, measured, tip};
+use crate::input::Run;
+use crate::interval::Interval;
+use crate::number::{GIGABITS, Unit, percent, rate_unit, time, time_unit};
+use crate::scale::Scale;
+use crate::technique::{Techniques, is_unmodified, takes};
+
+/// A question and its answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Answer {
+    pub(crate) question: &'static str,
+    /// What was compared.
+    pub(crate) condition: String,
+    /// The technique, and its figure.
+    pub(crate) best: String,
+    pub(crate) figure: String,
+    /// How sure that is, and what follows behind.
+    pub(crate) verdict: String,
+    /// What programs it is for.
+    pub(crate) takes: String,
+    /// The best few, drawn.
+    pub(crate) chart: String,
+}
+
+/// A technique in a ranking; the first is the best.
+struct Ranked<'a> {
+    row: MeasuredRow<'a>,
+    value: f64,
+    interval: Option<Interval>,
+}
+
+/// How figures are ranked and written.
+struct Measure {
+    question: &'static str,
+    /// What is compared, in front of the frame size.
+    of: String,
+    less_is_better: bool,
+    unit: fn(f64) -> Unit,
+    value: fn(&MeasuredRow) -> Option<Value>,
+}
+
+/// A figure and its interval, where it has one.
+type Value = (f64, Option<Interval>);
+
+/// So many are shown.
+const SHOWN: usize = 5;
+
+/// Up to this size frames are small; from [`LARGE`] on they are large.
+const SMALL: usize = 128;
+const LARGE: usize = 1024;
+
+/// The answers for runs on one host, and the questions that they leave open.
+pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, Vec<&'static str>) {
+    let trusted: Vec<(&Run, MeasuredRow)> = runs
+        .iter()
+        .flat_map(|run| self::measured(run).map(move |row| (*run, row)))
+        .filter(|(_, (_, measured))| measured.counters_agree)
+        .collect();
+    let (full, how) = at_full_rate(&trusted);
+    let has_latency = |(_, (_, measured)): &&(&Run, MeasuredRow)| measured.latency_ns.is_some();
+    let timed: Vec<(&Run, MeasuredRow)> = trusted.iter().filter(has_latency).copied().collect();
+    let sizes = |small: bool| {
+        let sizes = full.iter().map(|(_, (row, _))| row.frame_size);
+        if small {
+            sizes.filter(|size| *size <= SMALL).min()
+        } else {
+            sizes.filter(|size| *size >= LARGE).max()
+        }
+    };
+    let of_size = |size: Option<usize>, wanted: fn(&ResultRow) -> bool| {
+        let is_here =
+            |(_, (row, _)): &&(&Run, MeasuredRow)| Some(row.frame_size) == size && wanted(row);
+        full.iter().filter(is_here).copied().collect::<Vec<_>>()
+    };
+    let any: fn(&ResultRow) -> bool = |_| true;
+    let small_or_any = sizes(true).or(sizes(false));
+    let asked = [
+        (
+            Measure {
+                question: "Small frames",
+                of: format!("most frames per second{how}"),
+                less_is_better: false,
+                unit: rate_unit,
+                value: rate_of,
+            },
+            of_size(sizes(true), any),
+        ),
+        (
+            Measure {
+                question: "Large frames",
+                of: format!("most bits per second{how}"),
+                less_is_better: false,
+                unit: |_| GIGABITS,
+                value: bits_of,
+            },
+            of_size(sizes(false), any),
+        ),
+        (
+            Measure {
+                question: "Latency",
+                of: "shortest round trip, 99 % of them".to_owned(),
+                less_is_better: true,
+                unit: time_unit,
+                value: |(_, measured)| Some((measured.latency_ns?.p99 as f64, None)),
+            },
+            timed,
+        ),
+        (
+            Measure {
+                question: "Unmodified programs",
+                of: format!("most frames per second through ordinary sockets{how}"),
+                less_is_better: false,
+                unit: rate_unit,
+                value: rate_of,
+            },
+            of_size(small_or_any, is_unmodified),
+        ),
+        (
+            Measure {
+                question: "Fewest cores",
+                of: "most frames per second for each busy core".to_owned(),
+                less_is_better: false,
+                unit: rate_unit,
+                value: |(_, measured)| Some((measured.received_pps / cores(measured)?, None)),
+            },
+            of_size(small_or_any, any),
+        ),
+    ];
+    let (mut answers, mut open) = (Vec::new(), Vec::new());
+    for (measure, rows) in asked {
+        match answer(&measure, &rows, techniques) {
+            Some(answer) => answers.push(answer),
+            None => open.push(measure.question),
+        }
+    }
+    (answers, open)
+}
+
+/// Rows that say how much a technique can carry, and what is to be said of them: the rates without
+/// loss, or those when sending as fast as possible, whichever there are more techniques of. The two are
+/// not to be ranked together.
+fn at_full_rate<'a>(
+    rows: &[(&'a Run, MeasuredRow<'a>)],
+) -> (Vec<(&'a Run, MeasuredRow<'a>)>, &'static str) {
+    let is_full = |(_, (row, _)): &&(&Run, MeasuredRow)| {
+        row.topology == "chain" && row.forwarders == 0 && row.offered_pps.is_none()
+    };
+    let (searched, rest): (Vec<_>, Vec<_>) =
+        rows.iter().filter(is_full).copied().partition(|(_, (_, it))| !it.drop_rates.is_empty());
+    let without_loss: Vec<_> =
+        searched.into_iter().filter(|(_, (_, it))| loss_free(it).is_some()).collect();
+    let techniques =
+        |rows: &[(&Run, MeasuredRow)]| distinct(rows, |(_, (row, _))| row.technique.clone()).len();
+    if !without_loss.is_empty() && techniques(&without_loss) >= techniques(&rest) {
+        (without_loss, " without loss")
+    } else {
+        (rest, "")
+    }
+}
+
+/// What was found of the highest rate without loss.
+fn loss_free(measured: &Measured) -> Option<&DropRate> {
+    measured.drop_rates.iter().find(|found| found.loss_ratio == 0.0)
+}
+
+fn rate_of((_, measured): &MeasuredRow) -> Option<Value> {
+    Some(match loss_free(measured) {
+        Some(found) => (found.pps, drop_rates::interval(found)),
+        None => (measured.received_pps, Interval::of_rate(measured)),
+    })
+}
+
+fn bits_of(row: &MeasuredRow) -> Option<Value> {
+    let factor = bits(row.0, 1.0);
+    let (rate, interval) = rate_of(row)?;
+    Some((rate * factor, interval.map(|interval| interval.scaled(factor))))
+}
+
+fn answer(
+    measure: &Measure,
+    rows: &[(&Run, MeasuredRow)],
+    techniques: &Techniques,
+) -> Option<Answer> {
+    let mut ranking: Vec<Ranked> = Vec::new();
+    for (_, row) in most_careful(rows) {
+        if let Some((value, interval)) = (measure.value)(&row)
+            && value > 0.0
+        {
+            ranking.push(Ranked { row, value, interval });
+        }
+    }
+    ranking.sort_by(|a, b| a.value.total_cmp(&b.value));
+    if !measure.less_is_better {
+        ranking.reverse();
+    }
+    let best = ranking.first()?;
+    let shown = &ranking[..ranking.len().min(SHOWN)];
+    let most =
+        shown.iter().map(|it| it.interval.map_or(it.value, Interval::high)).fold(0.0, f64::max);
+    let unit = (measure.unit)(if measure.less_is_better { best.value } else { most });
+    let panel = Panel {
+        title: String::new(),
+        size: best.row.0.frame_size,
+        scale: Scale::fitting(shown.iter().map(|it| it.value).chain([most])),
+        unit,
+        reference: None,
+        rows: shown.iter().map(|it| panel_row(it, techniques, unit)).collect(),
+    };
+    let size = best.row.0.frame_size;
+    let plus_minus = best.interval.map_or(String::new(), |it| format!(" ±{}", unit.half(it.half)));
+    Some(Answer {
+        question: measure.question,
+        condition: format!("{}, {size} B", measure.of),
+        best: best.row.0.technique.clone(),
+        figure: format!("{}{plus_minus} {}", unit.of(best.value), unit.name),
+        verdict: verdict(measure, &ranking),
+        takes: takes(best.row.0).map_or(String::new(), |programs| format!("For {programs}.")),
+        chart: panel.draw(techniques),
+    })
+}
+
+/// Of several figures of one technique the one that was measured longest; of equals the latest.
+fn most_careful<'a>(rows: &[(&'a Run, MeasuredRow<'a>)]) -> Vec<(&'a Run, MeasuredRow<'a>)> {
+    let care = |(run, (_, measured)): &(&Run, MeasuredRow)| {
+        (run.results.settings.measure_s * measured.trials as f64, run.results.time.clone())
+    };
+    let mut chosen: Vec<(&Run, MeasuredRow)> = Vec::new();
+    for it in rows {
+        match chosen.iter_mut().find(|(_, (row, _))| row.technique == it.1.0.technique) {
+            Some(known) if care(it) > care(known) => *known = *it,
+            Some(_) => {}
+            None => chosen.push(*it),
+        }
+    }
+    chosen
+}
+
+fn panel_row(it: &Ranked, techniques: &Techniques, unit: Unit) -> PanelRow {
+    let mut shapes = vec![Shape::Lead(it.value)];
+    shapes.extend(it.interval.map(|interval| Shape::Whisker(interval.low(), interval.high())));
+    shapes.push(Shape::Dot(it.value));
+    PanelRow {
+        technique: techniques.number(&it.row.0.technique),
+        shapes,
+        value: (unit.of(it.value), String::new()),
+        tip: tip(it.row),
+    }
+}
+
+/// "Faster" is said only where the intervals are apart.
+fn verdict(measure: &Measure, ranking: &[Ranked]) -> String {
+    let [best, others @ ..] = ranking else { return String::new() };
+    let Some(next) = others.first() else {
+        return "The only one measured.".to_owned();
+    };
+    let name = |it: &Ranked| it.row.0.technique.clone();
+    let ratio =
+        if measure.less_is_better { next.value / best.value } else { best.value / next.value };
+    let ahead = if ratio < 1.995 {
+        format!("{:.0} %", 100.0 * (ratio - 1.0))
+    } else {
+        format!("{ratio:.1} times")
+    };
+    let mut text = match best.interval.zip(next.interval) {
+        None if measure.less_is_better => {
+            format!(
+                "Then {} with {}; there is no interval to say how sure that is.",
+                name(next),
+                time(next.value)
+            )
+        }
+        None => format!(
+            "{ahead} ahead of {}; there is no interval to say how sure that is.",
+            name(next)
+        ),
+        Some((a, b)) if a.overlaps(b) => {
+            let is_level = |it: &&Ranked| it.interval.is_some_and(|interval| interval.overlaps(a));
+            let level: Vec<String> = others.iter().filter(is_level).take(3).map(name).collect();
+            format!("Not to be told from {}: the 95 % intervals overlap.", level.join(", "))
+        }
+        Some(_) => format!("Faster than {} by {ahead}: the 95 % intervals are apart.", name(next)),
+    };
+    let lost = best.row.1.loss_ratio;
+    if lost >= 0.0001 {
+        text.push_str(&format!(" It lost {} % of what was sent.", percent(lost)));
+    }
+    if let Some(needs) = needs(best.row.1) {
+        text.push_str(&needs);
+    }
+    text
+}
+
+/// What the switch of a technique must be given.
+fn needs(measured: &Measured) -> Option<String> {
+    let switch = measured.setting.switch.as_ref()?;
+    Some(match switch.hugepages_mib {
+        0 => " The switch needs no huge pages.".to_owned(),
+        mib => format!(" The switch needs {mib} MiB of huge pages."),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn answers_of(rows: &[sample::Row]) -> (Vec<Answer>, Vec<&'static str>) {
+        let run = sample::run(&sample::results(rows));
+        let mut techniques = Techniques::default();
+        for row in &run.results.results {
+            techniques.add(&row.technique, &row.link);
+        }
+        answers(&[&run], &techniques)
+    }
+
+    fn row(technique: &str, size: usize, samples: &[f64]) -> sample::Row {
+        sample::row(technique, size).samples(samples)
+    }
+
+    #[test]
+    fn faster_is_said_only_where_intervals_are_apart() {
+        let apart =
+            [row("veth/udp", 64, &[10e5, 10.1e5]), row("switch/patch", 64, &[300e5, 301e5, 302e5])];
+        let (answers, open) = answers_of(&apart);
+        assert_eq!(answers[0].best, "switch/patch");
+        assert!(
+            answers[0].verdict.starts_with("Faster than veth/udp by 30"),
+            "{}",
+            answers[0].verdict
+        );
+        assert_eq!(open, ["Large frames", "Latency"]);
+        let unmodified = answers.iter().find(|it| it.question == "Unmodified programs").unwrap();
+        assert_eq!(
+            (&*unmodified.best, &*unmodified.verdict),
+            ("veth/udp", "The only one measured.")
+        );
+
+        let level = [row("veth/udp", 64, &[10e5, 12e5]), row("bridge/udp", 64, &[9e5, 12e5])];
+        let verdict = &answers_of(&level).0[0].verdict;
+        assert!(verdict.starts_with("Not to be told from bridge/udp"), "{verdict}");
+        let once = [row("veth/udp", 64, &[10e5]), row("bridge/udp", 64, &[9e5])];
+        let verdict = &answers_of(&once).0[0].verdict;
+        assert!(verdict.contains("no interval"), "{verdict}");
+    }
+
+    #[test]
+    fn what_cannot_be_trusted_answers_nothing() {
+        let wrong = row("bridge/udp", 64, &[90e5, 91e5]).with("counters_agree", "false");
+        let paced = row("veth/raw", 64, &[90e5, 91e5]).with("offered_pps", "9000000.0");
+        let (answers, _) = answers_of(&[row("veth/udp", 64, &[1e5, 1.1e5]), wrong, paced]);
+        assert_eq!(answers[0].best, "veth/udp");
+    }
+}

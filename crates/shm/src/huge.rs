@@ -1,0 +1,37 @@
+//! Memory in huge pages, without asking anybody to reserve some.
+
+use rustix::mm::{Advice, madvise};
+
+/// An empty vector with room for `capacity` values, for which the kernel is asked to take huge pages
+/// where it has some (transparent huge pages, `madvise`): whoever reads here and there in a lot of
+/// memory waits less for the addresses of pages.
+pub fn vec_in_huge_pages<T>(capacity: usize) -> Vec<T> {
+    let mut values = Vec::with_capacity(capacity);
+    let room = values.spare_capacity_mut();
+    let page = rustix::param::page_size();
+    let start = room.as_mut_ptr().cast::<u8>();
+    let skip = start.align_offset(page);
+    let len = size_of_val(room).saturating_sub(skip) & !(page - 1);
+    if len > 0 {
+        // A kernel that does not do it keeps to small pages.
+        // SAFETY: the pages lie within what was just allocated; the advice changes no contents.
+        let _ = unsafe { madvise(start.add(skip).cast(), len, Advice::LinuxHugepage) };
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_as_asked_for() {
+        for capacity in [0, 1, 100, 1_000_000] {
+            let mut values = vec_in_huge_pages::<u64>(capacity);
+            let start = values.as_ptr();
+            values.extend(0..capacity as u64);
+            assert_eq!(values.as_ptr(), start, "nothing had to move");
+            assert_eq!(values.last().copied(), (capacity as u64).checked_sub(1));
+        }
+    }
+}

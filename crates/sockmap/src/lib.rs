@@ -1,0 +1,77 @@
+//! A BPF socket map: what is sent on a TCP socket goes straight into the queue of the socket at the
+//! other end, where that is on this host too. Programs need not know. The program is written in C,
+//! in `bpf/`, and goes with whoever attached it.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use aya::Ebpf;
+use aya::maps::{MapData, SockHash};
+use aya::programs::{CgroupAttachMode, ProgramError, SkMsg, SockOps};
+
+/// The programs could not be loaded or attached.
+#[derive(Debug, thiserror::Error)]
+#[error("socket map: {what}: {error}{hint}")]
+pub struct SockmapError {
+    what: &'static str,
+    error: io::Error,
+    hint: &'static str,
+}
+
+impl SockmapError {
+    /// Looks for the system's error number at the root of `error`.
+    fn new(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut source = Some(error);
+        let number = std::iter::from_fn(|| {
+            let this = source?;
+            source = this.source();
+            Some(this)
+        })
+        .find_map(|error| error.downcast_ref::<io::Error>()?.raw_os_error());
+        let error = number
+            .map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error);
+        // The numbers of EPERM and EINVAL, which are the same on every machine with Linux.
+        let hint = match number {
+            Some(1) => "; this needs CAP_BPF and CAP_NET_ADMIN, so run it as root",
+            Some(22) => "; this needs a kernel with CONFIG_BPF_STREAM_PARSER and CONFIG_CGROUP_BPF",
+            _ => "",
+        };
+        Self { what, error, hint }
+    }
+}
+
+/// TCP connections of a control group, short-cut for as long as this is there.
+pub struct Shortcut {
+    /// Holds programs, map and what they are attached by.
+    _ebpf: Ebpf,
+    _ends: SockHash<MapData, End>,
+}
+
+/// `struct end`.
+type End = [u8; 16];
+
+impl Shortcut {
+    /// Short-cuts every TCP connection over IPv4 that is made from now on, and both of whose ends are
+    /// in `group` (of the control groups' version 2) or below.
+    pub fn attach(group: BorrowedFd<'_>) -> Result<Self, SockmapError> {
+        static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/shortcut.o"));
+        let mut ebpf = Ebpf::load(OBJECT).map_err(|error| SockmapError::new("loading", &error))?;
+        let ends = ebpf.take_map("ends").expect("the object has it");
+        let ends =
+            SockHash::<_, End>::try_from(ends).map_err(|error| SockmapError::new("map", &error))?;
+        let fail = |what| move |error: ProgramError| SockmapError::new(what, &error);
+        let send = ebpf.program_mut("dray_send").expect("the object has it");
+        let send: &mut SkMsg = send.try_into().expect("of this type");
+        send.load().map_err(fail("loading"))?;
+        send.attach(ends.fd()).map_err(fail("attaching to the map"))?;
+        let established = ebpf.program_mut("dray_established").expect("the object has it");
+        let established: &mut SockOps = established.try_into().expect("of this type");
+        established.load().map_err(fail("loading"))?;
+        // Links to a control group go side by side without being asked to.
+        established
+            .attach(group, CgroupAttachMode::Single)
+            .map_err(fail("attaching to the control group"))?;
+        Ok(Self { _ebpf: ebpf, _ends: ends })
+    }
+}

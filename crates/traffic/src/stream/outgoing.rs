@@ -1,0 +1,158 @@
+//! One stream, seen from its sender.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with, sockopt,
+};
+
+use super::calls::{self, TcpInfo};
+use super::pattern::{self, HEAD_LEN, Pattern};
+use super::{Family, StreamUri, ZeroCopy};
+use crate::{Phase, Signal};
+
+/// How long a receiver may take to listen.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// After a refusal.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// A connection, on the sender's side.
+pub(super) struct Outgoing {
+    pub(super) socket: OwnedFd,
+    number: u16,
+    pub(super) sent: u64,
+    zerocopy: Option<ZeroCopy>,
+    /// Calls with `MSG_ZEROCOPY` that the kernel took.
+    pending: u64,
+}
+
+impl Outgoing {
+    /// Connects stream `number`, as soon as somebody listens.
+    pub(super) fn connect(uri: &StreamUri, number: u16, signal: &Signal) -> io::Result<Self> {
+        let deadline = Instant::now() + PATIENCE;
+        let socket = loop {
+            let socket = new_socket(uri.family)?;
+            match try_connect(&socket, uri, deadline, signal) {
+                Ok(()) => break socket,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    if Instant::now() > deadline || signal.phase() != Phase::Run {
+                        return Err(error);
+                    }
+                    thread::sleep(AGAIN);
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        if uri.zerocopy {
+            calls::allow_zerocopy(socket.as_fd())?;
+        }
+        let zerocopy = uri.zerocopy.then(ZeroCopy::default);
+        Ok(Self { socket, number, sent: 0, zerocopy, pending: 0 })
+    }
+
+    /// Writes once, as much as is taken of a whole call: how many bytes that was.
+    pub(super) fn write(&mut self, pattern: &Pattern) -> io::Result<usize> {
+        let head = pattern::head(self.number);
+        let bytes = match usize::try_from(self.sent) {
+            Ok(sent @ 0..HEAD_LEN) => &head[sent..],
+            _ => pattern.at(self.number, self.sent),
+        };
+        let mut flags = SendFlags::NOSIGNAL;
+        // The head does not live long enough.
+        let without_copy = self.zerocopy.is_some() && self.sent >= HEAD_LEN as u64;
+        if without_copy {
+            flags |= SendFlags::from_bits_retain(libc::MSG_ZEROCOPY as u32);
+        }
+        match send(&self.socket, bytes, flags) {
+            Ok(sent) => {
+                self.sent += sent as u64;
+                self.pending += u64::from(without_copy);
+                Ok(sent)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            // As much memory is locked as may be: some of it will be free again.
+            Err(Errno::NOBUFS) if without_copy => self.collect().map(|()| 0),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Takes note of calls whose memory the kernel is done with.
+    pub(super) fn collect(&mut self) -> io::Result<()> {
+        let Some(zerocopy) = &mut self.zerocopy else { return Ok(()) };
+        while let Some(completion) = calls::completion(self.socket.as_fd())? {
+            let calls = u64::from(completion.calls);
+            zerocopy.completed += calls;
+            zerocopy.copied += if completion.copied { calls } else { 0 };
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel has said of every call that it is done with it.
+    pub(super) fn is_collected(&self) -> bool {
+        self.zerocopy.is_none_or(|zerocopy| zerocopy.completed >= self.pending)
+    }
+
+    /// What became of calls without a copy, where they were asked for.
+    pub(super) fn zerocopy(&self) -> Option<ZeroCopy> {
+        self.zerocopy
+    }
+
+    /// What the kernel says of it; nothing where it cannot say.
+    pub(super) fn info(&self) -> TcpInfo {
+        calls::tcp_info(self.socket.as_fd()).unwrap_or_default()
+    }
+
+    /// Its congestion control, where the kernel says which.
+    pub(super) fn congestion(&self) -> String {
+        sockopt::tcp_congestion(&self.socket).unwrap_or_default()
+    }
+}
+
+/// A socket that never blocks.
+pub(super) fn new_socket(family: Family) -> io::Result<OwnedFd> {
+    /// `AF_SMC` of linux/socket.h.
+    const AF_SMC: u16 = 43;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let domain = match family {
+        Family::Tcp => AddressFamily::INET,
+        Family::Smc => AddressFamily::from_raw(AF_SMC),
+    };
+    // SMC knows protocol 0 as the one over IPv4.
+    match socket_with(domain, SocketType::STREAM, flags, None) {
+        Err(Errno::AFNOSUPPORT) if family == Family::Smc => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this kernel has no SMC sockets (CONFIG_SMC); where it is a module, `modprobe smc`",
+        )),
+        result => Ok(result?),
+    }
+}
+
+/// Connects one socket; refused where nobody listens yet.
+fn try_connect(
+    socket: &OwnedFd,
+    uri: &StreamUri,
+    deadline: Instant,
+    signal: &Signal,
+) -> io::Result<()> {
+    match connect(socket, &uri.address) {
+        Err(Errno::INPROGRESS) => {}
+        result => return Ok(result?),
+    }
+    let wait = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    loop {
+        let mut fds = [PollFd::new(socket, PollFlags::OUT)];
+        match poll(&mut fds, Some(&wait)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(sockopt::socket_error(socket)??),
+            Err(errno) => return Err(errno.into()),
+        }
+        if Instant::now() > deadline || signal.phase() != Phase::Run {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+}

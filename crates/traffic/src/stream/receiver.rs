@@ -1,0 +1,171 @@
+//! The receiver of streams: takes every byte, and looks whether it is the right one.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use dray_port::clock;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with, bind, listen, sockopt};
+
+use super::incoming::{Incoming, Read};
+use super::outgoing::new_socket;
+use super::pattern::Pattern;
+use super::{END_MAX, StreamBytes, StreamReceiveReport, sleep};
+use crate::sample::Sampler;
+use crate::{Check, OnSample, Phase, RoleError, Sample, Signal, StreamReceiveJob};
+
+/// Connections at a time, at most: whoever comes while there are as many has to wait.
+const CONNECTIONS_MAX: usize = 1024;
+
+/// A receiver of streams that listens.
+pub struct StreamReceiver {
+    job: StreamReceiveJob,
+    listener: OwnedFd,
+    pattern: Pattern,
+    buffer: Vec<u8>,
+    incoming: Vec<Incoming>,
+    counts: Counts,
+}
+
+/// What was received so far.
+#[derive(Default)]
+struct Counts {
+    bytes: u64,
+    corrupt: u64,
+    foreign: u64,
+    by_tcp: u64,
+    /// By number.
+    streams: BTreeMap<u16, StreamBytes>,
+}
+
+impl Counts {
+    fn stream(&mut self, stream: u16) -> &mut StreamBytes {
+        self.streams.entry(stream).or_insert(StreamBytes { stream, ..StreamBytes::default() })
+    }
+}
+
+impl StreamReceiver {
+    /// Listens.
+    pub fn open(job: StreamReceiveJob) -> Result<Self, RoleError> {
+        let open = || -> io::Result<OwnedFd> {
+            let listener = new_socket(job.at.family)?;
+            // The last trial's connections, which are over, hold the address for a minute.
+            sockopt::set_socket_reuseaddr(&listener, true)?;
+            bind(&listener, &job.at.address)?;
+            listen(&listener, CONNECTIONS_MAX as i32)?;
+            Ok(listener)
+        };
+        let listener = open().map_err(RoleError::stream(&job.at))?;
+        let pattern = Pattern::new(job.at.buffer);
+        let buffer = vec![0; job.at.buffer];
+        let counts = Counts::default();
+        Ok(Self { job, listener, pattern, buffer, incoming: Vec::new(), counts })
+    }
+
+    /// Receives until `signal` ends it: a draining one goes on until every stream has ended.
+    pub fn run(
+        &mut self,
+        signal: &Signal,
+        on_sample: Option<OnSample>,
+    ) -> Result<StreamReceiveReport, RoleError> {
+        let mut sampler = Sampler::new(self.job.interval, on_sample);
+        let mut drain_until = None;
+        loop {
+            sampler.poll(clock::ticks(), 0, self.counts.bytes);
+            let (wait, goes_on) = match signal.phase() {
+                Phase::Run => (sampler.until_due(), true),
+                Phase::Drain if self.incoming.is_empty() => (Duration::ZERO, false),
+                Phase::Drain => {
+                    let until = *drain_until.get_or_insert(Instant::now() + END_MAX);
+                    let left = until.saturating_duration_since(Instant::now());
+                    (sampler.until_due().min(left), !left.is_zero())
+                }
+                Phase::Stop => break,
+            };
+            // Where it does not go on, whoever has just come is still looked at.
+            let found = self.round(wait, &mut sampler).map_err(RoleError::stream(&self.job.at))?;
+            if !goes_on && !found {
+                break;
+            }
+        }
+        Ok(self.report(sampler.finish(0, self.counts.bytes)))
+    }
+
+    /// Sleeps until there is something, for `wait` at most, and takes it; whether there was.
+    fn round(&mut self, wait: Duration, sampler: &mut Sampler) -> io::Result<bool> {
+        let has_room = self.incoming.len() < CONNECTIONS_MAX;
+        let listening = if has_room { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds = vec![PollFd::new(&self.listener, listening)];
+        fds.extend(
+            self.incoming.iter().map(|incoming| PollFd::new(&incoming.socket, PollFlags::IN)),
+        );
+        match poll(&mut fds, Some(&sleep(wait))) {
+            Ok(0) | Err(Errno::INTR) => return Ok(false),
+            Ok(_) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        // A sample that came due meanwhile is of what was before.
+        sampler.poll(clock::ticks(), 0, self.counts.bytes);
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut ready = ready.into_iter();
+        let has_come = ready.next() == Some(true);
+        let whole = self.job.check == Check::Whole;
+        let Self { incoming, counts, buffer, pattern, .. } = self;
+        incoming.retain_mut(|incoming| {
+            ready.next() != Some(true) || take(incoming, counts, buffer, pattern, whole)
+        });
+        if has_come {
+            match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => self.incoming.push(Incoming::new(socket)),
+                // It went again.
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn report(&mut self, samples: Vec<Sample>) -> StreamReceiveReport {
+        for incoming in self.incoming.drain(..) {
+            if incoming.number.is_some() {
+                self.counts.by_tcp += incoming.by_tcp(false).unwrap_or(0);
+            }
+        }
+        let Counts { bytes, corrupt, foreign, by_tcp, streams } = std::mem::take(&mut self.counts);
+        let streams = streams.into_values().collect();
+        StreamReceiveReport { bytes, corrupt, foreign, by_tcp, streams, samples }
+    }
+}
+
+/// Reads once and counts what came; whether the connection goes on.
+fn take(
+    incoming: &mut Incoming,
+    counts: &mut Counts,
+    buffer: &mut [u8],
+    pattern: &Pattern,
+    whole: bool,
+) -> bool {
+    let read = incoming.read(buffer, pattern, whole);
+    let ended = read == Read::End;
+    match read {
+        Read::Nothing => {}
+        Read::Intact(len) => {
+            counts.bytes += len as u64;
+            if let Some(number) = incoming.number {
+                counts.stream(number).bytes += len as u64;
+            }
+        }
+        Read::Corrupt => counts.corrupt += 1,
+        Read::Foreign => counts.foreign += 1,
+        Read::End | Read::Broken => {
+            if let Some(number) = incoming.number {
+                counts.by_tcp += incoming.by_tcp(ended).unwrap_or(0);
+                counts.stream(number).ended |= ended;
+            }
+        }
+    }
+    !matches!(read, Read::Foreign | Read::End | Read::Broken)
+}

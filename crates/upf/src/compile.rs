@@ -1,0 +1,373 @@
+//! From a session as it is told to the form in which the data path uses it, with all checks on the way.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use dray_wire::ip;
+use smallvec::SmallVec;
+
+use crate::config::{Action, ConfigError, Detector, Gate, Pdr, Prefix, SessionConfig, Side};
+use crate::interface::{HOPS_MAX, Interface};
+use crate::meter::Meter;
+use crate::session::{Condition, END, LISTED, Peer, Rule, Session};
+use crate::usage::{Usage, Way};
+
+/// What sessions may refer to.
+pub(crate) struct Context<'c> {
+    pub(crate) applications: &'c HashMap<String, Arc<Detector>>,
+    pub(crate) n3: &'c Interface,
+}
+
+/// A session, checked.
+pub(crate) struct Compiled {
+    /// Keys in the uplink's table.
+    pub(crate) teids: SmallVec<[u64; 2]>,
+    /// Keys in the downlink's table.
+    pub(crate) addresses: SmallVec<[u64; 2]>,
+    pub(crate) uplink: Box<Session>,
+    pub(crate) downlink: Box<Session>,
+    pub(crate) usages: SmallVec<[Arc<Usage>; 2]>,
+}
+
+/// The key of a user's address ([`ip::number`]): all of an IPv4 address, the first half of an IPv6
+/// address. IPv4 addresses are where IPv6 has groups, which are nobody's own.
+#[inline(always)]
+pub(crate) fn address_key(version: ip::Version, address: u128) -> u64 {
+    match version {
+        ip::Version::V4 => 0xff00_0000 << 32 | u64::from(address as u32),
+        ip::Version::V6 => (address >> 64) as u64,
+    }
+}
+
+/// Checks `config` and makes it ready. Rules that were there `before` go on counting.
+pub(crate) fn compile(
+    config: &SessionConfig,
+    context: &Context<'_>,
+    before: &[Arc<Usage>],
+) -> Result<Compiled, ConfigError> {
+    let seid = config.seid;
+    Compiler { config, context }.compile(before).map_err(|error| error.in_session(seid))
+}
+
+struct Compiler<'c> {
+    config: &'c SessionConfig,
+    context: &'c Context<'c>,
+}
+
+fn wrong(field: impl Into<String>, what: impl Into<String>) -> ConfigError {
+    ConfigError::new(what).in_field(field)
+}
+
+/// Whether no two of `ids` are alike; `list` is their name.
+fn check_ids<T: Copy + Eq + std::hash::Hash + std::fmt::Display>(
+    list: &str,
+    ids: impl Iterator<Item = T>,
+) -> Result<(), ConfigError> {
+    let mut known = HashSet::new();
+    for (number, id) in ids.enumerate() {
+        if !known.insert(id) {
+            return Err(wrong(format!("{list}[{number}].id"), format!("{id} is given twice")));
+        }
+    }
+    // Indexes are bytes.
+    match known.len() {
+        0..=254 => Ok(()),
+        many => Err(wrong(list, format!("{many} rules: 254 at most"))),
+    }
+}
+
+impl Compiler<'_> {
+    fn compile(&self, before: &[Arc<Usage>]) -> Result<Compiled, ConfigError> {
+        let SessionConfig { seid: _, ue: _, pdrs, fars, qers, urrs } = self.config;
+        check_ids("fars", fars.iter().map(|far| far.id))?;
+        check_ids("qers", qers.iter().map(|qer| qer.id))?;
+        check_ids("urrs", urrs.iter().map(|urr| urr.id))?;
+        let mut ids = HashSet::new();
+        for (number, pdr) in pdrs.iter().enumerate() {
+            if !ids.insert(pdr.id) {
+                let what = format!("{} is given twice", pdr.id);
+                return Err(wrong(format!("pdrs[{number}].id"), what));
+            }
+        }
+        if pdrs.is_empty() || pdrs.len() > 4096 {
+            return Err(wrong("pdrs", "give 1 to 4096 rules"));
+        }
+        for (number, qer) in qers.iter().enumerate() {
+            let at = |field: &str| format!("qers[{number}].{field}");
+            if qer.qfi.is_some_and(|qfi| qfi > 63) {
+                return Err(wrong(at("qfi"), "give 0 to 63"));
+            }
+            for (field, rate) in [
+                ("mbr_uplink_kbps", qer.mbr_uplink_kbps),
+                ("mbr_downlink_kbps", qer.mbr_downlink_kbps),
+            ] {
+                if rate.is_some_and(|rate| !(1..=1_000_000_000).contains(&rate)) {
+                    let what = "give 1 to 1000000000; to let nothing pass, close the gate";
+                    return Err(wrong(at(field), what));
+                }
+            }
+        }
+        let usages: SmallVec<[Arc<Usage>; 2]> = urrs
+            .iter()
+            .map(|urr| {
+                let before = before.iter().find(|usage| usage.urr == urr.id);
+                let counted = before.map(|usage| usage.counted()).unwrap_or_default();
+                Arc::new(Usage::new(urr, counted))
+            })
+            .collect();
+        let mut compiled = Compiled {
+            teids: SmallVec::new(),
+            addresses: SmallVec::new(),
+            uplink: Box::default(),
+            downlink: Box::default(),
+            usages,
+        };
+        self.addresses(&mut compiled)?;
+        let usages = compiled.usages.clone();
+        compiled.teids = self.direction(Way::Uplink, &mut compiled.uplink, &usages)?;
+        self.direction(Way::Downlink, &mut compiled.downlink, &usages)?;
+        Ok(compiled)
+    }
+
+    fn addresses(&self, compiled: &mut Compiled) -> Result<(), ConfigError> {
+        for (number, prefix) in self.config.ue.iter().enumerate() {
+            let first = prefix.first();
+            let (v4, v6) = (&mut compiled.uplink.ue_v4, &mut compiled.uplink.ue_v6);
+            let right = match first {
+                IpAddr::V4(address) => {
+                    prefix.bits() == 128 && is_host(first) && {
+                        let free = v4.is_unspecified();
+                        *v4 = address;
+                        free
+                    }
+                }
+                IpAddr::V6(address) => {
+                    prefix.bits() == 64 && is_host(first) && {
+                        let free = *v6 == 0;
+                        *v6 = (u128::from(address) >> 64) as u64;
+                        free
+                    }
+                }
+            };
+            if !right {
+                let what = format!(
+                    "{prefix}: give one IPv4 address, one IPv6 prefix of 64 bits, or one of each"
+                );
+                return Err(wrong(format!("ue[{number}]"), what));
+            }
+            let version = if first.is_ipv4() { ip::Version::V4 } else { ip::Version::V6 };
+            compiled.addresses.push(address_key(version, ip::number(first)));
+        }
+        match self.config.ue.is_empty() {
+            true => Err(wrong("ue", "give the user's address")),
+            false => Ok(()),
+        }
+    }
+
+    /// The rules of one direction, and their tunnels.
+    fn direction(
+        &self,
+        way: Way,
+        session: &mut Session,
+        usages: &[Arc<Usage>],
+    ) -> Result<SmallVec<[u64; 2]>, ConfigError> {
+        let side = if way == Way::Uplink { Side::Access } else { Side::Core };
+        let mut pdrs: Vec<(usize, &Pdr)> =
+            self.config.pdrs.iter().enumerate().filter(|(_, pdr)| pdr.from == side).collect();
+        pdrs.sort_by_key(|(_, pdr)| (pdr.precedence, pdr.id));
+        session.seid = self.config.seid;
+        session.usages = usages.iter().cloned().collect();
+        let mut meters = Vec::new();
+        let mut conditions = Vec::new();
+        let mut tunnels = Vec::new();
+        let mut teids = SmallVec::<[u64; 2]>::new();
+        for (number, pdr) in pdrs {
+            let at = |field: &str| format!("pdrs[{number}].{field}");
+            let teid = match (way, pdr.teid) {
+                (Way::Uplink, Some(teid)) if teid != 0 => teid,
+                (Way::Uplink, _) => {
+                    return Err(wrong(at("teid"), "from access: give the tunnel, 1 or more"));
+                }
+                (Way::Downlink, None) => 0,
+                (Way::Downlink, Some(_)) => {
+                    return Err(wrong(at("teid"), "from core there is no tunnel: leave it out"));
+                }
+            };
+            if way == Way::Uplink && !teids.contains(&u64::from(teid)) {
+                teids.push(teid.into());
+            }
+            let (action, tunnel) = self.action(way, pdr, &at, &mut tunnels)?;
+            let (open, qfi, listed) = self.limits(way, pdr, &at, &mut meters)?;
+            session.rules.push(Rule {
+                qfis: self.qfis(way, pdr, &at)?,
+                teid,
+                condition: self.condition(pdr, &at, &mut conditions)?,
+                pdr: pdr.id,
+                action,
+                tunnel,
+                meters: listed,
+                usages: self.usages(pdr, &at)?,
+                qfi,
+                open,
+            });
+        }
+        session.meters = meters.into_iter().map(|(_, meter)| meter).collect();
+        session.conditions = (!conditions.is_empty()).then(|| Box::new(conditions));
+        // Collected, for a vector that is taken over would stay where it is, behind a pointer.
+        session.tunnels = tunnels.into_iter().collect();
+        Ok(teids)
+    }
+
+    fn qfis(&self, way: Way, pdr: &Pdr, at: &impl Fn(&str) -> String) -> Result<u64, ConfigError> {
+        if pdr.qfis.iter().any(|qfi| *qfi > 63) {
+            return Err(wrong(at("qfis"), "give numbers from 0 to 63"));
+        }
+        match (way, pdr.qfis.is_empty()) {
+            (_, true) => Ok(u64::MAX),
+            (Way::Uplink, false) => Ok(pdr.qfis.iter().fold(0, |bits, qfi| bits | 1 << qfi)),
+            (Way::Downlink, false) => {
+                Err(wrong(at("qfis"), "from core there are no QoS flows yet: leave it out"))
+            }
+        }
+    }
+
+    /// What is done with packets, and the index of the tunnel that they go into.
+    fn action(
+        &self,
+        way: Way,
+        pdr: &Pdr,
+        at: &impl Fn(&str) -> String,
+        tunnels: &mut Vec<Peer>,
+    ) -> Result<(Action, u8), ConfigError> {
+        let far = self.config.fars.iter().position(|far| far.id == pdr.far);
+        let missing = || wrong(at("far"), format!("FAR {}: the session has none", pdr.far));
+        let number = far.ok_or_else(missing)?;
+        let far = &self.config.fars[number];
+        let in_far = |what: String| wrong(format!("fars[{number}].tunnel"), what);
+        match (way, far.action, far.tunnel) {
+            (Way::Uplink, Action::Buffer, _) => {
+                let what = "\"buffer\" is for packets from core";
+                Err(wrong(format!("fars[{number}].action"), what))
+            }
+            (Way::Uplink, Action::Forward, Some(_)) => {
+                Err(in_far("packets from access go to core: leave it out".to_owned()))
+            }
+            (Way::Downlink, Action::Forward, None) => {
+                Err(in_far("packets from core go to access: give gnb and teid".to_owned()))
+            }
+            (Way::Downlink, Action::Forward, Some(tunnel)) => {
+                let n3 = self.context.n3;
+                let gnb = tunnel.gnb;
+                if tunnel.teid == 0 || !is_host(gnb) {
+                    return Err(in_far("give a gNB's address, and a teid of 1 or more".to_owned()));
+                }
+                if n3.address_for(gnb).is_none() {
+                    return Err(in_far(format!("{gnb}: N3 has no address of that version")));
+                }
+                let full = || in_far(format!("{gnb}: more than {HOPS_MAX} neighbours on N3"));
+                let hop = n3.hop_to(gnb).ok_or_else(full)?;
+                let same = |peer: &Peer| peer.address == gnb && peer.teid == tunnel.teid;
+                let index = tunnels.iter().position(same).unwrap_or_else(|| {
+                    tunnels.push(Peer { address: gnb, teid: tunnel.teid, hop });
+                    tunnels.len() - 1
+                });
+                // There are no more tunnels than rules that name them.
+                Ok((far.action, index as u8))
+            }
+            (_, action, _) => Ok((action, 0)),
+        }
+    }
+
+    /// Whether the gates are open, the QFI to mark with, and indexes of meters; those that were
+    /// needed before are shared.
+    fn limits(
+        &self,
+        way: Way,
+        pdr: &Pdr,
+        at: &impl Fn(&str) -> String,
+        meters: &mut Vec<(u32, Meter)>,
+    ) -> Result<(bool, Option<u8>, [u8; LISTED]), ConfigError> {
+        let (mut open, mut qfi) = (true, None);
+        let mut listed = List::default();
+        for id in &pdr.qers {
+            let qer = self.config.qers.iter().find(|qer| qer.id == *id);
+            let missing = || wrong(at("qers"), format!("QER {id}: the session has none"));
+            let qer = qer.ok_or_else(missing)?;
+            let (gate, rate) = match way {
+                Way::Uplink => (qer.gate_uplink, qer.mbr_uplink_kbps),
+                Way::Downlink => (qer.gate_downlink, qer.mbr_downlink_kbps),
+            };
+            open &= gate == Gate::Open;
+            qfi = qfi.or(qer.qfi);
+            let Some(rate) = rate else { continue };
+            let index = meters.iter().position(|(known, _)| known == id).unwrap_or_else(|| {
+                meters.push((*id, Meter::new(rate)));
+                meters.len() - 1
+            });
+            let many = || wrong(at("qers"), format!("{LISTED} with a rate at most"));
+            listed.push(index).ok_or_else(many)?;
+        }
+        Ok((open, qfi, listed.0))
+    }
+
+    fn usages(&self, pdr: &Pdr, at: &impl Fn(&str) -> String) -> Result<[u8; LISTED], ConfigError> {
+        let mut listed = List::default();
+        for id in &pdr.urrs {
+            let index = self.config.urrs.iter().position(|urr| urr.id == *id);
+            let missing = || wrong(at("urrs"), format!("URR {id}: the session has none"));
+            let many = || wrong(at("urrs"), format!("{LISTED} at most"));
+            listed.push(index.ok_or_else(missing)?).ok_or_else(many)?;
+        }
+        Ok(listed.0)
+    }
+
+    /// The index of what packets have to be, plus one; 0 where any will do.
+    fn condition(
+        &self,
+        pdr: &Pdr,
+        at: &impl Fn(&str) -> String,
+        conditions: &mut Vec<Condition>,
+    ) -> Result<u16, ConfigError> {
+        let application = pdr.application.as_ref().map(|name| {
+            let known = self.context.applications.get(name).cloned();
+            known.ok_or_else(|| wrong(at("application"), format!("{name:?}: there is none")))
+        });
+        let application = application.transpose()?;
+        let any = |filter: &crate::config::Filter| {
+            let free =
+                |end: &crate::config::End| end.addresses == Prefix::ANY && end.ports.is_empty();
+            filter.protocol.is_none() && free(&filter.remote) && free(&filter.local)
+        };
+        let filters: SmallVec<[_; 1]> = match pdr.filters.iter().any(any) {
+            true => SmallVec::new(),
+            false => pdr.filters.iter().cloned().collect(),
+        };
+        if filters.is_empty() && pdr.tos.is_none() && application.is_none() {
+            return Ok(0);
+        }
+        conditions.push(Condition { filters, tos: pdr.tos, application });
+        Ok(conditions.len() as u16)
+    }
+}
+
+/// Some indexes, and [`END`].
+struct List([u8; LISTED], usize);
+
+impl Default for List {
+    fn default() -> Self {
+        Self([END; LISTED], 0)
+    }
+}
+
+impl List {
+    fn push(&mut self, index: usize) -> Option<()> {
+        *self.0.get_mut(self.1)? = u8::try_from(index).ok()?;
+        self.1 += 1;
+        Some(())
+    }
+}
+
+fn is_host(address: IpAddr) -> bool {
+    !address.is_unspecified() && !address.is_multicast() && !address.is_loopback()
+}

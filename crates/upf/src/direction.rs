@@ -1,0 +1,88 @@
+//! A direction with its port: what a data thread runs.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dray_port::{Receive, Wait, clock, wait_any};
+
+use crate::path::Path;
+
+/// How often a busy thread publishes its counters.
+const PUBLISH: Duration = Duration::from_millis(1);
+
+/// One direction: receives at one interface, and transmits at the other.
+pub struct Direction {
+    rx: Vec<Box<dyn Receive>>,
+    path: Path,
+}
+
+impl Direction {
+    pub(crate) fn new(mut rx: Vec<Box<dyn Receive>>, path: Path) -> Self {
+        // Who polls several queues must not wait at one of them.
+        rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
+        Self { rx, path }
+    }
+
+    pub(crate) fn path(&mut self) -> &mut Path {
+        &mut self.path
+    }
+
+    /// Makes the changes that are wanted, and moves one batch of each queue; whether there was
+    /// anything to do.
+    #[inline]
+    pub fn poll(&mut self) -> io::Result<bool> {
+        let Self { rx, path } = self;
+        let mut worked = path.adopt();
+        for rx in rx {
+            worked |= rx.receive(&mut |frames| {
+                path.take(frames);
+                frames.len()
+            })? > 0;
+        }
+        Ok(worked)
+    }
+
+    /// Lets others see what was counted.
+    pub fn publish(&mut self) {
+        let lane = self.path.lane();
+        lane.published.publish(&lane.counters);
+    }
+}
+
+/// Runs `directions` on the calling thread until `stop`; without any work for as long as `idle` it
+/// sleeps, at most [`dray_port::PATIENCE`] at a time.
+pub(crate) fn run(
+    directions: &mut [Direction],
+    idle: Option<Duration>,
+    stop: &Arc<AtomicBool>,
+) -> io::Result<()> {
+    let (publish, patience) = (clock::to_ticks(PUBLISH), idle.map(clock::to_ticks));
+    let mut last_publish = clock::ticks();
+    let mut last_work = last_publish;
+    while !stop.load(Ordering::Relaxed) {
+        let mut worked = false;
+        for direction in directions.iter_mut() {
+            worked |= direction.poll()?;
+        }
+        let now = clock::ticks();
+        if worked {
+            last_work = now;
+        }
+        if now - last_publish > publish {
+            last_publish = now;
+            directions.iter_mut().for_each(Direction::publish);
+        }
+        if patience.is_some_and(|patience| now - last_work > patience) {
+            let mut ports: Vec<&mut dyn Receive> = Vec::new();
+            for direction in directions.iter_mut() {
+                direction.publish();
+                ports.extend(direction.rx.iter_mut().map(|rx| &mut **rx as &mut dyn Receive));
+            }
+            wait_any(&mut ports)?;
+        }
+    }
+    directions.iter_mut().for_each(Direction::publish);
+    Ok(())
+}

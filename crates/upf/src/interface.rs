@@ -1,0 +1,272 @@
+//! N3 or N6 while it runs: our own addresses, who is around, and the port to transmit on.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use dray_port::{Frame, Transmit};
+use dray_wire::arp::Arp;
+use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
+use dray_wire::icmp::{self, Discovery};
+use dray_wire::{MacAddr, ip};
+
+use crate::config::{ConfigError, InterfaceConfig, Prefix};
+
+/// Next hops of an interface: neighbours that a route or a tunnel leads to.
+pub(crate) const HOPS_MAX: usize = 16_384;
+
+/// An interface. The data threads read it; what changes in it are the neighbours' addresses.
+pub(crate) struct Interface {
+    pub(crate) mac: MacAddr,
+    pub(crate) v4: Option<Ipv4Addr>,
+    pub(crate) v6: Option<Ipv6Addr>,
+    /// The longest IP packet that it sends, in bytes.
+    pub(crate) mtu: usize,
+    /// Longest prefixes first.
+    routes: Vec<(Prefix, u16)>,
+    gateways: Vec<(Prefix, IpAddr)>,
+    hops: Box<[Hop]>,
+    /// By address, the number of the hop.
+    numbers: Mutex<HashMap<IpAddr, u16>>,
+    /// Locked for the length of a batch; no two data threads transmit on the same interface but for
+    /// an answer now and then.
+    tx: Mutex<Box<dyn Transmit>>,
+}
+
+/// A neighbour that packets are sent to.
+#[derive(Debug, Default)]
+struct Hop {
+    address: OnceLock<IpAddr>,
+    /// The Ethernet address in the low 48 bits; 0 while it is not known.
+    mac: AtomicU64,
+}
+
+/// What can be wrong with it.
+fn wrong(name: &str, field: &str, what: impl Into<String>) -> ConfigError {
+    ConfigError::new(what).in_field(format!("{name}.{field}"))
+}
+
+impl Interface {
+    /// `name` is for messages.
+    pub(crate) fn new(
+        name: &str,
+        config: &InterfaceConfig,
+        tx: Box<dyn Transmit>,
+    ) -> Result<Self, ConfigError> {
+        let mut of_version = [Vec::new(), Vec::new()];
+        for address in &config.addresses {
+            if address.is_unspecified() || address.is_multicast() {
+                return Err(wrong(name, "addresses", format!("{address}: give a host's address")));
+            }
+            of_version[usize::from(address.is_ipv6())].push(*address);
+        }
+        if config.addresses.is_empty() || of_version.iter().any(|all| all.len() > 1) {
+            let what = "give one IPv4 address, one IPv6 address, or one of each";
+            return Err(wrong(name, "addresses", what));
+        }
+        if config.mac.0[0] & 1 != 0 || config.mac.0 == [0; 6] {
+            return Err(wrong(name, "mac", format!("{}: give a station's address", config.mac)));
+        }
+        let frame_max = tx.frame_max();
+        let mtu = usize::from(config.mtu);
+        if mtu < 576 || mtu + ETHERNET_LEN > frame_max {
+            let most = frame_max - ETHERNET_LEN;
+            return Err(wrong(
+                name,
+                "mtu",
+                format!("{mtu}: give 576 to {most}, as the port allows"),
+            ));
+        }
+        let mut interface = Self {
+            mac: config.mac,
+            v4: config.addresses.iter().find_map(|address| match address {
+                IpAddr::V4(address) => Some(*address),
+                IpAddr::V6(_) => None,
+            }),
+            v6: config.addresses.iter().find_map(|address| match address {
+                IpAddr::V6(address) => Some(*address),
+                IpAddr::V4(_) => None,
+            }),
+            mtu,
+            routes: Vec::new(),
+            gateways: config.routes.iter().map(|route| (route.to, route.via)).collect(),
+            hops: (0..HOPS_MAX).map(|_| Hop::default()).collect(),
+            numbers: Mutex::default(),
+            tx: Mutex::new(tx),
+        };
+        interface.gateways.sort_by_key(|(to, _)| std::cmp::Reverse(to.bits()));
+        for (to, via) in interface.gateways.clone() {
+            let full = || wrong(name, "routes", format!("{HOPS_MAX} neighbours at most"));
+            let hop = interface.hop(via).ok_or_else(full)?;
+            interface.routes.push((to, hop));
+        }
+        for neighbour in &config.neighbours {
+            let full = || wrong(name, "neighbours", format!("{HOPS_MAX} at most"));
+            let hop = interface.hop(neighbour.address).ok_or_else(full)?;
+            interface.hops[usize::from(hop)].set(neighbour.mac);
+        }
+        Ok(interface)
+    }
+
+    /// Our own address of the version that `peer` is of.
+    pub(crate) fn address_for(&self, peer: IpAddr) -> Option<IpAddr> {
+        match peer {
+            IpAddr::V4(_) => self.v4.map(IpAddr::V4),
+            IpAddr::V6(_) => self.v6.map(IpAddr::V6),
+        }
+    }
+
+    /// Whether the address ([`ip::number`]) is our own.
+    #[inline(always)]
+    pub(crate) fn is_own(&self, address: u128) -> bool {
+        match ip::as_ipv4(address) {
+            Some(address) => self.v4 == Some(address),
+            None => self.v6.is_some_and(|own| u128::from(own) == address),
+        }
+    }
+
+    /// The number of the hop through which `peer` is reached; `None` where there are too many.
+    pub(crate) fn hop_to(&self, peer: IpAddr) -> Option<u16> {
+        let number = ip::number(peer);
+        let same = |via: &IpAddr| via.is_ipv4() == peer.is_ipv4();
+        let route = self.gateways.iter().find(|(to, via)| to.contains(number) && same(via));
+        self.hop(route.map_or(peer, |(_, via)| *via))
+    }
+
+    /// The number of the neighbour `address`.
+    fn hop(&self, address: IpAddr) -> Option<u16> {
+        let mut numbers = lock(&self.numbers);
+        if let Some(number) = numbers.get(&address) {
+            return Some(*number);
+        }
+        let number = numbers.len();
+        // Each is set once, under the lock.
+        self.hops.get(number)?.address.set(address).ok()?;
+        numbers.insert(address, number as u16);
+        Some(number as u16)
+    }
+
+    /// The hop through which the address ([`ip::number`]) is reached, where there is a route.
+    #[inline(always)]
+    pub(crate) fn route(&self, address: u128) -> Option<u16> {
+        self.routes.iter().find(|(to, _)| to.contains(address)).map(|(_, hop)| *hop)
+    }
+
+    /// A hop's Ethernet address, where that is known.
+    #[inline(always)]
+    pub(crate) fn mac_of(&self, hop: u16) -> Option<MacAddr> {
+        let [0, 0, mac @ ..] = self.hops[usize::from(hop)].mac.load(Relaxed).to_be_bytes() else {
+            return None;
+        };
+        (mac != [0; 6]).then_some(MacAddr(mac))
+    }
+
+    /// Remembers where `address` is, if packets are sent there.
+    fn learn(&self, address: IpAddr, mac: MacAddr) {
+        if mac.0[0] & 1 != 0 {
+            return;
+        }
+        if let Some(number) = lock(&self.numbers).get(&address) {
+            self.hops[usize::from(*number)].set(mac);
+        }
+    }
+
+    /// Frames that ask for the neighbours: for all of them, or for those that are `missing` only.
+    pub(crate) fn questions(&self, missing: bool) -> Vec<Vec<u8>> {
+        let count = lock(&self.numbers).len() as u16;
+        let asked = (0..count).filter(|hop| !missing || self.mac_of(*hop).is_none());
+        asked.filter_map(|hop| self.question(*self.hops[usize::from(hop)].address.get()?)).collect()
+    }
+
+    fn question(&self, address: IpAddr) -> Option<Vec<u8>> {
+        match address {
+            IpAddr::V4(address) => {
+                let arp = Arp {
+                    is_request: true,
+                    sender: (self.mac, self.v4?),
+                    target: (MacAddr([0; 6]), address),
+                };
+                Some(self.frame(MacAddr([0xff; 6]), ethertype::ARP, &arp.to_bytes()))
+            }
+            IpAddr::V6(target) => {
+                let (group, mac) = icmp::solicited_node(target);
+                let source = Some(self.mac);
+                let packet = Discovery::Solicitation { target, source }.to_packet(self.v6?, group);
+                Some(self.frame(mac, ethertype::IPV6, &packet))
+            }
+        }
+    }
+
+    /// Deals with an ARP message: the answer, where one is due.
+    pub(crate) fn hear_arp(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let arp = Arp::parse(message)?;
+        let (mac, address) = arp.sender;
+        self.learn(address.into(), mac);
+        if !arp.is_request || self.v4 != Some(arp.target.1) {
+            return None;
+        }
+        let reply = Arp { is_request: false, sender: (self.mac, arp.target.1), target: arp.sender };
+        Some(self.frame(mac, ethertype::ARP, &reply.to_bytes()))
+    }
+
+    /// Deals with a packet to one of our own addresses, or to a group: the answer, where one is due,
+    /// or `Err` where it is none that we know.
+    pub(crate) fn hear_ip(
+        &self,
+        from: MacAddr,
+        packet: &ip::Packet,
+        bytes: &[u8],
+    ) -> Result<Option<Vec<u8>>, ()> {
+        let kind = match packet.version {
+            ip::Version::V4 => ethertype::IPV4,
+            ip::Version::V6 => ethertype::IPV6,
+        };
+        match Discovery::parse(packet, bytes) {
+            Some(Discovery::Advertisement { target, mac }) => {
+                self.learn(target.into(), mac);
+                return Ok(None);
+            }
+            Some(Discovery::Solicitation { target, source }) => {
+                let asker = Ipv6Addr::from(packet.src);
+                if let Some(mac) = source {
+                    self.learn(asker.into(), mac);
+                }
+                if self.v6 != Some(target) || asker.is_unspecified() {
+                    return Ok(None);
+                }
+                let answer = Discovery::Advertisement { target, mac: self.mac };
+                let answer = answer.to_packet(target, asker);
+                return Ok(Some(self.frame(source.unwrap_or(from), kind, &answer)));
+            }
+            None => {}
+        }
+        let reply = icmp::echo_reply(packet, bytes).filter(|_| self.is_own(packet.dst));
+        reply.map(|reply| Some(self.frame(from, kind, &reply))).ok_or(())
+    }
+
+    /// A frame from us.
+    pub(crate) fn frame(&self, dst: MacAddr, ethertype: u16, packet: &[u8]) -> Vec<u8> {
+        let mut header = [0; ETHERNET_LEN];
+        Ethernet { dst, src: self.mac, ethertype }.write(&mut header);
+        [&header, packet].concat()
+    }
+
+    /// Transmits `frames`; how many were taken. A port that fails takes none.
+    #[inline]
+    pub(crate) fn transmit(&self, frames: &[Frame<'_>]) -> usize {
+        lock(&self.tx).transmit(frames).unwrap_or(0)
+    }
+}
+
+impl Hop {
+    fn set(&self, MacAddr([a, b, c, d, e, f]): MacAddr) {
+        self.mac.store(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Relaxed);
+    }
+}
+
+/// Locks what stays right even where a thread that held it panicked.
+#[inline]
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,28 @@
+//! The user plane function of a 5G core: what carries users' packets between the gNBs (N3, in GTP-U
+//! tunnels) and the data network (N6), by the rules of their sessions.
+//!
+//! Control and data are apart. Each direction belongs to one data thread, who owns its sessions, in
+//! plain memory that nobody else touches; a control thread makes a changed session ready and sends it
+//! there as a whole ([`Upf::apply`]).
+#![forbid(unsafe_code)]
+
+mod compile;
+pub mod config;
+pub mod counters;
+mod direction;
+mod event;
+mod interface;
+pub mod load;
+mod meter;
+mod path;
+mod session;
+mod table;
+mod upf;
+mod usage;
+
+pub use config::{ConfigError, UpfConfig};
+pub use counters::{Counters, DropReason};
+pub use direction::Direction;
+pub use event::Event;
+pub use upf::{Operation, Running, Upf};
+pub use usage::Counted;

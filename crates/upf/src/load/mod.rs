@@ -1,0 +1,312 @@
+//! Load for a user plane function, which it checks as well: gNBs and data network at once, for all the
+//! sessions that a configuration generates.
+
+mod check;
+mod packet;
+
+use std::collections::HashSet;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dray_port::{Batch, Frame, Port, Receive, Transmit, Wait, clock, scratch};
+use dray_wire::MacAddr;
+use dray_wire::arp::Arp;
+use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
+use dray_wire::icmp::Discovery;
+use dray_wire::ip::Packet;
+use serde::Serialize;
+
+use crate::config::{ConfigError, InterfaceConfig, UpfConfig};
+use crate::usage::Way;
+
+use check::Checker;
+use packet::Packets;
+
+pub use packet::{LEN_MAX, LEN_MIN};
+
+/// Packets sent at a time.
+const BURST: usize = 32;
+/// How long packets under way are waited for.
+const DRAIN: Duration = Duration::from_millis(500);
+/// How long the user plane function is waited for, until it has asked for all its neighbours.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it takes an answer to get there, at most.
+const ANSWER: Duration = Duration::from_millis(100);
+
+/// What is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Packets per second, each way; `None`: as many as possible.
+    pub rate: Option<f64>,
+    /// Length of the frames on N6 in bytes, [`LEN_MIN`] to [`LEN_MAX`]; those on N3 are longer by the
+    /// tunnel's headers.
+    pub len: usize,
+    /// How long.
+    pub duration: Duration,
+    /// Whether from the users to the data network.
+    pub uplink: bool,
+    /// Whether from the data network to the users.
+    pub downlink: bool,
+}
+
+/// What became of the packets of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// Sent.
+    pub sent: u64,
+    /// Came back, right in all.
+    pub received: u64,
+    /// Did not.
+    pub lost: u64,
+    /// Came after a later one of the same session, or twice.
+    pub reordered: u64,
+    /// With a wrong outer or user's address, or port.
+    pub wrong_address: u64,
+    /// In a wrong tunnel.
+    pub wrong_teid: u64,
+    /// Of a wrong QoS flow.
+    pub wrong_qfi: u64,
+    /// With a wrong payload, length, time to live, or checksum.
+    pub wrong_packet: u64,
+    /// Not of this load.
+    pub foreign: u64,
+}
+
+impl Outcome {
+    /// Whether all packets came back, right.
+    pub fn is_clean(&self) -> bool {
+        let Self { sent, received, .. } = *self;
+        *self == Self { sent, received, ..Self::default() } && sent == received
+    }
+}
+
+/// Both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LoadReport {
+    /// From the users to the data network.
+    pub uplink: Outcome,
+    /// From the data network to the users.
+    pub downlink: Outcome,
+}
+
+/// One side: the gNBs, or the data network.
+struct Side {
+    rx: Vec<Box<dyn Receive>>,
+    tx: Box<dyn Transmit>,
+    mac: MacAddr,
+    /// Whom the user plane function may ask for.
+    addresses: HashSet<IpAddr>,
+    /// For whom it has not yet.
+    awaited: HashSet<IpAddr>,
+    packets: Packets,
+    /// What it receives.
+    checker: Checker,
+    outcome: Outcome,
+}
+
+impl Side {
+    /// `known`: whom it need not ask for.
+    fn new(
+        port: Port,
+        mac: MacAddr,
+        addresses: HashSet<IpAddr>,
+        known: &InterfaceConfig,
+        both: (Packets, Checker),
+    ) -> Self {
+        let mut awaited = addresses.clone();
+        known.neighbours.iter().for_each(|neighbour| _ = awaited.remove(&neighbour.address));
+        let mut rx = port.rx;
+        rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
+        let tx = port.tx.into_iter().next().expect("a port has a queue");
+        let (packets, checker) = both;
+        Self { rx, tx, mac, addresses, awaited, packets, checker, outcome: Outcome::default() }
+    }
+
+    /// Sends up to `count` packets; how many were taken.
+    fn send(&mut self, count: usize) -> io::Result<usize> {
+        self.packets.prepare(count);
+        let frames = self.packets.ready(count);
+        let batch: Batch<'_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
+        let taken = self.tx.transmit(&batch)?;
+        drop(batch);
+        self.packets.sent(taken);
+        Ok(taken)
+    }
+
+    /// Receives and checks what is there, and answers who asks for our addresses.
+    fn receive(&mut self) -> io::Result<bool> {
+        let Self { rx, tx, mac, addresses, awaited, checker, outcome, .. } = self;
+        let mut scratch = scratch();
+        let mut worked = false;
+        for rx in rx {
+            worked |= rx.receive(&mut |frames| {
+                for frame in frames {
+                    let bytes = frame.bytes(&mut scratch);
+                    if !checker.check(bytes, outcome) {
+                        match answer(*mac, addresses, bytes) {
+                            Some((address, answer)) => {
+                                // Asked again, it gets another answer: only one that left counts.
+                                if matches!(tx.transmit(&[Frame::from(&answer[..])]), Ok(1)) {
+                                    awaited.remove(&address);
+                                }
+                            }
+                            None => outcome.foreign += 1,
+                        }
+                    }
+                }
+                frames.len()
+            })? > 0;
+        }
+        Ok(worked)
+    }
+}
+
+/// What one of `addresses`, which are all at `mac`, says to who asks for it; and which it is.
+fn answer(mac: MacAddr, addresses: &HashSet<IpAddr>, frame: &[u8]) -> Option<(IpAddr, Vec<u8>)> {
+    let asker = Ethernet::parse(frame)?;
+    let bytes = &frame[ETHERNET_LEN..];
+    let (address, packet) = match asker.ethertype {
+        ethertype::ARP => {
+            let arp = Arp::parse(bytes).filter(|arp| arp.is_request)?;
+            let target = arp.target.1;
+            let reply = Arp { is_request: false, sender: (mac, target), target: arp.sender };
+            (target.into(), reply.to_bytes().to_vec())
+        }
+        ethertype::IPV6 => {
+            let packet = Packet::parse(bytes, bytes.len()).ok()?;
+            let Discovery::Solicitation { target, .. } = Discovery::parse(&packet, bytes)? else {
+                return None;
+            };
+            let reply = Discovery::Advertisement { target, mac };
+            (target.into(), reply.to_packet(target, packet.src.into()))
+        }
+        _ => return None,
+    };
+    addresses.contains(&address).then_some(())?;
+    let mut header = [0; ETHERNET_LEN];
+    Ethernet { dst: asker.src, src: mac, ethertype: asker.ethertype }.write(&mut header);
+    Some((address, [&header[..], &packet].concat()))
+}
+
+/// A load with its ports open.
+pub struct Load {
+    settings: Settings,
+    gnbs: Side,
+    network: Side,
+}
+
+impl Load {
+    /// For a user plane function that was told `config`; `n3` and `n6` are ports to its N3 and N6.
+    pub fn new(
+        config: &UpfConfig,
+        settings: Settings,
+        n3: Port,
+        n6: Port,
+    ) -> Result<Self, ConfigError> {
+        let missing = || ConfigError::new("is needed: a load is for sessions that are generated");
+        let generator = config.generate.as_ref().ok_or_else(|| missing().in_field("generate"))?;
+        generator.check()?;
+        let macs = [MacAddr::local(0x0300), MacAddr::local(0x0600)];
+        let [gnb_mac, network_mac] =
+            [known_mac(&config.n3).unwrap_or(macs[0]), known_mac(&config.n6).unwrap_or(macs[1])];
+        let up = (
+            Packets::new(config, generator, Way::Uplink, settings.len, gnb_mac)?,
+            Checker::new(config, generator, Way::Downlink, settings.len, gnb_mac)?,
+        );
+        let down = (
+            Packets::new(config, generator, Way::Downlink, settings.len, network_mac)?,
+            Checker::new(config, generator, Way::Uplink, settings.len, network_mac)?,
+        );
+        let via = |interface: &InterfaceConfig| -> HashSet<IpAddr> {
+            interface.routes.iter().map(|route| route.via).collect()
+        };
+        let gnb_addresses = generator.gnbs.iter().copied().chain(via(&config.n3)).collect();
+        Ok(Self {
+            settings,
+            gnbs: Side::new(n3, gnb_mac, gnb_addresses, &config.n3, up),
+            network: Side::new(n6, network_mac, via(&config.n6), &config.n6, down),
+        })
+    }
+
+    /// Sends and checks, until its time is over or `stop` is set, and what was under way has arrived.
+    pub fn run(mut self, stop: &AtomicBool) -> io::Result<LoadReport> {
+        let Settings { rate, duration, uplink, downlink, .. } = self.settings;
+        self.settle(stop)?;
+        let start = clock::ticks();
+        let until = start.saturating_add(clock::to_ticks(duration));
+        let per_tick = rate.map(|rate| rate / clock::ticks_per_second() as f64);
+        let mut sent = [0u64; 2];
+        loop {
+            let now = clock::ticks();
+            if now >= until || stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let due = per_tick.map_or(u64::MAX, |rate| ((now - start) as f64 * rate) as u64);
+            let mut worked = false;
+            for (index, wanted) in [uplink, downlink].into_iter().enumerate() {
+                let side = if index == 0 { &mut self.gnbs } else { &mut self.network };
+                let count = due.saturating_sub(sent[index]).min(BURST as u64) as usize;
+                if wanted && count > 0 {
+                    let taken = side.send(count)?;
+                    sent[index] += taken as u64;
+                    worked |= taken > 0;
+                }
+            }
+            worked |= self.gnbs.receive()? | self.network.receive()?;
+            if !worked {
+                std::thread::yield_now();
+            }
+        }
+        let mut last = clock::ticks();
+        while clock::ticks() - last < clock::to_ticks(DRAIN) {
+            if self.gnbs.receive()? | self.network.receive()? {
+                last = clock::ticks();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        let finish = |mut outcome: Outcome, sent| {
+            outcome.sent = sent;
+            outcome.lost = sent.saturating_sub(outcome.received + outcome.wrong());
+            outcome
+        };
+        // What one side sends the other one receives.
+        Ok(LoadReport {
+            uplink: finish(self.network.outcome, sent[0]),
+            downlink: finish(self.gnbs.outcome, sent[1]),
+        })
+    }
+
+    /// Answers until the user plane function has asked for all: no packet is lost for want of an
+    /// address.
+    fn settle(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        let start = clock::ticks();
+        let mut last = start;
+        let (patience, answer) = (clock::to_ticks(PATIENCE), clock::to_ticks(ANSWER));
+        while clock::ticks() - last < answer && !stop.load(Ordering::Relaxed) {
+            self.gnbs.receive()?;
+            self.network.receive()?;
+            let asked = self.gnbs.awaited.is_empty() && self.network.awaited.is_empty();
+            if !asked && clock::ticks() - start < patience {
+                last = clock::ticks();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.gnbs.outcome = Outcome::default();
+        self.network.outcome = Outcome::default();
+        Ok(())
+    }
+}
+
+impl Outcome {
+    fn wrong(&self) -> u64 {
+        self.wrong_address + self.wrong_teid + self.wrong_qfi + self.wrong_packet + self.reordered
+    }
+}
+
+/// The Ethernet address by which the user plane function knows its neighbours already.
+fn known_mac(interface: &InterfaceConfig) -> Option<MacAddr> {
+    interface.neighbours.first().map(|neighbour| neighbour.mac)
+}

@@ -1,0 +1,207 @@
+//! The packets of a load: UDP between each user and one server, whose payload says who it is from.
+
+use std::net::IpAddr;
+
+use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
+use dray_wire::gtpu::{self, Container, Direction};
+use dray_wire::ip::{Header, IPV4_LEN, IPV6_LEN, protocol};
+use dray_wire::udp::{UDP_LEN, Udp};
+use dray_wire::{FRAME_MAX, MacAddr, ip};
+
+use super::BURST;
+use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
+use crate::path;
+use crate::usage::Way;
+
+/// The server's and the users' port.
+pub(super) const PORTS: (u16, u16) = (7000, 7001);
+/// Time to live of what is sent.
+pub(super) const TTL: u8 = 64;
+/// In front of the payload: who it is of ("DUPF", then which way it goes, session, number).
+pub(super) const LABEL: usize = 16;
+const MAGIC: u32 = 0x4455_5046;
+
+/// The shortest frame on N6, in bytes.
+pub const LEN_MIN: usize = ETHERNET_LEN + IPV6_LEN + UDP_LEN + LABEL;
+/// The longest: behind a tunnel's headers it is still one that ports carry.
+pub const LEN_MAX: usize = FRAME_MAX - IPV6_LEN - UDP_LEN - gtpu::CONTAINER_LEN;
+
+/// Which packet it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Label {
+    pub(super) way: Way,
+    pub(super) session: u32,
+    pub(super) number: u32,
+}
+
+impl Label {
+    pub(super) fn read(payload: &[u8]) -> Option<Self> {
+        let label: &[u8; LABEL] = payload.first_chunk()?;
+        let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| label[at + i]));
+        let way = match (word(0), word(4)) {
+            (MAGIC, 0) => Way::Uplink,
+            (MAGIC, 1) => Way::Downlink,
+            _ => return None,
+        };
+        Some(Self { way, session: word(8), number: word(12) })
+    }
+
+    fn write(self, payload: &mut [u8]) {
+        for (at, word) in
+            [MAGIC, self.way as u32, self.session, self.number].into_iter().enumerate()
+        {
+            payload[4 * at..4 * at + 4].copy_from_slice(&word.to_be_bytes());
+        }
+    }
+}
+
+/// What every payload has behind its label: the same bytes, so that no piece of it looks like another.
+pub(super) fn filling(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
+}
+
+/// The server, of the version of the users' addresses: for documentation (RFC 5737, RFC 3849).
+pub(super) fn server(ue: IpAddr) -> IpAddr {
+    match ue {
+        IpAddr::V4(_) => IpAddr::from([203, 0, 113, 9]),
+        IpAddr::V6(_) => IpAddr::from([0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 9]),
+    }
+}
+
+/// A user's address: of an IPv6 prefix, the first host.
+pub(super) fn user(ue: IpAddr) -> IpAddr {
+    match ue {
+        IpAddr::V4(_) => ue,
+        IpAddr::V6(prefix) => ip::address(u128::from(prefix) | 1),
+    }
+}
+
+/// Makes the packets of one way, session after session.
+pub(super) struct Packets {
+    way: Way,
+    generator: Generator,
+    upf: InterfaceConfig,
+    mac: MacAddr,
+    /// Packets sent of all.
+    count: u64,
+    /// Prepared and not sent yet.
+    prepared: usize,
+    frames: Vec<Vec<u8>>,
+    payload: Vec<u8>,
+}
+
+impl Packets {
+    pub(super) fn new(
+        config: &UpfConfig,
+        generator: &Generator,
+        way: Way,
+        len: usize,
+        mac: MacAddr,
+    ) -> Result<Self, ConfigError> {
+        let upf = if way == Way::Uplink { &config.n3 } else { &config.n6 };
+        for gnb in &generator.gnbs {
+            if !config.n3.addresses.iter().any(|own| own.is_ipv4() == gnb.is_ipv4()) {
+                let what = format!("{gnb}: N3 has no address of that version");
+                return Err(ConfigError::new(what).in_field("generate.gnbs"));
+            }
+        }
+        let headers = match generator.ends(0).1 {
+            IpAddr::V4(_) => ETHERNET_LEN + IPV4_LEN + UDP_LEN,
+            IpAddr::V6(_) => ETHERNET_LEN + IPV6_LEN + UDP_LEN,
+        };
+        Ok(Self {
+            way,
+            generator: generator.clone(),
+            upf: upf.clone(),
+            mac,
+            count: 0,
+            prepared: 0,
+            frames: vec![Vec::new(); BURST],
+            payload: filling(len - headers),
+        })
+    }
+
+    /// Makes the next `count` packets, but for those that are ready already.
+    pub(super) fn prepare(&mut self, count: usize) {
+        for index in self.prepared..count {
+            let number = self.count + index as u64;
+            let sessions = u64::from(self.generator.count);
+            let label = Label {
+                way: self.way,
+                session: (number % sessions) as u32,
+                number: (number / sessions) as u32,
+            };
+            let frame = self.frame(label);
+            self.frames[index] = frame;
+        }
+        self.prepared = self.prepared.max(count);
+    }
+
+    /// The next packets.
+    pub(super) fn ready(&self, count: usize) -> &[Vec<u8>] {
+        &self.frames[..count]
+    }
+
+    /// The first `count` of those that were ready are sent.
+    pub(super) fn sent(&mut self, count: usize) {
+        self.frames[..self.prepared].rotate_left(count);
+        self.prepared -= count;
+        self.count += count as u64;
+    }
+
+    fn frame(&mut self, label: Label) -> Vec<u8> {
+        let (teid, ue, tunnel) = self.generator.ends(label.session);
+        let (user, server) = (user(ue), server(ue));
+        label.write(&mut self.payload);
+        let packet = match self.way {
+            Way::Uplink => udp_packet(user, server, (PORTS.1, PORTS.0), &self.payload),
+            Way::Downlink => udp_packet(server, user, PORTS, &self.payload),
+        };
+        let packet = match self.way {
+            Way::Downlink => packet,
+            Way::Uplink => {
+                let container = self.generator.qfi.map(|qfi| Container {
+                    direction: Direction::Uplink,
+                    qfi,
+                    reflective: false,
+                    paging_policy: None,
+                });
+                let mut message = vec![0; gtpu::CONTAINER_LEN];
+                let len = gtpu::write_gpdu(&mut message, teid, container, packet.len());
+                message.truncate(len);
+                message.extend(packet);
+                let own =
+                    self.upf.addresses.iter().find(|own| own.is_ipv4() == tunnel.gnb.is_ipv4());
+                let own = *own.expect("checked when this was made");
+                path::datagram(tunnel.gnb, own, gtpu::PORT, &message).expect("of one version")
+            }
+        };
+        let kind = if packet[0] >> 4 == 4 { ethertype::IPV4 } else { ethertype::IPV6 };
+        let mut header = [0; ETHERNET_LEN];
+        Ethernet { dst: self.upf.mac, src: self.mac, ethertype: kind }.write(&mut header);
+        [&header[..], &packet].concat()
+    }
+}
+
+/// A UDP packet, with a checksum where IPv6 wants one.
+fn udp_packet(src: IpAddr, dst: IpAddr, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
+    let mut udp = [0; UDP_LEN];
+    Udp { src_port: ports.0, dst_port: ports.1, payload_len: payload.len() }.write(&mut udp);
+    let payload_len = (UDP_LEN + payload.len()) as u16;
+    let (protocol, tos, ttl) = (protocol::UDP, 0, TTL);
+    match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let mut header = [0; IPV4_LEN];
+            Header { src, dst, protocol, tos, ttl, payload_len }.write(&mut header);
+            [&header[..], &udp, payload].concat()
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            let mut header = [0; IPV6_LEN];
+            Header { src: a, dst: b, protocol, tos, ttl, payload_len }.write(&mut header);
+            let sum = ip::upper_checksum(src, dst, protocol, &[&udp, payload]);
+            udp[6..].copy_from_slice(&(if sum == 0 { 0xffff } else { sum }).to_be_bytes());
+            [&header[..], &udp, payload].concat()
+        }
+        _ => unreachable!("a user and its server are of one version"),
+    }
+}

@@ -1,0 +1,337 @@
+//! From N6 to N3: into the tunnel. The passes are those of the [uplink](super::uplink).
+
+use std::net::IpAddr;
+
+use arrayvec::ArrayVec;
+use dray_port::{Frame, ahead, clock};
+use dray_wire::MacAddr;
+use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
+use dray_wire::gtpu::{self, Container, Direction};
+use dray_wire::icmp::{self, Problem};
+use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, protocol};
+use dray_wire::udp::{UDP_LEN, Udp};
+
+use super::head::{PACKET, ROOM};
+use super::lane::{self, CHUNK, Departures, Lane, Leaving};
+use super::store::Store;
+use super::uplink::hear;
+use crate::compile::address_key;
+use crate::config::{Action, Ends};
+use crate::counters::DropReason;
+use crate::event::Event;
+use crate::interface::Interface;
+use crate::session::{Peer, Probe, Rule};
+
+/// Time to live of a tunnel's packets.
+const TTL: u8 = 64;
+
+pub(crate) struct Downlink {
+    pub(crate) lane: Lane,
+    pub(crate) store: Store,
+}
+
+/// A packet for a user on its way.
+#[derive(Clone, Copy)]
+struct Item {
+    /// Number of its frame in the chunk.
+    frame: u16,
+    /// Number of its session.
+    slot: u32,
+    /// Of its destination.
+    key: u64,
+    packet: Packet,
+}
+
+/// Why a packet does not go on, and whether its sender is told.
+enum Stop {
+    Drop(DropReason),
+    Kept,
+    Tell(DropReason, Problem),
+}
+
+impl From<DropReason> for Stop {
+    fn from(reason: DropReason) -> Self {
+        Self::Drop(reason)
+    }
+}
+
+impl Downlink {
+    /// Takes all of `frames`.
+    pub(crate) fn take(&mut self, frames: &[Frame<'_>]) {
+        self.lane.counters.rx_packets += frames.len() as u64;
+        self.lane.counters.rx_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        frames.chunks(CHUNK).for_each(|chunk| self.chunk(chunk));
+    }
+
+    #[inline(always)]
+    fn chunk(&mut self, frames: &[Frame<'_>]) {
+        let items = self.look(frames);
+        let items = self.find(frames, items);
+        for item in &items {
+            let session = &self.lane.sessions.slots[item.slot as usize];
+            session.prefetch_usages(self.lane.way);
+        }
+        let now = clock::ticks();
+        let mut departures = Departures::new();
+        for item in &items {
+            let frame = &frames[usize::from(item.frame)];
+            match self.check(frame, item, now) {
+                Ok(leaving) => departures.push(leaving),
+                Err(Stop::Drop(reason)) => self.lane.counters.drop(reason),
+                Err(Stop::Kept) => self.lane.counters.buffered += 1,
+                Err(Stop::Tell(reason, problem)) => {
+                    self.lane.counters.drop(reason);
+                    self.tell(frame, &item.packet, problem);
+                }
+            }
+        }
+        self.lane.transmit(frames, &departures);
+    }
+
+    /// Looks at the headers, and deals with all that is no user's packet.
+    #[inline(always)]
+    fn look(&mut self, frames: &[Frame<'_>]) -> ArrayVec<Item, CHUNK> {
+        let mut items = ArrayVec::new();
+        for (index, frame) in ahead(frames).enumerate() {
+            match self.packet(index, frame) {
+                Ok(Some(packet)) => {
+                    let key = address_key(packet.version, packet.dst);
+                    self.lane.sessions.table.prefetch(key);
+                    items.push(Item { frame: index as u16, slot: 0, key, packet });
+                }
+                Ok(None) => self.other(frame),
+                Err(reason) => self.lane.counters.drop(reason),
+            }
+        }
+        items
+    }
+
+    /// The packet in a frame, where it is to be routed.
+    #[inline(always)]
+    fn packet(&mut self, index: usize, frame: &Frame<'_>) -> Result<Option<Packet>, DropReason> {
+        let Lane { from, heads, scratch, .. } = &mut self.lane;
+        let bytes = heads[index].copy(frame);
+        let ethernet = Ethernet::parse(bytes).ok_or(DropReason::NotIp)?;
+        if ethernet.dst != from.mac {
+            let group = ethernet.dst.0[0] & 1 != 0;
+            return if group { Ok(None) } else { Err(DropReason::OtherHost) };
+        }
+        match ethernet.ethertype {
+            ethertype::IPV4 | ethertype::IPV6 => {}
+            ethertype::ARP => return Ok(None),
+            _ => return Err(DropReason::NotIp),
+        }
+        let len = frame.len() - ETHERNET_LEN;
+        let packet = lane::parse(&bytes[ETHERNET_LEN..], len, frame, ETHERNET_LEN, scratch)?;
+        Ok((!from.is_own(packet.dst)).then_some(packet))
+    }
+
+    /// Finds the sessions.
+    #[inline(always)]
+    fn find(
+        &mut self,
+        frames: &[Frame<'_>],
+        mut items: ArrayVec<Item, CHUNK>,
+    ) -> ArrayVec<Item, CHUNK> {
+        items.retain(|item| match self.lane.sessions.table.find(item.key) {
+            Some(slot) => {
+                item.slot = slot;
+                self.lane.sessions.slots[slot as usize].prefetch();
+                true
+            }
+            None => {
+                self.lane.counters.drop(DropReason::NoSession);
+                let frame = &frames[usize::from(item.frame)];
+                self.tell(frame, &item.packet, Problem::Unreachable);
+                false
+            }
+        });
+        items
+    }
+
+    /// Checks a packet against its session's rules, and writes the tunnel's headers.
+    #[inline(always)]
+    fn check(&mut self, frame: &Frame<'_>, item: &Item, now: u64) -> Result<Leaving, Stop> {
+        let packet = &item.packet;
+        let (server_port, user_port) = packet.ports.unzip();
+        let ends = Ends {
+            protocol: packet.protocol,
+            remote: (packet.src, server_port),
+            local: (packet.dst, user_port),
+        };
+        let session = &mut self.lane.sessions.slots[item.slot as usize];
+        let probe = Probe { teid: 0, qfi: 0, tos: packet.tos, ends };
+        let rule = session.find(&probe).ok_or(DropReason::NoRule)?;
+        match rule.action {
+            Action::Forward => {}
+            Action::Drop => return Err(DropReason::Rule.into()),
+            Action::Buffer => return Err(self.keep(frame, item.slot, &rule)),
+        }
+        if packet.ttl <= 1 {
+            return Err(Stop::Tell(DropReason::TtlExpired, Problem::TimeExceeded));
+        }
+        let peer = session.tunnels[usize::from(rule.tunnel)];
+        let to = &self.lane.to;
+        let outer_len = Tunnel::headers_len(&peer, rule.qfi);
+        if packet.len + outer_len > to.mtu {
+            let mtu = (to.mtu - outer_len) as u16;
+            // An IPv4 packet that may be fragmented is not: whoever sends so long a one learns it too.
+            return Err(Stop::Tell(DropReason::TooBig, Problem::TooBig(mtu)));
+        }
+        let dst = to.mac_of(peer.hop).ok_or(DropReason::NoNeighbour)?;
+        self.lane.admit(item.slot, &rule, packet.len, now)?;
+        let Lane { heads, to, scratch, .. } = &mut self.lane;
+        let head = &mut heads[usize::from(item.frame)].0;
+        ip::decrement_ttl(&mut head[PACKET..], packet.version);
+        let fixed = packet.fixed_len();
+        let tunnel = Tunnel { peer, qfi: rule.qfi, own: to, dst };
+        tunnel.write(&mut head[..PACKET], packet.len);
+        if peer.address.is_ipv6() {
+            let rest = &frame.bytes(scratch)[ETHERNET_LEN + fixed..ETHERNET_LEN + packet.len];
+            tunnel.write_checksum(&mut head[..PACKET + fixed], rest);
+        }
+        Ok(Leaving {
+            frame: item.frame,
+            head: ((ROOM - outer_len) as u16, (PACKET + fixed) as u16),
+            body: ((ETHERNET_LEN + fixed) as u16, (ETHERNET_LEN + packet.len) as u16),
+        })
+    }
+
+    /// Keeps a packet until its session changes.
+    #[cold]
+    fn keep(&mut self, frame: &Frame<'_>, slot: u32, rule: &Rule) -> Stop {
+        let session = &mut self.lane.sessions.slots[slot as usize];
+        let first = session.waiting == 0;
+        if !self.store.keep(&mut session.waiting, frame) {
+            return DropReason::BufferFull.into();
+        }
+        if first {
+            self.lane.teller.tell(Event::DownlinkData { seid: session.seid, pdr: rule.pdr });
+        }
+        Stop::Kept
+    }
+
+    /// Makes a change that a control thread wants, and lets go of packets that need not wait any more.
+    pub(crate) fn change(&mut self, change: &mut super::Change) {
+        // What was kept is forwarded, so the end marker is not the last: it goes first.
+        for frame in &change.farewell {
+            self.lane.to.transmit(&[Frame::from(&frame[..])]);
+        }
+        self.lane.sessions.apply(change);
+        let session = &mut self.lane.sessions.slots[change.slot as usize];
+        if session.waiting == 0 || session.buffers() {
+            return;
+        }
+        let mut waiting = std::mem::take(&mut session.waiting);
+        if session.rules.is_empty() {
+            let gone = self.store.forget(&mut waiting);
+            (0..gone).for_each(|_| self.lane.counters.drop(DropReason::SessionGone));
+            return;
+        }
+        let mut store = std::mem::replace(&mut self.store, Store::new(0, 0, 0));
+        let frames: Vec<Frame<'_>> = store.waiting(waiting).map(Frame::from).collect();
+        frames.chunks(CHUNK).for_each(|chunk| self.chunk(chunk));
+        store.forget(&mut waiting);
+        self.store = store;
+    }
+
+    /// Tells a sender what became of its packet.
+    #[cold]
+    fn tell(&mut self, frame: &Frame<'_>, packet: &Packet, problem: Problem) {
+        let from = self.lane.from.clone();
+        self.lane.complain(|| {
+            let own = from.address_for(ip::address(packet.src))?;
+            let mut whole = vec![0; frame.len()];
+            frame.copy_into(&mut whole);
+            let message = icmp::error(own, packet, &whole[ETHERNET_LEN..], problem)?;
+            let to = Ethernet::parse(&whole)?.src;
+            Some(from.frame(to, lane::ethertype(packet.version), &message))
+        });
+    }
+
+    /// Deals with a frame that is for us, or for a group.
+    #[cold]
+    fn other(&mut self, frame: &Frame<'_>) {
+        let mut whole = vec![0; frame.len()];
+        frame.copy_into(&mut whole);
+        match hear(&self.lane.from, &whole) {
+            Ok(reply) => {
+                self.lane.counters.control += 1;
+                if let Some(reply) = reply {
+                    self.lane.answer(&reply);
+                }
+            }
+            Err(reason) => self.lane.counters.drop(reason),
+        }
+    }
+}
+
+/// The headers around a user's packet.
+struct Tunnel<'t> {
+    peer: Peer,
+    qfi: Option<u8>,
+    own: &'t Interface,
+    dst: MacAddr,
+}
+
+impl Tunnel<'_> {
+    /// Bytes in front of the packet but for the Ethernet header.
+    #[inline(always)]
+    fn headers_len(peer: &Peer, qfi: Option<u8>) -> usize {
+        let ip = if peer.address.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
+        ip + UDP_LEN + if qfi.is_some() { gtpu::CONTAINER_LEN } else { gtpu::FIXED_LEN }
+    }
+
+    /// Writes the headers of a packet of `len` bytes at the end of `room`.
+    #[inline(always)]
+    fn write(&self, room: &mut [u8], len: usize) {
+        let headers_len = Self::headers_len(&self.peer, self.qfi);
+        let start = room.len() - headers_len - ETHERNET_LEN;
+        let (ethernet, rest) = room[start..].split_at_mut(ETHERNET_LEN);
+        let kind = match self.peer.address {
+            IpAddr::V4(_) => ethertype::IPV4,
+            IpAddr::V6(_) => ethertype::IPV6,
+        };
+        Ethernet { dst: self.dst, src: self.own.mac, ethertype: kind }
+            .write(ethernet.try_into().expect("14 bytes"));
+        let ip_len = if self.peer.address.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
+        let (ip, rest) = rest.split_at_mut(ip_len);
+        let (udp, gtp) = rest.split_at_mut(UDP_LEN);
+        let container = self.qfi.map(|qfi| Container {
+            direction: Direction::Downlink,
+            qfi,
+            reflective: false,
+            paging_policy: None,
+        });
+        let gtp_len = gtpu::write_gpdu(gtp, self.peer.teid, container, len);
+        let payload_len = gtp_len + len;
+        Udp { src_port: gtpu::PORT, dst_port: gtpu::PORT, payload_len }
+            .write(udp.try_into().expect("8 bytes"));
+        let payload_len = (UDP_LEN + payload_len) as u16;
+        let (protocol, tos, ttl) = (protocol::UDP, 0, TTL);
+        match (self.peer.address, self.own.v4, self.own.v6) {
+            (IpAddr::V4(dst), Some(src), _) => {
+                Header { src, dst, protocol, tos, ttl, payload_len }
+                    .write(ip.try_into().expect("20 bytes"));
+            }
+            (IpAddr::V6(dst), _, Some(src)) => {
+                Header { src, dst, protocol, tos, ttl, payload_len }
+                    .write(ip.try_into().expect("40 bytes"));
+            }
+            _ => unreachable!("a session is refused whose tunnel is of a version that N3 lacks"),
+        }
+    }
+
+    /// Writes the UDP checksum, which is obligatory with IPv6: of the headers at the end of `head`,
+    /// behind which the fixed header of the packet follows, and of the `rest` of the packet.
+    #[cold]
+    fn write_checksum(&self, head: &mut [u8], rest: &[u8]) {
+        let udp = PACKET - Self::headers_len(&self.peer, self.qfi) + IPV6_LEN;
+        let Some(src) = self.own.address_for(self.peer.address) else { return };
+        let pieces = [&head[udp..], rest];
+        let sum = ip::upper_checksum(src, self.peer.address, protocol::UDP, &pieces);
+        // Zero would mean that there is none (RFC 768).
+        let sum = if sum == 0 { 0xffff } else { sum };
+        head[udp + 6..udp + 8].copy_from_slice(&sum.to_be_bytes());
+    }
+}

@@ -1,0 +1,177 @@
+//! What both directions have: where packets come from and go to, and what is counted.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use dray_port::{Frame, Scratch, clock, scratch};
+use dray_wire::ip::{Packet, Version};
+
+use super::head::{Head, LOOK, ROOM};
+use super::sessions::{Changes, Sessions};
+use crate::counters::{Counters, DropReason, Published};
+use crate::event::{Event, Teller};
+use crate::interface::Interface;
+use crate::meter::Meter;
+use crate::session::{Rule, Session};
+use crate::usage::{Due, Usage, Way};
+
+/// Packets that go through the passes together: what is fetched for the last of them is still in the
+/// first-level cache when its turn comes.
+pub(super) const CHUNK: usize = 32;
+
+/// Messages of our own about what went wrong: no more than this, in 1000 bits per second, whoever
+/// sends what asks for them.
+const ANSWERS_KBPS: u64 = 1000;
+
+pub(crate) struct Lane {
+    pub(super) way: Way,
+    /// Where packets come from.
+    pub(super) from: Arc<Interface>,
+    /// Where they go.
+    pub(super) to: Arc<Interface>,
+    pub(super) sessions: Sessions,
+    pub(super) changes: Changes,
+    pub(crate) counters: Counters,
+    pub(crate) published: Arc<Published>,
+    pub(super) teller: Teller,
+    pub(super) heads: Box<[Head]>,
+    pub(super) scratch: Scratch,
+    answers: Meter,
+}
+
+/// A packet that goes on, by its frame's number in the chunk.
+#[derive(Clone, Copy)]
+pub(super) struct Leaving {
+    pub(super) frame: u16,
+    /// Its new headers in the head.
+    pub(super) head: (u16, u16),
+    /// All that follows, in the frame.
+    pub(super) body: (u16, u16),
+}
+
+pub(super) type Departures = ArrayVec<Leaving, CHUNK>;
+
+impl Lane {
+    pub(crate) fn new(
+        way: Way,
+        from: Arc<Interface>,
+        to: Arc<Interface>,
+        sessions: Sessions,
+        changes: Changes,
+        teller: Teller,
+    ) -> Self {
+        Self {
+            way,
+            from,
+            to,
+            sessions,
+            changes,
+            counters: Counters::default(),
+            published: Arc::default(),
+            teller,
+            heads: vec![Head([0; ROOM + LOOK]); CHUNK].into(),
+            scratch: scratch(),
+            answers: Meter::new(ANSWERS_KBPS),
+        }
+    }
+
+    /// Transmits what leaves.
+    #[inline]
+    pub(super) fn transmit(&mut self, frames: &[Frame<'_>], departures: &Departures) {
+        let mut batch = ArrayVec::<Frame<'_>, CHUNK>::new();
+        for leaving in departures {
+            let index = usize::from(leaving.frame);
+            let (start, end) = leaving.head;
+            let head = &self.heads[index].0[usize::from(start)..usize::from(end)];
+            let (start, end) = leaving.body;
+            batch.push(frames[index].with_head(head, usize::from(start)..usize::from(end)));
+        }
+        if batch.is_empty() {
+            return;
+        }
+        let taken = self.to.transmit(&batch);
+        self.counters.tx_packets += taken as u64;
+        self.counters.tx_bytes +=
+            batch[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
+        (taken..batch.len()).for_each(|_| self.counters.drop(DropReason::PortFull));
+    }
+
+    /// Sends an answer to where packets come from.
+    pub(super) fn answer(&mut self, frame: &[u8]) {
+        self.from.transmit(&[Frame::from(frame)]);
+    }
+
+    /// As [`answer`](Self::answer), for messages about what went wrong: not more of them than so many.
+    pub(super) fn complain(&mut self, message: impl FnOnce() -> Option<Vec<u8>>) {
+        let now = clock::ticks();
+        if self.answers.conforms(now)
+            && let Some(frame) = message()
+        {
+            self.answers.take(now, frame.len());
+            self.answer(&frame);
+        }
+    }
+
+    /// Whether the limits of `rule` let the packet pass, which is counted then.
+    #[inline(always)]
+    pub(super) fn admit(
+        &mut self,
+        slot: u32,
+        rule: &Rule,
+        len: usize,
+        now: u64,
+    ) -> Result<(), DropReason> {
+        let teller = &self.teller;
+        let session = &mut self.sessions.slots[slot as usize];
+        session.admit(rule, self.way, len, now, |session, usage, due| {
+            report(teller, session, usage, due);
+        })
+    }
+}
+
+#[cold]
+fn report(teller: &Teller, session: &Session, usage: &Usage, due: Due) {
+    teller.tell(Event::Usage {
+        seid: session.seid,
+        urr: usage.urr,
+        quota: due == Due::Quota,
+        counted: usage.counted(),
+    });
+}
+
+/// Reads the packet of `len` bytes that lies at `at` in the frame; `look` holds its first bytes, at
+/// least 60 where it has as many. Where its headers go on behind those, all of the frame is looked at.
+#[inline(always)]
+pub(super) fn parse(
+    look: &[u8],
+    len: usize,
+    frame: &Frame<'_>,
+    at: usize,
+    scratch: &mut Scratch,
+) -> Result<Packet, DropReason> {
+    let packet = Packet::parse(look, len).map_err(|_| DropReason::InnerIp)?;
+    if packet.is_cut() && look.len() < len {
+        return parse_whole(len, frame, at, scratch);
+    }
+    Ok(packet)
+}
+
+#[cold]
+fn parse_whole(
+    len: usize,
+    frame: &Frame<'_>,
+    at: usize,
+    scratch: &mut Scratch,
+) -> Result<Packet, DropReason> {
+    Packet::parse(&frame.bytes(scratch)[at..], len).map_err(|_| DropReason::InnerIp)
+}
+
+/// What follows an Ethernet header.
+#[inline(always)]
+pub(super) fn ethertype(version: Version) -> u16 {
+    use dray_wire::ethernet::ethertype::{IPV4, IPV6};
+    match version {
+        Version::V4 => IPV4,
+        Version::V6 => IPV6,
+    }
+}

@@ -1,0 +1,90 @@
+//! The data path: two directions that share nothing but the interfaces, each on a thread that owns
+//! its sessions.
+
+mod downlink;
+mod head;
+mod lane;
+mod sessions;
+mod store;
+mod uplink;
+
+use std::net::IpAddr;
+
+use dray_wire::gtpu;
+use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, protocol};
+use dray_wire::udp::{UDP_LEN, Udp};
+
+pub(crate) use downlink::Downlink;
+pub(crate) use lane::Lane;
+pub(crate) use sessions::{Change, Changes, Sessions};
+pub(crate) use store::Store;
+pub(crate) use uplink::Uplink;
+
+use sessions::CHANGES;
+
+/// A packet from our GTP-U port to a peer's `port`; `None` where the addresses are of two versions.
+pub(crate) fn datagram(src: IpAddr, dst: IpAddr, port: u16, payload: &[u8]) -> Option<Vec<u8>> {
+    let mut udp = [0; UDP_LEN];
+    Udp { src_port: gtpu::PORT, dst_port: port, payload_len: payload.len() }.write(&mut udp);
+    let payload_len = (UDP_LEN + payload.len()) as u16;
+    let (protocol, tos, ttl) = (protocol::UDP, 0, 64);
+    match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let mut ip = [0; IPV4_LEN];
+            Header { src, dst, protocol, tos, ttl, payload_len }.write(&mut ip);
+            Some([&ip[..], &udp, payload].concat())
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            let mut ip = [0; IPV6_LEN];
+            Header { src: a, dst: b, protocol, tos, ttl, payload_len }.write(&mut ip);
+            let sum = ip::upper_checksum(src, dst, protocol, &[&udp, payload]);
+            udp[6..].copy_from_slice(&(if sum == 0 { 0xffff } else { sum }).to_be_bytes());
+            Some([&ip[..], &udp, payload].concat())
+        }
+        _ => None,
+    }
+}
+
+/// One direction of the data path.
+pub(crate) enum Path {
+    Uplink(Box<Uplink>),
+    Downlink(Box<Downlink>),
+}
+
+impl Path {
+    /// Takes all of `frames`.
+    #[inline]
+    pub(crate) fn take(&mut self, frames: &[dray_port::Frame<'_>]) {
+        match self {
+            Self::Uplink(uplink) => uplink.take(frames),
+            Self::Downlink(downlink) => downlink.take(frames),
+        }
+    }
+
+    /// Makes changes that control threads want; whether there were any.
+    pub(crate) fn adopt(&mut self) -> bool {
+        let mut any = false;
+        for _ in 0..CHANGES {
+            let Ok(mut change) = self.lane().changes.wanted.try_recv() else { break };
+            self.change(&mut change);
+            any = true;
+            // Where nobody takes it back, it is given back here.
+            let _ = self.lane().changes.done.try_send(change);
+        }
+        any
+    }
+
+    pub(crate) fn change(&mut self, change: &mut Change) {
+        match self {
+            Self::Uplink(uplink) => uplink.0.sessions.apply(change),
+            Self::Downlink(downlink) => downlink.change(change),
+        }
+    }
+
+    pub(crate) fn lane(&mut self) -> &mut Lane {
+        match self {
+            Self::Uplink(uplink) => &mut uplink.0,
+            Self::Downlink(downlink) => &mut downlink.lane,
+        }
+    }
+}

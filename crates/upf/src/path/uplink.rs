@@ -1,0 +1,344 @@
+//! From N3 to N6: out of the tunnel.
+//!
+//! Each chunk of packets goes through passes: look at the headers and fetch the place in the table;
+//! find the session and fetch it; fetch what it points to; check and rewrite; transmit.
+
+use arrayvec::ArrayVec;
+use dray_port::{Frame, ahead, clock};
+use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
+use dray_wire::gtpu::{self, GtpuError, Header, message};
+use dray_wire::ip::{self, Fragment, Packet, protocol};
+use dray_wire::udp::{UDP_LEN, Udp};
+
+use super::head::{LOOK, PACKET, ROOM};
+use super::lane::{self, CHUNK, Departures, Lane, Leaving};
+use crate::config::{Action, Ends};
+use crate::counters::DropReason;
+use crate::event::Event;
+use crate::interface::Interface;
+use crate::session::Probe;
+
+/// Of the user's packet that must lie in the head to be looked at there: the longest IPv4 header, and
+/// ports.
+const INNER_LOOK: usize = 60 + 4;
+
+pub(crate) struct Uplink(pub(crate) Lane);
+
+/// A user's packet on its way.
+#[derive(Clone, Copy)]
+struct Item {
+    /// Number of its frame in the chunk.
+    frame: u16,
+    /// Where it begins in the frame.
+    at: u16,
+    /// Where it begins in the head.
+    look: u16,
+    /// Bytes of the tunnel's message that it has.
+    len: u16,
+    qfi: u8,
+    teid: u32,
+    /// Number of its session.
+    slot: u32,
+}
+
+/// A frame that is no user's packet in a tunnel to us, as far as it was looked at.
+enum Odd {
+    Drop(DropReason),
+    /// All of it has to be looked at.
+    Other,
+}
+
+impl From<DropReason> for Odd {
+    fn from(reason: DropReason) -> Self {
+        Self::Drop(reason)
+    }
+}
+
+/// The headers around a GTP-U message.
+struct Outer {
+    ethernet: Ethernet,
+    packet: Packet,
+    udp: Udp,
+    /// Where the message begins in the frame.
+    at: usize,
+}
+
+/// Reads the headers in front of a GTP-U message to us, in a frame of `len` bytes that begins with
+/// `bytes`.
+#[inline(always)]
+fn outer(bytes: &[u8], len: usize, own: &Interface) -> Result<Outer, Odd> {
+    let ethernet = Ethernet::parse(bytes).ok_or(DropReason::NotIp)?;
+    if ethernet.dst != own.mac {
+        let group = ethernet.dst.0[0] & 1 != 0;
+        return Err(if group { Odd::Other } else { DropReason::OtherHost.into() });
+    }
+    match ethernet.ethertype {
+        ethertype::IPV4 | ethertype::IPV6 => {}
+        ethertype::ARP => return Err(Odd::Other),
+        _ => return Err(DropReason::NotIp.into()),
+    }
+    let packet = Packet::parse(&bytes[ETHERNET_LEN..], len - ETHERNET_LEN)
+        .map_err(|_| DropReason::OuterIp)?;
+    if packet.fragment != Fragment::Whole {
+        return Err(DropReason::OuterFragment.into());
+    }
+    if !own.is_own(packet.dst) || packet.protocol != protocol::UDP {
+        return Err(Odd::Other);
+    }
+    let at = ETHERNET_LEN + packet.header_len;
+    let datagram = bytes.get(at..at + UDP_LEN).ok_or(Odd::Other)?;
+    let udp = Udp::parse(datagram, packet.len - packet.header_len);
+    let udp = udp.filter(|udp| udp.dst_port == gtpu::PORT).ok_or(DropReason::OuterUdp)?;
+    Ok(Outer { ethernet, packet, udp, at: at + UDP_LEN })
+}
+
+/// Finds the user's packet; the item's other fields are left to the caller.
+#[inline(always)]
+fn user_packet(bytes: &[u8], len: usize, own: &Interface) -> Result<Item, Odd> {
+    let outer = outer(bytes, len, own)?;
+    let header = match Header::parse(bytes.get(outer.at..).unwrap_or(&[]), outer.udp.payload_len) {
+        Ok(header) if header.message == message::G_PDU => header,
+        // To be looked at as a whole, also where that will show that it is wrong.
+        _ => return Err(Odd::Other),
+    };
+    Ok(Item {
+        frame: 0,
+        at: (outer.at + header.len) as u16,
+        look: (ROOM + outer.at + header.len) as u16,
+        len: header.payload_len as u16,
+        qfi: header.container.map_or(0, |container| container.qfi),
+        teid: header.teid,
+        slot: 0,
+    })
+}
+
+impl Uplink {
+    /// Takes all of `frames`.
+    pub(crate) fn take(&mut self, frames: &[Frame<'_>]) {
+        self.0.counters.rx_packets += frames.len() as u64;
+        self.0.counters.rx_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        frames.chunks(CHUNK).for_each(|chunk| self.chunk(chunk));
+    }
+
+    #[inline(always)]
+    fn chunk(&mut self, frames: &[Frame<'_>]) {
+        let items = self.look(frames);
+        let items = self.find(frames, items);
+        for item in &items {
+            let session = &self.0.sessions.slots[item.slot as usize];
+            session.prefetch_usages(self.0.way);
+        }
+        let now = clock::ticks();
+        let mut departures = Departures::new();
+        for item in items {
+            match self.check(&frames[usize::from(item.frame)], item, now) {
+                Ok(leaving) => departures.push(leaving),
+                Err(reason) => self.0.counters.drop(reason),
+            }
+        }
+        self.0.transmit(frames, &departures);
+    }
+
+    /// Looks at the headers around users' packets, and deals with all that is none.
+    #[inline(always)]
+    fn look(&mut self, frames: &[Frame<'_>]) -> ArrayVec<Item, CHUNK> {
+        let mut items = ArrayVec::new();
+        for (index, frame) in ahead(frames).enumerate() {
+            let own = &self.0.from;
+            let bytes = self.0.heads[index].copy(frame);
+            let found = match user_packet(bytes, frame.len(), own) {
+                Ok(item) => Some(item),
+                Err(Odd::Drop(reason)) => {
+                    self.0.counters.drop(reason);
+                    None
+                }
+                Err(Odd::Other) => self.other(frame),
+            };
+            let Some(mut item) = found else { continue };
+            item.frame = index as u16;
+            if usize::from(item.at) + INNER_LOOK > LOOK && frame.len() > LOOK {
+                item.look = PACKET as u16;
+                self.0.heads[index].copy_packet(frame, usize::from(item.at));
+            }
+            self.0.sessions.table.prefetch(item.teid.into());
+            items.push(item);
+        }
+        items
+    }
+
+    /// Finds the sessions.
+    #[inline(always)]
+    fn find(
+        &mut self,
+        frames: &[Frame<'_>],
+        mut items: ArrayVec<Item, CHUNK>,
+    ) -> ArrayVec<Item, CHUNK> {
+        items.retain(|item| match self.0.sessions.table.find(item.teid.into()) {
+            Some(slot) => {
+                item.slot = slot;
+                self.0.sessions.slots[slot as usize].prefetch();
+                true
+            }
+            None => {
+                self.unknown_teid(&frames[usize::from(item.frame)]);
+                false
+            }
+        });
+        items
+    }
+
+    /// Checks a packet against its session's rules, and writes its new header.
+    #[inline(always)]
+    fn check(&mut self, frame: &Frame<'_>, item: Item, now: u64) -> Result<Leaving, DropReason> {
+        let Lane { sessions, heads, to, scratch, .. } = &mut self.0;
+        let look = usize::from(item.look);
+        let head = &mut heads[usize::from(item.frame)].0;
+        let (at, len) = (usize::from(item.at), usize::from(item.len));
+        let there = (head.len() - look).min(len);
+        let packet = lane::parse(&head[look..look + there], len, frame, at, scratch)?;
+        let session = &sessions.slots[item.slot as usize];
+        if !session.is_from_user(packet.version, packet.src) {
+            return Err(DropReason::Spoofed);
+        }
+        let (user_port, server_port) = packet.ports.unzip();
+        let ends = Ends {
+            protocol: packet.protocol,
+            remote: (packet.dst, server_port),
+            local: (packet.src, user_port),
+        };
+        let probe = Probe { teid: item.teid, qfi: item.qfi, tos: packet.tos, ends };
+        let rule = session.find(&probe).ok_or(DropReason::NoRule)?;
+        if rule.action != Action::Forward {
+            return Err(DropReason::Rule);
+        }
+        if packet.ttl <= 1 {
+            return Err(DropReason::TtlExpired);
+        }
+        if packet.len > to.mtu {
+            return Err(DropReason::TooBig);
+        }
+        let hop = to.route(packet.dst).ok_or(DropReason::NoRoute)?;
+        let dst = to.mac_of(hop).ok_or(DropReason::NoNeighbour)?;
+        let header = Ethernet { dst, src: to.mac, ethertype: lane::ethertype(packet.version) };
+        ip::decrement_ttl(&mut head[look..], packet.version);
+        // The tunnel's headers make room for this one.
+        let start = look - ETHERNET_LEN;
+        header.write((&mut head[start..look]).try_into().expect("14 bytes"));
+        let fixed = packet.fixed_len();
+        self.0.admit(item.slot, &rule, packet.len, now)?;
+        Ok(Leaving {
+            frame: item.frame,
+            head: (start as u16, (look + fixed) as u16),
+            body: ((at + fixed) as u16, (at + packet.len) as u16),
+        })
+    }
+
+    /// Looks at all of a frame: it may be a user's packet still, behind headers longer than usual.
+    #[cold]
+    fn other(&mut self, frame: &Frame<'_>) -> Option<Item> {
+        let mut whole = vec![0; frame.len()];
+        frame.copy_into(&mut whole);
+        match user_packet(&whole, whole.len(), &self.0.from) {
+            Ok(item) => return Some(item),
+            Err(Odd::Drop(reason)) => self.0.counters.drop(reason),
+            Err(Odd::Other) => match self.control(&whole) {
+                Ok(()) => self.0.counters.control += 1,
+                Err(reason) => self.0.counters.drop(reason),
+            },
+        }
+        None
+    }
+
+    /// Deals with what is about the network itself.
+    fn control(&mut self, frame: &[u8]) -> Result<(), DropReason> {
+        let from = self.0.from.clone();
+        if let Ok(outer) = outer(frame, frame.len(), &from) {
+            return self.message(frame, &outer);
+        }
+        let reply = hear(&from, frame)?;
+        if let Some(reply) = reply {
+            self.0.answer(&reply);
+        }
+        Ok(())
+    }
+
+    /// Deals with a GTP-U message that is no user's packet, or is wrong.
+    fn message(&mut self, frame: &[u8], outer: &Outer) -> Result<(), DropReason> {
+        let bytes = &frame[outer.at..];
+        let reply_port = outer.udp.src_port;
+        let header = match Header::parse(bytes, outer.udp.payload_len) {
+            Ok(header) => header,
+            Err(GtpuError::UnknownExtension(_)) => {
+                let from = self.0.from.clone();
+                self.0.complain(|| reply(&from, outer, gtpu::PORT, &gtpu::supported_extensions(0)));
+                return Err(DropReason::GtpuUnknownExtension);
+            }
+            Err(GtpuError::ExtensionLength(_) | GtpuError::Container(_)) => {
+                return Err(DropReason::GtpuExtension);
+            }
+            Err(_) => return Err(DropReason::Gtpu),
+        };
+        let payload = &bytes[header.len..header.len + header.payload_len];
+        match header.message {
+            message::ECHO_REQUEST => {
+                // Its answer has the same number, which every request has to have.
+                let sequence = header.sequence.ok_or(DropReason::Gtpu)?;
+                let response = gtpu::echo_response(sequence);
+                if let Some(reply) = reply(&self.0.from, outer, reply_port, &response) {
+                    self.0.answer(&reply);
+                }
+            }
+            message::END_MARKER => self.0.counters.end_markers += 1,
+            message::ERROR_INDICATION => {
+                let (teid, gnb) =
+                    gtpu::parse_error_indication(payload).map_err(|_| DropReason::Gtpu)?;
+                self.0.counters.error_indications += 1;
+                self.0.teller.tell(Event::TunnelGone { gnb, teid });
+            }
+            message::ECHO_RESPONSE | message::SUPPORTED_EXTENSIONS => {}
+            _ => return Err(DropReason::Gtpu),
+        }
+        Ok(())
+    }
+
+    /// Tells a gNB that there is no such tunnel.
+    #[cold]
+    fn unknown_teid(&mut self, frame: &Frame<'_>) {
+        self.0.counters.drop(DropReason::UnknownTeid);
+        let from = self.0.from.clone();
+        self.0.complain(|| {
+            let mut whole = vec![0; frame.len()];
+            frame.copy_into(&mut whole);
+            let outer = outer(&whole, whole.len(), &from).ok()?;
+            let header = Header::parse(&whole[outer.at..], outer.udp.payload_len).ok()?;
+            let own = ip::address(outer.packet.dst);
+            let indication = gtpu::error_indication(header.teid, own, outer.udp.src_port);
+            reply(&from, &outer, gtpu::PORT, &indication)
+        });
+    }
+}
+
+/// A frame with `message` to where `outer` came from, to the port `port`.
+fn reply(own: &Interface, outer: &Outer, port: u16, message: &[u8]) -> Option<Vec<u8>> {
+    let (src, dst) = (ip::address(outer.packet.dst), ip::address(outer.packet.src));
+    let datagram = super::datagram(src, dst, port, message)?;
+    let kind = lane::ethertype(outer.packet.version);
+    Some(own.frame(outer.ethernet.src, kind, &datagram))
+}
+
+/// Deals with a frame that is for us or for a group: what is to be answered.
+pub(super) fn hear(own: &Interface, frame: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
+    let ethernet = Ethernet::parse(frame).ok_or(DropReason::NotIp)?;
+    let bytes = &frame[ETHERNET_LEN..];
+    match ethernet.ethertype {
+        ethertype::ARP => Ok(own.hear_arp(bytes)),
+        ethertype::IPV4 | ethertype::IPV6 => {
+            let packet = Packet::parse(bytes, bytes.len()).map_err(|_| DropReason::OuterIp)?;
+            own.hear_ip(ethernet.src, &packet, bytes).map_err(|()| match own.is_own(packet.dst) {
+                true => DropReason::NotForUs,
+                false => DropReason::Group,
+            })
+        }
+        _ => Err(DropReason::NotIp),
+    }
+}

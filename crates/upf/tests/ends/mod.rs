@@ -1,0 +1,242 @@
+//! What tests share: ports in memory, a user plane function between them, and packets by hand.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+use dray_port::{BATCH_MAX, Batch, Frame, Port, Receive, Take, Transmit, Wait};
+use dray_upf::{ConfigError, Counters, Direction, DropReason, Upf, UpfConfig};
+use dray_wire::MacAddr;
+use dray_wire::ethernet::Ethernet;
+use dray_wire::gtpu::{self, Container};
+use dray_wire::ip::{self, Packet};
+use etherparse::PacketBuilder;
+
+type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
+
+/// The peer's end of a port in memory.
+#[derive(Clone, Default)]
+pub struct Wire {
+    /// What the port will receive.
+    pub to_port: Frames,
+    /// What it has transmitted.
+    pub from_port: Frames,
+}
+
+struct Memory {
+    frames: Frames,
+    lent: Vec<Vec<u8>>,
+}
+
+impl Receive for Memory {
+    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
+        let mut frames = self.frames.lock().unwrap();
+        let count = frames.len().min(BATCH_MAX);
+        self.lent.clear();
+        self.lent.extend(frames.drain(..count));
+        drop(frames);
+        let batch: Batch<'_> = self.lent.iter().map(|frame| Frame::from(&frame[..])).collect();
+        Ok(if batch.is_empty() { 0 } else { take(&batch) })
+    }
+
+    fn dropped(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn set_wait(&mut self, _: Wait) {}
+}
+
+impl Transmit for Memory {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        let mut scratch = dray_port::scratch();
+        let bytes = frames.iter().map(|frame| frame.bytes(&mut scratch).to_vec());
+        self.frames.lock().unwrap().extend(bytes.collect::<Vec<_>>());
+        Ok(frames.len())
+    }
+
+    fn frame_max(&self) -> usize {
+        1514
+    }
+}
+
+impl Wire {
+    pub fn port(&self) -> Port {
+        let half = |frames: &Frames| Memory { frames: frames.clone(), lent: Vec::new() };
+        Port {
+            rx: vec![Box::new(half(&self.to_port))],
+            tx: vec![Box::new(half(&self.from_port))],
+            link: None,
+        }
+    }
+
+    pub fn taken(&self) -> Vec<Vec<u8>> {
+        self.from_port.lock().unwrap().drain(..).collect()
+    }
+}
+
+pub const N3_MAC: MacAddr = MacAddr([2, 0, 0, 0, 3, 1]);
+pub const N6_MAC: MacAddr = MacAddr([2, 0, 0, 0, 6, 1]);
+pub const GNB_MAC: MacAddr = MacAddr([2, 0, 0, 0, 3, 2]);
+pub const DN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 6, 2]);
+
+/// Interfaces and neighbours, to put sessions behind.
+pub const INTERFACES: &str = r#"
+sessions_max = 64
+n3 = { mac = "02:00:00:00:03:01", addresses = ["10.0.3.1", "fd00:3::1"], neighbours = [
+    { address = "10.0.3.2", mac = "02:00:00:00:03:02" },
+    { address = "fd00:3::2", mac = "02:00:00:00:03:02" } ] }
+n6 = { mac = "02:00:00:00:06:01", addresses = ["10.0.6.1", "fd00:6::1"], routes = [
+    { to = "0.0.0.0/0", via = "10.0.6.2" }, { to = "2001:db8::/32", via = "fd00:6::2" } ],
+    neighbours = [ { address = "10.0.6.2", mac = "02:00:00:00:06:02" },
+    { address = "fd00:6::2", mac = "02:00:00:00:06:02" } ] }
+"#;
+
+pub struct Ends {
+    pub n3: Wire,
+    pub n6: Wire,
+    pub upf: Upf,
+    pub directions: [Direction; 2],
+}
+
+impl Ends {
+    /// With [`INTERFACES`], and `sessions` behind them.
+    pub fn new(sessions: &str) -> Self {
+        Self::try_new(&format!("{INTERFACES}{sessions}")).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub fn try_new(text: &str) -> Result<Self, ConfigError> {
+        let (n3, n6) = (Wire::default(), Wire::default());
+        let config = UpfConfig::from_toml(text)?;
+        let (upf, directions) = Upf::new(&config, n3.port(), n6.port())?;
+        Ok(Self { n3, n6, upf, directions })
+    }
+
+    /// Lets both directions work until there is nothing to do.
+    pub fn run(&mut self) {
+        for direction in &mut self.directions {
+            while direction.poll().unwrap() {}
+            direction.publish();
+        }
+    }
+
+    /// What comes out at N6 for what comes in at N3.
+    pub fn up(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
+        self.n3.to_port.lock().unwrap().extend(frames);
+        self.run();
+        self.n6.taken()
+    }
+
+    /// What comes out at N3 for what comes in at N6.
+    pub fn down(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
+        self.n6.to_port.lock().unwrap().extend(frames);
+        self.run();
+        self.n3.taken()
+    }
+
+    /// Whether nothing was dropped but for these reasons.
+    #[track_caller]
+    pub fn assert_drops(&self, counters: &Counters, expected: &[(DropReason, u64)]) {
+        assert_eq!(counters.drops().collect::<Vec<_>>(), expected);
+    }
+}
+
+/// A UDP packet.
+pub fn udp(src: &str, dst: &str, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
+    let builder = match (src.parse().unwrap(), dst.parse().unwrap()) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => PacketBuilder::ipv4(src.octets(), dst.octets(), 64),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => PacketBuilder::ipv6(src.octets(), dst.octets(), 64),
+        _ => panic!("two versions"),
+    };
+    let mut bytes = Vec::new();
+    builder.udp(ports.0, ports.1).write(&mut bytes, payload).unwrap();
+    bytes
+}
+
+/// A packet in an Ethernet frame.
+pub fn frame(src: MacAddr, dst: MacAddr, packet: &[u8]) -> Vec<u8> {
+    let ethertype = if packet[0] >> 4 == 4 { 0x0800 } else { 0x86dd };
+    let mut header = [0; 14];
+    Ethernet { src, dst, ethertype }.write(&mut header);
+    [&header, packet].concat()
+}
+
+/// A packet from the data network.
+pub fn from_dn(packet: &[u8]) -> Vec<u8> {
+    frame(DN_MAC, N6_MAC, packet)
+}
+
+/// A GTP-U message from the gNB, as the payload of a frame.
+pub fn message_from_gnb(message: &[u8]) -> Vec<u8> {
+    frame(GNB_MAC, N3_MAC, &udp("10.0.3.2", "10.0.3.1", (40000, gtpu::PORT), message))
+}
+
+/// A user's packet in a tunnel from the gNB.
+pub fn from_gnb(teid: u32, qfi: Option<u8>, packet: &[u8]) -> Vec<u8> {
+    let container = qfi.map(|qfi| Container {
+        direction: gtpu::Direction::Uplink,
+        qfi,
+        reflective: false,
+        paging_policy: None,
+    });
+    let mut header = [0; 16];
+    let len = gtpu::write_gpdu(&mut header, teid, container, packet.len());
+    message_from_gnb(&[&header[..len], packet].concat())
+}
+
+/// What a frame to the gNB says: the tunnel's outer packet, the message's header, and the user's
+/// packet. Every checksum is looked at.
+pub fn to_gnb(frame: &[u8]) -> (Packet, gtpu::Header, Vec<u8>) {
+    let ethernet = Ethernet::parse(frame).unwrap();
+    assert_eq!((ethernet.src, ethernet.dst), (N3_MAC, GNB_MAC));
+    let outer = Packet::parse(&frame[14..], frame.len() - 14).unwrap();
+    assert_eq!(outer.len, frame.len() - 14, "no byte too many");
+    assert_eq!(outer.ports, Some((2152, 2152)));
+    let udp = &frame[14 + outer.header_len..];
+    if outer.version == ip::Version::V6 {
+        let (src, dst) = (ip::address(outer.src), ip::address(outer.dst));
+        assert_eq!(ip::upper_checksum(src, dst, 17, &[udp]), 0);
+    }
+    let message = &udp[8..];
+    assert_eq!(usize::from(u16::from_be_bytes([udp[4], udp[5]])), udp.len());
+    let header = gtpu::Header::parse(message, message.len()).unwrap();
+    assert_eq!(header.len + header.payload_len, message.len());
+    (outer, header, message[header.len..].to_vec())
+}
+
+/// The packet as a router leaves it: its time to live is less by one.
+pub fn routed(packet: &[u8]) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    let version = if packet[0] >> 4 == 4 { ip::Version::V4 } else { ip::Version::V6 };
+    ip::decrement_ttl(&mut packet, version);
+    packet
+}
+
+/// A packet as it leaves for the data network.
+pub fn to_dn(packet: &[u8]) -> Vec<u8> {
+    frame(N6_MAC, DN_MAC, &routed(packet))
+}
+
+/// A session with one rule each way, user 10.45.0.SEID and 2001:db8:SEID::/64, tunnels SEID and
+/// 1000 + SEID.
+pub fn plain_session(seid: u8) -> String {
+    format!(
+        r#"
+[[sessions]]
+seid = {seid}
+ue = ["{}", "2001:db8:{seid}::/64"]
+pdrs = [ {{ id = 1, precedence = 255, from = "access", teid = {seid}, far = 1 }},
+         {{ id = 2, precedence = 255, from = "core", far = 2, qers = [1] }} ]
+fars = [ {{ id = 1, action = "forward" }},
+         {{ id = 2, action = "forward", tunnel = {{ gnb = "10.0.3.2", teid = 100{seid} }} }} ]
+qers = [ {{ id = 1, qfi = 9 }} ]
+"#,
+        Ipv4Addr::new(10, 45, 0, seid)
+    )
+}

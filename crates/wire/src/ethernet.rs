@@ -1,0 +1,69 @@
+//! Ethernet II headers.
+
+use crate::MacAddr;
+
+/// Length of the header, in bytes.
+pub const ETHERNET_LEN: usize = 14;
+
+/// What follows an Ethernet header (IANA).
+pub mod ethertype {
+    /// IPv4.
+    pub const IPV4: u16 = 0x0800;
+    /// ARP.
+    pub const ARP: u16 = 0x0806;
+    /// IPv6.
+    pub const IPV6: u16 = 0x86dd;
+}
+
+/// What an Ethernet header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ethernet {
+    /// Destination address.
+    pub dst: MacAddr,
+    /// Source address.
+    pub src: MacAddr,
+    /// What follows.
+    pub ethertype: u16,
+}
+
+impl Ethernet {
+    /// Reads the header that `frame` begins with; `None` where it is shorter.
+    #[inline]
+    pub fn parse(frame: &[u8]) -> Option<Self> {
+        let header: &[u8; ETHERNET_LEN] = frame.first_chunk()?;
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = *header;
+        Some(Self {
+            dst: MacAddr([a, b, c, d, e, f]),
+            src: MacAddr([g, h, i, j, k, l]),
+            ethertype: u16::from_be_bytes([m, n]),
+        })
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn write(&self, out: &mut [u8; ETHERNET_LEN]) {
+        out[0..6].copy_from_slice(&self.dst.0);
+        out[6..12].copy_from_slice(&self.src.0);
+        out[12..14].copy_from_slice(&self.ethertype.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn etherparse_and_we_read_the_same(bytes: [u8; ETHERNET_LEN]) {
+            let ours = Ethernet::parse(&bytes).unwrap();
+            let (theirs, _) = etherparse::Ethernet2Header::from_slice(&bytes).unwrap();
+            prop_assert_eq!((ours.dst.0, ours.src.0), (theirs.destination, theirs.source));
+            prop_assert_eq!(ours.ethertype, theirs.ether_type.0);
+            let mut again = [0; ETHERNET_LEN];
+            ours.write(&mut again);
+            prop_assert_eq!(again, bytes);
+            prop_assert_eq!(Ethernet::parse(&bytes[1..]), None);
+        }
+    }
+}

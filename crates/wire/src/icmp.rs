@@ -1,0 +1,363 @@
+//! ICMP and ICMPv6 (RFC 792, RFC 4443), as far as a router sends it, and neighbour discovery
+//! (RFC 4861).
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::ip::{self, Header, IPV4_LEN, IPV6_LEN, protocol};
+use crate::{MacAddr, checksum};
+
+/// Length of the header of every message here, in bytes.
+const ICMP_LEN: usize = 8;
+/// What an IPv4 error quotes of the packet, so that the whole has 576 bytes at most (RFC 1812,
+/// section 4.3.2.3).
+const QUOTE_V4: usize = 576 - IPV4_LEN - ICMP_LEN;
+/// The same for IPv6, with the least MTU that there is (RFC 4443, section 3.1).
+const QUOTE_V6: usize = 1280 - IPV6_LEN - ICMP_LEN;
+
+/// Why a packet could not be passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// Nobody has its destination.
+    Unreachable,
+    /// It has been through too many routers.
+    TimeExceeded,
+    /// It is longer than this many bytes, and may not be fragmented.
+    TooBig(u16),
+}
+
+/// The packet that tells the sender of `packet` of a `problem`, in the name of `from`; `None` where
+/// the standards forbid it: nobody is told of an error message, a fragment but the first, or a packet
+/// to or from a group. `bytes` are the packet's, or its first ones.
+pub fn error(from: IpAddr, packet: &ip::Packet, bytes: &[u8], problem: Problem) -> Option<Vec<u8>> {
+    let (src, dst) = (ip::address(packet.src), ip::address(packet.dst));
+    let group = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_multicast(),
+    };
+    if src.is_unspecified()
+        || src.is_loopback()
+        || group(src)
+        || group(dst)
+        || packet.fragment == ip::Fragment::Later
+        || is_error(packet, bytes)
+    {
+        return None;
+    }
+    let quoted = &bytes[..bytes.len().min(packet.len)];
+    let message = match (from, src) {
+        (IpAddr::V4(_), IpAddr::V4(_)) => {
+            let (kind, code, rest) = match problem {
+                Problem::Unreachable => (3, 1, 0),
+                Problem::TimeExceeded => (11, 0, 0),
+                Problem::TooBig(mtu) => (3, 4, u32::from(mtu)),
+            };
+            message(kind, code, rest, &quoted[..quoted.len().min(QUOTE_V4)])
+        }
+        (IpAddr::V6(_), IpAddr::V6(_)) => {
+            let (kind, code, rest) = match problem {
+                Problem::Unreachable => (1, 3, 0),
+                Problem::TimeExceeded => (3, 0, 0),
+                Problem::TooBig(mtu) => (2, 0, u32::from(mtu)),
+            };
+            message(kind, code, rest, &quoted[..quoted.len().min(QUOTE_V6)])
+        }
+        _ => return None,
+    };
+    Some(into_packet(from, src, 64, message))
+}
+
+/// Whether `packet` is an ICMP error itself, or may be one that cannot be seen.
+fn is_error(packet: &ip::Packet, bytes: &[u8]) -> bool {
+    let kind = bytes.get(packet.header_len);
+    match packet.protocol {
+        // All but the queries that there are (RFC 1812, section 4.3.2.7).
+        protocol::ICMP => kind.is_none_or(|kind| ![0, 8, 13, 14].contains(kind)),
+        protocol::ICMPV6 => kind.is_none_or(|kind| *kind < 128),
+        _ => false,
+    }
+}
+
+/// The answer to `packet`, where that is an echo request; `bytes` are all of the packet's.
+pub fn echo_reply(packet: &ip::Packet, bytes: &[u8]) -> Option<Vec<u8>> {
+    let (src, dst) = (ip::address(packet.src), ip::address(packet.dst));
+    let request = bytes.get(packet.header_len..packet.len)?;
+    let reply = match (packet.protocol, request.first_chunk::<ICMP_LEN>()?) {
+        (protocol::ICMP, [8, 0, ..]) if checksum::internet(request) == 0 => 0,
+        (protocol::ICMPV6, [128, 0, ..])
+            if ip::upper_checksum(src, dst, protocol::ICMPV6, &[request]) == 0 =>
+        {
+            129
+        }
+        _ => return None,
+    };
+    let mut message = request.to_vec();
+    message[0] = reply;
+    (packet.fragment == ip::Fragment::Whole).then(|| into_packet(dst, src, 64, message))
+}
+
+fn message(kind: u8, code: u8, rest: u32, body: &[u8]) -> Vec<u8> {
+    let mut message = vec![kind, code, 0, 0];
+    message.extend(rest.to_be_bytes());
+    message.extend(body);
+    message
+}
+
+/// The message in a packet, with its checksum.
+///
+/// # Panics
+/// Where the addresses are not of one version.
+fn into_packet(src: IpAddr, dst: IpAddr, ttl: u8, mut message: Vec<u8>) -> Vec<u8> {
+    message[2..4].fill(0);
+    let payload_len = message.len() as u16;
+    let (mut packet, sum) = match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let mut header = [0; IPV4_LEN];
+            let protocol = protocol::ICMP;
+            Header { src, dst, protocol, tos: 0, ttl, payload_len }.write(&mut header);
+            (header.to_vec(), checksum::internet(&message))
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            let mut header = [0; IPV6_LEN];
+            let protocol = protocol::ICMPV6;
+            Header { src: a, dst: b, protocol, tos: 0, ttl, payload_len }.write(&mut header);
+            (header.to_vec(), ip::upper_checksum(src, dst, protocol, &[&message]))
+        }
+        _ => panic!("{src} and {dst} are not of one version"),
+    };
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    packet.extend(message);
+    packet
+}
+
+/// A message of neighbour discovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discovery {
+    /// Who has `target`?
+    Solicitation {
+        /// The address that is asked for.
+        target: Ipv6Addr,
+        /// The sender's own address on the link.
+        source: Option<MacAddr>,
+    },
+    /// `target` is at `mac`.
+    Advertisement {
+        /// The address that this is about.
+        target: Ipv6Addr,
+        /// Where it is.
+        mac: MacAddr,
+    },
+}
+
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+const OPTION_SOURCE: u8 = 1;
+const OPTION_TARGET: u8 = 2;
+/// Of an advertisement: in answer to a solicitation, and instead of what was known.
+const SOLICITED_OVERRIDE: u32 = 0x6000_0000;
+
+impl Discovery {
+    /// Reads the message in `packet`, all of whose bytes are `bytes`; `None` where that is not one,
+    /// or not valid (sections 7.1.1 and 7.1.2).
+    pub fn parse(packet: &ip::Packet, bytes: &[u8]) -> Option<Self> {
+        let body = bytes.get(packet.header_len..packet.len)?;
+        let (src, dst) = (ip::address(packet.src), ip::address(packet.dst));
+        // A hop limit of 255 shows that no router passed it on.
+        if packet.protocol != protocol::ICMPV6
+            || packet.ttl != 255
+            || packet.fragment != ip::Fragment::Whole
+            || ip::upper_checksum(src, dst, protocol::ICMPV6, &[body]) != 0
+        {
+            return None;
+        }
+        let (head, mut options) = body.split_at_checked(ICMP_LEN + 16)?;
+        let target = Ipv6Addr::from(<[u8; 16]>::try_from(&head[ICMP_LEN..]).ok()?);
+        let (mut source_mac, mut target_mac) = (None, None);
+        while let [kind, units, ..] = *options {
+            let (option, rest) = options.split_at_checked(8 * usize::from(units))?;
+            let mac = option.get(2..8).and_then(|mac| mac.try_into().ok()).map(MacAddr);
+            match kind {
+                // Also what an option without any length would be: no end of it.
+                _ if units == 0 => return None,
+                OPTION_SOURCE => source_mac = mac,
+                OPTION_TARGET => target_mac = mac,
+                _ => {}
+            }
+            options = rest;
+        }
+        match (head[0], head[1]) {
+            (SOLICITATION, 0) if !target.is_multicast() => {
+                // Who asks whether an address is free has none yet.
+                let source = source_mac.filter(|_| !src.is_unspecified());
+                Some(Self::Solicitation { target, source })
+            }
+            (ADVERTISEMENT, 0) => Some(Self::Advertisement { target, mac: target_mac? }),
+            _ => None,
+        }
+    }
+
+    /// The message in a packet from `src` to `dst`.
+    pub fn to_packet(self, src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
+        let (kind, flags, target, option, mac) = match self {
+            Self::Solicitation { target, source } => {
+                (SOLICITATION, 0, target, OPTION_SOURCE, source)
+            }
+            Self::Advertisement { target, mac } => {
+                (ADVERTISEMENT, SOLICITED_OVERRIDE, target, OPTION_TARGET, Some(mac))
+            }
+        };
+        let mut bytes = message(kind, 0, flags, &target.octets());
+        if let Some(mac) = mac {
+            bytes.extend([option, 1]);
+            bytes.extend(mac.0);
+        }
+        into_packet(src.into(), dst.into(), 255, bytes)
+    }
+}
+
+/// The group that `address` listens to for solicitations, and the group's Ethernet address
+/// (RFC 4291, section 2.7.1; RFC 2464, section 7).
+pub fn solicited_node(address: Ipv6Addr) -> (Ipv6Addr, MacAddr) {
+    let [.., b, c, d] = address.octets();
+    let group =
+        Ipv6Addr::from(u128::from_be_bytes([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, b, c, d]));
+    (group, MacAddr([0x33, 0x33, 0xff, b, c, d]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ip::Packet;
+    use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, SlicedPacket, TransportSlice};
+    use proptest::prelude::*;
+
+    fn parse(bytes: &[u8]) -> Packet {
+        Packet::parse(bytes, bytes.len()).unwrap()
+    }
+
+    fn udp(v6: bool, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let builder = match v6 {
+            true => PacketBuilder::ipv6([1; 16], [2; 16], 64),
+            false => PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64),
+        };
+        builder.udp(1, 2).write(&mut bytes, payload).unwrap();
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn errors_quote_the_packet_and_etherparse_reads_them(
+            v6: bool, len in 0usize..2000, problem in 0usize..3,
+        ) {
+            let problem = [Problem::Unreachable, Problem::TimeExceeded, Problem::TooBig(1400)][problem];
+            let bytes = udp(v6, &vec![7; len]);
+            let from: IpAddr = if v6 { [9; 16].into() } else { [10, 9, 9, 9].into() };
+            let message = error(from, &parse(&bytes), &bytes, problem).unwrap();
+            prop_assert_eq!(message.len(), (bytes.len() + if v6 { 48 } else { 28 }).min(if v6 { 1280 } else { 576 }));
+            let packet = parse(&message);
+            prop_assert_eq!((ip::address(packet.src), packet.dst), (from, parse(&bytes).src));
+            let sliced = SlicedPacket::from_ip(&message).unwrap();
+            match sliced.transport.unwrap() {
+                TransportSlice::Icmpv4(icmp) => {
+                    prop_assert!(bytes.starts_with(icmp.payload()));
+                    prop_assert_eq!(icmp.checksum(), icmp.icmp_type().calc_checksum(icmp.payload()));
+                    let right = match icmp.icmp_type() {
+                        Icmpv4Type::TimeExceeded(_) => problem == Problem::TimeExceeded,
+                        Icmpv4Type::DestinationUnreachable(kind) => match kind {
+                            etherparse::icmpv4::DestUnreachableHeader::Host => problem == Problem::Unreachable,
+                            etherparse::icmpv4::DestUnreachableHeader::FragmentationNeeded { next_hop_mtu } =>
+                                problem == Problem::TooBig(next_hop_mtu),
+                            _ => false,
+                        },
+                        _ => false,
+                    };
+                    prop_assert!(right, "{:?}", icmp.icmp_type());
+                }
+                TransportSlice::Icmpv6(icmp) => {
+                    prop_assert!(bytes.starts_with(icmp.payload()));
+                    let right = match icmp.icmp_type() {
+                        Icmpv6Type::TimeExceeded(_) => problem == Problem::TimeExceeded,
+                        Icmpv6Type::PacketTooBig { mtu } => problem == Problem::TooBig(mtu as u16),
+                        Icmpv6Type::DestinationUnreachable(_) => problem == Problem::Unreachable,
+                        _ => false,
+                    };
+                    prop_assert!(right, "{:?}", icmp.icmp_type());
+                    let body = &message[IPV6_LEN..];
+                    prop_assert_eq!(ip::upper_checksum(from, [1; 16].into(), protocol::ICMPV6, &[body]), 0);
+                }
+                other => prop_assert!(false, "{other:?}"),
+            }
+            prop_assert_eq!(error(from, &packet, &message, problem), None, "no error about an error");
+        }
+
+        #[test]
+        fn discovery_is_read_back_and_never_panics(
+            src: [u8; 16], dst: [u8; 16], target: [u8; 16], mac: Option<[u8; 6]>, change in any::<(usize, u8)>(),
+        ) {
+            let (src, dst, target) = (Ipv6Addr::from(src), Ipv6Addr::from(dst), Ipv6Addr::from(target));
+            prop_assume!(!target.is_multicast() && !src.is_unspecified());
+            let mac = mac.map(MacAddr);
+            let messages = [
+                Discovery::Solicitation { target, source: mac },
+                Discovery::Advertisement { target, mac: mac.unwrap_or(MacAddr::local(1)) },
+            ];
+            for message in messages {
+                let mut bytes = message.to_packet(src, dst);
+                prop_assert_eq!(Discovery::parse(&parse(&bytes), &bytes), Some(message));
+                let packet = parse(&bytes);
+                let routed = Packet { ttl: 254, ..packet };
+                prop_assert_eq!(Discovery::parse(&routed, &bytes), None, "from beyond a router");
+                let at = change.0 % bytes.len();
+                bytes[at] ^= change.1;
+                if let Ok(packet) = Packet::parse(&bytes, bytes.len()) {
+                    let _ = Discovery::parse(&packet, &bytes);
+                }
+            }
+        }
+
+        #[test]
+        fn echoes_are_answered(v6: bool, payload in prop::collection::vec(any::<u8>(), 0..100)) {
+            let mut bytes = Vec::new();
+            match v6 {
+                true => PacketBuilder::ipv6([1; 16], [2; 16], 64)
+                    .icmpv6_echo_request(5, 6).write(&mut bytes, &payload).unwrap(),
+                false => PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+                    .icmpv4_echo_request(5, 6).write(&mut bytes, &payload).unwrap(),
+            }
+            let reply = echo_reply(&parse(&bytes), &bytes).unwrap();
+            let mut expected = Vec::new();
+            match v6 {
+                true => PacketBuilder::ipv6([2; 16], [1; 16], 64)
+                    .icmpv6_echo_reply(5, 6).write(&mut expected, &payload).unwrap(),
+                false => PacketBuilder::ipv4([10, 0, 0, 2], [10, 0, 0, 1], 64)
+                    .icmpv4_echo_reply(5, 6).write(&mut expected, &payload).unwrap(),
+            }
+            prop_assert_eq!(&reply, &expected);
+            prop_assert_eq!(echo_reply(&parse(&reply), &reply), None);
+        }
+    }
+
+    #[test]
+    fn nobody_is_told_about_groups_and_later_fragments() {
+        let bytes = udp(false, &[]);
+        let packet = parse(&bytes);
+        let from = IpAddr::from([10, 9, 9, 9]);
+        let group = ip::number([224, 0, 0, 1].into());
+        let later = ip::Fragment::Later;
+        for silent in [
+            Packet { src: group, ..packet },
+            Packet { dst: group, ..packet },
+            Packet { src: ip::number([0, 0, 0, 0].into()), ..packet },
+            Packet { fragment: later, ..packet },
+        ] {
+            assert_eq!(error(from, &silent, &bytes, Problem::Unreachable), None, "{silent:?}");
+        }
+    }
+
+    #[test]
+    fn groups_of_solicitations() {
+        let (group, mac) = solicited_node("fe80::2aa:ff:fe28:9c5a".parse().unwrap());
+        assert_eq!(group, "ff02::1:ff28:9c5a".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(mac.to_string(), "33:33:ff:28:9c:5a");
+    }
+}

@@ -1,0 +1,556 @@
+//! IPv4 and IPv6 (RFC 791, RFC 8200), as far as a router and a packet filter read them.
+//!
+//! An address of either version is a number of 128 bits, an IPv4 address as `::ffff:a.b.c.d`
+//! (RFC 4291, section 2.5.5.2): so rules compare both in one way.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::checksum;
+
+/// Length of an IPv4 header without options, in bytes.
+pub const IPV4_LEN: usize = 20;
+/// Length of the fixed IPv6 header, in bytes.
+pub const IPV6_LEN: usize = 40;
+
+/// Numbers of upper-layer protocols (IANA).
+pub mod protocol {
+    /// ICMP for IPv4.
+    pub const ICMP: u8 = 1;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+    /// ICMP for IPv6.
+    pub const ICMPV6: u8 = 58;
+    /// SCTP.
+    pub const SCTP: u8 = 132;
+    /// IPv6: nothing follows.
+    pub const NONE: u8 = 59;
+    pub(super) const HOP_BY_HOP: u8 = 0;
+    pub(super) const ROUTING: u8 = 43;
+    pub(super) const FRAGMENT: u8 = 44;
+    pub(super) const AUTHENTICATION: u8 = 51;
+    pub(super) const DESTINATION: u8 = 60;
+}
+
+/// The high 96 bits of an IPv4 address as a number.
+const MAPPED: u128 = 0xffff << 32;
+
+/// An address as a number.
+#[inline]
+pub fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => MAPPED | u128::from(u32::from(address)),
+        IpAddr::V6(address) => address.into(),
+    }
+}
+
+/// The address that [`number`] makes the number of.
+#[inline]
+pub fn address(number: u128) -> IpAddr {
+    match as_ipv4(number) {
+        Some(address) => address.into(),
+        None => Ipv6Addr::from(number).into(),
+    }
+}
+
+/// The IPv4 address that a number stands for, if it does.
+#[inline]
+pub fn as_ipv4(number: u128) -> Option<Ipv4Addr> {
+    (number >> 32 == MAPPED >> 32).then(|| (number as u32).into())
+}
+
+/// Versions of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// RFC 791.
+    V4,
+    /// RFC 8200.
+    V6,
+}
+
+/// Which part of a packet a fragment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragment {
+    /// All of it.
+    Whole,
+    /// The first part, with the upper layer's header.
+    First,
+    /// Another part.
+    Later,
+}
+
+/// What a packet's headers say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Of IP.
+    pub version: Version,
+    /// Source address ([`number`]).
+    pub src: u128,
+    /// Destination address ([`number`]).
+    pub dst: u128,
+    /// Type of service, or traffic class.
+    pub tos: u8,
+    /// Time to live, or hop limit.
+    pub ttl: u8,
+    /// Upper-layer protocol, behind all extension headers. Where those go on beyond what was looked
+    /// at: the number of the first header that was not.
+    pub protocol: u8,
+    /// Whether it is a fragment.
+    pub fragment: Fragment,
+    /// Whether a router must not fragment it; always so with IPv6.
+    pub dont_fragment: bool,
+    /// Source and destination port of TCP, UDP or SCTP, where they are in this fragment.
+    pub ports: Option<(u16, u16)>,
+    /// Bytes in front of the upper layer: options and extension headers included.
+    pub header_len: usize,
+    /// Length of the packet in bytes; link-layer padding may follow it.
+    pub len: usize,
+}
+
+/// Bytes that are no IP packet.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum IpError {
+    /// There are fewer bytes than its header or its length field asks for.
+    #[error("the packet is cut short")]
+    TooShort,
+    /// Neither 4 nor 6.
+    #[error("IP version {0}: 4 or 6")]
+    Version(u8),
+    /// An IPv4 header has 5 to 15 words, and its packet not fewer bytes than its header.
+    #[error("a header length that cannot be")]
+    HeaderLength,
+    /// The IPv4 header's checksum is wrong.
+    #[error("a wrong header checksum")]
+    Checksum,
+    /// An IPv6 extension header reaches beyond the packet.
+    #[error("an extension header that does not fit the packet")]
+    Extension,
+}
+
+impl Packet {
+    /// Reads the packet that begins with `bytes`, of which there may be only the first ones;
+    /// `available` is how many there are in all.
+    ///
+    /// Every byte that is read lies in `bytes`: where the headers go on behind them, ports and
+    /// upper-layer protocol stay unknown.
+    #[inline]
+    pub fn parse(bytes: &[u8], available: usize) -> Result<Self, IpError> {
+        match bytes.first().ok_or(IpError::TooShort)? >> 4 {
+            4 => Self::parse_v4(bytes, available),
+            6 => Self::parse_v6(bytes, available),
+            other => Err(IpError::Version(other)),
+        }
+    }
+
+    #[inline]
+    fn parse_v4(bytes: &[u8], available: usize) -> Result<Self, IpError> {
+        let fixed: &[u8; IPV4_LEN] = bytes.first_chunk().ok_or(IpError::TooShort)?;
+        let header_len = usize::from(fixed[0] & 0xf) * 4;
+        let len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+        if header_len < IPV4_LEN || len < header_len {
+            return Err(IpError::HeaderLength);
+        }
+        let header = bytes.get(..header_len).filter(|_| len <= available);
+        if checksum::internet(header.ok_or(IpError::TooShort)?) != 0 {
+            return Err(IpError::Checksum);
+        }
+        let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| fixed[at + i]));
+        let flags = u16::from_be_bytes([fixed[6], fixed[7]]);
+        let fragment = match (flags & 0x1fff, flags & 0x2000) {
+            (0, 0) => Fragment::Whole,
+            (0, _) => Fragment::First,
+            _ => Fragment::Later,
+        };
+        let protocol = fixed[9];
+        Ok(Self {
+            version: Version::V4,
+            src: MAPPED | u128::from(word(12)),
+            dst: MAPPED | u128::from(word(16)),
+            tos: fixed[1],
+            ttl: fixed[8],
+            protocol,
+            fragment,
+            dont_fragment: flags & 0x4000 != 0,
+            ports: ports(protocol, fragment, bytes, header_len, len),
+            header_len,
+            len,
+        })
+    }
+
+    #[inline]
+    fn parse_v6(bytes: &[u8], available: usize) -> Result<Self, IpError> {
+        let fixed: &[u8; IPV6_LEN] = bytes.first_chunk().ok_or(IpError::TooShort)?;
+        let len = IPV6_LEN + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+        if len > available {
+            return Err(IpError::TooShort);
+        }
+        let half = |at: usize| -> u128 {
+            u128::from_be_bytes(fixed[at..at + 16].try_into().expect("16 bytes"))
+        };
+        let mut packet = Self {
+            version: Version::V6,
+            src: half(8),
+            dst: half(24),
+            tos: (fixed[0] << 4) | (fixed[1] >> 4),
+            ttl: fixed[7],
+            protocol: fixed[6],
+            fragment: Fragment::Whole,
+            dont_fragment: true,
+            ports: None,
+            header_len: IPV6_LEN,
+            len,
+        };
+        if is_extension(packet.protocol) {
+            packet.skip_extensions(bytes)?;
+        }
+        packet.ports = ports(packet.protocol, packet.fragment, bytes, packet.header_len, len);
+        Ok(packet)
+    }
+
+    /// Follows the extension headers (RFC 8200, section 4). Each is at least 8 bytes, so there are
+    /// as many at most as fit.
+    #[cold]
+    fn skip_extensions(&mut self, bytes: &[u8]) -> Result<(), IpError> {
+        while is_extension(self.protocol) && self.fragment != Fragment::Later {
+            if self.header_len + 8 > self.len {
+                return Err(IpError::Extension);
+            }
+            let Some(&[next, length, offset_high, offset_low]) =
+                bytes.get(self.header_len..self.header_len + 4)
+            else {
+                return Ok(());
+            };
+            let whole = match self.protocol {
+                protocol::FRAGMENT => {
+                    let offset = u16::from_be_bytes([offset_high, offset_low]);
+                    self.fragment = match (offset >> 3, offset & 1) {
+                        // An "atomic" fragment (RFC 6946) is a whole packet.
+                        (0, 0) => self.fragment,
+                        (0, _) => Fragment::First,
+                        _ => Fragment::Later,
+                    };
+                    8
+                }
+                protocol::AUTHENTICATION => (usize::from(length) + 2) * 4,
+                _ => (usize::from(length) + 1) * 8,
+            };
+            if self.header_len + whole > self.len {
+                return Err(IpError::Extension);
+            }
+            self.header_len += whole;
+            self.protocol = next;
+        }
+        Ok(())
+    }
+
+    /// Whether its headers go on beyond the bytes that were looked at.
+    #[inline]
+    pub fn is_cut(&self) -> bool {
+        is_extension(self.protocol) && self.fragment != Fragment::Later
+    }
+
+    /// Length of the header that a router may change: without options and extension headers.
+    #[inline]
+    pub fn fixed_len(&self) -> usize {
+        match self.version {
+            Version::V4 => IPV4_LEN,
+            Version::V6 => IPV6_LEN,
+        }
+    }
+}
+
+#[inline]
+fn is_extension(number: u8) -> bool {
+    use protocol::{AUTHENTICATION, DESTINATION, FRAGMENT, HOP_BY_HOP, ROUTING};
+    matches!(number, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION)
+}
+
+#[inline]
+fn ports(
+    number: u8,
+    fragment: Fragment,
+    bytes: &[u8],
+    at: usize,
+    len: usize,
+) -> Option<(u16, u16)> {
+    let has = matches!(number, protocol::TCP | protocol::UDP | protocol::SCTP);
+    if !has || fragment == Fragment::Later || at + 4 > len {
+        return None;
+    }
+    let [a, b, c, d] = *bytes.get(at..at + 4)?.first_chunk()?;
+    Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+}
+
+/// Takes one off the time to live of the packet that begins with `header`, and keeps an IPv4
+/// header's checksum right (RFC 1624). The time to live must not be zero.
+///
+/// # Panics
+/// Where `header` is shorter than the fixed header of a packet of its version.
+#[inline]
+pub fn decrement_ttl(header: &mut [u8], version: Version) {
+    match version {
+        Version::V6 => header[7] -= 1,
+        Version::V4 => {
+            let header: &mut [u8; IPV4_LEN] = header.first_chunk_mut().expect("an IPv4 header");
+            header[8] -= 1;
+            // The word of which the time to live is the high byte is less by 0x100: so the sum is,
+            // and its complement is more by as much.
+            let sum = u32::from(u16::from_be_bytes([header[10], header[11]])) + 0x100;
+            let sum = (sum + (sum >> 16)) as u16;
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+}
+
+/// What goes into the header of a packet that is made here.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<A> {
+    /// Source address.
+    pub src: A,
+    /// Destination address.
+    pub dst: A,
+    /// Upper-layer protocol.
+    pub protocol: u8,
+    /// Type of service, or traffic class.
+    pub tos: u8,
+    /// Time to live, or hop limit.
+    pub ttl: u8,
+    /// Bytes behind the header.
+    pub payload_len: u16,
+}
+
+impl Header<Ipv4Addr> {
+    /// Writes an IPv4 header without options, of a packet that must not be fragmented.
+    ///
+    /// # Panics
+    /// Where the packet would be longer than 65,535 bytes.
+    #[inline]
+    pub fn write(&self, out: &mut [u8; IPV4_LEN]) {
+        let len = self.payload_len.checked_add(IPV4_LEN as u16).expect("a length of 16 bits");
+        // Made in registers, and written at once: the sum is not read back from memory.
+        let first = 0x45 << 56 | u64::from(self.tos) << 48 | u64::from(len) << 32 | 0x4000; // don't fragment
+        let second = u64::from(self.ttl) << 56 | u64::from(self.protocol) << 48;
+        let (src, dst) = (u64::from(u32::from(self.src)), u64::from(u32::from(self.dst)));
+        let sum = checksum::internet_of_words(&[first, second, src << 32 | dst]);
+        out[0..8].copy_from_slice(&first.to_be_bytes());
+        out[8..16].copy_from_slice(&(second | u64::from(sum) << 32 | src).to_be_bytes());
+        out[16..20].copy_from_slice(&(dst as u32).to_be_bytes());
+    }
+}
+
+impl Header<Ipv6Addr> {
+    /// Writes an IPv6 header.
+    #[inline]
+    pub fn write(&self, out: &mut [u8; IPV6_LEN]) {
+        let first = 6 << 60
+            | u64::from(self.tos) << 52
+            | u64::from(self.payload_len) << 16
+            | u64::from(self.protocol) << 8
+            | u64::from(self.ttl);
+        out[0..8].copy_from_slice(&first.to_be_bytes());
+        out[8..24].copy_from_slice(&self.src.octets());
+        out[24..40].copy_from_slice(&self.dst.octets());
+    }
+}
+
+/// The checksum of an upper layer that covers the addresses as well, such as UDP's or ICMPv6's
+/// (RFC 768; RFC 8200, section 8.1). `pieces` are the upper layer from its header on, the checksum's
+/// place zero; each but the last has an even length.
+pub fn upper_checksum(src: IpAddr, dst: IpAddr, protocol: u8, pieces: &[&[u8]]) -> u16 {
+    let mut sum = checksum::Sum::default();
+    for address in [src, dst] {
+        match address {
+            IpAddr::V4(address) => sum.add(&address.octets()),
+            IpAddr::V6(address) => sum.add(&address.octets()),
+        }
+    }
+    let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+    sum.add(&(len as u32).to_be_bytes());
+    sum.add(&[0, protocol]);
+    pieces.iter().for_each(|piece| sum.add(piece));
+    sum.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
+    use proptest::prelude::*;
+
+    fn payload() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(any::<u8>(), 0..100)
+    }
+
+    /// Source, destination, protocol and ports.
+    type Said = (IpAddr, IpAddr, u8, Option<(u16, u16)>);
+
+    /// What etherparse says of `bytes`, as far as we look at it.
+    fn oracle(bytes: &[u8]) -> Option<Said> {
+        let sliced = SlicedPacket::from_ip(bytes).ok()?;
+        let ports = match &sliced.transport {
+            Some(TransportSlice::Udp(udp)) => Some((udp.source_port(), udp.destination_port())),
+            Some(TransportSlice::Tcp(tcp)) => Some((tcp.source_port(), tcp.destination_port())),
+            _ => None,
+        };
+        match sliced.net? {
+            NetSlice::Ipv4(ip) => {
+                let header = ip.header();
+                let right = header.header_checksum() == header.to_header().calc_header_checksum();
+                let (src, dst) = (header.source_addr().into(), header.destination_addr().into());
+                right.then_some((src, dst, header.protocol().0, ports))
+            }
+            NetSlice::Ipv6(ip) => {
+                let header = ip.header();
+                let (src, dst) = (header.source_addr().into(), header.destination_addr().into());
+                Some((src, dst, ip.payload().ip_number.0, ports))
+            }
+            NetSlice::Arp(_) => None,
+        }
+    }
+
+    fn ours(packet: &Packet) -> Said {
+        (address(packet.src), address(packet.dst), packet.protocol, packet.ports)
+    }
+
+    proptest! {
+        #[test]
+        fn etherparse_and_we_read_the_same(
+            src: [u8; 16], dst: [u8; 16], v6: bool, tcp: bool, ttl: u8, ports: (u16, u16), payload in payload(),
+        ) {
+            let builder = match v6 {
+                true => PacketBuilder::ipv6(src, dst, ttl),
+                false => PacketBuilder::ipv4(*src.first_chunk().unwrap(), *dst.first_chunk().unwrap(), ttl),
+            };
+            let mut bytes = Vec::new();
+            match tcp {
+                true => builder.tcp(ports.0, ports.1, 1, 1).write(&mut bytes, &payload).unwrap(),
+                false => builder.udp(ports.0, ports.1).write(&mut bytes, &payload).unwrap(),
+            }
+            let len = bytes.len();
+            bytes.extend([0; 10]);
+            let packet = Packet::parse(&bytes, bytes.len()).unwrap();
+            prop_assert_eq!(packet.len, len, "padding is left out");
+            prop_assert_eq!(packet.ttl, ttl);
+            prop_assert_eq!(Some(ours(&packet)), oracle(&bytes[..len]));
+            prop_assert_eq!(packet.ports, Some(ports));
+            // Of an upper layer that is not looked at the ports are unknown, and all else known.
+            let cut = Packet::parse(&bytes[..packet.header_len], len).unwrap();
+            prop_assert_eq!(cut, Packet { ports: None, ..packet });
+        }
+
+        #[test]
+        fn headers_are_written_as_others_read_them(
+            src: [u8; 16], dst: [u8; 16], tos: u8, ttl in 1u8.., payload in payload(),
+        ) {
+            let payload_len = payload.len() as u16;
+            let mut v6 = [0; IPV6_LEN];
+            Header { src: Ipv6Addr::from(src), dst: dst.into(), protocol: 253, tos, ttl, payload_len }.write(&mut v6);
+            let (src, dst): ([u8; 4], [u8; 4]) = (*src.first_chunk().unwrap(), *dst.first_chunk().unwrap());
+            let mut v4 = [0; IPV4_LEN];
+            Header { src: Ipv4Addr::from(src), dst: dst.into(), protocol: 253, tos, ttl, payload_len }.write(&mut v4);
+            for header in [&v4[..], &v6[..]] {
+                let mut bytes = [header, &payload].concat();
+                let packet = Packet::parse(&bytes, bytes.len()).unwrap();
+                prop_assert_eq!((packet.len, packet.tos, packet.ttl), (bytes.len(), tos, ttl));
+                prop_assert_eq!(Some(ours(&packet)), oracle(&bytes));
+                decrement_ttl(&mut bytes, packet.version);
+                let later = Packet::parse(&bytes, bytes.len());
+                prop_assert_eq!(later, Ok(Packet { ttl: ttl - 1, ..packet }));
+            }
+        }
+
+        #[test]
+        fn extension_headers_of_any_order_lead_to_the_same_protocol(
+            kinds in prop::collection::vec((0usize..5, 0u8..3), 0..6), offset in 0u16..3, more: bool,
+        ) {
+            let numbers = [0, 43, 60, 51, 44];
+            let mut bytes = vec![0x60, 0, 0, 0, 0, 0, 17, 64];
+            bytes.extend([1; 32]);
+            let mut place = 6;
+            let mut expected = Fragment::Whole;
+            for (kind, units) in kinds {
+                let (number, at) = (numbers[kind], bytes.len());
+                bytes[place] = number;
+                let len = match number {
+                    44 => 8,
+                    51 => (usize::from(units) + 2) * 4,
+                    _ => (usize::from(units) + 1) * 8,
+                };
+                if len < 8 { continue }
+                bytes.resize(at + len, 0);
+                bytes[at] = 17;
+                bytes[at + 1] = units;
+                place = at;
+                if number == 44 {
+                    bytes[at + 1] = 0;
+                    bytes[at + 2..at + 4].copy_from_slice(&(offset << 3 | u16::from(more)).to_be_bytes());
+                    expected = match (offset, more) {
+                        (0, false) => expected,
+                        (0, true) => Fragment::First,
+                        _ => Fragment::Later,
+                    };
+                    if expected == Fragment::Later { break }
+                }
+            }
+            let header_len = bytes.len();
+            bytes.extend([0x12, 0x34, 0x56, 0x78, 0, 8, 0, 0]);
+            let payload_len = (bytes.len() - IPV6_LEN) as u16;
+            bytes[4..6].copy_from_slice(&payload_len.to_be_bytes());
+            let packet = Packet::parse(&bytes, bytes.len()).unwrap();
+            prop_assert_eq!((packet.protocol, packet.header_len), (17, header_len));
+            prop_assert_eq!(packet.fragment, expected);
+            let ports = (expected != Fragment::Later).then_some((0x1234, 0x5678));
+            prop_assert_eq!(packet.ports, ports);
+            for len in 0..bytes.len() {
+                prop_assert!(Packet::parse(&bytes[..len], len).is_err());
+                // Less than all to look at is not less than all there is.
+                prop_assert_eq!(Packet::parse(&bytes[..len], bytes.len()).is_ok(), len >= IPV6_LEN);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..120), v6: bool) {
+            if let Some(first) = bytes.first_mut() {
+                *first = if v6 { 0x60 } else { 0x40 | (*first & 0xf) };
+            }
+            if let Ok(packet) = Packet::parse(&bytes, bytes.len()) {
+                prop_assert!(packet.header_len <= packet.len && packet.len <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn addresses_are_numbers(v4: [u8; 4], v6: [u8; 16]) {
+            for given in [IpAddr::from(v4), IpAddr::from(v6)] {
+                prop_assert_eq!(address(number(given)).to_canonical(), given.to_canonical());
+            }
+        }
+
+        #[test]
+        fn upper_checksums_are_those_of_etherparse(src: [u8; 16], dst: [u8; 16], payload in payload()) {
+            let mut bytes = Vec::new();
+            PacketBuilder::ipv6(src, dst, 64).udp(1, 2).write(&mut bytes, &payload).unwrap();
+            prop_assert_eq!(upper_checksum(src.into(), dst.into(), 17, &[&bytes[IPV6_LEN..]]), 0);
+        }
+    }
+
+    #[test]
+    fn every_way_of_being_wrong_has_a_name() {
+        let mut right = [0; IPV4_LEN];
+        let address = Ipv4Addr::LOCALHOST;
+        let header =
+            Header { src: address, dst: address, protocol: 17, tos: 0, ttl: 1, payload_len: 0 };
+        header.write(&mut right);
+        let with = |at: usize, value: u8| {
+            let mut bytes = right;
+            bytes[at] = value;
+            Packet::parse(&bytes, bytes.len())
+        };
+        assert_eq!(Packet::parse(&[], 0), Err(IpError::TooShort));
+        assert_eq!(with(0, 0x75), Err(IpError::Version(7)));
+        assert_eq!(with(0, 0x44), Err(IpError::HeaderLength));
+        assert_eq!(with(3, 19), Err(IpError::HeaderLength));
+        assert_eq!(with(3, 21), Err(IpError::TooShort));
+        assert_eq!(with(10, !right[10]), Err(IpError::Checksum));
+    }
+}

@@ -1,0 +1,272 @@
+//! Container engines make the containers: the same roles and links inside, the same books, and nothing
+//! left behind.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::{DRAY, Traces, alone, eventually, success};
+use dray_lab::runtime::Capability;
+use dray_lab::{Cancel, Lab, Runtime};
+use dray_measure::Results;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The engines, all of which have to be there where nothing may be skipped.
+fn engines() -> Vec<Runtime> {
+    let engines = Runtime::ALL.into_iter().filter(|runtime| *runtime != Runtime::Embedded);
+    let is_there = |runtime: &Runtime| match runtime.version() {
+        Ok(_) => true,
+        Err(error) => {
+            common::skip(&error.to_string());
+            false
+        }
+    };
+    engines.filter(is_there).collect()
+}
+
+/// All that the machine shows of containers, mounts and engines.
+#[derive(Debug, PartialEq, Eq)]
+struct Everything {
+    traces: Traces,
+    mounts: String,
+    /// Folders where engines keep their state, those that are there.
+    folders: Vec<&'static str>,
+    /// What is in ours.
+    ours: Vec<String>,
+}
+
+impl Everything {
+    fn now() -> Self {
+        let folders = [
+            "/etc/docker/key.json",
+            "/run/containerd",
+            "/run/containers",
+            "/run/crun",
+            "/run/docker",
+            "/run/docker.pid",
+            "/run/libpod",
+            "/run/lxc",
+            "/run/runc",
+            "/var/lib/docker",
+            "/var/lib/containers/storage",
+            "/dev/shm/libpod_lock",
+        ];
+        let ours = fs::read_dir("/run/dray").into_iter().flatten().flatten();
+        let ours = ours.filter(|entry| entry.path().is_dir());
+        Self {
+            traces: Traces::now(),
+            mounts: fs::read_to_string("/proc/self/mountinfo").unwrap(),
+            folders: folders.into_iter().filter(|folder| Path::new(folder).exists()).collect(),
+            ours: ours.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect(),
+        }
+    }
+}
+
+fn bench(runtime: Runtime, techniques: &str) -> Command {
+    let mut command = Command::new(DRAY);
+    command.args(["bench", "--runtime", runtime.name(), "--technique", techniques]);
+    command.args(["--size", "64", "--json", "-", "--quick"]).stdin(Stdio::null());
+    command
+}
+
+/// The first processes of containers that an engine made, by their names.
+fn agents() -> Vec<(String, Pid)> {
+    let mut found = Vec::new();
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let words: Vec<_> = line.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
+        if let [program, inside, name, ..] = &words[..]
+            && (&**program, &**inside) == ("/dray", "inside")
+        {
+            let pid = process.file_name().to_string_lossy().parse().unwrap();
+            found.push((name.to_string(), Pid::from_raw(pid).unwrap()));
+        }
+    }
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    found
+}
+
+fn wait_for_agents(bench: &mut Child) -> Vec<(String, Pid)> {
+    assert!(
+        eventually(|| agents().len() == 2 || bench.try_wait().unwrap().is_some()),
+        "{:?}",
+        agents()
+    );
+    agents()
+}
+
+#[test]
+fn the_books_balance_in_containers_of_every_engine() {
+    let _alone = alone();
+    require_root!();
+    let before = Everything::now();
+    for runtime in engines() {
+        let mut bench = bench(runtime, "veth/udp,veth/raw-mmsg,veth/afxdp,switch/patch");
+        let output = bench.args(["--duration", "0.5"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{runtime}: {said}");
+        let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(results.results.len(), 4, "{runtime}");
+        for row in &results.results {
+            let name = format!("{runtime} {}", row.technique);
+            let measured = row.measured().unwrap_or_else(|| panic!("{name}: {:?}", row.outcome));
+            assert_eq!(row.runtime, runtime.name());
+            let engine = measured.setting.engine.as_ref().unwrap();
+            assert_eq!(Ok(&engine.version), runtime.version().as_ref().map_err(|_| ()));
+            assert!(measured.counters_agree && measured.received > 0, "{name}: {measured:?}");
+            assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
+            let roles: Vec<_> = measured.cpu.roles.keys().map(String::as_str).collect();
+            assert!(roles.starts_with(&["receiver", "sender"]), "{name}: {roles:?}");
+            assert!(measured.cpu.roles.values().all(|cost| cost.total_s() > 0.0), "{name}");
+        }
+        assert_eq!(Everything::now(), before, "{runtime}");
+    }
+}
+
+#[test]
+fn a_container_has_its_cpu_and_its_privileges_and_sees_nothing_else() {
+    let _alone = alone();
+    require_root!();
+    for runtime in engines() {
+        let privileges = &[Capability::NetAdmin, Capability::NetRaw];
+        let mut lab =
+            Lab::with_runtime(DRAY.into(), runtime, privileges, Cancel::default()).unwrap();
+        let container = lab.start_container("alone", &[0]).unwrap();
+        lab.wait_until_up().unwrap();
+        let process = format!("/proc/{}", lab[container].pid().as_raw_nonzero());
+        let status = fs::read_to_string(format!("{process}/status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim_start_matches(':').trim().to_owned()
+        };
+        assert_eq!(field("Cpus_allowed_list"), "0", "{runtime}");
+        // CAP_NET_ADMIN is number 12, CAP_NET_RAW 13 (linux/capability.h).
+        assert_eq!(field("CapEff"), format!("{:016x}", 0b11 << 12), "{runtime}");
+        assert_eq!(field("CapBnd"), field("CapEff"), "{runtime}");
+        assert_eq!(field("NoNewPrivs"), "1", "{runtime}");
+        assert!(lab.has_control_groups(), "{runtime}");
+        let root = format!("{process}/root");
+        assert!(Path::new(&format!("{root}/dray")).exists(), "{runtime}");
+        for foreign in ["home", "etc/passwd", "usr/bin", "run/engine", "root/.cargo"] {
+            assert!(!Path::new(&format!("{root}/{foreign}")).exists(), "{runtime}: /{foreign}");
+        }
+        let interfaces = lab[container].netlink().interfaces().unwrap();
+        let names: Vec<_> = interfaces.iter().map(|interface| interface.name.as_str()).collect();
+        assert_eq!(names, ["lo"], "{runtime}");
+    }
+}
+
+#[test]
+fn a_container_that_is_killed_is_named_and_leaves_nothing() {
+    let _alone = alone();
+    require_root!();
+    let before = Everything::now();
+    for runtime in engines() {
+        let mut bench = bench(runtime, "veth/udp");
+        let mut bench = bench.args(["--duration", "20"]);
+        bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut bench = bench.spawn().unwrap();
+        let agents = wait_for_agents(&mut bench);
+        sleep(Duration::from_millis(500));
+        let (_, receiver) = agents.iter().find(|(name, _)| name == "receiver").unwrap();
+        kill_process(*receiver, Signal::KILL).unwrap();
+        let output = bench.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{runtime}: {said}");
+        assert!(said.contains("\"skipped\": \"container receiver: "), "{runtime}: {said}");
+        assert_eq!(Everything::now(), before, "{runtime}");
+    }
+}
+
+#[test]
+fn after_sigkill_the_next_start_removes_what_the_engine_left() {
+    let _alone = alone();
+    require_root!();
+    success(&["lab", "clean"]);
+    let before = Everything::now();
+    for runtime in engines() {
+        let mut bench = bench(runtime, "veth/udp");
+        let bench = bench.args(["--duration", "20"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut bench = bench.spawn().unwrap();
+        wait_for_agents(&mut bench);
+        kill_process(Pid::from_child(&bench), Signal::KILL).unwrap();
+        bench.wait().unwrap();
+        assert!(eventually(|| agents().is_empty()), "{runtime}: {:?}", agents());
+        assert!(
+            eventually(|| Traces::now().is_alive_as(&before.traces)),
+            "{runtime}: {:?}",
+            Traces::now()
+        );
+        assert!(!Traces::now().control_groups().is_empty(), "{runtime}");
+        let said = success(&["lab", "clean"]);
+        assert!(said.contains(&bench.id().to_string()), "{runtime}: {said}");
+        assert_eq!(Everything::now(), before, "{runtime}");
+    }
+}
+
+#[test]
+fn interrupted_while_an_engine_comes_up_nothing_is_left() {
+    let _alone = alone();
+    require_root!();
+    let before = Everything::now();
+    for runtime in engines() {
+        for moment in [50, 300, 900] {
+            let mut bench = bench(runtime, "veth/udp");
+            let bench = bench.stdout(Stdio::null()).stderr(Stdio::null());
+            let mut bench = bench.args(["--duration", "20"]).spawn().unwrap();
+            sleep(Duration::from_millis(moment));
+            kill_process(Pid::from_child(&bench), Signal::TERM).unwrap();
+            assert!(!bench.wait().unwrap().success());
+            assert_eq!(Everything::now(), before, "{runtime} after {moment} ms");
+        }
+    }
+}
+
+#[test]
+fn an_engine_that_is_missing_or_too_old_is_an_error_that_says_what_to_do() {
+    let _alone = alone();
+    require_root!();
+    let folder = tempfile::tempdir().unwrap();
+    let complain = || {
+        let mut bench = bench(Runtime::Crun, "veth/udp");
+        let output = bench.env("PATH", folder.path()).output().unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let missing = "dray: runtime crun: crun is not installed; apt install crun\n";
+    assert_eq!(complain(), missing);
+    let program = folder.path().join("crun");
+    for (version, expected) in [
+        ("crun version 0.19.1", "crun 0.19.1 is too old: 1.0 or later will do; apt install crun"),
+        ("hello", "does not say its version but \"hello\""),
+    ] {
+        fs::write(&program, format!("#!/bin/sh\necho '{version}'\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let message = complain();
+        assert!(message.contains(expected), "{message}");
+    }
+    let output = common::dray(&["bench", "--runtime", "rkt"]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("embedded, docker, podman, lxc, crun, runc"), "{message}");
+}
+
+#[test]
+fn what_runs_beside_containers_is_not_said_to_run_in_them() {
+    let _alone = alone();
+    require_root!();
+    for runtime in engines().into_iter().take(1) {
+        let output = Command::new(DRAY)
+            .args(["bench", "switches", "--runtime", runtime.name(), "--technique"])
+            .args(["switch/patch/dpdk", "--size", "64", "--json", "-", "--quick"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("testpmd runs beside containers, not inside"), "{said}");
+    }
+}

@@ -41,7 +41,7 @@ pub(super) fn link(
     let dir = lab.dir()?;
     lab.link_interfaces(kind, pairs, options, |segment| {
         let count = segment.ends().count();
-        let card = Card::create(dir, name, count)?;
+        let card = Card::create(dir, &name, count)?;
         card.hand_out(segment)?;
         Ok(Some(Box::new(card)))
     })
@@ -53,14 +53,14 @@ fn no_card(what: String) -> LabError {
 
 impl Card {
     /// Makes `count` virtual functions of the card `name`, which has none, without drivers.
-    fn create(dir: PeerDir, name: String, count: usize) -> Result<Self, LabError> {
+    fn create(dir: PeerDir, name: &str, count: usize) -> Result<Self, LabError> {
         let wrong = |what: String| Err(no_card(format!("{name}: {what}")));
-        match dray_netdev::Interface::find(&name).and_then(|card| card.is_up()) {
+        match dray_netdev::Interface::find(name).and_then(|card| card.is_up()) {
             Ok(true) => {}
             Ok(false) => return wrong(format!("it is down; ip link set {name} up")),
             Err(error) => return wrong(error.to_string()),
         }
-        let Some(total) = number(&name, "sriov_totalvfs") else {
+        let Some(total) = number(name, "sriov_totalvfs") else {
             return wrong(
                 "it has no virtual functions; they need SR-IOV in the card, its driver and \
                           the firmware"
@@ -72,10 +72,10 @@ impl Card {
                 "it has {total} virtual functions at most, and {count} are needed"
             ));
         }
-        match number(&name, "sriov_numvfs") {
+        match number(name, "sriov_numvfs") {
             Some(0) => {}
             Some(there) => {
-                let file = device(&name).join("sriov_numvfs");
+                let file = device(name).join("sriov_numvfs");
                 let what = "virtual functions already, which may be in use";
                 return wrong(format!("it has {there} {what}; echo 0 > {}", file.display()));
             }
@@ -84,9 +84,9 @@ impl Card {
         let record = dir.join(&format!("{RECORD}{name}"));
         let doing = |what: &str| LabError::doing(format!("{what} of card {name}"));
         fs::write(&record, "").map_err(doing("record"))?;
-        let card = Self { name: name.clone(), record, _dir: dir };
-        write(&name, "sriov_drivers_autoprobe", "0").map_err(doing("drivers"))?;
-        let made = write(&name, "sriov_numvfs", &count.to_string());
+        let card = Self { name: name.to_owned(), record, _dir: dir };
+        write(name, "sriov_drivers_autoprobe", "0").map_err(doing("drivers"))?;
+        let made = write(name, "sriov_numvfs", &count.to_string());
         made.map_err(doing("virtual functions"))?;
         Ok(card)
     }

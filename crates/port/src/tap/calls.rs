@@ -4,11 +4,13 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::frame::Part;
+use crate::socket::vectors;
 
-/// `write` of one frame.
-pub(super) fn write(device: BorrowedFd<'_>, frame: Part<'_>) -> io::Result<()> {
-    // SAFETY: the frame's bytes stay mapped for longer than the call, and the kernel only reads them.
+/// `writev` of one frame in `parts`.
+pub(super) fn write(device: BorrowedFd<'_>, parts: [Part<'_>; 2]) -> io::Result<()> {
+    let buffers = vectors(parts);
+    // SAFETY: the bytes stay mapped for longer than the call, and the kernel only reads them.
     let written =
-        unsafe { libc::write(device.as_raw_fd(), frame.start.as_ptr().cast(), frame.len) };
+        unsafe { libc::writev(device.as_raw_fd(), buffers.as_ptr(), buffers.len() as libc::c_int) };
     if written >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

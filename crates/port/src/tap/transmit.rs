@@ -30,7 +30,7 @@ impl Transmit for TapTransmit {
                 self.dropped += 1;
                 continue;
             }
-            match calls::write(self.device.as_fd(), frame.part(0..frame.len())) {
+            match calls::write(self.device.as_fd(), frame.parts(0..frame.len())) {
                 Ok(()) => {}
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => return Ok(sent),

@@ -11,7 +11,7 @@ use dray_lab::link::LinkOptions;
 use dray_lab::netlink::{Netlink, NewInterface};
 use dray_lab::peer::SwitchKind;
 use dray_lab::{Cancel, Lab, LabError, Link, LinkKind, NetworkNamespace, placement};
-use dray_measure::Endpoint;
+use dray_measure::{Endpoint, Technique};
 use dray_port::{Frame, LinkState, Port, Wait, scratch};
 use dray_wire::test_frame::{self, Stamp, Verdict};
 use dray_wire::{FRAME_MIN, MacAddr};
@@ -137,11 +137,12 @@ fn pairs_of_one_segment_reach_each_other_and_nobody_else() {
     // A macvtap's device is found by the container's `/sys`, and the programs are this one.
     let has_sockets = |kind: &LinkKind| !kind.takes_only_machines();
     let kinds = LinkKind::ALL.into_iter().filter(|kind| is_other(kind) && has_sockets(kind));
-    let usual = |kind: LinkKind| {
-        (kind, if kind.shares_memory() { Endpoint::VIRTIO } else { Endpoint::RAW_MMSG })
+    let fitting = |kind| {
+        let endpoints = [Endpoint::RAW_MMSG, Endpoint::VIRTIO, Endpoint::DGRAM_MMSG];
+        (kind, Technique::by_link(&[kind], &endpoints)[0].endpoint)
     };
     let machines = [LinkKind::VETH, LinkKind::BRIDGE].map(|kind| (kind, Endpoint::TAP));
-    for (kind, endpoint) in kinds.map(usual).chain(machines) {
+    for (kind, endpoint) in kinds.map(fitting).chain(machines) {
         let Some(mut pairs) = Pairs::new(3, kind, endpoint) else {
             let in_vm = ["ipvlan", "netkit", "ovs/kernel", "sriov"]
                 .map(|family| kind.name.starts_with(family));

@@ -42,7 +42,7 @@ fn every_technique_balances_and_matches_the_schema() {
     let (json, mut results) = run(&["--quick"]);
     assert_eq!(
         results.results.len(),
-        114,
+        116,
         "2 links with 8 endpoints, 14 with 2, 8 that isolate and macvtap with 1, 1 with 2, 3 that share memory; \
          2 sizes"
     );

@@ -14,7 +14,7 @@ use crate::{Failure, cancel_on_signals, parse, print};
 
 /// Send users' packets through a user plane function, and check every one that comes back.
 ///
-/// It is gNBs and data network at once, for the sessions that the section [generate] of the user plane
+/// It is gNBs and data network at once, for the sessions that the section `generate` of the user plane
 /// function's own configuration makes. It answers ARP and neighbour discovery for both.
 #[derive(clap::Args)]
 #[command(after_help = "\

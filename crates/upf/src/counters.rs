@@ -1,7 +1,7 @@
 //! What a direction counts: packets, bytes, and why packets were dropped.
 //!
 //! A data thread adds to plain numbers ([`Counters`]) and copies them now and then to where others
-//! read them ([`Published`]).
+//! read them (`Published`).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

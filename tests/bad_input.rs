@@ -69,6 +69,9 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["receive", "--port", "udp:10.0.0.1"], &["10.0.0.1", "ADDRESS:PORT"]),
     (&["forward", "--from", "null:"], &["--to"]),
     (&["echo", "--port", "null:x"], &["null:"]),
+    (&["lab", "up", "no-such.toml"], &["no-such.toml", "No such file"]),
+    (&["lab", "up", "Cargo.toml", "--name", "a/b"], &["a/b", "A-Z a-z 0-9 _ -"]),
+    (&["lab", "exec", "a"], &["<COMMAND>"]),
     (&["switch", "--mode", "swich"], &["'swich'", "`patch` or `learning`"]),
     (&["switch", "--flow", "backpressure"], &["\"backpressure\"", "only in mode \"patch\""]),
     (&["switch", "--cpus", "4095"], &["no CPU 4095", "give some of"]),
@@ -136,7 +139,7 @@ fn without_root_it_says_so() {
     let program = folder.path().join("dray");
     std::fs::copy(DRAY, &program).unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    for arguments in [&["bench", "--quick"][..], &["receive", "--port", "raw:lo"]] {
+    for arguments in [&["bench", "--quick"][..], &["receive", "--port", "raw:lo"], &["lab", "ls"]] {
         let nobody = 65534;
         let output = Command::new(&program)
             .args(arguments)

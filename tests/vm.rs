@@ -243,6 +243,30 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
     assert!(!after.contains("\"received\": 0,"), "{said}");
 }
 
+/// A lab on what the host may lack. Of the card there is an end more than was asked for, since ends are
+/// made in twos.
+const BY_HAND: &str = "\
+[[containers]]
+name = 'a'
+[[containers]]
+name = 'b'
+run = 'dray echo --port udp:10.0.0.2:9000-10.0.0.1:9000'
+[[containers]]
+name = 'c'
+run = 'dray echo --port udp:10.0.1.2:9000-10.0.1.1:9000'
+[[containers]]
+name = 'd'
+run = 'dray echo --port udp:10.0.1.3:9000-10.0.1.1:9000'
+[[links]]
+kind = 'ovs/kernel'
+ends = ['a', 'b']
+network = '10.0.0.0/24'
+[[links]]
+kind = 'sriov'
+parent = 'CARD'
+ends = ['a', 'c', 'd']
+network = '10.0.1.0/24'";
+
 /// Links for which many a kernel lacks the module. The machine is slow, so its figures mean nothing; its
 /// books have to balance all the same.
 #[test]
@@ -279,10 +303,23 @@ fn links_that_the_host_may_lack() {
          wait
          {DRAY} lab clean > /dev/null || exit 1
          test $(cat $functions) = 0 || exit 1
+         # By hand as well.
+         cat > /tmp/hand.toml <<END
+{BY_HAND}
+END
+         sed -i s,CARD,$card, /tmp/hand.toml
+         {DRAY} lab up /tmp/hand.toml > /dev/null || exit 1
+         test $(cat $functions) = 4 || exit 1
+         for ways in 10.0.0.1:9000-10.0.0.2 10.0.1.1:9000-10.0.1.2 10.0.1.1:9000-10.0.1.3; do
+             said=$({DRAY} lab exec a -- {DRAY} ping --port udp:$ways:9000 --duration 0.5) || exit 1
+             case $said in *' 0 came back'*) exit 1;; esac
+         done
+         {DRAY} lab down > /dev/null || exit 1
+         test $(cat $functions) = 0 || exit 1
          {DRAY} bench --quick --duration 0.5 --size 200 --rate 1k --parent $card --json - \
-             --technique {} || exit 1
+             --technique {words} || exit 1
          test $(cat $functions) = 0",
-        words.join(",")
+        words = words.join(",")
     );
     let output = Vm::new("links")
         .cpus(2)

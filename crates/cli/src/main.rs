@@ -36,7 +36,8 @@ Examples:
   dray doctor                         what this host offers, and what it lacks
   dray switch --port a=raw:eth0 --port b=raw:eth1
                                       frames from port to port, by MAC address
-  dray send --port raw:eth0 --rate 1M test frames out of an interface";
+  dray send --port raw:eth0 --rate 1M test frames out of an interface
+  dray lab up examples/ara2019.toml   containers and links by hand";
 
 #[derive(Subcommand)]
 enum Command {
@@ -96,7 +97,10 @@ fn main() -> ExitCode {
         Command::Switch(arguments) => switch::run(arguments),
         Command::Upf(arguments) => upf::run(arguments),
         Command::UpfLoad(arguments) => upf_load::run(arguments),
-        Command::Lab(arguments) => lab::run(&arguments),
+        Command::Lab(arguments) => match lab::run(arguments) {
+            Ok(status) => return status,
+            Err(failure) => Err(failure),
+        },
         Command::Inside(arguments) => inside::run(&arguments),
     };
     match result {
@@ -111,19 +115,24 @@ fn complain(message: &str, status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// clap's message without its usage lines: one line that names what was given.
+/// One line that names what was given.
 fn wrong_usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         eprint!("{error}");
         return ExitCode::from(2);
     }
+    complain(&one_line(error), 2)
+}
+
+/// clap's message without its usage lines, in one line.
+fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let lines: Vec<_> =
         lines.filter(|line| !line.is_empty() && !line.starts_with("For more info")).collect();
     let message = lines.join(" ");
-    complain(message.strip_prefix("error: ").unwrap_or(&message), 2)
+    message.strip_prefix("error: ").map_or(message.clone(), str::to_owned)
 }
 
 /// Writes a command's result. A reader that has seen enough (`| head`) is no failure.

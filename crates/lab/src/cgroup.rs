@@ -276,12 +276,15 @@ fn pid_namespace() -> u64 {
     digits.parse().unwrap_or(0)
 }
 
-/// When a process started, in clock ticks since boot: field 22 of `/proc/PID/stat`.
+/// When a process that runs was started, in clock ticks since boot: field 22 of `/proc/PID/stat`.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field, the name in parentheses, may hold spaces and parentheses.
     let (_, after_name) = stat.rsplit_once(") ")?;
-    after_name.split(' ').nth(19)?.parse().ok()
+    // Who was killed and has not been waited for is gone too.
+    let mut fields = after_name.split(' ');
+    fields.next().filter(|state| *state != "Z")?;
+    fields.nth(18)?.parse().ok()
 }
 
 /// A group and all groups below it, deepest first; without those that vanish meanwhile, for another

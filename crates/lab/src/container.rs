@@ -155,6 +155,11 @@ impl Container {
         self.init.pid
     }
 
+    /// Whether its first process runs, and so the container is there.
+    pub fn is_running(&self) -> bool {
+        self.init.is_running()
+    }
+
     /// Its network namespace.
     pub fn namespace(&self) -> &NetworkNamespace {
         &self.namespace

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::Runtime;
+use crate::{LinkKind, Runtime};
 
 /// Why a lab could not be built or used.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,15 @@ pub enum LabError {
         /// What is wrong, and what would be right.
         what: String,
     },
+    /// A lab cannot have two programs that are switches.
+    #[error(
+        "link {kind}: the lab has a switch that is a program already, and can have one: join all \
+         that belong to it at once"
+    )]
+    SecondSwitch {
+        /// The second's kind of link.
+        kind: LinkKind,
+    },
     /// Another program that is measured could not be used.
     #[error("{peer}: {what}")]
     Peer {
@@ -70,6 +79,29 @@ pub enum LabError {
     Vm {
         /// Which one.
         vm: String,
+        /// What happened.
+        what: String,
+    },
+    /// A lab that stands already has the name.
+    #[error(
+        "a lab called {name:?} is up: take it down with `dray lab down {name}`, or give this one \
+         another name with --name"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// No lab that stands is meant, or more than one.
+    #[error("{what}")]
+    NoSuchLab {
+        /// What was given, and what there is.
+        what: String,
+    },
+    /// A lab that stands did not do what it was asked to.
+    #[error("lab {lab}: {what}")]
+    Standing {
+        /// Which one.
+        lab: String,
         /// What happened.
         what: String,
     },

@@ -10,6 +10,7 @@ pub mod container;
 pub mod doctor;
 mod error;
 pub mod host;
+pub mod join;
 mod lab;
 pub mod link;
 mod namespace;
@@ -17,6 +18,8 @@ pub mod netlink;
 pub mod peer;
 pub mod placement;
 pub mod runtime;
+pub mod standing;
+pub mod topology;
 mod vm;
 
 pub use cancel::Cancel;

@@ -108,6 +108,14 @@ impl Init {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
     }
 
+    /// Whether the process runs.
+    pub(crate) fn is_running(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        // The descriptor of a process that ended is readable.
+        let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        matches!(poll(&mut ended, Some(&Timespec::default())), Ok(0))
+    }
+
     /// Waits until the process is gone, if it is ours to wait for. Its namespaces are emptied before
     /// it becomes waitable.
     pub(crate) fn wait(&self) {

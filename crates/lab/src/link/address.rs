@@ -17,7 +17,7 @@ pub(crate) struct Place {
 
 /// Each link is a network of two hosts out of 198.18.0.0/15, which is set aside for benchmarks
 /// (RFC 2544).
-pub(super) const PREFIX_LEN: u8 = 30;
+pub(crate) const PREFIX_LEN: u8 = 30;
 const FIRST_NETWORK: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 /// How many such networks there are; the first is left out.
 const LINKS_MAX: u32 = 1 << (PREFIX_LEN - 15);

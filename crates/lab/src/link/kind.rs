@@ -132,6 +132,7 @@ impl LinkKind {
         xdp: &[Mode::Generic],
         ..Self::of("sriov", Wire::Sriov)
     };
+
     /// ipvlan in L3 mode, whose interfaces reach each other.
     pub const IPVLAN_L3: Self = Self::IPVLAN[3];
 
@@ -343,6 +344,38 @@ impl LinkKind {
     /// Whether it consists of Unix sockets, without a network.
     pub fn is_unix(self) -> bool {
         self.wire == Wire::Unix
+    }
+
+    /// Whether its ends are interfaces.
+    pub fn has_interfaces(self) -> bool {
+        !self.shares_memory() && !self.is_unix()
+    }
+
+    /// Whether more than two ends can share one segment and all reach each other, as far as it does not
+    /// [isolate](Self::isolates) them.
+    pub fn joins_many(self) -> bool {
+        match self.wire {
+            Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan | Wire::Ovs(_) => true,
+            Wire::Macvtap | Wire::Sriov => true,
+            Wire::Macvlan(mode) => mode != macvlan::Mode::Passthru,
+            Wire::Xdp(wiring) | Wire::Switch(_, wiring) => wiring == Wiring::Learning,
+            Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix => false,
+        }
+    }
+
+    /// Whether there is nothing between its two ends.
+    pub fn is_direct(self) -> bool {
+        matches!(self.wire, Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix)
+    }
+
+    /// Whether it has a network card of the machine's, which somebody has to name.
+    pub fn needs_card(self) -> bool {
+        self.wire == Wire::Sriov
+    }
+
+    /// Whether a program has to run for it, of which a lab has one at most.
+    pub fn has_program(self) -> bool {
+        matches!(self.wire, Wire::Switch(..) | Wire::Ovs(_))
     }
 
     /// Its switch in user space, which needs a CPU, where it has one.

@@ -36,7 +36,7 @@ use rustix::io::Errno;
 use crate::doctor::modules::Modules;
 use crate::netlink::{Interface, Netlink, NewInterface};
 use crate::{ContainerId, InterfaceCounters, Lab, LabError, NetworkNamespace};
-pub(crate) use address::Place;
+pub(crate) use address::{PREFIX_LEN, Place};
 use kind::Wire;
 
 /// What a program at the end of a link opens.
@@ -265,6 +265,9 @@ impl Lab {
         pairs: &[[ContainerId; 2]],
         options: LinkOptions,
     ) -> Result<Vec<Link>, LabError> {
+        if kind.has_program() && self.switch().is_some() {
+            return Err(LabError::SecondSwitch { kind });
+        }
         let mut links = match kind.wire {
             Wire::Direct => memory::direct(self, pairs),
             Wire::Unix => unix::sockets(self, pairs),

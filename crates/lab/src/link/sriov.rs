@@ -91,16 +91,16 @@ impl Card {
         Ok(card)
     }
 
-    /// Gives each end a function with its address, in a VLAN of its link, without trust: what it sends
+    /// Gives each end a function with its address, in a VLAN of their own, without trust: what it sends
     /// from other addresses the card drops.
     fn hand_out(&self, segment: &Segment<'_>) -> Result<(), LabError> {
         let doing = |what: &str| segment.doing(&format!("{what} of card {}", self.name));
         let here = NetworkNamespace::current().map_err(doing("network namespace"))?;
         let netlink = Netlink::open(&here).map_err(doing("network namespace"))?;
         let index = netlink.interface(&self.name).map_err(doing("interface"))?.index;
+        // There are more links than VLANs, but no card has functions for so many.
+        let vlan = 1 + (segment.number - 1) % 4094;
         for (number, end) in (0..).zip(segment.ends()) {
-            // There are more links than VLANs, but no card has functions for so many.
-            let vlan = 1 + (end.place.link() - 1) % 4094;
             let function = VirtualFunction { number, mac: end.mac, vlan, trusted: false };
             let set = netlink.set_virtual_function(index, function);
             set.map_err(doing("settings of a virtual function"))?;

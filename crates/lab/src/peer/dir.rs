@@ -11,7 +11,7 @@ use crate::{LabError, NetworkNamespace, cgroup, link};
 
 /// All directories of peers are in here; their names tell their owners, as those of control groups
 /// do. The path is short, since the address of a socket holds 107 bytes.
-pub(super) const PARENT: &str = "/run/dray";
+pub(crate) const PARENT: &str = "/run/dray";
 
 /// Sockets, logs and databases of the peers of one run, and a network namespace for them. Every
 /// peer holds on to it; it is removed with the last one.

@@ -21,7 +21,7 @@ mod testpmd;
 mod vpp;
 
 pub use dir::PeerDir;
-pub(crate) use dir::remove_stale;
+pub(crate) use dir::{PARENT, remove_stale};
 pub use endpoint::{EndpointRole, EndpointSettings, OnInterface, PeerEndpoint};
 pub use ovs::{Bridge, BridgePort, Datapath};
 pub use port::{Driver, EndpointPort, PeerPort, PortCounters};

@@ -1,0 +1,65 @@
+//! `dray lab exec`: a command in a container.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::anyhow;
+use dray_lab::join::{JoinError, run_in};
+use dray_lab::standing::path_with;
+use rustix::process::Pid;
+use signal_hook::consts::{SIGINT, SIGQUIT};
+
+use crate::{Failure, complain};
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The lab; not needed where one is up.
+    #[arg(long, value_name = "NAME")]
+    lab: Option<String>,
+    /// The container, or `host`.
+    container: String,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let state = super::find(arguments.lab.as_deref())?.state()?;
+    let name = &arguments.container;
+    let found = state.containers.iter().find(|container| container.name == *name);
+    let Some(container) = found else {
+        let names: Vec<_> = state.containers.iter().map(|other| other.name.as_str()).collect();
+        let (lab, names) = (&state.name, names.join(", "));
+        let what = anyhow!("lab {lab} has no container {name:?}; there are {names}");
+        return Err(Failure::usage(what));
+    };
+    let gone = || Failure::from(anyhow!("container {name} of lab {} has ended", state.name));
+    let pid = Pid::from_raw(container.pid).filter(|_| container.running).ok_or_else(gone)?;
+    let mut command = Command::new(&arguments.command[0]);
+    command.args(&arguments.command[1..]).env("PATH", path_with(&std::env::current_exe()?));
+    command.envs(container.ports.iter().flat_map(|port| port.environment.clone()));
+    // The terminal tells the command as well, and that decides what comes of it. A handler, other
+    // than being ignored, is not handed on to it.
+    for signal in [SIGINT, SIGQUIT] {
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+    }
+    match run_in(pid, &mut command, |mut child| child.wait()) {
+        Ok(status) => Ok(ExitCode::from(code(status?))),
+        // As shells have it.
+        Err(JoinError::Start { program, error }) => {
+            let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
+            Ok(complain(&format!("{program}: {error}"), code))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// An exit status, with signals as shells have them.
+fn code(status: ExitStatus) -> u8 {
+    let signal = || 128 + status.signal().unwrap_or_default();
+    u8::try_from(status.code().unwrap_or_else(signal)).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,182 @@
+//! `dray lab`: containers and links by hand, and what labs leave behind.
+
+mod exec;
+mod show;
+mod up;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use dray_lab::topology::{self, Topology, TopologyError};
+use dray_lab::{LabError, placement, standing};
+
+use crate::{Failure, one_line, print};
+
+/// Work with the lab's containers by hand.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  dray lab up examples/casoni2013-chain.toml
+  dray lab ls
+  dray lab exec sender -- dray send --port raw:eth0 --rate 10k --duration 1
+  dray lab graph --output chain.svg
+  dray lab down")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make the containers and links that a file describes, and leave them up.
+    #[command(after_help = "\
+Examples:
+  dray lab up examples/ara2019.toml
+  dray lab up examples/ara2019.toml --name second")]
+    Up(up::Arguments),
+    /// Take a lab down. Nothing of it is left.
+    #[command(
+        after_help = "Examples:\n  dray lab down\n  dray lab down ara2019\n  dray lab down --all"
+    )]
+    Down(Down),
+    /// Show the labs that are up: containers, their ports and what runs in them.
+    #[command(after_help = "Examples:\n  dray lab ls\n  dray lab ls ara2019 --json")]
+    Ls(Ls),
+    /// Run a command in a container; its exit status is passed on.
+    #[command(after_help = "\
+Examples:
+  dray lab exec sender -- ip address
+  dray lab exec --lab ara2019 receiver -- dray receive --port raw:eth0 --duration 5
+  dray lab exec sender -- sh")]
+    Exec(exec::Arguments),
+    /// Draw a topology as SVG.
+    #[command(after_help = "\
+Examples:
+  dray lab graph examples/casoni2013-fan.toml > fan.svg
+  dray lab graph ara2019 --output ara2019.svg")]
+    Graph(Graph),
+    /// Remove what a killed dray left behind, and only that. Every start of a lab does the same.
+    Clean,
+    #[command(hide = true, name = up::KEEP_COMMAND)]
+    Keep(up::KeepArguments),
+}
+
+#[derive(clap::Args)]
+struct Down {
+    /// Its name; not needed where one lab is up.
+    lab: Option<String>,
+    /// Take all labs down.
+    #[arg(long, conflicts_with = "lab")]
+    all: bool,
+}
+
+#[derive(clap::Args)]
+struct Ls {
+    /// Only this lab.
+    lab: Option<String>,
+    /// Write JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct Graph {
+    /// A file, or the name of a lab that is up; not needed where one lab is up.
+    #[arg(value_name = "FILE.toml|LAB")]
+    what: Option<String>,
+    /// Write here instead of to standard output.
+    #[arg(long, value_name = "FILE.svg")]
+    output: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    match arguments.command {
+        Command::Up(arguments) => up::run(arguments),
+        Command::Down(arguments) => down(&arguments),
+        Command::Ls(arguments) => ls(&arguments),
+        Command::Exec(arguments) => return exec::run(&arguments),
+        Command::Graph(arguments) => graph(&arguments),
+        Command::Clean => clean(),
+        Command::Keep(arguments) => up::keep(&arguments),
+    }
+    .map(|()| ExitCode::SUCCESS)
+}
+
+fn clean() -> Result<(), Failure> {
+    let removed = dray_lab::clean()?;
+    let lines: String = removed.iter().map(|lab| format!("removed {lab}\n")).collect();
+    print(if lines.is_empty() { "nothing to remove\n" } else { &lines })
+}
+
+fn down(arguments: &Down) -> Result<(), Failure> {
+    let labs = match arguments.all {
+        true => standing::find_all()?,
+        false => vec![find(arguments.lab.as_deref())?],
+    };
+    for lab in labs {
+        lab.down()?;
+        print(&format!("lab {} is down\n", lab.name()))?;
+    }
+    Ok(())
+}
+
+fn ls(arguments: &Ls) -> Result<(), Failure> {
+    let labs = match &arguments.lab {
+        Some(name) => vec![find(Some(name))?],
+        None => standing::find_all()?,
+    };
+    let mut states = Vec::new();
+    for lab in labs {
+        match lab.state() {
+            Ok(state) => states.push(state),
+            Err(error) if arguments.lab.is_some() => return Err(error.into()),
+            // It may be coming up, or going down; the others are shown.
+            Err(error) => eprintln!("dray: {error}"),
+        }
+    }
+    if arguments.json {
+        print(&(serde_json::to_string_pretty(&states)? + "\n"))
+    } else {
+        print(&show::labs(&states))
+    }
+}
+
+fn graph(arguments: &Graph) -> Result<(), Failure> {
+    let is_file = |what: &&String| what.ends_with(".toml") || Path::new(what).is_file();
+    let topology = match arguments.what.as_ref().filter(is_file) {
+        Some(file) => load(Path::new(file)).map_err(Failure::usage)?.0,
+        None => {
+            let state = find(arguments.what.as_deref())?.state()?;
+            let read = Topology::read(&state.file, &state.text, &placement::allowed(), &|_| Ok(()));
+            Topology { name: state.name, ..read? }
+        }
+    };
+    let svg = topology::draw(&topology);
+    match &arguments.output {
+        Some(path) => {
+            Ok(fs::write(path, svg).with_context(|| format!("writing {}", path.display()))?)
+        }
+        None => print(&svg),
+    }
+}
+
+/// A lab that is not there was named wrongly.
+fn find(name: Option<&str>) -> Result<standing::StandingLab, Failure> {
+    standing::find(name).map_err(|error| match error {
+        LabError::NoSuchLab { .. } if name.is_some() => Failure::usage(error),
+        other => other.into(),
+    })
+}
+
+/// Reads a topology, and its file's text.
+fn load(file: &Path) -> Result<(Topology, String), TopologyError> {
+    // What is asked of `dray` in containers is looked at as if it were asked for here.
+    let check = |words: &[String]| match crate::Arguments::try_parse_from(words) {
+        Err(error) if error.use_stderr() => Err(one_line(&error)),
+        _ => Ok(()),
+    };
+    Topology::load(file, &placement::allowed(), &check)
+}

@@ -1,0 +1,102 @@
+//! Labs as text.
+
+use dray_lab::standing::{ContainerState, LabState, PortState};
+use dray_measure::table::align;
+
+const TITLES: [&str; 7] = ["container", "state", "cpus", "port", "link", "address", "mac"];
+
+pub(super) fn labs(labs: &[LabState]) -> String {
+    if labs.is_empty() {
+        return "no lab is up\n".to_owned();
+    }
+    let texts: Vec<_> = labs.iter().map(lab).collect();
+    texts.join("\n")
+}
+
+fn lab(lab: &LabState) -> String {
+    let mut text = format!("lab {}: {}, keeper {}\n", lab.name, lab.file, lab.keeper);
+    let header = TITLES.map(str::to_owned).to_vec();
+    let rows = lab.containers.iter().flat_map(rows);
+    let lines: Vec<_> = [header].into_iter().chain(rows).collect();
+    text += &align(&lines, 1, TITLES.len());
+    for container in &lab.containers {
+        if let Some(program) = &container.program {
+            let state = program.ended.as_deref().unwrap_or("running");
+            let (name, run, log) = (&container.name, &program.run, &program.log);
+            text += &format!("{name}: {run}\n  {state}; output in {log}\n");
+        }
+    }
+    text
+}
+
+/// A row for each port; one for a container without.
+fn rows(container: &ContainerState) -> Vec<Vec<String>> {
+    let state = if container.running { "running" } else { "ended" };
+    let first = [container.name.clone(), state.to_owned(), container.cpus.clone()];
+    let of = |port: &PortState| {
+        let down = if port.running == Some(false) { " (down)" } else { "" };
+        [
+            format!("{}{down}", port.name),
+            format!("{} {}", port.link, port.kind),
+            port.address.clone().unwrap_or_else(|| "-".to_owned()),
+            port.mac.clone(),
+        ]
+    };
+    let mut rows = vec![first.to_vec()];
+    for (number, port) in container.ports.iter().enumerate() {
+        if number > 0 {
+            rows.push(vec![String::new(); first.len()]);
+        }
+        rows[number].extend(of(port));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lab_as_text() {
+        let port = |name: &str, address: Option<&str>, running| PortState {
+            name: name.to_owned(),
+            uri: String::new(),
+            kind: "veth".to_owned(),
+            link: 1,
+            mac: "02:00:00:00:00:01".to_owned(),
+            address: address.map(str::to_owned),
+            running,
+            environment: Default::default(),
+        };
+        let container = |name: &str, ports| ContainerState {
+            name: name.to_owned(),
+            pid: 7,
+            running: true,
+            cpus: "0-1".to_owned(),
+            ports,
+            program: None,
+        };
+        let ports =
+            vec![port("eth0", Some("10.0.0.1/24"), Some(true)), port("eth1", None, Some(false))];
+        let state = LabState {
+            name: "two".to_owned(),
+            file: "two.toml".to_owned(),
+            text: String::new(),
+            keeper: 42,
+            containers: vec![container("host", Vec::new()), container("a", ports)],
+        };
+        let expected = "\
+lab two: two.toml, keeper 42
+container  state    cpus  port         link    address      mac
+──────────────────────────────────────────────────────────────────────────────
+host       running  0-1
+a          running  0-1   eth0         1 veth  10.0.0.1/24  02:00:00:00:00:01
+                          eth1 (down)  1 veth  -            02:00:00:00:00:01
+";
+        let without_rule = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| !line.starts_with('─')).map(str::to_owned).collect()
+        };
+        assert_eq!(without_rule(&labs(&[state])), without_rule(expected));
+        assert_eq!(labs(&[]), "no lab is up\n");
+    }
+}

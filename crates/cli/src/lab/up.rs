@@ -1,0 +1,131 @@
+//! `dray lab up`: a lab in a process of its own, the keeper, which stays when the command is done.
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, anyhow};
+use dray_lab::standing::{self, Order};
+use dray_lab::topology::{Topology, check_name};
+use dray_lab::{Cancel, LabError, placement};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Failure, cancel_on_signals, print};
+
+/// The command by which the program starts itself as a keeper.
+pub(super) const KEEP_COMMAND: &str = "keep";
+
+/// What a keeper says once all is up. Anything else is what went wrong.
+const UP: &str = "up";
+
+/// How often a wait looks whether it was cancelled.
+const INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The topology.
+    #[arg(value_name = "FILE.toml")]
+    file: PathBuf,
+    /// What to call the lab, instead of what the file calls it.
+    #[arg(long, value_parser = name)]
+    name: Option<String>,
+}
+
+/// For the keeper: the file's text is its standard input.
+#[derive(clap::Args)]
+pub(super) struct KeepArguments {
+    file: PathBuf,
+    #[arg(long, value_parser = name)]
+    name: String,
+}
+
+fn name(text: &str) -> Result<String, String> {
+    check_name(text).map(|()| text.to_owned())
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
+    let (topology, text) = super::load(&arguments.file).map_err(Failure::usage)?;
+    let name = arguments.name.unwrap_or(topology.name);
+    if standing::find_all()?.iter().any(|lab| lab.name() == name) {
+        return Err(LabError::NameTaken { name }.into());
+    }
+    let cancel = cancel_on_signals()?;
+    let mut keeper = Command::new(std::env::current_exe()?)
+        .args(["lab", KEEP_COMMAND, "--name", &name, "--"])
+        .arg(&arguments.file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        // It outlives this command, and must not hold on to what that writes to.
+        .stderr(Stdio::null())
+        .spawn()
+        .context("starting the lab's keeper")?;
+    let mut stdin = keeper.stdin.take().expect("piped");
+    // If it does not read, it says why.
+    let _ = stdin.write_all(text.as_bytes());
+    drop(stdin);
+    let said = wait_for_word(&mut keeper, &cancel)?;
+    if said == UP {
+        let (containers, links) = (topology.containers.len(), topology.links.len());
+        return print(&format!("lab {name} is up: {containers} containers, {links} links\n"));
+    }
+    let status = keeper.wait()?;
+    Err(match said.as_str() {
+        "" => anyhow!("the keeper of lab {name} ended ({status})"),
+        said => anyhow!("{said}"),
+    }
+    .into())
+}
+
+/// The keeper's first line. A signal to this command goes on to the keeper, which tidies up.
+fn wait_for_word(keeper: &mut Child, cancel: &Cancel) -> anyhow::Result<String> {
+    let mut stdout = keeper.stdout.take().expect("piped");
+    let (mut said, mut chunk, mut told) = (Vec::new(), [0; 4096], false);
+    while !said.ends_with(b"\n") {
+        if cancel.check().is_err() && !told {
+            told = kill_process(Pid::from_child(keeper), Signal::TERM).is_ok();
+        }
+        let mut ready = [PollFd::new(&stdout, PollFlags::IN)];
+        if !matches!(poll(&mut ready, Some(&INTERVAL)), Ok(1..)) {
+            continue;
+        }
+        match stdout.read(&mut chunk)? {
+            0 => break,
+            len => said.extend_from_slice(&chunk[..len]),
+        }
+    }
+    if told {
+        // Even where it was up already: it is not any more.
+        keeper.wait()?;
+        return Err(LabError::Cancelled.into());
+    }
+    Ok(String::from_utf8_lossy(&said).trim_end().to_owned())
+}
+
+pub(super) fn keep(arguments: &KeepArguments) -> Result<(), Failure> {
+    let cancel = cancel_on_signals()?;
+    // What ends the caller's session does not end the lab.
+    rustix::process::setsid()?;
+    let result = read_and_keep(arguments, &cancel);
+    if let Err(error) = &result {
+        // The caller may be gone.
+        let _ = writeln!(io::stdout(), "{error:#}");
+    }
+    Ok(result?)
+}
+
+fn read_and_keep(arguments: &KeepArguments, cancel: &Cancel) -> anyhow::Result<()> {
+    let text = io::read_to_string(io::stdin())?;
+    let (file, name) = (arguments.file.clone(), arguments.name.clone());
+    // The caller has looked at the commands.
+    let topology =
+        Topology::read(&file.display().to_string(), &text, &placement::allowed(), &|_| Ok(()))?;
+    let program = std::env::current_exe()?;
+    let order = Order { program, name, file, text, topology };
+    let on_up = || {
+        let mut stdout = io::stdout();
+        writeln!(stdout, "{UP}")?;
+        stdout.flush()
+    };
+    Ok(standing::keep(&order, cancel, on_up)?)
+}

@@ -1,0 +1,92 @@
+//! Finding the labs that stand, and talking to their keepers.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{LabState, Request, SOCKET, named};
+use crate::LabError;
+
+/// How long a keeper may take to answer, and to take its lab down.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A lab that stands, or is about to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StandingLab {
+    name: String,
+    dir: PathBuf,
+}
+
+/// All of them, by name. Only root can see them.
+pub fn find_all() -> Result<Vec<StandingLab>, LabError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(LabError::NotPermitted);
+    }
+    let mut labs: Vec<_> =
+        named().into_iter().map(|(name, dir)| StandingLab { name, dir }).collect();
+    labs.sort();
+    Ok(labs)
+}
+
+/// The one of that name; without a name, the only one.
+pub fn find(name: Option<&str>) -> Result<StandingLab, LabError> {
+    let labs = find_all()?;
+    let names: Vec<_> = labs.iter().map(|lab| lab.name.clone()).collect();
+    let names = names.join(", ");
+    let wrong = |what| Err(LabError::NoSuchLab { what });
+    let mut chosen = labs.into_iter().filter(|lab| name.is_none_or(|name| lab.name == name));
+    match (chosen.next(), chosen.next(), name) {
+        (Some(lab), None, _) => Ok(lab),
+        (Some(_), Some(_), _) => wrong(format!("several labs are up, name one: {names}")),
+        (None, ..) if names.is_empty() => {
+            wrong("no lab is up; `dray lab up FILE.toml` makes one".to_owned())
+        }
+        (None, _, name) => {
+            let name = name.unwrap_or_default();
+            wrong(format!("no lab called {name:?} is up; there are {names}"))
+        }
+    }
+}
+
+impl StandingLab {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What there is in it.
+    pub fn state(&self) -> Result<LabState, LabError> {
+        let stream = self.ask(Request::State)?;
+        let answer = io::read_to_string(stream).map_err(|error| self.failed(&error))?;
+        serde_json::from_str(&answer).map_err(|error| self.failed(&error))
+    }
+
+    /// Takes it down; when this returns without an error, nothing of it is left.
+    pub fn down(&self) -> Result<(), LabError> {
+        let mut stream = self.ask(Request::Down)?;
+        stream.read_to_end(&mut Vec::new()).map_err(|error| self.failed(&error))?;
+        if self.dir.exists() {
+            return Err(self.failed(&"something is left of it; try `dray lab clean`"));
+        }
+        Ok(())
+    }
+
+    fn ask(&self, request: Request) -> Result<UnixStream, LabError> {
+        let mut line = serde_json::to_vec(&request).expect("requests are plain data");
+        line.push(b'\n');
+        let stream = UnixStream::connect(self.dir.join(SOCKET)).and_then(|mut stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(&line)?;
+            Ok(stream)
+        });
+        stream.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => self.failed(&"it is coming up, or going down"),
+            _ => self.failed(&error),
+        })
+    }
+
+    fn failed(&self, what: &dyn std::fmt::Display) -> LabError {
+        LabError::Standing { lab: self.name.clone(), what: what.to_string() }
+    }
+}

@@ -1,0 +1,70 @@
+//! The file as it is written: every value with the place where it stands.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// What is wrong, and at which byte.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    pub(super) at: Option<usize>,
+    pub(super) what: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) name: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) containers: Vec<Spanned<Container>>,
+    #[serde(default)]
+    pub(super) links: Vec<Spanned<Link>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Container {
+    pub(super) name: Spanned<String>,
+    #[serde(default)]
+    pub(super) cpus: Vec<Spanned<usize>>,
+    pub(super) run: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Link {
+    pub(super) kind: Spanned<String>,
+    pub(super) ends: Spanned<Vec<Spanned<String>>>,
+    pub(super) network: Option<Spanned<String>>,
+    pub(super) addresses: Option<Spanned<Vec<Spanned<String>>>>,
+    pub(super) mtu: Option<Spanned<u32>>,
+    pub(super) cpu: Option<Spanned<usize>>,
+    pub(super) parent: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) xdp_programs: bool,
+}
+
+impl File {
+    pub(super) fn read(text: &str) -> Result<Self, Wrong> {
+        let deserializer = toml::Deserializer::parse(text).map_err(|error| wrong("", &error))?;
+        serde_path_to_error::deserialize(deserializer)
+            .map_err(|error| wrong(&error.path().to_string(), error.inner()))
+    }
+}
+
+fn wrong(key: &str, error: &toml::de::Error) -> Wrong {
+    let message = error.message().lines().map(str::trim).collect::<Vec<_>>().join(", ");
+    // The path of what is no value at all is a dot.
+    let what = if key.is_empty() || key == "." { message } else { format!("{key}: {message}") };
+    Wrong { at: error.span().map(|span| span.start), what }
+}
+
+/// For `map_err`: what is wrong with `value`.
+pub(super) fn at<T>(value: &Spanned<T>, what: impl Into<String>) -> Wrong {
+    Wrong { at: Some(value.span().start), what: what.into() }
+}
+
+/// The line of a byte, counted from 1. What is wrong at the very end is wrong in the last line.
+pub(super) fn line(text: &str, at: usize) -> usize {
+    let newlines = text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+    (newlines + 1).min(text.lines().count().max(1))
+}

@@ -1,0 +1,215 @@
+//! A topology as a picture: containers and what lies between them in columns, by how far they are from
+//! the first container.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+
+use super::{HOST, LinkPlan, Topology};
+
+/// Of the font, in pixels; a character of it is so wide.
+const FONT: usize = 12;
+const LINE: usize = 17;
+const CHARACTER: f64 = 7.25;
+/// Inside of boxes, between columns, and between boxes of a column.
+const PADDING: usize = 10;
+const COLUMN_GAP: usize = 44;
+const ROW_GAP: usize = 18;
+const MARGIN: usize = 20;
+
+const STYLE: &str = "\
+text { font-family: 'DejaVu Sans Mono', Menlo, Consolas, monospace; font-size: 12px; fill: #222; }
+.name { font-weight: bold; }
+.title { font-size: 15px; font-weight: bold; }
+.container { fill: #e8f1fb; stroke: #3a6ea5; }
+.host { fill: #f0f0f0; stroke: #666; }
+.between { fill: #fff7e0; stroke: #b8860b; stroke-dasharray: 5 3; }
+.wire { fill: #fff; stroke: none; }
+line { stroke: #555; stroke-width: 1.5; }
+";
+
+/// A box, or a word on a wire.
+struct Node {
+    class: &'static str,
+    /// The first one is its name.
+    lines: Vec<String>,
+    neighbours: Vec<usize>,
+    column: usize,
+    x: usize,
+    y: usize,
+}
+
+impl Node {
+    fn new(class: &'static str, lines: Vec<String>) -> Self {
+        Self { class, lines, neighbours: Vec::new(), column: 0, x: 0, y: 0 }
+    }
+
+    fn width(&self) -> usize {
+        let characters = self.lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+        (characters as f64 * CHARACTER).ceil() as usize + 2 * PADDING
+    }
+
+    fn height(&self) -> usize {
+        self.lines.len() * LINE + 2 * PADDING - (LINE - FONT)
+    }
+}
+
+/// Draws a topology as SVG, for a browser or a document.
+pub fn draw(topology: &Topology) -> String {
+    let mut nodes = nodes(topology);
+    let (width, height) = place(&mut nodes);
+    let title = topology.name.chars().count() * 10 + 2 * MARGIN;
+    let mut svg = String::new();
+    let mut add = |text: std::fmt::Arguments<'_>| {
+        svg.write_fmt(text).expect("a string takes everything");
+        svg.push('\n');
+    };
+    let width = width.max(title);
+    add(format_args!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\">"
+    ));
+    add(format_args!("<style>\n{STYLE}</style>"));
+    add(format_args!("<rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>"));
+    let (x, y) = (MARGIN, MARGIN + FONT);
+    add(format_args!(
+        "<text class=\"title\" x=\"{x}\" y=\"{y}\">{}</text>",
+        escape(&topology.name)
+    ));
+    for node in &nodes {
+        for other in node.neighbours.iter().map(|&other| &nodes[other]) {
+            if other.column > node.column {
+                let (x1, y1) = (node.x + node.width(), node.y + node.height() / 2);
+                let (x2, y2) = (other.x, other.y + other.height() / 2);
+                add(format_args!("<line x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>"));
+            }
+        }
+    }
+    for node in &nodes {
+        let (class, x, y) = (node.class, node.x, node.y);
+        let (width, height) = (node.width(), node.height());
+        add(format_args!(
+            "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" \
+             rx=\"4\"/>"
+        ));
+        for (number, line) in node.lines.iter().enumerate() {
+            let (x, y) = (x + PADDING, y + PADDING + FONT - 2 + number * LINE);
+            let class = if number == 0 { " class=\"name\"" } else { "" };
+            add(format_args!("<text{class} x=\"{x}\" y=\"{y}\">{}</text>", escape(line)));
+        }
+    }
+    add(format_args!("</svg>"));
+    svg
+}
+
+/// First the containers, the host among them where it is at a link, then the links.
+fn nodes(topology: &Topology) -> Vec<Node> {
+    let names = topology.containers.iter().map(|container| container.name.as_str());
+    let names: Vec<_> = names.chain(topology.has_host().then_some(HOST)).collect();
+    let container = |name: &&str| {
+        let class = if *name == HOST { "host" } else { "container" };
+        let ports = topology.ports(name).map(|(link, end)| match link.address(end) {
+            Some(address) => format!("{} {address}", end.name),
+            None => end.name.clone(),
+        });
+        Node::new(class, [(*name).to_owned()].into_iter().chain(ports).collect())
+    };
+    let mut nodes: Vec<_> = names.iter().map(container).collect();
+    for link in &topology.links {
+        let number = nodes.len();
+        let mut node = link_node(link);
+        for end in &link.ends {
+            let at = names.iter().position(|name| *name == end.container);
+            let at = at.expect("links were checked to be at containers that there are");
+            node.neighbours.push(at);
+            nodes[at].neighbours.push(number);
+        }
+        nodes.push(node);
+    }
+    nodes
+}
+
+fn link_node(link: &LinkPlan) -> Node {
+    let mut lines = vec![link.kind.to_string()];
+    let class = if link.kind.is_direct() {
+        "wire"
+    } else {
+        let place = match link.kind.switch() {
+            Some(_) => "in user space",
+            None if link.kind == crate::LinkKind::VXLAN => "on two hosts",
+            None => "on the host",
+        };
+        lines.push(place.to_owned());
+        lines.extend(link.network.map(|network| network.to_string()));
+        "between"
+    };
+    if link.mtu != 1500 {
+        lines.push(format!("MTU {}", link.mtu));
+    }
+    Node::new(class, lines)
+}
+
+/// Gives every node its place; the size of the whole.
+fn place(nodes: &mut [Node]) -> (usize, usize) {
+    let groups = groups(nodes);
+    let columns = nodes.iter().map(|node| node.column + 1).max().unwrap_or(0);
+    let mut x = MARGIN;
+    let mut left = Vec::new();
+    for column in 0..columns {
+        let width = nodes.iter().filter(|node| node.column == column).map(Node::width).max();
+        left.push((x, width.unwrap_or(0)));
+        x += width.unwrap_or(0) + COLUMN_GAP;
+    }
+    let mut top = 2 * MARGIN + LINE;
+    for group in groups {
+        let in_column = |nodes: &[Node], number| -> Vec<usize> {
+            group.iter().copied().filter(|&node| nodes[node].column == number).collect()
+        };
+        let height = |nodes: &[Node], members: &[usize]| {
+            let boxes: usize = members.iter().map(|&node| nodes[node].height()).sum();
+            boxes + members.len().saturating_sub(1) * ROW_GAP
+        };
+        let heights = (0..columns).map(|number| height(nodes, &in_column(nodes, number)));
+        let tallest = heights.max().unwrap_or(0);
+        for (number, &(x, width)) in left.iter().enumerate() {
+            let members = in_column(nodes, number);
+            let mut y = top + (tallest - height(nodes, &members)) / 2;
+            for node in members {
+                nodes[node].x = x + (width - nodes[node].width()) / 2;
+                nodes[node].y = y;
+                y += nodes[node].height() + ROW_GAP;
+            }
+        }
+        top += tallest + 2 * ROW_GAP;
+    }
+    (x - COLUMN_GAP + MARGIN, top - 2 * ROW_GAP + MARGIN)
+}
+
+/// Numbers the columns of all nodes, breadth first; those that hang together, in the order in which
+/// they were found. Containers and links take turns, so that every line is between two columns.
+fn groups(nodes: &mut [Node]) -> Vec<Vec<usize>> {
+    let mut found = vec![false; nodes.len()];
+    let mut groups = Vec::new();
+    for start in 0..nodes.len() {
+        if found[start] {
+            continue;
+        }
+        found[start] = true;
+        let (mut group, mut queue) = (Vec::new(), VecDeque::from([start]));
+        while let Some(node) = queue.pop_front() {
+            group.push(node);
+            for other in nodes[node].neighbours.clone() {
+                if !found[other] {
+                    found[other] = true;
+                    nodes[other].column = nodes[node].column + 1;
+                    queue.push_back(other);
+                }
+            }
+        }
+        groups.push(group);
+    }
+    groups
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

@@ -255,7 +255,7 @@ fn a_picture_of_a_file_is_that_of_its_lab() {
 fn many_ends_of_one_link_reach_each_other_and_the_host() {
     let _alone = alone();
     require_root!();
-    for kind in ["bridge", "macvlan/bridge", "vxlan", "ovs/userspace", "ovs/afxdp"] {
+    for kind in ["bridge", "macvlan/bridge", "vxlan", "ovs/userspace"] {
         let text = format!(
             "[[containers]]\nname = 'a'\n[[containers]]\nname = 'b'\n\
              run = 'dray echo --port udp:10.0.0.2:9000-10.0.0.1:9000'\n\
@@ -266,9 +266,14 @@ fn many_ends_of_one_link_reach_each_other_and_the_host() {
         let up = Up::text(&text, "many");
         for peer in ["10.0.0.2", "10.0.0.3"] {
             let port = format!("udp:10.0.0.1:9000-{peer}:9000");
-            let said = up.exec_well("a", &["dray", "ping", "--port", &port, "--duration", "0.1"]);
-            let numbers: Vec<u64> = said.split_whitespace().flat_map(str::parse).collect();
-            assert!(numbers[1] > 0, "{kind}: {said}");
+            let ping = ["dray", "ping", "--port", &port, "--duration", "0.1"];
+            let mut said = String::new();
+            // On a busy machine who answers may not get to run in time.
+            let answered = eventually(|| {
+                said = up.exec_well("a", &ping);
+                !said.contains(" 0 came back")
+            });
+            assert!(answered, "{kind}: {said}");
         }
         up.down();
     }

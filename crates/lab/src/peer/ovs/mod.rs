@@ -108,7 +108,7 @@ impl Home {
 
     fn vsctl(&self, words: &[&str]) -> Result<String, LabError> {
         let mut command = self.command("ovs-vsctl");
-        command.args(["--no-syslog", "--timeout=20", "--db", &self.remote()]).args(words);
+        command.args(["--no-syslog", "--timeout=60", "--db", &self.remote()]).args(words);
         run(&self.dir, &mut command)
     }
 

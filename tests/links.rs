@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use common::{DRAY, Traces, alone, eventually};
 use dray_lab::link::LinkOptions;
 use dray_lab::netlink::{Netlink, NewInterface};
-use dray_lab::peer::SwitchKind;
 use dray_lab::{Cancel, Lab, LabError, Link, LinkKind, NetworkNamespace, placement};
 use dray_measure::{Endpoint, Technique};
 use dray_port::{Frame, LinkState, Port, Wait, scratch};
@@ -132,11 +131,9 @@ fn pairs_of_one_segment_reach_each_other_and_nobody_else() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
-    // Our switch is `dray`, and not the program that this test is.
-    let is_other = |kind: &LinkKind| kind.switch() != Some(SwitchKind::Dray);
     // A macvtap's device is found by the container's `/sys`, and the programs are this one.
     let has_sockets = |kind: &LinkKind| !kind.takes_only_machines();
-    let kinds = LinkKind::ALL.into_iter().filter(|kind| is_other(kind) && has_sockets(kind));
+    let kinds = LinkKind::ALL.into_iter().filter(has_sockets);
     let fitting = |kind| {
         let endpoints = [Endpoint::RAW_MMSG, Endpoint::VIRTIO, Endpoint::DGRAM_MMSG];
         (kind, Technique::by_link(&[kind], &endpoints)[0].endpoint)

@@ -182,7 +182,11 @@ impl Lab {
     ) -> Result<(), LabError> {
         let ports = sockets.iter().map(PeerPort::listening).collect();
         let settings = SwitchSettings { kind, cpu, wiring, memory: Default::default(), ports };
-        let switch = PeerSwitch::start(&self.dir()?, &settings, &self.cancel)?;
+        let dir = self.dir()?;
+        let switch = match kind {
+            SwitchKind::Dray => PeerSwitch::run(&dir, &self.program, &settings, &self.cancel)?,
+            _ => PeerSwitch::start(&dir, &settings, &self.cancel)?,
+        };
         self.set_switch(switch);
         Ok(())
     }

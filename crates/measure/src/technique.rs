@@ -40,7 +40,7 @@ impl Technique {
     }
 
     /// Every technique that has a name.
-    fn every() -> Vec<Self> {
+    pub fn every() -> Vec<Self> {
         let links = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
         Self::by_link(&links, &Endpoint::all())
     }

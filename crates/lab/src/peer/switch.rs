@@ -186,9 +186,20 @@ impl PeerSwitch {
         settings: &SwitchSettings,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
+        let found = settings.kind.find();
+        let found = found.map_err(|why| LabError::peer(settings.kind.name(), why))?;
+        Self::run(dir, &found.program, settings, cancel)
+    }
+
+    /// The same with a given program.
+    pub(crate) fn run(
+        dir: &PeerDir,
+        program: &Path,
+        settings: &SwitchSettings,
+        cancel: &Cancel,
+    ) -> Result<Self, LabError> {
         let SwitchSettings { kind, cpu, wiring, ports, .. } = settings;
         let name = kind.name();
-        let found = kind.find().map_err(|why| LabError::peer(name, why))?;
         let sockets = ports.iter().map(|port| (port.socket.as_path(), port.queues));
         check(name, sockets, *wiring == Wiring::Pairs)?;
         let learns = !matches!(kind, SwitchKind::Testpmd | SwitchKind::Snabb);
@@ -200,7 +211,6 @@ impl PeerSwitch {
         for port in ports.iter().filter(|port| port.server) {
             remove_old_socket(&port.socket)?;
         }
-        let program = &found.program;
         let running: Box<dyn Running> = match kind {
             SwitchKind::Testpmd => Box::new(Testpmd::start_switch(dir, program, settings, cancel)?),
             SwitchKind::OvsDpdk => Box::new(VhostUser::start(dir, program, settings, cancel)?),

@@ -27,7 +27,7 @@ impl Numbers {
         const EDGES: [u8; 16] =
             [0, 1, 2, 4, 6, 17, 20, 0x30, 0x34, 0x40, 0x45, 0x60, 0x7f, 0x80, 0x85, 0xff];
         let any = self.below(256);
-        if any % 2 == 0 { EDGES[any / 2 % EDGES.len()] } else { any as u8 }
+        if any.is_multiple_of(2) { EDGES[any / 2 % EDGES.len()] } else { any as u8 }
     }
 
     /// A frame with a few bytes changed, or cut short, or longer.

@@ -45,7 +45,7 @@ pub(super) fn check(
         links.push(check_link(link.get_ref(), &containers, cpus, &mut ports)?);
     }
     let is_program =
-        |link: &&Spanned<file::Link>| kind(link.get_ref()).is_ok_and(|kind| kind.has_program());
+        |link: &&Spanned<file::Link>| kind(link.get_ref()).is_ok_and(LinkKind::has_program);
     if let Some(second) = file.links.iter().filter(is_program).nth(1) {
         let what =
             "a second switch that is a program; a lab has one at most: put its ends at the first";

@@ -28,6 +28,8 @@ pub struct Settings {
     pub goals: Vec<Goal>,
     /// Trials per case, or searches.
     pub trials: usize,
+    /// The network card that containers may get virtual functions of.
+    pub parent: Option<String>,
     /// Which role runs where.
     pub placement: Placement,
     /// Whether everything was shortened.
@@ -88,8 +90,20 @@ impl Settings {
         let goals = losses.iter().map(goal).collect();
         let default = if quick { QUICK } else { experiment.timing };
         let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
-        let timed = experiment.timed;
-        Ok(Self { burst, flows, stations, timed, timing, goals, trials, placement, quick, runtime })
+        let parent = choices.parent.clone();
+        Ok(Self {
+            burst,
+            flows,
+            stations,
+            timed: experiment.timed,
+            timing,
+            goals,
+            trials,
+            parent,
+            placement,
+            quick,
+            runtime,
+        })
     }
 }
 

@@ -37,5 +37,5 @@ pub struct Choices {
     /// Shorten everything.
     pub quick: bool,
     /// Who makes the containers.
-    pub runtime: Runtime,
+    pub runtimes: Option<Vec<Runtime>>,
 }

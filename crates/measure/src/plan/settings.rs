@@ -33,8 +33,8 @@ pub struct Settings {
     pub placement: Placement,
     /// Whether everything was shortened.
     pub quick: bool,
-    /// Who makes the containers.
-    pub runtime: Runtime,
+    /// The runtimes that were asked for by name: they must be there.
+    pub runtimes: Vec<Runtime>,
 }
 
 const QUICK: Timing = Timing {
@@ -54,7 +54,7 @@ impl Settings {
     }
 
     pub(super) fn new(experiment: &Experiment, choices: &Choices) -> Result<Self, WrongChoice> {
-        let Choices { check, quick, runtime, .. } = *choices;
+        let Choices { check, quick, .. } = *choices;
         let burst = choices.burst.unwrap_or(experiment.burst);
         let burst = within(1..=BATCH_MAX, burst, |given| WrongChoice::Burst { given })?;
         let flows = choices.flows.unwrap_or(1);
@@ -84,7 +84,19 @@ impl Settings {
         let goals = losses.iter().map(|&loss| goal(loss, quick, choices.duration)).collect();
         let default = if quick { QUICK } else { experiment.timing };
         let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
-        Ok(Self { burst, flows, stations, check, timing, goals, trials, placement, quick, runtime })
+        let runtimes = choices.runtimes.clone().unwrap_or_default();
+        Ok(Self {
+            burst,
+            flows,
+            stations,
+            check,
+            timing,
+            goals,
+            trials,
+            placement,
+            quick,
+            runtimes,
+        })
     }
 }
 

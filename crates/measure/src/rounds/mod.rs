@@ -32,7 +32,9 @@ pub fn run(
     mut progress: impl FnMut(usize, &str),
 ) -> Result<Results, LabError> {
     let settings = &plan.settings;
-    settings.runtime.version()?;
+    for runtime in &settings.runtimes {
+        runtime.version()?;
+    }
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let mut limits: Vec<Vec<f64>> = vec![Vec::new(); plan.limit_sizes.len()];
     let mut cases: Vec<(&Case, CaseTrials)> =

@@ -6,6 +6,7 @@ mod cost;
 pub(crate) mod drop_rates;
 mod forwarders;
 mod latency;
+mod needs;
 mod offered;
 mod pairs;
 mod rates;
@@ -32,6 +33,7 @@ const KINDS: &[Kind] = &[
     forwarders::draw,
     pairs::draw,
     latency::draw,
+    needs::draw,
     cost::draw,
 ];
 

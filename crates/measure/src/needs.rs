@@ -10,6 +10,7 @@ use crate::topology::Topology;
 
 /// What making a link between interfaces takes.
 const MAKES_INTERFACES: &str = "CAP_NET_ADMIN";
+const NOTHING: &str = "none";
 
 /// What containers, link and roles of one trial took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,7 +58,8 @@ impl Needs {
         let mut needs = Self {
             set_ups: Vec::new(),
             capabilities: capabilities(technique),
-            on_host: MAKES_INTERFACES.to_owned(),
+            on_host: if technique.link.has_interfaces() { MAKES_INTERFACES } else { NOTHING }
+                .to_owned(),
             hugepages_mib: 0,
             memory_bytes: BTreeMap::new(),
             file_descriptors: BTreeMap::new(),
@@ -66,10 +68,11 @@ impl Needs {
         if let Some(switch) = lab.switch() {
             let Holdings { memory_bytes, file_descriptors, .. } = switch.holdings()?;
             needs.add("switch", memory_bytes, file_descriptors);
-            needs.on_host = switch.needs().privileges.to_owned();
-            needs.hugepages_mib = switch.needs().hugepages_mib;
-        } else if !technique.link.has_interfaces() {
-            needs.on_host = "none".to_owned();
+            let of_switch = switch.needs();
+            if of_switch.privileges != NOTHING {
+                needs.on_host = of_switch.privileges.to_owned();
+            }
+            needs.hugepages_mib = of_switch.hugepages_mib;
         }
         // DPDK's programs run beside the containers, and are gone.
         let stations = topologies.iter().flat_map(Topology::stations);

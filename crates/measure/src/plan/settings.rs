@@ -29,6 +29,8 @@ pub struct Settings {
     pub goals: Vec<Goal>,
     /// Trials per case, or searches.
     pub trials: usize,
+    /// The network card that containers may get virtual functions of.
+    pub parent: Option<String>,
     /// Which role runs where.
     pub placement: Placement,
     /// Whether everything was shortened.
@@ -85,6 +87,7 @@ impl Settings {
         let default = if quick { QUICK } else { experiment.timing };
         let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
         let runtimes = choices.runtimes.clone().unwrap_or_default();
+        let parent = choices.parent.clone();
         Ok(Self {
             burst,
             flows,
@@ -93,6 +96,7 @@ impl Settings {
             timing,
             goals,
             trials,
+            parent,
             placement,
             quick,
             runtimes,

@@ -268,7 +268,7 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
         }
         let Report::Send(report) = role.run(&signal, None).unwrap() else { panic!("a sender") };
-        let pending: usize = role.lanes().into_iter().map(|tx| tx.pending()).sum();
+        let pending: usize = role.lanes().into_iter().map(Transmit::pending).sum();
         assert!(report.sent > 0 && pending == report.sent as usize, "{report:?}");
         let parting = thread::spawn(move || role.part());
         let mut taken = 0;

@@ -1,6 +1,7 @@
 //! What techniques need: time until they are ready as a chart, all else beside it in the table.
 
 use dray_measure::experiments::Layout;
+use dray_measure::needs::SetUp;
 use dray_measure::{Needs, stats};
 
 use crate::chart::{Panel, PanelRow, Shape};
@@ -66,7 +67,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
 }
 
 fn ready_ns(needs: &Needs) -> f64 {
-    let sums: Vec<f64> = needs.set_ups.iter().map(|set_up| set_up.sum_s()).collect();
+    let sums: Vec<f64> = needs.set_ups.iter().map(SetUp::sum_s).collect();
     stats::mean(&sums) * 1e9
 }
 
@@ -109,7 +110,7 @@ fn table(rows: &[Needy], techniques: &Techniques) -> Table {
         ("on the host", None),
     ]);
     for (name, size, needs) in rows {
-        let mean = |of: fn(&dray_measure::needs::SetUp) -> f64| {
+        let mean = |of: fn(&SetUp) -> f64| {
             let times: Vec<f64> = needs.set_ups.iter().map(|set_up| 1e3 * of(set_up)).collect();
             format!("{:.1}", stats::mean(&times))
         };

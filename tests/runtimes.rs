@@ -121,12 +121,38 @@ fn the_books_balance_in_containers_of_every_engine() {
             assert_eq!(Ok(&engine.version), runtime.version().as_ref().map_err(|_| ()));
             assert!(measured.counters_agree && measured.received > 0, "{name}: {measured:?}");
             assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
+            let needs = measured.setting.needs.as_ref().unwrap();
+            assert!(needs.unlocked.values().all(|why| why.contains("the limit is")), "{needs:?}");
             let roles: Vec<_> = measured.cpu.roles.keys().map(String::as_str).collect();
             assert!(roles.starts_with(&["receiver", "sender"]), "{name}: {roles:?}");
             assert!(measured.cpu.roles.values().all(|cost| cost.total_s() > 0.0), "{name}");
         }
         assert_eq!(Everything::now(), before, "{runtime}");
     }
+}
+
+#[test]
+fn runtimes_have_their_turns_and_stand_side_by_side() {
+    let _alone = alone();
+    require_root!();
+    let Some(engine) = engines().last().copied() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("results.json");
+    let list = format!("embedded,{engine}");
+    let table = success(
+        &[
+            &["bench", "runtimes", "--quick", "--duration", "0.5", "--technique", "veth/udp"][..],
+            &["--runtime", &list, "--json", json.to_str().unwrap()],
+        ]
+        .concat(),
+    );
+    let header = table.lines().next().unwrap();
+    assert!(header.contains("embedded") && header.contains(engine.name()), "{table}");
+    assert!(table.contains(" of 1 rows."), "{table}");
+    let results: Results = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    let rows: Vec<_> = results.results.iter().map(|row| &*row.runtime).collect();
+    assert_eq!(rows, ["embedded", engine.name()]);
+    assert!(results.results.iter().all(|row| row.measured().unwrap().trials == 2));
 }
 
 #[test]

@@ -536,7 +536,7 @@ fn notes(results: &Results) -> Vec<String> {
     let needs = frames_and_streams().filter_map(|(_, setting)| setting.needs.as_ref());
     let unlocked: Vec<_> = needs.flat_map(|needs| &needs.unlocked).collect();
     if let Some((role, why)) = unlocked.first() {
-        notes.push(format!("Memory was not locked, of {role} for one: {why}."));
+        notes.push(format!("Some roles' memory was not locked ({role}: {why})."));
     }
     if measured().any(|m| m.sent_less_than_offered) {
         notes.push("* sent less than offered: the sender could not keep up.".to_owned());

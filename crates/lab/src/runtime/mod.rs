@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-use rustix::process::geteuid;
+use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 
 use crate::doctor::programs;
 use crate::namespace::Init;
@@ -212,6 +212,10 @@ impl Engine {
             return Err(LabError::NotPermitted);
         }
         let version = runtime.version()?;
+        // Roles lock their memory. Engines pass on the limit that they have; where it cannot be lifted,
+        // results say so.
+        let unlimited = Rlimit { current: None, maximum: None };
+        let _ = setrlimit(Resource::Memlock, unlimited);
         let image = Image::new(program, &dir)?;
         let doing = LabError::doing(format!("state folders of {runtime}"));
         state::hide(host, dir.path()).map_err(doing)?;

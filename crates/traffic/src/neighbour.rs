@@ -36,13 +36,16 @@ impl Neighbour {
         let began = monotonic_ns();
         let mut sampler = Sampler::new(self.interval, on_sample);
         let (mut written, mut state) = (0, 1);
-        while signal.phase() == Phase::Run {
+        loop {
             for _ in 0..ROUND {
                 let line = index(next(&mut state), self.memory.len());
                 self.memory[line][0] = self.memory[line][0].wrapping_add(state);
             }
             written += ROUND;
             sampler.poll(clock::ticks(), written, written * LINE as u64);
+            if signal.phase() != Phase::Run {
+                break;
+            }
         }
         std::hint::black_box(&self.memory);
         NeighbourReport {
@@ -80,7 +83,6 @@ mod tests {
         let signal = Signal::default();
         let report = thread::scope(|scope| {
             let role = scope.spawn(|| neighbour.run(&signal, None));
-            thread::sleep(Duration::from_millis(20));
             signal.drain();
             role.join().unwrap()
         });

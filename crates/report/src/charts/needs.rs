@@ -1,11 +1,10 @@
 //! What techniques need: time until they are ready as a chart, all else beside it in the table.
 
-use dray_measure::experiments::Layout;
 use dray_measure::needs::SetUp;
 use dray_measure::{Needs, stats};
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{catalogued, distinct};
+use crate::charts::{distinct, is_of_needs};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::time_unit;
@@ -16,7 +15,7 @@ use crate::technique::Techniques;
 type Needy<'a> = (&'a str, usize, &'a Needs);
 
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
-    if catalogued(run).is_none_or(|experiment| experiment.layout != Layout::Needs) {
+    if !is_of_needs(run) {
         return Vec::new();
     }
     let frames = run.results.results.iter().filter_map(|row| {

@@ -77,9 +77,9 @@ pub(crate) struct Arguments {
     /// CPUs for the roles: sender, receiver, forwarders; a switch has the first to itself.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
-    /// Who makes the containers: embedded, docker, podman, lxc, crun or runc.
-    #[arg(long, value_name = "RUNTIME", default_value = "embedded")]
-    runtime: Runtime,
+    /// Who makes the containers: embedded, docker, podman, lxc, crun or runc; of a list, each in turn.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    runtime: Option<Vec<Runtime>>,
     /// Write the results to this file as JSON; `-` for standard output, instead of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -125,7 +125,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         parent: arguments.parent,
         cpus: arguments.cpus.map(|list| list.0),
         quick: arguments.quick,
-        runtime: arguments.runtime,
+        runtimes: arguments.runtime,
     };
     let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
     let cancel = cancel_on_signals()?;
@@ -177,7 +177,7 @@ fn list() -> String {
         let line = |(name, about): (&str, &str)| format!("  {name:26}{about}\n");
         format!("{title}:\n{}\n", entries.into_iter().map(line).collect::<String>())
     };
-    let links = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
+    let links = [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat();
     section("Experiments", EXPERIMENTS.iter().map(|e| (e.name, e.about)).collect())
         + &section("Links", links.iter().map(|link| (link.name, link.about)).collect())
         + &section("Endpoints", Endpoint::all().iter().map(|e| (e.name, e.about)).collect())

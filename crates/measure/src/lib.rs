@@ -9,6 +9,8 @@ pub mod cpu;
 pub mod endpoint;
 pub mod experiments;
 pub mod isolation;
+pub mod needs;
+mod neighbour;
 mod peer_ends;
 pub mod plan;
 pub mod results;
@@ -23,6 +25,8 @@ pub mod trial;
 
 pub use endpoint::Endpoint;
 pub use experiments::{EXPERIMENTS, Experiment};
+pub use needs::Needs;
+pub use neighbour::Neighbour;
 pub use plan::{Case, Choices, Plan, Settings};
 pub use results::{ResultRow, Results};
 pub use streams::StreamRow;

@@ -185,7 +185,8 @@ impl Sampler {
         let receiver = Report::Receive(receive_report(self.received));
         let reports = vec![vec![sender, receiver]];
         let kernel = [before, KernelReading::take()];
-        Run { agreements: Agreements::new(), measure_from_ns, reports, cpus, kernel }
+        let (ready_after, agreements) = (Duration::ZERO, Agreements::new());
+        Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel }
     }
 }
 

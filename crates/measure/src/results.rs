@@ -12,6 +12,7 @@ use crate::accounting::LostAt;
 use crate::clock::ClockFacts;
 use crate::cpu::CpuCost;
 use crate::isolation::Isolation;
+use crate::needs::{Needs, SetUp};
 use crate::rounds::CaseTrials;
 use crate::stats;
 use crate::streams::StreamRow;
@@ -111,6 +112,12 @@ pub struct SettingOfRun {
     /// The switch in user space, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
+    /// What all that needed, as far as the kernel told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs: Option<Needs>,
+    /// Whether all roles ran on CPUs that the kernel keeps free of other work.
+    #[serde(default)]
+    pub isolated_cores: bool,
 }
 
 /// A container engine, and what its containers were given.
@@ -136,6 +143,13 @@ pub struct SwitchFacts {
 }
 
 impl SettingOfRun {
+    /// Notes how long it took until all was ready for one more trial.
+    pub(crate) fn add_set_up(&mut self, set_up: SetUp) {
+        if let Some(needs) = &mut self.needs {
+            needs.set_ups.push(set_up);
+        }
+    }
+
     pub(crate) fn of(
         lab: &Lab,
         topologies: &[Topology],
@@ -161,6 +175,8 @@ impl SettingOfRun {
                 others: switch.needs().others.iter().map(|&other| other.to_owned()).collect(),
                 ready_s: switch.ready_after().as_secs_f64(),
             }),
+            needs: Needs::of(lab, topologies).ok(),
+            isolated_cores: topologies.iter().all(Topology::has_isolated_cores),
         }
     }
 }
@@ -202,6 +218,10 @@ pub struct ResultRow {
     pub link: String,
     /// How the programs in them do their I/O.
     pub endpoint: String,
+    /// What a neighbour did that shared the last-level cache: `quiet`, `noisy` or `confined`; absent:
+    /// there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour: Option<String>,
     /// Who made the containers.
     #[serde(default = "embedded")]
     pub runtime: String,
@@ -325,6 +345,9 @@ pub struct Measured {
     /// second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_free_pps: Option<f64>,
+    /// Bytes per second that the neighbour wrote, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour_bytes_per_s: Option<f64>,
     /// How long frames took there and back, where that was measured, in nanoseconds. At a given rate it
     /// counts from when they were due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -448,7 +471,8 @@ impl ResultRow {
             technique: case.technique.to_string(),
             link: case.technique.link.to_string(),
             endpoint: case.technique.endpoint.to_string(),
-            runtime: settings.runtime.to_string(),
+            neighbour: case.neighbour.map(|neighbour| neighbour.name().to_owned()),
+            runtime: case.runtime.to_string(),
             topology: topology.to_owned(),
             pairs: case.shape.pairs(),
             forwarders,
@@ -549,6 +573,7 @@ impl Measured {
                 })
                 .collect(),
             loss_free_pps: (!case.loss_free.is_empty()).then(|| stats::mean(&case.loss_free)),
+            neighbour_bytes_per_s: mean_of(|trial| trial.neighbour_bytes_per_s),
             latency_ns: percentiles(|trial| trial.latency.as_ref()),
             one_way_ns: percentiles(|trial| trial.one_way.as_ref()),
             sender_late_ns: percentiles(|trial| trial.sender_late.as_ref()),

@@ -74,6 +74,10 @@ pub struct Trial {
     pub one_way: Option<Latency>,
     /// How long after they were due frames were handed to the sender's port, where frames were timed.
     pub sender_late: Option<Latency>,
+    /// How long it took until all roles had their ports open.
+    pub ready_after: Duration,
+    /// Bytes per second that a neighbour wrote, where it did.
+    pub neighbour_bytes_per_s: Option<f64>,
     /// Whether containers were kept apart, where the link does that.
     pub isolation: Option<Isolation>,
 }
@@ -127,6 +131,8 @@ pub fn run_streams(
 
 /// What was seen of a trial.
 pub(crate) struct Run {
+    /// How long it took until all roles had their ports open.
+    pub(crate) ready_after: Duration,
     /// By role, of those that told.
     pub(crate) agreements: Agreements,
     /// When the measurement began, on the monotonic clock.
@@ -149,6 +155,7 @@ fn observe(
     let cancel = lab.cancel().clone();
     let Timing { warm_up, measure, interval } = *timing;
     let switched_before = switched(lab, topologies)?;
+    let asked = Instant::now();
     // Those that share memory wait for each other: all are started before the first is waited for.
     for (station, job) in topologies.iter().flat_map(|topology| topology.jobs(load, timing)) {
         lab[station.container].request(&Request::Start(Box::new(job)))?;
@@ -161,6 +168,7 @@ fn observe(
             agreements.insert(lab[station.container].name().to_owned(), agreed);
         }
     }
+    let ready_after = asked.elapsed();
     let kernel_before = KernelReading::take();
     // All samples fall on multiples of the interval, so it starts on one.
     let learns = topologies[0].technique.link.learns;
@@ -205,7 +213,7 @@ fn observe(
         }
     }
     let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
-    Ok(Run { agreements, measure_from_ns, reports, cpus, kernel })
+    Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel })
 }
 
 /// Frames that a sender sent.
@@ -269,8 +277,13 @@ fn evaluate(
         cpu.iter().filter(|(role, _)| is_counted(role)).map(|(_, cost)| cost.total_s()).sum()
     };
     let (all, of_switch): (f64, f64) = (seconds(&|_| true), seconds(&|role| role == SWITCH));
-    let (measure, agreements) = (timing.measure, run.agreements.clone());
-    let mut trial = Trial { cpu, measure, agreements, ..Trial::default() };
+    let mut trial = Trial {
+        cpu,
+        measure: timing.measure,
+        agreements: run.agreements.clone(),
+        ready_after: run.ready_after,
+        ..Trial::default()
+    };
     for (topology, reports) in topologies.iter().zip(&run.reports) {
         let path = Path::of(topology, reports)?;
         trial.audit += books(topology, &path, &counted).audit();

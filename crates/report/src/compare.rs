@@ -99,6 +99,7 @@ struct Key<'a> {
     pairs: usize,
     mtu: u32,
     runtime: &'a str,
+    neighbour: Option<&'a str>,
     /// `None` where it is a share of what was found in each run.
     offered_pps: Option<f64>,
     load_share: Option<f64>,
@@ -117,6 +118,7 @@ impl<'a> Key<'a> {
             pairs: row.pairs,
             mtu: row.mtu,
             runtime: &row.runtime,
+            neighbour: row.neighbour.as_deref(),
             offered_pps: row.offered_pps.filter(|_| row.load_share.is_none()),
             load_share: row.load_share,
         }
@@ -136,6 +138,9 @@ impl<'a> Key<'a> {
         }
         if self.runtime != dray_lab::Runtime::Embedded.to_string() {
             write!(text, " in {}", self.runtime).ok();
+        }
+        if let Some(neighbour) = self.neighbour {
+            write!(text, ", {neighbour} neighbour").ok();
         }
         for (count, usual, what) in [
             (self.forwarders, 0, "forwarders"),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dray_port::{Scratch, clock};
+use dray_port::{Scratch, Transmit, clock};
 use dray_wire::test_frame::{self, Stamp, Verdict};
 
 use crate::intake::Intake;
@@ -39,6 +39,11 @@ impl Ping {
         let lane = OpenLane::over(tx, &job.lane, job.size, job.burst, (1, 1))?;
         let intake = Intake::new(vec![(uri.clone(), port.rx)], job.yielding);
         Ok(Self { job, intake, lane, links })
+    }
+
+    /// What it transmits through.
+    pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
+        std::iter::once(&mut *self.lane.tx as &mut dyn Transmit)
     }
 
     /// Sends and takes what comes back until the job is done or `signal` ends it.

@@ -25,7 +25,7 @@ pub struct Sender {
 pub(crate) struct OpenLane {
     uri: PortUri,
     /// The port's first queue: so every flow stays in order.
-    tx: Box<dyn Transmit>,
+    pub(crate) tx: Box<dyn Transmit>,
     frames: Vec<Vec<u8>>,
     first_stream: u16,
     flows: u64,
@@ -122,6 +122,11 @@ impl Sender {
             late: late.map(|late| late.times),
             samples: sampler.finish(sent, sent * size),
         })
+    }
+
+    /// What it transmits through.
+    pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
+        self.lanes.iter_mut().map(|lane| &mut *lane.tx as &mut dyn Transmit)
     }
 }
 

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use dray_lab::LinkKind;
-
 use crate::experiments::{Experiment, Layout, MachineLimit};
 use crate::trial::Timing;
-use crate::{Endpoint, Shape, Technique};
+use crate::{Shape, Technique};
 
 pub(super) const LATENCY: Experiment = Experiment {
     name: "latency",
@@ -27,21 +25,4 @@ pub(super) const LATENCY: Experiment = Experiment {
     machine_limit: MachineLimit::Never,
     layout: Layout::Latencies,
     ..Experiment::USUAL
-};
-
-pub(super) const LIANG2016: Experiment = Experiment {
-    name: "liang2016-latency",
-    about: "the same of native sockets, AF_XDP and shared memory, beside the paper's orders of magnitude",
-    techniques: || {
-        let native = [Endpoint::UDP, Endpoint::RAW, Endpoint::AFXDP];
-        let kernel = Technique::by_link(&[LinkKind::BRIDGE], &native);
-        let links = [LinkKind::LEARNING, LinkKind::PATCH, LinkKind::DIRECT];
-        let memory = Technique::by_link(&links, &[Endpoint::VIRTIO]);
-        kernel.into_iter().chain(memory).collect()
-    },
-    paper: Some(
-        "Liang and Tan 2016: native Linux is at milliseconds, DPDK over SR-IOV and over virtio-user at \
-         microseconds",
-    ),
-    ..LATENCY
 };

@@ -39,5 +39,5 @@ pub struct Choices {
     /// Shorten everything.
     pub quick: bool,
     /// Who makes the containers.
-    pub runtime: Runtime,
+    pub runtimes: Option<Vec<Runtime>>,
 }

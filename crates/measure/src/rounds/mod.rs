@@ -33,7 +33,9 @@ pub fn run(
     mut progress: impl FnMut(usize, &str),
 ) -> Result<Results, LabError> {
     let settings = &plan.settings;
-    settings.runtime.version()?;
+    for runtime in &settings.runtimes {
+        runtime.version()?;
+    }
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let clock = settings.timed.then(|| ClockFacts::measure(&settings.placement));
     let mut limits: Vec<Vec<f64>> = vec![Vec::new(); plan.limit_sizes.len()];

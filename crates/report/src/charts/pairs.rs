@@ -3,7 +3,7 @@
 use dray_measure::streams::{MeasuredStreams, StreamOutcome, StreamRow};
 
 use crate::chart::{Axis, Plot, Point, Series};
-use crate::charts::{bits, catalogued, distinct, measured, tip};
+use crate::charts::{bits, catalogued, distinct, is_of_needs, measured, tip};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::interval::Interval;
@@ -35,7 +35,9 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         agrees: row.1.counters_agree,
         tip: format!("{} pairs\n{}", row.0.pairs, tip(row)),
     });
-    let streams = run.results.streams.iter().filter_map(|row| match &row.outcome {
+    let is_timed = !is_of_needs(run);
+    let streams = run.results.streams.iter().filter(|_| is_timed);
+    let streams = streams.filter_map(|row| match &row.outcome {
         StreamOutcome::Measured(measured) => Some(of_streams(row, measured)),
         StreamOutcome::Skipped { .. } => None,
     });

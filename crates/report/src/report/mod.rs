@@ -4,6 +4,7 @@ mod csv;
 mod html;
 mod markdown;
 
+use dray_lab::Runtime;
 use dray_measure::results::{Outcome, Results};
 use serde::Serialize;
 
@@ -51,7 +52,8 @@ struct Section {
 
 impl Report {
     /// Of `runs`, in their order.
-    pub fn new(runs: Vec<Run>) -> Self {
+    pub fn new(all: Vec<Run>) -> Self {
+        let runs: Vec<Run> = all.iter().map(named).collect();
         let mut techniques = Techniques::default();
         for row in runs.iter().flat_map(|run| &run.results.results) {
             techniques.add(&row.technique, &row.link);
@@ -73,7 +75,7 @@ impl Report {
             }
         }
         let hosts = hosts.into_iter().map(|runs| Host::new(&runs, &techniques)).collect();
-        Self { techniques, sizes, hosts, runs }
+        Self { techniques, sizes, hosts, runs: all }
     }
 
     /// Of results that are not in a file yet.
@@ -95,6 +97,28 @@ impl Report {
     pub fn csv(&self) -> String {
         csv::render(&self.runs)
     }
+}
+
+/// A run in which techniques are called after their circumstances as well: whose containers they were
+/// measured in, and beside what neighbour.
+fn named(run: &Run) -> Run {
+    let mut run = run.clone();
+    let inside = |technique: &str, runtime: &str| {
+        // Some links are of one runtime's containers, and called after it.
+        let is_usual = runtime == Runtime::Embedded.name() || technique.starts_with(runtime);
+        if is_usual { String::new() } else { format!(" in {runtime}") }
+    };
+    for row in &mut run.results.results {
+        let mut text = inside(&row.technique, &row.runtime);
+        if let Some(neighbour) = &row.neighbour {
+            text += &format!(", {neighbour} neighbour");
+        }
+        row.technique += &text;
+    }
+    for row in &mut run.results.streams {
+        row.technique += &inside(&row.technique, &row.runtime);
+    }
+    run
 }
 
 impl Host {

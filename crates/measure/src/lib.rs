@@ -6,7 +6,9 @@ pub mod accounting;
 pub mod cpu;
 pub mod endpoint;
 pub mod experiments;
+pub mod interval;
 pub mod isolation;
+mod noise;
 mod peer_ends;
 pub mod plan;
 pub mod results;
@@ -21,6 +23,8 @@ pub mod trial;
 
 pub use endpoint::Endpoint;
 pub use experiments::{EXPERIMENTS, Experiment};
+pub use interval::Interval;
+pub use noise::Noise;
 pub use plan::{Case, Choices, Plan, Settings};
 pub use results::{ResultRow, Results};
 pub use streams::StreamRow;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use dray_traffic::Percentiles;
 
+use crate::Interval;
 use crate::experiments::{Experiment, Layout};
 use crate::isolation::{Isolation, Verdict};
 use crate::results::{LimitRow, LimitedBy, Measured, Outcome, ResultRow, Results};
-use crate::stats;
 
 /// Renders the results of `experiment`, with notes below.
 pub fn render(results: &Results, experiment: &Experiment) -> String {
@@ -109,14 +109,13 @@ fn isolated(isolation: &Isolation) -> String {
 }
 
 fn figures(row: &ResultRow, measured: &Measured) -> [String; 10] {
-    let deviation = 100.0 * measured.stddev_pps / measured.received_pps.max(1.0);
     let bits = measured.received_pps * row.frame_size as f64 * 8.0;
     let cpu = &measured.cpu;
     let part = |seconds: f64| format!("{:.0}", 100.0 * seconds / cpu.elapsed_s);
     [
         format!("{}{}", kilo(measured.sent_pps), mark(measured)),
         kilo(measured.received_pps),
-        format!("{deviation:.1}"),
+        spread(measured.interval()),
         loss(measured),
         format!("{:.2}", bits / 1e9),
         format!("{:.2}", cpu.cores()),
@@ -172,9 +171,8 @@ fn matrix(
             let row = mine.iter().find(|row| column_of(row) == *column && row.frame_size == *size);
             match row.and_then(|row| row.measured()) {
                 Some(measured) => {
-                    let deviation = 100.0 * measured.stddev_pps / measured.received_pps.max(1.0);
                     let rate = format!("{}{}", kilo(measured.received_pps), mark(measured));
-                    line.extend([rate, format!("{deviation:.1}"), loss(measured)]);
+                    line.extend([rate, spread(measured.interval()), loss(measured)]);
                 }
                 None => line.extend(["skipped", "", ""].map(str::to_owned)),
             }
@@ -266,14 +264,11 @@ fn drop_rates(rows: &[ResultRow]) -> String {
         let Some(measured) = row.measured() else { continue };
         let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
         for rate in &measured.drop_rates {
-            let lowers = rate.searches.iter().map(|search| search.lower_pps.unwrap_or(0) as f64);
-            let deviation = stats::standard_deviation(&lowers.collect::<Vec<_>>());
             let by = |limit| rate.searches.iter().all(|search| search.limited_by == limit);
             let limit = if by(LimitedBy::Sender) { "sender" } else { "loss" };
-            let spread = format!("{:.1}", 100.0 * deviation / rate.pps.max(1.0));
             line.extend([
                 format!("{}{}", kilo(rate.pps), mark(measured)),
-                spread,
+                spread(rate.interval()),
                 limit.to_owned(),
             ]);
         }
@@ -353,7 +348,7 @@ fn switches(results: &Results) -> String {
             };
             line.extend([
                 format!("{}{}", mega(it.received_pps), mark(it)),
-                format!("{:.1}", 100.0 * it.stddev_pps / it.received_pps.max(1.0)),
+                spread(it.interval()),
                 or_dash(ratio, 2),
                 or_dash(it.switch_cycles_per_frame, 0),
                 or_dash(it.limit_share, 2),
@@ -452,12 +447,31 @@ fn loss(measured: &Measured) -> String {
     }
 }
 
+/// Half an interval, in percent of its mean.
+fn spread(interval: Option<Interval>) -> String {
+    interval.map_or("-".to_owned(), |interval| match interval.percent() {
+        percent if percent < 99.95 => format!("{percent:.1}"),
+        percent => format!("{:.0}", percent.min(999.0)),
+    })
+}
+
 fn mark(measured: &Measured) -> &'static str {
-    match (measured.sent_less_than_offered, measured.counters_agree) {
-        (_, false) => "!",
+    match (measured.counters_agree, measured.sent_less_than_offered) {
+        (false, _) => "!",
         (true, true) => "*",
-        (false, true) => "",
+        (true, false) if measured.disturbed().is_some() => "~",
+        (true, false) => "",
     }
+}
+
+/// What the marks of disturbed figures say.
+fn disturbed(results: &Results) -> Option<String> {
+    let frames = results.results.iter().filter_map(|row| row.measured()?.disturbed());
+    let streams = results.streams.iter().filter_map(|row| row.measured()?.disturbed());
+    let words: Vec<String> = frames.chain(streams).collect();
+    let first = words.first()?;
+    let others = if words.len() > 1 { ", and so on: see noise in the JSON" } else { "" };
+    Some(format!("~ disturbed in {} figures ({first}{others}): measure again.", words.len()))
 }
 
 /// What the kernel gave AF_XDP ports, which a technique's name does not say.
@@ -488,6 +502,7 @@ fn notes(results: &Results) -> Vec<String> {
     let measured = || results.results.iter().filter_map(ResultRow::measured);
     let streams = || results.streams.iter().filter_map(|row| row.measured());
     let settings = &results.settings;
+    let trials = measured().map(|m| m.trials).chain(streams().map(|m| m.trials)).max().unwrap_or(0);
     let frame_samples = measured().map(|m| m.samples_pps.len());
     let samples = frame_samples.chain(streams().map(|m| m.samples_bps.len())).max().unwrap_or(0);
     if results.results.is_empty() && results.streams.is_empty() {
@@ -498,16 +513,24 @@ fn notes(results: &Results) -> Vec<String> {
         "Each figure: mean of {samples} samples of {} s after {} s of warm-up; loss over the whole trial.",
         settings.interval_s, settings.warm_up_s
     )];
+    notes.push(format!(
+        "±: half the 95 % interval, {}.",
+        if trials > 1 { "over the trials" } else { "over the samples of one trial" }
+    ));
+    if let Some(incomplete) = &results.incomplete {
+        notes.push(format!(
+            "INCOMPLETE: {} of {} trials; --resume goes on with them.",
+            incomplete.trials_done, incomplete.trials
+        ));
+    }
     if let Some((row, engine)) =
         results.results.iter().find_map(|row| Some((row, row.measured()?.setting.engine.as_ref()?)))
     {
         notes.push(format!("Containers by {} {}.", row.runtime, engine.version));
     }
     if settings.quick {
-        let trials = measured().map(|m| m.trials).chain(streams().map(|m| m.trials)).max();
         notes.push(format!(
-            "--quick: a first look; trials of each: {}. Without it the samples are longer and more.",
-            trials.unwrap_or(0)
+            "--quick: a first look; trials of each: {trials}. Without it the samples are longer and more."
         ));
     }
     let mut settings = measured().map(|m| &m.setting).chain(streams().map(|m| &m.setting));
@@ -521,6 +544,7 @@ fn notes(results: &Results) -> Vec<String> {
         notes
             .push("! our counters and the kernel's disagree: do not trust this figure.".to_owned());
     }
+    notes.extend(disturbed(results));
     if measured().any(|m| m.check == "sampled") {
         notes.push(format!(
             "Where memory is shared, receivers look at headers, and at one frame in {} whole.",

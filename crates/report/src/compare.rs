@@ -2,14 +2,13 @@
 
 use std::fmt::Write;
 
-use dray_measure::ResultRow;
 use dray_measure::results::Measured;
 use dray_measure::table::align;
+use dray_measure::{Interval, ResultRow};
 use serde::Serialize;
 
 use crate::host::host_differences;
 use crate::input::Run;
-use crate::interval::Interval;
 use crate::number::{change, percent, rate_unit, time};
 
 /// Two runs, held against each other row by row.
@@ -296,6 +295,9 @@ fn remarks(a: &Measured, b: &Measured) -> Vec<String> {
         if !measured.counters_agree {
             remarks.push(format!("in {name} our counters and the kernel's disagree"));
         }
+        if let Some(what) = measured.disturbed() {
+            remarks.push(format!("disturbed in {name}: {what}"));
+        }
     }
     if a.setting.role_cores != b.setting.role_cores {
         remarks.push("the roles ran on other CPUs".to_owned());
@@ -310,7 +312,7 @@ impl Figures {
     fn of(measured: Option<&Measured>) -> Self {
         Self {
             received_pps: measured.map_or(0.0, |it| it.received_pps),
-            half_interval_pps: measured.and_then(Interval::of_rate).map(|interval| interval.half),
+            half_interval_pps: measured.and_then(Measured::interval).map(|interval| interval.half),
             loss_ratio: measured.map_or(0.0, |it| it.loss_ratio),
             cycles_per_frame: measured.and_then(|it| it.cycles_per_frame),
             p99_ns: measured.and_then(|it| it.latency_ns).map(|latency| latency.p99),
@@ -390,6 +392,11 @@ mod tests {
             ("counters_agree", "false", "disagree"),
             ("check", "\"sampled\"", "whole in A and sampled in B"),
             ("role_cores", "{\"sender\":0,\"receiver\":0}", "other CPUs"),
+            (
+                "noise",
+                "{\"steal_ratio\":0.5,\"other_cores\":0,\"slower_ratio\":0,\"disturbed_trials\":1}",
+                "disturbed in B: the hypervisor took 50.0 %",
+            ),
         ] {
             let b = run(&[rates("veth/udp", &[20e5, 20.1e5]).with(field, value)]);
             let comparison = Comparison::new(&a, &b).unwrap();

@@ -13,7 +13,6 @@ mod escape;
 mod figure;
 mod host;
 mod input;
-mod interval;
 mod number;
 mod report;
 #[cfg(test)]
@@ -24,5 +23,4 @@ mod technique;
 
 pub use compare::{Change, Comparison, Figures, NothingInCommon, Verdict};
 pub use input::{InputError, Run};
-pub use interval::Interval;
 pub use report::Report;

@@ -1,13 +1,12 @@
 //! Which technique to use: an answer to each of the questions that people have, or why there is none.
 
-use dray_measure::ResultRow;
 use dray_measure::results::{DropRate, Measured};
+use dray_measure::{Interval, ResultRow};
 use serde::Serialize;
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{MeasuredRow, bits, cores, distinct, drop_rates, measured, tip};
+use crate::charts::{MeasuredRow, bits, cores, distinct, measured, tip};
 use crate::input::Run;
-use crate::interval::Interval;
 use crate::number::{GIGABITS, Unit, percent, rate_unit, time, time_unit};
 use crate::scale::Scale;
 use crate::technique::{Techniques, is_unmodified, takes};
@@ -172,8 +171,8 @@ fn loss_free(measured: &Measured) -> Option<&DropRate> {
 
 fn rate_of((_, measured): &MeasuredRow) -> Option<Value> {
     Some(match loss_free(measured) {
-        Some(found) => (found.pps, drop_rates::interval(found)),
-        None => (measured.received_pps, Interval::of_rate(measured)),
+        Some(found) => (found.pps, found.interval()),
+        None => (measured.received_pps, measured.interval()),
     })
 }
 

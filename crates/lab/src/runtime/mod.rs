@@ -26,6 +26,7 @@ use std::process::Command;
 use std::str::FromStr;
 
 use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
 
 use crate::doctor::programs;
 use crate::namespace::Init;
@@ -35,7 +36,8 @@ use crate::{Cancel, LabError, container, placement};
 use image::Image;
 
 /// Who makes the containers in which roles run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Runtime {
     /// The lab: a process in namespaces of its own that sees the machine's files.
     #[default]

@@ -8,7 +8,7 @@ use dray_port::BATCH_MAX;
 use dray_search::Goal;
 use dray_traffic::Check;
 
-use super::{Case, Choices, WrongChoice};
+use super::{Case, Choices, WrongChoice, order};
 use crate::experiments::{Experiment, STEADY};
 use crate::trial::Timing;
 
@@ -29,6 +29,8 @@ pub struct Settings {
     pub goals: Vec<Goal>,
     /// Trials per case, or searches.
     pub trials: usize,
+    /// What the random order of cases follows from.
+    pub seed: u32,
     /// Which role runs where.
     pub placement: Placement,
     /// Whether everything was shortened.
@@ -84,7 +86,20 @@ impl Settings {
         let goals = losses.iter().map(|&loss| goal(loss, quick, choices.duration)).collect();
         let default = if quick { QUICK } else { experiment.timing };
         let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
-        Ok(Self { burst, flows, stations, check, timing, goals, trials, placement, quick, runtime })
+        let seed = choices.seed.unwrap_or_else(order::any_seed);
+        Ok(Self {
+            burst,
+            flows,
+            stations,
+            check,
+            timing,
+            goals,
+            trials,
+            seed,
+            placement,
+            quick,
+            runtime,
+        })
     }
 }
 

@@ -24,12 +24,11 @@ pub(super) fn run(
     goals: &[Goal],
     testbed: &mut Testbed,
     found: &mut CaseTrials,
-    mut progress: impl FnMut(&str),
+    mut progress: impl FnMut(String),
 ) -> Result<(), LabError> {
     let mut measure = |rate: Option<f64>, duration| {
-        progress(
-            &rate.map_or("as fast as it can".to_owned(), |rate| format!("{:.0} kpps", rate / 1e3)),
-        );
+        let at = |rate| format!("{:.0} kpps", rate / 1e3);
+        progress(rate.map_or("as fast as it can".to_owned(), at));
         testbed.measure(&Case { rate, ..case.clone() }, settings, &timing(duration))
     };
     // Where the sender ends, the search ends.

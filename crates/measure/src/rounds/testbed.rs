@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use dray_lab::{Cancel, Lab, LabError};
 use dray_traffic::Check;
 
+use crate::noise::{Noise, Watch};
 use crate::plan::{Case, Settings};
 use crate::streams::StreamTrial;
 use crate::topology::{Load, Topology};
@@ -19,6 +20,8 @@ pub(super) struct Testbed {
     mtu: u32,
     /// How long it took to build.
     pub(super) set_up: Duration,
+    /// What else the machine did before there was a testbed.
+    noise: Noise,
 }
 
 impl Testbed {
@@ -26,8 +29,10 @@ impl Testbed {
         case: &Case,
         settings: &Settings,
         program: &Path,
+        watch: &mut Watch,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
+        let noise = watch.look(&settings.placement.cpus(), cancel)?;
         let began = Instant::now();
         let (placement, mtu, runtime) = (&settings.placement, case.mtu, settings.runtime);
         let endpoint = case.technique.endpoint;
@@ -38,7 +43,7 @@ impl Testbed {
         let set_up = began.elapsed();
         // Of a switch that is not there it would say too much.
         case.technique.check()?;
-        Ok(Self { lab, topologies, mtu, set_up })
+        Ok(Self { lab, topologies, mtu, set_up, noise })
     }
 
     /// Whether `case` can be measured here.
@@ -55,7 +60,8 @@ impl Testbed {
         timing: &Timing,
     ) -> Result<(Trial, Check), LabError> {
         let load = load(case, settings);
-        let trial = trial::run(&mut self.lab, &self.topologies, &load, timing)?;
+        let mut trial = trial::run(&mut self.lab, &self.topologies, &load, timing)?;
+        trial.noise = Noise::of_trial(self.noise, trial.noise);
         Ok((trial, load.check))
     }
 
@@ -66,7 +72,9 @@ impl Testbed {
         settings: &Settings,
     ) -> Result<(StreamTrial, Check), LabError> {
         let load = load(case, settings);
-        let trial = trial::run_streams(&mut self.lab, &self.topologies, &load, &settings.timing)?;
+        let mut trial =
+            trial::run_streams(&mut self.lab, &self.topologies, &load, &settings.timing)?;
+        trial.noise = Noise::of_trial(self.noise, trial.noise);
         Ok((trial, load.check))
     }
 }

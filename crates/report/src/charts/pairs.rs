@@ -1,12 +1,12 @@
 //! What several pairs of containers carry at the same time: a line for each technique and MTU.
 
+use dray_measure::Interval;
 use dray_measure::streams::{MeasuredStreams, StreamOutcome, StreamRow};
 
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::{bits, catalogued, distinct, measured, tip};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
-use crate::interval::Interval;
 use crate::number::{GIGABITS, Unit, digits};
 use crate::scale::Scale;
 use crate::technique::Techniques;
@@ -31,7 +31,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         size: row.0.frame_size,
         pairs: row.0.pairs,
         bps: bits(row.0, row.1.received_pps),
-        interval: Interval::of_rate(row.1).map(|interval| interval.scaled(bits(row.0, 1.0))),
+        interval: row.1.interval().map(|interval| interval.scaled(bits(row.0, 1.0))),
         agrees: row.1.counters_agree,
         tip: format!("{} pairs\n{}", row.0.pairs, tip(row)),
     });
@@ -97,8 +97,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
 }
 
 fn of_streams(row: &StreamRow, measured: &MeasuredStreams) -> Pairs {
-    let values = if measured.trials > 1 { &measured.trials_bps } else { &measured.samples_bps };
-    let interval = Interval::of(values);
+    let interval = measured.interval();
     let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", GIGABITS.half(it.half)));
     Pairs {
         technique: row.technique.clone(),

@@ -4,9 +4,8 @@ use dray_measure::results::Outcome;
 
 use crate::escape;
 use crate::input::Run;
-use crate::interval::Interval;
 
-const COLUMNS: [&str; 36] = [
+const COLUMNS: [&str; 37] = [
     "file",
     "experiment",
     "time",
@@ -34,6 +33,7 @@ const COLUMNS: [&str; 36] = [
     "interval95_pps",
     "loss_ratio",
     "counters_agree",
+    "disturbed",
     "shared_cores",
     "cores",
     "cycles_per_frame",
@@ -84,9 +84,10 @@ pub(super) fn render(runs: &[Run]) -> String {
                         measured.trials.to_string(),
                         number(Some(measured.sent_pps)),
                         number(Some(measured.received_pps)),
-                        number(Interval::of_rate(measured).map(|interval| interval.half)),
+                        number(measured.interval().map(|interval| interval.half)),
                         number(Some(measured.loss_ratio)),
                         measured.counters_agree.to_string(),
+                        measured.disturbed().unwrap_or_default(),
                         measured.setting.shared_cores.to_string(),
                         number(crate::charts::cores(measured)),
                         number(measured.cycles_per_frame),

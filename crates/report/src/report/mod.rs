@@ -129,6 +129,22 @@ fn caveats(runs: &[&Run]) -> Vec<String> {
             all().count()
         ));
     }
+    for run in runs {
+        if let Some(incomplete) = &run.results.incomplete {
+            caveats.push(format!(
+                "{} was interrupted: {} of {} trials are in it.",
+                run.results.experiment, incomplete.trials_done, incomplete.trials
+            ));
+        }
+    }
+    let disturbed = all().filter(|measured| measured.disturbed().is_some()).count();
+    if disturbed > 0 {
+        caveats.push(format!(
+            "In {disturbed} of {} results the machine did something else meanwhile; they are marked with \
+             ~, and should be measured again.",
+            all().count()
+        ));
+    }
     if all().any(|measured| measured.setting.shared_cores) {
         caveats.push(
             "Roles shared cores: figures show what they can do together on these CPUs, not what each \
@@ -163,8 +179,12 @@ impl Section {
             file: run.name(),
             time: results.time.clone(),
             settings: format!(
-                "dray {}; {} s measured after {} s of warm-up, samples of {} s",
-                results.dray, settings.measure_s, settings.warm_up_s, settings.interval_s
+                "dray {}; {} s measured after {} s of warm-up, samples of {} s{}",
+                results.dray,
+                settings.measure_s,
+                settings.warm_up_s,
+                settings.interval_s,
+                settings.seed.map_or(String::new(), |seed| format!("; order by seed {seed}"))
             ),
             figures: charts::figures(run, techniques),
             skipped: skipped(results),

@@ -16,7 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::{Output, colour};
 use crate::parse::CpuList;
-use crate::{Failure, cancel_on_signals, parse, print};
+use crate::{Failure, cancel_on_signals, parse, print, selfcheck};
 
 /// Measure how fast containers on this host talk to each other, and what it costs.
 ///
@@ -116,6 +116,7 @@ Examples:
   dray bench switches --trials 5 --json monday.json
   dray bench --resume monday.json                     after Ctrl-C
   dray bench switches --trials 5 --baseline monday.json
+  dray bench selfcheck                                whether dray's own figures are right
 
 Exit status: 0 done; 1 failed or interrupted; 2 used wrongly; with --baseline also 3 slower, 4 not
 slower, but not all could be judged.";
@@ -145,6 +146,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         quick: arguments.quick,
         runtime: arguments.runtime,
     };
+    if given.as_deref() == Some(selfcheck::NAME) {
+        if choices != Choices::default() || arguments.resume.is_some() || arguments.report.is_some()
+        {
+            return Err(Failure::usage(anyhow!("selfcheck takes no options but --json")));
+        }
+        return selfcheck::run(arguments.json.as_deref());
+    }
     let mut run = match &arguments.resume {
         Some(file) => {
             let results = Run::read(file)?.results;
@@ -337,7 +345,9 @@ fn list() -> String {
         format!("{title}:\n{}\n", entries.into_iter().map(line).collect::<String>())
     };
     let links = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
-    section("Experiments", EXPERIMENTS.iter().map(|e| (e.name, e.about)).collect())
+    let experiments = EXPERIMENTS.iter().map(|e| (e.name, e.about));
+    let selfcheck = (selfcheck::NAME, selfcheck::ABOUT);
+    section("Experiments", experiments.chain([selfcheck]).collect())
         + &section("Links", links.iter().map(|link| (link.name, link.about)).collect())
         + &section("Endpoints", Endpoint::all().iter().map(|e| (e.name, e.about)).collect())
         + "A technique is LINK/ENDPOINT, or LINK alone where memory is shared with virtio.\n"

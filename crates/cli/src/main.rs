@@ -9,6 +9,7 @@ mod output;
 mod parse;
 mod report;
 mod role;
+mod selfcheck;
 mod switch;
 mod upf;
 mod upf_load;

@@ -13,6 +13,7 @@ mod peer_ends;
 pub mod plan;
 pub mod results;
 pub mod rounds;
+pub mod selfcheck;
 mod span;
 pub mod stats;
 pub mod streams;

@@ -10,7 +10,7 @@ mod wrong_choice;
 
 pub use case::Case;
 pub use choices::Choices;
-pub(crate) use order::order;
+pub(crate) use order::{Random, order};
 pub use settings::Settings;
 pub use wrong_choice::WrongChoice;
 

@@ -5,7 +5,7 @@ use super::Case;
 
 /// The numbers of `cases` in the order of round `round`. Cases that share a testbed stay together.
 pub(crate) fn order(cases: &[Case], seed: u32, round: usize) -> Vec<usize> {
-    let mut random = Random(u64::from(seed) << 32 | round as u64);
+    let mut random = Random::new(u64::from(seed) << 32 | round as u64);
     let testbed = |case: &Case| (case.technique, case.shape, case.mtu);
     let numbers: Vec<usize> = (0..cases.len()).collect();
     let mut groups: Vec<Vec<usize>> = numbers
@@ -24,15 +24,29 @@ pub(super) fn any_seed() -> u32 {
 }
 
 /// Numbers that look random (SplitMix64).
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
+    /// The same for the same seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// From 0 to below 1.
+    pub(crate) fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % limit as u64) as usize
+        z ^ (z >> 31)
     }
 
     /// Fisher and Yates' shuffle.

@@ -10,6 +10,7 @@ mod testbed;
 pub(crate) use case_trials::CaseTrials;
 pub use journal::Journal;
 pub use resume::{CannotResume, Resumed};
+pub(crate) use search::loss_ratio;
 
 use std::path::Path;
 use std::time::Duration;

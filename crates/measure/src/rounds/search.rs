@@ -71,7 +71,7 @@ pub(super) fn run(
 }
 
 /// What a search makes of a trial. A sender that could not keep up has lost what it did not send.
-fn loss_ratio(trial: &Trial) -> f64 {
+pub(crate) fn loss_ratio(trial: &Trial) -> f64 {
     let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
     let lost = of(trial.sent.saturating_sub(trial.received), trial.sent);
     let offered = trial.offered.unwrap_or(0);

@@ -198,6 +198,9 @@ pub struct SettingsRecord {
     /// What the order of trials follows from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
+    /// The network card whose virtual functions containers could get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
 }
 
 impl From<&Settings> for SettingsRecord {
@@ -208,6 +211,7 @@ impl From<&Settings> for SettingsRecord {
             measure_s: settings.timing.measure.as_secs_f64(),
             interval_s: settings.timing.interval.as_secs_f64(),
             seed: Some(settings.seed),
+            parent: settings.parent.clone(),
         }
     }
 }

@@ -44,6 +44,9 @@ pub struct Choices {
     /// MTU of the links in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// A network card of the machine's that containers may get virtual functions of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
     /// CPUs for the roles, in this order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<usize>>,

@@ -31,6 +31,8 @@ pub struct Settings {
     pub trials: usize,
     /// What the random order of cases follows from.
     pub seed: u32,
+    /// The network card that containers may get virtual functions of.
+    pub parent: Option<String>,
     /// Which role runs where.
     pub placement: Placement,
     /// Whether everything was shortened.
@@ -87,6 +89,7 @@ impl Settings {
         let default = if quick { QUICK } else { experiment.timing };
         let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
         let seed = choices.seed.unwrap_or_else(order::any_seed);
+        let parent = choices.parent.clone();
         Ok(Self {
             burst,
             flows,
@@ -96,6 +99,7 @@ impl Settings {
             goals,
             trials,
             seed,
+            parent,
             placement,
             quick,
             runtime,

@@ -16,7 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::{Output, colour};
 use crate::parse::CpuList;
-use crate::{Failure, cancel_on_signals, parse, print, selfcheck};
+use crate::{Failure, cancel_on_signals, papers, parse, print, selfcheck};
 
 /// Measure how fast containers on this host talk to each other, and what it costs.
 ///
@@ -121,6 +121,7 @@ Examples:
   dray bench --resume monday.json                     after Ctrl-C
   dray bench switches --trials 5 --baseline monday.json
   dray bench selfcheck                                whether dray's own figures are right
+  dray bench paper-all --quick --report papers.html   all papers beside this machine
 
 Exit status: 0 done; 1 failed or interrupted; 2 used wrongly; with --baseline also 3 slower, 4 not
 slower, but not all could be judged.";
@@ -158,6 +159,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         return selfcheck::run(arguments.json.as_deref());
     }
+    if given.as_deref() == Some(papers::NAME) {
+        if arguments.baseline.is_some() {
+            let why = "a baseline is of one experiment";
+            return Err(Failure::usage(anyhow!("--baseline with {}: {why}", papers::NAME)));
+        }
+        let (folder, resume, report) = (arguments.json, arguments.resume, arguments.report);
+        return papers::run(&choices, &papers::Where { folder, resume, report });
+    }
     let mut run = match &arguments.resume {
         Some(file) => {
             let results = Run::read(file)?.results;
@@ -182,7 +191,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 }
 
 /// Runs what is left of the plan. What was found is kept meanwhile, and also where it ends early.
-fn measure(run: &mut Resumed, outputs: &Outputs, cancel: &Cancel) -> Result<Results, Failure> {
+pub(crate) fn measure(
+    run: &mut Resumed,
+    outputs: &Outputs,
+    cancel: &Cancel,
+) -> Result<Results, Failure> {
     let mut progress = Progress::new(run, outputs);
     let program = Path::new("/proc/self/exe");
     let ended = rounds::run(&run.plan, program, cancel, &mut run.journal, &mut progress);
@@ -208,7 +221,7 @@ fn measure(run: &mut Resumed, outputs: &Outputs, cancel: &Cancel) -> Result<Resu
 }
 
 /// Where results go, by name.
-struct Outputs<T = Output> {
+pub(crate) struct Outputs<T = Output> {
     json: Option<T>,
     json_path: Option<PathBuf>,
     page: Option<T>,
@@ -236,17 +249,26 @@ impl Outputs<PathBuf> {
 }
 
 impl Outputs {
+    /// Results alone, in a file.
+    pub(crate) fn to_file(path: &Path) -> Result<Self, Failure> {
+        let json = Some(Output::open("--json", path)?);
+        Ok(Self { json, json_path: Some(path.to_owned()), page: None })
+    }
+
+    /// Writes the JSON and nothing else.
+    pub(crate) fn write_json(self, results: &Results) -> Result<(), Failure> {
+        self.json.map_or(Ok(()), |json| json.write(&to_json(results)?))
+    }
+
     fn write(self, results: &Results, experiment: &Experiment) -> Result<(), Failure> {
         if [&self.json, &self.page].into_iter().flatten().all(|output| !output.is_stdout()) {
             print(&colour(&table::render(results, experiment)))?;
         }
-        if let Some(json) = self.json {
+        let Self { json, page, .. } = self;
+        if let Some(json) = json {
             json.write(&to_json(results)?)?;
         }
-        if let Some(page) = self.page {
-            page.write(&Report::of(results.clone()).html())?;
-        }
-        Ok(())
+        page.map_or(Ok(()), |page| page.write(&Report::of(results.clone()).html()))
     }
 }
 
@@ -276,7 +298,7 @@ fn hold_against(baseline: &Run, results: Results) -> Result<(), Failure> {
     let comparison = Comparison::new(baseline, &now)?;
     // Standard output may hold the JSON.
     eprint!("\n{}", comparison.render());
-    let count = |verdict| comparison.rows.iter().filter(|row| row.verdict == verdict).count();
+    let count = |verdict| comparison.count(verdict);
     let (slower, unjudged) = (count(Judgement::Slower), count(Judgement::NotJudged));
     if slower > 0 {
         return Err(Failure::Slower(anyhow!("--baseline {}: slower in {slower}", baseline.file)));
@@ -351,8 +373,8 @@ fn list() -> String {
     };
     let links = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
     let experiments = EXPERIMENTS.iter().map(|e| (e.name, e.about));
-    let selfcheck = (selfcheck::NAME, selfcheck::ABOUT);
-    section("Experiments", experiments.chain([selfcheck]).collect())
+    let others = [(papers::NAME, papers::ABOUT), (selfcheck::NAME, selfcheck::ABOUT)];
+    section("Experiments", experiments.chain(others).collect())
         + &section("Links", links.iter().map(|link| (link.name, link.about)).collect())
         + &section("Endpoints", Endpoint::all().iter().map(|e| (e.name, e.about)).collect())
         + "A technique is LINK/ENDPOINT, or LINK alone where memory is shared with virtio.\n"

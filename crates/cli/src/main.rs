@@ -6,6 +6,7 @@ mod doctor;
 mod inside;
 mod lab;
 mod output;
+mod papers;
 mod parse;
 mod report;
 mod role;

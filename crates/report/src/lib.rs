@@ -14,6 +14,7 @@ mod figure;
 mod host;
 mod input;
 mod number;
+mod papers;
 mod report;
 #[cfg(test)]
 mod sample;
@@ -21,6 +22,6 @@ mod scale;
 mod summary;
 mod technique;
 
-pub use compare::{Change, Comparison, Figures, NothingInCommon, Verdict};
+pub use compare::{Change, Comparison, Figures, Goodput, NothingInCommon, StreamChange, Verdict};
 pub use input::{InputError, Run};
 pub use report::Report;

@@ -1,6 +1,9 @@
 //! The techniques of a report: a number for each, and its colour in every chart.
 
+use dray_lab::Runtime;
 use dray_measure::ResultRow;
+
+use crate::input::Run;
 
 /// All techniques of a report, in the order in which they appear.
 #[derive(Debug, Default)]
@@ -14,6 +17,28 @@ pub(crate) struct Technique {
     pub(crate) family: String,
     /// One of ten.
     pub(crate) colour: usize,
+}
+
+/// A run in which a technique's name says also what it was measured in, where that is not the usual: two
+/// that differ in that are two techniques to whoever has to choose.
+pub(crate) fn labelled(run: &Run) -> Run {
+    let usual = Runtime::Embedded.to_string();
+    let label = |technique: &mut String, runtime: &str, mtu: u32| {
+        if runtime != usual {
+            technique.push_str(&format!(" in {runtime}"));
+        }
+        if mtu != 1500 {
+            technique.push_str(&format!(", MTU {mtu}"));
+        }
+    };
+    let mut run = run.clone();
+    for row in &mut run.results.results {
+        label(&mut row.technique, &row.runtime, row.mtu);
+    }
+    for row in &mut run.results.streams {
+        label(&mut row.technique, &row.runtime, row.mtu);
+    }
+    run
 }
 
 /// Those that have a colour of their own in every report.
@@ -54,8 +79,8 @@ pub(crate) fn is_unmodified(row: &ResultRow) -> bool {
 }
 
 /// What a program must be for it, as far as we know the endpoint.
-pub(crate) fn takes(row: &ResultRow) -> Option<&'static str> {
-    let programs = match row.endpoint.as_str() {
+pub(crate) fn takes(endpoint: &str) -> Option<&'static str> {
+    let programs = match endpoint {
         "udp" | "tcp" => "any program with sockets",
         "udp-mmsg" => "programs that use sendmmsg and recvmmsg",
         "raw" | "raw-mmsg" => "programs that use packet sockets",

@@ -2,7 +2,7 @@
 
 use dray_wire::headers::{ETHERNET_LEN, HEADERS_LEN};
 
-use super::{align, distinct, mark, spread};
+use super::{align, distinct, fit, mark, spread};
 use crate::results::{Measured, ResultRow, Results};
 use crate::streams::{MeasuredStreams, StreamOutcome, StreamRow};
 
@@ -86,7 +86,7 @@ pub(super) fn pairs(results: &Results) -> String {
         }
         lines.push(line);
     }
-    align(&lines, 2, 1)
+    fit(&lines, 1, below.len())
 }
 
 struct Cell {

@@ -5,9 +5,10 @@
 mod cost;
 pub(crate) mod drop_rates;
 mod forwarders;
+mod isolation;
 mod latency;
 mod offered;
-mod pairs;
+pub(crate) mod pairs;
 mod rates;
 mod sizes;
 
@@ -32,6 +33,7 @@ const KINDS: &[Kind] = &[
     pairs::draw,
     latency::draw,
     cost::draw,
+    isolation::draw,
 ];
 
 /// Everything that can be drawn of a run.

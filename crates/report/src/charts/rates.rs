@@ -121,6 +121,10 @@ pub(super) fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
     ];
     columns.extend(has_limit.then_some(("of the limit", Some("%"))));
     columns.extend(has_paper.then_some(("paper", Some("pps"))));
+    let has_forwarders = rows.iter().any(|(row, _)| row.forwarders > 0);
+    if has_forwarders {
+        columns.insert(1, ("forwarders", Some("")));
+    }
     let mut table = Table::new(&columns);
     for (row, measured) in rows {
         let pps = measured.received_pps;
@@ -144,6 +148,9 @@ pub(super) fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
         }
         if has_paper {
             cells.push(or_nothing(row.paper_pps));
+        }
+        if has_forwarders {
+            cells.insert(1, row.forwarders.to_string());
         }
         table.rows.push(TableRow {
             technique: techniques.number(&row.technique),

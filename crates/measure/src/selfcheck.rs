@@ -220,7 +220,7 @@ impl Bench {
         let is_right = found.abs_diff(CAPACITY) as f64 <= TOLERANCE * CAPACITY as f64;
         Ok(Check {
             what: "highest rate without loss".to_owned(),
-            expected: format!("{CAPACITY} pps, within 1 %"),
+            expected: format!("{CAPACITY} pps ±1 %"),
             reported: format!("{found} pps, {} trials", search.count()),
             outcome: if is_right { Outcome::Right } else { Outcome::Wrong },
         })
@@ -248,7 +248,7 @@ fn simulated() -> Check {
     let near = near.count() as u64;
     Check {
         what: "the same in simulation with noise".to_owned(),
-        expected: format!("1000000 pps, within 1 % in {SEARCHES} searches but 2"),
+        expected: format!("±1 % in 98 of {SEARCHES}"),
         reported: format!("{near} of {SEARCHES}"),
         outcome: if near + 2 >= SEARCHES { Outcome::Right } else { Outcome::Wrong },
     }
@@ -333,7 +333,7 @@ impl Check {
         let ms = |ns: u128| format!("{:.3} ms", ns as f64 / 1e6);
         Self {
             what: format!("{what} of round trips"),
-            expected: format!("{}, at most 1 % more", ms(expected.as_nanos())),
+            expected: format!("{} +1 %", ms(expected.as_nanos())),
             reported: ms(ns.into()),
             outcome,
         }

@@ -128,7 +128,7 @@ fn within<T: PartialOrd>(
 
 /// A measurement as long as was `given`, or a little longer: of whole intervals.
 fn lasting(given: Duration, default: Timing) -> Result<Timing, WrongChoice> {
-    let allowed = Duration::from_millis(500)..=Duration::from_secs(3600);
+    let allowed = Duration::from_millis(200)..=Duration::from_secs(3600);
     let given = within(allowed, given, |given| WrongChoice::Duration { given })?;
     // Whole seconds from five of them on; below, enough shorter samples for a deviation.
     let interval = if given >= 5 * STEADY.interval { STEADY.interval } else { QUICK.interval };
@@ -159,7 +159,7 @@ mod tests {
             ("--rate NaN", Choices { rate: Some(nan), ..none() }),
             ("--trials 0", Choices { trials: Some(0), ..none() }),
             ("--trials 1001", Choices { trials: Some(1001), ..none() }),
-            ("--duration 0.4", Choices { duration: Some(Duration::from_millis(400)), ..none() }),
+            ("--duration 0.1", Choices { duration: Some(Duration::from_millis(100)), ..none() }),
             ("--duration 3601", Choices { duration: Some(Duration::from_secs(3601)), ..none() }),
         ] {
             let message = settings(&wrong).unwrap_err();

@@ -113,7 +113,7 @@ fn another_plan_is_refused_and_the_file_stays() {
     refused(&["rtt"], "experiment all, and rtt was asked for");
     refused(&["--size", "64"], "begun with --size [64,512], and [64] was asked for");
     refused(&["--trials", "3"], "--trials 2, and 3");
-    refused(&["--runtime", "docker"], "--runtime left out, and \"docker\"");
+    refused(&["--runtime", "docker"], "--runtime left out, and [\"docker\"]");
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
     for (wrong, what) in [
         (&text[..text.len() / 2], "cut short"),

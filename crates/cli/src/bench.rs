@@ -82,9 +82,9 @@ pub(crate) struct Arguments {
     /// CPUs for the roles: sender, receiver, forwarders; a switch has the first to itself.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
-    /// Who makes the containers: embedded, docker, podman, lxc, crun or runc.
-    #[arg(long, value_name = "RUNTIME", default_value = "embedded")]
-    runtime: Runtime,
+    /// Who makes the containers: embedded, docker, podman, lxc, crun or runc; of a list, each in turn.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    runtime: Option<Vec<Runtime>>,
     /// Write the results to this file as JSON, trial by trial; `-` for standard output, instead of the
     /// table.
     #[arg(long, value_name = "FILE")]
@@ -150,7 +150,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         cpus: arguments.cpus.map(|list| list.0),
         seed: arguments.seed,
         quick: arguments.quick,
-        runtime: arguments.runtime,
+        runtimes: arguments.runtime,
     };
     if given.as_deref() == Some(selfcheck::NAME) {
         if choices != Choices::default() || arguments.resume.is_some() || arguments.report.is_some()
@@ -371,7 +371,7 @@ fn list() -> String {
         let line = |(name, about): (&str, &str)| format!("  {name:26}{about}\n");
         format!("{title}:\n{}\n", entries.into_iter().map(line).collect::<String>())
     };
-    let links = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
+    let links = [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat();
     let experiments = EXPERIMENTS.iter().map(|e| (e.name, e.about));
     let others = [(papers::NAME, papers::ABOUT), (selfcheck::NAME, selfcheck::ABOUT)];
     section("Experiments", experiments.chain(others).collect())

@@ -124,8 +124,8 @@ fn plans(
 
 /// Options that mean something to every experiment.
 fn only_common(choices: &Choices) -> Result<(), Failure> {
-    let Choices { duration, trials, cpus, seed, quick, runtime, .. } = choices.clone();
-    let common = Choices { duration, trials, cpus, seed, quick, runtime, ..Choices::default() };
+    let Choices { duration, trials, cpus, seed, quick, runtimes, .. } = choices.clone();
+    let common = Choices { duration, trials, cpus, seed, quick, runtimes, ..Choices::default() };
     if *choices == common {
         return Ok(());
     }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::accounting::LostAt;
 use crate::cpu::CpuCost;
 use crate::isolation::Isolation;
+use crate::needs::{Needs, SetUp};
 use crate::plan::Choices;
 use crate::rounds::{CaseTrials, Journal};
 use crate::stats;
@@ -130,6 +131,12 @@ pub struct SettingOfRun {
     /// The switch in user space, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
+    /// What all that needed, as far as the kernel told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs: Option<Needs>,
+    /// Whether all roles ran on CPUs that the kernel keeps free of other work.
+    #[serde(default)]
+    pub isolated_cores: bool,
 }
 
 /// A container engine, and what its containers were given.
@@ -155,6 +162,13 @@ pub struct SwitchFacts {
 }
 
 impl SettingOfRun {
+    /// Notes how long it took until all was ready for one more trial.
+    pub(crate) fn add_set_up(&mut self, set_up: SetUp) {
+        if let Some(needs) = &mut self.needs {
+            needs.set_ups.push(set_up);
+        }
+    }
+
     pub(crate) fn of(
         lab: &Lab,
         topologies: &[Topology],
@@ -180,6 +194,8 @@ impl SettingOfRun {
                 others: switch.needs().others.iter().map(|&other| other.to_owned()).collect(),
                 ready_s: switch.ready_after().as_secs_f64(),
             }),
+            needs: Needs::of(lab, topologies).ok(),
+            isolated_cores: topologies.iter().all(Topology::has_isolated_cores),
         }
     }
 }
@@ -225,6 +241,10 @@ pub struct ResultRow {
     pub link: String,
     /// How the programs in them do their I/O.
     pub endpoint: String,
+    /// What a neighbour did that shared the last-level cache: `quiet`, `noisy` or `confined`; absent:
+    /// there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour: Option<String>,
     /// Who made the containers.
     #[serde(default = "embedded")]
     pub runtime: String,
@@ -339,6 +359,9 @@ pub struct Measured {
     /// row are then of the trials at the first of these rates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drop_rates: Vec<DropRate>,
+    /// Bytes per second that the neighbour wrote, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour_bytes_per_s: Option<f64>,
     /// How long frames took there and back, where that was measured, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Percentiles>,
@@ -458,7 +481,8 @@ impl ResultRow {
             technique: case.technique.to_string(),
             link: case.technique.link.to_string(),
             endpoint: case.technique.endpoint.to_string(),
-            runtime: settings.runtime.to_string(),
+            neighbour: case.neighbour.map(|neighbour| neighbour.name().to_owned()),
+            runtime: case.runtime.to_string(),
             topology: topology.to_owned(),
             pairs: case.shape.pairs(),
             forwarders,
@@ -548,6 +572,7 @@ impl Measured {
                     DropRate::of(goal, searches.collect())
                 })
                 .collect(),
+            neighbour_bytes_per_s: mean_of(|trial| trial.neighbour_bytes_per_s),
             latency_ns: latency.percentiles(),
             limit_share: limit.map(|limit| received_pps / limit.pps),
         }

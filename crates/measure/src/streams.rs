@@ -20,6 +20,8 @@ use crate::{Case, Interval, Noise, Settings, stats};
 /// counts of the whole trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamTrial {
+    /// How long it took until all streams were connected.
+    pub(crate) ready_after: Duration,
     totals: Totals,
     /// Whether all accounts of every stream agree.
     agrees: bool,
@@ -99,6 +101,7 @@ impl StreamTrial {
         let has_cycles = bytes > 0.0 && cfg!(target_arch = "x86_64");
         let cycles = seconds * clock::ticks_per_second() as f64;
         Ok(Self {
+            ready_after: run.ready_after,
             totals,
             agrees,
             rates_bps,
@@ -248,7 +251,7 @@ impl StreamRow {
             technique: case.technique.to_string(),
             link: case.technique.link.to_string(),
             endpoint: case.technique.endpoint.to_string(),
-            runtime: settings.runtime.to_string(),
+            runtime: case.runtime.to_string(),
             pairs: case.shape.pairs(),
             streams: settings.flows,
             mtu: case.mtu,

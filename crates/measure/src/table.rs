@@ -1,5 +1,8 @@
 //! Results as tables for people, at most 100 columns wide.
 
+mod needs;
+mod neighbours;
+mod runtimes;
 mod streams;
 
 use std::collections::BTreeMap;
@@ -13,7 +16,10 @@ use crate::results::{LimitRow, LimitedBy, Measured, Outcome, ResultRow, Results}
 
 /// Renders the results of `experiment`, with notes below.
 pub fn render(results: &Results, experiment: &Experiment) -> String {
-    let mut text = match experiment.layout {
+    // No other layout tells runtimes apart.
+    let by_runtime = runtimes::are_compared(results);
+    let layout = if by_runtime { Layout::Runtimes } else { experiment.layout };
+    let mut text = match layout {
         Layout::List => list(&results.results),
         Layout::EndpointsByLink => matrix(
             &results.results,
@@ -52,8 +58,12 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
         Layout::RoundTrips => round_trips(&results.results),
         Layout::PairsByTechnique => streams::pairs(results),
         Layout::DropRates => drop_rates(&results.results),
+        Layout::Runtimes => runtimes::table(results),
+        Layout::Neighbours => neighbours::table(&results.results),
+        Layout::Needs => needs::table(results),
     };
-    if !results.streams.is_empty() && experiment.layout != Layout::PairsByTechnique {
+    let has_streams = matches!(layout, Layout::PairsByTechnique | Layout::Runtimes | Layout::Needs);
+    if !results.streams.is_empty() && !has_streams {
         if results.results.is_empty() {
             text.clear();
         } else {
@@ -585,10 +595,19 @@ fn notes(results: &Results) -> Vec<String> {
             incomplete.trials_done, incomplete.trials
         ));
     }
-    if let Some((row, engine)) =
-        results.results.iter().find_map(|row| Some((row, row.measured()?.setting.engine.as_ref()?)))
-    {
-        notes.push(format!("Containers by {} {}.", row.runtime, engine.version));
+    let frames_and_streams = || {
+        let frames = results.results.iter();
+        let frames = frames.filter_map(|row| Some((&row.runtime, &row.measured()?.setting)));
+        let streams = results.streams.iter();
+        frames.chain(streams.filter_map(|row| Some((&row.runtime, &row.measured()?.setting))))
+    };
+    let engines = frames_and_streams()
+        .filter_map(|(runtime, setting)| Some((runtime, setting.engine.as_ref()?)));
+    let engines: Vec<_> =
+        engines.map(|(name, engine)| format!("{name} {}", engine.version)).collect();
+    let engines = distinct(&engines, Clone::clone);
+    if !engines.is_empty() {
+        notes.push(format!("Containers by {}.", engines.join(", ")));
     }
     if settings.quick {
         notes.push(format!(
@@ -598,6 +617,11 @@ fn notes(results: &Results) -> Vec<String> {
     let mut settings = measured().map(|m| &m.setting).chain(streams().map(|m| &m.setting));
     if settings.any(|setting| setting.shared_cores) {
         notes.push("Roles shared cores; the JSON says which ran where (role_cores).".to_owned());
+    }
+    let needs = frames_and_streams().filter_map(|(_, setting)| setting.needs.as_ref());
+    let unlocked: Vec<_> = needs.flat_map(|needs| &needs.unlocked).collect();
+    if let Some((role, why)) = unlocked.first() {
+        notes.push(format!("Some roles' memory was not locked ({role}: {why})."));
     }
     if measured().any(|m| m.sent_less_than_offered) {
         notes.push("* sent less than offered: the sender could not keep up.".to_owned());

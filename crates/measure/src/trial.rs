@@ -70,6 +70,10 @@ pub struct Trial {
     pub switch_cycles_per_frame: Option<f64>,
     /// Times of round trips, where those were measured.
     pub latency: Option<Latency>,
+    /// How long it took until all roles had their ports open.
+    pub ready_after: Duration,
+    /// Bytes per second that a neighbour wrote, where it did.
+    pub neighbour_bytes_per_s: Option<f64>,
     /// Whether containers were kept apart, where the link does that.
     pub isolation: Option<Isolation>,
     /// What else the machine did.
@@ -125,6 +129,8 @@ pub fn run_streams(
 
 /// What was seen of a trial.
 pub(crate) struct Run {
+    /// How long it took until all roles had their ports open.
+    pub(crate) ready_after: Duration,
     /// By role, of those that told.
     pub(crate) agreements: Agreements,
     /// When the measurement began, on the monotonic clock.
@@ -188,6 +194,7 @@ fn observe(
     let cancel = lab.cancel().clone();
     let Timing { warm_up, measure, interval } = *timing;
     let switched_before = switched(lab, topologies)?;
+    let asked = Instant::now();
     // Those that share memory wait for each other: all are started before the first is waited for.
     for (station, job) in topologies.iter().flat_map(|topology| topology.jobs(load, timing)) {
         lab[station.container].request(&Request::Start(Box::new(job)))?;
@@ -200,6 +207,7 @@ fn observe(
             agreements.insert(lab[station.container].name().to_owned(), agreed);
         }
     }
+    let ready_after = asked.elapsed();
     // All samples fall on multiples of the interval, so it starts on one.
     let learns = topologies[0].technique.link.learns;
     let lead = if learns { LEAD_LEARNING } else { LEAD } + LEAD_EACH * stations().count() as u32;
@@ -242,7 +250,7 @@ fn observe(
         }
     }
     let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
-    Ok(Run { agreements, measure_from_ns, reports, cpus })
+    Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus })
 }
 
 /// Frames that a sender sent.
@@ -307,7 +315,13 @@ fn evaluate(
     };
     let (all, of_switch): (f64, f64) = (seconds(&|_| true), seconds(&|role| role == SWITCH));
     let noise = run.noise(topologies[0].technique, &cpu);
-    let mut trial = Trial { cpu, noise, agreements: run.agreements.clone(), ..Trial::default() };
+    let mut trial = Trial {
+        cpu,
+        noise,
+        agreements: run.agreements.clone(),
+        ready_after: run.ready_after,
+        ..Trial::default()
+    };
     for (topology, reports) in topologies.iter().zip(&run.reports) {
         let path = Path::of(topology, reports)?;
         trial.audit += books(topology, &path, &counted).audit();

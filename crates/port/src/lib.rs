@@ -106,6 +106,12 @@ pub trait Transmit: Send {
         true
     }
 
+    /// Frames, at least, that were taken and that the peer has not had yet: they are lost where the port
+    /// is closed before.
+    fn pending(&mut self) -> usize {
+        0
+    }
+
     /// Frames that were taken and could not be delivered, ever.
     fn dropped(&self) -> u64 {
         0

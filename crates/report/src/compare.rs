@@ -127,6 +127,7 @@ struct Key<'a> {
     pairs: usize,
     mtu: u32,
     runtime: &'a str,
+    neighbour: Option<&'a str>,
     offered_pps: Option<f64>,
 }
 
@@ -143,6 +144,7 @@ impl<'a> Key<'a> {
             pairs: row.pairs,
             mtu: row.mtu,
             runtime: &row.runtime,
+            neighbour: row.neighbour.as_deref(),
             offered_pps: row.offered_pps,
         }
     }
@@ -158,6 +160,9 @@ impl<'a> Key<'a> {
         }
         if self.runtime != dray_lab::Runtime::Embedded.to_string() {
             write!(text, " in {}", self.runtime).ok();
+        }
+        if let Some(neighbour) = self.neighbour {
+            write!(text, ", {neighbour} neighbour").ok();
         }
         for (count, usual, what) in [
             (self.forwarders, 0, "forwarders"),

@@ -19,24 +19,25 @@ pub(crate) struct Technique {
     pub(crate) colour: usize,
 }
 
-/// A run in which a technique's name says also what it was measured in, where that is not the usual: two
-/// that differ in that are two techniques to whoever has to choose.
-pub(crate) fn labelled(run: &Run) -> Run {
-    let usual = Runtime::Embedded.to_string();
-    let label = |technique: &mut String, runtime: &str, mtu: u32| {
-        if runtime != usual {
-            technique.push_str(&format!(" in {runtime}"));
-        }
-        if mtu != 1500 {
-            technique.push_str(&format!(", MTU {mtu}"));
-        }
-    };
+/// A run in which techniques are called after their circumstances as well: whose containers they were
+/// measured in, beside what neighbour, and with what MTU, unless it is the usual one.
+pub(crate) fn named(run: &Run) -> Run {
     let mut run = run.clone();
+    let inside = |technique: &str, runtime: &str| {
+        // Some links are of one runtime's containers, and called after it.
+        let is_usual = runtime == Runtime::Embedded.name() || technique.starts_with(runtime);
+        if is_usual { String::new() } else { format!(" in {runtime}") }
+    };
+    let with = |mtu: u32| if mtu == 1500 { String::new() } else { format!(", MTU {mtu}") };
     for row in &mut run.results.results {
-        label(&mut row.technique, &row.runtime, row.mtu);
+        let mut text = inside(&row.technique, &row.runtime) + &with(row.mtu);
+        if let Some(neighbour) = &row.neighbour {
+            text += &format!(", {neighbour} neighbour");
+        }
+        row.technique += &text;
     }
     for row in &mut run.results.streams {
-        label(&mut row.technique, &row.runtime, row.mtu);
+        row.technique += &(inside(&row.technique, &row.runtime) + &with(row.mtu));
     }
     run
 }

@@ -23,6 +23,12 @@ pub enum Layout {
     PairsByTechnique,
     /// A row for each technique and size, columns for each loss that is allowed.
     DropRates,
+    /// A row for each technique and size, columns for each runtime.
+    Runtimes,
+    /// A row for each technique and size, columns for what a neighbour does.
+    Neighbours,
+    /// A row for each technique, columns for what it needs.
+    Needs,
     /// A row for each technique, columns for how long round trips take.
     RoundTrips,
 }

@@ -10,9 +10,11 @@ mod casoni2013;
 mod claassen2016;
 mod experiment;
 mod layout;
+mod liang2016;
 mod limit;
 mod loss_free;
 mod rtt;
+mod runtimes;
 mod sets;
 mod shyamkumar2022;
 mod streams;
@@ -32,6 +34,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     af_xdp::AF_XDP,
     af_xdp::CHAINS,
     streams::STREAMS,
+    runtimes::RUNTIMES,
     ara2019::TABLE1,
     ara2019::FIG2,
     ara2019::FIG3,
@@ -44,6 +47,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     claassen2016::SWITCHED_TCP,
     claassen2016::SWITCHED_UDP,
     shyamkumar2022::NEED_WAKEUP,
+    liang2016::NOISY_NEIGHBOUR,
+    liang2016::SETUP,
 ];
 
 /// The name of the one that runs when none is named.

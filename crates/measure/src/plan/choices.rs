@@ -60,8 +60,8 @@ pub struct Choices {
     #[serde(skip_serializing_if = "is_default")]
     pub quick: bool,
     /// Who makes the containers.
-    #[serde(skip_serializing_if = "is_default")]
-    pub runtime: Runtime,
+    #[serde(skip_serializing_if = "Option::is_none", rename = "runtime")]
+    pub runtimes: Option<Vec<Runtime>>,
 }
 
 /// A duration as a number of seconds.

@@ -6,7 +6,9 @@ use super::Case;
 /// The numbers of `cases` in the order of round `round`. Cases that share a testbed stay together.
 pub(crate) fn order(cases: &[Case], seed: u32, round: usize) -> Vec<usize> {
     let mut random = Random::new(u64::from(seed) << 32 | round as u64);
-    let testbed = |case: &Case| (case.technique, case.shape, case.mtu);
+    let testbed = |case: &Case| {
+        (case.technique, case.runtime, case.shape, case.mtu, case.neighbour.is_some())
+    };
     let numbers: Vec<usize> = (0..cases.len()).collect();
     let mut groups: Vec<Vec<usize>> = numbers
         .chunk_by(|&a, &b| testbed(&cases[a]) == testbed(&cases[b]))

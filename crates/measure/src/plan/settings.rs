@@ -37,8 +37,8 @@ pub struct Settings {
     pub placement: Placement,
     /// Whether everything was shortened.
     pub quick: bool,
-    /// Who makes the containers.
-    pub runtime: Runtime,
+    /// The runtimes that were asked for by name: they must be there.
+    pub runtimes: Vec<Runtime>,
 }
 
 const QUICK: Timing = Timing {
@@ -58,7 +58,7 @@ impl Settings {
     }
 
     pub(super) fn new(experiment: &Experiment, choices: &Choices) -> Result<Self, WrongChoice> {
-        let Choices { check, quick, runtime, .. } = *choices;
+        let Choices { check, quick, .. } = *choices;
         let burst = choices.burst.unwrap_or(experiment.burst);
         let burst = within(1..=BATCH_MAX, burst, |given| WrongChoice::Burst { given })?;
         let flows = choices.flows.unwrap_or(1);
@@ -89,6 +89,7 @@ impl Settings {
         let default = if quick { QUICK } else { experiment.timing };
         let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
         let seed = choices.seed.unwrap_or_else(order::any_seed);
+        let runtimes = choices.runtimes.clone().unwrap_or_default();
         let parent = choices.parent.clone();
         Ok(Self {
             burst,
@@ -102,7 +103,7 @@ impl Settings {
             parent,
             placement,
             quick,
-            runtime,
+            runtimes,
         })
     }
 }

@@ -1,5 +1,7 @@
 //! What the rounds found of one case.
 
+use std::time::Duration;
+
 use dray_lab::LabError;
 use dray_traffic::Check;
 use serde::{Deserialize, Serialize};
@@ -7,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::testbed::Testbed;
 use crate::Shape;
 use crate::isolation::Isolation;
+use crate::needs::SetUp;
 use crate::plan::Settings;
 use crate::results::{LimitRow, Measured, Outcome, SearchRecord, SettingOfRun};
 use crate::stats;
@@ -38,19 +41,31 @@ pub(crate) struct CaseTrials {
 
 impl CaseTrials {
     pub(super) fn add(&mut self, (trial, check): (Trial, Check), testbed: &Testbed) {
-        self.note(check, testbed, &trial.agreements);
+        self.note(check, testbed, &trial.agreements, trial.ready_after);
         self.trials.push(trial);
     }
 
     pub(super) fn add_streams(&mut self, (trial, check): (StreamTrial, Check), testbed: &Testbed) {
-        self.note(check, testbed, &Agreements::new());
+        self.note(check, testbed, &Agreements::new(), trial.ready_after);
         self.stream_trials.push(trial);
     }
 
-    fn note(&mut self, check: Check, testbed: &Testbed, agreements: &Agreements) {
+    fn note(
+        &mut self,
+        check: Check,
+        testbed: &Testbed,
+        agreements: &Agreements,
+        ready_after: Duration,
+    ) {
         let Testbed { lab, topologies, set_up, .. } = testbed;
         let setting = || SettingOfRun::of(lab, topologies, *set_up, agreements);
-        self.setting.get_or_insert_with(setting);
+        let setting = self.setting.get_or_insert_with(setting);
+        let link = lab.linking_took();
+        setting.add_set_up(SetUp {
+            containers_s: set_up.saturating_sub(link).as_secs_f64(),
+            link_s: link.as_secs_f64(),
+            ports_s: ready_after.as_secs_f64(),
+        });
         let first = &topologies[0];
         let check = match check {
             _ if first.technique.endpoint.is_dpdk() => "none",

@@ -60,7 +60,9 @@ pub fn run(
     listener: &mut dyn Listener,
 ) -> Result<(), LabError> {
     let settings = &plan.settings;
-    settings.runtime.version()?;
+    for runtime in &settings.runtimes {
+        runtime.version()?;
+    }
     let mut watch = Watch::default();
     let rounds_left = |(case, trials): (&Case, &CaseTrials)| {
         Estimate::of(plan, case) * settings.trials.saturating_sub(trials.rounds) as u32

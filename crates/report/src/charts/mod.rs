@@ -7,11 +7,13 @@ pub(crate) mod drop_rates;
 mod forwarders;
 mod isolation;
 mod latency;
+mod needs;
 mod offered;
 pub(crate) mod pairs;
 mod rates;
 mod sizes;
 
+use dray_measure::experiments::Layout;
 use dray_measure::results::Measured;
 use dray_measure::{Experiment, Interval, ResultRow};
 
@@ -32,6 +34,7 @@ const KINDS: &[Kind] = &[
     forwarders::draw,
     pairs::draw,
     latency::draw,
+    needs::draw,
     cost::draw,
     isolation::draw,
 ];
@@ -58,9 +61,16 @@ pub(crate) fn between_two(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
     })
 }
 
-/// Rows with figures.
+/// Whether its trials are there to see what techniques need, and too short to say how fast they are.
+pub(crate) fn is_of_needs(run: &Run) -> bool {
+    catalogued(run).is_some_and(|experiment| experiment.layout == Layout::Needs)
+}
+
+/// Rows with figures that say how fast something is.
 pub(crate) fn measured(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
-    run.results.results.iter().filter_map(|row| Some((row, row.measured()?)))
+    let is_timed = !is_of_needs(run);
+    let rows = run.results.results.iter().filter(move |_| is_timed);
+    rows.filter_map(|row| Some((row, row.measured()?)))
 }
 
 /// What `of` says of `items`, each once, in their order.

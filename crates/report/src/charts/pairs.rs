@@ -4,7 +4,7 @@ use dray_measure::Interval;
 use dray_measure::streams::{MeasuredStreams, StreamOutcome, StreamRow};
 
 use crate::chart::{Axis, Plot, Point, Series};
-use crate::charts::{bits, catalogued, distinct, measured, tip};
+use crate::charts::{bits, catalogued, distinct, is_of_needs, measured, tip};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::{GIGABITS, Unit, digits};
@@ -35,7 +35,9 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         agrees: row.1.counters_agree,
         tip: format!("{} pairs\n{}", row.0.pairs, tip(row)),
     });
-    let streams = run.results.streams.iter().filter_map(|row| match &row.outcome {
+    let is_timed = !is_of_needs(run);
+    let streams = run.results.streams.iter().filter(|_| is_timed);
+    let streams = streams.filter_map(|row| match &row.outcome {
         StreamOutcome::Measured(measured) => Some(of_streams(row, measured)),
         StreamOutcome::Skipped { .. } => None,
     });
@@ -159,7 +161,7 @@ fn table(rows: &[Pairs], techniques: &Techniques) -> Table {
 mod tests {
     use super::*;
     use crate::sample;
-    use crate::technique::labelled;
+    use crate::technique::named;
 
     #[test]
     fn pairs_make_a_line_for_each_technique_and_mtu() {
@@ -167,7 +169,7 @@ mod tests {
             let row = sample::row("bridge/udp", 64).with("topology", "\"pairs\"");
             row.with("pairs", pairs).with("mtu", mtu)
         };
-        let run = labelled(&sample::run(&sample::results(&[
+        let run = named(&sample::run(&sample::results(&[
             row("16", "1500"),
             row("1", "1500"),
             row("1", "9000"),

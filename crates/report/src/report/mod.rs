@@ -14,7 +14,7 @@ use crate::host::{facts, host_differences};
 use crate::input::Run;
 use crate::papers::{self, Beside};
 use crate::summary::{self, Answer};
-use crate::technique::{Techniques, labelled};
+use crate::technique::{Techniques, named};
 
 /// What one or more runs say.
 #[derive(Debug)]
@@ -55,20 +55,20 @@ struct Section {
 
 impl Report {
     /// Of `runs`, in their order.
-    pub fn new(runs: Vec<Run>) -> Self {
-        let labelled: Vec<Run> = runs.iter().map(labelled).collect();
+    pub fn new(all: Vec<Run>) -> Self {
+        let runs: Vec<Run> = all.iter().map(named).collect();
         let mut techniques = Techniques::default();
-        for row in labelled.iter().flat_map(|run| &run.results.results) {
+        for row in runs.iter().flat_map(|run| &run.results.results) {
             techniques.add(&row.technique, &row.link);
         }
-        for row in labelled.iter().flat_map(|run| &run.results.streams) {
+        for row in runs.iter().flat_map(|run| &run.results.streams) {
             techniques.add(&row.technique, &row.link);
         }
         let mut sizes: Vec<usize> =
             distinct(runs.iter().flat_map(measured), |(row, _)| row.frame_size);
         sizes.sort_unstable();
         let mut hosts: Vec<Vec<&Run>> = Vec::new();
-        for run in &labelled {
+        for run in &runs {
             let is_same = |known: &&mut Vec<&Run>| {
                 host_differences(&known[0].results.host, &run.results.host).is_empty()
             };
@@ -78,7 +78,7 @@ impl Report {
             }
         }
         let hosts = hosts.into_iter().map(|runs| Host::new(&runs, &techniques)).collect();
-        Self { techniques, sizes, hosts, runs }
+        Self { techniques, sizes, hosts, runs: all }
     }
 
     /// Of results that are not in a file yet.

@@ -21,8 +21,8 @@ const KERNEL: &str = "kernel";
 
 /// What CPUs have done until some moment.
 pub(crate) struct CpuReading {
-    at: Instant,
-    all: BTreeMap<usize, CpuTimes>,
+    pub(crate) at: Instant,
+    pub(crate) all: BTreeMap<usize, CpuTimes>,
     switch: Option<SwitchReading>,
 }
 

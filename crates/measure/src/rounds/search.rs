@@ -38,7 +38,7 @@ pub(super) fn run(
     goals: &[Goal],
     testbed: &mut Testbed,
     found: &mut CaseTrials,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(String),
 ) -> Result<(), LabError> {
     let Ended { search, trials, fastest, check } =
         search(case, settings, goals, testbed, progress)?;
@@ -70,30 +70,30 @@ pub(super) fn run(
 }
 
 /// Runs a trial at the case's share of the loss-free rate. That one is searched for in every round anew,
-/// once for all shares of it that follow each other.
+/// once for all shares of it.
 pub(super) fn at_share(
     case: &Case,
     settings: &Settings,
     goals: &[Goal],
     testbed: &mut Testbed,
     found: &mut CaseTrials,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(String),
 ) -> Result<(), LabError> {
-    let loss_free = match testbed.loss_free {
-        Some((size, pps)) if size == case.size => pps,
-        _ => {
+    let loss_free = match testbed.loss_free.get(&case.size) {
+        Some(&pps) => pps,
+        None => {
             let search = search(case, settings, goals, testbed, progress)?.search;
             search.found()[0].lower.unwrap_or(0)
         }
     };
-    testbed.loss_free = Some((case.size, loss_free));
+    testbed.loss_free.insert(case.size, loss_free);
     if loss_free == 0 {
         let what = "loses frames at every rate, so there is no loss-free rate to take a share of";
         let role = testbed.topologies[0].sender.role.clone();
         return Err(LabError::Container { container: role, what: what.to_owned() });
     }
     let share = case.share.unwrap_or(1.0);
-    progress(&format!("at {:.0} % of {:.0} kpps", 100.0 * share, loss_free as f64 / 1e3));
+    progress(format!("at {:.0} % of {:.0} kpps", 100.0 * share, loss_free as f64 / 1e3));
     let case = Case { rate: Some(share * loss_free as f64), ..case.clone() };
     found.add(testbed.measure(&case, settings, &settings.timing)?, testbed);
     found.loss_free.push(loss_free as f64);
@@ -105,12 +105,11 @@ fn search(
     settings: &Settings,
     goals: &[Goal],
     testbed: &mut Testbed,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(String),
 ) -> Result<Ended, LabError> {
     let mut measure = |rate: Option<f64>, duration| {
-        progress(
-            &rate.map_or("as fast as it can".to_owned(), |rate| format!("{:.0} kpps", rate / 1e3)),
-        );
+        let at = |rate| format!("{:.0} kpps", rate / 1e3);
+        progress(rate.map_or("as fast as it can".to_owned(), at));
         testbed.measure(&Case { rate, ..case.clone() }, settings, &timing(duration))
     };
     // Where the sender ends, the search ends. A ping without a rate waits for its answers.
@@ -129,7 +128,7 @@ fn search(
 }
 
 /// What a search makes of a trial. A sender that could not keep up has lost what it did not send.
-fn loss_ratio(trial: &Trial) -> f64 {
+pub(crate) fn loss_ratio(trial: &Trial) -> f64 {
     let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
     let lost = of(trial.sent.saturating_sub(trial.received), trial.sent);
     let offered = trial.offered.unwrap_or(0);

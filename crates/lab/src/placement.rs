@@ -55,6 +55,11 @@ impl Placement {
         }
     }
 
+    /// The CPUs that roles may be given, in their order.
+    pub fn cpus(&self) -> Vec<usize> {
+        self.order.iter().map(|cpu| cpu.id).collect()
+    }
+
     /// A CPU for each of `roles`: one of its own where there are enough, else in turn. The sender
     /// and the receiver, first and last of a chain, are on different CPUs where there are two.
     pub fn assign(&self, roles: usize) -> Vec<Cpu> {

@@ -3,20 +3,23 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dray_lab::peer::{CpuTime, PeerSwitch};
+use dray_lab::peer::{CpuTime, PeerSwitch, SwitchKind};
 use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
 use dray_traffic::agent::Request;
 use dray_traffic::sample::monotonic_ns;
 use dray_traffic::{Agreement, ForwardReport, Latency, ReceiveReport, Report, SendReport, Signal};
+use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
 use crate::endpoint::Io;
 use crate::isolation::Isolation;
+use crate::noise::Noise;
 use crate::peer_ends;
 use crate::span::Span;
 use crate::streams::StreamTrial;
+use crate::technique::Technique;
 use crate::topology::{Hop, Load, Station, Topology};
 
 /// How long a trial lasts and how often it is sampled.
@@ -35,7 +38,7 @@ pub type Agreements = BTreeMap<String, Vec<Agreement>>;
 
 /// What a trial showed, all topologies together. Rates and CPU time are of the measurement, counts of
 /// the whole trial.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// What was agreed on for the ports.
     pub agreements: Agreements,
@@ -73,6 +76,8 @@ pub struct Trial {
     pub neighbour_bytes_per_s: Option<f64>,
     /// Whether containers were kept apart, where the link does that.
     pub isolation: Option<Isolation>,
+    /// What else the machine did.
+    pub noise: Noise,
 }
 
 /// Runs one trial over topologies of one technique, all at the same time, that nothing else uses.
@@ -134,6 +139,19 @@ pub(crate) struct Run {
     pub(crate) reports: Vec<Vec<Report>>,
     /// The CPUs at both ends of the measurement.
     pub(crate) cpus: [CpuReading; 2],
+}
+
+impl Run {
+    /// What else the machine did during the measurement, in which the roles used `cpu`.
+    pub(crate) fn noise(&self, technique: Technique, cpu: &[(String, CpuCost)]) -> Noise {
+        let [before, after] = &self.cpus;
+        // Other people's programs have threads that are in nobody's account.
+        let is_ours = technique.link.switch().is_none_or(|kind| kind == SwitchKind::Dray)
+            && !technique.endpoint.is_dpdk();
+        let used = cpu.iter().map(|(_, cost)| cost.total_s()).sum();
+        let used = is_ours.then(|| Duration::from_secs_f64(used));
+        Noise::between(&before.all, &after.all, after.at - before.at, used)
+    }
 }
 
 /// What CPUs have done until some moment.
@@ -296,8 +314,10 @@ fn evaluate(
         cpu.iter().filter(|(role, _)| is_counted(role)).map(|(_, cost)| cost.total_s()).sum()
     };
     let (all, of_switch): (f64, f64) = (seconds(&|_| true), seconds(&|role| role == SWITCH));
+    let noise = run.noise(topologies[0].technique, &cpu);
     let mut trial = Trial {
         cpu,
+        noise,
         agreements: run.agreements.clone(),
         ready_after: run.ready_after,
         ..Trial::default()

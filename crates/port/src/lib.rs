@@ -16,6 +16,7 @@ mod connection;
 mod either;
 mod event;
 mod frame;
+pub mod impair;
 mod interface;
 pub mod limit;
 mod link;

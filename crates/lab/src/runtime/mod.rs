@@ -28,6 +28,7 @@ use std::process::Command;
 use std::str::FromStr;
 
 use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
+use serde::{Deserialize, Serialize};
 
 use crate::doctor::programs;
 use crate::namespace::Init;
@@ -37,7 +38,8 @@ use crate::{Cancel, LabError, container, placement};
 use image::Image;
 
 /// Who makes the containers in which roles run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Runtime {
     /// The lab: a process in namespaces of its own that sees the machine's files.
     #[default]

@@ -9,6 +9,8 @@ pub enum Layout {
     EndpointsByLink,
     /// A row for each number of forwarders, a column for each technique.
     ForwardersByTechnique,
+    /// The same of the rates at which frames were sent.
+    SentByForwarders,
     /// A row for each offered rate, a column for each technique.
     RatesByTechnique,
     /// A row for each technique, a column for each size.

@@ -38,8 +38,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
     ara2019::TABLE1,
     ara2019::FIG2,
     ara2019::FIG3,
+    casoni2013::INCREMENTAL,
     casoni2013::SERIAL,
     casoni2013::PARALLEL,
+    casoni2013::SENDER_LOAD,
     claassen2016::LOCAL_TCP,
     claassen2016::LOCAL_UDP,
     claassen2016::SWITCHED_TCP,
@@ -62,6 +64,16 @@ pub struct UnknownExperiment {
 /// The names of all experiments.
 pub fn names() -> Vec<&'static str> {
     EXPERIMENTS.iter().map(|experiment| experiment.name).collect()
+}
+
+/// The papers, by the first words of their experiments' names.
+const PAPERS: [&str; 5] =
+    ["ara2019-", "casoni2013-", "claassen2016-", "liang2016-", "shyamkumar2022-"];
+
+/// The experiments that repeat the papers'.
+pub fn of_papers() -> impl Iterator<Item = &'static Experiment> {
+    let is_of_paper = |it: &&Experiment| PAPERS.iter().any(|paper| it.name.starts_with(paper));
+    EXPERIMENTS.iter().filter(is_of_paper)
 }
 
 /// The experiment called `name`.

@@ -3,12 +3,14 @@
 
 mod case;
 mod choices;
+mod order;
 mod selection;
 mod settings;
 mod wrong_choice;
 
 pub use case::Case;
 pub use choices::Choices;
+pub(crate) use order::{Random, order};
 pub use settings::Settings;
 pub use wrong_choice::WrongChoice;
 
@@ -26,7 +28,7 @@ const PAIRS_MAX: usize = 128;
 const STREAMS_MAX: u16 = 256;
 
 /// An experiment with its settings checked, ready to run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) experiment: &'static Experiment,
     /// How it is run.
@@ -112,6 +114,11 @@ impl Plan {
         };
         let limit_sizes = if with_limit { sizes.to_vec() } else { Vec::new() };
         Ok(Self { experiment, settings, cases, limit_sizes })
+    }
+
+    /// What it answers.
+    pub fn experiment(&self) -> &'static Experiment {
+        self.experiment
     }
 
     /// How many trials there are.

@@ -63,7 +63,7 @@ pub enum WrongChoice {
     NoRate { technique: Technique },
     #[error("--trials {given}: 1 to 1000")]
     Trials { given: usize },
-    #[error("--duration {} s: 0.5 to 3600 seconds", given.as_secs_f64())]
+    #[error("--duration {} s: 0.2 to 3600 seconds", given.as_secs_f64())]
     Duration { given: Duration },
     #[error("--mtu {given}: 68 to 9000 bytes")]
     Mtu { given: u32 },

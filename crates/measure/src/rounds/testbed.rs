@@ -8,6 +8,7 @@ use dray_lab::{Cancel, Lab, LabError, Runtime};
 use dray_traffic::Check;
 
 use crate::neighbour::Present;
+use crate::noise::{Noise, Watch};
 use crate::plan::{Case, Settings};
 use crate::streams::StreamTrial;
 use crate::topology::{Load, Topology};
@@ -24,6 +25,8 @@ pub(super) struct Testbed {
     mtu: u32,
     /// How long it took to build.
     pub(super) set_up: Duration,
+    /// What else the machine did before there was a testbed.
+    noise: Noise,
 }
 
 impl Testbed {
@@ -31,8 +34,10 @@ impl Testbed {
         case: &Case,
         settings: &Settings,
         program: &Path,
+        watch: &mut Watch,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
+        let noise = watch.look(&settings.placement.cpus(), cancel)?;
         let began = Instant::now();
         let (placement, mtu, runtime) = (&settings.placement, case.mtu, case.runtime);
         let endpoint = case.technique.endpoint;
@@ -51,7 +56,7 @@ impl Testbed {
         let set_up = began.elapsed();
         // Of a switch that is not there it would say too much.
         case.technique.check()?;
-        Ok(Self { lab, topologies, runtime, neighbour, mtu, set_up })
+        Ok(Self { lab, topologies, runtime, neighbour, mtu, set_up, noise })
     }
 
     /// Whether `case` can be measured here.
@@ -71,13 +76,16 @@ impl Testbed {
         let load = load(case, settings);
         let Self { lab, topologies, neighbour, .. } = self;
         let run = |lab: &mut Lab| trial::run(lab, topologies, &load, timing);
-        let trial = match (neighbour, case.neighbour) {
+        let mut trial = match (neighbour, case.neighbour) {
             (Some(present), Some(neighbour)) => {
                 let (trial, rate) = present.during(lab, neighbour, &cpus(topologies), run)?;
-                Trial { neighbour_bytes_per_s: Some(rate), ..trial }
+                // What it does is what the trial is about.
+                let noise = Noise { other_cores: 0.0, ..trial.noise };
+                Trial { neighbour_bytes_per_s: Some(rate), noise, ..trial }
             }
             _ => run(lab)?,
         };
+        trial.noise = Noise::of_trial(self.noise, trial.noise);
         Ok((trial, load.check))
     }
 
@@ -88,7 +96,9 @@ impl Testbed {
         settings: &Settings,
     ) -> Result<(StreamTrial, Check), LabError> {
         let load = load(case, settings);
-        let trial = trial::run_streams(&mut self.lab, &self.topologies, &load, &settings.timing)?;
+        let mut trial =
+            trial::run_streams(&mut self.lab, &self.topologies, &load, &settings.timing)?;
+        trial.noise = Noise::of_trial(self.noise, trial.noise);
         Ok((trial, load.check))
     }
 }

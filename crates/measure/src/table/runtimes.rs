@@ -1,6 +1,7 @@
 //! The same techniques in containers of several runtimes, side by side.
 
-use super::{align, distinct, kilo, mark};
+use super::{distinct, fit, kilo, mark};
+use crate::Interval;
 use crate::results::{ResultRow, Results};
 
 /// By how much rates in different runtimes may differ without a word about it.
@@ -20,8 +21,8 @@ struct Cell {
 struct Rate {
     /// In the cell's unit.
     mean: f64,
-    /// Of the mean, over the trials, where there were several.
-    standard_error: Option<f64>,
+    /// Half its 95 % interval, over the trials, where there were several.
+    half: Option<f64>,
     text: String,
 }
 
@@ -40,7 +41,7 @@ pub(super) fn are_compared(results: &Results) -> bool {
     cells.iter().any(|cell| same(&cell))
 }
 
-/// A row for each technique and size, a column for each runtime: the rate with its standard error over
+/// A row for each technique and size, a column for each runtime: the rate with its interval over
 /// the trials, and by how much the slowest is behind the fastest.
 pub(super) fn table(results: &Results) -> String {
     let cells = cells(results);
@@ -64,7 +65,7 @@ pub(super) fn table(results: &Results) -> String {
         for runtime in &runtimes {
             let cell = mine.iter().find(|cell| cell.runtime == *runtime);
             line.extend(match cell.map(|cell| &cell.rate) {
-                Some(Some(rate)) => [rate.text.clone(), percent(rate.relative_error())],
+                Some(Some(rate)) => [rate.text.clone(), percent(rate.relative_half())],
                 Some(None) => ["skipped".to_owned(), String::new()],
                 None => [const { String::new() }; 2],
             });
@@ -80,29 +81,33 @@ pub(super) fn table(results: &Results) -> String {
         lines.push(line);
     }
     let limit = 100.0 * ALIKE;
-    align(&lines, 2, 2)
+    fit(&lines, 3, 2)
         + &format!(
             "apart: the slowest runtime behind the fastest; over {limit} % in {apart} of {compared} \
-             rows. ±: standard error over the trials, which alternate between the runtimes.\n"
+             rows. ±: half the 95 % interval, over the trials, in which runtimes have their turn.\n"
         )
 }
 
-/// By how much the lowest of some rates is behind the highest, as a share of that, and the standard
-/// error of the share; `None` of fewer than two.
+/// By how much the lowest of some rates is behind the highest, as a share of that, and half the
+/// interval of the share; `None` of fewer than two.
 fn difference<'r>(rates: impl Iterator<Item = &'r Rate>) -> Option<(f64, Option<f64>)> {
     let mut rates: Vec<_> = rates.filter(|rate| rate.mean > 0.0).collect();
     rates.sort_by(|a, b| a.mean.total_cmp(&b.mean));
     let [lowest, .., highest] = rates[..] else { return None };
     let ratio = lowest.mean / highest.mean;
-    let errors = lowest.relative_error().zip(highest.relative_error());
+    let errors = lowest.relative_half().zip(highest.relative_half());
     Some((1.0 - ratio, errors.map(|(low, high)| ratio * low.hypot(high))))
 }
 
 impl Rate {
-    /// Of the mean, as a share of it.
-    fn relative_error(&self) -> Option<f64> {
-        self.standard_error.filter(|_| self.mean > 0.0).map(|error| error / self.mean)
+    /// Half the interval, as a share of the mean.
+    fn relative_half(&self) -> Option<f64> {
+        self.half.filter(|_| self.mean > 0.0).map(|half| half / self.mean)
     }
+}
+
+fn half(interval: Option<Interval>, trials: usize) -> Option<f64> {
+    interval.filter(|_| trials > 1).map(|interval| interval.half)
 }
 
 fn percent(share: Option<f64>) -> String {
@@ -118,7 +123,7 @@ fn cells(results: &Results) -> Vec<Cell> {
         runtime: row.runtime.clone(),
         rate: row.measured().map(|measured| Rate {
             mean: measured.received_pps,
-            standard_error: measured.stderr_pps,
+            half: half(measured.interval(), measured.trials),
             text: format!("{}{}", kilo(measured.received_pps), mark(measured)),
         }),
     });
@@ -129,7 +134,7 @@ fn cells(results: &Results) -> Vec<Cell> {
         runtime: row.runtime.clone(),
         rate: row.measured().map(|measured| Rate {
             mean: measured.goodput_bps,
-            standard_error: measured.stderr_bps,
+            half: half(measured.interval(), measured.trials),
             text: format!("{:.2}", measured.goodput_bps / 1e9),
         }),
     });
@@ -140,8 +145,8 @@ fn cells(results: &Results) -> Vec<Cell> {
 mod tests {
     use super::*;
 
-    fn rate(mean: f64, standard_error: Option<f64>) -> Rate {
-        Rate { mean, standard_error, text: String::new() }
+    fn rate(mean: f64, half: Option<f64>) -> Rate {
+        Rate { mean, half, text: String::new() }
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl StreamTrial {
             rates_bps,
             goodput_bps,
             pairs_bps,
-            noise: run.noise(topologies[0].technique, &cpu),
+            noise: run.noise(topologies, &cpu),
             cpu,
             cycles_per_byte: has_cycles.then(|| cycles / bytes),
             segment_max,

@@ -1,6 +1,6 @@
 //! One trial: start the roles, let them run, drain what is queued, and read every counter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use dray_lab::peer::{PeerSwitch, SwitchKind};
@@ -20,7 +20,6 @@ use crate::noise::Noise;
 use crate::peer_ends;
 use crate::span::Span;
 use crate::streams::StreamTrial;
-use crate::technique::Technique;
 use crate::topology::{Hop, Load, Station, Topology};
 
 /// How long a trial lasts and how often it is sampled.
@@ -152,14 +151,18 @@ pub(crate) struct Run {
 
 impl Run {
     /// What else the machine did during the measurement, in which the roles used `cpu`.
-    pub(crate) fn noise(&self, technique: Technique, cpu: &[(String, CpuCost)]) -> Noise {
+    pub(crate) fn noise(&self, topologies: &[Topology], cpu: &[(String, CpuCost)]) -> Noise {
         let [before, after] = &self.cpus;
+        let technique = topologies[0].technique;
         // Other people's programs have threads that are in nobody's account.
         let is_ours = technique.link.switch().is_none_or(|kind| kind == SwitchKind::Dray)
             && !technique.endpoint.is_dpdk();
         let used = cpu.iter().map(|(_, cost)| cost.total_s()).sum();
         let used = is_ours.then(|| Duration::from_secs_f64(used));
-        Noise::between(&before.all, &after.all, after.at - before.at, used)
+        let stations = topologies.iter().flat_map(Topology::stations).map(|station| station.cpu);
+        let cpus: BTreeSet<usize> = stations.chain(topologies[0].switch_cpu).collect();
+        let cpus: Vec<usize> = cpus.into_iter().collect();
+        Noise::between(&before.all, &after.all, &cpus, after.at - before.at, used)
     }
 }
 
@@ -295,7 +298,7 @@ fn evaluate(
         cpu.iter().filter(|(role, _)| is_counted(role)).map(|(_, cost)| cost.total_s()).sum()
     };
     let (all, of_switch): (f64, f64) = (seconds(&|_| true), seconds(&|role| role == SWITCH));
-    let noise = run.noise(topologies[0].technique, &cpu);
+    let noise = run.noise(topologies, &cpu);
     let mut trial = Trial {
         cpu,
         measure: timing.measure,

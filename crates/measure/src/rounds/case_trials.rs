@@ -80,6 +80,13 @@ impl CaseTrials {
         check.clone_into(&mut self.check);
     }
 
+    /// Whether it is as whole as what is noted here, wherever it comes from.
+    pub(super) fn is_sound(&self, goals: usize) -> bool {
+        let is_empty = self.trials.is_empty() && self.stream_trials.is_empty();
+        let searches = self.searches.iter().all(|search| search.len() == goals);
+        searches && (is_empty || self.setting.is_some())
+    }
+
     /// What was found so far, in words.
     pub(super) fn so_far(&self) -> Option<String> {
         let frames: Vec<f64> = self.trials.iter().map(|trial| trial.received_pps).collect();

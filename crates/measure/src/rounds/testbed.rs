@@ -40,7 +40,10 @@ impl Testbed {
         watch: &mut Watch,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
-        let noise = watch.look(&settings.placement.cpus(), cancel)?;
+        // As many CPUs as there are roles, and one for a switch.
+        let roles = (case.shape.forwarders() + 2) * case.shape.pairs() + 1;
+        let cpus = settings.placement.cpus();
+        let noise = watch.look(&cpus[..roles.min(cpus.len())], cancel)?;
         let began = Instant::now();
         let (placement, mtu, runtime) = (&settings.placement, case.mtu, case.runtime);
         let endpoint = case.technique.endpoint;

@@ -124,7 +124,7 @@ fuzz_target!(|given: (bool, Vec<Vec<u8>>)| {
         let after = counted(ends);
         assert_eq!(after.rx_packets - before.rx_packets, count);
         let done = |counters: dray_upf::Counters| {
-            counters.tx_packets + counters.control + counters.dropped_in_all()
+            counters.tx_packets + counters.control + counters.drops.total()
         };
         assert_eq!(done(after) - done(before), count, "each is counted once");
         for frame in ends.from[1 - side].lock().unwrap().drain(..) {

@@ -11,7 +11,6 @@ mod report;
 mod role;
 mod switch;
 mod upf;
-mod upf_load;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -52,7 +51,7 @@ enum Command {
     Ping(role::PingArguments),
     Switch(switch::Arguments),
     Upf(upf::Arguments),
-    UpfLoad(upf_load::Arguments),
+    UpfLoad(upf::LoadArguments),
     Lab(lab::Arguments),
     #[command(hide = true, name = dray_lab::container::INSIDE_COMMAND)]
     Inside(inside::Arguments),
@@ -96,7 +95,7 @@ fn main() -> ExitCode {
         Command::Ping(arguments) => role::ping(arguments),
         Command::Switch(arguments) => switch::run(arguments),
         Command::Upf(arguments) => upf::run(arguments),
-        Command::UpfLoad(arguments) => upf_load::run(arguments),
+        Command::UpfLoad(arguments) => upf::load(arguments),
         Command::Lab(arguments) => match lab::run(arguments) {
             Ok(status) => return status,
             Err(failure) => Err(failure),

@@ -248,6 +248,7 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
         flows,
         stations,
         size,
+        users: None,
         burst,
         rate,
         duration: common.duration.unwrap_or(FOREVER),
@@ -289,7 +290,14 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
             return run(Job::StreamReceive(job), &arguments.common);
         }
     };
-    let job = ReceiveJob { ports, announce: Vec::new(), check, yielding: true, interval: INTERVAL };
+    let job = ReceiveJob {
+        ports,
+        announce: Vec::new(),
+        check,
+        tunnelled: false,
+        yielding: true,
+        interval: INTERVAL,
+    };
     run(Job::Receive(job), &arguments.common)
 }
 

@@ -21,6 +21,7 @@ use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::receiver::StreamReceiver;
 use crate::stream::sender::StreamSender;
+use crate::upf::UserPlane;
 use crate::{Agreement, Job, OnSample, Phase, Report, RoleError, Signal};
 
 /// What an agent is asked to do.
@@ -63,6 +64,8 @@ pub enum Role {
     Receive(Receiver),
     /// See [`Forwarder`].
     Forward(Forwarder),
+    /// See [`UserPlane`].
+    Upf(Box<UserPlane>),
     /// See [`Echo`].
     Echo(Echo),
     /// See [`Ping`].
@@ -82,6 +85,7 @@ impl Role {
             Job::Send(job) => Self::Send(Sender::open(job)?),
             Job::Receive(job) => Self::Receive(Receiver::open(&job)?),
             Job::Forward(job) => Self::Forward(Forwarder::open(job)?),
+            Job::Upf(job) => Self::Upf(Box::new(UserPlane::open(*job)?)),
             Job::Echo(job) => Self::Echo(Echo::open(job)?),
             Job::Ping(job) => Self::Ping(Ping::open(job)?),
             Job::StreamSend(job) => Self::StreamSend(StreamSender::open(job)),
@@ -108,6 +112,7 @@ impl Role {
             Self::Send(role) => Some(&role.links),
             Self::Receive(role) => Some(&role.links),
             Self::Forward(role) => Some(&role.links),
+            Self::Upf(role) => Some(&role.links),
             Self::Echo(role) => Some(&role.links),
             Self::Ping(role) => Some(&role.links),
             Self::StreamSend(_) | Self::StreamReceive(_) => None,
@@ -124,6 +129,7 @@ impl Role {
             Self::Send(role) => Report::Send(role.run(signal, on_sample)?),
             Self::Receive(role) => Report::Receive(role.run(signal, on_sample)?),
             Self::Forward(role) => Report::Forward(role.run(signal, on_sample)?),
+            Self::Upf(role) => Report::Forward(role.run(signal, on_sample)?),
             Self::Echo(role) => Report::Forward(role.run(signal, on_sample)?),
             Self::Ping(role) => Report::Ping(role.run(signal, on_sample)?),
             Self::StreamSend(role) => Report::StreamSend(role.run(signal, on_sample)?),

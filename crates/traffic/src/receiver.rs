@@ -8,6 +8,7 @@ use dray_wire::test_frame::{self, FRAME_MIN, Stamp, Verdict};
 use crate::intake::{Intake, Progress};
 use crate::links::Links;
 use crate::sequence::Tracker;
+use crate::users::{self, TUNNEL_LEN};
 use crate::{
     Check, OnSample, Phase, ReceiveJob, ReceiveReport, RoleError, Sample, Signal, StreamReport,
 };
@@ -22,6 +23,7 @@ pub struct Receiver {
     pub(crate) links: Links,
     announcements: Vec<Announcement>,
     check: Check,
+    tunnelled: bool,
     interval: Duration,
 }
 
@@ -48,7 +50,8 @@ impl Receiver {
             ports.push((uri.clone(), port.rx));
         }
         let intake = Intake::new(ports, job.yielding);
-        Ok(Self { intake, links, announcements, check: job.check, interval: job.interval })
+        let ReceiveJob { check, tunnelled, interval, .. } = *job;
+        Ok(Self { intake, links, announcements, check, tunnelled, interval })
     }
 
     /// Tells whoever learns addresses where this is, once every role is ready: a kernel that does not
@@ -85,14 +88,19 @@ impl Receiver {
         self.announce(signal)?;
         let mut counts = Counts::default();
         let mut scratch = dray_port::scratch();
-        let (check, mut unchecked) = (self.check, 0);
+        let (check, tunnelled, mut unchecked) = (self.check, self.tunnelled, 0);
         let samples = self.intake.serve(self.interval, signal, on_sample, |intake| {
             let mut worked = false;
             for index in 0..intake.len() {
                 let lent = intake.receive(index, &mut |frames| {
-                    counts.record(dray_port::ahead(frames).map(|frame| {
-                        (read(check, &mut unchecked, frame, &mut scratch), frame.len())
-                    }));
+                    let frames_ahead = dray_port::ahead(frames);
+                    if tunnelled {
+                        counts.record(frames_ahead.map(read_tunnelled));
+                    } else {
+                        counts.record(frames_ahead.map(|frame| {
+                            (read(check, &mut unchecked, frame, &mut scratch), frame.len())
+                        }));
+                    }
                     frames.len()
                 })?;
                 worked |= lent > 0;
@@ -117,6 +125,16 @@ fn read(check: Check, unchecked: &mut u32, frame: &Frame<'_>, scratch: &mut Scra
     }
     *unchecked = 0;
     test_frame::read(frame.bytes(scratch))
+}
+
+/// Looks at the headers of a frame that came through a tunnel, and says how long it was before.
+#[inline]
+fn read_tunnelled(frame: &Frame<'_>) -> (Verdict, usize) {
+    let Some(inner) = frame.first().and_then(|head| users::unwrap(&head)) else {
+        return (Verdict::Foreign, frame.len());
+    };
+    let len = frame.len() - TUNNEL_LEN;
+    (test_frame::read_head(&inner, len), len)
 }
 
 /// What has been counted so far.

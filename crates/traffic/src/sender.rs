@@ -8,6 +8,7 @@ use dray_wire::test_frame::{self, Stamp};
 use crate::links::Links;
 use crate::pacer::{Pacer, wait_until};
 use crate::sample::{Sampler, monotonic_ns};
+use crate::users::{self, Turn};
 use crate::{OnSample, Phase, RoleError, SendJob, SendReport, Signal};
 
 // What a stamp changes, and what tells flows apart, are in the part in which a series may differ.
@@ -30,6 +31,10 @@ struct OpenLane {
     first_stream: u16,
     flows: u64,
     sent: u64,
+    /// Where a frame's packets are users', whose they are, and how far behind where it otherwise would
+    /// the test header lies.
+    turn: Option<Turn>,
+    behind: usize,
 }
 
 impl Sender {
@@ -115,15 +120,21 @@ impl OpenLane {
         let port = lane.port.open()?;
         links.add(&lane.port, &port);
         let tx = port.tx.into_iter().next().expect("a port has a queue");
-        RoleError::check_fits(job.size, &*tx, &lane.port)?;
+        let behind = job.users.map_or(0, |users| users.sender_extra());
+        RoleError::check_fits(job.size + behind, &*tx, &lane.port)?;
         // Whole rounds of the flows or stations, and enough that a burst never meets itself.
         let (flows, stations) = (usize::from(job.flows), usize::from(job.stations));
         let slots = job.burst.clamp(1, BATCH_MAX).next_multiple_of(flows * stations);
         let build = |slot| {
             let flow = lane.flow.nth((slot % flows) as u16);
-            test_frame::build(&flow.between_others((slot % stations) as u16), job.size)
+            let flow = flow.between_others((slot % stations) as u16);
+            match &job.users {
+                None => test_frame::build(&flow, job.size),
+                Some(users) => users::build(users, &flow, job.size),
+            }
         };
-        let frames = (0..slots).map(build).collect();
+        let frames: Vec<_> = (0..slots).map(build).collect();
+        let turn = job.users.map(|users| Turn::new(users, &frames[0]));
         Ok(Self {
             uri: lane.port.clone(),
             tx,
@@ -131,6 +142,8 @@ impl OpenLane {
             first_stream: (index * flows) as u16,
             flows: flows as u64,
             sent: 0,
+            turn,
+            behind,
         })
     }
 
@@ -145,7 +158,11 @@ impl OpenLane {
         let mut sequence = self.sent / self.flows;
         for _ in 0..count {
             let stream = self.first_stream + flow as u16;
-            test_frame::stamp(&mut self.frames[slot], Stamp { stream, sequence, ticks });
+            let frame = &mut self.frames[slot];
+            test_frame::stamp(&mut frame[self.behind..], Stamp { stream, sequence, ticks });
+            if let Some(turn) = &mut self.turn {
+                turn.put(frame);
+            }
             slot = if slot + 1 == slots { 0 } else { slot + 1 };
             flow += 1;
             if flow == self.flows {
@@ -154,8 +171,16 @@ impl OpenLane {
         }
         let ring = self.frames[first..].iter().chain(&self.frames).take(count);
         let burst: Batch<'_> = ring.map(|frame| Frame::from(frame.as_slice())).collect();
-        let taken = self.tx.transmit_series(&burst).map_err(RoleError::port(&self.uri))?;
+        let taken = match self.behind {
+            0 => self.tx.transmit_series(&burst),
+            // They differ further behind than those of a series.
+            _ => self.tx.transmit(&burst),
+        };
+        let taken = taken.map_err(RoleError::port(&self.uri))?;
         self.sent += taken as u64;
+        if let Some(turn) = &mut self.turn {
+            turn.take_back(count - taken);
+        }
         Ok(taken)
     }
 
@@ -179,6 +204,7 @@ mod tests {
             flows: 3,
             stations: 1,
             size: 64,
+            users: None,
             burst: 7,
             rate,
             duration: Duration::from_millis(50),

@@ -58,7 +58,7 @@ pub(crate) enum Due {
 }
 
 /// Counted so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counted {
     /// Bytes of IP packets from access.
     pub uplink_octets: u64,

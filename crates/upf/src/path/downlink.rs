@@ -77,10 +77,10 @@ impl Downlink {
             let frame = &frames[usize::from(item.frame)];
             match self.check(frame, item, now) {
                 Ok(leaving) => departures.push(leaving),
-                Err(Stop::Drop(reason)) => self.lane.counters.drop(reason),
+                Err(Stop::Drop(reason)) => self.lane.counters.drops.add(reason, 1),
                 Err(Stop::Kept) => self.lane.counters.buffered += 1,
                 Err(Stop::Tell(reason, problem)) => {
-                    self.lane.counters.drop(reason);
+                    self.lane.counters.drops.add(reason, 1);
                     self.tell(frame, &item.packet, problem);
                 }
             }
@@ -100,7 +100,7 @@ impl Downlink {
                     items.push(Item { frame: index as u16, slot: 0, key, packet });
                 }
                 Ok(None) => self.other(frame),
-                Err(reason) => self.lane.counters.drop(reason),
+                Err(reason) => self.lane.counters.drops.add(reason, 1),
             }
         }
         items
@@ -140,7 +140,7 @@ impl Downlink {
                 true
             }
             None => {
-                self.lane.counters.drop(DropReason::NoSession);
+                self.lane.counters.drops.add(DropReason::NoSession, 1);
                 let frame = &frames[usize::from(item.frame)];
                 self.tell(frame, &item.packet, Problem::Unreachable);
                 false
@@ -225,7 +225,7 @@ impl Downlink {
         let mut waiting = std::mem::take(&mut session.waiting);
         if session.rules.is_empty() {
             let gone = self.store.forget(&mut waiting);
-            (0..gone).for_each(|_| self.lane.counters.drop(DropReason::SessionGone));
+            self.lane.counters.drops.add(DropReason::SessionGone, gone.into());
             return;
         }
         let mut store = std::mem::replace(&mut self.store, Store::new(0, 0, 0));
@@ -261,7 +261,7 @@ impl Downlink {
                     self.lane.answer(&reply);
                 }
             }
-            Err(reason) => self.lane.counters.drop(reason),
+            Err(reason) => self.lane.counters.drops.add(reason, 1),
         }
     }
 }

@@ -133,7 +133,7 @@ impl Uplink {
         for item in items {
             match self.check(&frames[usize::from(item.frame)], item, now) {
                 Ok(leaving) => departures.push(leaving),
-                Err(reason) => self.0.counters.drop(reason),
+                Err(reason) => self.0.counters.drops.add(reason, 1),
             }
         }
         self.0.transmit(frames, &departures);
@@ -149,7 +149,7 @@ impl Uplink {
             let found = match user_packet(bytes, frame.len(), own) {
                 Ok(item) => Some(item),
                 Err(Odd::Drop(reason)) => {
-                    self.0.counters.drop(reason);
+                    self.0.counters.drops.add(reason, 1);
                     None
                 }
                 Err(Odd::Other) => self.other(frame),
@@ -240,10 +240,10 @@ impl Uplink {
         frame.copy_into(&mut whole);
         match user_packet(&whole, whole.len(), &self.0.from) {
             Ok(item) => return Some(item),
-            Err(Odd::Drop(reason)) => self.0.counters.drop(reason),
+            Err(Odd::Drop(reason)) => self.0.counters.drops.add(reason, 1),
             Err(Odd::Other) => match self.control(&whole) {
                 Ok(()) => self.0.counters.control += 1,
-                Err(reason) => self.0.counters.drop(reason),
+                Err(reason) => self.0.counters.drops.add(reason, 1),
             },
         }
         None
@@ -304,7 +304,7 @@ impl Uplink {
     /// Tells a gNB that there is no such tunnel.
     #[cold]
     fn unknown_teid(&mut self, frame: &Frame<'_>) {
-        self.0.counters.drop(DropReason::UnknownTeid);
+        self.0.counters.drops.add(DropReason::UnknownTeid, 1);
         let from = self.0.from.clone();
         self.0.complain(|| {
             let mut whole = vec![0; frame.len()];

@@ -35,6 +35,7 @@ impl Neighbours {
             ports: vec![uri(to)],
             announce: Vec::new(),
             check: Check::Whole,
+            tunnelled: false,
             yielding: true,
             interval,
         };
@@ -44,6 +45,7 @@ impl Neighbours {
             flows: 4,
             stations: 1,
             size: 300,
+            users: None,
             burst: 8,
             rate: Some(RATE),
             duration: Duration::from_secs(24 * 3600),

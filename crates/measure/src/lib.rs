@@ -18,6 +18,7 @@ pub mod table;
 pub mod technique;
 pub mod topology;
 pub mod trial;
+mod upf;
 
 pub use endpoint::Endpoint;
 pub use experiments::{EXPERIMENTS, Experiment};
@@ -26,3 +27,4 @@ pub use results::{ResultRow, Results};
 pub use streams::StreamRow;
 pub use technique::Technique;
 pub use topology::Shape;
+pub use upf::UpfLoad;

@@ -16,7 +16,7 @@ use crate::stats;
 use crate::streams::StreamRow;
 use crate::topology::{Shape, Topology};
 use crate::trial::{Agreements, Trial};
-use crate::{Case, Settings};
+use crate::{Case, Settings, UpfLoad};
 
 /// The version of the format. It changes when a reader of the old one would misunderstand.
 pub const SCHEMA: u32 = 1;
@@ -197,13 +197,16 @@ pub struct ResultRow {
     /// Who made the containers.
     #[serde(default = "embedded")]
     pub runtime: String,
-    /// `chain`, `fan`, `echo` or `pairs`.
+    /// `chain`, `fan`, `echo`, `pairs` or `upf`.
     pub topology: String,
     /// How many pairs of sender and receiver there were at the same time.
     #[serde(default = "one")]
     pub pairs: usize,
     /// How many forwarders stand between sender and receiver.
     pub forwarders: usize,
+    /// What the user plane function between them had to do, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upf: Option<UpfLoad>,
     /// MTU of the links, in bytes.
     #[serde(default = "usual_mtu")]
     pub mtu: u32,
@@ -407,6 +410,7 @@ impl ResultRow {
             Shape::Fan(count) => ("fan", count),
             Shape::Echo => ("echo", 0),
             Shape::Pairs(_) => ("pairs", 0),
+            Shape::Upf(_) => ("upf", 0),
         };
         Self {
             technique: case.technique.to_string(),
@@ -416,6 +420,10 @@ impl ResultRow {
             topology: topology.to_owned(),
             pairs: case.shape.pairs(),
             forwarders,
+            upf: match case.shape {
+                Shape::Upf(load) => Some(load),
+                _ => None,
+            },
             mtu: case.mtu,
             frame_size: case.size,
             burst: settings.burst,

@@ -1,6 +1,7 @@
 //! Results as a table for people, at most 100 columns wide but for `switches`.
 
 mod streams;
+mod user_plane;
 
 use std::collections::BTreeMap;
 
@@ -42,6 +43,7 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
         Layout::RoundTrips => round_trips(&results.results),
         Layout::PairsByTechnique => streams::pairs(results),
         Layout::DropRates => drop_rates(&results.results),
+        Layout::UserPlane => user_plane::render(&results.results),
     };
     if !results.streams.is_empty() && experiment.layout != Layout::PairsByTechnique {
         if results.results.is_empty() {

@@ -19,6 +19,7 @@ mod frame;
 mod interface;
 pub mod limit;
 mod link;
+pub mod memory;
 pub mod null;
 pub mod query;
 pub mod raw;

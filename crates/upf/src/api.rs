@@ -75,9 +75,12 @@ impl From<Transaction> for Vec<Operation> {
 pub fn serve(socket: ControlSocket, upf: Arc<Upf>) -> Server {
     let started = Instant::now();
     let limits = Limits { body: BODY_MAX, ..Limits::default() };
-    Server::start(socket, limits, move |request| {
-        route(&upf, started, request).unwrap_or_else(Response::from)
-    })
+    Server::start(socket, limits, move |request| answer(&upf, started, request))
+}
+
+/// Answers `request` for `upf`, which runs since it was `started`.
+pub fn answer(upf: &Upf, started: Instant, request: &Request) -> Response {
+    route(upf, started, request).unwrap_or_else(Response::from)
 }
 
 fn route(upf: &Upf, started: Instant, request: &Request) -> Result<Response, Refusal> {

@@ -174,7 +174,7 @@ impl Compiler<'_> {
             self.config.pdrs.iter().enumerate().filter(|(_, pdr)| pdr.from == side).collect();
         pdrs.sort_by_key(|(_, pdr)| (pdr.precedence, pdr.id));
         session.seid = self.config.seid;
-        session.usages = usages.iter().cloned().collect();
+        session.count_with(usages);
         let mut meters = Vec::new();
         let mut conditions = Vec::new();
         let mut tunnels = Vec::new();
@@ -210,7 +210,7 @@ impl Compiler<'_> {
             });
         }
         session.meters = meters.into_iter().map(|(_, meter)| meter).collect();
-        session.conditions = (!conditions.is_empty()).then(|| Box::new(conditions));
+        session.conditions = conditions;
         // Collected, for a vector that is taken over would stay where it is, behind a pointer.
         session.tunnels = tunnels.into_iter().collect();
         Ok(teids)

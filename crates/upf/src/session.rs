@@ -1,10 +1,9 @@
-//! A session as one direction of the data path sees it: all that a packet needs, on three cache lines
-//! where the session is of the usual kind. What does not fit lies behind a pointer.
+//! A session as one direction of the data path sees it: all that a packet needs, on one to three cache
+//! lines where the session is of the usual kind. What does not fit lies behind a pointer.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use dray_port::prefetch;
 use dray_wire::ip;
 use smallvec::SmallVec;
 
@@ -82,25 +81,30 @@ pub(crate) struct Probe {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Session {
-    pub(crate) seid: u64,
+    /// Uplink: the first half of an address that packets may come from.
+    pub(crate) ue_v6: u64,
     /// Uplink: whom packets may come from.
     pub(crate) ue_v4: Ipv4Addr,
     /// Downlink: the packets that wait, by their number in the store plus one.
     pub(crate) waiting: u32,
-    /// Uplink: the first half of an address that packets may come from.
-    pub(crate) ue_v6: u64,
     /// In order of precedence.
     pub(crate) rules: SmallVec<[Rule; 1]>,
+    /// What most sessions have no more than one of, and those that have more.
+    pub(crate) usage: Option<Arc<Usage>>,
     // The second line.
-    pub(crate) meters: SmallVec<[Meter; 2]>,
-    #[expect(clippy::box_collection, reason = "one word, so that the rest fits the line")]
-    pub(crate) conditions: Option<Box<Vec<Condition>>>,
-    // The third line.
-    pub(crate) usages: SmallVec<[Arc<Usage>; 2]>,
     pub(crate) tunnels: SmallVec<[Peer; 1]>,
+    pub(crate) meters: SmallVec<[Meter; 1]>,
+    // The third line.
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) more_usages: SmallVec<[Arc<Usage>; 1]>,
+    pub(crate) seid: u64,
 }
 
-const _: () = assert!(size_of::<Session>() == 192);
+const _: () = assert!(
+    size_of::<Session>() == 192
+        && std::mem::offset_of!(Session, tunnels) == 64
+        && std::mem::offset_of!(Session, conditions) == 128
+);
 
 impl Default for Session {
     fn default() -> Self {
@@ -111,26 +115,41 @@ impl Default for Session {
             ue_v6: 0,
             rules: SmallVec::new(),
             meters: SmallVec::new(),
-            conditions: None,
-            usages: SmallVec::new(),
+            conditions: Vec::new(),
+            usage: None,
+            more_usages: SmallVec::new(),
             tunnels: SmallVec::new(),
         }
     }
 }
 
 impl Session {
-    /// Asks for its lines.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self) {
-        prefetch(self);
-        prefetch(&self.meters);
-        prefetch(&self.usages);
-    }
-
     /// Asks for what lies behind its pointers.
     #[inline(always)]
     pub(crate) fn prefetch_usages(&self, way: Way) {
-        self.usages.iter().for_each(|usage| usage.prefetch(way));
+        self.usage.iter().chain(&self.more_usages).for_each(|usage| usage.prefetch(way));
+    }
+
+    /// The usage of an index in a rule.
+    #[inline(always)]
+    fn usage(&self, index: u8) -> Option<&Arc<Usage>> {
+        match index {
+            0 => self.usage.as_ref(),
+            _ => self.more_usages.get(usize::from(index) - 1),
+        }
+    }
+
+    /// Counts with `usages`, whose indexes rules name.
+    pub(crate) fn count_with(&mut self, usages: &[Arc<Usage>]) {
+        if let Some((first, more)) = usages.split_first() {
+            self.usage = Some(first.clone());
+            self.more_usages = more.iter().cloned().collect();
+        }
+    }
+
+    /// Whether anything of it lies on its last line.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.conditions.is_empty() || !self.more_usages.is_empty()
     }
 
     /// Whether a packet from `address` is the user's own.
@@ -146,19 +165,19 @@ impl Session {
     /// The first rule that is for the packet.
     #[inline(always)]
     pub(crate) fn find(&self, probe: &Probe) -> Option<Rule> {
-        self.rules
-            .iter()
-            .find(|rule| {
-                rule.teid == probe.teid
-                    && rule.qfis >> probe.qfi & 1 != 0
-                    && (rule.condition == 0 || self.meets(rule.condition, probe))
-            })
-            .copied()
+        for rule in &self.rules {
+            if rule.teid == probe.teid
+                && rule.qfis >> probe.qfi & 1 != 0
+                && (rule.condition == 0 || self.meets(rule.condition, probe))
+            {
+                return Some(*rule);
+            }
+        }
+        None
     }
 
     fn meets(&self, condition: u16, probe: &Probe) -> bool {
-        let conditions = self.conditions.as_ref();
-        conditions.is_some_and(|all| all[usize::from(condition) - 1].matches(probe))
+        self.conditions[usize::from(condition) - 1].matches(probe)
     }
 
     /// Whether the limits of `rule` let a packet of `len` bytes pass at the tick `now`: if they do, it
@@ -175,9 +194,12 @@ impl Session {
         if !rule.open {
             return Err(DropReason::GateClosed);
         }
+        if rule.usages[0] == END && rule.meters[0] == END {
+            return Ok(());
+        }
         let listed = |list: [u8; LISTED]| list.into_iter().take_while(|index| *index != END);
-        for index in listed(rule.usages) {
-            if !self.usages[usize::from(index)].allows(way) {
+        for usage in listed(rule.usages).filter_map(|index| self.usage(index)) {
+            if !usage.allows(way) {
                 return Err(DropReason::Quota);
             }
         }
@@ -190,8 +212,7 @@ impl Session {
         for index in listed(rule.meters) {
             self.meters[usize::from(index)].take(now, len);
         }
-        for index in listed(rule.usages) {
-            let usage = &self.usages[usize::from(index)];
+        for usage in listed(rule.usages).filter_map(|index| self.usage(index)) {
             match usage.count(way, len) {
                 Due::Nothing => {}
                 other => due(self, usage, other),

@@ -98,9 +98,9 @@ fn made() -> Vec<Vec<u8>> {
             ]));
         }
         ends.up([from_gnb(77, None, &udp("10.45.0.1", "203.0.113.9", (1, 2), b""))]);
-        made.extend(ends.n3.taken());
+        made.extend(ends.n3.received());
         ends.up([ends::message_from_gnb(&dray_wire::gtpu::echo_request(9))]);
-        made.extend(ends.n3.taken());
+        made.extend(ends.n3.received());
     }
     made
 }

@@ -161,7 +161,7 @@ fn what_is_wrong_is_dropped_by_its_reason() {
         // One bad packet among good ones harms none of them.
         let many = [right.clone(), frame, right.clone()];
         assert_eq!(ends.up(many).len(), 2, "{reason:?}");
-        ends.n3.taken();
+        ends.n3.received();
     }
     let expired = changed(down_packet(b""), 8, 1);
     let group = udp(SERVER, "224.0.0.1", (1, 2), b"");
@@ -190,7 +190,7 @@ fn senders_are_told_what_went_wrong() {
         (packet, frame[14 + packet.header_len..14 + packet.len].to_vec())
     };
     ends.up([from_gnb(77, None, &up_packet(b""))]);
-    let (packet, message) = told(ends.n3.taken());
+    let (packet, message) = told(ends.n3.received());
     assert_eq!(packet.ports, Some((2152, 2152)));
     let message = &message[8..];
     let header = gtpu::Header::parse(message, message.len()).unwrap();
@@ -201,30 +201,30 @@ fn senders_are_told_what_went_wrong() {
     let mut unknown = from_gnb(1, Some(9), &up_packet(b""));
     unknown[42 + 11] = 0xc1;
     ends.up([unknown]);
-    let (_, message) = told(ends.n3.taken());
+    let (_, message) = told(ends.n3.received());
     assert_eq!(message[9], gtpu::message::SUPPORTED_EXTENSIONS);
 
     ends.down([from_dn(&udp(SERVER, "10.45.0.99", (1, 2), b""))]);
-    let (packet, message) = told(ends.n6.taken());
+    let (packet, message) = told(ends.n6.received());
     assert_eq!(
         (ip::address(packet.dst).to_string().as_str(), &message[..2]),
         (SERVER, &[3, 1][..])
     );
     ends.down([from_dn(&down_packet(&[0; 1450]))]);
-    let (_, message) = told(ends.n6.taken());
+    let (_, message) = told(ends.n6.received());
     assert_eq!((&message[..2], &message[6..8]), (&[3, 4][..], &1456u16.to_be_bytes()[..]));
     // Not without end.
     for _ in 0..1000 {
         ends.up([from_gnb(77, None, &up_packet(b""))]);
     }
-    assert!(ends.n3.taken().len() < 500);
+    assert!(ends.n3.received().len() < 500);
 }
 
 #[test]
 fn peers_and_neighbours_are_answered() {
     let mut ends = Ends::new(&plain_session(1));
     ends.up([message_from_gnb(&gtpu::echo_request(0x1234))]);
-    let reply = ends.n3.taken();
+    let reply = ends.n3.received();
     assert_eq!(reply[0][42..], gtpu::echo_response(0x1234));
     assert_eq!(reply[0][36..38], 40000u16.to_be_bytes(), "to where it came from");
 
@@ -234,7 +234,7 @@ fn peers_and_neighbours_are_answered() {
         .write(&mut ping, b"hello")
         .unwrap();
     ends.down([from_dn(&ping)]);
-    assert_eq!(ends.n6.taken()[0][34], 0, "an echo reply");
+    assert_eq!(ends.n6.received()[0][34], 0, "an echo reply");
 
     let gnb = "10.0.3.2".parse().unwrap();
     let asks = dray_wire::arp::Arp {
@@ -245,7 +245,7 @@ fn peers_and_neighbours_are_answered() {
     let mut frame = [&[0xff; 6][..], &ends::GNB_MAC.0, &[8, 6]].concat();
     frame.extend(asks.to_bytes());
     ends.up([frame]);
-    let reply = dray_wire::arp::Arp::parse(&ends.n3.taken()[0][14..]).unwrap();
+    let reply = dray_wire::arp::Arp::parse(&ends.n3.received()[0][14..]).unwrap();
     assert_eq!((reply.is_request, reply.sender.0), (false, ends::N3_MAC));
 
     let target = "fd00:3::1".parse().unwrap();
@@ -253,7 +253,7 @@ fn peers_and_neighbours_are_answered() {
     let asks = dray_wire::icmp::Discovery::Solicitation { target, source: Some(ends::GNB_MAC) };
     let packet = asks.to_packet("fd00:3::2".parse().unwrap(), group);
     ends.up([ends::frame(ends::GNB_MAC, mac, &packet)]);
-    let reply = &ends.n3.taken()[0];
+    let reply = &ends.n3.received()[0];
     let packet = Packet::parse(&reply[14..], reply.len() - 14).unwrap();
     let expected = dray_wire::icmp::Discovery::Advertisement { target, mac: ends::N3_MAC };
     assert_eq!(dray_wire::icmp::Discovery::parse(&packet, &reply[14..]), Some(expected));
@@ -267,7 +267,7 @@ fn neighbours_are_asked_for() {
     assert_eq!(ends.down([from_dn(&down_packet(b""))]), NOTHING);
     ends.assert_drops(&ends.upf.downlink(), &[(DropReason::NoNeighbour, 1)]);
     ends.upf.ask_for_neighbours(false);
-    let asked = ends.n3.taken();
+    let asked = ends.n3.received();
     let question = dray_wire::arp::Arp::parse(&asked[0][14..]).unwrap();
     assert_eq!((asked.len(), question.target.1.to_string().as_str()), (1, "10.0.3.7"));
     let answer = dray_wire::arp::Arp {
@@ -395,7 +395,7 @@ fn kept_packets_go_on_in_order_when_their_session_lets_them() {
         |text: &str, end_marker| Operation::Modify { session: session_of(text), end_marker };
     ends.upf.apply(&[modify(&forward, false)]).unwrap();
     ends.run();
-    let frames = ends.n3.taken();
+    let frames = ends.n3.received();
     let inner: Vec<_> = frames.iter().map(|frame| to_gnb(frame).2).collect();
     assert_eq!(inner, packets[..40].iter().map(|packet| routed(packet)).collect::<Vec<_>>());
 
@@ -413,7 +413,7 @@ fn kept_packets_go_on_in_order_when_their_session_lets_them() {
     ends.run();
     assert_eq!(ends.upf.downlink().drops.get(DropReason::SessionGone), 2);
     assert_eq!(ends.down([from_dn(&packets[0])]), NOTHING);
-    ends.n6.taken();
+    ends.n6.received();
     assert_eq!(ends.up([from_gnb(1, None, &up_packet(b""))]), NOTHING);
 }
 

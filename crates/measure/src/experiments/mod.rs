@@ -17,6 +17,7 @@ mod sets;
 mod shyamkumar2022;
 mod streams;
 mod switches;
+mod upf;
 
 pub use experiment::Experiment;
 pub(crate) use experiment::{MachineLimit, STEADY};
@@ -42,6 +43,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     claassen2016::SWITCHED_TCP,
     claassen2016::SWITCHED_UDP,
     shyamkumar2022::NEED_WAKEUP,
+    shyamkumar2022::FIG6,
+    upf::SCALE,
 ];
 
 /// The name of the one that runs when none is named.

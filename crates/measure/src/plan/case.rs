@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Shape, Technique};
+use crate::{Shape, Technique, UpfLoad};
 
 /// One row to be: a technique in a topology at a frame size, or of byte streams.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,9 @@ impl fmt::Display for Case {
         write!(f, "{}", self.technique)?;
         if let Shape::Pairs(pairs) = self.shape {
             write!(f, " x {pairs}")?;
+        }
+        if let Shape::Upf(UpfLoad { sessions, pdrs, .. }) = self.shape {
+            write!(f, " {sessions} sessions of {pdrs} PDRs")?;
         }
         match self.technique.endpoint.is_stream() {
             true => write!(f, " MTU {}", self.mtu),

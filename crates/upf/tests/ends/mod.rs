@@ -1,85 +1,16 @@
-//! What tests share: ports in memory, a user plane function between them, and packets by hand.
+//! What tests share: a user plane function between ports in memory, and packets by hand.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 
-use std::collections::VecDeque;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use dray_port::{BATCH_MAX, Batch, Frame, Port, Receive, Take, Transmit, Wait};
+use dray_port::memory::Peer;
 use dray_upf::{ConfigError, Counters, Direction, DropReason, Upf, UpfConfig};
 use dray_wire::MacAddr;
 use dray_wire::ethernet::Ethernet;
 use dray_wire::gtpu::{self, Container};
 use dray_wire::ip::{self, Packet};
 use etherparse::PacketBuilder;
-
-type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
-
-/// The peer's end of a port in memory.
-#[derive(Clone, Default)]
-pub struct Wire {
-    /// What the port will receive.
-    pub to_port: Frames,
-    /// What it has transmitted.
-    pub from_port: Frames,
-}
-
-struct Memory {
-    frames: Frames,
-    lent: Vec<Vec<u8>>,
-}
-
-impl Receive for Memory {
-    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
-        let mut frames = self.frames.lock().unwrap();
-        let count = frames.len().min(BATCH_MAX);
-        self.lent.clear();
-        self.lent.extend(frames.drain(..count));
-        drop(frames);
-        let batch: Batch<'_> = self.lent.iter().map(|frame| Frame::from(&frame[..])).collect();
-        Ok(if batch.is_empty() { 0 } else { take(&batch) })
-    }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn set_wait(&mut self, _: Wait) {}
-}
-
-impl Transmit for Memory {
-    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        let mut scratch = dray_port::scratch();
-        let bytes = frames.iter().map(|frame| frame.bytes(&mut scratch).to_vec());
-        self.frames.lock().unwrap().extend(bytes.collect::<Vec<_>>());
-        Ok(frames.len())
-    }
-
-    fn frame_max(&self) -> usize {
-        1514
-    }
-}
-
-impl Wire {
-    pub fn port(&self) -> Port {
-        let half = |frames: &Frames| Memory { frames: frames.clone(), lent: Vec::new() };
-        Port {
-            rx: vec![Box::new(half(&self.to_port))],
-            tx: vec![Box::new(half(&self.from_port))],
-            link: None,
-        }
-    }
-
-    pub fn taken(&self) -> Vec<Vec<u8>> {
-        self.from_port.lock().unwrap().drain(..).collect()
-    }
-}
 
 pub const N3_MAC: MacAddr = MacAddr([2, 0, 0, 0, 3, 1]);
 pub const N6_MAC: MacAddr = MacAddr([2, 0, 0, 0, 6, 1]);
@@ -99,9 +30,9 @@ n6 = { mac = "02:00:00:00:06:01", addresses = ["10.0.6.1", "fd00:6::1"], routes 
 "#;
 
 pub struct Ends {
-    pub n3: Wire,
-    pub n6: Wire,
-    pub upf: Upf,
+    pub n3: Peer,
+    pub n6: Peer,
+    pub upf: Arc<Upf>,
     pub directions: [Direction; 2],
 }
 
@@ -112,10 +43,10 @@ impl Ends {
     }
 
     pub fn try_new(text: &str) -> Result<Self, ConfigError> {
-        let (n3, n6) = (Wire::default(), Wire::default());
+        let (n3, n6) = (Peer::default(), Peer::default());
         let config = UpfConfig::from_toml(text)?;
         let (upf, directions) = Upf::new(&config, n3.port(), n6.port())?;
-        Ok(Self { n3, n6, upf, directions })
+        Ok(Self { n3, n6, upf: Arc::new(upf), directions })
     }
 
     /// Lets both directions work until there is nothing to do.
@@ -128,16 +59,16 @@ impl Ends {
 
     /// What comes out at N6 for what comes in at N3.
     pub fn up(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
-        self.n3.to_port.lock().unwrap().extend(frames);
+        self.n3.send(frames);
         self.run();
-        self.n6.taken()
+        self.n6.received()
     }
 
     /// What comes out at N3 for what comes in at N6.
     pub fn down(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
-        self.n6.to_port.lock().unwrap().extend(frames);
+        self.n6.send(frames);
         self.run();
-        self.n3.taken()
+        self.n3.received()
     }
 
     /// Whether nothing was dropped but for these reasons.

@@ -1,0 +1,5 @@
+module gtpu_by_go
+
+go 1.23.0
+
+require github.com/wmnsk/go-gtp v0.8.12

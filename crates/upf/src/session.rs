@@ -234,3 +234,72 @@ impl Session {
         self.waiting = before.waiting;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dray_port::clock;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RULE: Rule = Rule {
+        qfis: u64::MAX,
+        teid: 0,
+        condition: 0,
+        pdr: 1,
+        action: Action::Forward,
+        tunnel: 0,
+        meters: [0, END, END, END],
+        usages: [END; LISTED],
+        qfi: None,
+        open: true,
+    };
+
+    fn limited_to(kbps: u64) -> Session {
+        let meters = [Meter::new(kbps)].into_iter().collect();
+        Session { meters, ..Session::default() }
+    }
+
+    fn passes(session: &mut Session, now: u64, len: usize) -> bool {
+        session.admit(&RULE, Way::Uplink, len, now, |_, _, _| {}).is_ok()
+    }
+
+    proptest! {
+        /// What one session is offered changes nothing for another one.
+        #[test]
+        fn sessions_do_not_influence_each_other(
+            offers in prop::collection::vec((any::<bool>(), 40usize..1500, 0u64..200), 1..300),
+            rates in (100u64..20_000, 100u64..20_000),
+        ) {
+            let tenth_ms = clock::ticks_per_second() / 10_000;
+            let mut both = [limited_to(rates.0), limited_to(rates.1)];
+            let mut alone = [limited_to(rates.0), limited_to(rates.1)];
+            let times: Vec<u64> = offers
+                .iter()
+                .scan(clock::ticks(), |now, (_, _, later)| {
+                    *now += later * tenth_ms;
+                    Some(*now)
+                })
+                .collect();
+            let among = |session: usize| move |((first, _, _), _): &(&(bool, usize, u64), &u64)| {
+                usize::from(*first) == session
+            };
+            let together: Vec<bool> = offers
+                .iter()
+                .zip(&times)
+                .map(|((first, len, _), now)| passes(&mut both[usize::from(*first)], *now, *len))
+                .collect();
+            for session in [0, 1] {
+                let expected: Vec<bool> = offers
+                    .iter()
+                    .zip(&times)
+                    .filter(among(session))
+                    .map(|((_, len, _), now)| passes(&mut alone[session], *now, *len))
+                    .collect();
+                let seen = offers.iter().zip(&together);
+                let seen = seen.filter(|((first, _, _), _)| usize::from(*first) == session);
+                prop_assert!(seen.map(|(_, passed)| *passed).eq(expected));
+            }
+        }
+    }
+}

@@ -5,7 +5,10 @@ mod ends;
 use dray_upf::{DropReason, Event, Operation};
 use dray_wire::gtpu::{self, Direction};
 use dray_wire::ip::{self, Packet};
-use ends::{Ends, from_dn, from_gnb, message_from_gnb, plain_session, routed, to_dn, to_gnb, udp};
+use ends::{
+    Ends, from_dn, from_gnb, message_from_gnb, plain_session, routed, session_of, to_dn, to_gnb,
+    udp,
+};
 use etherparse::PacketBuilder;
 
 const SERVER: &str = "203.0.113.9";
@@ -373,11 +376,6 @@ fn rates_are_kept_by_session_and_by_flow() {
     assert_eq!(ends.up((0..100).map(|_| from_gnb(2, None, &other))).len(), 100, "no limit");
 }
 
-fn session_of(text: &str) -> dray_upf::config::SessionConfig {
-    let config = dray_upf::UpfConfig::from_toml(&format!("{}{text}", ends::INTERFACES)).unwrap();
-    config.all_sessions().next().unwrap()
-}
-
 #[test]
 fn kept_packets_go_on_in_order_when_their_session_lets_them() {
     let forward = plain_session(1);
@@ -455,22 +453,4 @@ fn a_transaction_is_made_as_a_whole_or_not_at_all() {
     ends.upf.apply(&[Operation::Remove(1), put(&moved), put(&three)]).unwrap();
     assert_eq!(ends.up([of(1), of(2), of(3)]).len(), 3);
     assert_eq!(ends.upf.session_count(), 3);
-}
-
-/// Sessions that come and go leave nothing behind, and those that stay lose nothing.
-#[test]
-fn churn_leaves_the_others_alone() {
-    let mut ends = Ends::new(&plain_session(1));
-    let packet = up_packet(b"");
-    for round in 0..2000u32 {
-        let seid = 2 + (round % 60) as u8;
-        let session = session_of(&plain_session(seid));
-        let operation = match round / 60 % 2 {
-            0 => Operation::Add(session),
-            _ => Operation::Remove(seid.into()),
-        };
-        ends.upf.apply(&[operation]).unwrap();
-        assert_eq!(ends.up([from_gnb(1, None, &packet)]), [to_dn(&packet)]);
-    }
-    ends.assert_drops(&ends.upf.uplink(), &[]);
 }

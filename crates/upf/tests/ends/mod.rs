@@ -3,8 +3,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use dray_port::memory::Peer;
+use dray_upf::config::SessionConfig;
 use dray_upf::{ConfigError, Counters, Direction, DropReason, Upf, UpfConfig};
 use dray_wire::MacAddr;
 use dray_wire::ethernet::Ethernet;
@@ -170,4 +173,43 @@ qers = [ {{ id = 1, qfi = 9 }} ]
 "#,
         Ipv4Addr::new(10, 45, 0, seid)
     )
+}
+
+/// [`plain_session`], read.
+pub fn session(seid: u8) -> SessionConfig {
+    session_of(&plain_session(seid))
+}
+
+/// The first session of a text.
+pub fn session_of(text: &str) -> SessionConfig {
+    let config = UpfConfig::from_toml(&format!("{INTERFACES}{text}")).unwrap();
+    config.all_sessions().next().unwrap()
+}
+
+/// Polls both directions until it is dropped.
+pub struct Threads(Arc<AtomicBool>, Vec<thread::JoinHandle<()>>);
+
+impl Threads {
+    pub fn of(ends: Ends) -> Self {
+        let stop = Arc::<AtomicBool>::default();
+        let threads = ends.directions.into_iter().map(|mut direction| {
+            let stop = stop.clone();
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    if !direction.poll().unwrap() {
+                        thread::yield_now();
+                    }
+                    direction.publish();
+                }
+            })
+        });
+        Self(stop.clone(), threads.collect())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.drain(..).for_each(|thread| thread.join().unwrap());
+    }
 }

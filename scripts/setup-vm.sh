@@ -10,7 +10,7 @@ cache=/var/cache/dray
 vm=$cache/vm
 # Its kernel has AF_XDP without copies for virtio-net and igb, which Debian 12's backports lack.
 kernel_suite=trixie-backports
-export PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
+export PATH=$PATH:/usr/sbin:/sbin
 
 missing=()
 # Debian 12's own is too old.
@@ -28,6 +28,9 @@ if [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ]; then
     exit 1
 fi
 
+# Debian 12 has a QEMU without the igb card; its backports have one.
+[ ${#missing[@]} = 0 ] || ./install-backport.sh "${missing[@]}"
+
 mkdir -p "$cache"
 exec 9>"$cache/lock"
 flock 9
@@ -36,30 +39,14 @@ trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
 cd "$work"
 
-if [ ${#missing[@]} -gt 0 ] || ! have_kernel; then
-    # Debian 12 has a QEMU without the igb card; its backports have one. The lists are for us alone:
-    # what the host upgrades from stays as it is.
+if ! have_kernel; then
+    # The list is for us alone: what the host upgrades from stays as it is.
     mkdir sources
     cp -r /etc/apt/sources.list.d/. sources/
-    options=(-qq -o "Dir::Etc::SourceParts=$work/sources" -o APT::Sandbox::User=root
-        -o DPkg::Lock::Timeout=300)
+    options=(-qq -o "Dir::Etc::SourceParts=$work/sources" -o APT::Sandbox::User=root)
     key=/usr/share/keyrings/debian-archive-keyring.gpg
-    qemu=()
-    for suite in bookworm-backports "$kernel_suite"; do
-        echo "deb [signed-by=$key] http://deb.debian.org/debian $suite main" >>sources/dray.list
-    done
-    if [ "$(. /etc/os-release && echo "$VERSION_CODENAME")" = bookworm ]; then
-        qemu+=(-t bookworm-backports)
-    fi
+    echo "deb [signed-by=$key] http://deb.debian.org/debian $kernel_suite main" >sources/dray.list
     apt-get "${options[@]}" update
-fi
-
-if [ ${#missing[@]} -gt 0 ]; then
-    echo "Installing: ${missing[*]}" >&2
-    apt-get "${options[@]}" "${qemu[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
-fi
-
-if ! have_kernel; then
     # linux-image-amd64 is empty and depends on the kernel of the day, which is in several packages.
     release=$(apt-cache "${options[@]}" show "linux-image-amd64/$kernel_suite" |
         sed -n 's/^Depends:.* linux-image-\([0-9][^ ,]*\).*/\1/p')

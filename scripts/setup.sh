@@ -41,6 +41,11 @@ fi
 if [ "$purpose" = test ] && ! /usr/bin/python3 -c 'import scapy.contrib.gtp' 2>/dev/null; then
     missing+=(python3-scapy)
 fi
+# Go 1.23 or later; Debian 12's own is older.
+has_go() { [ "$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')" -ge 23 ] 2>/dev/null; }
+if [ "$purpose" = test ] && ! has_go && command -v apt-get >/dev/null; then
+    "$(dirname "$0")/install-backport.sh" golang-go
+fi
 # Elsewhere the tests that need a virtual machine are skipped.
 if [ "$purpose" = test ] && [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null; then
     "$(dirname "$0")/setup-vm.sh"

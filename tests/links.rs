@@ -62,9 +62,15 @@ impl Pairs {
             (0..count).map(|n| ["from", "to"].map(|end| start(format!("{end}-{n}")))).collect();
         lab.wait_until_up().unwrap();
         let (addressed, has_programs) = (endpoint.is_addressed(), endpoint.has_xdp_program());
-        let options = LinkOptions { mtu: 1500, addressed, has_programs, switch_cpu: cpus[0] };
+        let options = LinkOptions {
+            mtu: 1500,
+            addressed,
+            has_programs,
+            has_machines: endpoint.is_machine(),
+            switch_cpu: cpus[0],
+        };
         let links = match lab.link(kind, &pairs, options) {
-            Err(LabError::NotInKernel { .. }) => return None,
+            Err(LabError::NotInKernel { .. } | LabError::NoCard { .. }) => return None,
             links => links.unwrap(),
         };
         let ends = links.iter().flat_map(|Link { ends: [a, b], .. }| [(a, b), (b, a)]);
@@ -125,13 +131,17 @@ fn pairs_of_one_segment_reach_each_other_and_nobody_else() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
-    // Our switch is `dray`, and not the program that this test is.
-    for kind in LinkKind::ALL.into_iter().filter(|kind| kind.switch().is_none()) {
+    // A macvtap's device is found by the container's `/sys`, and the programs are this one.
+    let has_sockets = |kind: &LinkKind| !kind.takes_only_machines();
+    let kinds = LinkKind::ALL.into_iter().filter(has_sockets);
+    let fitting = |kind| {
         let endpoints = [Endpoint::RAW_MMSG, Endpoint::VIRTIO, Endpoint::DGRAM_MMSG];
-        let fitting = Technique::by_link(&[kind], &endpoints);
-        let Some(mut pairs) = Pairs::new(3, kind, fitting[0].endpoint) else {
-            let in_vm = ["ipvlan", "netkit"].map(|family| kind.name.starts_with(family));
-            assert!(in_vm.contains(&true), "{kind} is tested nowhere else");
+        (kind, Technique::by_link(&[kind], &endpoints)[0].endpoint)
+    };
+    let machines = [LinkKind::VETH, LinkKind::BRIDGE].map(|kind| (kind, Endpoint::TAP));
+    for (kind, endpoint) in kinds.map(fitting).chain(machines) {
+        let Some(mut pairs) = Pairs::new(3, kind, endpoint) else {
+            assert!(common::may_lack(kind.name), "{kind} is tested nowhere else");
             continue;
         };
         let heard = |port: u16| if kind.isolates { Vec::new() } else { vec![port ^ 1] };

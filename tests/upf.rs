@@ -116,8 +116,13 @@ fn hosts() -> (Lab, [ContainerId; 2]) {
     let ids = ["upf", "load"].map(|name| lab.start_container(name, &placement::allowed()).unwrap());
     lab.wait_until_up().unwrap();
     for _ in 0..2 {
-        let options =
-            LinkOptions { mtu: 1500, addressed: false, has_programs: false, switch_cpu: 0 };
+        let options = LinkOptions {
+            mtu: 1500,
+            addressed: false,
+            has_programs: false,
+            has_machines: false,
+            switch_cpu: 0,
+        };
         lab.link(LinkKind::VETH, &[[ids[0], ids[1]]], options).unwrap();
     }
     (lab, ids)

@@ -243,6 +243,30 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
     assert!(!after.contains("\"received\": 0,"), "{said}");
 }
 
+/// A lab on what the host may lack. Of the card there is an end more than was asked for, since ends are
+/// made in twos.
+const BY_HAND: &str = "\
+[[containers]]
+name = 'a'
+[[containers]]
+name = 'b'
+run = 'dray echo --port udp:10.0.0.2:9000-10.0.0.1:9000'
+[[containers]]
+name = 'c'
+run = 'dray echo --port udp:10.0.1.2:9000-10.0.1.1:9000'
+[[containers]]
+name = 'd'
+run = 'dray echo --port udp:10.0.1.3:9000-10.0.1.1:9000'
+[[links]]
+kind = 'ovs/kernel'
+ends = ['a', 'b']
+network = '10.0.0.0/24'
+[[links]]
+kind = 'sriov'
+parent = 'CARD'
+ends = ['a', 'c', 'd']
+network = '10.0.1.0/24'";
+
 /// Links for which many a kernel lacks the module. The machine is slow, so its figures mean nothing; its
 /// books have to balance all the same.
 #[test]
@@ -250,10 +274,10 @@ fn links_that_the_host_may_lack() {
     let _alone = alone();
     require_vm!();
     let [l2, l2_private, _, l3, _, l3_vepa, l3s, ..] = LinkKind::IPVLAN;
-    let netkit = [LinkKind::NETKIT_L2, LinkKind::NETKIT_L3];
-    let all = [&LinkKind::IPVLAN[..], &netkit].concat();
+    let others = [LinkKind::NETKIT_L2, LinkKind::NETKIT_L3, LinkKind::OVS_KERNEL, LinkKind::SRIOV];
+    let all = [&LinkKind::IPVLAN[..], &others].concat();
     // A UDP socket is not told of frames that are dropped, and of L3 it is all that most programs see.
-    let some = [&[l2, l3, l3s, l2_private, l3_vepa][..], &netkit].concat();
+    let some = [&[l2, l3, l3s, l2_private, l3_vepa][..], &others].concat();
     let few = [l2, LinkKind::NETKIT_L2];
     let techniques = [
         Technique::by_link(&all, &[Endpoint::RAW_MMSG]),
@@ -263,11 +287,53 @@ fn links_that_the_host_may_lack() {
     let techniques = techniques.concat();
     let words: Vec<_> = techniques.iter().map(Technique::to_string).collect();
     let script = format!(
-        "modprobe ipvlan
-         exec {DRAY} bench --quick --duration 0.5 --size 200 --rate 1k --json - --technique {}",
-        words.join(",")
+        "modprobe -a ipvlan openvswitch igb igbvf || exit 1
+         card=$(ls /sys/bus/pci/drivers/igb/*/net/)
+         functions=/sys/class/net/$card/device/sriov_numvfs
+         /busybox ip link set $card up
+         for i in $(seq 100); do
+             test $(cat /sys/class/net/$card/operstate) = up && break
+             sleep 0.1
+         done
+         # Whoever is killed gives the card back no sooner than somebody cleans up.
+         {DRAY} bench --quick --technique sriov/raw --parent $card > /dev/null 2>&1 &
+         for i in $(seq 600); do test $(cat $functions) = 2 && break; sleep 0.05; done
+         test $(cat $functions) = 2 || exit 1
+         kill -9 $!
+         wait
+         {DRAY} lab clean > /dev/null || exit 1
+         test $(cat $functions) = 0 || exit 1
+         # By hand as well.
+         cat > /tmp/hand.toml <<END
+{BY_HAND}
+END
+         sed -i s,CARD,$card, /tmp/hand.toml
+         {DRAY} lab up /tmp/hand.toml > /dev/null || exit 1
+         test $(cat $functions) = 4 || exit 1
+         for ways in 10.0.0.1:9000-10.0.0.2 10.0.1.1:9000-10.0.1.2 10.0.1.1:9000-10.0.1.3; do
+             said=$({DRAY} lab exec a -- {DRAY} ping --port udp:$ways:9000 --duration 0.5) || exit 1
+             case $said in *' 0 came back'*) exit 1;; esac
+         done
+         {DRAY} lab down > /dev/null || exit 1
+         test $(cat $functions) = 0 || exit 1
+         {DRAY} bench --quick --duration 0.5 --size 200 --rate 1k --parent $card --json - \
+             --technique {words} || exit 1
+         test $(cat $functions) = 0",
+        words = words.join(",")
     );
-    let output = Vm::new("links").cpus(2).memory_mib(1024).script(&script).boot(LIMIT).unwrap();
+    let output = Vm::new("links")
+        .cpus(2)
+        .memory_mib(1024)
+        .arguments([
+            "-device",
+            "pcie-root-port,id=root,chassis=1",
+            "-netdev",
+            "hubport,id=n,hubid=0",
+        ])
+        .arguments(["-device", "igb,bus=root,netdev=n"])
+        .script(&script)
+        .boot(LIMIT)
+        .unwrap();
     assert_eq!(output.status, 0, "{output:?}");
     let json = output.output.find('{').map(|at| &output.output[at..]);
     let results: Results = serde_json::from_str(json.unwrap()).unwrap();

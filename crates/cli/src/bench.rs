@@ -70,6 +70,10 @@ pub(crate) struct Arguments {
     /// MTU of the links.
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u32>,
+    /// The SR-IOV network card for link sriov. While that is measured, containers get virtual functions of
+    /// it; they are given back, and the card itself is not touched.
+    #[arg(long, value_name = "INTERFACE")]
+    parent: Option<String>,
     /// CPUs for the roles: sender, receiver, forwarders; a switch has the first to itself.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
@@ -118,6 +122,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         duration: arguments.duration,
         trials: arguments.trials,
         mtu: arguments.mtu,
+        parent: arguments.parent,
         cpus: arguments.cpus.map(|list| list.0),
         quick: arguments.quick,
         runtime: arguments.runtime,

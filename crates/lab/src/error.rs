@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::Runtime;
+use crate::{LinkKind, Runtime};
 
 /// Why a lab could not be built or used.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +44,21 @@ pub enum LabError {
         what: String,
         /// How to get it.
         remedy: String,
+    },
+    /// There is no network card that can be shared among containers, or none was named.
+    #[error("no SR-IOV card: {what}")]
+    NoCard {
+        /// What is wrong, and what would be right.
+        what: String,
+    },
+    /// A lab cannot have two programs that are switches.
+    #[error(
+        "link {kind}: the lab has a switch that is a program already, and can have one: join all \
+         that belong to it at once"
+    )]
+    SecondSwitch {
+        /// The second's kind of link.
+        kind: LinkKind,
     },
     /// Another program that is measured could not be used.
     #[error("{peer}: {what}")]

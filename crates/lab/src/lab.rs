@@ -33,6 +33,8 @@ pub struct Lab {
     shortcut: Option<Shortcut>,
     /// What links need for as long as they are there.
     held: Vec<Box<dyn Any>>,
+    /// The network card that containers may get functions of.
+    card: Option<String>,
     /// Where sockets are, once there are some.
     dir: Option<PeerDir>,
 }
@@ -69,6 +71,7 @@ impl Lab {
             switch: None,
             shortcut: None,
             held: Vec::new(),
+            card: None,
             dir: None,
         };
         lab.starting.push(Starting::new(&lab.program, "host", &placement::allowed())?);
@@ -164,7 +167,7 @@ impl Lab {
         }
     }
 
-    /// The switch that the containers are plugged into, where they are.
+    /// The switch that the containers are plugged into, where they are: there is one at most.
     pub fn switch(&self) -> Option<&PeerSwitch> {
         self.switch.as_ref()
     }
@@ -177,11 +180,30 @@ impl Lab {
         cpu: usize,
         sockets: &[PathBuf],
     ) -> Result<(), LabError> {
-        assert!(self.switch.is_none(), "one switch in a lab");
         let ports = sockets.iter().map(PeerPort::listening).collect();
         let settings = SwitchSettings { kind, cpu, wiring, memory: Default::default(), ports };
-        self.switch = Some(PeerSwitch::start(&self.dir()?, &settings, &self.cancel)?);
+        let dir = self.dir()?;
+        let switch = match kind {
+            SwitchKind::Dray => PeerSwitch::run(&dir, &self.program, &settings, &self.cancel)?,
+            _ => PeerSwitch::start(&dir, &settings, &self.cancel)?,
+        };
+        self.set_switch(switch);
         Ok(())
+    }
+
+    /// Has the lab keep the switch that was started between its interfaces.
+    pub(crate) fn set_switch(&mut self, switch: PeerSwitch) {
+        self.switch = Some(switch);
+    }
+
+    /// Lets links take virtual functions of this network card of the machine's, which are given back
+    /// when the lab goes.
+    pub fn use_card(&mut self, name: &str) {
+        self.card = Some(name.to_owned());
+    }
+
+    pub(crate) fn card(&self) -> Option<&str> {
+        self.card.as_deref()
     }
 
     pub(crate) fn host(&self) -> &Container {

@@ -153,8 +153,13 @@ impl NetworkNamespace {
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } == -1 {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
+            Self::current()
         })
+    }
+
+    /// The calling thread's.
+    pub(crate) fn current() -> io::Result<Self> {
+        Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
     }
 
     /// Runs `work` on a thread inside the namespace. A socket made there stays there.

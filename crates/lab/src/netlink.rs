@@ -9,9 +9,10 @@ use dray_wire::MacAddr;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, InfoVxlan,
-    IpVlanFlags, IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
-    NetkitMode, State,
+    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoMacVtap, InfoNetkit, InfoVeth,
+    InfoVxlan, IpVlanFlags, IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    LinkVfInfo, MacVlanMode, NetkitMode, State, VfInfo, VfInfoMac, VfInfoSpoofCheck, VfInfoTrust,
+    VfInfoVlan,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -36,6 +37,20 @@ pub struct NewInterface<'a> {
     pub mac: Option<MacAddr>,
     /// In bytes.
     pub mtu: u32,
+}
+
+/// What a virtual function of a network card is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct VirtualFunction {
+    /// Which of the card's.
+    pub number: u32,
+    /// Its address.
+    pub mac: MacAddr,
+    /// The VLAN that the card puts it in; 0 for none.
+    pub vlan: u32,
+    /// Whether its user may change its address and receive everything. The card drops what it sends
+    /// from another address in either case.
+    pub trusted: bool,
 }
 
 /// An interface as the kernel describes it.
@@ -112,6 +127,17 @@ impl Netlink {
     ) -> io::Result<()> {
         let data = InfoData::MacVlan(vec![InfoMacVlan::Mode(mode)]);
         self.create(child, InfoKind::MacVlan, data, Some(parent))
+    }
+
+    /// The same, whose frames go to a character device.
+    pub fn create_macvtap(
+        &self,
+        child: NewInterface<'_>,
+        parent: u32,
+        mode: MacVlanMode,
+    ) -> io::Result<()> {
+        let data = InfoData::MacVtap(vec![InfoMacVtap::Mode(mode)]);
+        self.create(child, InfoKind::MacVtap, data, Some(parent))
     }
 
     /// Makes an interface that shares `parent` and its address. Mode and flags are those of all that
@@ -194,6 +220,32 @@ impl Netlink {
     /// Gives an interface another Ethernet address.
     pub fn set_mac(&self, index: u32, mac: MacAddr) -> io::Result<()> {
         self.set_link(index, |link| link.attributes.push(LinkAttribute::Address(mac.0.to_vec())))
+    }
+
+    /// Sets what a virtual function of the card `index` is to be.
+    pub fn set_virtual_function(&self, index: u32, function: VirtualFunction) -> io::Result<()> {
+        let VirtualFunction { number, mac, vlan, trusted } = function;
+        let settings = vec![
+            VfInfo::Mac(VfInfoMac::new(number, &mac.0)),
+            VfInfo::Vlan(VfInfoVlan::new(number, vlan, 0)),
+            VfInfo::SpoofCheck(VfInfoSpoofCheck::new(number, true)),
+            VfInfo::Trust(VfInfoTrust::new(number, trusted)),
+        ];
+        let list = LinkAttribute::VfInfoList(vec![LinkVfInfo(settings)]);
+        self.set_link(index, |link| link.attributes.push(list))
+    }
+
+    /// Moves an interface into `namespace`, where it is called `name`.
+    pub fn move_to(&self, index: u32, namespace: &NetworkNamespace, name: &str) -> io::Result<()> {
+        self.set_link(index, |link| {
+            link.attributes.push(LinkAttribute::IfName(name.to_owned()));
+            link.attributes.push(LinkAttribute::NetNsFd(namespace.as_fd().as_raw_fd()));
+        })
+    }
+
+    /// Sets an interface's MTU, in bytes.
+    pub fn set_mtu(&self, index: u32, mtu: u32) -> io::Result<()> {
+        self.set_link(index, |link| link.attributes.push(LinkAttribute::Mtu(mtu)))
     }
 
     /// Brings an interface up.

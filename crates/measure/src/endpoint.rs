@@ -7,6 +7,7 @@ use dray_lab::runtime::{Capability, Privileges};
 use dray_lab::{Attachment, End, LabError, Runtime};
 use dray_port::afxdp::AfxdpUri;
 use dray_port::raw::RawUri;
+use dray_port::tap::TapUri;
 use dray_port::udp::UdpUri;
 use dray_port::unix_datagram::UnixUri;
 use dray_port::{PortUri, SocketOptions, Wait};
@@ -41,6 +42,8 @@ pub(crate) enum Io {
         /// Whether the kernel says when it waits for a call.
         wakeup: bool,
     },
+    /// The device of a TAP interface.
+    Tap,
     /// DPDK's AF_XDP driver, a testpmd at each end.
     DpdkAfxdp,
     /// Byte streams.
@@ -123,6 +126,13 @@ impl Endpoint {
         name: "afxdp-generic",
         about: "AF_XDP sockets, XDP behind the driver",
         io: Io::Afxdp { xdp: Some(Mode::Generic), defer: None, wakeup: true },
+    };
+
+    /// The device of a TAP interface, in the place of a virtual machine.
+    pub const TAP: Self = Self {
+        name: "tap",
+        about: "a TAP device, as virtual machines have, read/write",
+        io: Io::Tap,
     };
 
     /// DPDK's AF_XDP driver.
@@ -217,7 +227,7 @@ impl Endpoint {
 
     /// Every endpoint.
     pub fn all() -> Vec<Self> {
-        let others = [&Self::OTHER_AF_XDP[..], &Self::MEMORY].concat();
+        let others = [&Self::OTHER_AF_XDP[..], &[Self::TAP], &Self::MEMORY].concat();
         [&Self::SOCKETS[..], &Self::AF_XDP, &Self::STREAMS, &Self::UNIX, &others].concat()
     }
 
@@ -240,6 +250,11 @@ impl Endpoint {
         self.xdp().is_some()
     }
 
+    /// Whether it takes the place of a virtual machine.
+    pub fn is_machine(self) -> bool {
+        self.io == Io::Tap
+    }
+
     /// What it takes in a container whose engine leaves it nothing else.
     pub fn privileges(self) -> Privileges {
         use Capability::{Bpf, IpcLock, NetAdmin, NetRaw};
@@ -251,18 +266,20 @@ impl Endpoint {
             // Pages that are sent where they lie count against a limit.
             Io::Stream { zerocopy: true, .. } => &[IpcLock],
             Io::Stream { .. } | Io::Virtio(_) => &[],
-            // It runs beside the container.
-            Io::DpdkAfxdp | Io::DpdkVirtio(_) => &[],
+            // They run in no engine's container.
+            Io::Tap | Io::DpdkAfxdp | Io::DpdkVirtio(_) => &[],
         }
     }
 
     /// Says so where it would not run inside the containers of `runtime`.
     pub fn check_runtime(self, runtime: Runtime) -> Result<(), LabError> {
-        if runtime == Runtime::Embedded || !self.is_dpdk() {
-            return Ok(());
-        }
-        let what = format!("{self} is not measured: testpmd runs beside containers, not inside");
-        Err(LabError::Runtime { runtime, what })
+        let why = match self.io {
+            _ if runtime == Runtime::Embedded => return Ok(()),
+            Io::DpdkAfxdp | Io::DpdkVirtio(_) => "testpmd runs beside containers, not inside",
+            Io::Tap => "its containers have no TAP devices",
+            _ => return Ok(()),
+        };
+        Err(LabError::Runtime { runtime, what: format!("{self} is not measured: {why}") })
     }
 
     /// Whether it is DPDK's.
@@ -348,6 +365,7 @@ impl Endpoint {
                 let uri = AfxdpUri::new(interface());
                 PortUri::Afxdp(AfxdpUri { xdp, defer, wakeup, wait, ..uri })
             }
+            Io::Tap => PortUri::Tap(TapUri { interface: interface().to_owned(), wait }),
             Io::Unix(calls) => match &end.attachment {
                 Attachment::Datagrams { here, there } => PortUri::Unix(UnixUri {
                     path: here.clone(),

@@ -172,6 +172,9 @@ pub struct SettingsRecord {
     pub measure_s: f64,
     /// Time between samples, in seconds.
     pub interval_s: f64,
+    /// The network card whose virtual functions containers could get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
 }
 
 impl From<&Settings> for SettingsRecord {
@@ -181,6 +184,7 @@ impl From<&Settings> for SettingsRecord {
             warm_up_s: settings.timing.warm_up.as_secs_f64(),
             measure_s: settings.timing.measure.as_secs_f64(),
             interval_s: settings.timing.interval.as_secs_f64(),
+            parent: settings.parent.clone(),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::{Case, Settings, stats};
 /// What a trial of streams showed: all pairs together. Rates and CPU time are of the measurement,
 /// counts of the whole trial.
 #[derive(Clone, Debug)]
-pub(crate) struct StreamTrial {
+pub struct StreamTrial {
     totals: Totals,
     /// Whether all accounts of every stream agree.
     agrees: bool,
@@ -49,6 +49,11 @@ struct Totals {
 const BY_TCP_MAX: f64 = 0.1;
 
 impl StreamTrial {
+    /// Whether bytes were received, all of those that were sent, and the kernel counted the same.
+    pub fn is_right(&self) -> bool {
+        self.agrees && self.totals.received > 0 && self.totals.corrupt == 0
+    }
+
     /// Makes figures of what was seen.
     pub(crate) fn of(
         topologies: &[Topology],

@@ -34,12 +34,13 @@ impl Technique {
     pub fn all() -> Vec<Self> {
         let streams = [Endpoint::TCP, Endpoint::TCP_SOCKMAP];
         let kernel = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP, &streams, &Endpoint::UNIX];
-        let kernel = Self::by_link(&LinkKind::ALL, &kernel.concat());
+        let kernel = [&kernel.concat()[..], &[Endpoint::TAP]].concat();
+        let kernel = Self::by_link(&LinkKind::ALL, &kernel);
         kernel.into_iter().chain(Self::by_link(&LinkKind::ALL, &[Endpoint::VIRTIO])).collect()
     }
 
     /// Every technique that has a name.
-    fn every() -> Vec<Self> {
+    pub fn every() -> Vec<Self> {
         let links = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
         Self::by_link(&links, &Endpoint::all())
     }
@@ -79,7 +80,11 @@ impl Technique {
         // What is named after the driver's XDP is not measured without it.
         let has_place = |mode| link.xdp.contains(&mode);
         let memory_fits = link.shares_memory() == endpoint.shares_memory();
-        let fits = memory_fits && link.is_unix() == endpoint.is_unix();
+        let machines_fit = match endpoint.is_machine() {
+            true => link.takes_machines(),
+            false => !link.takes_only_machines(),
+        };
+        let fits = memory_fits && machines_fit && link.is_unix() == endpoint.is_unix();
         // What has to be answered does not pass where containers are kept apart.
         let is_answered = !(link.isolates && endpoint.is_stream());
         fits && is_answered && !no_device && endpoint.xdp().is_none_or(has_place)
@@ -95,6 +100,7 @@ impl Technique {
         if link.isolates {
             is_one_of(&[Endpoint::RAW_MMSG])
         } else {
+            let is_wide = is_wide || link.takes_only_machines();
             is_wide || is_one_of(&[Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::TCP])
         }
     }
@@ -148,11 +154,14 @@ mod tests {
         for technique in Technique::every() {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
-        let of_veth = [Endpoint::SOCKETS.len(), Endpoint::AF_XDP.len(), Endpoint::STREAMS.len(), 2];
+        let of_veth = [Endpoint::SOCKETS.len(), Endpoint::AF_XDP.len(), Endpoint::STREAMS.len(), 3];
         assert_eq!(select("veth").len(), of_veth.iter().sum::<usize>());
         let datagrams = Technique::by_link(&[LinkKind::UNIX], &Endpoint::UNIX);
         assert_eq!(select("unix"), datagrams);
-        let kernel = LinkKind::ALL.iter().filter(|it| !it.shares_memory() && !it.is_unix());
+        let has_sockets = |link: &&LinkKind| {
+            !(link.shares_memory() || link.is_unix() || link.takes_only_machines())
+        };
+        let kernel = LinkKind::ALL.iter().filter(has_sockets);
         assert_eq!(select("raw").len(), kernel.count());
         let named = |technique: &Technique| technique.to_string();
         let private: Vec<_> = select("ipvlan/l3-private").iter().map(named).collect();

@@ -192,6 +192,7 @@ impl Topology {
             mtu,
             addressed: technique.endpoint.is_addressed(),
             has_programs: technique.endpoint.has_xdp_program(),
+            has_machines: technique.endpoint.is_machine(),
             switch_cpu: switch_cpu.unwrap_or_default(),
         };
         for segment in segments(shape) {

@@ -108,7 +108,7 @@ pub fn run(
 }
 
 /// Runs one trial of byte streams in the same way.
-pub(crate) fn run_streams(
+pub fn run_streams(
     lab: &mut Lab,
     topologies: &[Topology],
     load: &Load,

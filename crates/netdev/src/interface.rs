@@ -49,13 +49,35 @@ impl Interface {
         usize::try_from(mtu).map_err(io::Error::other)
     }
 
+    /// Whether it is set up.
+    pub fn is_up(&self) -> io::Result<bool> {
+        Ok(self.state()? & libc::IFF_UP != 0)
+    }
+
+    /// Whether it carries frames: it is set up, and what it is connected to is there.
+    pub fn is_running(&self) -> io::Result<bool> {
+        Ok(self.state()? & libc::IFF_RUNNING != 0)
+    }
+
+    /// Sets it up.
+    pub fn set_up(&self) -> io::Result<()> {
+        let mut request = self.request();
+        request.ifr_ifru.ifru_flags = (self.state()? | libc::IFF_UP) as libc::c_short;
+        // SAFETY: SIOCSIFFLAGS reads the name and the flags of this ifreq.
+        unsafe { self.ioctl(libc::SIOCSIFFLAGS, &mut request) }
+    }
+
+    /// Its flags (`IFF_UP` and so on).
+    fn state(&self) -> io::Result<libc::c_int> {
+        let mut request = self.request();
+        // SAFETY: SIOCGIFFLAGS reads the name and writes the flags of this ifreq.
+        unsafe { self.ioctl(libc::SIOCGIFFLAGS, &mut request) }?;
+        // SAFETY: SIOCGIFFLAGS has just set this member of the union.
+        Ok(unsafe { request.ifr_ifru.ifru_flags }.into())
+    }
+
     pub(crate) fn request(&self) -> libc::ifreq {
-        // SAFETY: an all-zero ifreq is a valid value.
-        let mut request: libc::ifreq = unsafe { mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().zip(self.name.bytes()) {
-            *to = from as libc::c_char;
-        }
-        request
+        request_for(&self.name)
     }
 
     /// # Safety
@@ -69,4 +91,15 @@ impl Interface {
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), number, request) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
+}
+
+/// A request about the interface `name`, of which as much is taken as fits.
+pub(crate) fn request_for(name: &str) -> libc::ifreq {
+    // SAFETY: an all-zero ifreq is a valid value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request
 }

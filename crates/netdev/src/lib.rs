@@ -6,8 +6,10 @@ mod exchange;
 mod family;
 mod genetlink;
 mod interface;
+mod tap;
 
 pub use exchange::exchange;
 pub use family::{DeferralSettings, Napi, Netdev, XdpFeatures};
 pub use genetlink::families;
 pub use interface::Interface;
+pub use tap::{attach_tap, keep_tap};

@@ -25,6 +25,7 @@ pub mod query;
 pub mod raw;
 mod slot;
 mod socket;
+pub mod tap;
 pub mod udp;
 mod unix;
 pub mod unix_datagram;

@@ -9,6 +9,7 @@ use crate::afxdp::AfxdpUri;
 use crate::null::NullUri;
 use crate::query::{Query, UriError};
 use crate::raw::RawUri;
+use crate::tap::TapUri;
 use crate::udp::UdpUri;
 use crate::unix_datagram::UnixUri;
 use crate::vhost::VhostUri;
@@ -25,6 +26,8 @@ pub enum PortUri {
     Raw(RawUri),
     /// `afxdp:INTERFACE`: AF_XDP sockets.
     Afxdp(AfxdpUri),
+    /// `tap:INTERFACE`: the device of a TAP or macvtap interface.
+    Tap(TapUri),
     /// `vhost:PATH`: the back end of vhost-user.
     Vhost(VhostUri),
     /// `virtio:PATH`: the driver's end of vhost-user.
@@ -37,8 +40,8 @@ pub enum PortUri {
 
 /// What ports look like, for messages.
 const EXAMPLES: &str = "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64, raw:eth0?batch=64, afxdp:eth0, \
-                        vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, \
-                        unix:/run/dray/a.sock?peer=/run/dray/b.sock, null:";
+                         tap:tap0, vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, \
+                         unix:/run/dray/a.sock?peer=/run/dray/b.sock, null:";
 
 impl PortUri {
     /// Opens the port in the network namespace of the calling thread.
@@ -47,6 +50,7 @@ impl PortUri {
             Self::Udp(uri) => uri.open(),
             Self::Raw(uri) => uri.open(),
             Self::Afxdp(uri) => uri.open(),
+            Self::Tap(uri) => uri.open(),
             Self::Vhost(uri) => uri.open(),
             Self::Virtio(uri) => uri.open(),
             Self::Unix(uri) => uri.open(),
@@ -73,6 +77,7 @@ impl PortUri {
             Self::Udp(uri) => uri.options.wait,
             Self::Raw(uri) => uri.options.wait,
             Self::Afxdp(uri) => uri.wait,
+            Self::Tap(uri) => uri.wait,
             Self::Vhost(uri) => uri.wait,
             Self::Virtio(uri) => uri.wait,
             Self::Unix(uri) => uri.options.wait,
@@ -92,6 +97,7 @@ impl FromStr for PortUri {
             "udp" => Self::Udp(UdpUri::parse(body, &mut query)?),
             "raw" => Self::Raw(RawUri::parse(body, &mut query)?),
             "afxdp" => Self::Afxdp(AfxdpUri::parse(body, &mut query)?),
+            "tap" => Self::Tap(TapUri::parse(body, &mut query)?),
             "vhost" => Self::Vhost(VhostUri::parse(body, &mut query)?),
             "virtio" => Self::Virtio(VirtioUri::parse(body, &mut query)?),
             "unix" => Self::Unix(UnixUri::parse(body, &mut query)?),
@@ -112,6 +118,7 @@ impl fmt::Display for PortUri {
             Self::Udp(uri) => uri.fmt(f),
             Self::Raw(uri) => uri.fmt(f),
             Self::Afxdp(uri) => uri.fmt(f),
+            Self::Tap(uri) => uri.fmt(f),
             Self::Vhost(uri) => uri.fmt(f),
             Self::Virtio(uri) => uri.fmt(f),
             Self::Unix(uri) => uri.fmt(f),
@@ -153,6 +160,8 @@ mod tests {
             "raw:eth0?batch=64&wait=poll&pause=0&ethertype=0x0800&promisc=1",
             "afxdp:eth0",
             "afxdp:eth0?queue=2&queues=3&mode=copy&xdp=native&chunk=4096&umem=a&udp=2152+9000&wakeup=0&busy_poll=20&defer=50&wait=poll",
+            "tap:tap0",
+            "tap:tap0?wait=poll",
             "unix:/run/a.sock",
             "unix:/run/a.sock?peer=/run/b.sock&batch=64",
             "null:",
@@ -186,6 +195,8 @@ mod tests {
             ("afxdp:eth0?umem=", ["umem=", "letters"]),
             ("afxdp:eth0?queue=250&queues=9", ["250", "255"]),
             ("afxdp:eth0?mode=zerocopy&xdp=generic", ["mode=zerocopy", "xdp=generic"]),
+            ("tap:", ["\"\"", "tap:eth0"]),
+            ("tap:tap0?batch=1", ["unknown key \"batch\"", "takes wait"]),
             ("null:x", ["\"x\"", "nothing"]),
             ("null:?batch=1", ["unknown key", "no keys"]),
         ] {
@@ -221,7 +232,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_parsed_or_refused(
-            text in "(udp|raw|afxdp|null|x)?:?[0-9a-z.:-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
+            text in "(udp|raw|afxdp|tap|null|x)?:?[0-9a-z.:-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
         ) {
             if let Ok(uri) = text.parse::<PortUri>() {
                 prop_assert_eq!(uri.to_string().parse::<PortUri>(), Ok(uri));

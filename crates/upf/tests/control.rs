@@ -2,7 +2,10 @@
 
 mod ends;
 
-use dray_daemon::{ClientError, ControlSocket};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use dray_daemon::{ClientError, ControlSocket, Request};
 use dray_upf::Operation;
 use dray_upf::api::{self, Client, Transaction};
 use dray_upf::config::{Generator, SessionConfig, SessionsFile};
@@ -132,4 +135,69 @@ fn large_transactions_take_no_longer_by_session() {
         upf.apply(&removed).unwrap();
     }
     drop(running);
+}
+
+/// The same numbers in each run (splitmix64, Vigna 2015).
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+}
+
+#[test]
+fn malformed_requests_are_refused_and_change_nothing() {
+    let mut ends = Ends::new(&plain_session(1));
+    let mut chance = Chance(2);
+    let session = r#"{"seid":2,"ue":["10.45.0.2","2001:db8:2::/64"],
+        "pdrs":[{"id":1,"precedence":9,"from":"access","teid":2,"far":1,"qfis":[9],
+        "filters":["permit out 17 from 203.0.113.0/24 80,90-99 to assigned"],"tos":[1,255]},
+        {"id":2,"precedence":9,"from":"core","far":2,"qers":[1],"urrs":[1]}],
+        "fars":[{"id":1,"action":"forward"},
+        {"id":2,"action":"forward","tunnel":{"gnb":"10.0.3.2","teid":7}}],
+        "qers":[{"id":1,"qfi":9,"mbr_uplink_kbps":100}],"urrs":[{"id":1,"quota":{"total":5}}]}"#;
+    let add = format!("{{\"add\":[{session}]}}");
+    let seeds = [add.as_str(), "{\"remove\":[2]}", "{\"remove\":[1],\"end_marker\":true}"];
+    let mut statuses = BTreeMap::<u16, usize>::new();
+    let started = Instant::now();
+    for number in 0..50_000 {
+        let mut body = seeds[chance.below(seeds.len())].as_bytes().to_vec();
+        for _ in 0..chance.below(4) {
+            let at = chance.below(body.len());
+            body[at] = b"0129{}[]\",:.x- \xff"[chance.below(16)];
+        }
+        let target = ["/sessions", "/sessions/1", "/stats", "/", "/x"][chance.below(40).min(4)];
+        let target = if number % 10 == 0 { target } else { "/sessions" };
+        let request = Request {
+            method: ["POST", "GET", "PUT"][chance.below(30).min(2) * usize::from(number % 10 == 0)]
+                .to_owned(),
+            path: target.to_owned(),
+            query: Vec::new(),
+            body,
+        };
+        let before = ends.upf.sessions();
+        let status = api::answer(&ends.upf, started, &request).status;
+        *statuses.entry(status).or_default() += 1;
+        if status != 204 {
+            assert_eq!(ends.upf.sessions(), before, "{request:?}");
+        }
+        if ends.upf.session_count() > 8 {
+            // Room for what is right as well.
+            let all: Vec<_> = before.iter().map(|it| Operation::Remove(it.seid)).collect();
+            let _ = ends.upf.apply(&all);
+        }
+        // Changes are made meanwhile, or there would be no room for more.
+        ends.run();
+    }
+    assert!([200, 204, 400, 404, 405].iter().all(|status| statuses.contains_key(status)));
+    assert!(statuses.keys().all(|status| *status < 500), "{statuses:?}");
 }

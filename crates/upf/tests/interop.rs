@@ -9,30 +9,46 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use ends::{Ends, from_dn, from_gnb, plain_session, routed, to_dn, udp};
 use serde_json::{Value, json};
 
-/// scapy as a process that answers questions. Debian's Python has it, whatever else is on the path.
-struct Scapy {
+/// Another implementation, as a process that answers questions.
+struct Other {
     process: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
-impl Scapy {
-    fn start() -> Option<Self> {
-        let known =
-            Command::new("/usr/bin/python3").args(["-c", "import scapy.contrib.gtp"]).output();
+impl Other {
+    fn start(mut command: Command) -> Self {
+        let mut process =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
+        let requests = process.stdin.take().unwrap();
+        let answers = BufReader::new(process.stdout.take().unwrap());
+        Self { process, requests, answers }
+    }
+
+    /// Debian's Python has it, whatever else is on the path.
+    fn scapy() -> Option<Self> {
+        let mut python = Command::new("/usr/bin/python3");
+        let known = python.args(["-c", "import scapy.contrib.gtp"]).output();
         if !known.is_ok_and(|output| output.status.success()) {
             return skip("python3-scapy is not installed");
         }
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gtpu_by_scapy.py");
-        let mut process = Command::new("/usr/bin/python3")
-            .arg(script)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let requests = process.stdin.take().unwrap();
-        let answers = BufReader::new(process.stdout.take().unwrap());
-        Some(Self { process, requests, answers })
+        let mut python = Command::new("/usr/bin/python3");
+        python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gtpu_by_scapy.py"));
+        Some(Self::start(python))
+    }
+
+    /// A program of ours around that library for Go, which is fetched.
+    fn go_gtp() -> Option<Self> {
+        if !has_go() {
+            return skip("there is no Go 1.23 or later");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("go-gtp");
+        let mut build = Command::new("go");
+        build.args(["build", "-o"]).arg(&program).arg(".");
+        build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/go-gtp"));
+        assert!(build.status().unwrap().success(), "{build:?}");
+        Some(Self::start(Command::new(program)))
     }
 
     fn ask(&mut self, request: &Value) -> Value {
@@ -43,11 +59,20 @@ impl Scapy {
     }
 }
 
-impl Drop for Scapy {
+impl Drop for Other {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+fn has_go() -> bool {
+    let output = Command::new("go").args(["env", "GOVERSION"]).output();
+    let version = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let minor = version.ok().and_then(|version| {
+        version.trim().strip_prefix("go1.")?.split('.').next()?.parse::<u32>().ok()
+    });
+    minor.is_some_and(|minor| minor >= 23)
 }
 
 /// Where nothing may be skipped (`CI=true`) it fails instead.
@@ -68,7 +93,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn what_scapy_builds_we_take() {
-    let Some(mut scapy) = Scapy::start() else { return };
+    let Some(mut scapy) = Other::scapy() else { return };
     let mut ends = Ends::new(&plain_session(1));
     for flags in 0..8 {
         for (outer, inner, len) in [(4, 4, 0), (4, 6, 100), (6, 4, 1), (6, 6, 1300)] {
@@ -107,7 +132,7 @@ fn made() -> Vec<Vec<u8>> {
 
 #[test]
 fn what_we_build_scapy_reads() {
-    let Some(mut scapy) = Scapy::start() else { return };
+    let Some(mut scapy) = Other::scapy() else { return };
     let frames = made();
     assert_eq!(frames.len(), 16);
     let mut kinds = std::collections::BTreeMap::<u64, usize>::new();
@@ -137,6 +162,117 @@ fn what_we_build_scapy_reads() {
         }
     }
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), [(2, 2), (26, 2), (255, 12)]);
+}
+
+/// Extension headers that are looked at, or may be left alone (types from 0x80 on must be understood).
+const TAKEN: [(u8, &str); 6] = [
+    (0x85, "1009"),
+    (0x40, "0868"),
+    (0x01, "0000"),
+    (0x02, "0000"),
+    (0x03, "0102"),
+    (0x20, "1100"),
+];
+/// Extension headers that must be understood, and are not.
+const NOT_TAKEN: [(u8, &str); 7] = [
+    (0x81, "0102"),
+    (0x82, "0102"),
+    (0x83, "01020304050607"),
+    (0x84, "01020304"),
+    (0xc0, "0102"),
+    (0xc1, "0102"),
+    (0xc2, "0102"),
+];
+
+fn extensions(list: &[(u8, &str)]) -> Value {
+    list.iter().map(|(kind, content)| json!({ "type": kind, "content": content })).collect()
+}
+
+#[test]
+fn what_go_gtp_builds_we_take() {
+    let Some(mut go_gtp) = Other::go_gtp() else { return };
+    let mut built = |request: Value| {
+        let answer = go_gtp.ask(&request);
+        assert_eq!(answer.get("error"), None, "{request}");
+        ends::message_from_gnb(&bytes(&answer["message"]))
+    };
+    let mut ends = Ends::new(&plain_session(1));
+    let inner = udp("10.45.0.1", "203.0.113.9", (5000, 80), b"payload");
+    let tpdu = |sequence: bool, npdu: bool, list: &[(u8, &str)]| {
+        json!({
+            "build": "tpdu", "teid": 1, "payload": hex(&inner), "extensions": extensions(list),
+            "sequence": sequence.then_some(7), "npdu": npdu.then_some(8),
+        })
+    };
+    let long = "00".repeat(255 * 4 - 2);
+    let mut chains: Vec<Vec<(u8, &str)>> = TAKEN.iter().map(|&one| vec![one]).collect();
+    chains.extend([vec![], TAKEN.to_vec(), TAKEN.iter().rev().copied().collect()]);
+    chains.push(vec![(0x20, &long[..100]), TAKEN[0]]);
+    chains.push(vec![(0x20, &long), TAKEN[0]]);
+    for chain in &chains {
+        for (sequence, npdu) in [(false, false), (true, false), (false, true), (true, true)] {
+            let frame = built(tpdu(sequence, npdu, chain));
+            assert_eq!(ends.up([frame]), [to_dn(&inner)], "{sequence} {npdu} {chain:x?}");
+        }
+    }
+    ends.assert_drops(&ends.upf.uplink(), &[]);
+
+    let frames = [
+        built(json!({ "build": "end", "teid": 1 })),
+        built(json!({ "build": "error", "teid": 1001, "sequence": 5 })),
+    ];
+    assert!(ends.up(frames).is_empty());
+    let counters = ends.upf.uplink();
+    assert_eq!((counters.end_markers, counters.error_indications), (1, 1));
+    ends.assert_drops(&counters, &[]);
+}
+
+#[test]
+fn go_gtp_reads_what_we_answer() {
+    let Some(mut go_gtp) = Other::go_gtp() else { return };
+    let mut ends = Ends::new(&plain_session(1));
+    // A request that go-gtp builds, and how it reads our answer.
+    let mut answered = |request: Value| {
+        let built = go_gtp.ask(&request);
+        assert!(ends.up([ends::message_from_gnb(&bytes(&built["message"]))]).is_empty());
+        let [frame] = &ends.n3.received()[..] else { panic!("{request}: no answer, or many") };
+        let answer = go_gtp.ask(&json!({ "read": hex(&frame[42..]) }));
+        assert_eq!(answer.get("error"), None, "{answer}");
+        answer
+    };
+    let inner = hex(&udp("10.45.0.1", "203.0.113.9", (5000, 80), b"payload"));
+    let echo = answered(json!({ "build": "echo", "sequence": 4711, "payload": "0102" }));
+    assert_eq!((&echo["type"], &echo["sequence"]), (&json!(2), &json!(4711)), "{echo}");
+    let lost = answered(json!({ "build": "tpdu", "teid": 77, "payload": inner }));
+    assert_eq!((&lost["type"], &lost["lost_teid"]), (&json!(26), &json!(77)), "{lost}");
+    assert_eq!(lost["address"], "10.0.3.1", "{lost}");
+    for one in NOT_TAKEN {
+        let list = extensions(&[TAKEN[0], one]);
+        let request = json!({ "build": "tpdu", "teid": 1, "payload": inner, "extensions": list });
+        let answer = answered(request);
+        assert_eq!(answer["type"], 31, "{answer}");
+        let supported = answer["supported"].as_str().unwrap();
+        assert_eq!(supported, "QIU=", "UDP port and PDU session container, in base 64");
+    }
+}
+
+#[test]
+fn what_we_build_go_gtp_reads() {
+    let Some(mut go_gtp) = Other::go_gtp() else { return };
+    let mut tpdus = 0;
+    for frame in made() {
+        let headers = if frame[14] >> 4 == 4 { 42 } else { 62 };
+        let read = go_gtp.ask(&json!({ "read": hex(&frame[headers..]) }));
+        assert_eq!(read.get("error"), None, "{read}");
+        // An error indication with an extension header is one that go-gtp reads and cannot write.
+        assert!(read["same"] == true || read["type"] == 26, "{read}");
+        if read["type"] == 255 {
+            tpdus += 1;
+            assert_eq!(read["teid"], 1001, "{read}");
+            assert_eq!(read["extensions"], extensions(&[(0x85, "0009")]), "{read}");
+        }
+    }
+    assert_eq!(tpdus, 12);
 }
 
 /// tshark finds nothing to complain about in any layer.

@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use netlink_packet_route::link::{InfoKind, InfoVxlan};
 use rustix::io::Errno;
 
 use super::modules::{Module, Modules};
-use super::{Finding, State, needs_root, sys};
+use super::{Finding, State, needs_root};
 use crate::HostFacts;
 use crate::namespace::NetworkNamespace;
 use crate::netlink::Netlink;
@@ -149,7 +150,7 @@ impl Scratch {
             Make::Vxlan => self.netlink.create_vxlan(kind.name, vec![InfoVxlan::Id(1)])?,
             Make::Tap => self.namespace.enter(|| {
                 let device = File::options().read(true).write(true).open("/dev/net/tun")?;
-                sys::make_tap(&device)
+                dray_netdev::attach_tap(device.as_fd(), "")
             })?,
         }
         Ok(())

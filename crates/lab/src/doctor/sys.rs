@@ -1,9 +1,8 @@
 //! The system calls that neither the standard library nor rustix offers.
 
-use std::fs::File;
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 /// The part of `union bpf_attr` that BPF_MAP_CREATE needs; the kernel takes the rest as zero.
 #[repr(C)]
@@ -33,17 +32,4 @@ pub(super) fn create_bpf_array() -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
-/// Makes `device`, an open /dev/net/tun, a TAP interface of the thread's network namespace with a
-/// name that the kernel chooses. It is gone when `device` is closed.
-pub(super) fn make_tap(device: &File) -> io::Result<()> {
-    // SAFETY: an all-zero ifreq is a valid value, with an empty name.
-    let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: the kernel reads and writes one ifreq.
-    match unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
 }

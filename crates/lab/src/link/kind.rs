@@ -5,7 +5,7 @@ use std::fmt;
 use dray_xdp::Mode;
 
 use super::{ipvlan, macvlan, netkit};
-use crate::peer::{SwitchKind, Wiring};
+use crate::peer::{Datapath, SwitchKind, Wiring};
 
 /// A kind of link. All that there is to say of one is in its constant; how one is made is in the file
 /// that its wire names.
@@ -48,6 +48,9 @@ pub(super) enum Wire {
     Vxlan,
     Netkit(netkit::Mode),
     Xdp(Wiring),
+    Ovs(Datapath),
+    Macvtap,
+    Sriov,
     Direct,
     Unix,
     Switch(SwitchKind, Wiring),
@@ -90,6 +93,14 @@ impl LinkKind {
         ..Self::macvlan("macvlan/vepa", macvlan::Mode::Vepa)
     };
 
+    /// macvtap in bridge mode.
+    pub const MACVTAP: Self = Self {
+        about: "macvlan/bridge for virtual machines, by a character device",
+        carries: Carries::OwnMac,
+        xdp: &[],
+        ..Self::of("macvtap", Wire::Macvtap)
+    };
+
     /// ipvlan, each mode with each flag.
     pub const IPVLAN: [Self; 9] = {
         use ipvlan::{Flag, Mode};
@@ -112,6 +123,14 @@ impl LinkKind {
             Self::ipvlan("ipvlan/l3s-private", PRIVATE, Mode::L3s, Flag::Private),
             Self::ipvlan("ipvlan/l3s-vepa", VEPA, Mode::L3s, Flag::Vepa),
         ]
+    };
+
+    /// Virtual functions of one network card.
+    pub const SRIOV: Self = Self {
+        about: "virtual functions of one network card, which --parent names",
+        carries: Carries::OwnMac,
+        xdp: &[Mode::Generic],
+        ..Self::of("sriov", Wire::Sriov)
     };
 
     /// ipvlan in L3 mode, whose interfaces reach each other.
@@ -150,6 +169,24 @@ impl LinkKind {
         learns: true,
         xdp: IN_THE_DRIVER,
         ..Self::of("xdp/learning", Wire::Xdp(Wiring::Learning))
+    };
+
+    /// Open vSwitch with the kernel's datapath.
+    pub const OVS_KERNEL: Self = Self {
+        about: "Open vSwitch in the kernel, and a veth pair to each container",
+        ..Self::of("ovs/kernel", Wire::Ovs(Datapath::Kernel))
+    };
+
+    /// Open vSwitch with its datapath in user space, by packet sockets.
+    pub const OVS_USERSPACE: Self = Self {
+        about: "Open vSwitch in user space, packet sockets on a veth pair to each container",
+        ..Self::of("ovs/userspace", Wire::Ovs(Datapath::Userspace))
+    };
+
+    /// The same by AF_XDP sockets.
+    pub const OVS_AFXDP: Self = Self {
+        about: "the same, AF_XDP sockets in place of packet sockets",
+        ..Self::of("ovs/afxdp", Wire::Ovs(Datapath::Afxdp))
     };
 
     /// Memory that the first end shares with the second.
@@ -205,8 +242,8 @@ impl LinkKind {
         ..Self::switch_of("snabb/pairs", SwitchKind::Snabb, Wiring::Pairs)
     };
 
-    /// Every kind, but for other people's switches.
-    pub const ALL: [Self; 24] = {
+    /// Every kind, but for other people's switches that share memory.
+    pub const ALL: [Self; 29] = {
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
         [
@@ -216,6 +253,7 @@ impl LinkKind {
             Self::MACVLAN_PASSTHRU,
             Self::MACVLAN_PRIVATE,
             Self::MACVLAN_VEPA,
+            Self::MACVTAP,
             l2,
             l2_private,
             l2_vepa,
@@ -225,11 +263,15 @@ impl LinkKind {
             l3s,
             l3s_private,
             l3s_vepa,
+            Self::SRIOV,
             Self::VXLAN,
             Self::NETKIT_L2,
             Self::NETKIT_L3,
             Self::XDP_PAIRS,
             Self::XDP_LEARNING,
+            Self::OVS_KERNEL,
+            Self::OVS_USERSPACE,
+            Self::OVS_AFXDP,
             Self::UNIX,
             Self::DIRECT,
             Self::PATCH,
@@ -237,7 +279,7 @@ impl LinkKind {
         ]
     };
 
-    /// Other people's switches.
+    /// Other people's switches that share memory.
     pub const PEERS: [Self; 5] =
         [Self::TESTPMD, Self::OVS_DPDK_PAIRS, Self::OVS_DPDK_LEARNING, Self::VPP, Self::SNABB];
 
@@ -288,6 +330,17 @@ impl LinkKind {
         matches!(self.wire, Wire::Direct | Wire::Switch(..))
     }
 
+    /// Whether a virtual machine can be plugged in at its ends.
+    pub fn takes_machines(self) -> bool {
+        use Wire::{Bridge, Macvtap, Ovs, Veth, Vxlan, Xdp};
+        matches!(self.wire, Veth | Bridge | Vxlan | Xdp(_) | Ovs(_) | Macvtap)
+    }
+
+    /// Whether nothing but virtual machines can be.
+    pub fn takes_only_machines(self) -> bool {
+        matches!(self.wire, Wire::Macvtap)
+    }
+
     /// Whether it consists of Unix sockets, without a network.
     pub fn is_unix(self) -> bool {
         self.wire == Wire::Unix
@@ -302,7 +355,8 @@ impl LinkKind {
     /// [isolate](Self::isolates) them.
     pub fn joins_many(self) -> bool {
         match self.wire {
-            Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan => true,
+            Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan | Wire::Ovs(_) => true,
+            Wire::Macvtap | Wire::Sriov => true,
             Wire::Macvlan(mode) => mode != macvlan::Mode::Passthru,
             Wire::Xdp(wiring) | Wire::Switch(_, wiring) => wiring == Wiring::Learning,
             Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix => false,
@@ -314,10 +368,21 @@ impl LinkKind {
         matches!(self.wire, Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix)
     }
 
-    /// Its switch in user space, which polls, where it has one.
+    /// Whether it has a network card of the machine's, which somebody has to name.
+    pub fn needs_card(self) -> bool {
+        self.wire == Wire::Sriov
+    }
+
+    /// Whether a program has to run for it, of which a lab has one at most.
+    pub fn has_program(self) -> bool {
+        matches!(self.wire, Wire::Switch(..) | Wire::Ovs(_))
+    }
+
+    /// Its switch in user space, which needs a CPU, where it has one.
     pub fn switch(self) -> Option<SwitchKind> {
         match self.wire {
             Wire::Switch(switch, _) => Some(switch),
+            Wire::Ovs(Datapath::Userspace | Datapath::Afxdp) => Some(SwitchKind::Ovs),
             _ => None,
         }
     }

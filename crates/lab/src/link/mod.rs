@@ -10,13 +10,17 @@ mod kind;
 mod macvlan;
 mod memory;
 mod netkit;
+mod ovs;
 mod parent;
+mod sriov;
+mod tap;
 mod unix;
 mod veth;
 mod vxlan;
 mod xdp;
 
 pub use kind::{Carries, LinkKind};
+pub(crate) use sriov::give_back_all as give_back_cards;
 
 use std::any::Any;
 use std::io;
@@ -40,6 +44,8 @@ use kind::Wire;
 pub enum Attachment {
     /// A network interface.
     Interface(String),
+    /// A TAP interface, bridged to the link's.
+    Tap(String),
     /// A vhost-user socket, as the driver, who connects.
     Driver(PathBuf),
     /// A vhost-user socket, as the device, who listens.
@@ -96,6 +102,9 @@ pub struct LinkOptions {
     pub addressed: bool,
     /// The programs at its ends attach XDP programs of their own, in the driver.
     pub has_programs: bool,
+    /// The programs at its ends take the places of virtual machines: each has a TAP interface, bridged to
+    /// the link's where that is none.
+    pub has_machines: bool,
     /// The CPU of its switch, where it has one.
     pub switch_cpu: usize,
 }
@@ -124,7 +133,7 @@ impl End {
     /// The interface's name, where it is one.
     pub fn interface(&self) -> Option<&str> {
         match &self.attachment {
-            Attachment::Interface(name) => Some(name),
+            Attachment::Interface(name) | Attachment::Tap(name) => Some(name),
             _ => None,
         }
     }
@@ -132,7 +141,7 @@ impl End {
     /// The vhost-user socket, where it is one.
     pub fn socket(&self) -> Option<&Path> {
         match &self.attachment {
-            Attachment::Interface(_) | Attachment::Datagrams { .. } => None,
+            Attachment::Interface(_) | Attachment::Tap(_) | Attachment::Datagrams { .. } => None,
             Attachment::Driver(path) | Attachment::Device(path) => Some(path),
         }
     }
@@ -256,6 +265,9 @@ impl Lab {
         pairs: &[[ContainerId; 2]],
         options: LinkOptions,
     ) -> Result<Vec<Link>, LabError> {
+        if kind.has_program() && self.switch().is_some() {
+            return Err(LabError::SecondSwitch { kind });
+        }
         let mut links = match kind.wire {
             Wire::Direct => memory::direct(self, pairs),
             Wire::Unix => unix::sockets(self, pairs),
@@ -265,10 +277,13 @@ impl Lab {
             Wire::Macvlan(mode) => {
                 self.link_interfaces(kind, pairs, options, |segment| macvlan::wire(segment, mode))
             }
+            Wire::Macvtap => self.link_interfaces(kind, pairs, options, tap::wire_macvtap),
             Wire::Ipvlan(mode, flag) => {
                 let wire = |segment: &Segment<'_>| ipvlan::wire(segment, mode, flag);
                 self.link_interfaces(kind, pairs, options, wire)
             }
+            Wire::Ovs(datapath) => ovs::link(self, (kind, datapath), pairs, options),
+            Wire::Sriov => sriov::link(self, kind, pairs, options),
             Wire::Vxlan => self.link_interfaces(kind, pairs, options, vxlan::wire),
             Wire::Netkit(mode) => {
                 self.link_interfaces(kind, pairs, options, |segment| netkit::wire(segment, mode))
@@ -287,7 +302,7 @@ impl Lab {
         &mut self,
         kind: LinkKind,
         pairs: &[[ContainerId; 2]],
-        LinkOptions { mtu, addressed, .. }: LinkOptions,
+        LinkOptions { mtu, addressed, has_machines, .. }: LinkOptions,
         wire: impl FnOnce(&Segment<'_>) -> Result<Held, LabError>,
     ) -> Result<Vec<Link>, LabError> {
         let addressed = addressed || kind.carries == Carries::OwnIp;
@@ -315,13 +330,30 @@ impl Lab {
         if addressed {
             links.iter().try_for_each(|link| segment.set_addresses(link))?;
         }
+        if has_machines && !kind.takes_only_machines() {
+            let pairs = links.iter().flat_map(|Link { ends: [a, b], .. }| [(a, b), (b, a)]);
+            let taps = pairs.map(|(end, peer)| segment.create_tap(end, peer));
+            let taps = taps.collect::<Result<Vec<_>, _>>()?;
+            let ends = links.iter_mut().flat_map(|link| &mut link.ends);
+            ends.zip(taps).for_each(|(end, tap)| end.attachment = Attachment::Tap(tap));
+        }
         self.hold(held);
         Ok(links)
     }
 
-    /// The kernel's counters of an end's interface.
+    /// The kernel's counters of an end's interface, as the program at the end sees it.
     pub fn counters(&self, end: &End) -> Result<InterfaceCounters, LabError> {
-        Ok(self.interface(end)?.counters)
+        let counters = self.interface(end)?.counters;
+        Ok(match end.attachment {
+            // What the program writes the interface receives, and what it sends the program reads, unless
+            // it found the queue full.
+            Attachment::Tap(_) => InterfaceCounters {
+                rx_packets: counters.tx_packets + counters.tx_dropped,
+                tx_packets: counters.rx_packets,
+                tx_dropped: 0,
+            },
+            _ => counters,
+        })
     }
 
     /// The kernel's counters of the interface by which frames leave the "host", where the link

@@ -35,6 +35,6 @@ impl Segment<'_> {
 }
 
 /// The interface on a host that leads to `end`.
-fn port_name(end: &End) -> String {
+pub(super) fn port_name(end: &End) -> String {
     format!("v{}", end.place)
 }

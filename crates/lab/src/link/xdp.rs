@@ -29,7 +29,7 @@ pub(super) fn wire(
     let ports = segment.ends().map(|end| segment.create_port(host, end));
     let ports = ports.collect::<Result<Vec<_>, _>>()?;
     let redirects = host.namespace.enter(|| redirect(wiring, &ports).map_err(io::Error::other));
-    segment.ends().try_for_each(|end| compute_checksums(segment, end))?;
+    segment.ends().try_for_each(|end| segment.compute_checksums(end))?;
     let ends = segment.ends().filter(|_| !has_programs);
     let passes = ends.map(|end| pass(segment, end)).collect::<io::Result<_>>();
     let programs = Programs {
@@ -51,11 +51,15 @@ fn redirect(wiring: Wiring, ports: &[u32]) -> Result<Vec<Redirect>, XdpError> {
     }
 }
 
-/// A sum that is left to hardware, which a veth has not, is lost on the way.
-fn compute_checksums(segment: &Segment<'_>, end: &End) -> Result<(), LabError> {
-    let namespace = segment.lab[end.container].namespace();
-    let done = namespace.enter(|| dray_netdev::Interface::find(end.name())?.compute_checksums());
-    done.map_err(segment.doing("checksums"))
+impl Segment<'_> {
+    /// Has a container compute checksums itself: a sum that is left to hardware, which a veth has not,
+    /// is lost where frames leave the kernel's own ways.
+    pub(super) fn compute_checksums(&self, end: &End) -> Result<(), LabError> {
+        let namespace = self.lab[end.container].namespace();
+        let done =
+            namespace.enter(|| dray_netdev::Interface::find(end.name())?.compute_checksums());
+        done.map_err(self.doing("checksums"))
+    }
 }
 
 fn pass(segment: &Segment<'_>, end: &End) -> io::Result<Pass> {

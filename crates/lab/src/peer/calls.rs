@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr;
 
+use rustix::thread::{CpuSet, sched_setaffinity};
+
 use crate::NetworkNamespace;
 
 /// Makes the command's process enter `namespace`, and die when the thread that starts it ends.
@@ -30,6 +32,15 @@ pub(super) fn tie(command: &mut Command, namespace: &NetworkNamespace) {
         Ok(())
     };
     // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
+    unsafe { command.pre_exec(child) };
+}
+
+/// Makes the command's process, and all of its threads that do not move away, run on one CPU.
+pub(super) fn pin(command: &mut Command, cpu: usize) {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    let child = move || Ok(sched_setaffinity(None, &cpus)?);
+    // SAFETY: between fork and exec the closure makes one system call, and allocates nothing.
     unsafe { command.pre_exec(child) };
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::hugepages;
-use crate::{LabError, NetworkNamespace, cgroup};
+use crate::{LabError, NetworkNamespace, cgroup, link};
 
 /// All directories of peers are in here; their names tell their owners, as those of control groups
 /// do. The path is short, since the address of a socket holds 107 bytes.
@@ -41,7 +41,7 @@ impl PeerDir {
     }
 
     /// The same directory for peers whose network is that of a container.
-    pub(super) fn within(&self, namespace: &NetworkNamespace) -> io::Result<Self> {
+    pub(crate) fn within(&self, namespace: &NetworkNamespace) -> io::Result<Self> {
         Ok(Self { path: self.path.clone(), namespace: Arc::new(namespace.try_clone()?) })
     }
 
@@ -87,13 +87,14 @@ fn gone_is_well(error: io::Error) -> io::Result<()> {
 }
 
 /// Removes the directories whose owner is gone, and gives back the huge pages that were reserved
-/// for its peers. Returns their names.
+/// for its peers, and the network cards. Returns their names.
 pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for entry in fs::read_dir(PARENT).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if cgroup::is_stale(&name) {
             hugepages::release_all(&entry.path())?;
+            link::give_back_cards(&entry.path())?;
             fs::remove_dir_all(entry.path()).or_else(gone_is_well)?;
             removed.push(name);
         }

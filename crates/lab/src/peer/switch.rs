@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use super::dray::Dray;
-use super::ovs::{self, Ovs};
+use super::ovs::{self, Bridge, RunningBridge, VhostUser};
 use super::port::check;
 use super::process::command;
 use super::program::Program;
@@ -27,6 +27,8 @@ pub enum SwitchKind {
     Testpmd,
     /// Open vSwitch with DPDK's user-space datapath.
     OvsDpdk,
+    /// Open vSwitch between network interfaces.
+    Ovs,
     /// FD.io's Vector Packet Processor.
     Vpp,
     /// Snabb.
@@ -95,6 +97,7 @@ impl SwitchKind {
         match self {
             Self::Testpmd => "testpmd",
             Self::OvsDpdk => "ovs-dpdk",
+            Self::Ovs => "ovs",
             Self::Vpp => "vpp",
             Self::Snabb => "snabb",
             Self::Dray => "dray",
@@ -107,8 +110,9 @@ impl SwitchKind {
             Self::Testpmd => (testpmd::PROGRAM, "apt install dpdk-dev", "DPDK's"),
             Self::OvsDpdk => {
                 let remedy = "apt install openvswitch-switch-dpdk";
-                (ovs::PROGRAM, remedy, "Open vSwitch with DPDK")
+                (ovs::PROGRAM_DPDK, remedy, "Open vSwitch with DPDK")
             }
+            Self::Ovs => (ovs::PROGRAM, "apt install openvswitch-switch", "Open vSwitch"),
             Self::Vpp => (vpp::PROGRAM, "Debian has no package, see fd.io", "VPP"),
             Self::Snabb => {
                 let remedy = "Debian has no package, see github.com/snabbco/snabb";
@@ -157,6 +161,10 @@ fn version(kind: SwitchKind, text: &str) -> Option<String> {
             let dpdk = text.lines().find(|line| line.starts_with("DPDK "))?;
             Some(format!("Open vSwitch {ovs}, {dpdk}"))
         }
+        SwitchKind::Ovs => {
+            let (_, version) = text.lines().next()?.split_once("(Open vSwitch) ")?;
+            Some(format!("Open vSwitch {version}"))
+        }
         SwitchKind::Vpp => {
             let (_, rest) = text.split_once("vpp v")?;
             Some(format!("VPP {}", rest.split_whitespace().next()?))
@@ -178,9 +186,20 @@ impl PeerSwitch {
         settings: &SwitchSettings,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
+        let found = settings.kind.find();
+        let found = found.map_err(|why| LabError::peer(settings.kind.name(), why))?;
+        Self::run(dir, &found.program, settings, cancel)
+    }
+
+    /// The same with a given program.
+    pub(crate) fn run(
+        dir: &PeerDir,
+        program: &Path,
+        settings: &SwitchSettings,
+        cancel: &Cancel,
+    ) -> Result<Self, LabError> {
         let SwitchSettings { kind, cpu, wiring, ports, .. } = settings;
         let name = kind.name();
-        let found = kind.find().map_err(|why| LabError::peer(name, why))?;
         let sockets = ports.iter().map(|port| (port.socket.as_path(), port.queues));
         check(name, sockets, *wiring == Wiring::Pairs)?;
         let learns = !matches!(kind, SwitchKind::Testpmd | SwitchKind::Snabb);
@@ -192,16 +211,36 @@ impl PeerSwitch {
         for port in ports.iter().filter(|port| port.server) {
             remove_old_socket(&port.socket)?;
         }
-        let program = &found.program;
         let running: Box<dyn Running> = match kind {
             SwitchKind::Testpmd => Box::new(Testpmd::start_switch(dir, program, settings, cancel)?),
-            SwitchKind::OvsDpdk => Box::new(Ovs::start(dir, program, settings, cancel)?),
+            SwitchKind::OvsDpdk => Box::new(VhostUser::start(dir, program, settings, cancel)?),
+            SwitchKind::Ovs => {
+                return Err(LabError::peer(name, "its ports are interfaces, not sockets"));
+            }
             SwitchKind::Vpp => Box::new(Vpp::start(dir, program, settings, cancel)?),
             SwitchKind::Snabb => Box::new(Snabb::start(dir, program, settings, cancel)?),
             SwitchKind::Dray => Box::new(Dray::start(dir, program, settings, cancel)?),
         };
+        Ok(Self::ready(running))
+    }
+
+    /// Starts Open vSwitch between interfaces and waits until it forwards. The directory's network
+    /// namespace is theirs.
+    pub(crate) fn start_bridge(
+        dir: &PeerDir,
+        bridge: &Bridge,
+        cancel: &Cancel,
+    ) -> Result<Self, LabError> {
+        let name = SwitchKind::Ovs.name();
+        let found = SwitchKind::Ovs.find().map_err(|why| LabError::peer(name, why))?;
+        Placement::of(&[bridge.cpu])?;
+        let running = RunningBridge::start(dir, (name, &found.program), bridge, cancel)?;
+        Ok(Self::ready(Box::new(running)))
+    }
+
+    fn ready(running: Box<dyn Running>) -> Self {
         let ready_after = running.started().elapsed();
-        Ok(Self { running, ready_after })
+        Self { running, ready_after }
     }
 
     /// How long it took from the start of its first process until it forwarded.
@@ -247,6 +286,8 @@ mod tests {
         assert_eq!(said.as_deref(), Some("Open vSwitch 3.1.0, DPDK 22.11.11"));
         // Built without DPDK it is another switch.
         assert_eq!(version(SwitchKind::OvsDpdk, "ovs-vswitchd (Open vSwitch) 3.1.0\n"), None);
+        let ovs = "ovs-vswitchd (Open vSwitch) 3.1.0\n";
+        assert_eq!(version(SwitchKind::Ovs, ovs).as_deref(), Some("Open vSwitch 3.1.0"));
         assert_eq!(version(SwitchKind::Testpmd, ""), None);
         let vpp = "vpp v24.10-release built by root on a at 2024-10-30T14:00:00\n";
         assert_eq!(version(SwitchKind::Vpp, vpp).as_deref(), Some("VPP 24.10-release"));

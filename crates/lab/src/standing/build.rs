@@ -80,8 +80,10 @@ impl Built {
             mtu: plan.mtu,
             addressed: false,
             has_programs: plan.xdp_programs,
+            has_machines: plan.kind.takes_only_machines(),
             switch_cpu: plan.cpu.unwrap_or_else(|| Placement::of_this_process().assign(1)[0].id),
         };
+        plan.parent.iter().for_each(|card| self.lab.use_card(card));
         let links = self.lab.link(plan.kind, &pairs, options)?;
         let ends = links.into_iter().flat_map(|link| link.ends).take(ids.len());
         let ends: Vec<_> = ends.collect();
@@ -198,7 +200,7 @@ impl Built {
         let interface = end.interface().and_then(|name| container.netlink().interface(name).ok());
         PortState {
             name: name(&end.attachment),
-            uri: uri(&end.attachment),
+            uri: uri(link, &end.attachment),
             kind: link.kind.to_string(),
             link: number + 1,
             mac: end.mac.to_string(),
@@ -217,7 +219,8 @@ impl Built {
     fn variables(&self, number: usize, plan: &EndPlan, end: &End) -> BTreeMap<String, String> {
         let link = &self.topology.links[number];
         let bare = |address: String| address.split('/').next().unwrap_or_default().to_owned();
-        let mut variables = vec![("PORT", uri(&end.attachment)), ("MAC", end.mac.to_string())];
+        let mut variables =
+            vec![("PORT", uri(link, &end.attachment)), ("MAC", end.mac.to_string())];
         variables.extend(address(link, plan, end).map(|address| ("ADDRESS", bare(address))));
         let ends = || link.ends.iter().zip(&self.ends[number]);
         if let (2, Some((other_plan, other))) =
@@ -300,16 +303,18 @@ pub fn path_with(program: &Path) -> OsString {
 
 fn name(attachment: &Attachment) -> String {
     match attachment {
-        Attachment::Interface(name) => name.clone(),
+        Attachment::Interface(name) | Attachment::Tap(name) => name.clone(),
         Attachment::Driver(path)
         | Attachment::Device(path)
         | Attachment::Datagrams { here: path, .. } => path.display().to_string(),
     }
 }
 
-fn uri(attachment: &Attachment) -> String {
+fn uri(link: &LinkPlan, attachment: &Attachment) -> String {
     let name = name(attachment);
     match attachment {
+        Attachment::Interface(_) if link.kind.takes_only_machines() => format!("tap:{name}"),
+        Attachment::Tap(_) => format!("tap:{name}"),
         Attachment::Interface(_) => format!("raw:{name}"),
         Attachment::Driver(_) => format!("virtio:{name}"),
         Attachment::Device(_) => format!("vhost:{name}"),

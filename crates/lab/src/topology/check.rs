@@ -1,6 +1,6 @@
 //! Whether a file makes sense, before anything is made of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use toml::Spanned;
@@ -44,14 +44,14 @@ pub(super) fn check(
     for link in &file.links {
         links.push(check_link(link.get_ref(), &containers, cpus, &mut ports)?);
     }
-    let is_switch = |link: &&Spanned<file::Link>| {
-        kind(link.get_ref()).is_ok_and(|kind| kind.switch().is_some())
-    };
-    if let Some(second) = file.links.iter().filter(is_switch).nth(1) {
+    let is_program =
+        |link: &&Spanned<file::Link>| kind(link.get_ref()).is_ok_and(LinkKind::has_program);
+    if let Some(second) = file.links.iter().filter(is_program).nth(1) {
         let what =
-            "a second switch in user space; a lab has one at most: put its ends at the first";
+            "a second switch that is a program; a lab has one at most: put its ends at the first";
         return Err(at(&second.get_ref().kind, what));
     }
+    check_cards(file)?;
     let topology = Topology { name, containers, links };
     check_commands(file, &topology, check_command)?;
     Ok(topology)
@@ -102,6 +102,22 @@ fn check_containers(
         });
     }
     Ok(containers)
+}
+
+/// The virtual functions of a card are made all at once, for one link.
+fn check_cards(file: &File) -> Result<(), Wrong> {
+    let cards = file.links.iter().filter_map(|link| link.get_ref().parent.as_ref());
+    let mut seen = BTreeSet::new();
+    for card in cards {
+        if !seen.insert(card.get_ref()) {
+            let what = format!(
+                "parent {:?}: a link before has it; put the ends at that one",
+                card.get_ref()
+            );
+            return Err(at(card, what));
+        }
+    }
+    Ok(())
 }
 
 fn check_cpu(cpu: &Spanned<usize>, cpus: &[usize]) -> Result<(), String> {
@@ -175,12 +191,27 @@ fn check_link(
         }
         check_cpu(cpu, cpus).map_err(|what| at(cpu, format!("cpu: {what}")))?;
     }
+    match &link.parent {
+        None if kind.needs_card() => {
+            let what = format!(
+                "a {kind} link needs parent = \"INTERFACE\": the network card whose virtual functions \
+                 its ends get"
+            );
+            return Err(at(&link.kind, what));
+        }
+        Some(parent) if !kind.needs_card() => {
+            let what = format!("parent: a {kind} link has no network card; leave it out");
+            return Err(at(parent, what));
+        }
+        _ => {}
+    }
     if link.xdp_programs && !kind.name.starts_with("xdp/") {
         let what = format!("xdp_programs: only for xdp/ links; on a {kind} link leave it out");
         return Err(at(&link.kind, what));
     }
     let cpu = link.cpu.as_ref().map(|cpu| *cpu.get_ref());
-    Ok(LinkPlan { kind, ends, network, mtu, cpu, xdp_programs: link.xdp_programs })
+    let parent = link.parent.as_ref().map(|parent| parent.get_ref().clone());
+    Ok(LinkPlan { kind, ends, network, mtu, cpu, parent, xdp_programs: link.xdp_programs })
 }
 
 fn check_ends(

@@ -38,6 +38,7 @@ pub(super) struct Link {
     pub(super) addresses: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) mtu: Option<Spanned<u32>>,
     pub(super) cpu: Option<Spanned<usize>>,
+    pub(super) parent: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) xdp_programs: bool,
 }

@@ -27,6 +27,7 @@ pub(super) fn dray_words(topology: &Topology, container: &str, line: &str) -> Op
         };
         let peer = link.ends.iter().find(|other| *other != end && link.ends.len() == 2);
         let scheme = match link.ends.first() == Some(end) {
+            _ if link.kind.takes_only_machines() => "tap:",
             _ if link.kind.has_interfaces() => "raw:",
             _ if link.kind.is_unix() => "unix:/",
             false if link.kind.switch().is_none() => "vhost:/",

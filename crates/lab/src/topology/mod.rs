@@ -56,6 +56,8 @@ pub struct LinkPlan {
     pub mtu: u32,
     /// The CPU of its switch, where it has one.
     pub cpu: Option<usize>,
+    /// The network card of the machine's whose virtual functions its ends get, where the kind needs one.
+    pub parent: Option<String>,
     /// The programs at its ends attach XDP programs of their own.
     pub xdp_programs: bool,
 }

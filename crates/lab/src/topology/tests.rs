@@ -109,6 +109,14 @@ fn what_is_wrong_is_named_with_its_line_and_what_would_be_right() {
             9,
             &["a second switch"],
         ),
+        ("[[links]]\nkind = 'ovs/kernel'\nends = ['a', 'b']\n".repeat(2), 9, &["a second switch"]),
+        ("[[links]]\nkind = 'sriov'\nends = ['a', 'b']\n".into(), 6, &["parent = \"INTERFACE\""]),
+        (link("parent = 'eth7'"), 8, &["parent", "leave it out"]),
+        (
+            "[[links]]\nkind = 'sriov'\nends = ['a', 'b']\nparent = 'eth7'\n".repeat(2),
+            12,
+            &["\"eth7\"", "put the ends at that one"],
+        ),
         ("[[links]\n".into(), 5, &[]),
     ];
     for (rest, line, parts) in cases {

@@ -30,6 +30,8 @@ pub struct Choices {
     pub trials: Option<usize>,
     /// MTU of the links in bytes.
     pub mtu: Option<u32>,
+    /// A network card of the machine's that containers may get virtual functions of.
+    pub parent: Option<String>,
     /// CPUs for the roles, in this order.
     pub cpus: Option<Vec<usize>>,
     /// How closely receivers look at frames.

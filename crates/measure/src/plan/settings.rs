@@ -29,6 +29,8 @@ pub struct Settings {
     pub goals: Vec<Goal>,
     /// Trials per case, or searches.
     pub trials: usize,
+    /// The network card that containers may get virtual functions of.
+    pub parent: Option<String>,
     /// Which role runs where.
     pub placement: Placement,
     /// Whether everything was shortened.
@@ -84,7 +86,20 @@ impl Settings {
         let goals = losses.iter().map(|&loss| goal(loss, quick, choices.duration)).collect();
         let default = if quick { QUICK } else { experiment.timing };
         let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
-        Ok(Self { burst, flows, stations, check, timing, goals, trials, placement, quick, runtime })
+        let parent = choices.parent.clone();
+        Ok(Self {
+            burst,
+            flows,
+            stations,
+            check,
+            timing,
+            goals,
+            trials,
+            parent,
+            placement,
+            quick,
+            runtime,
+        })
     }
 }
 

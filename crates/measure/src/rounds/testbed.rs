@@ -34,6 +34,7 @@ impl Testbed {
         endpoint.check_runtime(runtime)?;
         let program = program.to_owned();
         let mut lab = Lab::with_runtime(program, runtime, endpoint.privileges(), cancel.clone())?;
+        settings.parent.iter().for_each(|card| lab.use_card(card));
         let topologies = Topology::build(&mut lab, case.technique, case.shape, placement, mtu)?;
         let set_up = began.elapsed();
         // Of a switch that is not there it would say too much.

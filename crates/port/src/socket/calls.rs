@@ -99,7 +99,7 @@ impl Messages {
 }
 
 /// The parts as the kernel wants them; one of them may be empty.
-fn vectors(parts: [Part<'_>; 2]) -> [libc::iovec; 2] {
+pub(crate) fn vectors(parts: [Part<'_>; 2]) -> [libc::iovec; 2] {
     parts.map(|part| libc::iovec { iov_base: part.start.as_ptr().cast(), iov_len: part.len })
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::BATCH_MAX;
 use crate::query::{Query, UriError};
 
-pub(crate) use calls::{enlarge_buffers, get_option, set_option};
-pub(crate) use receive::SocketReceive;
+pub(crate) use calls::{enlarge_buffers, get_option, set_option, vectors};
+pub(crate) use receive::{SLOT_LEN, SocketReceive};
 pub(crate) use transmit::SocketTransmit;
 
 /// How long a waiting call sleeps before it looks whether it should stop.

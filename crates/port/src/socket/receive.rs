@@ -16,7 +16,7 @@ use crate::{BATCH_MAX, Batch, Frame, Receive, Take, clock};
 
 /// A slot holds the longest frame and one byte more, in whole cache lines; an odd number of lines
 /// spreads the slots' first lines over all sets of the cache.
-const SLOT_LEN: usize = {
+pub(crate) const SLOT_LEN: usize = {
     let lines = (FRAME_MAX + 1).div_ceil(64);
     (lines | 1) * 64
 };

@@ -1,4 +1,4 @@
-module gtpu_by_go
+module dray/crates/upf/tests/go-gtp
 
 go 1.23.0
 

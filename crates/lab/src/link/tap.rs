@@ -1,0 +1,54 @@
+//! What a virtual machine is plugged into: TAP interfaces, bridged to those of a link, and macvtap.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use dray_netdev::{attach_tap, keep_tap};
+use netlink_packet_route::link::MacVlanMode;
+
+use super::{End, Held, Segment};
+use crate::LabError;
+
+/// macvtap in bridge mode: macvlan whose frames go to a character device.
+pub(super) fn wire_macvtap(segment: &Segment<'_>) -> Result<Held, LabError> {
+    let (parent, _) = segment.create_parent()?;
+    segment.ends().try_for_each(|end| {
+        let child = segment.interface_at(end);
+        let created = segment.host().netlink.create_macvtap(child, parent, MacVlanMode::Bridge);
+        created.map_err(segment.making("macvtap", "CONFIG_MACVTAP"))
+    })?;
+    Ok(None)
+}
+
+impl Segment<'_> {
+    /// Joins the interface of `end`, in its container, with a TAP interface by a bridge, as KubeVirt
+    /// does for virtual machines in pods; the TAP interface's name. The bridge is told who is where.
+    pub(super) fn create_tap(&self, end: &End, peer: &End) -> Result<String, LabError> {
+        let container = &self.lab[end.container];
+        let netlink = container.netlink();
+        let (tap, bridge) = (format!("tap-{}", end.name()), format!("br-{}", end.name()));
+        let device = container.namespace().enter(|| {
+            let device = File::options().read(true).write(true).open("/dev/net/tun")?;
+            attach_tap(device.as_fd(), &tap)?;
+            keep_tap(device.as_fd())?;
+            Ok(device)
+        });
+        // Open until the interface is set up: one that has no carrier then drops what comes first.
+        let _device = device.map_err(self.doing(&format!("TAP interface {tap}")))?;
+        netlink.create_bridge(&bridge).map_err(self.doing("bridge in a container"))?;
+        let index = |name: &str| {
+            let interface = netlink.interface(name).map_err(self.doing(name));
+            interface.map(|interface| interface.index)
+        };
+        let bridge = index(&bridge)?;
+        netlink.set_up(bridge).map_err(self.doing("bridge in a container"))?;
+        for (port, station) in [(tap.as_str(), end.station), (end.name(), peer.station)] {
+            let port = index(port)?;
+            netlink.set_mtu(port, self.mtu).map_err(self.doing("MTU"))?;
+            netlink.set_master(port, bridge).map_err(self.doing("bridge port"))?;
+            netlink.set_up(port).map_err(self.doing("set up"))?;
+            netlink.add_forwarding(port, station).map_err(self.doing("forwarding"))?;
+        }
+        Ok(tap)
+    }
+}

@@ -1,0 +1,201 @@
+//! Open vSwitch, apart from any other on the machine: its database, sockets and logs are in a directory
+//! of their own.
+
+mod bridge;
+mod vhost_user;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::process::{Process, command, run};
+use super::program::Program;
+use super::{Needs, PeerDir, calls};
+use crate::{Cancel, LabError};
+
+pub(super) use bridge::RunningBridge;
+pub use bridge::{Bridge, BridgePort, Datapath};
+pub(super) use vhost_user::VhostUser;
+
+/// With the kernel's datapath, or one in user space.
+pub(super) const PROGRAM: &str = "ovs-vswitchd";
+/// The same, built with DPDK.
+pub(super) const PROGRAM_DPDK: &str = "ovs-vswitchd-dpdk";
+/// Where Debian has that.
+pub(super) const DEBIAN_FOLDER: &str = "/usr/lib/openvswitch-switch-dpdk";
+
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+
+const BRIDGE: &str = "br0";
+
+/// The threads that poll for good have names that begin with this.
+const POLLING_THREAD: &str = "pmd-c";
+
+/// A running switch. Its fields are dropped in order: the database outlives the switch.
+#[derive(Debug)]
+struct Ovs {
+    switch: Program,
+    database: Process,
+    home: Home,
+}
+
+/// How it is started.
+struct Start<'a> {
+    /// Its name in messages.
+    name: &'a str,
+    program: &'a Path,
+    /// Of `other_config` in its database.
+    config: &'a [String],
+    /// Where all of its threads run that it does not move itself.
+    cpu: Option<usize>,
+    /// The names of those that forward begin with this.
+    forwarding_thread: &'static str,
+    needs: Needs,
+}
+
+/// The part of the peers' directory that is the switch's, and how its tools are called.
+#[derive(Debug)]
+struct Home {
+    dir: PeerDir,
+    path: PathBuf,
+}
+
+impl Ovs {
+    /// Starts it without a bridge.
+    fn start(dir: &PeerDir, start: &Start<'_>, cancel: &Cancel) -> Result<Self, LabError> {
+        let path = dir.join("ovs");
+        fs::create_dir_all(&path)
+            .map_err(LabError::doing(format!("directory {}", path.display())))?;
+        let home = Home { dir: dir.clone(), path };
+        let database = home.start_database(cancel)?;
+        home.configure(start.config)?;
+        let mut command = home.command(start.program);
+        command.arg(home.remote()).args(["--no-chdir", "--unixctl"]).arg(home.control());
+        if let Some(cpu) = start.cpu {
+            calls::pin(&mut command, cpu);
+        }
+        let Start { name, forwarding_thread, needs, .. } = *start;
+        let mut switch = Program::start(dir, name, &mut command, forwarding_thread, needs)?;
+        let control = home.control();
+        switch.process.wait_until(cancel, "its control socket", |_| control.exists())?;
+        Ok(Self { switch, database, home })
+    }
+
+    /// An error with the last lines of its log.
+    fn failed(&self, error: &LabError) -> LabError {
+        self.switch.process.failed(&error.to_string())
+    }
+}
+
+impl Home {
+    fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = command(program);
+        for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "RUNTIME_DIRECTORY"] {
+            command.env(variable, &self.path);
+        }
+        command
+    }
+
+    fn remote(&self) -> String {
+        format!("unix:{}", self.path.join("db.sock").display())
+    }
+
+    fn control(&self) -> PathBuf {
+        self.path.join("switch.ctl")
+    }
+
+    fn vsctl(&self, words: &[&str]) -> Result<String, LabError> {
+        let mut command = self.command("ovs-vsctl");
+        command.args(["--no-syslog", "--timeout=60", "--db", &self.remote()]).args(words);
+        run(&self.dir, &mut command)
+    }
+
+    fn ofctl(&self, words: &[&str]) -> Result<String, LabError> {
+        run(&self.dir, self.command("ovs-ofctl").arg("--timeout=20").args(words))
+    }
+
+    fn start_database(&self, cancel: &Cancel) -> Result<Process, LabError> {
+        let file = self.path.join("conf.db");
+        run(&self.dir, self.command("ovsdb-tool").arg("create").arg(&file).arg(SCHEMA))?;
+        let mut command = self.command("ovsdb-server");
+        command
+            .arg(&file)
+            .args(["--no-chdir", "--unixctl"])
+            .arg(self.path.join("database.ctl"))
+            .arg(format!("--remote=p{}", self.remote()));
+        let mut database = Process::start(&self.dir, "ovsdb-server", &mut command)?;
+        let socket = self.path.join("db.sock");
+        database.wait_until(cancel, "its socket", |_| socket.exists())?;
+        Ok(database)
+    }
+
+    /// Makes the bridge, with one of its datapaths in user space or the kernel's.
+    fn add_bridge(&self, datapath: &str) -> Result<(), LabError> {
+        let datapath = format!("datapath_type={datapath}");
+        self.vsctl(&["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, &datapath]).map(drop)
+    }
+
+    /// Adds the port number `index`, of which `settings` say what it is.
+    fn add_port(&self, index: usize, name: &str, settings: &[&str]) -> Result<(), LabError> {
+        let request = format!("ofport_request={}", port_number(index));
+        let words = ["add-port", BRIDGE, name, "--", "set", "interface", name, &request];
+        self.vsctl(&[&words, settings].concat())?;
+        let error = self.vsctl(&["get", "interface", name, "error"])?;
+        if error.trim() == "[]" {
+            return Ok(());
+        }
+        let what = format!("port {name} of Open vSwitch");
+        Err(LabError::System { what, error: io::Error::other(error.trim().to_owned()) })
+    }
+
+    /// Asks the running switch.
+    fn appctl(&self, words: &[&str]) -> Result<String, LabError> {
+        let mut command = self.command("ovs-appctl");
+        command.arg("--timeout=5").arg("--target").arg(self.control()).args(words);
+        run(&self.dir, &mut command)
+    }
+
+    /// Writes `other_config` before there is a switch that reads it.
+    fn configure(&self, config: &[String]) -> Result<(), LabError> {
+        self.vsctl(&["--no-wait", "init"])?;
+        if config.is_empty() {
+            return Ok(());
+        }
+        let settings = config.iter().map(|setting| format!("other_config:{}", quote(setting)));
+        let settings: Vec<_> = settings.collect();
+        let mut words = vec!["--no-wait", "set", "Open_vSwitch", "."];
+        words.extend(settings.iter().map(String::as_str));
+        self.vsctl(&words).map(drop)
+    }
+}
+
+/// What flows call a port: OpenFlow counts from 1.
+fn port_number(index: usize) -> usize {
+    index + 1
+}
+
+/// A value with commas or spaces is a list for ovs-vsctl unless it is quoted.
+fn quote(setting: &str) -> String {
+    match setting.split_once('=') {
+        Some((key, value)) => format!("{key}=\"{value}\""),
+        None => setting.to_owned(),
+    }
+}
+
+/// A set of one CPU, as a hexadecimal number of any length.
+fn mask(cpu: usize) -> String {
+    format!("0x{:x}{}", 1 << (cpu % 4), "0".repeat(cpu / 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_have_any_length() {
+        assert_eq!((mask(0), mask(1), mask(6)), ("0x1".into(), "0x2".into(), "0x40".into()));
+        assert_eq!(mask(130), format!("0x4{}", "0".repeat(32)));
+    }
+}

@@ -1,0 +1,181 @@
+//! Open vSwitch with its user-space datapath on DPDK, between vhost-user sockets.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::{BRIDGE, Home, Ovs, POLLING_THREAD, Start, mask, port_number};
+use crate::peer::program::{Program, housekeeping_cpu};
+use crate::peer::switch::Running;
+use crate::peer::{Needs, PeerDir, PortCounters, SwitchSettings, Wiring};
+use crate::{Cancel, LabError};
+
+/// Its buffers, 752 MiB when the first driver connects, and what it needs for each port. With less it
+/// takes all that there is, finds that it does not do, and asks for half as many buffers; a driver
+/// that connects meanwhile is disconnected for lack of memory.
+const MEMORY_MIB: u32 = 800;
+
+const NEEDS: Needs = Needs {
+    // It does not start with a page too few.
+    hugepages_mib: MEMORY_MIB + 16,
+    privileges: "root, to reserve huge pages and for its bridge's TAP interface",
+    others: &["a database server of its own", "a network namespace of its own"],
+};
+
+/// A running switch.
+#[derive(Debug)]
+pub(in crate::peer) struct VhostUser {
+    ovs: Ovs,
+    /// The sockets that its ports were to have, which are links to those that it made.
+    links: Vec<PathBuf>,
+}
+
+impl VhostUser {
+    pub(in crate::peer) fn start(
+        dir: &PeerDir,
+        program: &Path,
+        settings: &SwitchSettings,
+        cancel: &Cancel,
+    ) -> Result<Self, LabError> {
+        let start = Start {
+            name: settings.kind.name(),
+            program,
+            config: &config(settings.cpu),
+            // DPDK moves its threads itself.
+            cpu: None,
+            forwarding_thread: POLLING_THREAD,
+            needs: NEEDS,
+        };
+        let mut switch = Self { ovs: Ovs::start(dir, &start, cancel)?, links: Vec::new() };
+        let done = switch.add_ports(settings);
+        done.map_err(|error| switch.ovs.failed(&error))?;
+        Ok(switch)
+    }
+
+    fn add_ports(&mut self, settings: &SwitchSettings) -> Result<(), LabError> {
+        let home = &self.ovs.home;
+        home.add_bridge("netdev")?;
+        for (index, port) in settings.ports.iter().enumerate() {
+            let name = port_name(index);
+            let server = format!("options:vhost-server-path={}", port.socket.display());
+            if !port.server {
+                home.add_port(index, &name, &["type=dpdkvhostuserclient", &server])?;
+                continue;
+            }
+            home.add_port(index, &name, &["type=dpdkvhostuser"])?;
+            // It listens under a name of its own choice.
+            let doing = LabError::doing(format!("socket {}", port.socket.display()));
+            symlink(home.path.join(&name), &port.socket).map_err(doing)?;
+            self.links.push(port.socket.clone());
+        }
+        match settings.wiring {
+            Wiring::Pairs => pair_ports(home, settings.ports.len()),
+            Wiring::Learning => Ok(()),
+        }
+    }
+}
+
+impl Running for VhostUser {
+    fn program(&self) -> &Program {
+        &self.ovs.switch
+    }
+
+    fn started(&self) -> Instant {
+        self.ovs.database.started()
+    }
+
+    /// `None` where it has none: version 3.1 counts nothing at ports where it listens.
+    fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
+        let text = self.ovs.home.appctl(&["dpctl/show", "--statistics"])?;
+        Ok((0..).map_while(|index| parse_counters(&text, &port_name(index))).collect())
+    }
+}
+
+impl Drop for VhostUser {
+    fn drop(&mut self) {
+        for link in &self.links {
+            // It may be gone with its directory.
+            let _ = fs::remove_file(link);
+        }
+    }
+}
+
+/// Puts flows between two ports each in place of the one that learns.
+fn pair_ports(home: &Home, count: usize) -> Result<(), LabError> {
+    home.ofctl(&["del-flows", BRIDGE])?;
+    (0..count).try_for_each(|index| {
+        let (input, output) = (port_number(index), port_number(index ^ 1));
+        let flow = format!("in_port={input},actions=output:{output}");
+        home.ofctl(&["add-flow", BRIDGE, &flow]).map(drop)
+    })
+}
+
+fn config(cpu: usize) -> [String; 6] {
+    [
+        "dpdk-init=true".to_owned(),
+        "dpdk-extra=--no-pci --in-memory --single-file-segments --iova-mode=va".to_owned(),
+        format!("dpdk-socket-mem={MEMORY_MIB}"),
+        format!("dpdk-socket-limit={MEMORY_MIB}"),
+        format!("dpdk-lcore-mask={}", mask(housekeeping_cpu(cpu))),
+        format!("pmd-cpu-mask={}", mask(cpu)),
+    ]
+}
+
+/// What it calls a port's interface.
+fn port_name(index: usize) -> String {
+    format!("p{}", port_number(index))
+}
+
+/// Finds a port in what `dpctl/show --statistics` prints: `None` if it is not there; inside that,
+/// `None` if it has no counters.
+fn parse_counters(text: &str, name: &str) -> Option<Option<PortCounters>> {
+    let (_, rest) = text.split_once(&format!(": {name} ("))?;
+    let section = rest.split("  port ").next()?;
+    let count = |direction: &str, what: &str| -> Option<u64> {
+        let (_, number) = section.split_once(&format!("{direction} {what}:"))?;
+        number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    let counters = || {
+        Some(PortCounters {
+            received_frames: count("RX", "packets")?,
+            received_bytes: count("RX", "bytes")?,
+            sent_frames: count("TX", "packets")?,
+            sent_bytes: count("TX", "bytes")?,
+        })
+    };
+    Some(counters())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHOWN: &str = "\
+netdev@ovs-netdev:
+  lookups: hit:17265855 missed:1 lost:0
+  flows: 1
+  port 1: br0 (tap)
+    RX packets:9 errors:0 dropped:0 overruns:0 frame:0
+    TX packets:9 errors:0 dropped:0 aborted:0 carrier:0
+    collisions:0
+    RX bytes:9  TX bytes:9
+  port 2: p1 (dpdkvhostuserclient: configured_rx_queues=1, mtu=1500)
+    RX packets:3 errors:0 dropped:? overruns:0 frame:0
+    TX packets:1 errors:0 dropped:0 aborted:0 carrier:0
+    collisions:0
+    RX bytes:192 (1 KiB)  TX bytes:64
+  port 3: p2 (dpdkvhostuser: configured_rx_queues=1, mtu=1500)
+, could not retrieve stats (Protocol error)  port 4: p3 (dpdkvhostuserclient)
+    RX packets:5
+";
+
+    #[test]
+    fn reads_counters_of_ports_that_have_them() {
+        let counters = parse_counters(SHOWN, "p1").unwrap().unwrap();
+        assert_eq!((counters.received_frames, counters.received_bytes), (3, 192));
+        assert_eq!((counters.sent_frames, counters.sent_bytes), (1, 64));
+        assert_eq!(parse_counters(SHOWN, "p2"), Some(None));
+        assert_eq!(parse_counters(SHOWN, "p4"), None);
+    }
+}

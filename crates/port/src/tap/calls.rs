@@ -1,0 +1,16 @@
+//! The system call that takes a frame out of memory that others may write to.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::frame::Part;
+use crate::socket::vectors;
+
+/// `writev` of one frame in `parts`.
+pub(super) fn write(device: BorrowedFd<'_>, parts: [Part<'_>; 2]) -> io::Result<()> {
+    let buffers = vectors(parts);
+    // SAFETY: the bytes stay mapped for longer than the call, and the kernel only reads them.
+    let written =
+        unsafe { libc::writev(device.as_raw_fd(), buffers.as_ptr(), buffers.len() as libc::c_int) };
+    if written >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

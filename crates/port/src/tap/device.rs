@@ -1,0 +1,75 @@
+//! The character devices of TAP and macvtap interfaces.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use dray_netdev::attach_tap;
+use rustix::fs::{CWD, Dev, FileType, Mode, makedev, mknodat};
+
+/// An open device, and whose.
+pub(super) struct Device {
+    pub(super) file: File,
+    /// Whether it is that of a macvtap interface.
+    pub(super) is_macvtap: bool,
+}
+
+impl Device {
+    /// Opens the device of the interface `name`: a macvtap interface's own; else a TAP interface's, which
+    /// is made where it is not there.
+    pub(super) fn open(name: &str) -> Result<Self, (&'static str, io::Error)> {
+        let number = macvtap_number(name).map_err(|error| ("macvtap device", error))?;
+        let (file, is_macvtap) = match number {
+            Some(number) => (open_node(number).map_err(|error| ("macvtap device", error))?, true),
+            None => {
+                let file = open("/dev/net/tun".into());
+                (file.map_err(|error| ("/dev/net/tun", error))?, false)
+            }
+        };
+        attach_tap(file.as_fd(), name).map_err(|error| ("TAP interface", error))?;
+        Ok(Self { file, is_macvtap })
+    }
+}
+
+fn open(path: PathBuf) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+/// The device number of a macvtap interface, as `/sys` of its network namespace says it; `None` for
+/// any other.
+fn macvtap_number(interface: &str) -> io::Result<Option<Dev>> {
+    let folder = PathBuf::from(format!("/sys/class/net/{interface}/macvtap"));
+    let Some(device) = fs::read_dir(folder).ok().and_then(|mut entries| entries.next()) else {
+        return Ok(None);
+    };
+    let text = fs::read_to_string(device?.path().join("dev"))?;
+    let number = text
+        .trim()
+        .split_once(':')
+        .and_then(|(major, minor)| Some(makedev(major.parse().ok()?, minor.parse().ok()?)));
+    let what = || io::Error::new(io::ErrorKind::InvalidData, format!("device number {text:?}"));
+    number.map(Some).ok_or_else(what)
+}
+
+/// Opens the device with this number. The kernel names devices after the indices of interfaces, which
+/// are not unique among containers: the name is one of our own, for a moment.
+fn open_node(number: Dev) -> io::Result<File> {
+    let path = PathBuf::from(format!("/dev/dray-macvtap-{number:x}"));
+    match mknodat(CWD, &path, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, number) {
+        // Whoever was killed before it was removed left the same.
+        Err(rustix::io::Errno::EXIST) if is_device(&path, number)? => {}
+        result => result?,
+    }
+    let file = open(path.clone());
+    let removed = fs::remove_file(&path);
+    let file = file?;
+    removed?;
+    Ok(file)
+}
+
+fn is_device(path: &PathBuf, number: Dev) -> io::Result<bool> {
+    let meta = fs::symlink_metadata(path)?;
+    Ok(meta.file_type().is_char_device() && meta.rdev() == number)
+}

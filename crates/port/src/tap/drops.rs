@@ -1,0 +1,71 @@
+//! What the kernel dropped because a TAP device was not read in time.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// The counter of an interface, from some moment on.
+pub(super) struct Drops {
+    /// Of the network namespace in which it was opened.
+    file: File,
+    interface: String,
+    /// Which of the interface's numbers it is.
+    field: usize,
+    before: u64,
+}
+
+/// In the line of an interface, after its name: frames that were dropped on the way in, and out.
+const RX_DROPPED: usize = 3;
+const TX_DROPPED: usize = 11;
+
+impl Drops {
+    /// From now on. What a TAP's program reads the interface has sent; what is read from a macvtap's
+    /// device the interface has received.
+    pub(super) fn new(interface: &str, is_macvtap: bool) -> io::Result<Self> {
+        let file = File::open("/proc/thread-self/net/dev")?;
+        let field = if is_macvtap { RX_DROPPED } else { TX_DROPPED };
+        let mut drops = Self { file, interface: interface.to_owned(), field, before: 0 };
+        drops.before = drops.count()?;
+        Ok(drops)
+    }
+
+    /// How many there were.
+    pub(super) fn count(&self) -> io::Result<u64> {
+        let mut text = vec![0; 1 << 16];
+        let mut len = 0;
+        while len < text.len() {
+            match self.file.read_at(&mut text[len..], len as u64)? {
+                0 => break,
+                more => len += more,
+            }
+        }
+        let text = String::from_utf8_lossy(&text[..len]);
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "the interface was removed");
+        Ok(parse(&text, &self.interface, self.field).ok_or_else(missing)? - self.before)
+    }
+}
+
+fn parse(text: &str, interface: &str, field: usize) -> Option<u64> {
+    let named = |line: &str| {
+        let (name, numbers) = line.rsplit_once(':')?;
+        (name.trim() == interface).then(|| numbers.to_owned())
+    };
+    text.lines().find_map(named)?.split_whitespace().nth(field)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_interface_has_a_line() {
+        let text = "Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls
+    lo:       1       2    3    4    5     6          7         8        9      10   11   12    13    14
+ tap-a:      21      22   23   24   25    26         27        28       29      30   31   32    33    34
+";
+        assert_eq!(parse(text, "lo", RX_DROPPED), Some(4));
+        assert_eq!(parse(text, "tap-a", TX_DROPPED), Some(32));
+        assert_eq!(parse(text, "tap", TX_DROPPED), None);
+    }
+}

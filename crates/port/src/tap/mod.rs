@@ -1,0 +1,96 @@
+//! `tap:INTERFACE`: the device of a TAP or macvtap interface, where a virtual machine's frames go in and
+//! out: one for each `read` and `write`.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use dray_netdev::Interface;
+use dray_wire::{FRAME_MAX, headers};
+
+use crate::query::{Query, UriError, write_query};
+use crate::{OpenError, Port, Wait, interface};
+
+mod calls;
+mod device;
+mod drops;
+mod receive;
+mod transmit;
+
+use device::Device;
+use drops::Drops;
+use receive::TapReceive;
+use transmit::TapTransmit;
+
+/// A TAP port's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapUri {
+    /// The network interface.
+    pub interface: String,
+    /// How to wait for frames.
+    pub wait: Wait,
+}
+
+/// How long an interface may take to carry frames that has a program at its device.
+const CARRIER_MAX: Duration = Duration::from_secs(2);
+
+impl TapUri {
+    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        let interface = interface::parse(body, query, "tap")?;
+        let wait = query.take("wait", "block or poll", |text| match text {
+            "block" => Some(Wait::Block),
+            "poll" => Some(Wait::Poll { pause_us: 0 }),
+            _ => None,
+        })?;
+        Ok(Self { interface, wait: wait.unwrap_or(Wait::Block) })
+    }
+
+    /// Opens the device of the interface, which is made where there is none, sets the interface up, and
+    /// waits until it carries frames.
+    pub fn open(&self) -> Result<Port, OpenError> {
+        self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
+    }
+
+    fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
+        let Device { file, is_macvtap } = Device::open(&self.interface)?;
+        let interface =
+            Interface::find(&self.interface).map_err(|error| ("interface index", error))?;
+        set_up(&interface).map_err(|error| ("setting the interface up", error))?;
+        let mtu = interface.mtu().map_err(|error| ("MTU", error))?;
+        let drops = Drops::new(&self.interface, is_macvtap);
+        let drops = drops.map_err(|error| ("counters", error))?;
+        let device = Arc::new(file);
+        let frame_max = FRAME_MAX.min(mtu + headers::ETHERNET_LEN);
+        Ok(Port {
+            rx: vec![Box::new(TapReceive::new(device.clone(), drops, self.wait))],
+            tx: vec![Box::new(TapTransmit::new(device, frame_max))],
+            link: None,
+        })
+    }
+}
+
+/// Until an interface carries frames, those for it are dropped.
+fn set_up(interface: &Interface) -> io::Result<()> {
+    if !interface.is_up()? {
+        interface.set_up()?;
+    }
+    let deadline = Instant::now() + CARRIER_MAX;
+    while !interface.is_running()? {
+        if Instant::now() > deadline {
+            let what = "it carries no frames; is what it is connected to set up?";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+        }
+        sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+impl fmt::Display for TapUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tap:{}", self.interface)?;
+        let polls = self.wait != Wait::Block;
+        write_query(f, polls.then(|| ("wait", "poll".to_owned())))
+    }
+}

@@ -168,6 +168,7 @@ macro_rules! counters {
 }
 
 #[cfg(test)]
+#[expect(unreachable_pub, reason = "the types are for whole crates")]
 mod tests {
     crate::counters! {
         /// Why.

@@ -16,6 +16,7 @@ use crate::stats;
 use crate::streams::StreamRow;
 use crate::topology::{Shape, Topology};
 use crate::trial::{Agreements, Trial};
+use crate::upf::UPF;
 use crate::{Case, Settings, UpfLoad};
 
 /// The version of the format. It changes when a reader of the old one would misunderstand.
@@ -457,6 +458,18 @@ impl ResultRow {
 }
 
 impl Measured {
+    /// On how many cores the user plane function was busy, where there was one; its part of the softirqs
+    /// there included.
+    pub fn upf_cores(&self) -> Option<f64> {
+        let cost = self.cpu.roles.get(UPF)?;
+        Some(cost.total_s() / self.cpu.elapsed_s).filter(|cores| *cores > 0.0)
+    }
+
+    /// Frames received per second for each of these cores.
+    pub fn upf_pps_per_core(&self) -> Option<f64> {
+        self.upf_cores().map(|cores| self.received_pps / cores)
+    }
+
     /// Sums up the trials of one case: at least one.
     pub(crate) fn of(case: &CaseTrials, settings: &Settings, limit: Option<&LimitRow>) -> Self {
         let trials = &case.trials[..];

@@ -1,5 +1,6 @@
 //! What a user plane function is told, that stands between a sender and a receiver.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -34,6 +35,15 @@ impl UpfLoad {
     /// The same from the network to users.
     pub const fn downlink(sessions: u32, pdrs: u16) -> Self {
         Self { way: UserWay::Downlink, sessions, pdrs }
+    }
+}
+
+/// As in "uplink, 8000 sessions of 2 PDRs".
+impl fmt::Display for UpfLoad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { way, sessions, pdrs } = self;
+        let way = if *way == UserWay::Uplink { "uplink" } else { "downlink" };
+        write!(f, "{way}, {sessions} sessions of {pdrs} PDRs")
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use dray_measure::ResultRow;
 use dray_measure::results::Measured;
 use dray_measure::table::align;
+use dray_measure::{ResultRow, UpfLoad};
 use serde::Serialize;
 
 use crate::host::host_differences;
@@ -92,6 +92,7 @@ struct Key<'a> {
     technique: &'a str,
     topology: &'a str,
     forwarders: usize,
+    upf: Option<UpfLoad>,
     frame_size: usize,
     burst: usize,
     flows: u16,
@@ -108,6 +109,7 @@ impl<'a> Key<'a> {
             technique: &row.technique,
             topology: &row.topology,
             forwarders: row.forwarders,
+            upf: row.upf,
             frame_size: row.frame_size,
             burst: row.burst,
             flows: row.flows,
@@ -127,6 +129,9 @@ impl<'a> Key<'a> {
         }
         if self.topology != "chain" {
             write!(text, " {}", self.topology).ok();
+        }
+        if let Some(load) = self.upf {
+            write!(text, " {load}").ok();
         }
         if self.runtime != dray_lab::Runtime::Embedded.to_string() {
             write!(text, " in {}", self.runtime).ok();

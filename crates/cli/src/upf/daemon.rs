@@ -15,10 +15,9 @@ use super::talk::describe;
 use crate::parse::CpuList;
 use crate::{Failure, cancel_on_signals, parse, print};
 
+/// How it runs.
 #[derive(clap::Args)]
 pub(super) struct DaemonArguments {
-    #[command(flatten)]
-    ports: Ports,
     /// CPUs: one for both directions, or one for uplink and one for downlink [default: two].
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
@@ -36,8 +35,8 @@ pub(super) struct DaemonArguments {
     json: bool,
 }
 
-pub(super) fn run(arguments: DaemonArguments) -> Result<(), Failure> {
-    let DaemonArguments { ports, cpus, idle, duration, control, json } = arguments;
+pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failure> {
+    let DaemonArguments { cpus, idle, duration, control, json } = arguments;
     let cpus = match cpus {
         None => Placement::of_this_process().assign(2).iter().map(|cpu| cpu.id).collect(),
         Some(CpuList(cpus)) => {

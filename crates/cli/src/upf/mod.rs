@@ -27,7 +27,9 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    daemon: Option<daemon::DaemonArguments>,
+    ports: Option<Ports>,
+    #[command(flatten)]
+    daemon: daemon::DaemonArguments,
 }
 
 const EXAMPLES: &str = "\
@@ -90,11 +92,11 @@ impl Ports {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    match (arguments.command, arguments.daemon) {
+    match (arguments.command, arguments.ports) {
         (Some(Command::Sessions(sessions)), _) => talk::sessions(sessions),
         (Some(Command::Stats(ask)), _) => talk::stats(&ask),
         (Some(Command::Status(ask)), _) => talk::status(&ask),
-        (None, Some(daemon)) => daemon::run(daemon),
+        (None, Some(ports)) => daemon::run(&ports, arguments.daemon),
         (None, None) => Err(Failure::usage(anyhow::anyhow!("give --n3, --n6 and --config"))),
     }
 }

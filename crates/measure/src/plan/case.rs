@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Shape, Technique, UpfLoad};
+use crate::{Shape, Technique};
 
 /// One row to be: a technique in a topology at a frame size, or of byte streams.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +27,8 @@ impl fmt::Display for Case {
         if let Shape::Pairs(pairs) = self.shape {
             write!(f, " x {pairs}")?;
         }
-        if let Shape::Upf(UpfLoad { sessions, pdrs, .. }) = self.shape {
-            write!(f, " {sessions} sessions of {pdrs} PDRs")?;
+        if let Shape::Upf(load) = self.shape {
+            write!(f, " {load}")?;
         }
         match self.technique.endpoint.is_stream() {
             true => write!(f, " MTU {}", self.mtu),

@@ -66,6 +66,9 @@ impl Plan {
             check_load(technique, &settings, paced)?;
             check_pairs(technique, &shapes)?;
         }
+        if settings.stations > 1 && shapes.iter().any(|shape| matches!(shape, Shape::Upf(_))) {
+            return Err(WrongChoice::UpfStations { given: settings.stations });
+        }
 
         // A figure of the paper stands beside one that was measured as it was.
         let as_usual =

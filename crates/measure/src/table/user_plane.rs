@@ -3,8 +3,7 @@
 use dray_traffic::UserWay;
 
 use super::{align, kilo, loss, mark};
-use crate::results::{Measured, ResultRow};
-use crate::upf::UPF;
+use crate::results::ResultRow;
 
 /// A row for each result.
 pub(super) fn render(rows: &[ResultRow]) -> String {
@@ -37,7 +36,7 @@ pub(super) fn render(rows: &[ResultRow]) -> String {
         let deviation = 100.0 * measured.stddev_pps / measured.received_pps.max(1.0);
         let mbps = |pps: f64| pps * row.frame_size as f64 * 8.0 / 1e6;
         let per_core =
-            pps_per_core(measured).map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps)));
+            measured.upf_pps_per_core().map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps)));
         cells.push(vec![
             row.technique.clone(),
             if load.way == UserWay::Uplink { "up" } else { "down" }.to_owned(),
@@ -48,21 +47,10 @@ pub(super) fn render(rows: &[ResultRow]) -> String {
             format!("{}{}", kilo(received), mark(measured)),
             format!("{deviation:.1}"),
             loss(measured),
-            upf_cores(measured).map_or("-".to_owned(), |cores| format!("{cores:.2}")),
+            measured.upf_cores().map_or("-".to_owned(), |cores| format!("{cores:.2}")),
             per_core,
             row.paper_pps.map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps))),
         ]);
     }
     align(&cells, 2, 2)
-}
-
-/// On how many cores the user plane function was busy, its part of the softirqs there included.
-fn upf_cores(measured: &Measured) -> Option<f64> {
-    let cost = measured.cpu.roles.get(UPF)?;
-    Some(cost.total_s() / measured.cpu.elapsed_s).filter(|cores| *cores > 0.0)
-}
-
-/// Packets per second for each of these cores.
-pub(crate) fn pps_per_core(measured: &Measured) -> Option<f64> {
-    upf_cores(measured).map(|cores| measured.received_pps / cores)
 }

@@ -10,6 +10,7 @@ mod offered;
 mod pairs;
 mod rates;
 mod sizes;
+mod user_plane;
 
 use dray_measure::results::Measured;
 use dray_measure::{Experiment, ResultRow};
@@ -31,6 +32,7 @@ const KINDS: &[Kind] = &[
     sizes::draw,
     forwarders::draw,
     pairs::draw,
+    user_plane::draw,
     latency::draw,
     cost::draw,
 ];

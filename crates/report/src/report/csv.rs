@@ -6,7 +6,7 @@ use crate::escape;
 use crate::input::Run;
 use crate::interval::Interval;
 
-const COLUMNS: [&str; 36] = [
+const COLUMNS: [&str; 37] = [
     "file",
     "experiment",
     "time",
@@ -25,6 +25,7 @@ const COLUMNS: [&str; 36] = [
     "pairs",
     "mtu",
     "runtime",
+    "upf",
     "offered_pps",
     "paper_pps",
     "skipped",
@@ -71,6 +72,7 @@ pub(super) fn render(runs: &[Run]) -> String {
                 row.pairs.to_string(),
                 row.mtu.to_string(),
                 row.runtime.clone(),
+                row.upf.map_or(String::new(), |load| load.to_string()),
                 number(row.offered_pps),
                 number(row.paper_pps),
             ];

@@ -43,7 +43,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["send", "--port", "null:", "--stations", "2", "--flows", "2"], &["--stations 2", "flows"]),
     (&["bench", "--trials", "0"], &["--trials 0", "1 to"]),
     (&["bench", "--duration", "0"], &["'0'", "above 0"]),
-    (&["bench", "--duration", "0.1"], &["0.1", "0.5 to 3600"]),
+    (&["bench", "--duration", "0.1"], &["0.1", "0.2 to 3600"]),
     (&["bench", "--mtu", "67"], &["67", "68 to 9000"]),
     (&["bench", "--cpus", "4095"], &["4095", "may use CPUs"]),
     (&["bench", "--cpus", "x"], &["'x'", "list of CPUs"]),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::process::Command;
 
 use super::state::FOLDER;
-use super::{Engine, Spec};
+use super::{Engine, Spec, network};
 use crate::LabError;
 
 /// The command that runs a container, after writing its configuration (lxc.container.conf(5)).
@@ -34,7 +34,6 @@ fn configuration(engine: &Engine, spec: &Spec<'_>) -> String {
          lxc.mount.auto = proc:mixed sys:ro\n\
          lxc.autodev = 1\n\
          lxc.console.path = none\n\
-         lxc.net.0.type = empty\n\
          lxc.no_new_privs = 1\n\
          lxc.cap.keep = {capabilities}\n\
          lxc.cgroup.dir = {group}/{name}\n\
@@ -45,6 +44,10 @@ fn configuration(engine: &Engine, spec: &Spec<'_>) -> String {
         group = group.display(),
         cpus = spec.cpus,
     );
+    match (&engine.network, spec.address) {
+        (Some(lines), Some(address)) => text += &(lines.clone() + &network::lxc_address(address)),
+        _ => text += "lxc.net.0.type = empty\n",
+    }
     let mut mount = |from: &std::path::Path, to: &std::path::Path, options: &str| {
         let to = to.strip_prefix("/").unwrap_or(to);
         let (from, to) = (from.display(), to.display());

@@ -9,6 +9,8 @@ pub enum Layout {
     EndpointsByLink,
     /// A row for each number of forwarders, a column for each technique.
     ForwardersByTechnique,
+    /// The same of the rates at which frames were sent.
+    SentByForwarders,
     /// A row for each offered rate, a column for each technique.
     RatesByTechnique,
     /// A row for each technique, a column for each size.
@@ -24,6 +26,12 @@ pub enum Layout {
     /// A row for each technique, load and rate of a user plane function: what passes it, and what it
     /// passes for each core that it is busy on.
     UserPlane,
+    /// A row for each technique and size, columns for each runtime.
+    Runtimes,
+    /// A row for each technique and size, columns for what a neighbour does.
+    Neighbours,
+    /// A row for each technique, columns for what it needs.
+    Needs,
     /// A row for each technique, columns for how long round trips take.
     RoundTrips,
 }

@@ -11,7 +11,8 @@ build="cc:gcc clang:clang"
 # Other people's switches and endpoints.
 peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"
 # Container engines.
-engines="dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc"
+# The last one makes Podman's networks.
+engines="dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc /usr/lib/podman/netavark:netavark"
 # Reports are looked at in one.
 browser="chromium:chromium chromedriver:chromium-driver"
 case $purpose in

@@ -126,8 +126,7 @@ fn each_example_comes_up_and_frames_pass() {
         let sent = sent.split_whitespace().nth(1).unwrap().to_owned();
         assert_ne!(sent, "0", "{name}");
         // What is under way arrives; then every process of the container but the first is interrupted.
-        // A receiver at a switch shares the CPUs with what polls, and may get to run late.
-        sleep(Duration::from_millis(if name == "liang2016" { 2000 } else { 100 }));
+        sleep(Duration::from_millis(100));
         up.exec_well(receiver, &["sh", "-c", "kill -INT -1"]);
         let ended = || up.container(receiver).program.unwrap().ended;
         assert!(eventually(|| ended().is_some()), "{name}");

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use common::{DRAY, Traces, alone, eventually, success};
 use dray_lab::runtime::Capability;
-use dray_lab::{Cancel, Lab, Runtime};
+use dray_lab::{Cancel, Lab, LinkKind, Runtime};
 use dray_measure::Results;
+use dray_measure::results::Outcome;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The engines, all of which have to be there where nothing may be skipped.
@@ -120,12 +121,88 @@ fn the_books_balance_in_containers_of_every_engine() {
             assert_eq!(Ok(&engine.version), runtime.version().as_ref().map_err(|_| ()));
             assert!(measured.counters_agree && measured.received > 0, "{name}: {measured:?}");
             assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
+            let needs = measured.setting.needs.as_ref().unwrap();
+            assert!(needs.unlocked.values().all(|why| why.contains("the limit is")), "{needs:?}");
             let roles: Vec<_> = measured.cpu.roles.keys().map(String::as_str).collect();
             assert!(roles.starts_with(&["receiver", "sender"]), "{name}: {roles:?}");
             assert!(measured.cpu.roles.values().all(|cost| cost.total_s() > 0.0), "{name}");
         }
         assert_eq!(Everything::now(), before, "{runtime}");
     }
+}
+
+#[test]
+fn runtimes_have_their_turns_and_stand_side_by_side() {
+    let _alone = alone();
+    require_root!();
+    let Some(engine) = engines().last().copied() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("results.json");
+    let list = format!("embedded,{engine}");
+    let table = success(
+        &[
+            &["bench", "runtimes", "--quick", "--duration", "0.5", "--technique", "veth/udp"][..],
+            &["--runtime", &list, "--json", json.to_str().unwrap()],
+        ]
+        .concat(),
+    );
+    let header = table.lines().next().unwrap();
+    assert!(header.contains("embedded") && header.contains(engine.name()), "{table}");
+    assert!(table.contains(" of 1 rows."), "{table}");
+    let results: Results = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    let rows: Vec<_> = results.results.iter().map(|row| &*row.runtime).collect();
+    assert_eq!(rows, ["embedded", engine.name()]);
+    assert!(results.results.iter().all(|row| row.measured().unwrap().trials == 2));
+}
+
+#[test]
+fn the_books_balance_over_links_that_engines_make() {
+    let _alone = alone();
+    require_root!();
+    let before = Everything::now();
+    let mut links: Vec<_> = LinkKind::OF_ENGINES.to_vec();
+    links.retain(|link| engines().contains(&link.runtime().unwrap()));
+    // Not every kernel has ipvlan.
+    let (ipvlan, links): (Vec<_>, Vec<_>) =
+        links.into_iter().partition(|link| link.name.contains("ipvlan"));
+    for link in links {
+        let runtime = link.runtime().unwrap();
+        let techniques = ["udp-mmsg", "raw", "tcp"].map(|endpoint| format!("{link}/{endpoint}"));
+        let output = Command::new(DRAY)
+            .args(["bench", "--technique", &techniques.join(","), "--mtu", "9000", "--pairs", "2"])
+            .args(["--json", "-", "--quick", "--duration", "0.5"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{link}: {said}");
+        let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = &results.results;
+        // Two sizes each.
+        assert_eq!((rows.len(), results.streams.len()), (4, 1), "{link}");
+        for row in rows {
+            let name = &row.technique;
+            let measured = row.measured().unwrap_or_else(|| panic!("{name}: {:?}", row.outcome));
+            assert_eq!((&*row.runtime, row.pairs), (runtime.name(), 2), "{name}");
+            assert!(measured.counters_agree && measured.received > 0, "{name}: {measured:?}");
+            assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
+        }
+        let stream = results.streams[0].measured().unwrap();
+        assert!(stream.counters_agree && stream.goodput_bps > 0.0, "{link}");
+        // The engine heard of the MTU: a segment fills it.
+        assert!(stream.segment_max > 8000, "{link}: {}", stream.segment_max);
+        assert_eq!(Everything::now(), before, "{link}");
+    }
+    for link in ipvlan {
+        let technique = format!("{link}/udp-mmsg");
+        let output = common::dray(&["bench", "--technique", &technique, "--json", "-", "--quick"]);
+        let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+        match &results.results[0].outcome {
+            Outcome::Skipped { skipped } => assert!(skipped.contains("ipvlan"), "{skipped}"),
+            Outcome::Measured(measured) => assert!(measured.counters_agree, "{measured:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(Everything::now(), before);
 }
 
 #[test]

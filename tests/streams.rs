@@ -93,7 +93,7 @@ fn the_experiment_repeats_and_says_what_cannot_run() {
         let measured = row.measured().unwrap();
         assert_eq!((measured.trials, measured.check.as_str()), (2, "whole"));
         assert_eq!(measured.trials_bps.len(), 2);
-        assert!(measured.stderr_bps.is_some() && measured.segment_max > 8000, "{measured:?}");
+        assert!(measured.interval95_bps.is_some() && measured.segment_max > 8000, "{measured:?}");
         let is_zerocopy = row.endpoint == "tcp-zerocopy";
         assert_eq!(measured.zerocopy_copied_ratio.is_some(), is_zerocopy);
     }

@@ -4,16 +4,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use dray_lab::{LinkKind, Runtime};
+use dray_lab::{Cancel, LinkKind, Runtime};
 use dray_measure::isolation::Verdict;
-use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, experiments, rounds, table};
-use dray_report::Report;
+use dray_measure::rounds::{Journal, Listener, Resumed, Step};
+use dray_measure::{
+    Choices, EXPERIMENTS, Endpoint, Experiment, Plan, Results, experiments, rounds, table,
+};
+use dray_report::{Comparison, Report, Run, Verdict as Judgement};
 use dray_traffic::Check;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::output::Output;
+use crate::output::{Output, colour};
 use crate::parse::CpuList;
-use crate::{Failure, cancel_on_signals, parse, print};
+use crate::{Failure, cancel_on_signals, papers, parse, print, selfcheck};
 
 /// Measure how fast containers on this host talk to each other, and what it costs.
 ///
@@ -23,8 +26,7 @@ use crate::{Failure, cancel_on_signals, parse, print};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The experiment; without one, every technique that this host can run.
-    #[arg(default_value = experiments::DEFAULT)]
-    experiment: String,
+    experiment: Option<String>,
     /// List the experiments, and the links and endpoints that techniques are made of.
     #[arg(long)]
     list: bool,
@@ -67,6 +69,9 @@ pub(crate) struct Arguments {
     /// Trials of each technique.
     #[arg(long, value_name = "COUNT")]
     trials: Option<usize>,
+    /// What the random order of trials follows from; results name it.
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u32>,
     /// MTU of the links.
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u32>,
@@ -77,12 +82,21 @@ pub(crate) struct Arguments {
     /// CPUs for the roles: sender, receiver, forwarders; a switch has the first to itself.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
-    /// Who makes the containers: embedded, docker, podman, lxc, crun or runc.
-    #[arg(long, value_name = "RUNTIME", default_value = "embedded")]
-    runtime: Runtime,
-    /// Write the results to this file as JSON; `-` for standard output, instead of the table.
+    /// Who makes the containers: embedded, docker, podman, lxc, crun or runc; of a list, each in turn.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    runtime: Option<Vec<Runtime>>,
+    /// Write the results to this file as JSON, trial by trial; `-` for standard output, instead of the
+    /// table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Go on with the run that was interrupted while it wrote this file. Options need not be given
+    /// again; those that are must be as they were.
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    /// Compare with these results at the end: exit status 3 where something got slower, 4 where nothing
+    /// did but not all could be judged.
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
     /// Write a report to this file: one HTML page with charts. `dray report` makes it of JSON, too.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -102,13 +116,23 @@ Examples:
   dray bench --technique bridge/tcp --pairs 1,16,128
   dray bench claassen2016-local-tcp --quick --pairs 1,2,4
   dray bench loss-free --quick --technique veth/raw-mmsg,switch
-  dray bench --technique bridge --loss 0,0.1%";
+  dray bench --technique bridge --loss 0,0.1%
+  dray bench switches --trials 5 --json monday.json
+  dray bench --resume monday.json                     after Ctrl-C
+  dray bench switches --trials 5 --baseline monday.json
+  dray bench selfcheck                                whether dray's own figures are right
+  dray bench paper-all --quick --report papers.html   all papers beside this machine
+
+Exit status: 0 done; 1 failed or interrupted; 2 used wrongly; with --baseline also 3 slower, 4 not
+slower, but not all could be judged.";
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.list {
         return print(&list());
     }
-    let experiment = experiments::find(&arguments.experiment).map_err(Failure::usage)?;
+    let outputs = Outputs::paths(&arguments);
+    let baseline = arguments.baseline.as_deref().map(Run::read).transpose()?;
+    let given = arguments.experiment;
     let choices = Choices {
         sizes: arguments.size,
         burst: arguments.burst,
@@ -124,52 +148,222 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         mtu: arguments.mtu,
         parent: arguments.parent,
         cpus: arguments.cpus.map(|list| list.0),
+        seed: arguments.seed,
         quick: arguments.quick,
-        runtime: arguments.runtime,
+        runtimes: arguments.runtime,
     };
-    let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
+    if given.as_deref() == Some(selfcheck::NAME) {
+        if choices != Choices::default() || arguments.resume.is_some() || arguments.report.is_some()
+        {
+            return Err(Failure::usage(anyhow!("selfcheck takes no options but --json")));
+        }
+        return selfcheck::run(arguments.json.as_deref());
+    }
+    if given.as_deref() == Some(papers::NAME) {
+        if arguments.baseline.is_some() {
+            let why = "a baseline is of one experiment";
+            return Err(Failure::usage(anyhow!("--baseline with {}: {why}", papers::NAME)));
+        }
+        let (folder, resume, report) = (arguments.json, arguments.resume, arguments.report);
+        return papers::run(&choices, &papers::Where { folder, resume, report });
+    }
+    let mut run = match &arguments.resume {
+        Some(file) => {
+            let results = Run::read(file)?.results;
+            let resumed = Resumed::new(results, given.as_deref(), &choices);
+            resumed
+                .map_err(|error| Failure::usage(anyhow!("--resume {}: {error}", file.display())))?
+        }
+        None => {
+            let name = given.as_deref().unwrap_or(experiments::DEFAULT);
+            let experiment = experiments::find(name).map_err(Failure::usage)?;
+            let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
+            let journal = Journal::new(&plan);
+            Resumed { plan, choices, journal }
+        }
+    };
     let cancel = cancel_on_signals()?;
-    // Better to hear now that the results cannot be written than when they are there.
-    let open =
-        |option, path: Option<&Path>| path.map(|path| Output::open(option, path)).transpose();
-    let json = open("--json", arguments.json.as_deref())?;
-    let page = open("--report", arguments.report.as_deref())?;
-    let to_stdout =
-        [&json, &page].into_iter().flatten().filter(|output| output.is_stdout()).count();
-    if to_stdout == 2 {
-        return Err(Failure::usage(anyhow!(
-            "--json - and --report -: only one of them can go there"
-        )));
-    }
-    let progress = progress(plan.trials());
-    let results = rounds::run(&plan, Path::new("/proc/self/exe"), &cancel, |index, what| {
-        progress.set_position(index as u64);
-        progress.set_message(what.to_owned());
-    });
-    progress.finish_and_clear();
-    let results = results?;
+    let outputs = outputs.open()?;
+    let results = measure(&mut run, &outputs, &cancel)?;
+    outputs.write(&results, run.plan.experiment())?;
+    judge(&results)?;
+    baseline.map_or(Ok(()), |baseline| hold_against(&baseline, results))
+}
 
-    if to_stdout == 0 {
-        print(&table::render(&results, experiment))?;
+/// Runs what is left of the plan. What was found is kept meanwhile, and also where it ends early.
+pub(crate) fn measure(
+    run: &mut Resumed,
+    outputs: &Outputs,
+    cancel: &Cancel,
+) -> Result<Results, Failure> {
+    let mut progress = Progress::new(run, outputs);
+    let program = Path::new("/proc/self/exe");
+    let ended = rounds::run(&run.plan, program, cancel, &mut run.journal, &mut progress);
+    progress.bar.finish_and_clear();
+    let results = run.journal.results(&run.plan, &run.choices);
+    let Err(error) = ended else { return Ok(results) };
+    if let (Some(incomplete), false) = (&results.incomplete, run.journal.is_empty()) {
+        if let Some(json) = &outputs.json
+            && json.is_stdout()
+        {
+            print(&to_json(&results)?)?;
+        }
+        let trials = format!("{} of {} trials", incomplete.trials_done, incomplete.trials);
+        let kept = match &outputs.json_path {
+            Some(path) if outputs.json.as_ref().is_some_and(Output::is_file) => {
+                format!("{trials} are in {0}: go on with --resume {0}", path.display())
+            }
+            _ => format!("{trials} were done; with --json FILE they would be kept"),
+        };
+        return Err(anyhow!("{error}; {kept}").into());
     }
-    if let Some(json) = json {
-        json.write(&(serde_json::to_string_pretty(&results)? + "\n"))?;
+    Err(error.into())
+}
+
+/// Where results go, by name.
+pub(crate) struct Outputs<T = Output> {
+    json: Option<T>,
+    json_path: Option<PathBuf>,
+    page: Option<T>,
+}
+
+impl Outputs<PathBuf> {
+    fn paths(arguments: &Arguments) -> Self {
+        let json = arguments.json.clone().or_else(|| arguments.resume.clone());
+        Self { json_path: json.clone(), json, page: arguments.report.clone() }
     }
-    if let Some(page) = page {
-        page.write(&Report::of(results.clone()).html())?;
+
+    /// Better to hear now that the results cannot be written than when they are there.
+    fn open(self) -> Result<Outputs, Failure> {
+        let open = |option, path: Option<PathBuf>| {
+            path.map(|path| Output::open(option, &path)).transpose()
+        };
+        let (json, page) = (open("--json", self.json)?, open("--report", self.page)?);
+        if [&json, &page].into_iter().all(|to| to.as_ref().is_some_and(Output::is_stdout)) {
+            return Err(Failure::usage(anyhow!(
+                "--json - and --report -: only one of them can go there"
+            )));
+        }
+        Ok(Outputs { json, page, json_path: self.json_path })
     }
+}
+
+impl Outputs {
+    /// Results alone, in a file.
+    pub(crate) fn to_file(path: &Path) -> Result<Self, Failure> {
+        let json = Some(Output::open("--json", path)?);
+        Ok(Self { json, json_path: Some(path.to_owned()), page: None })
+    }
+
+    /// Writes the JSON and nothing else.
+    pub(crate) fn write_json(self, results: &Results) -> Result<(), Failure> {
+        self.json.map_or(Ok(()), |json| json.write(&to_json(results)?))
+    }
+
+    fn write(self, results: &Results, experiment: &Experiment) -> Result<(), Failure> {
+        if [&self.json, &self.page].into_iter().flatten().all(|output| !output.is_stdout()) {
+            print(&colour(&table::render(results, experiment)))?;
+        }
+        let Self { json, page, .. } = self;
+        if let Some(json) = json {
+            json.write(&to_json(results)?)?;
+        }
+        page.map_or(Ok(()), |page| page.write(&Report::of(results.clone()).html()))
+    }
+}
+
+fn to_json(results: &Results) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(results)? + "\n")
+}
+
+/// Whether there is something to be said, and nothing went wrong that nobody may overlook.
+fn judge(results: &Results) -> Result<(), Failure> {
     let rows = || results.results.iter();
     let isolations = || rows().filter_map(|row| Some((row, row.isolation()?)));
     let is_empty = rows().all(|row| row.measured().is_none())
         && isolations().next().is_none()
         && results.streams.iter().all(|row| row.measured().is_none());
     if results.limits.is_empty() && is_empty {
-        return Err(anyhow::anyhow!("nothing could be measured").into());
+        return Err(anyhow!("nothing could be measured").into());
     }
-    if let Some((row, _)) = isolations().find(|(_, found)| found.verdict != Verdict::Isolated) {
-        return Err(anyhow::anyhow!("{} did not keep containers apart", row.technique).into());
+    match isolations().find(|(_, found)| found.verdict != Verdict::Isolated) {
+        Some((row, _)) => Err(anyhow!("{} did not keep containers apart", row.technique).into()),
+        None => Ok(()),
+    }
+}
+
+/// What changed since the baseline; an error where something got slower, or nothing can be said.
+fn hold_against(baseline: &Run, results: Results) -> Result<(), Failure> {
+    let now = Run { file: "this run".to_owned(), results };
+    let comparison = Comparison::new(baseline, &now)?;
+    // Standard output may hold the JSON.
+    eprint!("\n{}", comparison.render());
+    let count = |verdict| comparison.count(verdict);
+    let (slower, unjudged) = (count(Judgement::Slower), count(Judgement::NotJudged));
+    if slower > 0 {
+        return Err(Failure::Slower(anyhow!("--baseline {}: slower in {slower}", baseline.file)));
+    }
+    let missing = comparison.only_a.len();
+    if unjudged + missing > 0 {
+        return Err(Failure::NotJudged(anyhow!(
+            "--baseline {}: not slower in any that can be judged; {unjudged} cannot, {missing} of the \
+             baseline were not measured",
+            baseline.file
+        )));
     }
     Ok(())
+}
+
+/// What is shown while a run goes on, and kept of it.
+struct Progress<'r> {
+    bar: ProgressBar,
+    plan: Plan,
+    choices: Choices,
+    outputs: &'r Outputs,
+    /// Whether keeping has failed, which is said once.
+    has_failed: bool,
+}
+
+impl<'r> Progress<'r> {
+    fn new(run: &Resumed, outputs: &'r Outputs) -> Self {
+        let style =
+            ProgressStyle::with_template("{pos}/{len} [{bar:20}] {prefix:>8} left  {wide_msg}")
+                .expect("the template is right");
+        let bar = ProgressBar::new(run.plan.trials() as u64).with_style(style);
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(Duration::from_millis(250));
+        }
+        let (plan, choices) = (run.plan.clone(), run.choices.clone());
+        Self { bar, plan, choices, outputs, has_failed: false }
+    }
+}
+
+impl Listener for Progress<'_> {
+    fn now(&mut self, step: &Step) {
+        self.bar.set_position(step.done as u64);
+        self.bar.set_prefix(in_words(step.left));
+        let so_far = step.so_far.as_ref().map_or(String::new(), |so_far| format!("  {so_far}"));
+        self.bar.set_message(format!("{}{so_far}", step.what));
+    }
+
+    fn found(&mut self, journal: &Journal) {
+        let Some(json) = &self.outputs.json else { return };
+        let results = journal.results(&self.plan, &self.choices);
+        let kept = to_json(&results).and_then(|text| json.keep(&text));
+        if let (Err(error), false) = (kept, self.has_failed) {
+            self.has_failed = true;
+            self.bar.println(format!("dray: {error:#}; going on without keeping"));
+        }
+    }
+}
+
+/// About how long, as people say it.
+fn in_words(left: Duration) -> String {
+    match left.as_secs() {
+        seconds @ 0..=59 => format!("{seconds} s"),
+        seconds @ 60..=3599 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
+    }
 }
 
 fn list() -> String {
@@ -177,19 +371,55 @@ fn list() -> String {
         let line = |(name, about): (&str, &str)| format!("  {name:26}{about}\n");
         format!("{title}:\n{}\n", entries.into_iter().map(line).collect::<String>())
     };
-    let links = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
-    section("Experiments", EXPERIMENTS.iter().map(|e| (e.name, e.about)).collect())
+    let links = [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat();
+    let experiments = EXPERIMENTS.iter().map(|e| (e.name, e.about));
+    let others = [(papers::NAME, papers::ABOUT), (selfcheck::NAME, selfcheck::ABOUT)];
+    section("Experiments", experiments.chain(others).collect())
         + &section("Links", links.iter().map(|link| (link.name, link.about)).collect())
         + &section("Endpoints", Endpoint::all().iter().map(|e| (e.name, e.about)).collect())
         + "A technique is LINK/ENDPOINT, or LINK alone where memory is shared with virtio.\n"
 }
 
-fn progress(cases: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("{pos}/{len} {msg:24} {elapsed} [{bar:30}]")
-        .expect("the template is right");
-    let bar = ProgressBar::new(cases as u64).with_style(style);
-    if !bar.is_hidden() {
-        bar.enable_steady_tick(Duration::from_millis(250));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results() -> Run {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/results/sockets.json");
+        Run::read(Path::new(folder)).unwrap()
     }
-    bar
+
+    /// With each receive rate multiplied.
+    fn faster(factor: f64) -> Results {
+        let mut value = serde_json::to_value(results().results).unwrap();
+        for row in value["results"].as_array_mut().unwrap() {
+            let scale =
+                |rate: &mut serde_json::Value| *rate = (rate.as_f64().unwrap() * factor).into();
+            if row["received_pps"].is_number() {
+                scale(&mut row["received_pps"]);
+                row["samples_pps"].as_array_mut().unwrap().iter_mut().for_each(scale);
+            }
+        }
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_baseline_tells_slower_from_what_cannot_be_judged() {
+        let status = |now| match hold_against(&results(), now) {
+            Ok(()) => 0,
+            Err(Failure::Slower(_)) => 3,
+            Err(Failure::NotJudged(_)) => 4,
+            Err(Failure::Usage(error) | Failure::Failed(error)) => panic!("{error}"),
+        };
+        assert_eq!((status(faster(1.0)), status(faster(2.0)), status(faster(0.5))), (0, 0, 3));
+        let mut missing = faster(2.0);
+        missing.results.pop();
+        assert_eq!(status(missing), 4);
+    }
+
+    #[test]
+    fn time_left_is_said_as_people_say_it() {
+        let words = [59, 60, 61, 3599, 3600, 7261].map(|s| in_words(Duration::from_secs(s)));
+        assert_eq!(words, ["59 s", "1 min", "2 min", "60 min", "1 h 00 min", "2 h 01 min"]);
+    }
 }

@@ -6,9 +6,11 @@ mod doctor;
 mod inside;
 mod lab;
 mod output;
+mod papers;
 mod parse;
 mod report;
 mod role;
+mod selfcheck;
 mod switch;
 mod upf;
 mod upf_load;
@@ -64,6 +66,10 @@ enum Failure {
     Usage(anyhow::Error),
     /// It could not do it: exit status 1.
     Failed(anyhow::Error),
+    /// Something is slower than it was: exit status 3.
+    Slower(anyhow::Error),
+    /// Whether something is slower cannot be said: exit status 4.
+    NotJudged(anyhow::Error),
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
@@ -107,6 +113,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Failed(error)) => complain(&format!("{error:#}"), 1),
         Err(Failure::Usage(error)) => complain(&format!("{error:#}"), 2),
+        Err(Failure::Slower(error)) => complain(&format!("{error:#}"), 3),
+        Err(Failure::NotJudged(error)) => complain(&format!("{error:#}"), 4),
     }
 }
 

@@ -1,13 +1,54 @@
 //! Where a command's result goes: a file is there whole, or as it was.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use tempfile::NamedTempFile;
 
 use crate::{Failure, print};
+
+/// A table as it is shown where standard output is a terminal that wants colours: what stands above a
+/// rule is bold, and figures with a mark stand out.
+pub(crate) fn colour(table: &str) -> String {
+    let wanted =
+        io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
+    if wanted { coloured(table) } else { table.to_owned() }
+}
+
+fn coloured(table: &str) -> String {
+    const RULE: char = '─';
+    let lines: Vec<&str> = table.lines().collect();
+    let below = |number: usize| lines.get(number + 1).is_some_and(|line| line.starts_with(RULE));
+    // Two lines of names and units.
+    let is_head = |number: usize| below(number) || below(number + 1);
+    let mut text = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let style = if is_head(number) {
+            "1"
+        } else if line.starts_with(RULE) {
+            "2"
+        } else if line.split_whitespace().any(|word| is_marked(word, '!')) || line.starts_with("! ")
+        {
+            "31"
+        } else if line.split_whitespace().any(|word| is_marked(word, '~')) || line.starts_with("~ ")
+        {
+            "33"
+        } else {
+            text.push_str(line);
+            text.push('\n');
+            continue;
+        };
+        text.push_str(&format!("\x1b[{style}m{line}\x1b[0m\n"));
+    }
+    text
+}
+
+/// Whether it is a figure with that mark.
+fn is_marked(word: &str, mark: char) -> bool {
+    word.strip_suffix(mark).is_some_and(|figure| figure.parse::<f64>().is_ok())
+}
 
 /// Where a result goes.
 pub(crate) struct Output {
@@ -18,11 +59,8 @@ pub(crate) struct Output {
 
 enum Destination {
     Stdout,
-    /// A new file beside the one that it replaces once it is complete.
-    New {
-        new: NamedTempFile,
-        path: PathBuf,
-    },
+    /// A file, which is replaced as a whole.
+    File(PathBuf),
     /// What is there and is no ordinary file (`/dev/null`, a pipe) stays and is written to.
     Special(File),
 }
@@ -53,16 +91,21 @@ impl Output {
             Destination::Special(mut file) => {
                 Ok(file.write_all(text.as_bytes()).context(self.named)?)
             }
-            Destination::New { mut new, path } => {
-                let write = || {
-                    new.write_all(text.as_bytes())?;
-                    make_readable(new.as_file())?;
-                    new.persist(&path)?;
-                    anyhow::Ok(())
-                };
-                Ok(write().context(self.named)?)
-            }
+            Destination::File(path) => Ok(replace(&path, text).context(self.named)?),
         }
+    }
+
+    /// Writes what there is so far, where that can be replaced by what comes later.
+    pub(crate) fn keep(&self, text: &str) -> anyhow::Result<()> {
+        match &self.to {
+            Destination::File(path) => replace(path, text).with_context(|| self.named.clone()),
+            Destination::Stdout | Destination::Special(_) => Ok(()),
+        }
+    }
+
+    /// Whether what is kept there can be gone on with.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.to, Destination::File(_))
     }
 }
 
@@ -76,10 +119,24 @@ impl Destination {
         if path.exists() && !path.is_file() {
             return Ok(Self::Special(open_special(path)?));
         }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let new = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
-        Ok(Self::New { new, path: path.to_owned() })
+        // A file without a name, of which nothing is left whatever happens.
+        tempfile::tempfile_in(folder(path))?;
+        Ok(Self::File(path.to_owned()))
     }
+}
+
+/// Puts a file with `text` in the place of `path`, at once.
+fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
+    let mut new = NamedTempFile::new_in(folder(path))?;
+    new.write_all(text.as_bytes())?;
+    make_readable(new.as_file())?;
+    new.persist(path)?;
+    Ok(())
+}
+
+fn folder(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }
 
 /// Opens a device or a pipe. A pipe that nobody reads is an error, where an ordinary open would wait
@@ -95,4 +152,20 @@ fn open_special(path: &Path) -> io::Result<File> {
 fn make_readable(file: &File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     file.set_permissions(std::fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::coloured;
+
+    #[test]
+    fn heads_are_bold_and_marks_stand_out() {
+        let table = "a    b\n     B\n──────\nx   1\nx  1!\nx  2~\n! wrong\nno!\n";
+        let bold = |line: &str| format!("\x1b[1m{line}\x1b[0m\n");
+        let expected = bold("a    b")
+            + &bold("     B")
+            + "\x1b[2m──────\x1b[0m\nx   1\n\x1b[31mx  1!\x1b[0m\n\x1b[33mx  2~\x1b[0m\n\
+               \x1b[31m! wrong\x1b[0m\nno!\n";
+        assert_eq!(coloured(table), expected);
+    }
 }

@@ -11,7 +11,7 @@ use dray_port::{BATCH_MAX, PortUri, UriError};
 use dray_traffic::agent::Role;
 use dray_traffic::{
     Check, EchoJob, ForwardJob, Job, Lane, OnSample, Percentiles, PingJob, ReceiveJob, Report,
-    Sample, SendJob, Signal, StreamReceiveJob, StreamSendJob, StreamUri,
+    RoleError, Sample, SendJob, Signal, StreamReceiveJob, StreamSendJob, StreamUri,
 };
 use dray_wire::{FRAME_MAX, FRAME_MIN, Flow, MacAddr};
 
@@ -330,10 +330,16 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
     let signal = Signal::default();
     let limit = common.duration.filter(|_| !keeps_time);
     let deadline = limit.map(|duration| Instant::now() + duration);
-    let report = thread::scope(|scope| -> anyhow::Result<Report> {
-        let role = thread::Builder::new()
-            .name("role".to_owned())
-            .spawn_scoped(scope, || role.run(&signal, show_rates()))?;
+    let (report, left) = thread::scope(|scope| -> anyhow::Result<(Report, usize)> {
+        let run = || {
+            if keeps_time {
+                // Its time begins when somebody is there.
+                role.connect(&signal)?;
+            }
+            let report = role.run(&signal, show_rates())?;
+            Ok::<_, RoleError>((report, role.part()))
+        };
+        let role = thread::Builder::new().name("role".to_owned()).spawn_scoped(scope, run)?;
         while !role.is_finished() {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 signal.stop();
@@ -345,6 +351,10 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
         }
         Ok(role.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
     })?;
+    if left > 0 {
+        let seconds = Role::PARTING.as_secs();
+        eprintln!("{left} frames were transmitted and not taken for {seconds} s: they are lost");
+    }
     if common.json {
         print(&(serde_json::to_string_pretty(&report)? + "\n"))
     } else {
@@ -423,6 +433,7 @@ fn describe(report: &Report) -> String {
             let (sent, back) = (ping.send.sent, ping.receive.received);
             format!("sent {sent} frames, {back} came back, {rate:.1} k round trips/s{times}\n")
         }
+        Report::Neighbour(neighbour) => format!("written {} bytes\n", neighbour.written_bytes),
         Report::StreamSend(send) => {
             let copied = send.zerocopy.map_or(String::new(), |zerocopy| {
                 let (copied, completed) = (zerocopy.copied, zerocopy.completed);

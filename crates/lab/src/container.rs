@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -20,7 +21,7 @@ use crate::netlink::Netlink;
 use crate::peer::PeerDir;
 use crate::peer::process::Process;
 use crate::runtime::Engine;
-use crate::{Cancel, LabError};
+use crate::{Cancel, Holdings, LabError};
 
 /// Names a container within its lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,19 +84,21 @@ impl Starting {
         Ok(Self { name: name.to_owned(), cpus: cpus.to_vec(), by: StartedBy::Lab { init, agent } })
     }
 
-    /// Has an engine start a container, which runs it inside `host`. Its sockets are in `dir`.
+    /// Has an engine start a container, which runs it inside `host`. Its sockets are in `dir`; its address is
+    /// that in the engine's own network, where it joins that.
     pub(crate) fn by_engine(
         engine: &Engine,
         host: &Container,
         dir: &PeerDir,
         name: &str,
         cpus: &[usize],
+        address: Option<Ipv4Addr>,
     ) -> Result<Self, LabError> {
         let path = dir.sockets().join(format!("{name}.agent"));
         let doing = |what: &str| LabError::doing(format!("container {name}: {what}"));
         let agents = UnixListener::bind(&path).map_err(doing("socket"))?;
         agents.set_nonblocking(true).map_err(doing("socket"))?;
-        let process = engine.run(&host.init, name, cpus, &path)?;
+        let process = engine.run(&host.init, name, cpus, address, &path)?;
         let by = StartedBy::Engine { process, agents };
         Ok(Self { name: name.to_owned(), cpus: cpus.to_vec(), by })
     }
@@ -221,6 +224,12 @@ impl Container {
                 Err(error) => return Err(self.gone(&error.to_string())),
             }
         }
+    }
+
+    /// What its agent, and with it its role, holds.
+    pub fn holdings(&self) -> Result<Holdings, LabError> {
+        let doing = LabError::doing(format!("what container {} holds", self.name));
+        Holdings::of(self.init.pid).map_err(doing)
     }
 
     fn gone(&self, what: &str) -> LabError {

@@ -6,15 +6,17 @@ use std::io;
 use std::ops::{Index, IndexMut};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use dray_sockmap::Shortcut;
 
 use crate::cgroup::{self, LabGroup};
 use crate::container::Starting;
-use crate::link::Place;
+use crate::link::{self, Place};
 use crate::peer::{PeerDir, PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
+use crate::runtime::network::{self, Network};
 use crate::runtime::{Engine, Privileges};
-use crate::{Cancel, Container, ContainerId, LabError, Runtime, peer, placement};
+use crate::{Cancel, Container, ContainerId, LabError, LinkKind, Runtime, cache, peer, placement};
 
 /// Containers and links. Dropping it removes all of them.
 pub struct Lab {
@@ -24,11 +26,15 @@ pub struct Lab {
     privileges: Privileges,
     /// Ready from the first container on that it makes.
     engine: Option<Engine>,
+    /// The network that it shall make, and its MTU.
+    network: Option<(LinkKind, u32)>,
     group: LabGroup,
     has_control_groups: bool,
     containers: Vec<Container>,
     starting: Vec<Starting>,
     links: u32,
+    /// How long it took to make them.
+    pub(crate) linking: Duration,
     switch: Option<PeerSwitch>,
     shortcut: Option<Shortcut>,
     /// What links need for as long as they are there.
@@ -63,11 +69,13 @@ impl Lab {
             runtime,
             privileges,
             engine: None,
+            network: None,
             group: LabGroup::new(),
             has_control_groups: true,
             containers: Vec::new(),
             starting: Vec::new(),
             links: 0,
+            linking: Duration::ZERO,
             switch: None,
             shortcut: None,
             held: Vec::new(),
@@ -79,34 +87,64 @@ impl Lab {
         Ok(lab)
     }
 
+    /// Joins all containers, of which there is none yet, by a network that their engine makes; `kind` is
+    /// one of [`LinkKind::OF_ENGINES`]. [`link`](Self::link) finds it.
+    pub fn have_network(&mut self, kind: LinkKind, mtu: u32) {
+        assert_eq!(kind.runtime(), Some(self.runtime), "{kind} is another runtime's");
+        assert!(self.engine.is_none(), "before the first container");
+        self.network = Some((kind, mtu));
+    }
+
+    pub(crate) fn network(&self) -> Option<(LinkKind, u32)> {
+        self.network
+    }
+
     /// Starts a container on the given CPUs. Several come up at the same time: call
     /// [`wait_until_up`](Self::wait_until_up) after the last one, and before any is used.
     pub fn start_container(&mut self, name: &str, cpus: &[usize]) -> Result<ContainerId, LabError> {
         self.cancel.check()?;
+        let id = ContainerId(self.containers.len() + self.starting.len());
         let starting = match self.runtime {
             Runtime::Embedded => Starting::new(&self.program, name, cpus)?,
-            _ => self.start_by_engine(name, cpus)?,
+            _ => self.start_by_engine(id, name, cpus)?,
         };
-        let id = ContainerId(self.containers.len() + self.starting.len());
         self.starting.push(starting);
         Ok(id)
     }
 
-    fn start_by_engine(&mut self, name: &str, cpus: &[usize]) -> Result<Starting, LabError> {
+    fn start_by_engine(
+        &mut self,
+        id: ContainerId,
+        name: &str,
+        cpus: &[usize],
+    ) -> Result<Starting, LabError> {
         let dir = self.dir()?;
         if self.engine.is_none() {
-            self.engine = Some(Engine::start(
-                self.runtime,
-                &self.program,
-                self.privileges,
-                self.host().init(),
-                dir.clone(),
-                self.group.path(),
-                &self.cancel,
-            )?);
+            self.engine = Some(self.start_engine(dir.clone())?);
         }
         let engine = self.engine.as_ref().expect("it was started");
-        Starting::by_engine(engine, self.host(), &dir, name, cpus)
+        let address = self.network.map(|_| network::address(id));
+        Starting::by_engine(engine, self.host(), &dir, name, cpus, address)
+    }
+
+    fn start_engine(&self, dir: PeerDir) -> Result<Engine, LabError> {
+        let host = self.host().init();
+        let mut engine = Engine::start(
+            self.runtime,
+            &self.program,
+            self.privileges,
+            host,
+            dir,
+            self.group.path(),
+            &self.cancel,
+        )?;
+        if let Some((kind, mtu)) = self.network {
+            let (_, driver) = kind.engine().expect("checked when it was asked for");
+            let base = link::engine::make_base(self, kind, mtu)?;
+            let network = Network { driver, base: base.as_deref(), mtu };
+            engine.make_network(network, host, &self.cancel)?;
+        }
+        Ok(engine)
     }
 
     /// Waits until every container is set up inside.
@@ -147,6 +185,11 @@ impl Lab {
         let shortcut = Shortcut::attach(group.as_fd()).map_err(io::Error::other);
         self.shortcut = Some(shortcut.map_err(doing("BPF"))?);
         Ok(())
+    }
+
+    /// How long it took to make all links, with their switch.
+    pub fn linking_took(&self) -> Duration {
+        self.linking
     }
 
     /// Keeps what a link needs as long as the lab.
@@ -260,5 +303,8 @@ pub fn clean() -> Result<Vec<String>, LabError> {
         cgroup::remove_stale().map_err(LabError::doing("control groups of an earlier lab"))?;
     let peers = peer::remove_stale().map_err(LabError::doing("files of earlier peers"))?;
     removed.extend(peers);
+    let parts =
+        cache::remove_stale().map_err(LabError::doing("parts of the cache of earlier labs"))?;
+    removed.extend(parts);
     Ok(removed)
 }

@@ -4,11 +4,13 @@
 //! control group, made by the lab or by a container engine; one of them, empty, stands for "the host" and holds the bridges, so the network
 //! that the user works on is never touched. Everything goes away with the [`Lab`].
 
+mod cache;
 mod cancel;
 mod cgroup;
 pub mod container;
 pub mod doctor;
 mod error;
+mod holdings;
 pub mod host;
 pub mod join;
 mod lab;
@@ -22,9 +24,11 @@ pub mod standing;
 pub mod topology;
 mod vm;
 
+pub use cache::DividedCache;
 pub use cancel::Cancel;
 pub use container::{Container, ContainerId};
 pub use error::LabError;
+pub use holdings::Holdings;
 pub use host::HostFacts;
 pub use lab::{Lab, clean};
 pub use link::{Attachment, End, Link, LinkKind};

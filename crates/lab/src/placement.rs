@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 use crate::LabError;
 
 /// CPUs in the order in which roles should be given them.
@@ -18,8 +20,10 @@ pub struct Cpu {
     pub id: usize,
     /// The lowest-numbered hyperthread of its core.
     pub core: usize,
+    /// The lowest-numbered CPU that its last-level cache is shared with.
+    pub cache: usize,
     /// Kept free of other work by the kernel (`isolcpus=`).
-    isolated: bool,
+    pub isolated: bool,
 }
 
 impl Cpu {
@@ -27,29 +31,49 @@ impl Cpu {
         let list = |file: &str| read_list(&format!("/sys/devices/system/cpu/{file}"));
         let siblings = list(&format!("cpu{id}/topology/thread_siblings_list"));
         let core = siblings.first().copied().unwrap_or(id);
-        Self { id, core, isolated: list("isolated").contains(&id) }
+        // The caches of a CPU are numbered from the first level on.
+        let caches =
+            (0..).map(|index| list(&format!("cpu{id}/cache/index{index}/shared_cpu_list")));
+        let last = caches.take_while(|shared_by| !shared_by.is_empty()).last().unwrap_or_default();
+        let cache = last.first().copied().unwrap_or_default();
+        Self { id, core, cache, isolated: list("isolated").contains(&id) }
     }
 }
 
 impl Placement {
-    /// Uses the CPUs that this process may use.
+    /// Uses the CPUs that this process [can have](reachable).
     pub fn of_this_process() -> Self {
-        Self { order: order(allowed().into_iter().map(Cpu::read).collect()) }
+        Self { order: order(reachable().into_iter().map(Cpu::read).collect()) }
     }
 
     /// Uses the given CPUs in the given order.
     pub fn of(cpus: &[usize]) -> Result<Self, LabError> {
-        let allowed = allowed();
-        match cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-            Some(&cpu) => Err(LabError::NoSuchCpu { cpu, allowed: ranges(&allowed) }),
+        let there = reachable();
+        match cpus.iter().find(|cpu| !there.contains(cpu)) {
+            Some(&cpu) => Err(LabError::NoSuchCpu { cpu, allowed: ranges(&there) }),
             None => Ok(Self { order: cpus.iter().map(|&cpu| Cpu::read(cpu)).collect() }),
         }
+    }
+
+    /// The CPUs that roles may be given, in their order.
+    pub fn cpus(&self) -> Vec<usize> {
+        self.order.iter().map(|cpu| cpu.id).collect()
     }
 
     /// A CPU for each of `roles`: one of its own where there are enough, else in turn. The sender
     /// and the receiver, first and last of a chain, are on different CPUs where there are two.
     pub fn assign(&self, roles: usize) -> Vec<Cpu> {
         (0..roles).map(|role| self.order[role % self.order.len()]).collect()
+    }
+
+    /// A CPU for a neighbour, which shares the last-level cache with those of the roles but no core, and
+    /// the CPUs that are left to the roles; `None` where there is none.
+    pub fn beside_neighbour(&self) -> Option<(Cpu, Self)> {
+        let (first, others) = self.order.split_first()?;
+        let shares_cache = |cpu: &&Cpu| cpu.cache == first.cache && cpu.core != first.core;
+        let neighbour = *others.iter().rev().find(shares_cache)?;
+        let rest = self.order.iter().copied().filter(|cpu| cpu.core != neighbour.core);
+        Some((neighbour, Self { order: rest.collect() }))
     }
 
     /// A CPU for a switch, which has it to itself where there are two, and for each of the `roles`
@@ -68,13 +92,45 @@ fn order(mut cpus: Vec<Cpu>) -> Vec<Cpu> {
     cpus
 }
 
-/// The CPUs that this process may use, ascending; at least one.
+/// The CPUs that this process runs on, ascending; at least one.
 pub fn allowed() -> Vec<usize> {
-    let count = rustix::thread::CpuSet::MAX_CPU;
-    match rustix::thread::sched_getaffinity(None) {
-        Ok(set) => (0..count).filter(|&cpu| set.is_set(cpu)).collect(),
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
         Err(_) => vec![0],
     }
+}
+
+/// The CPUs that roles can be put on, ascending; at least one: those that this process runs on, and
+/// those that the kernel isolates, on which nothing runs that was not put there.
+pub fn reachable() -> Vec<usize> {
+    let list = |file: &str| read_list(&format!("/sys/devices/system/cpu/{file}"));
+    with_isolated(allowed(), &list("online"), &list("isolated"), can_have)
+}
+
+/// A process that was given some CPUs by name keeps to them; one that has all but those that the kernel
+/// isolates was not.
+fn with_isolated(
+    allowed: Vec<usize>,
+    online: &[usize],
+    isolated: &[usize],
+    can_have: impl FnOnce(&[usize]) -> Vec<usize>,
+) -> Vec<usize> {
+    let others: Vec<_> = online.iter().copied().filter(|cpu| !isolated.contains(cpu)).collect();
+    if isolated.is_empty() || allowed != others {
+        return allowed;
+    }
+    let all: BTreeSet<_> = allowed.into_iter().chain(can_have(isolated)).collect();
+    all.into_iter().collect()
+}
+
+/// Those of `cpus` that a thread of this process is let run on: a control group may forbid them.
+fn can_have(cpus: &[usize]) -> Vec<usize> {
+    let try_them = || {
+        let mut set = CpuSet::new();
+        cpus.iter().for_each(|&cpu| set.set(cpu));
+        if sched_setaffinity(None, &set).is_ok() { allowed() } else { Vec::new() }
+    };
+    std::thread::scope(|scope| scope.spawn(try_them).join().unwrap_or_default())
 }
 
 /// Reads a list such as `0-3,8`; `None` where it is not one.
@@ -119,7 +175,12 @@ mod tests {
         let ids = parse_ranges(text).unwrap();
         let half = ids.len() / threads_per_core;
         ids.into_iter()
-            .map(|id| Cpu { id, isolated: isolated.contains(&id), core: id % half.max(1) })
+            .map(|id| Cpu {
+                id,
+                isolated: isolated.contains(&id),
+                core: id % half.max(1),
+                cache: 0,
+            })
             .collect()
     }
 
@@ -147,6 +208,38 @@ mod tests {
             let (middle, around) = placement.assign_around_switch(2);
             assert_eq!((middle.id, [around[0].id, around[1].id]), (switch, ends));
         }
+    }
+
+    #[test]
+    fn isolated_cpus_are_taken_by_who_was_not_confined_to_others() {
+        let (online, isolated) = ([0, 1, 2, 3], [2, 3]);
+        let all = |cpus: &[usize]| cpus.to_vec();
+        let taken = |allowed: &[usize], isolated: &[usize]| {
+            with_isolated(allowed.to_vec(), &online, isolated, all)
+        };
+        assert_eq!(taken(&[0, 1], &isolated), online);
+        assert_eq!(taken(&[1], &isolated), [1], "taskset");
+        assert_eq!(taken(&[1, 2], &isolated), [1, 2], "taskset");
+        assert_eq!(taken(&[0, 1, 2, 3], &[]), online);
+        // A control group leaves one of them.
+        assert_eq!(with_isolated(vec![0, 1], &online, &isolated, |_| vec![3]), [0, 1, 3]);
+        assert_eq!(can_have(&allowed()), allowed());
+    }
+
+    #[test]
+    fn a_neighbour_shares_the_cache_and_no_core() {
+        let beside = |cpus: Vec<Cpu>| {
+            let (neighbour, rest) = Placement { order: order(cpus) }.beside_neighbour()?;
+            Some((neighbour.id, rest.order.iter().map(|cpu| cpu.id).collect::<Vec<_>>()))
+        };
+        assert_eq!(beside(cpus("0-1", &[], 1)), Some((0, vec![1])));
+        // CPU 0 and its second hyperthread.
+        assert_eq!(beside(cpus("0-7", &[], 2)), Some((7, vec![1, 2, 0, 4, 5, 6])));
+        let mut two_caches = cpus("0-3", &[], 1);
+        two_caches.iter_mut().for_each(|cpu| cpu.cache = cpu.id / 2 * 2);
+        assert_eq!(beside(two_caches), Some((0, vec![1, 2, 3])));
+        assert_eq!(beside(cpus("0-1", &[], 2)), None, "one core");
+        assert_eq!(beside(cpus("0", &[], 1)), None);
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub struct Books {
 }
 
 /// The verdict on a trial's books, or on those of several topologies together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
     /// Where frames were lost.
     pub lost_at: LostAt,

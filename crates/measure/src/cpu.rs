@@ -19,6 +19,8 @@ pub struct CpuTimes {
     pub busy: f64,
     /// In soft interrupts.
     pub softirq: f64,
+    /// Taken by the hypervisor while there was something to do.
+    pub steal: f64,
 }
 
 /// CPU time of a role, or of all of them, in seconds.
@@ -59,11 +61,12 @@ fn parse(text: &str, ticks_per_second: f64) -> BTreeMap<usize, CpuTimes> {
         let cpu = name.strip_prefix("cpu")?.parse().ok()?;
         let numbers: Vec<f64> =
             numbers.split_whitespace().map_while(|number| number.parse().ok()).collect();
-        let &[user, nice, system, _idle, _iowait, irq, softirq, ..] = &numbers[..] else {
+        let &[user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = &numbers[..] else {
             return None;
         };
-        let busy = (user + nice + system + irq + softirq) / ticks_per_second;
-        Some((cpu, CpuTimes { busy, softirq: softirq / ticks_per_second }))
+        let [busy, softirq, steal] =
+            [user + nice + system + irq + softirq, softirq, steal].map(|it| it / ticks_per_second);
+        Some((cpu, CpuTimes { busy, softirq, steal }))
     };
     text.lines().filter_map(line).collect()
 }
@@ -112,8 +115,8 @@ mod tests {
     use super::*;
 
     fn span(cpu: usize, busy: f64, softirq: f64) -> [BTreeMap<usize, CpuTimes>; 2] {
-        let before = CpuTimes { busy: 5.0, softirq: 1.0 };
-        let after = CpuTimes { busy: 5.0 + busy, softirq: 1.0 + softirq };
+        let before = CpuTimes { busy: 5.0, softirq: 1.0, steal: 0.0 };
+        let after = CpuTimes { busy: 5.0 + busy, softirq: 1.0 + softirq, steal: 0.0 };
         [BTreeMap::from([(cpu, before)]), BTreeMap::from([(cpu, after)])]
     }
 
@@ -121,7 +124,7 @@ mod tests {
     fn reads_proc_stat() {
         let text = "cpu  9 9 9 9\ncpu0 100 0 200 4000 50 10 90 3 0 0\ncpu1 1 2\nintr 5\n";
         let times = parse(text, 100.0);
-        assert_eq!(times, BTreeMap::from([(0, CpuTimes { busy: 4.0, softirq: 0.9 })]));
+        assert_eq!(times, BTreeMap::from([(0, CpuTimes { busy: 4.0, softirq: 0.9, steal: 0.03 })]));
     }
 
     #[test]

@@ -180,7 +180,8 @@ impl Sampler {
         let sender = Report::Send(send_report(self.sent));
         let receiver = Report::Receive(receive_report(self.received));
         let reports = vec![vec![sender, receiver]];
-        Run { agreements: Agreements::new(), measure_from_ns, reports, cpus }
+        let (ready_after, agreements) = (Duration::ZERO, Agreements::new());
+        Run { ready_after, agreements, measure_from_ns, reports, cpus }
     }
 }
 

@@ -11,12 +11,14 @@ use serde::{Deserialize, Serialize};
 use crate::accounting::LostAt;
 use crate::cpu::CpuCost;
 use crate::isolation::Isolation;
-use crate::rounds::CaseTrials;
+use crate::needs::{Needs, SetUp};
+use crate::plan::Choices;
+use crate::rounds::{CaseTrials, Journal};
 use crate::stats;
 use crate::streams::StreamRow;
 use crate::topology::{Shape, Topology};
 use crate::trial::{Agreements, Trial};
-use crate::{Case, Settings};
+use crate::{Case, Interval, Noise, Settings};
 
 /// The version of the format. It changes when a reader of the old one would misunderstand.
 pub const SCHEMA: u32 = 1;
@@ -44,6 +46,24 @@ pub struct Results {
     /// The limit of the machine, by frame size, where techniques are compared with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LimitRow>,
+    /// Where the run was interrupted: what it takes to go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<Box<Incomplete>>,
+}
+
+/// A run that was interrupted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Incomplete {
+    /// Trials that there were; a search counts as one.
+    pub trials_done: usize,
+    /// Trials that there should have been.
+    pub trials: usize,
+    /// What was asked for on the command line, and the seed.
+    pub choices: Choices,
+    /// The CPUs that roles were given.
+    pub cpus: Vec<usize>,
+    /// What was found, trial by trial.
+    pub journal: Journal,
 }
 
 /// How fast two CPUs can pass frames of some size on with one copy, and nothing else to do.
@@ -72,6 +92,10 @@ impl LimitRow {
 
 /// What results are of that do not say it: those from before there was anything else.
 fn one() -> usize {
+    1
+}
+
+fn one_station() -> u16 {
     1
 }
 
@@ -107,6 +131,12 @@ pub struct SettingOfRun {
     /// The switch in user space, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
+    /// What all that needed, as far as the kernel told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs: Option<Needs>,
+    /// Whether all roles ran on CPUs that the kernel keeps free of other work.
+    #[serde(default)]
+    pub isolated_cores: bool,
 }
 
 /// A container engine, and what its containers were given.
@@ -132,6 +162,13 @@ pub struct SwitchFacts {
 }
 
 impl SettingOfRun {
+    /// Notes how long it took until all was ready for one more trial.
+    pub(crate) fn add_set_up(&mut self, set_up: SetUp) {
+        if let Some(needs) = &mut self.needs {
+            needs.set_ups.push(set_up);
+        }
+    }
+
     pub(crate) fn of(
         lab: &Lab,
         topologies: &[Topology],
@@ -157,6 +194,8 @@ impl SettingOfRun {
                 others: switch.needs().others.iter().map(|&other| other.to_owned()).collect(),
                 ready_s: switch.ready_after().as_secs_f64(),
             }),
+            needs: Needs::of(lab, topologies).ok(),
+            isolated_cores: topologies.iter().all(Topology::has_isolated_cores),
         }
     }
 }
@@ -172,6 +211,9 @@ pub struct SettingsRecord {
     pub measure_s: f64,
     /// Time between samples, in seconds.
     pub interval_s: f64,
+    /// What the order of trials follows from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
     /// The network card whose virtual functions containers could get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
@@ -184,6 +226,7 @@ impl From<&Settings> for SettingsRecord {
             warm_up_s: settings.timing.warm_up.as_secs_f64(),
             measure_s: settings.timing.measure.as_secs_f64(),
             interval_s: settings.timing.interval.as_secs_f64(),
+            seed: Some(settings.seed),
             parent: settings.parent.clone(),
         }
     }
@@ -198,6 +241,10 @@ pub struct ResultRow {
     pub link: String,
     /// How the programs in them do their I/O.
     pub endpoint: String,
+    /// What a neighbour did that shared the last-level cache: `quiet`, `noisy` or `confined`; absent:
+    /// there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour: Option<String>,
     /// Who made the containers.
     #[serde(default = "embedded")]
     pub runtime: String,
@@ -218,6 +265,7 @@ pub struct ResultRow {
     /// Flows per link of the sender.
     pub flows: u16,
     /// Pairs of machines, by their MAC addresses, that frames were between in turn.
+    #[serde(default = "one_station")]
     pub stations: u16,
     /// Frames per second that were asked for; absent: as many as possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -289,9 +337,13 @@ pub struct Measured {
     pub stddev_pps: f64,
     /// The samples.
     pub samples_pps: Vec<f64>,
-    /// Standard error of the mean over the trials, where there were several.
+    /// Half the 95 % confidence interval of `received_pps`: over the trials where there were several,
+    /// else over the samples of the one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stderr_pps: Option<f64>,
+    pub interval95_pps: Option<f64>,
+    /// What else the machine did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<Noise>,
     /// CPU time by role and in all, of all trials.
     pub cpu: Cpu,
     /// CPU cycles of all roles per frame received.
@@ -307,6 +359,9 @@ pub struct Measured {
     /// row are then of the trials at the first of these rates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drop_rates: Vec<DropRate>,
+    /// Bytes per second that the neighbour wrote, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour_bytes_per_s: Option<f64>,
     /// How long frames took there and back, where that was measured, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Percentiles>,
@@ -329,6 +384,9 @@ pub struct DropRate {
     pub width: f64,
     /// The mean of the searches' lower bounds, in frames per second; 0 for those that have none.
     pub pps: f64,
+    /// Half the 95 % confidence interval of that, where there were several searches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval95_pps: Option<f64>,
     /// One entry per search.
     pub searches: Vec<SearchRecord>,
 }
@@ -363,16 +421,23 @@ pub enum LimitedBy {
 
 impl DropRate {
     fn of(goal: &Goal, searches: Vec<SearchRecord>) -> Self {
-        let lower = |record: &SearchRecord| record.lower_pps.unwrap_or(0) as f64;
+        let lower: Vec<f64> =
+            searches.iter().map(|search| search.lower_pps.unwrap_or(0) as f64).collect();
         Self {
             loss_ratio: goal.loss_ratio,
             trial_s: goal.trial.as_secs_f64(),
             sum_s: goal.sum.as_secs_f64(),
             exceed_ratio: goal.exceed_ratio,
             width: goal.width,
-            pps: stats::mean(&searches.iter().map(lower).collect::<Vec<_>>()),
+            pps: stats::mean(&lower),
+            interval95_pps: Interval::of(&lower).map(|interval| interval.half),
             searches,
         }
+    }
+
+    /// The 95 % confidence interval of the rate, where there were several searches.
+    pub fn interval(&self) -> Option<Interval> {
+        self.interval95_pps.map(|half| Interval { mean: self.pps, half })
     }
 }
 
@@ -416,7 +481,8 @@ impl ResultRow {
             technique: case.technique.to_string(),
             link: case.technique.link.to_string(),
             endpoint: case.technique.endpoint.to_string(),
-            runtime: settings.runtime.to_string(),
+            neighbour: case.neighbour.map(|neighbour| neighbour.name().to_owned()),
+            runtime: case.runtime.to_string(),
             topology: topology.to_owned(),
             pairs: case.shape.pairs(),
             forwarders,
@@ -475,7 +541,7 @@ impl Measured {
         trials.iter().filter_map(|trial| trial.latency.as_ref()).for_each(|part| latency.add(part));
         Self {
             setting: setting.clone(),
-            check: case.check.to_owned(),
+            check: case.check.clone(),
             trials: trials.len(),
             sent,
             received: sum(|trial| trial.received),
@@ -491,8 +557,10 @@ impl Measured {
             sent_pps: mean(|trial| trial.sent_pps),
             received_pps,
             stddev_pps: stats::standard_deviation(&samples_pps),
+            interval95_pps: Interval::of_rate(received_pps, &samples_pps, trials.len())
+                .map(|interval| interval.half),
             samples_pps,
-            stderr_pps: stats::standard_error(&rates),
+            noise: Some(Noise::sum(trials.iter().map(|trial| trial.noise))),
             cpu,
             cycles_per_frame: mean_of(|trial| trial.cycles_per_frame),
             switch_cycles_per_frame: mean_of(|trial| trial.switch_cycles_per_frame),
@@ -504,8 +572,23 @@ impl Measured {
                     DropRate::of(goal, searches.collect())
                 })
                 .collect(),
+            neighbour_bytes_per_s: mean_of(|trial| trial.neighbour_bytes_per_s),
             latency_ns: latency.percentiles(),
             limit_share: limit.map(|limit| received_pps / limit.pps),
         }
+    }
+
+    /// The 95 % confidence interval of the receive rate, where there is one.
+    pub fn interval(&self) -> Option<Interval> {
+        match self.interval95_pps {
+            Some(half) => Some(Interval { mean: self.received_pps, half }),
+            // Results from before it was in them.
+            None => Interval::of_rate(self.received_pps, &self.samples_pps, self.trials),
+        }
+    }
+
+    /// What disturbed it, in words.
+    pub fn disturbed(&self) -> Option<String> {
+        self.noise?.in_words()
     }
 }

@@ -14,12 +14,14 @@ use crate::rounds::CaseTrials;
 use crate::span::Span;
 use crate::topology::Topology;
 use crate::trial::{self, Run, Timing};
-use crate::{Case, Settings, stats};
+use crate::{Case, Interval, Noise, Settings, stats};
 
 /// What a trial of streams showed: all pairs together. Rates and CPU time are of the measurement,
 /// counts of the whole trial.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamTrial {
+    /// How long it took until all streams were connected.
+    pub(crate) ready_after: Duration,
     totals: Totals,
     /// Whether all accounts of every stream agree.
     agrees: bool,
@@ -32,10 +34,11 @@ pub struct StreamTrial {
     cycles_per_byte: Option<f64>,
     segment_max: u32,
     congestion: String,
+    pub(crate) noise: Noise,
 }
 
 /// Sums over all pairs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Totals {
     sent: u64,
     received: u64,
@@ -98,16 +101,25 @@ impl StreamTrial {
         let has_cycles = bytes > 0.0 && cfg!(target_arch = "x86_64");
         let cycles = seconds * clock::ticks_per_second() as f64;
         Ok(Self {
+            ready_after: run.ready_after,
             totals,
             agrees,
             rates_bps,
             goodput_bps,
             pairs_bps,
+            noise: run.noise(topologies, &cpu),
             cpu,
             cycles_per_byte: has_cycles.then(|| cycles / bytes),
             segment_max,
             congestion,
         })
+    }
+}
+
+impl StreamTrial {
+    /// Bits of payload received per second.
+    pub(crate) fn goodput_bps(&self) -> f64 {
+        self.goodput_bps
     }
 }
 
@@ -215,9 +227,13 @@ pub struct MeasuredStreams {
     pub samples_bps: Vec<f64>,
     /// The trials.
     pub trials_bps: Vec<f64>,
-    /// Standard error of their mean, where there were several.
+    /// Half the 95 % confidence interval of `goodput_bps`: over the trials where there were several, else
+    /// over the samples of the one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stderr_bps: Option<f64>,
+    pub interval95_bps: Option<f64>,
+    /// What else the machine did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<Noise>,
     /// The slowest pair of any trial.
     pub slowest_pair_bps: f64,
     /// The fastest pair of any trial.
@@ -235,7 +251,7 @@ impl StreamRow {
             technique: case.technique.to_string(),
             link: case.technique.link.to_string(),
             endpoint: case.technique.endpoint.to_string(),
-            runtime: settings.runtime.to_string(),
+            runtime: case.runtime.to_string(),
             pairs: case.shape.pairs(),
             streams: settings.flows,
             mtu: case.mtu,
@@ -271,11 +287,12 @@ impl MeasuredStreams {
         let all = |of: fn(&StreamTrial) -> &[f64]| trials.iter().flat_map(of).copied();
         let samples_bps: Vec<f64> = all(|trial| &trial.rates_bps).collect();
         let trials_bps: Vec<f64> = trials.iter().map(|trial| trial.goodput_bps).collect();
+        let goodput_bps = stats::mean(&trials_bps);
         let cycles: Option<Vec<f64>> = trials.iter().map(|trial| trial.cycles_per_byte).collect();
         let copied = |ZeroCopy { completed, copied }| copied as f64 / completed.max(1) as f64;
         Self {
             setting: case.setting.clone().expect("there is a trial"),
-            check: case.check.to_owned(),
+            check: case.check.clone(),
             trials: trials.len(),
             sent_bytes: totals.sent,
             received_bytes: totals.received,
@@ -286,16 +303,32 @@ impl MeasuredStreams {
             segment_max: last.segment_max,
             congestion: last.congestion.clone(),
             zerocopy_copied_ratio: totals.zerocopy.map(copied),
-            goodput_bps: stats::mean(&trials_bps),
+            goodput_bps,
             stddev_bps: stats::standard_deviation(&samples_bps),
-            samples_bps,
-            stderr_bps: stats::standard_error(&trials_bps),
+            interval95_bps: Interval::of_rate(goodput_bps, &samples_bps, trials.len())
+                .map(|interval| interval.half),
+            noise: Some(Noise::sum(trials.iter().map(|trial| trial.noise))),
             slowest_pair_bps: all(|trial| &trial.pairs_bps).fold(f64::INFINITY, f64::min),
             fastest_pair_bps: all(|trial| &trial.pairs_bps).fold(0.0, f64::max),
+            samples_bps,
             trials_bps,
             cpu,
             cycles_per_byte: cycles.map(|cycles| stats::mean(&cycles)),
         }
+    }
+
+    /// The 95 % confidence interval of the goodput, where there is one.
+    pub fn interval(&self) -> Option<Interval> {
+        match self.interval95_bps {
+            Some(half) => Some(Interval { mean: self.goodput_bps, half }),
+            // Results from before it was in them.
+            None => Interval::of_rate(self.goodput_bps, &self.samples_bps, self.trials),
+        }
+    }
+
+    /// What disturbed it, in words.
+    pub fn disturbed(&self) -> Option<String> {
+        self.noise?.in_words()
     }
 }
 

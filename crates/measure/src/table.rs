@@ -1,19 +1,25 @@
-//! Results as a table for people, at most 100 columns wide but for `switches`.
+//! Results as tables for people, at most 100 columns wide.
 
+mod needs;
+mod neighbours;
+mod runtimes;
 mod streams;
 
 use std::collections::BTreeMap;
 
 use dray_traffic::Percentiles;
 
+use crate::Interval;
 use crate::experiments::{Experiment, Layout};
 use crate::isolation::{Isolation, Verdict};
 use crate::results::{LimitRow, LimitedBy, Measured, Outcome, ResultRow, Results};
-use crate::stats;
 
 /// Renders the results of `experiment`, with notes below.
 pub fn render(results: &Results, experiment: &Experiment) -> String {
-    let mut text = match experiment.layout {
+    // No other layout tells runtimes apart.
+    let by_runtime = runtimes::are_compared(results);
+    let layout = if by_runtime { Layout::Runtimes } else { experiment.layout };
+    let mut text = match layout {
         Layout::List => list(&results.results),
         Layout::EndpointsByLink => matrix(
             &results.results,
@@ -29,21 +35,35 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
             |row| row.forwarders.to_string(),
             |row| row.technique.clone(),
         ),
+        Layout::SentByForwarders => {
+            let count = |row: &ResultRow| row.forwarders.to_string();
+            let name = |row: &ResultRow| row.technique.clone();
+            grid(&results.results, "forwarders", count, name, |measured| measured.sent_pps)
+        }
         Layout::RatesByTechnique => {
-            let rate = |row: &ResultRow| row.offered_pps.map_or("max".to_owned(), mega);
-            grid(&results.results, "offered", rate, |row| row.technique.clone())
+            let rate = |row: &ResultRow| row.offered_pps.map_or("max".to_owned(), kilo);
+            let behind = |row: &ResultRow| match row.forwarders {
+                0 => row.technique.clone(),
+                count => format!("{}, {count} forw.", row.technique),
+            };
+            grid(&results.results, "offered, kpps", rate, behind, |measured| measured.received_pps)
         }
         Layout::TechniquesBySize => {
             let size = |row: &ResultRow| format!("{} B", row.frame_size);
-            grid(&results.results, "technique", |row| row.technique.clone(), size)
+            let name = |row: &ResultRow| row.technique.clone();
+            grid(&results.results, "technique", name, size, |measured| measured.received_pps)
         }
         Layout::Switches => switches(results),
         Layout::Limits => String::new(),
         Layout::RoundTrips => round_trips(&results.results),
         Layout::PairsByTechnique => streams::pairs(results),
         Layout::DropRates => drop_rates(&results.results),
+        Layout::Runtimes => runtimes::table(results),
+        Layout::Neighbours => neighbours::table(&results.results),
+        Layout::Needs => needs::table(results),
     };
-    if !results.streams.is_empty() && experiment.layout != Layout::PairsByTechnique {
+    let has_streams = matches!(layout, Layout::PairsByTechnique | Layout::Runtimes | Layout::Needs);
+    if !results.streams.is_empty() && !has_streams {
         if results.results.is_empty() {
             text.clear();
         } else {
@@ -59,11 +79,33 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
         .then(|| streams::full_frames(results))
         .flatten();
     let notes = notes(results).into_iter().chain(streams::notes(results)).chain(pairs);
-    for note in notes.chain(paper) {
-        text.push_str(&note);
-        text.push('\n');
-    }
+    notes.chain(paper).for_each(|note| text.push_str(&wrapped(&note)));
     text
+}
+
+/// A terminal has so many columns.
+const WIDTH: usize = 100;
+
+/// A note as lines that are not too long, unless a word is.
+fn wrapped(note: &str) -> String {
+    let (mut text, mut column) = (String::new(), 0);
+    for (number, word) in note.split(' ').enumerate() {
+        let length = word.chars().count();
+        match number {
+            0 => {}
+            _ if column + 1 + length > WIDTH => {
+                text.push_str("\n  ");
+                column = 2;
+            }
+            _ => {
+                text.push(' ');
+                column += 1;
+            }
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text + "\n"
 }
 
 fn list(rows: &[ResultRow]) -> String {
@@ -109,14 +151,13 @@ fn isolated(isolation: &Isolation) -> String {
 }
 
 fn figures(row: &ResultRow, measured: &Measured) -> [String; 10] {
-    let deviation = 100.0 * measured.stddev_pps / measured.received_pps.max(1.0);
     let bits = measured.received_pps * row.frame_size as f64 * 8.0;
     let cpu = &measured.cpu;
     let part = |seconds: f64| format!("{:.0}", 100.0 * seconds / cpu.elapsed_s);
     [
         format!("{}{}", kilo(measured.sent_pps), mark(measured)),
         kilo(measured.received_pps),
-        format!("{deviation:.1}"),
+        spread(measured.interval()),
         loss(measured),
         format!("{:.2}", bits / 1e9),
         format!("{:.2}", cpu.cores()),
@@ -172,16 +213,15 @@ fn matrix(
             let row = mine.iter().find(|row| column_of(row) == *column && row.frame_size == *size);
             match row.and_then(|row| row.measured()) {
                 Some(measured) => {
-                    let deviation = 100.0 * measured.stddev_pps / measured.received_pps.max(1.0);
                     let rate = format!("{}{}", kilo(measured.received_pps), mark(measured));
-                    line.extend([rate, format!("{deviation:.1}"), loss(measured)]);
+                    line.extend([rate, spread(measured.interval()), loss(measured)]);
                 }
                 None => line.extend(["skipped", "", ""].map(str::to_owned)),
             }
         }
         cells.push(line);
     }
-    align(&cells, 2, 1)
+    fit(&cells, if paper { 2 } else { 1 }, 3)
 }
 
 /// What `of` says of the rows, each once, in their order.
@@ -195,29 +235,33 @@ fn distinct<R, T: PartialEq>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
     found
 }
 
-/// A row for each `row_of`, a column for each `column_of`, and nothing but the receive rate in each.
+/// A row for each `row_of`, a column for each `column_of`, and nothing but one rate in each.
 fn grid(
     rows: &[ResultRow],
     corner: &str,
     row_of: impl Fn(&ResultRow) -> String,
     column_of: impl Fn(&ResultRow) -> String,
+    rate_of: fn(&Measured) -> f64,
 ) -> String {
     let columns = distinct(rows, &column_of);
+    let highest = rows.iter().filter_map(ResultRow::measured).map(rate_of).fold(0.0, f64::max);
+    let (unit, in_unit): (_, fn(f64) -> String) =
+        if highest < 10e6 { ("kpps", kilo) } else { ("Mpps", mega) };
     let header = std::iter::once(corner.to_owned()).chain(columns.clone()).collect();
-    let units = std::iter::repeat_n("Mpps".to_owned(), columns.len());
+    let units = std::iter::repeat_n(unit.to_owned(), columns.len());
     let units = std::iter::once(String::new()).chain(units).collect();
     let mut cells = vec![header, units];
     for name in distinct(rows, &row_of) {
         let cell = |column: &String| {
             let row = rows.iter().find(|row| row_of(row) == name && column_of(row) == *column);
             match row.and_then(ResultRow::measured) {
-                Some(measured) => format!("{}{}", mega(measured.received_pps), mark(measured)),
+                Some(measured) => format!("{}{}", in_unit(rate_of(measured)), mark(measured)),
                 None => "-".to_owned(),
             }
         };
         cells.push(std::iter::once(name.clone()).chain(columns.iter().map(cell)).collect());
     }
-    align(&cells, 2, 1)
+    fit(&cells, 1, 1)
 }
 
 /// A row for each technique and size: round trips per second, and how long they take.
@@ -266,14 +310,11 @@ fn drop_rates(rows: &[ResultRow]) -> String {
         let Some(measured) = row.measured() else { continue };
         let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
         for rate in &measured.drop_rates {
-            let lowers = rate.searches.iter().map(|search| search.lower_pps.unwrap_or(0) as f64);
-            let deviation = stats::standard_deviation(&lowers.collect::<Vec<_>>());
             let by = |limit| rate.searches.iter().all(|search| search.limited_by == limit);
             let limit = if by(LimitedBy::Sender) { "sender" } else { "loss" };
-            let spread = format!("{:.1}", 100.0 * deviation / rate.pps.max(1.0));
             line.extend([
                 format!("{}{}", kilo(rate.pps), mark(measured)),
-                spread,
+                spread(rate.interval()),
                 limit.to_owned(),
             ]);
         }
@@ -353,7 +394,7 @@ fn switches(results: &Results) -> String {
             };
             line.extend([
                 format!("{}{}", mega(it.received_pps), mark(it)),
-                format!("{:.1}", 100.0 * it.stddev_pps / it.received_pps.max(1.0)),
+                spread(it.interval()),
                 or_dash(ratio, 2),
                 or_dash(it.switch_cycles_per_frame, 0),
                 or_dash(it.limit_share, 2),
@@ -361,7 +402,7 @@ fn switches(results: &Results) -> String {
         }
         cells.push(line);
     }
-    let mut text = align(&cells, 2, 2);
+    let mut text = fit(&cells, 2, FIGURES.len());
     for link in distinct(rows, |row| row.link.clone()) {
         let mine = || rows.iter().filter(|row| row.link == link).filter_map(ResultRow::measured);
         let Some(switch) = mine().find_map(|measured| measured.setting.switch.as_ref()) else {
@@ -399,6 +440,32 @@ fn limits(limits: &[LimitRow]) -> String {
 
 fn mega(pps: f64) -> String {
     format!("{:.2}", pps / 1e6)
+}
+
+/// Lines of cells as tables below each other, none wider than a terminal if that can be helped. The first
+/// `front` columns are in each; of the others, so many as `together` says are not parted.
+fn fit(cells: &[Vec<String>], front: usize, together: usize) -> String {
+    const HEADERS: usize = 2;
+    let columns = cells.iter().map(Vec::len).max().unwrap_or(0);
+    let table = |range: std::ops::Range<usize>| {
+        let part = |line: &Vec<String>| {
+            let behind = line.iter().skip(range.start).take(range.len());
+            line.iter().take(front).chain(behind).cloned().collect()
+        };
+        align(&cells.iter().map(part).collect::<Vec<_>>(), HEADERS, front)
+    };
+    let is_narrow = |text: &str| text.lines().all(|line| line.chars().count() <= WIDTH);
+    let (mut tables, mut from) = (Vec::new(), front);
+    while from < columns {
+        let groups = (columns - from).div_ceil(together);
+        let ends = (1..=groups).rev().map(|count| (from + count * together).min(columns));
+        let to = ends.clone().find(|&to| is_narrow(&table(from..to)));
+        // One group is the least.
+        let to = to.unwrap_or((from + together).min(columns));
+        tables.push(table(from..to));
+        from = to;
+    }
+    tables.join("\n")
 }
 
 /// Lines of cells as text: the first `left` columns to the left, the others to the right; a rule under
@@ -452,12 +519,31 @@ fn loss(measured: &Measured) -> String {
     }
 }
 
+/// Half an interval, in percent of its mean.
+fn spread(interval: Option<Interval>) -> String {
+    interval.map_or("-".to_owned(), |interval| match interval.percent() {
+        percent if percent < 99.95 => format!("{percent:.1}"),
+        percent => format!("{:.0}", percent.min(999.0)),
+    })
+}
+
 fn mark(measured: &Measured) -> &'static str {
-    match (measured.sent_less_than_offered, measured.counters_agree) {
-        (_, false) => "!",
+    match (measured.counters_agree, measured.sent_less_than_offered) {
+        (false, _) => "!",
         (true, true) => "*",
-        (false, true) => "",
+        (true, false) if measured.disturbed().is_some() => "~",
+        (true, false) => "",
     }
+}
+
+/// What the marks of disturbed figures say.
+fn disturbed(results: &Results) -> Option<String> {
+    let frames = results.results.iter().filter_map(|row| row.measured()?.disturbed());
+    let streams = results.streams.iter().filter_map(|row| row.measured()?.disturbed());
+    let words: Vec<String> = frames.chain(streams).collect();
+    let first = words.first()?;
+    let others = if words.len() > 1 { ", and so on: see noise in the JSON" } else { "" };
+    Some(format!("~ disturbed in {} figures ({first}{others}): measure again.", words.len()))
 }
 
 /// What the kernel gave AF_XDP ports, which a technique's name does not say.
@@ -488,6 +574,7 @@ fn notes(results: &Results) -> Vec<String> {
     let measured = || results.results.iter().filter_map(ResultRow::measured);
     let streams = || results.streams.iter().filter_map(|row| row.measured());
     let settings = &results.settings;
+    let trials = measured().map(|m| m.trials).chain(streams().map(|m| m.trials)).max().unwrap_or(0);
     let frame_samples = measured().map(|m| m.samples_pps.len());
     let samples = frame_samples.chain(streams().map(|m| m.samples_bps.len())).max().unwrap_or(0);
     if results.results.is_empty() && results.streams.is_empty() {
@@ -498,21 +585,43 @@ fn notes(results: &Results) -> Vec<String> {
         "Each figure: mean of {samples} samples of {} s after {} s of warm-up; loss over the whole trial.",
         settings.interval_s, settings.warm_up_s
     )];
-    if let Some((row, engine)) =
-        results.results.iter().find_map(|row| Some((row, row.measured()?.setting.engine.as_ref()?)))
-    {
-        notes.push(format!("Containers by {} {}.", row.runtime, engine.version));
+    notes.push(format!(
+        "±: half the 95 % interval, {}.",
+        if trials > 1 { "over the trials" } else { "over the samples of one trial" }
+    ));
+    if let Some(incomplete) = &results.incomplete {
+        notes.push(format!(
+            "INCOMPLETE: {} of {} trials; --resume goes on with them.",
+            incomplete.trials_done, incomplete.trials
+        ));
+    }
+    let frames_and_streams = || {
+        let frames = results.results.iter();
+        let frames = frames.filter_map(|row| Some((&row.runtime, &row.measured()?.setting)));
+        let streams = results.streams.iter();
+        frames.chain(streams.filter_map(|row| Some((&row.runtime, &row.measured()?.setting))))
+    };
+    let engines = frames_and_streams()
+        .filter_map(|(runtime, setting)| Some((runtime, setting.engine.as_ref()?)));
+    let engines: Vec<_> =
+        engines.map(|(name, engine)| format!("{name} {}", engine.version)).collect();
+    let engines = distinct(&engines, Clone::clone);
+    if !engines.is_empty() {
+        notes.push(format!("Containers by {}.", engines.join(", ")));
     }
     if settings.quick {
-        let trials = measured().map(|m| m.trials).chain(streams().map(|m| m.trials)).max();
         notes.push(format!(
-            "--quick: a first look; trials of each: {}. Without it the samples are longer and more.",
-            trials.unwrap_or(0)
+            "--quick: a first look; trials of each: {trials}. Without it the samples are longer and more."
         ));
     }
     let mut settings = measured().map(|m| &m.setting).chain(streams().map(|m| &m.setting));
     if settings.any(|setting| setting.shared_cores) {
         notes.push("Roles shared cores; the JSON says which ran where (role_cores).".to_owned());
+    }
+    let needs = frames_and_streams().filter_map(|(_, setting)| setting.needs.as_ref());
+    let unlocked: Vec<_> = needs.flat_map(|needs| &needs.unlocked).collect();
+    if let Some((role, why)) = unlocked.first() {
+        notes.push(format!("Some roles' memory was not locked ({role}: {why})."));
     }
     if measured().any(|m| m.sent_less_than_offered) {
         notes.push("* sent less than offered: the sender could not keep up.".to_owned());
@@ -521,6 +630,7 @@ fn notes(results: &Results) -> Vec<String> {
         notes
             .push("! our counters and the kernel's disagree: do not trust this figure.".to_owned());
     }
+    notes.extend(disturbed(results));
     if measured().any(|m| m.check == "sampled") {
         notes.push(format!(
             "Where memory is shared, receivers look at headers, and at one frame in {} whole.",
@@ -557,4 +667,38 @@ fn skipped(rows: &[ResultRow]) -> Vec<String> {
         }
     };
     reasons.into_iter().map(note).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wide_table_becomes_several() {
+        let line = |name: &str, cell: &str| {
+            std::iter::once(name.to_owned()).chain((0..8).map(|_| cell.to_owned())).collect()
+        };
+        let cells: Vec<Vec<String>> =
+            vec![line("", "twenty-two characters."), line("", "kpps"), line("row", "1")];
+        let text = fit(&cells, 1, 2);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        // Three columns would fit, but two belong together.
+        assert_eq!(text.lines().filter(|line| line.starts_with("row")).count(), 2, "{text}");
+        assert_eq!(text.matches("twenty-two").count(), 8);
+        assert_eq!(text.matches('─').count() / 2, text.lines().nth(2).unwrap().chars().count());
+        let narrow: Vec<_> = cells.iter().map(|line| line[..3].to_vec()).collect();
+        assert_eq!(fit(&narrow, 1, 2), align(&narrow, 2, 1));
+    }
+
+    #[test]
+    fn notes_are_wrapped_between_words() {
+        let note = "word ".repeat(50);
+        let text = wrapped(note.trim());
+        assert!(
+            text.lines().count() == 3 && text.lines().all(|line| line.len() <= WIDTH),
+            "{text}"
+        );
+        assert_eq!(text.split_whitespace().count(), 50);
+        assert_eq!(wrapped("short"), "short\n");
+    }
 }

@@ -21,8 +21,9 @@ pub struct Technique {
 /// A word that names no technique.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "unknown technique {given:?}: give LINK, ENDPOINT or LINK/ENDPOINT with links {}, endpoints {}",
+    "unknown technique {given:?}: give LINK, ENDPOINT or LINK/ENDPOINT with links {} {}, endpoints {}",
     LinkKind::ALL.map(|link| link.name).join(" "),
+    LinkKind::OF_ENGINES.map(|link| link.name).join(" "),
     Endpoint::all().iter().map(|endpoint| endpoint.name).collect::<Vec<_>>().join(" ")
 )]
 pub struct UnknownTechnique {
@@ -36,12 +37,15 @@ impl Technique {
         let kernel = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP, &streams, &Endpoint::UNIX];
         let kernel = [&kernel.concat()[..], &[Endpoint::TAP]].concat();
         let kernel = Self::by_link(&LinkKind::ALL, &kernel);
-        kernel.into_iter().chain(Self::by_link(&LinkKind::ALL, &[Endpoint::VIRTIO])).collect()
+        let memory = Self::by_link(&LinkKind::ALL, &[Endpoint::VIRTIO]);
+        let sockets = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP, &streams].concat();
+        let engines = Self::by_link(&LinkKind::OF_ENGINES, &sockets);
+        [kernel, memory, engines].concat()
     }
 
     /// Every technique that has a name.
     pub fn every() -> Vec<Self> {
-        let links = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
+        let links = [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat();
         Self::by_link(&links, &Endpoint::all())
     }
 
@@ -97,7 +101,10 @@ impl Technique {
         let is_wide = [LinkKind::VETH, LinkKind::BRIDGE, LinkKind::UNIX].contains(&link)
             || link.shares_memory();
         let is_one_of = |endpoints: &[Endpoint]| endpoints.contains(&endpoint);
-        if link.isolates {
+        if link.runtime().is_some() {
+            // Nobody expects their engines to be started.
+            false
+        } else if link.isolates {
             is_one_of(&[Endpoint::RAW_MMSG])
         } else {
             let is_wide = is_wide || link.takes_only_machines();
@@ -113,7 +120,9 @@ impl Technique {
         // A link that shares memory stands for our usual endpoint.
         let of_link = of_link && (!self.link.shares_memory() || self.endpoint == Endpoint::VIRTIO);
         let both = word.strip_prefix(link).and_then(|rest| rest.strip_prefix('/'));
-        of_link || word == endpoint || both == Some(endpoint)
+        // An engine is started for those only who name it.
+        let of_endpoint = word == endpoint && self.link.runtime().is_none();
+        of_link || of_endpoint || both == Some(endpoint)
     }
 
     /// How closely its receiver looks at frames, if nothing else is asked for.

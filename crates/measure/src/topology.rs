@@ -58,6 +58,8 @@ pub struct Station {
     pub cpu: usize,
     /// Another role runs on that CPU too.
     pub shares_cpu: bool,
+    /// The kernel keeps that CPU free of other work.
+    pub isolated: bool,
     /// Another role runs on that core too, be it on another hyperthread.
     pub shares_core: bool,
     /// The links that frames come in by: which, and the end that is here.
@@ -151,6 +153,9 @@ impl Topology {
         let sharing = |is_shared: &dyn Fn(&Cpu) -> bool| {
             cpus.iter().chain(&switch).filter(|other| is_shared(other)).count() > 1
         };
+        if technique.link.runtime().is_some() {
+            lab.have_network(technique.link, mtu);
+        }
         let mut stations = Vec::new();
         for (index, (role, cpu)) in names.iter().cycle().zip(&cpus).enumerate() {
             let container = match shape.pairs() {
@@ -162,6 +167,7 @@ impl Topology {
                 role: role.clone(),
                 cpu: cpu.id,
                 shares_cpu: sharing(&|other| other.id == cpu.id),
+                isolated: cpu.isolated,
                 shares_core: sharing(&|other| other.core == cpu.core),
                 ins: Vec::new(),
                 outs: Vec::new(),
@@ -215,6 +221,11 @@ impl Topology {
     /// Whether any roles share a core.
     pub fn shares_cores(&self) -> bool {
         self.stations().any(|station| station.shares_core)
+    }
+
+    /// Whether the kernel keeps the CPUs of all roles free of other work.
+    pub fn has_isolated_cores(&self) -> bool {
+        self.stations().all(|station| station.isolated)
     }
 
     /// Where frames end: at the receiver, or where they came from.

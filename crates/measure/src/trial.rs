@@ -1,19 +1,21 @@
 //! One trial: start the roles, let them run, drain what is queued, and read every counter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use dray_lab::peer::{CpuTime, PeerSwitch};
+use dray_lab::peer::{CpuTime, PeerSwitch, SwitchKind};
 use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
 use dray_traffic::agent::Request;
 use dray_traffic::sample::monotonic_ns;
 use dray_traffic::{Agreement, ForwardReport, Latency, ReceiveReport, Report, SendReport, Signal};
+use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
 use crate::endpoint::Io;
 use crate::isolation::Isolation;
+use crate::noise::Noise;
 use crate::peer_ends;
 use crate::span::Span;
 use crate::streams::StreamTrial;
@@ -35,7 +37,7 @@ pub type Agreements = BTreeMap<String, Vec<Agreement>>;
 
 /// What a trial showed, all topologies together. Rates and CPU time are of the measurement, counts of
 /// the whole trial.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// What was agreed on for the ports.
     pub agreements: Agreements,
@@ -67,8 +69,14 @@ pub struct Trial {
     pub switch_cycles_per_frame: Option<f64>,
     /// Times of round trips, where those were measured.
     pub latency: Option<Latency>,
+    /// How long it took until all roles had their ports open.
+    pub ready_after: Duration,
+    /// Bytes per second that a neighbour wrote, where it did.
+    pub neighbour_bytes_per_s: Option<f64>,
     /// Whether containers were kept apart, where the link does that.
     pub isolation: Option<Isolation>,
+    /// What else the machine did.
+    pub noise: Noise,
 }
 
 /// Runs one trial over topologies of one technique, all at the same time, that nothing else uses.
@@ -120,6 +128,8 @@ pub fn run_streams(
 
 /// What was seen of a trial.
 pub(crate) struct Run {
+    /// How long it took until all roles had their ports open.
+    pub(crate) ready_after: Duration,
     /// By role, of those that told.
     pub(crate) agreements: Agreements,
     /// When the measurement began, on the monotonic clock.
@@ -128,6 +138,23 @@ pub(crate) struct Run {
     pub(crate) reports: Vec<Vec<Report>>,
     /// The CPUs at both ends of the measurement.
     pub(crate) cpus: [CpuReading; 2],
+}
+
+impl Run {
+    /// What else the machine did during the measurement, in which the roles used `cpu`.
+    pub(crate) fn noise(&self, topologies: &[Topology], cpu: &[(String, CpuCost)]) -> Noise {
+        let [before, after] = &self.cpus;
+        let technique = topologies[0].technique;
+        // Other people's programs have threads that are in nobody's account.
+        let is_ours = technique.link.switch().is_none_or(|kind| kind == SwitchKind::Dray)
+            && !technique.endpoint.is_dpdk();
+        let used = cpu.iter().map(|(_, cost)| cost.total_s()).sum();
+        let used = is_ours.then(|| Duration::from_secs_f64(used));
+        let stations = topologies.iter().flat_map(Topology::stations).map(|station| station.cpu);
+        let cpus: BTreeSet<usize> = stations.chain(topologies[0].switch_cpu).collect();
+        let cpus: Vec<usize> = cpus.into_iter().collect();
+        Noise::between(&before.all, &after.all, &cpus, after.at - before.at, used)
+    }
 }
 
 /// What CPUs have done until some moment.
@@ -170,6 +197,7 @@ fn observe(
     let cancel = lab.cancel().clone();
     let Timing { warm_up, measure, interval } = *timing;
     let switched_before = switched(lab, topologies)?;
+    let asked = Instant::now();
     // Those that share memory wait for each other: all are started before the first is waited for.
     for (station, job) in topologies.iter().flat_map(|topology| topology.jobs(load, timing)) {
         lab[station.container].request(&Request::Start(Box::new(job)))?;
@@ -182,6 +210,7 @@ fn observe(
             agreements.insert(lab[station.container].name().to_owned(), agreed);
         }
     }
+    let ready_after = asked.elapsed();
     // All samples fall on multiples of the interval, so it starts on one.
     let learns = topologies[0].technique.link.learns;
     let lead = if learns { LEAD_LEARNING } else { LEAD } + LEAD_EACH * stations().count() as u32;
@@ -224,7 +253,7 @@ fn observe(
         }
     }
     let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
-    Ok(Run { agreements, measure_from_ns, reports, cpus })
+    Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus })
 }
 
 /// Frames that a sender sent.
@@ -288,7 +317,14 @@ fn evaluate(
         cpu.iter().filter(|(role, _)| is_counted(role)).map(|(_, cost)| cost.total_s()).sum()
     };
     let (all, of_switch): (f64, f64) = (seconds(&|_| true), seconds(&|role| role == SWITCH));
-    let mut trial = Trial { cpu, agreements: run.agreements.clone(), ..Trial::default() };
+    let noise = run.noise(topologies, &cpu);
+    let mut trial = Trial {
+        cpu,
+        noise,
+        agreements: run.agreements.clone(),
+        ready_after: run.ready_after,
+        ..Trial::default()
+    };
     for (topology, reports) in topologies.iter().zip(&run.reports) {
         let path = Path::of(topology, reports)?;
         trial.audit += books(topology, &path, &counted).audit();

@@ -16,6 +16,7 @@ mod connection;
 mod either;
 mod event;
 mod frame;
+pub mod impair;
 mod interface;
 pub mod limit;
 mod link;
@@ -103,6 +104,12 @@ pub trait Transmit: Send {
     /// Whether anybody is there to transmit to.
     fn is_ready(&self) -> bool {
         true
+    }
+
+    /// Frames, at least, that were taken and that the peer has not had yet: they are lost where the port
+    /// is closed before.
+    fn pending(&mut self) -> usize {
+        0
     }
 
     /// Frames that were taken and could not be delivered, ever.

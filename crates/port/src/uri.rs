@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::afxdp::AfxdpUri;
+use crate::impair::ImpairUri;
 use crate::null::NullUri;
 use crate::query::{Query, UriError};
 use crate::raw::RawUri;
@@ -36,12 +37,15 @@ pub enum PortUri {
     Unix(UnixUri),
     /// `null:`: takes every frame and never has one.
     Null(NullUri),
+    /// `impair:PLAN:PORT`: another port, with losses and delays on the way in.
+    Impair(ImpairUri),
 }
 
 /// What ports look like, for messages.
 const EXAMPLES: &str = "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64, raw:eth0?batch=64, afxdp:eth0, \
-                         tap:tap0, vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, \
-                         unix:/run/dray/a.sock?peer=/run/dray/b.sock, null:";
+                        tap:tap0, vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, \
+                        unix:/run/dray/a.sock?peer=/run/dray/b.sock, null:, \
+                        impair:drop=100:raw:eth0";
 
 impl PortUri {
     /// Opens the port in the network namespace of the calling thread.
@@ -55,20 +59,26 @@ impl PortUri {
             Self::Virtio(uri) => uri.open(),
             Self::Unix(uri) => uri.open(),
             Self::Null(uri) => Ok(uri.open()),
+            Self::Impair(uri) => uri.open(),
         }
     }
 
     /// Whether the port only receives: a socket that is not told where to send.
     pub fn only_receives(&self) -> bool {
-        matches!(
-            self,
-            Self::Udp(UdpUri { remote: None, .. }) | Self::Unix(UnixUri { peer: None, .. })
-        )
+        match self {
+            Self::Udp(UdpUri { remote: None, .. }) | Self::Unix(UnixUri { peer: None, .. }) => true,
+            Self::Impair(uri) => uri.port.only_receives(),
+            _ => false,
+        }
     }
 
     /// Whether the kernel writes the headers of what is transmitted, so that all of it is one flow.
     pub fn is_one_flow(&self) -> bool {
-        matches!(self, Self::Udp(_))
+        match self {
+            Self::Udp(_) => true,
+            Self::Impair(uri) => uri.port.is_one_flow(),
+            _ => false,
+        }
     }
 
     /// How the port waits for frames.
@@ -81,7 +91,8 @@ impl PortUri {
             Self::Vhost(uri) => uri.wait,
             Self::Virtio(uri) => uri.wait,
             Self::Unix(uri) => uri.options.wait,
-            Self::Null(_) => Wait::Poll { pause_us: 0 },
+            // Frames may be under way where none come.
+            Self::Null(_) | Self::Impair(_) => Wait::Poll { pause_us: 0 },
         }
     }
 }
@@ -91,6 +102,9 @@ impl FromStr for PortUri {
 
     fn from_str(text: &str) -> Result<Self, UriError> {
         let (scheme, rest) = text.split_once(':').unwrap_or((text, ""));
+        if scheme == "impair" {
+            return ImpairUri::parse(text, rest).map(Self::Impair);
+        }
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut query = Query::parse(text, query)?;
         let uri = match scheme {
@@ -123,6 +137,7 @@ impl fmt::Display for PortUri {
             Self::Virtio(uri) => uri.fmt(f),
             Self::Unix(uri) => uri.fmt(f),
             Self::Null(uri) => uri.fmt(f),
+            Self::Impair(uri) => uri.fmt(f),
         }
     }
 }
@@ -165,6 +180,9 @@ mod tests {
             "unix:/run/a.sock",
             "unix:/run/a.sock?peer=/run/b.sock&batch=64",
             "null:",
+            "impair:drop=100:raw:eth0?batch=64",
+            "impair:rate=700000,queue=8,drop=5,duplicate=7,swap=9,delay=500,late=10,late_by=2000:unix:/a?peer=/b",
+            "impair::null:",
         ] {
             assert_eq!(text.parse::<PortUri>().unwrap().to_string(), text);
         }
@@ -199,6 +217,15 @@ mod tests {
             ("tap:tap0?batch=1", ["unknown key \"batch\"", "takes wait"]),
             ("null:x", ["\"x\"", "nothing"]),
             ("null:?batch=1", ["unknown key", "no keys"]),
+            ("impair:drop=1", ["impair:drop=1", "a plan and a port"]),
+            ("impair:drop=0:null:", ["drop=0", "from 1 on"]),
+            ("impair:delay=50001:null:", ["delay=50001", "0 to 50000"]),
+            ("impair:late=3:null:", ["late=3", "late_by"]),
+            ("impair:queue=3:null:", ["queue=3", "of a rate"]),
+            ("impair:rate=inf:null:", ["rate=inf", "frames per second"]),
+            ("impair:los=3:null:", ["unknown key \"los\"", "drop, duplicate"]),
+            ("impair:drop=3:raw:", ["raw:", "interface"]),
+            ("impair:drop=3:impair:drop=3:null:", ["impair:drop=3:impair", "one plan"]),
         ] {
             let message = message(text);
             for part in parts {
@@ -232,7 +259,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_parsed_or_refused(
-            text in "(udp|raw|afxdp|tap|null|x)?:?[0-9a-z.:-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
+            text in "(impair:(drop=[0-9]{0,2})?,?:)?(udp|raw|afxdp|tap|null|x)?:?[0-9a-z.:-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
         ) {
             if let Ok(uri) = text.parse::<PortUri>() {
                 prop_assert_eq!(uri.to_string().parse::<PortUri>(), Ok(uri));

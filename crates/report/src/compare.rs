@@ -2,15 +2,15 @@
 
 use std::fmt::Write;
 
-use dray_measure::ResultRow;
 use dray_measure::results::Measured;
+use dray_measure::streams::{MeasuredStreams, StreamRow};
 use dray_measure::table::align;
+use dray_measure::{Interval, ResultRow};
 use serde::Serialize;
 
 use crate::host::host_differences;
 use crate::input::Run;
-use crate::interval::Interval;
-use crate::number::{change, percent, rate_unit, time};
+use crate::number::{GIGABITS, change, percent, rate_unit, time};
 
 /// Two runs, held against each other row by row.
 #[derive(Debug, Serialize)]
@@ -23,6 +23,8 @@ pub struct Comparison {
     pub warnings: Vec<String>,
     /// Rows that are in both.
     pub rows: Vec<Change>,
+    /// Rows of byte streams that are in both.
+    pub streams: Vec<StreamChange>,
     /// Rows that are only in the first.
     pub only_a: Vec<String>,
     /// Rows that are only in the second.
@@ -44,6 +46,32 @@ pub struct Change {
     pub verdict: Verdict,
     /// Why it is not judged, or should not be judged alone.
     pub remarks: Vec<String>,
+}
+
+/// One row of byte streams in both runs.
+#[derive(Debug, Serialize)]
+pub struct StreamChange {
+    /// Technique, and whatever else tells it from others.
+    pub row: String,
+    /// In the first run.
+    pub a: Goodput,
+    /// In the second.
+    pub b: Goodput,
+    /// `b / a`; absent where nothing was received in the first.
+    pub ratio: Option<f64>,
+    /// What that means.
+    pub verdict: Verdict,
+    /// Why it is not judged.
+    pub remarks: Vec<String>,
+}
+
+/// The figures of a row of byte streams.
+#[derive(Debug, Serialize)]
+pub struct Goodput {
+    /// Bits of payload received per second.
+    pub goodput_bps: f64,
+    /// Half the 95 % confidence interval of that, where there is one.
+    pub half_interval_bps: Option<f64>,
 }
 
 /// The figures of a row that are compared.
@@ -99,6 +127,7 @@ struct Key<'a> {
     pairs: usize,
     mtu: u32,
     runtime: &'a str,
+    neighbour: Option<&'a str>,
     offered_pps: Option<f64>,
 }
 
@@ -115,6 +144,7 @@ impl<'a> Key<'a> {
             pairs: row.pairs,
             mtu: row.mtu,
             runtime: &row.runtime,
+            neighbour: row.neighbour.as_deref(),
             offered_pps: row.offered_pps,
         }
     }
@@ -130,6 +160,9 @@ impl<'a> Key<'a> {
         }
         if self.runtime != dray_lab::Runtime::Embedded.to_string() {
             write!(text, " in {}", self.runtime).ok();
+        }
+        if let Some(neighbour) = self.neighbour {
+            write!(text, ", {neighbour} neighbour").ok();
         }
         for (count, usual, what) in [
             (self.forwarders, 0, "forwarders"),
@@ -158,7 +191,8 @@ impl Comparison {
                 None => only_a.push(key.describe()),
             }
         }
-        if rows.is_empty() {
+        let streams = stream_changes(a, b, &mut only_a);
+        if rows.is_empty() && streams.is_empty() {
             return Err(NothingInCommon { a: a.file.clone(), b: b.file.clone() });
         }
         // Skipped in both: nothing to say.
@@ -168,9 +202,21 @@ impl Comparison {
             b: b.file.clone(),
             warnings: warnings(a, b),
             rows: rows.into_iter().flatten().collect(),
+            streams,
             only_a,
-            only_b: left.into_iter().map(|row| Key::of(row).describe()).collect(),
+            only_b: left
+                .into_iter()
+                .map(|row| Key::of(row).describe())
+                .chain(only_there(&b.results.streams, &a.results.streams))
+                .collect(),
         })
+    }
+
+    /// How many rows have this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        let frames = self.rows.iter().map(|row| row.verdict);
+        let all = frames.chain(self.streams.iter().map(|row| row.verdict));
+        all.filter(|found| *found == verdict).count()
     }
 
     /// For people, at most 100 columns wide unless names are long.
@@ -198,8 +244,22 @@ impl Comparison {
                 row.verdict.in_words().to_owned(),
             ]);
         }
+        for StreamChange { row, a, b, ratio, verdict, .. } in &self.streams {
+            let half =
+                |it: &Goodput| it.half_interval_bps.map_or("-".into(), |half| GIGABITS.half(half));
+            cells.push(vec![
+                row.clone(),
+                GIGABITS.of(a.goodput_bps),
+                half(a),
+                GIGABITS.of(b.goodput_bps),
+                half(b),
+                GIGABITS.name.to_owned(),
+                ratio.map_or("-".to_owned(), change),
+                verdict.in_words().to_owned(),
+            ]);
+        }
         text.push_str(&align(&cells, 1, 1));
-        let count = |verdict| self.rows.iter().filter(|row| row.verdict == verdict).count();
+        let count = |verdict| self.count(verdict);
         writeln!(
             text,
             "B is faster in {}, slower in {}; in {} the 95 % intervals overlap; {} not judged.",
@@ -209,9 +269,10 @@ impl Comparison {
             count(Verdict::NotJudged)
         )
         .ok();
-        for row in &self.rows {
-            for remark in &row.remarks {
-                writeln!(text, "{}: {remark}.", row.row).ok();
+        let frames = self.rows.iter().map(|it| (&it.row, &it.remarks));
+        for (row, remarks) in frames.chain(self.streams.iter().map(|it| (&it.row, &it.remarks))) {
+            for remark in remarks {
+                writeln!(text, "{row}: {remark}.").ok();
             }
         }
         for (name, rows) in [("A", &self.only_a), ("B", &self.only_b)] {
@@ -221,6 +282,75 @@ impl Comparison {
         }
         text
     }
+}
+
+/// What must be equal for figures of streams to be compared.
+fn stream_key(row: &StreamRow) -> (&str, &str, usize, u16, u32) {
+    (&row.technique, &row.runtime, row.pairs, row.streams, row.mtu)
+}
+
+/// The same in words, without what is usual.
+fn describe(row: &StreamRow) -> String {
+    let mut text = row.technique.clone();
+    if row.runtime != dray_lab::Runtime::Embedded.to_string() {
+        write!(text, " in {}", row.runtime).ok();
+    }
+    for (count, usual, what) in [
+        (row.pairs, 1, "pairs"),
+        (usize::from(row.streams), 1, "streams each"),
+        (row.mtu as usize, 1500, "B of MTU"),
+    ] {
+        if count != usual {
+            write!(text, " {count} {what}").ok();
+        }
+    }
+    text
+}
+
+/// Rows of `here` that are not `there`.
+fn only_there(here: &[StreamRow], there: &[StreamRow]) -> Vec<String> {
+    let is_there = |row: &StreamRow| there.iter().any(|it| stream_key(it) == stream_key(row));
+    here.iter().filter(|row| !is_there(row)).map(describe).collect()
+}
+
+/// Streams of both; those that are only in the first are added to `only_a`.
+fn stream_changes(a: &Run, b: &Run, only_a: &mut Vec<String>) -> Vec<StreamChange> {
+    only_a.extend(only_there(&a.results.streams, &b.results.streams));
+    let change = |first: &StreamRow| {
+        let mut others = b.results.streams.iter();
+        let second = others.find(|row| stream_key(row) == stream_key(first))?;
+        let measured = [first, second].map(StreamRow::measured);
+        let mut remarks = Vec::new();
+        for (name, measured) in ["A", "B"].into_iter().zip(measured) {
+            match measured {
+                None => remarks.push(format!("skipped in {name}")),
+                Some(it) if !it.counters_agree => {
+                    remarks.push(format!("in {name} bytes are missing or wrong"));
+                }
+                Some(it) => {
+                    let disturbed = it.disturbed();
+                    remarks.extend(disturbed.map(|what| format!("disturbed in {name}: {what}")));
+                }
+            }
+        }
+        if let [Some(first), Some(second)] = measured
+            && first.setting.role_cores != second.setting.role_cores
+        {
+            remarks.push("the roles ran on other CPUs".to_owned());
+        }
+        let intervals = measured.map(|it| it.and_then(MeasuredStreams::interval));
+        let verdict = Verdict::of(intervals[0].zip(intervals[1]), &mut remarks);
+        let [a, b] = measured.map(|it| Goodput {
+            goodput_bps: it.map_or(0.0, |it| it.goodput_bps),
+            half_interval_bps: it.and_then(MeasuredStreams::interval).map(|interval| interval.half),
+        });
+        let ratio = (a.goodput_bps > 0.0).then(|| b.goodput_bps / a.goodput_bps);
+        let row = describe(first);
+        // Skipped in both: nothing to say.
+        let said = measured.iter().any(Option::is_some);
+        said.then_some(StreamChange { row, a, b, ratio, verdict, remarks })
+    };
+    a.results.streams.iter().filter_map(change).collect()
 }
 
 /// What else differs between two runs.
@@ -264,16 +394,7 @@ impl Change {
         let interval = |figures: &Figures| {
             figures.half_interval_pps.map(|half| Interval { mean: figures.received_pps, half })
         };
-        let verdict = match interval(&a).zip(interval(&b)) {
-            Some(_) if !remarks.is_empty() => Verdict::NotJudged,
-            Some((first, second)) if first.overlaps(second) => Verdict::NoDifference,
-            Some((first, second)) if second.mean > first.mean => Verdict::Faster,
-            Some(_) => Verdict::Slower,
-            None => Verdict::NotJudged,
-        };
-        if verdict == Verdict::NotJudged && remarks.is_empty() {
-            remarks.push("one sample only: no interval".to_owned());
-        }
+        let verdict = Verdict::of(interval(&a).zip(interval(&b)), &mut remarks);
         if let Some((first, second)) = a.p99_ns.zip(b.p99_ns) {
             let [from, to] = [first, second].map(|ns| time(ns as f64));
             remarks.push(format!(
@@ -296,6 +417,9 @@ fn remarks(a: &Measured, b: &Measured) -> Vec<String> {
         if !measured.counters_agree {
             remarks.push(format!("in {name} our counters and the kernel's disagree"));
         }
+        if let Some(what) = measured.disturbed() {
+            remarks.push(format!("disturbed in {name}: {what}"));
+        }
     }
     if a.setting.role_cores != b.setting.role_cores {
         remarks.push("the roles ran on other CPUs".to_owned());
@@ -310,7 +434,7 @@ impl Figures {
     fn of(measured: Option<&Measured>) -> Self {
         Self {
             received_pps: measured.map_or(0.0, |it| it.received_pps),
-            half_interval_pps: measured.and_then(Interval::of_rate).map(|interval| interval.half),
+            half_interval_pps: measured.and_then(Measured::interval).map(|interval| interval.half),
             loss_ratio: measured.map_or(0.0, |it| it.loss_ratio),
             cycles_per_frame: measured.and_then(|it| it.cycles_per_frame),
             p99_ns: measured.and_then(|it| it.latency_ns).map(|latency| latency.p99),
@@ -319,6 +443,22 @@ impl Figures {
 }
 
 impl Verdict {
+    /// By intervals, where there are no `remarks` that speak against it.
+    fn of(intervals: Option<(Interval, Interval)>, remarks: &mut Vec<String>) -> Self {
+        match intervals {
+            Some(_) if !remarks.is_empty() => Self::NotJudged,
+            Some((first, second)) if first.overlaps(second) => Self::NoDifference,
+            Some((first, second)) if second.mean > first.mean => Self::Faster,
+            Some(_) => Self::Slower,
+            None => {
+                if remarks.is_empty() {
+                    remarks.push("one sample only: no interval".to_owned());
+                }
+                Self::NotJudged
+            }
+        }
+    }
+
     fn in_words(self) -> &'static str {
         match self {
             Self::Faster => "faster",
@@ -390,6 +530,11 @@ mod tests {
             ("counters_agree", "false", "disagree"),
             ("check", "\"sampled\"", "whole in A and sampled in B"),
             ("role_cores", "{\"sender\":0,\"receiver\":0}", "other CPUs"),
+            (
+                "noise",
+                "{\"steal_ratio\":0.5,\"other_cores\":0,\"slower_ratio\":0,\"disturbed_trials\":1}",
+                "disturbed in B: the hypervisor took 50.0 %",
+            ),
         ] {
             let b = run(&[rates("veth/udp", &[20e5, 20.1e5]).with(field, value)]);
             let comparison = Comparison::new(&a, &b).unwrap();
@@ -403,6 +548,24 @@ mod tests {
         let other = run(&[rates("veth/udp", &[20e5, 20.1e5]).with("burst", "1")]);
         let message = Comparison::new(&a, &other).unwrap_err().to_string();
         assert!(message.contains("no row in common"), "{message}");
+    }
+
+    #[test]
+    fn streams_are_compared_with_streams() {
+        let a =
+            sample::run(&sample::streams(&[("veth/tcp", &[9e9, 9.01e9]), ("bridge/tcp", &[5e9])]));
+        let b =
+            sample::run(&sample::streams(&[("veth/tcp", &[6e9, 6.01e9]), ("macvlan/tcp", &[5e9])]));
+        let comparison = Comparison::new(&a, &b).unwrap();
+        let verdicts: Vec<_> =
+            comparison.streams.iter().map(|row| (&*row.row, row.verdict)).collect();
+        assert_eq!(verdicts, [("veth/tcp", Verdict::Slower)]);
+        assert_eq!((&*comparison.only_a[0], &*comparison.only_b[0]), ("bridge/tcp", "macvlan/tcp"));
+        assert_eq!(comparison.count(Verdict::Slower), 1);
+        let text = comparison.render();
+        assert!(text.contains("Gb/s") && text.contains("slower in 1;"), "{text}");
+        let frames = run(&[rates("veth/tcp", &[1e5, 1e5])]);
+        assert!(Comparison::new(&a, &frames).is_err(), "bytes are no frames");
     }
 
     #[test]

@@ -13,8 +13,8 @@ mod escape;
 mod figure;
 mod host;
 mod input;
-mod interval;
 mod number;
+mod papers;
 mod report;
 #[cfg(test)]
 mod sample;
@@ -22,7 +22,6 @@ mod scale;
 mod summary;
 mod technique;
 
-pub use compare::{Change, Comparison, Figures, NothingInCommon, Verdict};
+pub use compare::{Change, Comparison, Figures, Goodput, NothingInCommon, StreamChange, Verdict};
 pub use input::{InputError, Run};
-pub use interval::Interval;
 pub use report::Report;

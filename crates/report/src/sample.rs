@@ -87,6 +87,27 @@ pub(crate) fn results(rows: &[Row]) -> String {
     )
 }
 
+/// A result file of byte streams with these trials' goodput, one file for each technique.
+pub(crate) fn streams(rows: &[(&str, &[f64])]) -> String {
+    let row = |&(technique, trials): &(&str, &[f64])| {
+        let mean = dray_measure::stats::mean(trials);
+        format!(
+            "{{\"technique\":\"{technique}\",\"link\":\"veth\",\"endpoint\":\"tcp\",\"runtime\":\"embedded\",\
+             \"pairs\":1,\"streams\":1,\"mtu\":1500,\"role_cores\":{{}},\"shared_cores\":false,\
+             \"control_groups\":true,\"check\":\"whole\",\"trials\":{},\"sent_bytes\":1,\"received_bytes\":1,\
+             \"by_tcp_bytes\":1,\"corrupt_reads\":0,\"counters_agree\":true,\"retransmits\":0,\
+             \"segment_max\":1,\"congestion\":\"cubic\",\"goodput_bps\":{mean:?},\"stddev_bps\":0.0,\
+             \"samples_bps\":{trials:?},\"trials_bps\":{trials:?},\"slowest_pair_bps\":1.0,\
+             \"fastest_pair_bps\":1.0,\"cpu\":{{\"roles\":{{}},\"total\":{{\"user_s\":1.0,\"system_s\":0.5,\
+             \"softirq_s\":0.25}},\"elapsed_s\":1.0}}}}",
+            trials.len()
+        )
+    };
+    let rows: Vec<String> = rows.iter().map(row).collect();
+    let text = results(&[]);
+    format!("{},\"streams\":[{}]}}", text.strip_suffix('}').expect("an object"), rows.join(","))
+}
+
 /// A result file.
 pub(crate) fn text() -> String {
     results(&[row("veth/udp", 64), row("switch/patch", 64)])

@@ -1,13 +1,13 @@
 //! Which technique to use: an answer to each of the questions that people have, or why there is none.
 
-use dray_measure::ResultRow;
 use dray_measure::results::{DropRate, Measured};
+use dray_measure::streams::StreamRow;
+use dray_measure::{Interval, ResultRow};
 use serde::Serialize;
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{MeasuredRow, bits, cores, distinct, drop_rates, measured, tip};
+use crate::charts::{MeasuredRow, bits, cores, distinct, measured, pairs, tip};
 use crate::input::Run;
-use crate::interval::Interval;
 use crate::number::{GIGABITS, Unit, percent, rate_unit, time, time_unit};
 use crate::scale::Scale;
 use crate::technique::{Techniques, is_unmodified, takes};
@@ -30,10 +30,21 @@ pub(crate) struct Answer {
 }
 
 /// A technique in a ranking; the first is the best.
-struct Ranked<'a> {
-    row: MeasuredRow<'a>,
+struct Ranked {
+    technique: String,
+    /// Of frames; of a byte stream none.
+    size: usize,
     value: f64,
     interval: Option<Interval>,
+    /// Everything about it, in lines.
+    tip: String,
+    loss_ratio: f64,
+    /// What it must be given, in a sentence.
+    needs: Option<String>,
+    /// What programs it is for.
+    takes: Option<&'static str>,
+    /// How long it was measured, and when.
+    care: (f64, String),
 }
 
 /// How figures are ranked and written.
@@ -43,7 +54,6 @@ struct Measure {
     of: String,
     less_is_better: bool,
     unit: fn(f64) -> Unit,
-    value: fn(&MeasuredRow) -> Option<Value>,
 }
 
 /// A figure and its interval, where it has one.
@@ -88,9 +98,8 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
                 of: format!("most frames per second{how}"),
                 less_is_better: false,
                 unit: rate_unit,
-                value: rate_of,
             },
-            of_size(sizes(true), any),
+            ranked(&of_size(sizes(true), any), rate_of),
         ),
         (
             Measure {
@@ -98,9 +107,8 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
                 of: format!("most bits per second{how}"),
                 less_is_better: false,
                 unit: |_| GIGABITS,
-                value: bits_of,
             },
-            of_size(sizes(false), any),
+            ranked(&of_size(sizes(false), any), bits_of),
         ),
         (
             Measure {
@@ -108,9 +116,8 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
                 of: "shortest round trip, 99 % of them".to_owned(),
                 less_is_better: true,
                 unit: time_unit,
-                value: |(_, measured)| Some((measured.latency_ns?.p99 as f64, None)),
             },
-            timed,
+            ranked(&timed, |(_, measured)| Some((measured.latency_ns?.p99 as f64, None))),
         ),
         (
             Measure {
@@ -118,9 +125,17 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
                 of: format!("most frames per second through ordinary sockets{how}"),
                 less_is_better: false,
                 unit: rate_unit,
-                value: rate_of,
             },
-            of_size(small_or_any, is_unmodified),
+            ranked(&of_size(small_or_any, is_unmodified), rate_of),
+        ),
+        (
+            Measure {
+                question: "Byte streams",
+                of: "most payload per second, one pair".to_owned(),
+                less_is_better: false,
+                unit: |_| GIGABITS,
+            },
+            streams(runs),
         ),
         (
             Measure {
@@ -128,19 +143,65 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
                 of: "most frames per second for each busy core".to_owned(),
                 less_is_better: false,
                 unit: rate_unit,
-                value: |(_, measured)| Some((measured.received_pps / cores(measured)?, None)),
             },
-            of_size(small_or_any, any),
+            ranked(&of_size(small_or_any, any), |(_, measured)| {
+                Some((measured.received_pps / cores(measured)?, None))
+            }),
         ),
     ];
     let (mut answers, mut open) = (Vec::new(), Vec::new());
-    for (measure, rows) in asked {
-        match answer(&measure, &rows, techniques) {
+    for (measure, candidates) in asked {
+        match answer(&measure, candidates, techniques) {
             Some(answer) => answers.push(answer),
+            // Who measured no streams did not ask.
+            None if measure.question == "Byte streams" => {}
             None => open.push(measure.question),
         }
     }
     (answers, open)
+}
+
+/// Rows of frames, by `value`.
+fn ranked(rows: &[(&Run, MeasuredRow)], value: fn(&MeasuredRow) -> Option<Value>) -> Vec<Ranked> {
+    let of = |&(run, row): &(&Run, MeasuredRow)| {
+        let (value, interval) = value(&row)?;
+        Some(Ranked {
+            technique: row.0.technique.clone(),
+            size: row.0.frame_size,
+            value,
+            interval,
+            tip: tip(row),
+            loss_ratio: row.1.loss_ratio,
+            needs: needs(row.1),
+            takes: takes(&row.0.endpoint),
+            care: care(run, row.1.trials),
+        })
+    };
+    rows.iter().filter_map(of).collect()
+}
+
+/// Byte streams between one pair.
+fn streams(runs: &[&Run]) -> Vec<Ranked> {
+    let all = runs.iter().flat_map(|run| run.results.streams.iter().map(move |row| (run, row)));
+    let of = |(run, row): (&&Run, &StreamRow)| {
+        let measured = row.measured().filter(|it| it.counters_agree && row.pairs == 1)?;
+        Some(Ranked {
+            technique: row.technique.clone(),
+            size: 0,
+            value: measured.goodput_bps,
+            interval: measured.interval(),
+            tip: pairs::tip_of_streams(row, measured),
+            loss_ratio: 0.0,
+            needs: None,
+            takes: takes(&row.endpoint),
+            care: care(run, measured.trials),
+        })
+    };
+    all.filter_map(of).collect()
+}
+
+fn care(run: &Run, trials: usize) -> (f64, String) {
+    (run.results.settings.measure_s * trials as f64, run.results.time.clone())
 }
 
 /// Rows that say how much a technique can carry, and what is to be said of them: the rates without
@@ -172,8 +233,8 @@ fn loss_free(measured: &Measured) -> Option<&DropRate> {
 
 fn rate_of((_, measured): &MeasuredRow) -> Option<Value> {
     Some(match loss_free(measured) {
-        Some(found) => (found.pps, drop_rates::interval(found)),
-        None => (measured.received_pps, Interval::of_rate(measured)),
+        Some(found) => (found.pps, found.interval()),
+        None => (measured.received_pps, measured.interval()),
     })
 }
 
@@ -183,19 +244,9 @@ fn bits_of(row: &MeasuredRow) -> Option<Value> {
     Some((rate * factor, interval.map(|interval| interval.scaled(factor))))
 }
 
-fn answer(
-    measure: &Measure,
-    rows: &[(&Run, MeasuredRow)],
-    techniques: &Techniques,
-) -> Option<Answer> {
-    let mut ranking: Vec<Ranked> = Vec::new();
-    for (_, row) in most_careful(rows) {
-        if let Some((value, interval)) = (measure.value)(&row)
-            && value > 0.0
-        {
-            ranking.push(Ranked { row, value, interval });
-        }
-    }
+fn answer(measure: &Measure, candidates: Vec<Ranked>, techniques: &Techniques) -> Option<Answer> {
+    let mut ranking = most_careful(candidates);
+    ranking.retain(|it| it.value > 0.0);
     ranking.sort_by(|a, b| a.value.total_cmp(&b.value));
     if !measure.less_is_better {
         ranking.reverse();
@@ -207,36 +258,36 @@ fn answer(
     let unit = (measure.unit)(if measure.less_is_better { best.value } else { most });
     let panel = Panel {
         title: String::new(),
-        size: best.row.0.frame_size,
+        size: best.size,
         scale: Scale::fitting(shown.iter().map(|it| it.value).chain([most])),
         unit,
         reference: None,
         rows: shown.iter().map(|it| panel_row(it, techniques, unit)).collect(),
     };
-    let size = best.row.0.frame_size;
+    let size = match best.size {
+        0 => String::new(),
+        size => format!(", {size} B"),
+    };
     let plus_minus = best.interval.map_or(String::new(), |it| format!(" ±{}", unit.half(it.half)));
     Some(Answer {
         question: measure.question,
-        condition: format!("{}, {size} B", measure.of),
-        best: best.row.0.technique.clone(),
+        condition: format!("{}{size}", measure.of),
+        best: best.technique.clone(),
         figure: format!("{}{plus_minus} {}", unit.of(best.value), unit.name),
         verdict: verdict(measure, &ranking),
-        takes: takes(best.row.0).map_or(String::new(), |programs| format!("For {programs}.")),
+        takes: best.takes.map_or(String::new(), |programs| format!("For {programs}.")),
         chart: panel.draw(techniques),
     })
 }
 
 /// Of several figures of one technique the one that was measured longest; of equals the latest.
-fn most_careful<'a>(rows: &[(&'a Run, MeasuredRow<'a>)]) -> Vec<(&'a Run, MeasuredRow<'a>)> {
-    let care = |(run, (_, measured)): &(&Run, MeasuredRow)| {
-        (run.results.settings.measure_s * measured.trials as f64, run.results.time.clone())
-    };
-    let mut chosen: Vec<(&Run, MeasuredRow)> = Vec::new();
-    for it in rows {
-        match chosen.iter_mut().find(|(_, (row, _))| row.technique == it.1.0.technique) {
-            Some(known) if care(it) > care(known) => *known = *it,
+fn most_careful(candidates: Vec<Ranked>) -> Vec<Ranked> {
+    let mut chosen: Vec<Ranked> = Vec::new();
+    for it in candidates {
+        match chosen.iter_mut().find(|known| known.technique == it.technique) {
+            Some(known) if it.care > known.care => *known = it,
             Some(_) => {}
-            None => chosen.push(*it),
+            None => chosen.push(it),
         }
     }
     chosen
@@ -247,10 +298,10 @@ fn panel_row(it: &Ranked, techniques: &Techniques, unit: Unit) -> PanelRow {
     shapes.extend(it.interval.map(|interval| Shape::Whisker(interval.low(), interval.high())));
     shapes.push(Shape::Dot(it.value));
     PanelRow {
-        technique: techniques.number(&it.row.0.technique),
+        technique: techniques.number(&it.technique),
         shapes,
         value: (unit.of(it.value), String::new()),
-        tip: tip(it.row),
+        tip: it.tip.clone(),
     }
 }
 
@@ -260,7 +311,7 @@ fn verdict(measure: &Measure, ranking: &[Ranked]) -> String {
     let Some(next) = others.first() else {
         return "The only one measured.".to_owned();
     };
-    let name = |it: &Ranked| it.row.0.technique.clone();
+    let name = |it: &Ranked| it.technique.clone();
     let ratio =
         if measure.less_is_better { next.value / best.value } else { best.value / next.value };
     let ahead = if ratio < 1.995 {
@@ -287,13 +338,11 @@ fn verdict(measure: &Measure, ranking: &[Ranked]) -> String {
         }
         Some(_) => format!("Faster than {} by {ahead}: the 95 % intervals are apart.", name(next)),
     };
-    let lost = best.row.1.loss_ratio;
+    let lost = best.loss_ratio;
     if lost >= 0.0001 {
         text.push_str(&format!(" It lost {} % of what was sent.", percent(lost)));
     }
-    if let Some(needs) = needs(best.row.1) {
-        text.push_str(&needs);
-    }
+    text.extend(best.needs.clone());
     text
 }
 
@@ -348,6 +397,22 @@ mod tests {
         let once = [row("veth/udp", 64, &[10e5]), row("bridge/udp", 64, &[9e5])];
         let verdict = &answers_of(&once).0[0].verdict;
         assert!(verdict.contains("no interval"), "{verdict}");
+    }
+
+    #[test]
+    fn streams_answer_a_question_of_their_own() {
+        let run = sample::run(&sample::streams(&[
+            ("veth/tcp", &[9e9, 9.01e9]),
+            ("bridge/tcp", &[5e9, 5.01e9]),
+        ]));
+        let mut techniques = Techniques::default();
+        techniques.add("veth/tcp", "veth");
+        techniques.add("bridge/tcp", "bridge");
+        let (answers, open) = answers(&[&run], &techniques);
+        let [answer] = &answers[..] else { panic!("{answers:?}") };
+        assert_eq!((answer.question, &*answer.best), ("Byte streams", "veth/tcp"));
+        assert!(answer.verdict.starts_with("Faster than bridge/tcp by 80 %"), "{}", answer.verdict);
+        assert!(open.contains(&"Small frames"));
     }
 
     #[test]

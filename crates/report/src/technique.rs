@@ -1,6 +1,9 @@
 //! The techniques of a report: a number for each, and its colour in every chart.
 
+use dray_lab::Runtime;
 use dray_measure::ResultRow;
+
+use crate::input::Run;
 
 /// All techniques of a report, in the order in which they appear.
 #[derive(Debug, Default)]
@@ -14,6 +17,29 @@ pub(crate) struct Technique {
     pub(crate) family: String,
     /// One of ten.
     pub(crate) colour: usize,
+}
+
+/// A run in which techniques are called after their circumstances as well: whose containers they were
+/// measured in, beside what neighbour, and with what MTU, unless it is the usual one.
+pub(crate) fn named(run: &Run) -> Run {
+    let mut run = run.clone();
+    let inside = |technique: &str, runtime: &str| {
+        // Some links are of one runtime's containers, and called after it.
+        let is_usual = runtime == Runtime::Embedded.name() || technique.starts_with(runtime);
+        if is_usual { String::new() } else { format!(" in {runtime}") }
+    };
+    let with = |mtu: u32| if mtu == 1500 { String::new() } else { format!(", MTU {mtu}") };
+    for row in &mut run.results.results {
+        let mut text = inside(&row.technique, &row.runtime) + &with(row.mtu);
+        if let Some(neighbour) = &row.neighbour {
+            text += &format!(", {neighbour} neighbour");
+        }
+        row.technique += &text;
+    }
+    for row in &mut run.results.streams {
+        row.technique += &(inside(&row.technique, &row.runtime) + &with(row.mtu));
+    }
+    run
 }
 
 /// Those that have a colour of their own in every report.
@@ -54,8 +80,8 @@ pub(crate) fn is_unmodified(row: &ResultRow) -> bool {
 }
 
 /// What a program must be for it, as far as we know the endpoint.
-pub(crate) fn takes(row: &ResultRow) -> Option<&'static str> {
-    let programs = match row.endpoint.as_str() {
+pub(crate) fn takes(endpoint: &str) -> Option<&'static str> {
+    let programs = match endpoint {
         "udp" | "tcp" => "any program with sockets",
         "udp-mmsg" => "programs that use sendmmsg and recvmmsg",
         "raw" | "raw-mmsg" => "programs that use packet sockets",

@@ -106,6 +106,9 @@ pub trait DriverQueue: Send {
     /// As [`poll`](Self::poll), up to `most` times, until nothing is left to poll.
     fn poll_each(&mut self, most: usize, each: impl FnMut(Used)) -> Result<(), Lie>;
 
+    /// How many identities are in use: those of posted buffers that were not polled yet.
+    fn in_use(&self) -> u16;
+
     /// Posts the `count` identities that have been free for longest again, each as a chain of one
     /// buffer, with the buffer that it was posted with last.
     ///

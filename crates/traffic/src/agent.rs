@@ -9,13 +9,16 @@
 use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use dray_port::Transmit;
 use serde::{Deserialize, Serialize};
 
 use crate::echo::Echo;
 use crate::forwarder::Forwarder;
 use crate::links::Links;
+use crate::memory_lock;
+use crate::neighbour::Neighbour;
 use crate::ping::Ping;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -71,6 +74,8 @@ pub enum Role {
     StreamSend(StreamSender),
     /// See [`StreamReceiver`].
     StreamReceive(StreamReceiver),
+    /// See [`Neighbour`].
+    Neighbour(Neighbour),
 }
 
 impl Role {
@@ -86,6 +91,7 @@ impl Role {
             Job::Ping(job) => Self::Ping(Ping::open(job)?),
             Job::StreamSend(job) => Self::StreamSend(StreamSender::open(job)),
             Job::StreamReceive(job) => Self::StreamReceive(StreamReceiver::open(job)?),
+            Job::Neighbour(job) => Self::Neighbour(Neighbour::open(&job)?),
         })
     }
 
@@ -94,6 +100,42 @@ impl Role {
         match self {
             Self::StreamSend(role) => role.connect(signal),
             _ => self.links().map_or(Ok(()), |links| links.wait_until_running(signal)),
+        }
+    }
+
+    /// Waits until the peers of its ports have taken what it transmitted, for no longer than [`PARTING`]
+    /// after they last took something. How many frames they left.
+    ///
+    /// [`PARTING`]: Self::PARTING
+    pub fn part(&mut self) -> usize {
+        let mut lanes = self.lanes();
+        let mut pending = || lanes.iter_mut().map(|tx| tx.pending()).sum::<usize>();
+        let (mut left, mut since) = (pending(), Instant::now());
+        while left > 0 && since.elapsed() < Self::PARTING {
+            thread::sleep(Duration::from_millis(1));
+            let now = pending();
+            if now < left {
+                since = Instant::now();
+            }
+            left = now;
+        }
+        left
+    }
+
+    /// How long peers are given to take something.
+    pub const PARTING: Duration = Duration::from_secs(2);
+
+    /// What it transmits through.
+    fn lanes(&mut self) -> Vec<&mut dyn Transmit> {
+        match self {
+            Self::Send(role) => role.lanes().collect(),
+            Self::Forward(role) => role.lanes().collect(),
+            Self::Echo(role) => role.lanes().collect(),
+            Self::Ping(role) => role.lanes().collect(),
+            Self::Receive(_)
+            | Self::StreamSend(_)
+            | Self::StreamReceive(_)
+            | Self::Neighbour(_) => Vec::new(),
         }
     }
 
@@ -110,7 +152,7 @@ impl Role {
             Self::Forward(role) => Some(&role.links),
             Self::Echo(role) => Some(&role.links),
             Self::Ping(role) => Some(&role.links),
-            Self::StreamSend(_) | Self::StreamReceive(_) => None,
+            Self::StreamSend(_) | Self::StreamReceive(_) | Self::Neighbour(_) => None,
         }
     }
 
@@ -128,6 +170,7 @@ impl Role {
             Self::Ping(role) => Report::Ping(role.run(signal, on_sample)?),
             Self::StreamSend(role) => Report::StreamSend(role.run(signal, on_sample)?),
             Self::StreamReceive(role) => Report::StreamReceive(role.run(signal, on_sample)?),
+            Self::Neighbour(role) => Report::Neighbour(role.run(signal, on_sample)),
         })
     }
 }
@@ -140,6 +183,7 @@ pub fn serve(requests: impl BufRead, events: impl Write + Send + 'static) -> io:
     for line in requests.lines() {
         match serde_json::from_str(&line?)? {
             Request::Start(job) => {
+                memory_lock::lock();
                 if let Some((signal, thread)) = running.take() {
                     signal.stop();
                     let _ = thread.join();
@@ -188,4 +232,49 @@ fn say(events: &Mutex<impl Write>, event: &Event) {
     line.push(b'\n');
     let mut events = events.lock().expect("no panic while an event is written");
     let _ = events.write_all(&line).and_then(|()| events.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_port::{LinkState, PortUri, clock};
+    use dray_wire::Flow;
+
+    use super::*;
+    use crate::{Lane, SendJob};
+
+    #[test]
+    fn who_has_sent_parts_when_all_is_taken() {
+        let folder = std::env::temp_dir().join(format!("dray-part-{}", std::process::id()));
+        let uri =
+            |scheme: &str| -> PortUri { format!("{scheme}:{}", folder.display()).parse().unwrap() };
+        let mut back_end = uri("vhost").open().unwrap();
+        let job = SendJob {
+            lanes: vec![Lane { port: uri("virtio"), flow: Flow::default() }],
+            flows: 1,
+            stations: 1,
+            size: 64,
+            burst: 8,
+            rate: Some(1000.0),
+            duration: Duration::from_millis(20),
+            turn: None,
+            interval: Duration::from_millis(10),
+        };
+        clock::ticks_per_second();
+        let mut role = Role::open(Job::Send(job)).unwrap();
+        let signal = Signal::default();
+        role.connect(&signal).unwrap();
+        let link = back_end.link.take().unwrap();
+        while link.status().state != LinkState::Running {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let Report::Send(report) = role.run(&signal, None).unwrap() else { panic!("a sender") };
+        let pending: usize = role.lanes().into_iter().map(Transmit::pending).sum();
+        assert!(report.sent > 0 && pending == report.sent as usize, "{report:?}");
+        let parting = thread::spawn(move || role.part());
+        let mut taken = 0;
+        while taken < pending {
+            taken += back_end.rx[0].receive(&mut |frames| frames.len()).unwrap();
+        }
+        assert_eq!(parting.join().unwrap(), 0);
+    }
 }

@@ -30,6 +30,11 @@ impl Echo {
         })
     }
 
+    /// What it transmits through.
+    pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
+        self.out.iter_mut().map(|tx| &mut **tx as &mut dyn Transmit)
+    }
+
     /// Sends back until `signal` ends it. What is not an IPv4/UDP frame is dropped and counted.
     pub fn run(
         &mut self,

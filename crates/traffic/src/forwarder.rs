@@ -76,6 +76,13 @@ impl Forwarder {
     }
 }
 
+impl Forwarder {
+    /// What it transmits through.
+    pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
+        self.outs.iter_mut().flat_map(|out| &mut out.tx).map(|tx| &mut **tx as &mut dyn Transmit)
+    }
+}
+
 /// Forwards what lies in one of the intake's queues; whether there was anything.
 fn forward(
     intake: &mut Intake,

@@ -27,6 +27,8 @@ pub enum Job {
     StreamSend(StreamSendJob),
     /// Receive and check byte streams.
     StreamReceive(StreamReceiveJob),
+    /// Use up caches.
+    Neighbour(NeighbourJob),
 }
 
 /// One of a sender's ports and the addresses of what goes out there.
@@ -102,6 +104,15 @@ pub struct ReceiveJob {
     pub check: Check,
     /// Another role shares this CPU: do not spin while there is nothing to do.
     pub yielding: bool,
+    /// Time between samples.
+    pub interval: Duration,
+}
+
+/// See [`neighbour`](crate::neighbour).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NeighbourJob {
+    /// The memory that it writes to.
+    pub memory_bytes: usize,
     /// Time between samples.
     pub interval: Duration,
 }
@@ -189,6 +200,8 @@ pub enum Report {
     StreamSend(StreamSendReport),
     /// Of a receiver of streams.
     StreamReceive(StreamReceiveReport),
+    /// Of a neighbour.
+    Neighbour(NeighbourReport),
 }
 
 impl Report {
@@ -201,6 +214,7 @@ impl Report {
             Self::Ping(report) => &report.receive.samples,
             Self::StreamSend(report) => &report.samples,
             Self::StreamReceive(report) => &report.samples,
+            Self::Neighbour(report) => &report.samples,
         }
     }
 }
@@ -269,6 +283,17 @@ pub struct StreamReport {
     pub corrupt: u64,
     /// One above the highest sequence number seen.
     pub next: u64,
+}
+
+/// What a neighbour did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NeighbourReport {
+    /// Bytes of the cache lines that it wrote to.
+    pub written_bytes: u64,
+    /// From start to end, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Counts of lines.
+    pub samples: Vec<Sample>,
 }
 
 /// What a forwarder did.

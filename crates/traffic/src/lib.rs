@@ -13,6 +13,8 @@ mod intake;
 mod job;
 pub mod latency;
 mod links;
+mod memory_lock;
+pub mod neighbour;
 pub mod pacer;
 pub mod ping;
 pub mod receiver;
@@ -23,8 +25,9 @@ mod signal;
 pub mod stream;
 
 pub use job::{
-    Check, EchoJob, ForwardJob, ForwardReport, Job, Lane, PingJob, PingReport, ReceiveJob,
-    ReceiveReport, Report, SendJob, SendReport, StreamReceiveJob, StreamReport, StreamSendJob,
+    Check, EchoJob, ForwardJob, ForwardReport, Job, Lane, NeighbourJob, NeighbourReport, PingJob,
+    PingReport, ReceiveJob, ReceiveReport, Report, SendJob, SendReport, StreamReceiveJob,
+    StreamReport, StreamSendJob,
 };
 pub use latency::{Latency, Percentiles};
 pub use links::Agreement;
@@ -66,6 +69,12 @@ pub enum RoleError {
         /// How many flows were asked for.
         flows: u16,
     },
+    /// A neighbour was given no memory, or more than there is.
+    #[error("a neighbour cannot have {bytes} bytes of memory")]
+    Memory {
+        /// What was asked for.
+        bytes: usize,
+    },
     /// Nobody came to share memory with a port.
     #[error("port {port}: no peer came{why}")]
     NoPeer {
@@ -100,6 +109,7 @@ impl RoleError {
             Self::FrameTooLong { .. }
             | Self::OnlyReceives { .. }
             | Self::OneFlow { .. }
+            | Self::Memory { .. }
             | Self::NoPeer { .. } => false,
             Self::Port { error, .. } | Self::Stream { error, .. } => {
                 error.kind() == std::io::ErrorKind::PermissionDenied

@@ -51,7 +51,7 @@ impl Links {
     pub(crate) fn wait_until_running(&self, signal: &Signal) -> Result<(), RoleError> {
         let deadline = Instant::now() + PATIENCE;
         for (uri, link) in &self.0 {
-            while link.status().state != LinkState::Running && signal.phase() != Phase::Stop {
+            while link.status().state != LinkState::Running && signal.phase() == Phase::Run {
                 if Instant::now() > deadline {
                     let why =
                         link.status().last_end.map_or(String::new(), |end| format!(": {end}"));

@@ -40,6 +40,11 @@ impl Ping {
         Ok(Self { job, intake, tx, frame, links })
     }
 
+    /// What it transmits through.
+    pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
+        std::iter::once(&mut *self.tx as &mut dyn Transmit)
+    }
+
     /// Sends and waits for what comes back until the job is done or `signal` ends it.
     pub fn run(
         &mut self,

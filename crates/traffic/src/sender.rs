@@ -104,6 +104,13 @@ impl Sender {
     }
 }
 
+impl Sender {
+    /// What it transmits through.
+    pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
+        self.lanes.iter_mut().map(|lane| &mut *lane.tx as &mut dyn Transmit)
+    }
+}
+
 impl OpenLane {
     fn open(job: &SendJob, index: usize, links: &mut Links) -> Result<Self, RoleError> {
         let lane = &job.lanes[index];

@@ -150,7 +150,8 @@ fn graph(arguments: &Graph) -> Result<(), Failure> {
         Some(file) => load(Path::new(file)).map_err(Failure::usage)?.0,
         None => {
             let state = find(arguments.what.as_deref())?.state()?;
-            let read = Topology::read(&state.file, &state.text, &placement::allowed(), &|_| Ok(()));
+            let read =
+                Topology::read(&state.file, &state.text, &placement::reachable(), &|_| Ok(()));
             Topology { name: state.name, ..read? }
         }
     };
@@ -178,5 +179,5 @@ fn load(file: &Path) -> Result<(Topology, String), TopologyError> {
         Err(error) if error.use_stderr() => Err(one_line(&error)),
         _ => Ok(()),
     };
-    Topology::load(file, &placement::allowed(), &check)
+    Topology::load(file, &placement::reachable(), &check)
 }

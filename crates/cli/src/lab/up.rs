@@ -119,7 +119,7 @@ fn read_and_keep(arguments: &KeepArguments, cancel: &Cancel) -> anyhow::Result<(
     let (file, name) = (arguments.file.clone(), arguments.name.clone());
     // The caller has looked at the commands.
     let topology =
-        Topology::read(&file.display().to_string(), &text, &placement::allowed(), &|_| Ok(()))?;
+        Topology::read(&file.display().to_string(), &text, &placement::reachable(), &|_| Ok(()))?;
     let program = std::env::current_exe()?;
     let order = Order { program, name, file, text, topology };
     let on_up = || {

@@ -49,7 +49,7 @@ fn word<'de, T: Deserialize<'de>>(text: &str) -> Result<T, Error> {
 }
 
 pub(super) fn run(arguments: DaemonArguments) -> Result<(), Failure> {
-    let there: Vec<u32> = placement::allowed().into_iter().map(|cpu| cpu as u32).collect();
+    let there: Vec<u32> = placement::reachable().into_iter().map(|cpu| cpu as u32).collect();
     let mut config = match arguments.config.clone() {
         Some(path) => SwitchConfig::load(&path, |config| arguments.apply(config), &there),
         None => {

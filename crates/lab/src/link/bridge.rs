@@ -12,10 +12,15 @@ pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
     Ok(None)
 }
 
+/// The name of a segment's bridge on its host.
+pub(super) fn name(segment: u32) -> String {
+    format!("br{segment}")
+}
+
 impl Segment<'_> {
     /// Makes a bridge on `host`; its index.
     pub(super) fn create_bridge(&self, host: Host<'_>) -> Result<u32, LabError> {
-        let name = format!("br{}", self.number);
+        let name = name(self.number);
         host.netlink.create_bridge(&name).map_err(self.doing("bridge"))?;
         let bridge = host.netlink.interface(&name).map_err(self.doing("bridge"))?.index;
         host.netlink.set_up(bridge).map_err(self.doing("bridge"))?;

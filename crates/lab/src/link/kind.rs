@@ -5,7 +5,9 @@ use std::fmt;
 use dray_xdp::Mode;
 
 use super::{ipvlan, macvlan, netkit};
+use crate::Runtime;
 use crate::peer::{Datapath, SwitchKind, Wiring};
+use crate::runtime::network::Driver;
 
 /// A kind of link. All that there is to say of one is in its constant; how one is made is in the file
 /// that its wire names.
@@ -54,6 +56,7 @@ pub(super) enum Wire {
     Direct,
     Unix,
     Switch(SwitchKind, Wiring),
+    Engine(Runtime, Driver),
 }
 
 /// A veth takes redirected frames where there is an XDP program in its driver, of which it has one.
@@ -283,6 +286,34 @@ impl LinkKind {
     pub const PEERS: [Self; 5] =
         [Self::TESTPMD, Self::OVS_DPDK_PAIRS, Self::OVS_DPDK_LEARNING, Self::VPP, Self::SNABB];
 
+    /// Networks that container engines make by themselves.
+    pub const OF_ENGINES: [Self; 10] = {
+        use Driver::{Bridge, IpvlanL2, IpvlanL3, Macvlan};
+        use Runtime::{Docker, Lxc, Podman};
+        [
+            Self::of_engine("docker/bridge", "Docker's network of kind bridge", Docker, Bridge),
+            Self::of_engine("docker/macvlan", "Docker's network of kind macvlan", Docker, Macvlan),
+            Self::of_engine(
+                "docker/ipvlan-l2",
+                "Docker's network of kind ipvlan",
+                Docker,
+                IpvlanL2,
+            ),
+            Self::of_engine("docker/ipvlan-l3", "the same in L3 mode", Docker, IpvlanL3),
+            Self::of_engine("podman/bridge", "Podman's network of kind bridge", Podman, Bridge),
+            Self::of_engine("podman/macvlan", "Podman's network of kind macvlan", Podman, Macvlan),
+            Self::of_engine(
+                "podman/ipvlan-l2",
+                "Podman's network of kind ipvlan",
+                Podman,
+                IpvlanL2,
+            ),
+            Self::of_engine("lxc/bridge", "LXC's veth interfaces at a bridge", Lxc, Bridge),
+            Self::of_engine("lxc/macvlan", "LXC's macvlan interfaces", Lxc, Macvlan),
+            Self::of_engine("lxc/ipvlan-l3", "LXC's ipvlan interfaces", Lxc, IpvlanL3),
+        ]
+    };
+
     /// What most kinds have in common: a kind says where it differs.
     const fn of(name: &'static str, wire: Wire) -> Self {
         Self {
@@ -321,6 +352,22 @@ impl LinkKind {
         }
     }
 
+    const fn of_engine(
+        name: &'static str,
+        about: &'static str,
+        runtime: Runtime,
+        driver: Driver,
+    ) -> Self {
+        let (carries, xdp): (_, &[Mode]) = match driver {
+            Driver::Bridge => (Carries::OwnMac, &[Mode::Native, Mode::Generic]),
+            Driver::Macvlan => (Carries::OwnMac, &[Mode::Generic]),
+            Driver::IpvlanL2 | Driver::IpvlanL3 => (Carries::OwnIp, &[Mode::Generic]),
+        };
+        // Its ports are the engine's; nobody tells the bridge who is there.
+        let learns = matches!(driver, Driver::Bridge);
+        Self { about, learns, carries, xdp, ..Self::of(name, Wire::Engine(runtime, driver)) }
+    }
+
     const fn switch_of(name: &'static str, switch: SwitchKind, wiring: Wiring) -> Self {
         let learns = matches!(wiring, Wiring::Learning);
         Self { learns, xdp: &[], ..Self::of(name, Wire::Switch(switch, wiring)) }
@@ -357,7 +404,7 @@ impl LinkKind {
     pub fn joins_many(self) -> bool {
         match self.wire {
             Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan | Wire::Ovs(_) => true,
-            Wire::Macvtap | Wire::Sriov => true,
+            Wire::Macvtap | Wire::Sriov | Wire::Engine(..) => true,
             Wire::Macvlan(mode) => mode != macvlan::Mode::Passthru,
             Wire::Xdp(wiring) | Wire::Switch(_, wiring) => wiring == Wiring::Learning,
             Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix => false,
@@ -367,6 +414,19 @@ impl LinkKind {
     /// Whether there is nothing between its two ends.
     pub fn is_direct(self) -> bool {
         matches!(self.wire, Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix)
+    }
+
+    /// The runtime that makes it, where that makes it by itself: it joins the containers of no other.
+    pub fn runtime(self) -> Option<Runtime> {
+        self.engine().map(|(runtime, _)| runtime)
+    }
+
+    /// The runtime and what it is told to make.
+    pub(crate) fn engine(self) -> Option<(Runtime, Driver)> {
+        match self.wire {
+            Wire::Engine(runtime, driver) => Some((runtime, driver)),
+            _ => None,
+        }
     }
 
     /// Whether it has a network card of the machine's, which somebody has to name.
@@ -401,7 +461,7 @@ mod tests {
 
     #[test]
     fn each_kind_has_a_name_of_its_own_and_says_what_it_is() {
-        let kinds = [&LinkKind::ALL[..], &LinkKind::PEERS].concat();
+        let kinds = [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat();
         for (number, kind) in kinds.iter().enumerate() {
             assert!(!kind.about.is_empty(), "{kind}");
             assert_eq!(kinds.iter().position(|other| other.name == kind.name), Some(number));

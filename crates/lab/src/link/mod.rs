@@ -5,6 +5,7 @@
 
 mod address;
 mod bridge;
+pub(crate) mod engine;
 mod ipvlan;
 mod kind;
 mod macvlan;
@@ -230,12 +231,21 @@ impl Segment<'_> {
 
     /// Gives both interfaces of a link an address, and tells each the other's.
     fn set_addresses(&self, link: &Link) -> Result<(), LabError> {
-        let [a, b] = &link.ends;
-        for (end, peer) in [(a, b), (b, a)] {
+        for end in &link.ends {
             let netlink = self.lab[end.container].netlink();
             let index = netlink.interface(end.name()).map_err(self.doing("interface"))?.index;
             let address = netlink.add_address(index, end.ip, address::PREFIX_LEN);
             address.map_err(self.doing("address"))?;
+        }
+        self.introduce(link)
+    }
+
+    /// Tells each interface of a link the other's addresses.
+    fn introduce(&self, link: &Link) -> Result<(), LabError> {
+        let [a, b] = &link.ends;
+        for (end, peer) in [(a, b), (b, a)] {
+            let netlink = self.lab[end.container].netlink();
+            let index = netlink.interface(end.name()).map_err(self.doing("interface"))?.index;
             netlink.add_neighbour(index, peer.ip, peer.mac).map_err(self.doing("neighbour"))?;
         }
         Ok(())
@@ -265,6 +275,7 @@ impl Lab {
         pairs: &[[ContainerId; 2]],
         options: LinkOptions,
     ) -> Result<Vec<Link>, LabError> {
+        let began = Instant::now();
         if kind.has_program() && self.switch().is_some() {
             return Err(LabError::SecondSwitch { kind });
         }
@@ -272,6 +283,7 @@ impl Lab {
             Wire::Direct => memory::direct(self, pairs),
             Wire::Unix => unix::sockets(self, pairs),
             Wire::Switch(switch, wiring) => memory::switch(self, (switch, wiring), pairs, options),
+            Wire::Engine(..) => engine::find(self, kind, pairs, options),
             Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
             Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),
             Wire::Macvlan(mode) => {
@@ -294,6 +306,7 @@ impl Lab {
         }?;
         let ends = links.iter_mut().flat_map(|link| &mut link.ends);
         ends.enumerate().for_each(|(port, end)| end.port = port);
+        self.linking += began.elapsed();
         Ok(links)
     }
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
+
 use super::dray::Dray;
 use super::ovs::{self, Bridge, RunningBridge, VhostUser};
 use super::port::check;
@@ -18,7 +20,7 @@ use super::testpmd::{self, Testpmd};
 use super::vpp::{self, Vpp};
 use super::{CpuTime, Memory, Needs, PeerDir, PeerPort, PortCounters};
 use crate::doctor::programs;
-use crate::{Cancel, LabError, Placement};
+use crate::{Cancel, Holdings, LabError, Placement};
 
 /// Whose switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -256,6 +258,14 @@ impl PeerSwitch {
     /// CPU time of its forwarding thread.
     pub fn cpu_time(&self) -> Result<CpuTime, LabError> {
         self.running.program().cpu_time()
+    }
+
+    /// What its process holds.
+    pub fn holdings(&self) -> Result<Holdings, LabError> {
+        let process = &self.running.program().process;
+        let doing = LabError::doing(format!("what {} holds", process.name()));
+        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+        Holdings::of(pid.expect("a process has a PID")).map_err(doing)
     }
 
     /// What it had to be given.

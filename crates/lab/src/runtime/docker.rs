@@ -53,7 +53,7 @@ pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Pro
 /// The command that runs a container.
 pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Command {
     let mut command = client(engine);
-    command.args(["run", "--rm", "--log-driver", "none", "--network", "none", "--read-only"]);
+    command.args(["run", "--rm", "--log-driver", "none", "--read-only"]);
     common_options(&mut command, engine, spec);
     command.arg(IMAGE).args(&spec.command);
     command
@@ -73,9 +73,13 @@ pub(super) fn common_options(command: &mut Command, engine: &Engine, spec: &Spec
     }
     let sockets = engine.sockets();
     command.arg("--volume").arg(format!("{0}:{0}", sockets.display()));
+    command.args(["--network", engine.network.as_deref().unwrap_or("none")]);
+    if let Some(address) = spec.address {
+        command.arg("--ip").arg(address.to_string());
+    }
 }
 
-fn client(engine: &Engine) -> Command {
+pub(super) fn client(engine: &Engine) -> Command {
     let mut command = engine.command("docker");
     command.arg("--host").arg(format!("unix://{}", socket(engine)));
     command

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::state::FOLDER;
-use super::{Engine, Spec};
+use super::{Engine, Spec, network};
 use crate::LabError;
 
 /// The command that runs a container, after writing its configuration (lxc.container.conf(5)).
@@ -35,7 +35,6 @@ fn configuration(engine: &Engine, spec: &Spec<'_>) -> String {
          lxc.mount.auto = proc:mixed sys:ro\n\
          lxc.autodev = 1\n\
          lxc.console.path = none\n\
-         lxc.net.0.type = empty\n\
          lxc.no_new_privs = 1\n\
          lxc.cap.keep = {capabilities}\n\
          lxc.cgroup.dir = {group}/{name}\n\
@@ -49,6 +48,10 @@ fn configuration(engine: &Engine, spec: &Spec<'_>) -> String {
     // Where the kernel has AppArmor, and a host that never loaded LXC's profile, LXC would not start.
     if Path::new("/sys/module/apparmor").exists() {
         text.push_str("lxc.apparmor.profile = unconfined\n");
+    }
+    match (&engine.network, spec.address) {
+        (Some(lines), Some(address)) => text += &(lines.clone() + &network::lxc_address(address)),
+        _ => text += "lxc.net.0.type = empty\n",
     }
     let mut mount = |from: &Path, to: &Path, options: &str| {
         let to = to.strip_prefix("/").unwrap_or(to);

@@ -12,6 +12,7 @@
 mod docker;
 mod image;
 mod lxc;
+pub(crate) mod network;
 mod oci;
 mod podman;
 mod privileges;
@@ -21,12 +22,14 @@ pub use privileges::{Capability, Privileges};
 
 use std::env;
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rustix::process::geteuid;
+use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
+use serde::{Deserialize, Serialize};
 
 use crate::doctor::programs;
 use crate::namespace::Init;
@@ -39,7 +42,8 @@ use image::Image;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who makes the containers in which roles run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Runtime {
     /// The lab: a process in namespaces of its own that sees the machine's files.
     #[default]
@@ -181,6 +185,8 @@ pub(crate) struct Engine {
     /// Where their control groups belong, from the root of every hierarchy.
     group: PathBuf,
     privileges: Privileges,
+    /// How its containers join the network that it makes, in its own words, where they do.
+    network: Option<String>,
     /// What has to run besides, if anything.
     _daemon: Option<Process>,
 }
@@ -190,6 +196,8 @@ struct Spec<'a> {
     name: &'a str,
     /// The CPUs that it is confined to, as ranges.
     cpus: String,
+    /// Its address in the engine's own network, where it joins that.
+    address: Option<Ipv4Addr>,
     /// The program inside, with its arguments.
     command: Vec<String>,
 }
@@ -210,10 +218,15 @@ impl Engine {
             return Err(LabError::NotPermitted);
         }
         let version = runtime.version()?;
+        // Roles lock their memory. Engines pass on the limit that they have; where it cannot be lifted,
+        // results say so.
+        let unlimited = Rlimit { current: None, maximum: None };
+        let _ = setrlimit(Resource::Memlock, unlimited);
         let image = Image::new(program, &dir)?;
         let doing = LabError::doing(format!("state folders of {runtime}"));
         state::hide(host, dir.path()).map_err(doing)?;
-        let mut engine = Self { runtime, version, dir, image, group, privileges, _daemon: None };
+        let mut engine =
+            Self { runtime, version, dir, image, group, privileges, network: None, _daemon: None };
         if runtime == Runtime::Docker {
             engine._daemon = Some(docker::start(&engine, host, cancel)?);
         }
@@ -248,6 +261,7 @@ impl Engine {
         host: &Init,
         name: &str,
         cpus: &[usize],
+        address: Option<Ipv4Addr>,
         socket: &Path,
     ) -> Result<Process, LabError> {
         let socket = socket.to_string_lossy();
@@ -255,6 +269,7 @@ impl Engine {
         let spec = Spec {
             name,
             cpus: placement::ranges(cpus),
+            address,
             command: command.map(str::to_owned).to_vec(),
         };
         let mut command = match self.runtime {

@@ -7,14 +7,29 @@ use super::{Engine, Spec, docker};
 
 /// The command that runs a container.
 pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Command {
+    let mut command = client(engine);
+    command.args(["run", "--rm", "--log-driver", "none", "--no-hosts"]);
+    docker::common_options(&mut command, engine, spec);
+    if spec.address.is_some() {
+        // There are no names to be looked up.
+        command.args(["--dns", "none"]);
+    }
+    command.arg("--rootfs").arg(&engine.image.root).args(&spec.command);
+    command
+}
+
+/// The program, told to keep everything among the engine's state.
+pub(super) fn client(engine: &Engine) -> Command {
     let mut command = engine.command("podman");
-    for (option, name) in [("--root", "storage"), ("--runroot", "run"), ("--tmpdir", "tmp")] {
+    for (option, name) in [
+        ("--root", "storage"),
+        ("--runroot", "run"),
+        ("--tmpdir", "tmp"),
+        ("--network-config-dir", "networks"),
+    ] {
         command.arg(option).arg(format!("{FOLDER}/{name}"));
     }
     command.args(["--cgroup-manager", "cgroupfs", "--events-backend", "none"]);
     command.args(["--storage-driver", "vfs"]);
-    command.args(["run", "--rm", "--log-driver", "none", "--network", "none", "--no-hosts"]);
-    docker::common_options(&mut command, engine, spec);
-    command.arg("--rootfs").arg(&engine.image.root).args(&spec.command);
     command
 }

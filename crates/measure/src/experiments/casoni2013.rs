@@ -1,7 +1,40 @@
 //! What Casoni et al. 2013 measured through chains of containers that forward, repeated.
 
+use std::time::Duration;
+
 use crate::experiments::{Experiment, Layout, sets};
+use crate::trial::Timing;
 use crate::{Endpoint, Shape, Technique};
+
+pub(super) const INCREMENTAL: Experiment = Experiment {
+    name: "casoni2013-incremental",
+    about: "receive rate while the offered rate rises, through 1 and 6 forwarders",
+    shapes: &[Shape::Chain(1), Shape::Chain(6)],
+    rates: &[
+        Some(25e3),
+        Some(50e3),
+        Some(75e3),
+        Some(100e3),
+        Some(150e3),
+        Some(200e3),
+        Some(300e3),
+        Some(400e3),
+        Some(500e3),
+        Some(600e3),
+        Some(800e3),
+        Some(1e6),
+        Some(1.5e6),
+        Some(2e6),
+    ],
+    losses: &[],
+    timing: Timing {
+        warm_up: Duration::from_secs(1),
+        measure: Duration::from_secs(5),
+        interval: Duration::from_secs(1),
+    },
+    layout: Layout::RatesByTechnique,
+    ..FORWARDERS
+};
 
 pub(super) const SERIAL: Experiment = Experiment {
     name: "casoni2013-serial",
@@ -26,7 +59,15 @@ pub(super) const PARALLEL: Experiment = Experiment {
     ..FORWARDERS
 };
 
-/// What both have in common.
+pub(super) const SENDER_LOAD: Experiment = Experiment {
+    name: "casoni2013-sender-load",
+    about: "what a sender alone puts out with 1 to 8 forwarders behind it",
+    losses: &[],
+    layout: Layout::SentByForwarders,
+    ..SERIAL
+};
+
+/// What all have in common.
 const FORWARDERS: Experiment = Experiment {
     techniques: || Technique::by_link(sets::KERNEL, &[Endpoint::RAW_MMSG]),
     losses: &[0.0],

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use dray_lab::Runtime;
+
 use crate::experiments::Layout;
 use crate::trial::Timing;
-use crate::{Shape, Technique};
+use crate::{Neighbour, Shape, Technique};
 
 /// An experiment: what is measured unless the command line says otherwise.
 #[derive(Debug)]
@@ -19,6 +21,10 @@ pub struct Experiment {
     pub(crate) techniques: fn() -> Vec<Technique>,
     /// Which of the techniques are measured where none are chosen.
     pub(crate) usual: fn(&Technique) -> bool,
+    /// Who makes the containers: each technique is measured in those of each.
+    pub(crate) runtimes: &'static [Runtime],
+    /// What neighbours do; `None` where there is none.
+    pub(crate) neighbours: &'static [Option<Neighbour>],
     /// MTUs of the links, in bytes.
     pub(crate) mtus: &'static [u32],
     /// Frame sizes in bytes; none: as long as the MTU allows.
@@ -70,6 +76,8 @@ impl Experiment {
         shapes: &[Shape::Chain(0)],
         techniques: Vec::new,
         usual: |_| true,
+        runtimes: &[Runtime::Embedded],
+        neighbours: &[None],
         mtus: &[1500],
         sizes: &[64],
         rates: &[None],

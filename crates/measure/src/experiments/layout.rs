@@ -9,6 +9,8 @@ pub enum Layout {
     EndpointsByLink,
     /// A row for each number of forwarders, a column for each technique.
     ForwardersByTechnique,
+    /// The same of the rates at which frames were sent.
+    SentByForwarders,
     /// A row for each offered rate, a column for each technique.
     RatesByTechnique,
     /// A row for each technique, a column for each size.
@@ -21,6 +23,12 @@ pub enum Layout {
     PairsByTechnique,
     /// A row for each technique and size, columns for each loss that is allowed.
     DropRates,
+    /// A row for each technique and size, columns for each runtime.
+    Runtimes,
+    /// A row for each technique and size, columns for what a neighbour does.
+    Neighbours,
+    /// A row for each technique, columns for what it needs.
+    Needs,
     /// A row for each technique, columns for how long round trips take.
     RoundTrips,
 }

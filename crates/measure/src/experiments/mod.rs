@@ -10,9 +10,11 @@ mod casoni2013;
 mod claassen2016;
 mod experiment;
 mod layout;
+mod liang2016;
 mod limit;
 mod loss_free;
 mod rtt;
+mod runtimes;
 mod sets;
 mod shyamkumar2022;
 mod streams;
@@ -32,16 +34,21 @@ pub const EXPERIMENTS: &[Experiment] = &[
     af_xdp::AF_XDP,
     af_xdp::CHAINS,
     streams::STREAMS,
+    runtimes::RUNTIMES,
     ara2019::TABLE1,
     ara2019::FIG2,
     ara2019::FIG3,
+    casoni2013::INCREMENTAL,
     casoni2013::SERIAL,
     casoni2013::PARALLEL,
+    casoni2013::SENDER_LOAD,
     claassen2016::LOCAL_TCP,
     claassen2016::LOCAL_UDP,
     claassen2016::SWITCHED_TCP,
     claassen2016::SWITCHED_UDP,
     shyamkumar2022::NEED_WAKEUP,
+    liang2016::NOISY_NEIGHBOUR,
+    liang2016::SETUP,
 ];
 
 /// The name of the one that runs when none is named.
@@ -57,6 +64,16 @@ pub struct UnknownExperiment {
 /// The names of all experiments.
 pub fn names() -> Vec<&'static str> {
     EXPERIMENTS.iter().map(|experiment| experiment.name).collect()
+}
+
+/// The papers, by the first words of their experiments' names.
+const PAPERS: [&str; 5] =
+    ["ara2019-", "casoni2013-", "claassen2016-", "liang2016-", "shyamkumar2022-"];
+
+/// The experiments that repeat the papers'.
+pub fn of_papers() -> impl Iterator<Item = &'static Experiment> {
+    let is_of_paper = |it: &&Experiment| PAPERS.iter().any(|paper| it.name.starts_with(paper));
+    EXPERIMENTS.iter().filter(is_of_paper)
 }
 
 /// The experiment called `name`.

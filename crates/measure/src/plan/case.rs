@@ -2,13 +2,19 @@
 
 use std::fmt;
 
-use crate::{Shape, Technique};
+use dray_lab::Runtime;
+
+use crate::{Neighbour, Shape, Technique};
 
 /// One row to be: a technique in a topology at a frame size, or of byte streams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// Link and endpoint.
     pub technique: Technique,
+    /// What a neighbour does, where there is to be one.
+    pub neighbour: Option<Neighbour>,
+    /// Who makes the containers.
+    pub runtime: Runtime,
     /// Arrangement of the roles.
     pub shape: Shape,
     /// MTU of the links, in bytes.
@@ -30,6 +36,13 @@ impl fmt::Display for Case {
         match self.technique.endpoint.is_stream() {
             true => write!(f, " MTU {}", self.mtu),
             false => write!(f, " {} B", self.size),
+        }?;
+        if let Some(neighbour) = self.neighbour {
+            write!(f, ", {} neighbour", neighbour.name())?;
+        }
+        match self.runtime {
+            Runtime::Embedded => Ok(()),
+            runtime => write!(f, " in {runtime}"),
         }
     }
 }

@@ -3,15 +3,18 @@
 
 mod case;
 mod choices;
+mod order;
 mod selection;
 mod settings;
 mod wrong_choice;
 
 pub use case::Case;
 pub use choices::Choices;
+pub(crate) use order::{Random, order};
 pub use settings::Settings;
 pub use wrong_choice::WrongChoice;
 
+use dray_lab::Runtime;
 use dray_lab::link::Carries;
 use dray_wire::headers::ETHERNET_LEN;
 use dray_wire::{FRAME_MAX, FRAME_MIN};
@@ -25,7 +28,7 @@ const PAIRS_MAX: usize = 128;
 const STREAMS_MAX: u16 = 256;
 
 /// An experiment with its settings checked, ready to run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) experiment: &'static Experiment,
     /// How it is run.
@@ -65,6 +68,7 @@ impl Plan {
         for &technique in &techniques {
             check_load(technique, &settings, paced)?;
             check_pairs(technique, &shapes)?;
+            check_runtime(technique, choices.runtimes.as_deref())?;
         }
 
         // A figure of the paper stands beside one that was measured as it was.
@@ -72,7 +76,13 @@ impl Plan {
             (settings.burst, settings.flows, settings.stations) == (experiment.burst, 1, 1);
         let as_in_paper = as_usual && choices.rate.is_none();
         let mut cases = Vec::new();
-        for &technique in &techniques {
+        let runtimes = choices.runtimes.as_deref().unwrap_or(experiment.runtimes);
+        let by_runtime = |&technique: &Technique| {
+            // Some links are those of one runtime's containers.
+            let runtimes = technique.link.runtime().map_or(runtimes.to_vec(), |own| vec![own]);
+            runtimes.into_iter().map(move |runtime| (technique, runtime))
+        };
+        for (technique, runtime) in techniques.iter().flat_map(by_runtime) {
             for (&shape, &mtu) in shapes.iter().flat_map(|s| mtus.iter().map(move |m| (s, m))) {
                 let full = [mtu as usize + ETHERNET_LEN];
                 // Streams, and experiments that say no size, have frames as long as can be.
@@ -80,8 +90,20 @@ impl Plan {
                 for &size in if is_full { &full[..] } else { sizes } {
                     let comparable = as_in_paper && experiment.sizes.contains(&size);
                     let paper_pps = (experiment.paper_pps)(technique, shape).filter(|_| comparable);
-                    let case = |&rate| Case { technique, shape, mtu, size, rate, paper_pps };
-                    cases.extend(rates.iter().map(case));
+                    let with = |&neighbour| {
+                        let case = move |&rate| Case {
+                            technique,
+                            neighbour,
+                            runtime,
+                            shape,
+                            mtu,
+                            size,
+                            rate,
+                            paper_pps,
+                        };
+                        rates.iter().map(case)
+                    };
+                    cases.extend(experiment.neighbours.iter().flat_map(with));
                 }
             }
         }
@@ -92,6 +114,11 @@ impl Plan {
         };
         let limit_sizes = if with_limit { sizes.to_vec() } else { Vec::new() };
         Ok(Self { experiment, settings, cases, limit_sizes })
+    }
+
+    /// What it answers.
+    pub fn experiment(&self) -> &'static Experiment {
+        self.experiment
     }
 
     /// How many trials there are.
@@ -128,6 +155,16 @@ fn check_pairs(technique: Technique, shapes: &[Shape]) -> Result<(), WrongChoice
     match shapes.iter().map(|shape| shape.pairs()).find(|pairs| *pairs > 1) {
         Some(given) if technique.endpoint.is_dpdk() => {
             Err(WrongChoice::OnePair { given, technique })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a runtime that makes its links itself is one of those that were asked for.
+fn check_runtime(technique: Technique, asked: Option<&[Runtime]>) -> Result<(), WrongChoice> {
+    match (technique.link.runtime(), asked) {
+        (Some(own), Some(asked)) if !asked.contains(&own) => {
+            Err(WrongChoice::OtherRuntime { given: asked[0], technique, own })
         }
         _ => Ok(()),
     }
@@ -268,6 +305,31 @@ mod tests {
         let rate = |words| Choices { rate: Some(1e5), ..of(words) };
         assert!(message("switches", &rate("dpdk")).contains("at no given rate"));
         assert_eq!(message("switches", &rate("switch")), "");
+    }
+
+    #[test]
+    fn each_runtime_has_its_turn_and_its_own_links() {
+        let runtimes = |words, asked: &[Runtime]| {
+            let choices = Choices { runtimes: Some(asked.to_vec()), ..of(words) };
+            let cases = plan("all", &choices).map_err(|error| error.to_string())?.cases;
+            let of = |case: &Case| (case.technique.to_string(), case.runtime);
+            Ok::<_, String>(cases.iter().map(of).collect::<Vec<_>>())
+        };
+        let (docker, lxc) = (Runtime::Docker, Runtime::Lxc);
+        let case = |technique: &str, runtime| (technique.to_owned(), runtime);
+        assert_eq!(
+            runtimes("veth/tcp,docker/bridge/tcp", &[lxc, docker]).unwrap(),
+            [case("veth/tcp", lxc), case("veth/tcp", docker), case("docker/bridge/tcp", docker)]
+        );
+        let message = runtimes("docker/bridge", &[lxc]).unwrap_err();
+        assert!(
+            message.contains("--runtime lxc: docker/bridge/udp is a link of docker containers"),
+            "{message}"
+        );
+        // It need not be asked for.
+        let cases = plan("all", &of("docker/bridge/tcp")).unwrap().cases;
+        assert_eq!(cases.iter().map(|case| case.runtime).collect::<Vec<_>>(), [docker]);
+        assert!(plan("all", &of("tcp")).unwrap().cases.iter().all(|c| c.runtime != docker));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use dray_port::BATCH_MAX;
 use dray_search::Goal;
 use dray_traffic::Check;
 
-use super::{Case, Choices, WrongChoice};
+use super::{Case, Choices, WrongChoice, order};
 use crate::experiments::{Experiment, STEADY};
 use crate::trial::Timing;
 
@@ -29,14 +29,16 @@ pub struct Settings {
     pub goals: Vec<Goal>,
     /// Trials per case, or searches.
     pub trials: usize,
+    /// What the random order of cases follows from.
+    pub seed: u32,
     /// The network card that containers may get virtual functions of.
     pub parent: Option<String>,
     /// Which role runs where.
     pub placement: Placement,
     /// Whether everything was shortened.
     pub quick: bool,
-    /// Who makes the containers.
-    pub runtime: Runtime,
+    /// The runtimes that were asked for by name: they must be there.
+    pub runtimes: Vec<Runtime>,
 }
 
 const QUICK: Timing = Timing {
@@ -56,7 +58,7 @@ impl Settings {
     }
 
     pub(super) fn new(experiment: &Experiment, choices: &Choices) -> Result<Self, WrongChoice> {
-        let Choices { check, quick, runtime, .. } = *choices;
+        let Choices { check, quick, .. } = *choices;
         let burst = choices.burst.unwrap_or(experiment.burst);
         let burst = within(1..=BATCH_MAX, burst, |given| WrongChoice::Burst { given })?;
         let flows = choices.flows.unwrap_or(1);
@@ -86,6 +88,8 @@ impl Settings {
         let goals = losses.iter().map(|&loss| goal(loss, quick, choices.duration)).collect();
         let default = if quick { QUICK } else { experiment.timing };
         let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
+        let seed = choices.seed.unwrap_or_else(order::any_seed);
+        let runtimes = choices.runtimes.clone().unwrap_or_default();
         let parent = choices.parent.clone();
         Ok(Self {
             burst,
@@ -95,10 +99,11 @@ impl Settings {
             timing,
             goals,
             trials,
+            seed,
             parent,
             placement,
             quick,
-            runtime,
+            runtimes,
         })
     }
 }
@@ -124,7 +129,7 @@ fn within<T: PartialOrd>(
 
 /// A measurement as long as was `given`, or a little longer: of whole intervals.
 fn lasting(given: Duration, default: Timing) -> Result<Timing, WrongChoice> {
-    let allowed = Duration::from_millis(500)..=Duration::from_secs(3600);
+    let allowed = Duration::from_millis(200)..=Duration::from_secs(3600);
     let given = within(allowed, given, |given| WrongChoice::Duration { given })?;
     // Whole seconds from five of them on; below, enough shorter samples for a deviation.
     let interval = if given >= 5 * STEADY.interval { STEADY.interval } else { QUICK.interval };
@@ -155,7 +160,7 @@ mod tests {
             ("--rate NaN", Choices { rate: Some(nan), ..none() }),
             ("--trials 0", Choices { trials: Some(0), ..none() }),
             ("--trials 1001", Choices { trials: Some(1001), ..none() }),
-            ("--duration 0.4", Choices { duration: Some(Duration::from_millis(400)), ..none() }),
+            ("--duration 0.1", Choices { duration: Some(Duration::from_millis(100)), ..none() }),
             ("--duration 3601", Choices { duration: Some(Duration::from_secs(3601)), ..none() }),
         ] {
             let message = settings(&wrong).unwrap_err();

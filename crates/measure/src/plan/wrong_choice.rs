@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_lab::LabError;
+use dray_lab::{LabError, Runtime};
 use dray_port::BATCH_MAX;
 use dray_wire::FRAME_MIN;
 use dray_wire::headers::ETHERNET_LEN;
@@ -39,6 +39,8 @@ pub enum WrongChoice {
         "--pairs {given}: {technique} has one program for both ends, and no more than one pair"
     )]
     OnePair { given: usize, technique: Technique },
+    #[error("--runtime {given}: {technique} is a link of {own} containers; leave out --runtime")]
+    OtherRuntime { given: Runtime, technique: Technique, own: Runtime },
     #[error("--flows {given}: 1 to 16384 flows per link of the sender")]
     Flows { given: u16 },
     #[error("--flows {given}: {technique} has 1 to {STREAMS_MAX} streams")]
@@ -61,7 +63,7 @@ pub enum WrongChoice {
     NoRate { technique: Technique },
     #[error("--trials {given}: 1 to 1000")]
     Trials { given: usize },
-    #[error("--duration {} s: 0.5 to 3600 seconds", given.as_secs_f64())]
+    #[error("--duration {} s: 0.2 to 3600 seconds", given.as_secs_f64())]
     Duration { given: Duration },
     #[error("--mtu {given}: 68 to 9000 bytes")]
     Mtu { given: u32 },

@@ -1,78 +1,125 @@
 //! What the rounds found of one case.
 
+use std::time::Duration;
+
 use dray_lab::LabError;
 use dray_traffic::Check;
+use serde::{Deserialize, Serialize};
 
 use super::testbed::Testbed;
 use crate::Shape;
 use crate::isolation::Isolation;
+use crate::needs::SetUp;
 use crate::plan::Settings;
 use crate::results::{LimitRow, Measured, Outcome, SearchRecord, SettingOfRun};
+use crate::stats;
 use crate::streams::{MeasuredStreams, StreamOutcome, StreamTrial};
 use crate::trial::{Agreements, Trial};
 
 /// The trials of one case: all of frames, or all of byte streams.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CaseTrials {
+    /// How many rounds it was in, those in which it failed among them.
+    pub(super) rounds: usize,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) trials: Vec<Trial>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) stream_trials: Vec<StreamTrial>,
     /// What searches found, goal by goal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) searches: Vec<Vec<SearchRecord>>,
     /// Why the last trial that failed did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
     /// How closely the receiver looked.
-    pub(crate) check: &'static str,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) check: String,
     /// What they ran on; there is one as soon as there is a trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) setting: Option<SettingOfRun>,
 }
 
 impl CaseTrials {
     pub(super) fn add(&mut self, (trial, check): (Trial, Check), testbed: &Testbed) {
-        self.note(check, testbed, &trial.agreements);
+        self.note(check, testbed, &trial.agreements, trial.ready_after);
         self.trials.push(trial);
     }
 
     pub(super) fn add_streams(&mut self, (trial, check): (StreamTrial, Check), testbed: &Testbed) {
-        self.note(check, testbed, &Agreements::new());
+        self.note(check, testbed, &Agreements::new(), trial.ready_after);
         self.stream_trials.push(trial);
     }
 
-    fn note(&mut self, check: Check, testbed: &Testbed, agreements: &Agreements) {
+    fn note(
+        &mut self,
+        check: Check,
+        testbed: &Testbed,
+        agreements: &Agreements,
+        ready_after: Duration,
+    ) {
         let Testbed { lab, topologies, set_up, .. } = testbed;
         let setting = || SettingOfRun::of(lab, topologies, *set_up, agreements);
-        self.setting.get_or_insert_with(setting);
+        let setting = self.setting.get_or_insert_with(setting);
+        let link = lab.linking_took();
+        setting.add_set_up(SetUp {
+            containers_s: set_up.saturating_sub(link).as_secs_f64(),
+            link_s: link.as_secs_f64(),
+            ports_s: ready_after.as_secs_f64(),
+        });
         let first = &topologies[0];
-        self.check = match check {
+        let check = match check {
             _ if first.technique.endpoint.is_dpdk() => "none",
             _ if first.shape == Shape::Echo => "whole",
             Check::Whole => "whole",
             Check::Sampled => "sampled",
         };
+        check.clone_into(&mut self.check);
+    }
+
+    /// Whether it is as whole as what is noted here, wherever it comes from.
+    pub(super) fn is_sound(&self, goals: usize) -> bool {
+        let is_empty = self.trials.is_empty() && self.stream_trials.is_empty();
+        let searches = self.searches.iter().all(|search| search.len() == goals);
+        searches && (is_empty || self.setting.is_some())
+    }
+
+    /// What was found so far, in words.
+    pub(super) fn so_far(&self) -> Option<String> {
+        let frames: Vec<f64> = self.trials.iter().map(|trial| trial.received_pps).collect();
+        let bits: Vec<f64> = self.stream_trials.iter().map(StreamTrial::goodput_bps).collect();
+        let (values, unit) = if frames.is_empty() { (bits, "Gb/s") } else { (frames, "Mpps") };
+        let factor = if unit == "Gb/s" { 1e9 } else { 1e6 };
+        (!values.is_empty()).then(|| format!("{:.3} {unit}", stats::mean(&values) / factor))
     }
 
     pub(super) fn fail(&mut self, error: &LabError) {
         self.failure = Some(error.to_string());
     }
 
+    /// Why there is no trial, where there is none.
+    fn lacking(&self) -> Option<String> {
+        let none = self.trials.is_empty() && self.stream_trials.is_empty();
+        let interrupted = || "not measured yet: the run was interrupted".to_owned();
+        none.then(|| self.failure.clone().unwrap_or_else(interrupted))
+    }
+
     /// What was found where there was a trial, else why there was none.
-    pub(super) fn outcome(self, settings: &Settings, limit: Option<&LimitRow>) -> Outcome {
+    pub(super) fn outcome(&self, settings: &Settings, limit: Option<&LimitRow>) -> Outcome {
         let isolation = Isolation::sum(self.trials.iter().filter_map(|trial| trial.isolation));
-        match (&self.failure, isolation) {
-            (Some(skipped), _) if self.trials.is_empty() => {
-                Outcome::Skipped { skipped: skipped.clone() }
-            }
-            (_, Some(isolation)) => Outcome::Isolated { isolation },
-            _ => Outcome::Measured(Box::new(Measured::of(&self, settings, limit))),
+        match (self.lacking(), isolation) {
+            (Some(skipped), _) => Outcome::Skipped { skipped },
+            (None, Some(isolation)) => Outcome::Isolated { isolation },
+            (None, None) => Outcome::Measured(Box::new(Measured::of(self, settings, limit))),
         }
     }
 
     /// The same of byte streams.
-    pub(super) fn stream_outcome(self, settings: &Settings) -> StreamOutcome {
-        match self.failure {
-            Some(skipped) if self.stream_trials.is_empty() => StreamOutcome::Skipped { skipped },
-            _ => {
+    pub(super) fn stream_outcome(&self, settings: &Settings) -> StreamOutcome {
+        match self.lacking() {
+            Some(skipped) => StreamOutcome::Skipped { skipped },
+            None => {
                 let measure = settings.timing.measure;
-                StreamOutcome::Measured(Box::new(MeasuredStreams::of(&self, measure)))
+                StreamOutcome::Measured(Box::new(MeasuredStreams::of(self, measure)))
             }
         }
     }
@@ -88,6 +135,8 @@ mod tests {
     fn a_case_without_a_trial_says_why() {
         let plan = Plan::new(&EXPERIMENTS[0], &Choices::default()).unwrap();
         let mut trials = CaseTrials::default();
+        let skipped = "not measured yet: the run was interrupted".to_owned();
+        assert_eq!(trials.outcome(&plan.settings, None), Outcome::Skipped { skipped });
         trials.fail(&LabError::Cancelled);
         let skipped = LabError::Cancelled.to_string();
         assert_eq!(trials.outcome(&plan.settings, None), Outcome::Skipped { skipped });

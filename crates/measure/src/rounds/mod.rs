@@ -1,64 +1,117 @@
 //! Runs a [`Plan`], in rounds of one trial of each case.
 
 mod case_trials;
+mod estimate;
+mod journal;
+mod resume;
 mod search;
 mod testbed;
 
 pub(crate) use case_trials::CaseTrials;
+pub use journal::Journal;
+pub use resume::{CannotResume, Resumed};
+pub(crate) use search::loss_ratio;
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use dray_lab::{Cancel, HostFacts, LabError};
+use dray_lab::{Cancel, LabError};
 use dray_port::limit;
 
-use crate::plan::{Case, Plan, Settings};
-use crate::results::{LimitRow, ResultRow, Results, SCHEMA, SettingsRecord};
-use crate::streams::StreamRow;
+use crate::noise::Watch;
+use crate::plan::{Case, Plan, Settings, order};
+use estimate::Estimate;
 use testbed::Testbed;
 
 /// The machine's limit is measured for so long at most.
 const LIMIT_MAX: Duration = Duration::from_secs(1);
 
-/// Runs every case. `program` is the `dray` that runs in the containers; `progress` is told which
-/// trial comes next.
+/// Is told of a run while it goes on.
+pub trait Listener {
+    /// What runs now.
+    fn now(&mut self, step: &Step);
+    /// There is something more to be kept.
+    fn found(&mut self, journal: &Journal);
+}
+
+/// A step of a run.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// How many trials there were before.
+    pub done: usize,
+    /// How long all that is left will take, about.
+    pub left: Duration,
+    /// What runs now.
+    pub what: String,
+    /// What was found of it so far.
+    pub so_far: Option<String>,
+}
+
+/// Runs every case that is not in `journal` yet, and notes there what it finds, also where it is
+/// interrupted. `program` is the `dray` that runs in the containers.
 ///
-/// There is one trial of each case, then the next of each, so that what changes on the machine
-/// meanwhile changes for all of them.
+/// There is one trial of each case, then the next of each, each time in another order, so that what
+/// changes on the machine meanwhile changes for all of them.
 pub fn run(
     plan: &Plan,
     program: &Path,
     cancel: &Cancel,
-    mut progress: impl FnMut(usize, &str),
-) -> Result<Results, LabError> {
+    journal: &mut Journal,
+    listener: &mut dyn Listener,
+) -> Result<(), LabError> {
     let settings = &plan.settings;
-    settings.runtime.version()?;
-    let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let mut limits: Vec<Vec<f64>> = vec![Vec::new(); plan.limit_sizes.len()];
-    let mut cases: Vec<(&Case, CaseTrials)> =
-        plan.cases.iter().map(|case| (case, CaseTrials::default())).collect();
+    for runtime in &settings.runtimes {
+        runtime.version()?;
+    }
+    let mut watch = Watch::default();
+    let rounds_left = |(case, trials): (&Case, &CaseTrials)| {
+        Estimate::of(plan, case) * settings.trials.saturating_sub(trials.rounds) as u32
+    };
+    let mut estimate = Estimate::new(plan.cases.iter().zip(&journal.cases).map(rounds_left).sum());
     for round in 0..settings.trials {
-        let first = round * plan.cases.len();
-        for (size, rates) in plan.limit_sizes.iter().zip(&mut limits) {
-            progress(first, &format!("limit {size} B"));
+        for (index, &size) in plan.limit_sizes.iter().enumerate() {
+            if journal.limits[index].len() > round {
+                continue;
+            }
+            let what = format!("limit {size} B");
+            listener.now(&Step {
+                done: journal.trials(),
+                left: estimate.left(),
+                what,
+                so_far: None,
+            });
             cancel.check()?;
-            rates.push(machine_limit(*size, settings)?);
+            journal.limits[index].push(machine_limit(size, settings)?);
+            listener.found(journal);
         }
         // Cases of one technique and shape follow each other and share a testbed.
         let mut testbed: Option<Testbed> = None;
-        for (number, (case, trials)) in (first..).zip(&mut cases) {
-            progress(number, &case.to_string());
+        for number in order(&plan.cases, settings.seed, round) {
+            let case = &plan.cases[number];
+            if journal.cases[number].rounds > round {
+                continue;
+            }
+            let mut step = Step {
+                done: journal.trials(),
+                left: estimate.left(),
+                what: case.to_string(),
+                so_far: journal.cases[number].so_far(),
+            };
+            listener.now(&step);
             // One that does not serve goes before the next is built.
             let kept = testbed.take().filter(|testbed| testbed.serves(case));
-            let ready = kept.map_or_else(|| Testbed::build(case, settings, program, cancel), Ok);
+            let build = || Testbed::build(case, settings, program, &mut watch, cancel);
+            let ready = kept.map_or_else(build, Ok);
+            let trials = &mut journal.cases[number];
             let result = ready.and_then(|mut ready| {
                 match settings.goals_of(case) {
                     _ if case.technique.endpoint.is_stream() => {
                         trials.add_streams(ready.measure_streams(case, settings)?, &ready);
                     }
                     [] => trials.add(ready.measure(case, settings, &settings.timing)?, &ready),
-                    goals => search::run(case, settings, goals, &mut ready, trials, |rate| {
-                        progress(number, &format!("{} {} B {rate}", case.technique, case.size));
+                    goals => search::run(case, settings, goals, &mut ready, trials, |so_far| {
+                        step.so_far = Some(so_far);
+                        listener.now(&step);
                     })?,
                 }
                 Ok(ready)
@@ -70,35 +123,12 @@ pub fn run(
                 // The next round may go better.
                 Err(error) => trials.fail(&error),
             }
+            trials.rounds = round + 1;
+            estimate.done(Estimate::of(plan, case));
+            listener.found(journal);
         }
     }
-    let limits: Vec<LimitRow> = plan
-        .limit_sizes
-        .iter()
-        .zip(limits)
-        .map(|(&frame_size, samples_pps)| LimitRow::new(frame_size, samples_pps))
-        .collect();
-    let (mut results, mut streams) = (Vec::new(), Vec::new());
-    for (case, trials) in cases {
-        if case.technique.endpoint.is_stream() {
-            streams.push(StreamRow::new(case, settings, trials.stream_outcome(settings)));
-        } else {
-            let limit = limits.iter().find(|limit| limit.frame_size == case.size);
-            let limit = limit.filter(|_| case.technique.link.shares_memory());
-            results.push(ResultRow::new(case, settings, trials.outcome(settings, limit)));
-        }
-    }
-    Ok(Results {
-        schema: SCHEMA,
-        dray: env!("CARGO_PKG_VERSION").to_owned(),
-        time,
-        host: HostFacts::gather(),
-        experiment: plan.experiment.name.to_owned(),
-        settings: SettingsRecord::from(settings),
-        results,
-        streams,
-        limits,
-    })
+    Ok(())
 }
 
 /// The limit of the machine, in frames per second, on the CPUs that a switch and its endpoints have.

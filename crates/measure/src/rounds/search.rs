@@ -24,12 +24,11 @@ pub(super) fn run(
     goals: &[Goal],
     testbed: &mut Testbed,
     found: &mut CaseTrials,
-    mut progress: impl FnMut(&str),
+    mut progress: impl FnMut(String),
 ) -> Result<(), LabError> {
     let mut measure = |rate: Option<f64>, duration| {
-        progress(
-            &rate.map_or("as fast as it can".to_owned(), |rate| format!("{:.0} kpps", rate / 1e3)),
-        );
+        let at = |rate| format!("{:.0} kpps", rate / 1e3);
+        progress(rate.map_or("as fast as it can".to_owned(), at));
         testbed.measure(&Case { rate, ..case.clone() }, settings, &timing(duration))
     };
     // Where the sender ends, the search ends.
@@ -72,7 +71,7 @@ pub(super) fn run(
 }
 
 /// What a search makes of a trial. A sender that could not keep up has lost what it did not send.
-fn loss_ratio(trial: &Trial) -> f64 {
+pub(crate) fn loss_ratio(trial: &Trial) -> f64 {
     let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
     let lost = of(trial.sent.saturating_sub(trial.received), trial.sent);
     let offered = trial.offered.unwrap_or(0);

@@ -1,11 +1,14 @@
 //! Testbeds: containers with everything between them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dray_lab::{Cancel, Lab, LabError};
+use dray_lab::{Cancel, Lab, LabError, Runtime};
 use dray_traffic::Check;
 
+use crate::neighbour::Present;
+use crate::noise::{Noise, Watch};
 use crate::plan::{Case, Settings};
 use crate::streams::StreamTrial;
 use crate::topology::{Load, Topology};
@@ -16,9 +19,14 @@ pub(super) struct Testbed {
     pub(super) lab: Lab,
     /// One for each pair of sender and receiver; all of one technique.
     pub(super) topologies: Vec<Topology>,
+    runtime: Runtime,
+    /// Where it is wanted.
+    neighbour: Option<Present>,
     mtu: u32,
     /// How long it took to build.
     pub(super) set_up: Duration,
+    /// What else the machine did before there was a testbed.
+    noise: Noise,
 }
 
 impl Testbed {
@@ -26,26 +34,39 @@ impl Testbed {
         case: &Case,
         settings: &Settings,
         program: &Path,
+        watch: &mut Watch,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
+        // As many CPUs as there are roles, and one for a switch.
+        let roles = (case.shape.forwarders() + 2) * case.shape.pairs() + 1;
+        let cpus = settings.placement.cpus();
+        let noise = watch.look(&cpus[..roles.min(cpus.len())], cancel)?;
         let began = Instant::now();
-        let (placement, mtu, runtime) = (&settings.placement, case.mtu, settings.runtime);
+        let (placement, mtu, runtime) = (&settings.placement, case.mtu, case.runtime);
         let endpoint = case.technique.endpoint;
         endpoint.check_runtime(runtime)?;
         let program = program.to_owned();
         let mut lab = Lab::with_runtime(program, runtime, endpoint.privileges(), cancel.clone())?;
         settings.parent.iter().for_each(|card| lab.use_card(card));
-        let topologies = Topology::build(&mut lab, case.technique, case.shape, placement, mtu)?;
+        let (placement, neighbour) = match case.neighbour {
+            None => (placement.clone(), None),
+            Some(_) => {
+                let (cpu, rest) = placement.beside_neighbour().ok_or_else(no_cpu)?;
+                (rest, Some(Present::new(&mut lab, cpu.id)?))
+            }
+        };
+        let topologies = Topology::build(&mut lab, case.technique, case.shape, &placement, mtu)?;
         let set_up = began.elapsed();
         // Of a switch that is not there it would say too much.
         case.technique.check()?;
-        Ok(Self { lab, topologies, mtu, set_up })
+        Ok(Self { lab, topologies, runtime, neighbour, mtu, set_up, noise })
     }
 
     /// Whether `case` can be measured here.
     pub(super) fn serves(&self, case: &Case) -> bool {
         let first = &self.topologies[0];
-        (first.technique, first.shape, self.mtu) == (case.technique, case.shape, case.mtu)
+        (first.technique, self.runtime, first.shape, self.mtu, self.neighbour.is_some())
+            == (case.technique, case.runtime, case.shape, case.mtu, case.neighbour.is_some())
     }
 
     /// One trial, and how closely its receiver was to look.
@@ -56,7 +77,18 @@ impl Testbed {
         timing: &Timing,
     ) -> Result<(Trial, Check), LabError> {
         let load = load(case, settings);
-        let trial = trial::run(&mut self.lab, &self.topologies, &load, timing)?;
+        let Self { lab, topologies, neighbour, .. } = self;
+        let run = |lab: &mut Lab| trial::run(lab, topologies, &load, timing);
+        let mut trial = match (neighbour, case.neighbour) {
+            (Some(present), Some(neighbour)) => {
+                let (trial, rate) = present.during(lab, neighbour, &cpus(topologies), run)?;
+                // What it does is what the trial is about.
+                let noise = Noise { other_cores: 0.0, ..trial.noise };
+                Trial { neighbour_bytes_per_s: Some(rate), noise, ..trial }
+            }
+            _ => run(lab)?,
+        };
+        trial.noise = Noise::of_trial(self.noise, trial.noise);
         Ok((trial, load.check))
     }
 
@@ -67,9 +99,24 @@ impl Testbed {
         settings: &Settings,
     ) -> Result<(StreamTrial, Check), LabError> {
         let load = load(case, settings);
-        let trial = trial::run_streams(&mut self.lab, &self.topologies, &load, &settings.timing)?;
+        let mut trial =
+            trial::run_streams(&mut self.lab, &self.topologies, &load, &settings.timing)?;
+        trial.noise = Noise::of_trial(self.noise, trial.noise);
         Ok((trial, load.check))
     }
+}
+
+/// The CPUs of all roles, and of the switch.
+fn cpus(topologies: &[Topology]) -> Vec<usize> {
+    let stations = topologies.iter().flat_map(Topology::stations).map(|station| station.cpu);
+    let cpus: BTreeSet<_> = stations.chain(topologies[0].switch_cpu).collect();
+    cpus.into_iter().collect()
+}
+
+fn no_cpu() -> LabError {
+    let what = "needs a core of its own that shares the last-level cache with the roles', of which \
+                there is none";
+    LabError::Container { container: "neighbour".to_owned(), what: what.to_owned() }
 }
 
 fn load(case: &Case, settings: &Settings) -> Load {

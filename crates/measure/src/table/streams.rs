@@ -2,7 +2,7 @@
 
 use dray_wire::headers::{ETHERNET_LEN, HEADERS_LEN};
 
-use super::{align, distinct, mark};
+use super::{align, distinct, fit, mark, spread};
 use crate::results::{Measured, ResultRow, Results};
 use crate::streams::{MeasuredStreams, StreamOutcome, StreamRow};
 
@@ -29,10 +29,9 @@ pub(super) fn list(rows: &[StreamRow]) -> String {
 fn figures(measured: &MeasuredStreams) -> [String; 8] {
     let cpu = &measured.cpu;
     let part = |seconds: f64| format!("{:.0}", 100.0 * seconds / cpu.elapsed_s);
-    let deviation = 100.0 * measured.stddev_bps / measured.goodput_bps.max(1.0);
     [
         format!("{}{}", giga(measured.goodput_bps), stream_mark(measured)),
-        format!("{deviation:.1}"),
+        spread(measured.interval()),
         measured.retransmits.to_string(),
         format!("{:.2}", cpu.cores()),
         part(cpu.total.user_s),
@@ -43,14 +42,14 @@ fn figures(measured: &MeasuredStreams) -> [String; 8] {
 }
 
 /// A row for each number of pairs, and for each technique and MTU the goodput of all pairs with its
-/// standard error, and where it is of frames, the loss.
+/// interval, and where it is of frames, the loss.
 pub(super) fn pairs(results: &Results) -> String {
     let streams = results.streams.iter().map(|row| Cell {
         pairs: row.pairs,
         column: (row.technique.clone(), row.mtu),
         figures: row.measured().map(|measured| {
             let goodput = format!("{}{}", giga(measured.goodput_bps), stream_mark(measured));
-            vec![goodput, percent(measured.stderr_bps, measured.goodput_bps)]
+            vec![goodput, spread(measured.interval())]
         }),
     });
     let frames = results.results.iter().map(|row| Cell {
@@ -58,8 +57,7 @@ pub(super) fn pairs(results: &Results) -> String {
         column: (row.technique.clone(), row.mtu),
         figures: row.measured().map(|measured| {
             let goodput = format!("{}{}", giga(goodput_bps(row, measured)), mark(measured));
-            let error = percent(measured.stderr_pps, measured.received_pps);
-            vec![goodput, error, super::loss(measured)]
+            vec![goodput, spread(measured.interval()), super::loss(measured)]
         }),
     });
     // An experiment is of one or the other.
@@ -88,7 +86,7 @@ pub(super) fn pairs(results: &Results) -> String {
         }
         lines.push(line);
     }
-    align(&lines, 2, 1)
+    fit(&lines, 1, below.len())
 }
 
 struct Cell {
@@ -150,11 +148,11 @@ pub(super) fn full_frames(results: &Results) -> Option<String> {
 }
 
 fn stream_mark(measured: &MeasuredStreams) -> &'static str {
-    if measured.counters_agree { "" } else { "!" }
-}
-
-fn percent(error: Option<f64>, mean: f64) -> String {
-    error.map_or("-".to_owned(), |error| format!("{:.1}", 100.0 * error / mean.max(1.0)))
+    match (measured.counters_agree, measured.disturbed()) {
+        (false, _) => "!",
+        (true, Some(_)) => "~",
+        (true, None) => "",
+    }
 }
 
 fn giga(bps: f64) -> String {

@@ -138,7 +138,8 @@ struct Shared {
 impl Link for Shared {
     fn status(&self) -> LinkStatus {
         let mut status = self.connection.status();
-        if self.device.pairs.iter().any(|pair| pair.receive.is_running()) {
+        // These come last.
+        if self.device.pairs.iter().all(|pair| pair.transmit.is_running()) {
             status.state = LinkState::Running;
         }
         status

@@ -59,6 +59,14 @@ impl TransmitQueue {
         }
         Ok(taken)
     }
+
+    /// Slots that the back end has yet to give back.
+    pub(super) fn pending(&mut self) -> Result<usize, Failure> {
+        either!(&mut self.queue, queue => {
+            queue.poll_each(usize::MAX, |_| ())?;
+            Ok(queue.in_use().into())
+        })
+    }
 }
 
 #[inline]

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::Shared;
+use super::queue::TransmitQueue;
 use crate::frame::FRAME_LIMIT;
 use crate::{Frame, Transmit};
 
@@ -34,6 +35,11 @@ impl Transmit for VirtioTransmit {
 
     fn frame_max(&self) -> usize {
         FRAME_LIMIT
+    }
+
+    fn pending(&mut self) -> usize {
+        let pair = &self.shared.device.pairs[self.queue];
+        pair.transmit.with_patience(TransmitQueue::pending)
     }
 
     fn is_ready(&self) -> bool {

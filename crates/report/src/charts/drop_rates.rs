@@ -1,12 +1,12 @@
 //! The highest rates without loss, and within a small loss: a panel of dots for each size.
 
+use dray_measure::Interval;
 use dray_measure::results::{DropRate, LimitedBy, Measured};
 
 use crate::chart::{Panel, PanelRow, Shape};
 use crate::charts::{MeasuredRow, mark, measured, panel_sizes, plus_minus, tip};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
-use crate::interval::Interval;
 use crate::number::{digits, percent, rate, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
@@ -15,15 +15,9 @@ use crate::technique::Techniques;
 /// what was received.
 pub(crate) fn highest(measured: &Measured) -> (f64, Option<Interval>) {
     match measured.drop_rates.first() {
-        Some(found) => (found.pps, interval(found)),
-        None => (measured.received_pps, Interval::of_rate(measured)),
+        Some(found) => (found.pps, found.interval()),
+        None => (measured.received_pps, measured.interval()),
     }
-}
-
-/// The interval of a rate that was searched for several times.
-pub(crate) fn interval(found: &DropRate) -> Option<Interval> {
-    let lower = found.searches.iter().map(|search| search.lower_pps.unwrap_or(0) as f64);
-    Interval::of(&lower.collect::<Vec<_>>())
 }
 
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
@@ -44,7 +38,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         let rates = here().flat_map(|(_, m)| &m.drop_rates).map(|found| found.pps);
         let panel_row = |row: &MeasuredRow| {
             let first = &row.1.drop_rates[0];
-            let interval = interval(first);
+            let interval = first.interval();
             let mut shapes = vec![Shape::Lead(first.pps)];
             shapes.extend(interval.map(|it| Shape::Whisker(it.low(), it.high())));
             shapes.extend(row.1.drop_rates[1..].iter().map(|found| Shape::Ring(found.pps)));
@@ -125,7 +119,7 @@ fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
                 row.frame_size.to_string(),
                 percent(found.loss_ratio),
                 format!("{:.0}{}", found.pps, mark(measured)),
-                interval(found).map_or(String::new(), |interval| format!("{:.0}", interval.half)),
+                found.interval().map_or(String::new(), |interval| format!("{:.0}", interval.half)),
                 percent(found.width),
                 digits(found.trial_s),
                 found.searches.len().to_string(),

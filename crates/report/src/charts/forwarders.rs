@@ -1,5 +1,9 @@
 //! What containers that forward cost: a line for each technique over their number.
 
+use dray_measure::Interval;
+use dray_measure::experiments::Layout;
+use dray_measure::results::Measured;
+
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::drop_rates::highest;
 use crate::charts::rates::table;
@@ -10,6 +14,19 @@ use crate::number::{Unit, percent, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
+/// Offered rates for which lines are drawn.
+const MOST_RATES: usize = 2;
+
+/// The rate that a chart is of, and its interval: how much was sent where that is the question, else the
+/// highest that was carried.
+fn rate_of(run: &Run, measured: &Measured) -> (f64, Option<Interval>) {
+    if is_of_sender(run) { (measured.sent_pps, None) } else { highest(measured) }
+}
+
+fn is_of_sender(run: &Run) -> bool {
+    catalogued(run).is_some_and(|experiment| experiment.layout == Layout::SentByForwarders)
+}
+
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let kinds = [
         ("chain", "Chains of forwarders", "forwarders one after the other"),
@@ -19,7 +36,10 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         let rows: Vec<MeasuredRow> =
             measured(run).filter(|(row, _)| row.topology == *topology).collect();
         let counts = distinct(&rows, |(row, _)| row.forwarders);
-        (counts.len() > 1).then(|| figure(run, techniques, &rows, title, axis))
+        let offered = distinct(&rows, |(row, _)| row.offered_pps.map(f64::to_bits));
+        // With more rates a line over these is the better chart.
+        (counts.len() > 1 && offered.len() <= MOST_RATES)
+            .then(|| figure(run, techniques, &rows, title, axis))
     };
     kinds.iter().filter_map(of_kind).collect()
 }
@@ -34,7 +54,7 @@ fn figure(
     let most = rows.iter().map(|(row, _)| row.forwarders).max().unwrap_or(0);
     let mut counts = distinct(rows, |(row, _)| row.forwarders);
     counts.sort_unstable();
-    let rates = rows.iter().map(|(_, measured)| highest(measured).0);
+    let rates = rows.iter().map(|(_, measured)| rate_of(run, measured).0);
     let sizes = distinct(rows, |(row, _)| row.frame_size);
     let lines = distinct(rows, |(row, _)| {
         (row.technique.clone(), row.frame_size, row.offered_pps.map(f64::to_bits))
@@ -49,8 +69,8 @@ fn figure(
         let point = |row: &&MeasuredRow| Point {
             size,
             x: row.0.forwarders as f64,
-            y: highest(row.1).0,
-            interval: highest(row.1).1.map(|it| (it.low(), it.high())),
+            y: rate_of(run, row.1).0,
+            interval: rate_of(run, row.1).1.map(|it| (it.low(), it.high())),
             tip: tip(**row),
         };
         Series {
@@ -69,7 +89,12 @@ fn figure(
             ticks: counts.iter().map(|count| *count as f64).collect(),
         },
         y: Axis {
-            title: if is_searched { "highest rate" } else { "received" }.to_owned(),
+            title: match (is_of_sender(run), is_searched) {
+                (true, _) => "sent",
+                (false, true) => "highest rate",
+                (false, false) => "received",
+            }
+            .to_owned(),
             scale: Scale::linear(rates.clone().fold(0.0, f64::max)),
             unit: rate_unit(rates.fold(0.0, f64::max)),
             ticks: Vec::new(),
@@ -82,17 +107,20 @@ fn figure(
         notes.push(format!("The paper: {paper}."));
     }
     let mut table = table(rows, techniques);
-    table.columns.insert(1, Column { title: "forwarders", unit: "", is_number: true });
-    for (line, (row, _)) in table.rows.iter_mut().zip(rows) {
-        line.cells.insert(1, row.forwarders.to_string());
-    }
     for (line, (_, measured)) in table.rows.iter_mut().zip(rows).filter(|_| is_searched) {
         line.cells.insert(3, format!("{:.0}", highest(measured).0));
     }
     if is_searched {
         table.columns.insert(3, Column { title: "highest rate", unit: "pps", is_number: true });
     }
+    if is_of_sender(run) {
+        for (line, (_, measured)) in table.rows.iter_mut().zip(rows) {
+            line.cells.insert(3, format!("{:.0}", measured.sent_pps));
+        }
+        table.columns.insert(3, Column { title: "sent", unit: "pps", is_number: true });
+    }
     let what = match rows[0].1.drop_rates.first() {
+        _ if is_of_sender(run) => "sent".to_owned(),
         Some(found) => format!("carried with at most {} % lost", percent(found.loss_ratio)),
         None => "received".to_owned(),
     };

@@ -5,18 +5,20 @@
 mod cost;
 pub(crate) mod drop_rates;
 mod forwarders;
+mod isolation;
 mod latency;
+mod needs;
 mod offered;
-mod pairs;
+pub(crate) mod pairs;
 mod rates;
 mod sizes;
 
+use dray_measure::experiments::Layout;
 use dray_measure::results::Measured;
-use dray_measure::{Experiment, ResultRow};
+use dray_measure::{Experiment, Interval, ResultRow};
 
 use crate::figure::Figure;
 use crate::input::Run;
-use crate::interval::Interval;
 use crate::number::{Unit, percent, rate, time};
 use crate::technique::Techniques;
 
@@ -32,7 +34,9 @@ const KINDS: &[Kind] = &[
     forwarders::draw,
     pairs::draw,
     latency::draw,
+    needs::draw,
     cost::draw,
+    isolation::draw,
 ];
 
 /// Everything that can be drawn of a run.
@@ -57,9 +61,16 @@ pub(crate) fn between_two(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
     })
 }
 
-/// Rows with figures.
+/// Whether its trials are there to see what techniques need, and too short to say how fast they are.
+pub(crate) fn is_of_needs(run: &Run) -> bool {
+    catalogued(run).is_some_and(|experiment| experiment.layout == Layout::Needs)
+}
+
+/// Rows with figures that say how fast something is.
 pub(crate) fn measured(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
-    run.results.results.iter().filter_map(|row| Some((row, row.measured()?)))
+    let is_timed = !is_of_needs(run);
+    let rows = run.results.results.iter().filter(move |_| is_timed);
+    rows.filter_map(|row| Some((row, row.measured()?)))
 }
 
 /// What `of` says of `items`, each once, in their order.
@@ -105,6 +116,7 @@ pub(crate) fn mark(measured: &Measured) -> &'static str {
     match (measured.counters_agree, measured.sent_less_than_offered) {
         (false, _) => "!",
         (true, true) => "*",
+        (true, false) if measured.disturbed().is_some() => "~",
         (true, false) => "",
     }
 }
@@ -120,13 +132,18 @@ fn explain_marks<'a>(rows: impl IntoIterator<Item = &'a MeasuredRow<'a>>) -> Vec
     if marks.contains(&"*") {
         notes.push("* Sent less than offered: the sender could not keep up.".to_owned());
     }
+    if marks.contains(&"~") {
+        notes.push(
+            "~ Disturbed: the machine did something else meanwhile, so measure again.".to_owned(),
+        );
+    }
     notes
 }
 
 /// Everything about a figure, in lines: exact values, and how it was measured.
 pub(crate) fn tip((row, measured): MeasuredRow) -> String {
     let mut lines = vec![format!("{} · {} B", row.technique, row.frame_size)];
-    let interval = Interval::of_rate(measured);
+    let interval = measured.interval();
     let unit = crate::number::rate_unit(measured.received_pps);
     let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", unit.half(it.half)));
     let what = if row.topology == "echo" { "round trips" } else { "received" };
@@ -164,6 +181,7 @@ pub(crate) fn tip((row, measured): MeasuredRow) -> String {
     if let Some(pps) = row.paper_pps {
         lines.push(format!("the paper: {}", rate(pps)));
     }
+    lines.extend(measured.disturbed().map(|what| format!("disturbed: {what}")));
     lines.retain(|line| !line.is_empty());
     lines.join("\n")
 }

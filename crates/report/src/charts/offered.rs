@@ -2,10 +2,9 @@
 
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::rates::table;
-use crate::charts::{MeasuredRow, between_two, catalogued, distinct, explain_marks, tip};
+use crate::charts::{MeasuredRow, catalogued, distinct, explain_marks, measured, tip};
 use crate::figure::Figure;
 use crate::input::Run;
-use crate::interval::Interval;
 use crate::number::rate_unit;
 use crate::scale::Scale;
 use crate::technique::Techniques;
@@ -14,15 +13,20 @@ use crate::technique::Techniques;
 const LEAST_RATES: usize = 3;
 
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
-    let rows: Vec<MeasuredRow> =
-        between_two(run).filter(|(row, _)| row.offered_pps.is_some()).collect();
+    let rows: Vec<MeasuredRow> = chains(run).collect();
     let sizes = distinct(&rows, |(row, _)| row.frame_size);
     sizes.into_iter().filter_map(|size| of_size(run, techniques, size)).collect()
 }
 
+/// Rows at a given rate, with any number of forwarders one behind the other.
+fn chains(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
+    measured(run).filter(|(row, measured)| {
+        row.topology == "chain" && row.offered_pps.is_some() && measured.drop_rates.is_empty()
+    })
+}
+
 fn of_size(run: &Run, techniques: &Techniques, size: usize) -> Option<Figure> {
-    let is_here = |(row, _): &MeasuredRow| row.frame_size == size && row.offered_pps.is_some();
-    let rows: Vec<MeasuredRow> = between_two(run).filter(is_here).collect();
+    let rows: Vec<MeasuredRow> = chains(run).filter(|(row, _)| row.frame_size == size).collect();
     let offered = |(row, _): &MeasuredRow| row.offered_pps.unwrap_or_default();
     if distinct(&rows, |row| offered(row)).len() < LEAST_RATES {
         return None;
@@ -38,21 +42,24 @@ fn of_size(run: &Run, techniques: &Techniques, size: usize) -> Option<Figure> {
     } else {
         Scale::linear(most_received)
     };
-    let names = distinct(&rows, |(row, _)| row.technique.clone());
-    let series = names.into_iter().map(|name| {
-        let mut mine: Vec<_> = rows.iter().filter(|(row, _)| row.technique == name).collect();
+    let lines = distinct(&rows, |(row, _)| (row.technique.clone(), row.forwarders));
+    let has_chains = lines.iter().any(|(_, forwarders)| *forwarders > 0);
+    let series = lines.into_iter().map(|(name, forwarders)| {
+        let is_mine =
+            |(row, _): &&MeasuredRow| row.technique == name && row.forwarders == forwarders;
+        let mut mine: Vec<_> = rows.iter().filter(is_mine).collect();
         mine.sort_by(|a, b| offered(a).total_cmp(&offered(b)));
         let point = |row: &&MeasuredRow| Point {
             size,
             x: offered(row),
             y: row.1.received_pps,
-            interval: Interval::of_rate(row.1).map(|it| (it.low(), it.high())),
+            interval: row.1.interval().map(|it| (it.low(), it.high())),
             tip: tip(**row),
         };
         Series {
             technique: techniques.number(&name),
             points: mine.iter().map(point).collect(),
-            label: name,
+            label: if has_chains { format!("{name}, {forwarders} forwarders") } else { name },
         }
     });
     let all = most_offered.min(most_received);

@@ -1,12 +1,12 @@
 //! What several pairs of containers carry at the same time: a line for each technique and MTU.
 
+use dray_measure::Interval;
 use dray_measure::streams::{MeasuredStreams, StreamOutcome, StreamRow};
 
 use crate::chart::{Axis, Plot, Point, Series};
-use crate::charts::{bits, catalogued, distinct, measured, tip};
+use crate::charts::{bits, catalogued, distinct, is_of_needs, measured, tip};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
-use crate::interval::Interval;
 use crate::number::{GIGABITS, Unit, digits};
 use crate::scale::Scale;
 use crate::technique::Techniques;
@@ -31,11 +31,13 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         size: row.0.frame_size,
         pairs: row.0.pairs,
         bps: bits(row.0, row.1.received_pps),
-        interval: Interval::of_rate(row.1).map(|interval| interval.scaled(bits(row.0, 1.0))),
+        interval: row.1.interval().map(|interval| interval.scaled(bits(row.0, 1.0))),
         agrees: row.1.counters_agree,
         tip: format!("{} pairs\n{}", row.0.pairs, tip(row)),
     });
-    let streams = run.results.streams.iter().filter_map(|row| match &row.outcome {
+    let is_timed = !is_of_needs(run);
+    let streams = run.results.streams.iter().filter(|_| is_timed);
+    let streams = streams.filter_map(|row| match &row.outcome {
         StreamOutcome::Measured(measured) => Some(of_streams(row, measured)),
         StreamOutcome::Skipped { .. } => None,
     });
@@ -45,7 +47,6 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     }
     rows.sort_by_key(|row| row.pairs);
     let most = rows.iter().map(|row| row.bps).fold(0.0, f64::max);
-    let mtus = distinct(&rows, |row| row.mtu);
     let counts = distinct(&rows, |row| row.pairs);
     let last = counts.iter().copied().max().unwrap_or(1);
     let lines = distinct(&rows, |row| (row.technique.clone(), row.mtu, row.size));
@@ -58,11 +59,11 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
             interval: row.interval.map(|it| (it.low(), it.high())),
             tip: row.tip.clone(),
         };
-        let (name, mtu, _) = &line;
+        let (name, ..) = &line;
         Series {
             technique: techniques.number(name),
             points: mine.map(point).collect(),
-            label: if mtus.len() > 1 { format!("{name}, MTU {mtu}") } else { name.clone() },
+            label: name.clone(),
         }
     });
     let x = if last > 8 { Scale::log(1.0, last as f64) } else { Scale::linear(last as f64) };
@@ -97,28 +98,34 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
 }
 
 fn of_streams(row: &StreamRow, measured: &MeasuredStreams) -> Pairs {
-    let values = if measured.trials > 1 { &measured.trials_bps } else { &measured.samples_bps };
-    let interval = Interval::of(values);
-    let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", GIGABITS.half(it.half)));
     Pairs {
         technique: row.technique.clone(),
         mtu: row.mtu,
         size: 0,
         pairs: row.pairs,
         bps: measured.goodput_bps,
-        interval,
+        interval: measured.interval(),
         agrees: measured.counters_agree,
-        tip: format!(
-            "{}, {} pairs\n{}{sure}\nMTU {}, {} streams each, {} trials\n{} segments sent again",
-            row.technique,
-            row.pairs,
-            GIGABITS.with(measured.goodput_bps),
-            row.mtu,
-            row.streams,
-            measured.trials,
-            measured.retransmits
-        ),
+        tip: tip_of_streams(row, measured),
     }
+}
+
+/// Everything about a figure of streams, in lines.
+pub(crate) fn tip_of_streams(row: &StreamRow, measured: &MeasuredStreams) -> String {
+    let interval = measured.interval();
+    let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", GIGABITS.half(it.half)));
+    let mut text = format!(
+        "{}, {} pairs\n{}{sure}\nMTU {}, {} streams each, {} trials\n{} segments sent again",
+        row.technique,
+        row.pairs,
+        GIGABITS.with(measured.goodput_bps),
+        row.mtu,
+        row.streams,
+        measured.trials,
+        measured.retransmits
+    );
+    text.extend(measured.disturbed().map(|what| format!("\ndisturbed: {what}")));
+    text
 }
 
 fn table(rows: &[Pairs], techniques: &Techniques) -> Table {
@@ -154,6 +161,7 @@ fn table(rows: &[Pairs], techniques: &Techniques) -> Table {
 mod tests {
     use super::*;
     use crate::sample;
+    use crate::technique::named;
 
     #[test]
     fn pairs_make_a_line_for_each_technique_and_mtu() {
@@ -161,14 +169,15 @@ mod tests {
             let row = sample::row("bridge/udp", 64).with("topology", "\"pairs\"");
             row.with("pairs", pairs).with("mtu", mtu)
         };
-        let run = sample::run(&sample::results(&[
+        let run = named(&sample::run(&sample::results(&[
             row("16", "1500"),
             row("1", "1500"),
             row("1", "9000"),
             sample::row("bridge/udp", 64),
-        ]));
+        ])));
         let mut techniques = Techniques::default();
         techniques.add("bridge/udp", "bridge");
+        techniques.add("bridge/udp, MTU 9000", "bridge");
         let figures = draw(&run, &techniques);
         assert_eq!(figures[0].table.rows.len(), 3, "one sender and one receiver are no pairs");
         let lines = figures[0].chart.matches("<g class=\"series").count();

@@ -1,5 +1,7 @@
 //! How much each technique passes on: a panel of dots for each size and offered rate.
 
+use dray_measure::Interval;
+
 use crate::chart::{Panel, PanelRow, Shape};
 use crate::charts::{
     MeasuredRow, between_two, bits, catalogued, cores, distinct, explain_marks, mark, panel_sizes,
@@ -7,7 +9,6 @@ use crate::charts::{
 };
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
-use crate::interval::Interval;
 use crate::number::{Unit, digits, percent, rate, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
@@ -67,7 +68,7 @@ fn panel(run: &Run, techniques: &Techniques, mut rows: Vec<MeasuredRow>, unit: U
     // At a given rate the limit says nothing.
     let limit = limit.filter(|_| first.offered_pps.is_none()).map(|limit| limit.pps);
     let ends = rows.iter().flat_map(|(row, measured)| {
-        let high = Interval::of_rate(measured).map(Interval::high);
+        let high = measured.interval().map(Interval::high);
         [Some(measured.received_pps), high, row.paper_pps].into_iter().flatten()
     });
     let scale = Scale::fitting(ends.chain(limit));
@@ -86,7 +87,7 @@ fn panel(run: &Run, techniques: &Techniques, mut rows: Vec<MeasuredRow>, unit: U
 }
 
 fn panel_row((row, measured): MeasuredRow, techniques: &Techniques, unit: Unit) -> PanelRow {
-    let interval = Interval::of_rate(measured);
+    let interval = measured.interval();
     let mut shapes = vec![Shape::Lead(measured.received_pps)];
     shapes.extend(interval.map(|it| Shape::Whisker(it.low(), it.high())));
     shapes.push(Shape::Dot(measured.received_pps));
@@ -120,6 +121,10 @@ pub(super) fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
     ];
     columns.extend(has_limit.then_some(("of the limit", Some("%"))));
     columns.extend(has_paper.then_some(("paper", Some("pps"))));
+    let has_forwarders = rows.iter().any(|(row, _)| row.forwarders > 0);
+    if has_forwarders {
+        columns.insert(1, ("forwarders", Some("")));
+    }
     let mut table = Table::new(&columns);
     for (row, measured) in rows {
         let pps = measured.received_pps;
@@ -130,7 +135,7 @@ pub(super) fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
             row.frame_size.to_string(),
             row.offered_pps.map_or("max".to_owned(), |pps| format!("{pps:.0}")),
             format!("{pps:.0}{}", mark(measured)),
-            or_nothing(Interval::of_rate(measured).map(|interval| interval.half)),
+            or_nothing(measured.interval().map(|interval| interval.half)),
             percent(measured.loss_ratio),
             digits(bits(row, pps) / 1e9),
             cores(measured).map_or(String::new(), |cores| format!("{cores:.2}")),
@@ -143,6 +148,9 @@ pub(super) fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
         }
         if has_paper {
             cells.push(or_nothing(row.paper_pps));
+        }
+        if has_forwarders {
+            cells.insert(1, row.forwarders.to_string());
         }
         table.rows.push(TableRow {
             technique: techniques.number(&row.technique),

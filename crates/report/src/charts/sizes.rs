@@ -5,7 +5,6 @@ use crate::charts::rates::table;
 use crate::charts::{MeasuredRow, between_two, catalogued, distinct, explain_marks, tip};
 use crate::figure::Figure;
 use crate::input::Run;
-use crate::interval::Interval;
 use crate::number::{Unit, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
@@ -37,7 +36,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
             size: row.0.frame_size,
             x: row.0.frame_size as f64,
             y: row.1.received_pps,
-            interval: Interval::of_rate(row.1).map(|it| (it.low(), it.high())),
+            interval: row.1.interval().map(|it| (it.low(), it.high())),
             tip: tip(**row),
         };
         Series {

@@ -1,12 +1,12 @@
 //! Results as CSV (RFC 4180): figures in base units, for programs and spreadsheets.
 
 use dray_measure::results::Outcome;
+use dray_measure::streams::StreamOutcome;
 
 use crate::escape;
 use crate::input::Run;
-use crate::interval::Interval;
 
-const COLUMNS: [&str; 36] = [
+const COLUMNS: [&str; 41] = [
     "file",
     "experiment",
     "time",
@@ -34,6 +34,7 @@ const COLUMNS: [&str; 36] = [
     "interval95_pps",
     "loss_ratio",
     "counters_agree",
+    "disturbed",
     "shared_cores",
     "cores",
     "cycles_per_frame",
@@ -43,6 +44,10 @@ const COLUMNS: [&str; 36] = [
     "p99_ns",
     "p999_ns",
     "max_ns",
+    "streams",
+    "goodput_bps",
+    "interval95_bps",
+    "isolation",
 ];
 
 pub(super) fn render(runs: &[Run]) -> String {
@@ -52,13 +57,8 @@ pub(super) fn render(runs: &[Run]) -> String {
         for row in &results.results {
             let number =
                 |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
-            let mut fields = vec![
-                run.name(),
-                results.experiment.clone(),
-                results.time.clone(),
-                results.host.cpu_model.clone().unwrap_or_default(),
-                results.host.kernel.clone(),
-                results.settings.quick.to_string(),
+            let mut fields = of_run(run);
+            fields.extend([
                 row.technique.clone(),
                 row.link.clone(),
                 row.endpoint.clone(),
@@ -73,9 +73,13 @@ pub(super) fn render(runs: &[Run]) -> String {
                 row.runtime.clone(),
                 number(row.offered_pps),
                 number(row.paper_pps),
-            ];
+            ]);
             match &row.outcome {
-                Outcome::Isolated { .. } => {}
+                Outcome::Isolated { isolation } => {
+                    fields.resize(COLUMNS.len() - 1, String::new());
+                    let verdict = serde_json::to_value(isolation.verdict).unwrap_or_default();
+                    fields.push(verdict.as_str().unwrap_or_default().to_owned());
+                }
                 Outcome::Skipped { skipped } => fields.push(skipped.clone()),
                 Outcome::Measured(measured) => {
                     let latency = measured.latency_ns;
@@ -84,9 +88,10 @@ pub(super) fn render(runs: &[Run]) -> String {
                         measured.trials.to_string(),
                         number(Some(measured.sent_pps)),
                         number(Some(measured.received_pps)),
-                        number(Interval::of_rate(measured).map(|interval| interval.half)),
+                        number(measured.interval().map(|interval| interval.half)),
                         number(Some(measured.loss_ratio)),
                         measured.counters_agree.to_string(),
+                        measured.disturbed().unwrap_or_default(),
                         measured.setting.shared_cores.to_string(),
                         number(crate::charts::cores(measured)),
                         number(measured.cycles_per_frame),
@@ -96,13 +101,63 @@ pub(super) fn render(runs: &[Run]) -> String {
                     fields.extend(percentiles.into_iter().flatten().map(|ns| ns.to_string()));
                 }
             }
-            fields.resize(COLUMNS.len(), String::new());
-            let fields: Vec<String> = fields.iter().map(|field| escape::csv(field)).collect();
-            text.push_str(&fields.join(","));
-            text.push_str("\r\n");
+            push(&mut text, fields);
+        }
+        for row in &results.streams {
+            let mut values = vec![
+                ("technique", row.technique.clone()),
+                ("link", row.link.clone()),
+                ("endpoint", row.endpoint.clone()),
+                ("pairs", row.pairs.to_string()),
+                ("mtu", row.mtu.to_string()),
+                ("runtime", row.runtime.clone()),
+                ("streams", row.streams.to_string()),
+            ];
+            match &row.outcome {
+                StreamOutcome::Skipped { skipped } => values.push(("skipped", skipped.clone())),
+                StreamOutcome::Measured(measured) => {
+                    let half = measured.interval().map(|interval| interval.half.to_string());
+                    values.extend([
+                        ("trials", measured.trials.to_string()),
+                        ("goodput_bps", measured.goodput_bps.to_string()),
+                        ("interval95_bps", half.unwrap_or_default()),
+                        ("counters_agree", measured.counters_agree.to_string()),
+                        ("disturbed", measured.disturbed().unwrap_or_default()),
+                        ("shared_cores", measured.setting.shared_cores.to_string()),
+                        ("cores", measured.cpu.cores().to_string()),
+                    ]);
+                }
+            }
+            let mut fields = of_run(run);
+            fields.extend(COLUMNS[fields.len()..].iter().map(|column| {
+                let value = values.iter().find(|(name, _)| name == column);
+                value.map_or(String::new(), |(_, value)| value.clone())
+            }));
+            push(&mut text, fields);
         }
     }
     text
+}
+
+/// The first fields of each line.
+fn of_run(run: &Run) -> Vec<String> {
+    let results = &run.results;
+    vec![
+        run.name(),
+        results.experiment.clone(),
+        results.time.clone(),
+        results.host.cpu_model.clone().unwrap_or_default(),
+        results.host.kernel.clone(),
+        results.settings.quick.to_string(),
+    ]
+}
+
+/// Adds a line.
+fn push(text: &mut String, mut fields: Vec<String>) {
+    fields.resize(COLUMNS.len(), String::new());
+    let fields: Vec<String> = fields.iter().map(|field| escape::csv(field)).collect();
+    text.push_str(&fields.join(","));
+    text.push_str("\r\n");
 }
 
 #[cfg(test)]
@@ -122,5 +177,18 @@ mod tests {
         assert!(lines[1].contains(",'=veth/udp,") && lines[1].contains(",1000000,"), "{text}");
         assert!(lines[2].contains(",\"no, \"\"not\"\" here\","), "{text}");
         assert_eq!(lines[1].split(',').count(), COLUMNS.len());
+    }
+
+    #[test]
+    fn streams_and_links_that_isolate_are_lines_too() {
+        let isolation = "{\"verdict\":\"isolated by design\",\"offered\":1,\"left\":1,\"dropped\":0,\"arrived\":0}";
+        let isolated = sample::row("macvlan/vepa/raw", 64).with("sent", "null");
+        let isolated = sample::run(&sample::results(&[isolated.with("isolation", isolation)]));
+        let streams = sample::run(&sample::streams(&[("veth/tcp", &[9e9, 9e9])]));
+        let text = render(&[isolated, streams]);
+        let lines: Vec<&str> = text.split_terminator("\r\n").collect();
+        assert!(lines[1].ends_with(",isolated by design"), "{text}");
+        assert!(lines[2].contains(",9000000000,0,"), "{text}");
+        assert!(lines.iter().all(|line| line.split(',').count() == COLUMNS.len()), "{text}");
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::escape::markdown as escape;
 use crate::figure::Table;
+use crate::papers::Beside;
 use crate::report::Report;
 
 pub(super) fn render(report: &Report) -> String {
@@ -27,6 +28,14 @@ pub(super) fn render(report: &Report) -> String {
                 escape(&answer.verdict)
             )
             .ok();
+        }
+        if !host.papers.is_empty() {
+            text.push_str("\n### The papers beside this machine\n\n| experiment | the paper | here |\n|---|---|---|\n");
+        }
+        for Beside { experiment, paper, here } in &host.papers {
+            let here: Vec<String> = here.iter().map(|line| escape(line)).collect();
+            writeln!(text, "| {} | {} | {} |", escape(experiment), escape(paper), here.join("; "))
+                .ok();
         }
         for section in &host.sections {
             writeln!(text, "\n### {}\n", escape(&section.experiment)).ok();

@@ -5,14 +5,16 @@ mod html;
 mod markdown;
 
 use dray_measure::results::{Outcome, Results};
+use dray_measure::streams::StreamOutcome;
 use serde::Serialize;
 
 use crate::charts::{self, catalogued, distinct, measured};
 use crate::figure::Figure;
 use crate::host::{facts, host_differences};
 use crate::input::Run;
+use crate::papers::{self, Beside};
 use crate::summary::{self, Answer};
-use crate::technique::Techniques;
+use crate::technique::{Techniques, named};
 
 /// What one or more runs say.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ struct Host {
     answers: Vec<Answer>,
     /// Questions that these results do not answer.
     open: Vec<&'static str>,
+    /// What the papers say, beside what was found here.
+    papers: Vec<Beside>,
     sections: Vec<Section>,
 }
 
@@ -51,7 +55,8 @@ struct Section {
 
 impl Report {
     /// Of `runs`, in their order.
-    pub fn new(runs: Vec<Run>) -> Self {
+    pub fn new(all: Vec<Run>) -> Self {
+        let runs: Vec<Run> = all.iter().map(named).collect();
         let mut techniques = Techniques::default();
         for row in runs.iter().flat_map(|run| &run.results.results) {
             techniques.add(&row.technique, &row.link);
@@ -73,7 +78,7 @@ impl Report {
             }
         }
         let hosts = hosts.into_iter().map(|runs| Host::new(&runs, &techniques)).collect();
-        Self { techniques, sizes, hosts, runs }
+        Self { techniques, sizes, hosts, runs: all }
     }
 
     /// Of results that are not in a file yet.
@@ -110,6 +115,7 @@ impl Host {
             caveats: caveats(runs),
             answers,
             open,
+            papers: papers::beside(runs),
             sections: runs.iter().map(|run| Section::new(run, techniques)).collect(),
         }
     }
@@ -127,6 +133,25 @@ fn caveats(runs: &[&Run]) -> Vec<String> {
             "In {wrong} of {} results our counters and the kernel's disagree; they are marked with ! and \
              answer no question.",
             all().count()
+        ));
+    }
+    for run in runs {
+        if let Some(incomplete) = &run.results.incomplete {
+            caveats.push(format!(
+                "{} was interrupted: {} of {} trials are in it.",
+                run.results.experiment, incomplete.trials_done, incomplete.trials
+            ));
+        }
+    }
+    let streams = || runs.iter().flat_map(|run| &run.results.streams);
+    let streams = || streams().filter_map(|row| row.measured());
+    let disturbed = all().filter(|measured| measured.disturbed().is_some()).count()
+        + streams().filter(|measured| measured.disturbed().is_some()).count();
+    if disturbed > 0 {
+        caveats.push(format!(
+            "In {disturbed} of {} results the machine did something else meanwhile; they are marked with \
+             ~, and should be measured again.",
+            all().count() + streams().count()
         ));
     }
     if all().any(|measured| measured.setting.shared_cores) {
@@ -163,8 +188,12 @@ impl Section {
             file: run.name(),
             time: results.time.clone(),
             settings: format!(
-                "dray {}; {} s measured after {} s of warm-up, samples of {} s",
-                results.dray, settings.measure_s, settings.warm_up_s, settings.interval_s
+                "dray {}; {} s measured after {} s of warm-up, samples of {} s{}",
+                results.dray,
+                settings.measure_s,
+                settings.warm_up_s,
+                settings.interval_s,
+                settings.seed.map_or(String::new(), |seed| format!("; order by seed {seed}"))
             ),
             figures: charts::figures(run, techniques),
             skipped: skipped(results),
@@ -175,12 +204,19 @@ impl Section {
 /// Techniques that could not run, those with one reason together.
 fn skipped(results: &Results) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for row in &results.results {
-        let Outcome::Skipped { skipped: why } = &row.outcome else { continue };
+    let frames = results.results.iter().filter_map(|row| match &row.outcome {
+        Outcome::Skipped { skipped } => Some((skipped, row.technique.as_str())),
+        _ => None,
+    });
+    let streams = results.streams.iter().filter_map(|row| match &row.outcome {
+        StreamOutcome::Skipped { skipped } => Some((skipped, row.technique.as_str())),
+        StreamOutcome::Measured(_) => None,
+    });
+    for (why, technique) in frames.chain(streams) {
         match reasons.iter_mut().find(|(known, _)| known == why) {
-            Some((_, techniques)) if techniques.contains(&row.technique.as_str()) => {}
-            Some((_, techniques)) => techniques.push(&row.technique),
-            None => reasons.push((why, vec![&row.technique])),
+            Some((_, techniques)) if techniques.contains(&technique) => {}
+            Some((_, techniques)) => techniques.push(technique),
+            None => reasons.push((why, vec![technique])),
         }
     }
     reasons

@@ -156,6 +156,10 @@ impl DriverQueue for PackedDriver {
         Ok(())
     }
 
+    fn in_use(&self) -> u16 {
+        self.ring.size.get() - self.free.count()
+    }
+
     #[inline(always)]
     fn repost(&mut self, count: u16) {
         assert!(count <= self.free.count(), "as many as are free");

@@ -1,7 +1,7 @@
-//! Confidence intervals: how sure a figure is.
+//! Confidence intervals: how sure a figure is. Spread is said in no other way, in results, tables and
+//! reports.
 
-use dray_measure::results::Measured;
-use dray_measure::stats;
+use crate::stats;
 
 /// The 95 % confidence interval of a mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,23 +13,25 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// That of the receive rate, in frames per second; `None` where there is only one value.
+    /// That of a rate which was measured in `trials`, each of which has as many of the `samples`; `mean`
+    /// is the rate. `None` where there is only one value.
     ///
     /// Of several trials it is that of their means, which are independent. Of one trial it is that of
     /// its samples: how steady the rate was, not how well it repeats.
-    pub fn of_rate(measured: &Measured) -> Option<Self> {
-        let samples = &measured.samples_pps;
-        let trials = measured.trials;
-        let values = if trials > 1 && samples.len().is_multiple_of(trials) && !samples.is_empty() {
-            samples.chunks(samples.len() / trials).map(stats::mean).collect()
+    pub fn of_rate(mean: f64, samples: &[f64], trials: usize) -> Option<Self> {
+        let of_trials = trials > 1 && samples.len().is_multiple_of(trials) && !samples.is_empty();
+        let means: Vec<f64>;
+        let values = if of_trials {
+            means = samples.chunks(samples.len() / trials).map(stats::mean).collect();
+            &means[..]
         } else {
-            samples.clone()
+            samples
         };
-        Some(Self { mean: measured.received_pps, half: half_width(&values)? })
+        Some(Self { mean, half: half_width(values)? })
     }
 
     /// That of the mean of `values`; `None` of fewer than two.
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+    pub fn of(values: &[f64]) -> Option<Self> {
         Some(Self { mean: stats::mean(values), half: half_width(values)? })
     }
 
@@ -48,6 +50,11 @@ impl Interval {
         self.low() <= other.high() && other.low() <= self.high()
     }
 
+    /// Half its width in percent of the mean.
+    pub fn percent(self) -> f64 {
+        100.0 * self.half / self.mean.max(f64::MIN_POSITIVE)
+    }
+
     /// The same in another unit.
     pub fn scaled(self, factor: f64) -> Self {
         Self { mean: self.mean * factor, half: self.half * factor }
@@ -56,7 +63,7 @@ impl Interval {
 
 fn half_width(values: &[f64]) -> Option<f64> {
     let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)?;
-    Some(student(freedom) * stats::standard_deviation(values) / (values.len() as f64).sqrt())
+    Some(student(freedom) * stats::standard_error(values)?)
 }
 
 /// The quantile of Student's t distribution for a two-sided interval of 95 %.
@@ -91,6 +98,16 @@ mod tests {
         for (freedom, quantile) in [(11, 2.201), (19, 2.093), (30, 2.042), (120, 1.980)] {
             assert!((student(freedom) - quantile).abs() < 5e-4, "{freedom}");
         }
+    }
+
+    #[test]
+    fn trials_are_independent_and_samples_of_one_are_not() {
+        let of = |trials| Interval::of_rate(5.0, &[3.9, 4.1, 5.9, 6.1], trials).unwrap().half;
+        assert!((of(2) - 12.706).abs() < 1e-9, "of the means 4 and 6");
+        assert!(
+            (of(1) - 3.182 * stats::standard_error(&[3.9, 4.1, 5.9, 6.1]).unwrap()).abs() < 1e-9
+        );
+        assert_eq!(Interval::of_rate(5.0, &[5.0], 1), None);
     }
 
     #[test]

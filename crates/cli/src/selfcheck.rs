@@ -1,0 +1,55 @@
+//! `dray bench selfcheck`: whether dray reports what is known to be so.
+
+use std::path::Path;
+
+use anyhow::anyhow;
+use dray_measure::selfcheck::{self, Check, Outcome};
+use dray_measure::table::align;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::output::Output;
+use crate::{Failure, cancel_on_signals, print};
+
+/// What it is called in the place of an experiment.
+pub(crate) const NAME: &str = "selfcheck";
+/// For the list of experiments.
+pub(crate) const ABOUT: &str =
+    "hold dray's own sender, receiver, ping and search against what is known";
+
+pub(crate) fn run(json: Option<&Path>) -> Result<(), Failure> {
+    let cancel = cancel_on_signals()?;
+    let json = json.map(|path| Output::open("--json", path)).transpose()?;
+    let style = ProgressStyle::with_template("{elapsed} {msg}").expect("the template is right");
+    let bar = ProgressBar::new_spinner().with_style(style);
+    let checks = selfcheck::run(&cancel, |what| bar.set_message(what.to_owned()));
+    bar.finish_and_clear();
+    let checks = checks?;
+    if json.as_ref().is_none_or(|json| !json.is_stdout()) {
+        print(&table(&checks))?;
+    }
+    if let Some(json) = json {
+        json.write(&(serde_json::to_string_pretty(&checks)? + "\n"))?;
+    }
+    match checks.iter().filter(|check| check.outcome == Outcome::Wrong).count() {
+        0 => Ok(()),
+        wrong => Err(anyhow!("{wrong} of {} figures are wrong", checks.len()).into()),
+    }
+}
+
+fn table(checks: &[Check]) -> String {
+    let mut cells = vec![["", "known", "reported", ""].map(str::to_owned).to_vec()];
+    cells.extend(checks.iter().map(|check| {
+        let outcome = match check.outcome {
+            Outcome::Right => "right",
+            Outcome::Wrong => "WRONG",
+            Outcome::Disturbed => "disturbed",
+        };
+        let cells = [&check.what, &check.expected, &check.reported, outcome];
+        cells.map(str::to_owned).to_vec()
+    }));
+    let mut text = align(&cells, 1, 4);
+    if checks.iter().any(|check| check.outcome == Outcome::Disturbed) {
+        text.push_str("disturbed: the machine did something else meanwhile, so check again.\n");
+    }
+    text
+}

@@ -1,0 +1,81 @@
+//! What a process holds, as the kernel tells.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::process::Pid;
+
+/// What a process holds at some moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    /// Memory in bytes. Of what it shares with others it holds its part (`Pss` of proc_pid_smaps(5)). Huge
+    /// pages are not in it, nor is what the kernel keeps for it, such as the buffers of sockets.
+    pub memory_bytes: u64,
+    /// Open files, sockets and the like.
+    pub file_descriptors: usize,
+    /// Why its memory is not locked, where it is not.
+    pub unlocked: Option<String>,
+}
+
+impl Holdings {
+    /// Asks the kernel about a process.
+    pub(crate) fn of(pid: Pid) -> io::Result<Self> {
+        let process = format!("/proc/{}", pid.as_raw_nonzero());
+        let process = Path::new(&process);
+        let read = |file: &str| fs::read_to_string(process.join(file));
+        let number = |file: &str, name: &str| {
+            let text = read(file)?;
+            kilobytes(&text, name).ok_or_else(|| io::Error::other(format!("{file} has no {name}")))
+        };
+        let unlocked = match number("status", "VmLck")? {
+            0 => Some(lack(&read("limits")?)),
+            _ => None,
+        };
+        Ok(Self {
+            memory_bytes: number("smaps_rollup", "Pss")? * 1024,
+            file_descriptors: fs::read_dir(process.join("fd"))?.count(),
+            unlocked,
+        })
+    }
+}
+
+/// The value of a line such as `Pss:    12 kB`.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+/// Why memory is not locked, from proc_pid_limits(5).
+fn lack(limits: &str) -> String {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+    let hard = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    match hard {
+        Some(bytes) => format!("the limit is {} KiB, and CAP_IPC_LOCK is not given", bytes / 1024),
+        None => "the kernel refused".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_writes() {
+        let rollup =
+            "5-7f [rollup]\nRss:             100 kB\nPss:              12 kB\nPss_Dirty: 3 kB\n";
+        assert_eq!(kilobytes(rollup, "Pss"), Some(12));
+        assert_eq!(kilobytes(rollup, "VmLck"), None);
+        let limits = "Limit  Soft Limit  Hard Limit  Units\n\
+                      Max locked memory         65536                8388608              bytes\n";
+        assert!(lack(limits).contains("8192 KiB"), "{}", lack(limits));
+        let limits = limits.replace("8388608", "unlimited");
+        assert_eq!(lack(&limits), "the kernel refused");
+    }
+
+    #[test]
+    fn this_process_holds_something() {
+        let holdings = Holdings::of(rustix::process::getpid()).unwrap();
+        assert!(holdings.memory_bytes > 1 << 16 && holdings.file_descriptors > 2, "{holdings:?}");
+    }
+}

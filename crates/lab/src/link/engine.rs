@@ -1,0 +1,62 @@
+//! Networks that container engines make: the lab makes what they are made on, and finds what was made.
+
+use std::fs;
+
+use super::address::Place;
+use super::{Attachment, Carries, Link, LinkKind, LinkOptions, Segment, bridge, parent};
+use crate::runtime::network;
+use crate::{ContainerId, Lab, LabError, Runtime};
+
+/// What stands for links before there is one.
+const NUMBER: u32 = 0;
+
+/// Makes the interface of the "host" that a network is made on, where it needs one; its name.
+pub(crate) fn make_base(lab: &Lab, kind: LinkKind, mtu: u32) -> Result<Option<String>, LabError> {
+    let (runtime, driver) = kind.engine().expect("a network of an engine's");
+    let segment = Segment { lab, kind, number: NUMBER, links: &[], mtu };
+    if driver.has_parent() {
+        segment.create_host_pair(NUMBER, Place::both(NUMBER).map(Place::card_mac))?;
+        return Ok(Some(parent::name(NUMBER)));
+    }
+    if runtime == Runtime::Lxc {
+        // A service of its package makes one for it.
+        segment.create_bridge(segment.host())?;
+        return Ok(Some(bridge::name(NUMBER)));
+    }
+    Ok(None)
+}
+
+/// Finds the interfaces that an engine gave the containers, and tells each of the other.
+pub(super) fn find(
+    lab: &mut Lab,
+    kind: LinkKind,
+    pairs: &[[ContainerId; 2]],
+    LinkOptions { mtu, addressed, .. }: LinkOptions,
+) -> Result<Vec<Link>, LabError> {
+    assert_eq!(lab.network(), Some((kind, mtu)), "asked for before the containers");
+    let addressed = addressed || kind.carries == Carries::OwnIp;
+    let mut links = Vec::new();
+    for &containers in pairs {
+        let interfaces = containers.map(|id| Attachment::Interface(lab.next_interface(id)));
+        let mut link = Link::new(containers, interfaces, lab.next_places(), addressed);
+        for end in &mut link.ends {
+            end.mac = lab.interface(end)?.mac;
+            end.station = end.mac;
+            if addressed {
+                end.ip = network::address(end.container);
+            }
+            // Engines tell containers of a way out, and a machine that runs one may route: frames for
+            // a station behind an interface would come back.
+            let doing = LabError::doing(format!("no routing in {}", lab[end.container].name()));
+            let stop = || fs::write("/proc/sys/net/ipv4/ip_forward", "0");
+            lab[end.container].namespace().enter(stop).map_err(doing)?;
+        }
+        links.push(link);
+    }
+    let segment = Segment { lab, kind, number: NUMBER, links: &links, mtu };
+    segment.set_up()?;
+    if addressed {
+        links.iter().try_for_each(|link| segment.introduce(link))?;
+    }
+    Ok(links)
+}

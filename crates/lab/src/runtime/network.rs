@@ -1,0 +1,182 @@
+//! The network that a runtime makes for its containers by itself.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use super::{Engine, Runtime, docker, podman};
+use crate::namespace::Init;
+use crate::peer::process::Process;
+use crate::{Cancel, ContainerId, LabError};
+
+/// What joins the containers. `docker` and `podman` call it a network's driver, LXC an interface's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    /// A Linux bridge, and a veth pair to each container.
+    Bridge,
+    /// macvlan in bridge mode.
+    Macvlan,
+    /// ipvlan in L2 mode.
+    IpvlanL2,
+    /// ipvlan in L3 mode.
+    IpvlanL3,
+}
+
+/// A network, and what it is made on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Network<'a> {
+    /// How the containers are joined.
+    pub(crate) driver: Driver,
+    /// The interface of the "host" that it needs: the parent, and for LXC the bridge.
+    pub(crate) base: Option<&'a str>,
+    /// In bytes.
+    pub(crate) mtu: u32,
+}
+
+/// The network's name, and that of its bridge where the engine makes one.
+pub(super) const NAME: &str = "dray";
+
+/// The addresses of its containers: some of those that are set aside for carriers (RFC 6598), so that
+/// none of them is one of a [link](crate::link)'s.
+pub(super) const SUBNET: &str = "100.64.0.0/16";
+const PREFIX_LEN: u8 = 16;
+const FIRST: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 2);
+
+/// A container's address.
+pub(crate) fn address(container: ContainerId) -> Ipv4Addr {
+    Ipv4Addr::from_bits(FIRST.to_bits() + container.0 as u32)
+}
+
+impl Driver {
+    /// What engines call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bridge => "bridge",
+            Self::Macvlan => "macvlan",
+            Self::IpvlanL2 | Self::IpvlanL3 => "ipvlan",
+        }
+    }
+
+    /// The mode among those that have the name.
+    fn mode(self) -> &'static str {
+        match self {
+            Self::Bridge => "",
+            Self::Macvlan => "bridge",
+            Self::IpvlanL2 => "l2",
+            Self::IpvlanL3 => "l3",
+        }
+    }
+
+    /// Whether it is made on a parent.
+    pub(crate) fn has_parent(self) -> bool {
+        self != Self::Bridge
+    }
+}
+
+impl Engine {
+    /// Makes the network that all containers of the engine join.
+    pub(crate) fn make_network(
+        &mut self,
+        network: Network<'_>,
+        host: &Init,
+        cancel: &Cancel,
+    ) -> Result<(), LabError> {
+        let create = match self.runtime {
+            Runtime::Docker => docker::client(self),
+            Runtime::Podman => podman::client(self),
+            // Its containers' configurations say it all.
+            Runtime::Lxc => {
+                self.network = Some(lxc_lines(network));
+                return Ok(());
+            }
+            Runtime::Embedded | Runtime::Crun | Runtime::Runc => {
+                unreachable!("{} makes no networks", self.runtime)
+            }
+        };
+        let mut create = create_command(create, self.runtime, network);
+        let name = format!("{} network create", self.runtime);
+        let mut create = Process::start_within(host, &self.dir, &name, &mut create)?;
+        create.wait_until_done(cancel)?;
+        self.network = Some(NAME.to_owned());
+        Ok(())
+    }
+}
+
+fn create_command(mut command: Command, runtime: Runtime, network: Network<'_>) -> Command {
+    let Network { driver, base, mtu } = network;
+    command.args(["network", "create", "--driver", driver.name(), "--subnet", SUBNET]);
+    let mut option = |name: &str, value: &str| {
+        command.arg("--opt").arg(format!("{name}={value}"));
+    };
+    let is_docker = runtime == Runtime::Docker;
+    // An interface has its parent's MTU.
+    if driver == Driver::Bridge {
+        option(if is_docker { "com.docker.network.driver.mtu" } else { "mtu" }, &mtu.to_string());
+    }
+    base.into_iter().for_each(|parent| option("parent", parent));
+    if !driver.mode().is_empty() {
+        let name = if is_docker { &format!("{}_mode", driver.name()) } else { "mode" };
+        option(name, driver.mode());
+    }
+    if !is_docker {
+        // Nothing leads out of it, so that no firewall is needed, and nobody asks for names.
+        command.args(["--internal", "--disable-dns"]);
+    }
+    command.arg(NAME);
+    command
+}
+
+/// Lines of a container's configuration, but for the address.
+fn lxc_lines(Network { driver, base, mtu }: Network<'_>) -> String {
+    let kind = match driver {
+        Driver::Bridge => "veth",
+        other => other.name(),
+    };
+    let base = base.expect("LXC makes nothing but the containers' interfaces");
+    let mode = match driver {
+        Driver::Bridge => String::new(),
+        other => format!("lxc.net.0.{kind}.mode = {}\n", other.mode()),
+    };
+    format!(
+        "lxc.net.0.type = {kind}\n\
+         {mode}\
+         lxc.net.0.link = {base}\n\
+         lxc.net.0.name = eth0\n\
+         lxc.net.0.flags = up\n\
+         lxc.net.0.mtu = {mtu}\n"
+    )
+}
+
+/// The line of an LXC container's address.
+pub(super) fn lxc_address(address: Ipv4Addr) -> String {
+    format!("lxc.net.0.ipv4.address = {address}/{PREFIX_LEN}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_engine_is_told_in_its_own_words() {
+        let network = |driver, base| Network { driver, base, mtu: 9000 };
+        let said = |runtime, network| {
+            let command = create_command(Command::new("engine"), runtime, network);
+            let words = command.get_args().map(|word| word.to_str().unwrap().to_owned());
+            words.skip(2).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            said(Runtime::Docker, network(Driver::Bridge, None)),
+            "--driver bridge --subnet 100.64.0.0/16 --opt com.docker.network.driver.mtu=9000 dray"
+        );
+        assert_eq!(
+            said(Runtime::Docker, network(Driver::IpvlanL3, Some("p0"))),
+            "--driver ipvlan --subnet 100.64.0.0/16 --opt parent=p0 --opt ipvlan_mode=l3 dray"
+        );
+        assert_eq!(
+            said(Runtime::Podman, network(Driver::Macvlan, Some("p0"))),
+            "--driver macvlan --subnet 100.64.0.0/16 --opt parent=p0 --opt mode=bridge --internal \
+             --disable-dns dray"
+        );
+        let lines = lxc_lines(network(Driver::Bridge, Some("br0")));
+        assert!(lines.starts_with("lxc.net.0.type = veth\nlxc.net.0.link = br0\n"), "{lines}");
+    }
+}

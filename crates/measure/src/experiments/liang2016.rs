@@ -1,0 +1,59 @@
+//! What Liang and Tan 2016 say of containers that share a machine with others, measured.
+
+use std::time::Duration;
+
+use dray_lab::LinkKind;
+
+use crate::experiments::{Experiment, Layout, MachineLimit, sets};
+use crate::trial::Timing;
+use crate::{Endpoint, Neighbour, Shape, Technique};
+
+/// Deterministic cache environment: the paper's table of cache allocation and a noisy neighbour.
+pub(super) const NOISY_NEIGHBOUR: Experiment = Experiment {
+    name: "liang2016-noisy-neighbour",
+    about: "rate and round trips beside a neighbour that uses up the cache, and with it confined",
+    techniques: || {
+        let kernel = Technique::by_link(sets::KERNEL, &[Endpoint::RAW_MMSG]);
+        kernel.into_iter().chain(sets::shared_memory()).collect()
+    },
+    shapes: &[Shape::Chain(0), Shape::Echo],
+    neighbours: &[Some(Neighbour::Quiet), Some(Neighbour::Noisy), Some(Neighbour::Confined)],
+    trials: 3,
+    timing: Timing {
+        warm_up: Duration::from_secs(1),
+        measure: Duration::from_secs(5),
+        interval: Duration::from_secs(1),
+    },
+    machine_limit: MachineLimit::Never,
+    paper: Some(
+        "Liang and Tan 2016: beside a noisy neighbour 9.8 Mpps, with it confined 15 Mpps (DPDK IP \
+         pipeline, 64 B, 16 million flows)",
+    ),
+    layout: Layout::Neighbours,
+    ..Experiment::USUAL
+};
+
+/// What has to be set up and given, which the paper shows by command lines.
+pub(super) const SETUP: Experiment = Experiment {
+    name: "liang2016-setup",
+    about: "what each technique needs: time to ready, memory, files, huge pages, privileges",
+    techniques: || {
+        let peers = Technique::by_link(&LinkKind::PEERS, &[Endpoint::VIRTIO]);
+        Technique::all().into_iter().filter(|it| !it.link.isolates).chain(peers).collect()
+    },
+    usual: |technique| technique.is_usual(),
+    trials: 3,
+    // Long enough for every buffer to have been used.
+    timing: Timing {
+        warm_up: Duration::from_millis(200),
+        measure: Duration::from_millis(500),
+        interval: Duration::from_millis(100),
+    },
+    machine_limit: MachineLimit::Never,
+    paper: Some(
+        "Liang and Tan 2016: DPDK in a container needs huge pages, a device or a socket of the \
+         switch, and, to find physical addresses, --privileged, which virtio-user does not",
+    ),
+    layout: Layout::Needs,
+    ..Experiment::USUAL
+};

@@ -1,0 +1,32 @@
+//! Whether it matters who makes the containers.
+
+use std::time::Duration;
+
+use dray_lab::{LinkKind, Runtime};
+
+use crate::experiments::{Experiment, Layout, MachineLimit};
+use crate::trial::Timing;
+use crate::{Endpoint, Technique};
+
+pub(super) const RUNTIMES: Experiment = Experiment {
+    name: "runtimes",
+    about: "the same links and endpoints in containers of each runtime: do the rates differ",
+    techniques: || {
+        let endpoints = [Endpoint::UDP, Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::TCP];
+        let mut techniques = Technique::by_link(&[LinkKind::VETH], &endpoints);
+        techniques.extend(Technique::by_link(&[LinkKind::PATCH], &[Endpoint::VIRTIO]));
+        techniques
+    },
+    runtimes: &Runtime::ALL,
+    // Each round has one trial in containers of each, so what changes on the machine meanwhile changes
+    // for all.
+    trials: 10,
+    timing: Timing {
+        warm_up: Duration::from_secs(1),
+        measure: Duration::from_secs(3),
+        interval: Duration::from_secs(1),
+    },
+    machine_limit: MachineLimit::Never,
+    layout: Layout::Runtimes,
+    ..Experiment::USUAL
+};

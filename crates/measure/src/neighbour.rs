@@ -1,0 +1,116 @@
+//! A neighbour that uses up the caches which the roles need as well.
+
+use std::time::Duration;
+
+use dray_lab::{ContainerId, DividedCache, HostFacts, Lab, LabError};
+use dray_traffic::agent::Request;
+use dray_traffic::{Job, NeighbourJob, Report};
+
+/// How long it may take to come and to go.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Memory of a neighbour where the host does not tell of its caches.
+const MEMORY: usize = 64 << 20;
+/// A neighbour's share of the memory, at most.
+const SHARE: u64 = 4;
+
+/// What the neighbour does. The roles are on the same CPUs with each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbour {
+    /// Nothing: it sleeps.
+    Quiet,
+    /// It writes all over more memory than the last-level cache holds.
+    Noisy,
+    /// The same, in the smallest part of that cache that the CPU allows; the roles have the rest.
+    Confined,
+}
+
+impl Neighbour {
+    /// The word for it in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quiet => "quiet",
+            Self::Noisy => "noisy",
+            Self::Confined => "confined",
+        }
+    }
+}
+
+/// A neighbour that is there, in a container of its own.
+pub(crate) struct Present {
+    container: ContainerId,
+    cpu: usize,
+}
+
+impl Present {
+    /// Makes the container.
+    pub(crate) fn new(lab: &mut Lab, cpu: usize) -> Result<Self, LabError> {
+        let container = lab.start_container("neighbour", &[cpu])?;
+        lab.wait_until_up()?;
+        Ok(Self { container, cpu })
+    }
+
+    /// Does `work` while the neighbour, which shares the cache with roles on `others`, does what it
+    /// shall. The bytes per second that it wrote are the second result.
+    pub(crate) fn during<T>(
+        &self,
+        lab: &mut Lab,
+        neighbour: Neighbour,
+        others: &[usize],
+        work: impl FnOnce(&mut Lab) -> Result<T, LabError>,
+    ) -> Result<(T, f64), LabError> {
+        if neighbour == Neighbour::Quiet {
+            return Ok((work(lab)?, 0.0));
+        }
+        let _divided = match neighbour {
+            Neighbour::Confined => Some(DividedCache::new(self.cpu, others)?),
+            _ => None,
+        };
+        let memory_bytes = memory_bytes(&HostFacts::gather());
+        let job = NeighbourJob { memory_bytes, interval: Duration::from_secs(1) };
+        let cancel = lab.cancel().clone();
+        lab[self.container].request(&Request::Start(Box::new(Job::Neighbour(job))))?;
+        lab[self.container].wait_until_ready(&cancel)?;
+        let done = work(lab);
+        lab[self.container].request(&Request::Drain)?;
+        let report = lab[self.container].wait_until_done(&cancel, PATIENCE)?;
+        let Report::Neighbour(report) = report else {
+            let what = format!("unexpected report {report:?}");
+            return Err(LabError::Container { container: "neighbour".to_owned(), what });
+        };
+        let rate = report.written_bytes as f64 * 1e9 / report.elapsed_ns.max(1) as f64;
+        Ok((done?, rate))
+    }
+}
+
+/// Twice what the largest cache holds, as far as there is memory.
+fn memory_bytes(host: &HostFacts) -> usize {
+    let largest = host.caches.iter().map(|cache| cache.bytes).max();
+    let wanted = largest.map_or(MEMORY as u64, |bytes| 2 * bytes);
+    let most = host.memory_bytes.map_or(u64::MAX, |bytes| bytes / SHARE);
+    usize::try_from(wanted.min(most)).unwrap_or(MEMORY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dray_lab::host::Cache;
+
+    #[test]
+    fn it_has_more_memory_than_the_cache_but_not_all() {
+        let mut host = HostFacts::gather();
+        let cache = |level, bytes| Cache {
+            level,
+            kind: "unified".to_owned(),
+            bytes,
+            shared_by: vec!["0-3".to_owned()],
+        };
+        host.caches = vec![cache(2, 1 << 20), cache(3, 32 << 20)];
+        host.memory_bytes = Some(16 << 30);
+        assert_eq!(memory_bytes(&host), 64 << 20);
+        host.memory_bytes = Some(128 << 20);
+        assert_eq!(memory_bytes(&host), 32 << 20);
+        host.caches.clear();
+        host.memory_bytes = None;
+        assert_eq!(memory_bytes(&host), MEMORY);
+    }
+}

@@ -1,0 +1,219 @@
+//! Noise: what else the machine did, just before a testbed was built and while a trial ran in it. A
+//! figure that was measured meanwhile says less than it seems to, so it is marked as disturbed.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use dray_lab::{Cancel, LabError};
+use dray_port::clock;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+
+use crate::cpu::{self, CpuTimes};
+
+/// What else happened; of several trials the worst of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Noise {
+    /// The share of their time that the hypervisor took from the CPUs of the roles.
+    pub steal_ratio: f64,
+    /// How many of these CPUs were busy with something else.
+    pub other_cores: f64,
+    /// By how much a CPU was slower than it was before, at its fastest, as a share of that.
+    pub slower_ratio: f64,
+    /// Trials in which one of these was more than a figure bears.
+    pub disturbed_trials: usize,
+}
+
+/// More than this is too much: of the CPUs' time, in cores, and of a CPU's speed.
+const STEAL_MAX: f64 = 0.01;
+const OTHERS_MAX: f64 = 0.1;
+const SLOWER_MAX: f64 = 0.05;
+
+/// The kernel counts CPU time by the timer's ticks: of each CPU's time, so much may be wrong.
+const TICKS: Duration = Duration::from_millis(20);
+
+impl Noise {
+    /// Over `elapsed`, in which `cpus` did what `before` and `after` say, and what is measured used
+    /// `used`; where it is not known how much that was, nothing is said of others.
+    pub(crate) fn between(
+        before: &BTreeMap<usize, CpuTimes>,
+        after: &BTreeMap<usize, CpuTimes>,
+        cpus: &[usize],
+        elapsed: Duration,
+        used: Option<Duration>,
+    ) -> Self {
+        let both: Vec<_> =
+            cpus.iter().filter_map(|cpu| Some((before.get(cpu)?, after.get(cpu)?))).collect();
+        let sum = |of: fn(&CpuTimes) -> f64| {
+            both.iter().map(|(before, after)| (of(after) - of(before)).max(0.0)).sum::<f64>()
+        };
+        let elapsed = elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        let sure = |seconds: f64| (seconds - TICKS.as_secs_f64() * both.len() as f64).max(0.0);
+        let others = used.map_or(0.0, |used| sure(sum(|it| it.busy) - used.as_secs_f64()));
+        Self {
+            steal_ratio: sure(sum(|it| it.steal)) / elapsed / both.len().max(1) as f64,
+            other_cores: others / elapsed,
+            ..Self::default()
+        }
+    }
+
+    fn is_disturbed(&self) -> bool {
+        self.steal_ratio > STEAL_MAX
+            || self.other_cores > OTHERS_MAX
+            || self.slower_ratio > SLOWER_MAX
+    }
+
+    /// Of a trial: what was there before its testbed, and during itself.
+    pub(crate) fn of_trial(before: Self, during: Self) -> Self {
+        let all = before.worst(during);
+        Self { disturbed_trials: usize::from(all.is_disturbed()), ..all }
+    }
+
+    /// Of several trials.
+    pub(crate) fn sum(trials: impl IntoIterator<Item = Self>) -> Self {
+        trials.into_iter().fold(Self::default(), |sum, trial| Self {
+            disturbed_trials: sum.disturbed_trials + trial.disturbed_trials,
+            ..sum.worst(trial)
+        })
+    }
+
+    fn worst(self, other: Self) -> Self {
+        Self {
+            steal_ratio: self.steal_ratio.max(other.steal_ratio),
+            other_cores: self.other_cores.max(other.other_cores),
+            slower_ratio: self.slower_ratio.max(other.slower_ratio),
+            disturbed_trials: 0,
+        }
+    }
+
+    /// What was too much, in words; nothing where the figures were not disturbed.
+    pub fn in_words(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        if self.steal_ratio > STEAL_MAX {
+            parts
+                .push(format!("the hypervisor took {:.1} % of the CPUs", 100.0 * self.steal_ratio));
+        }
+        if self.other_cores > OTHERS_MAX {
+            parts.push(format!("{:.1} cores were busy with something else", self.other_cores));
+        }
+        if self.slower_ratio > SLOWER_MAX {
+            parts.push(format!("a CPU was {:.0} % slower", 100.0 * self.slower_ratio));
+        }
+        (self.disturbed_trials > 0).then(|| parts.join(", "))
+    }
+}
+
+/// Looks at a machine on which nothing is measured yet.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// How many ticks the loop took on each CPU, at its fastest.
+    fastest: BTreeMap<usize, u64>,
+}
+
+/// How long a machine is watched.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Watch {
+    /// What `cpus` do while nobody asks anything of them, and how fast they are.
+    pub(crate) fn look(&mut self, cpus: &[usize], cancel: &Cancel) -> Result<Noise, LabError> {
+        let read = || {
+            let what = "/proc/stat".to_owned();
+            cpu::read().map_err(|error| LabError::System { what, error })
+        };
+        let (before, began) = (read()?, Instant::now());
+        cancel.sleep_until(began + LOOK)?;
+        let noise = Noise::between(&before, &read()?, cpus, began.elapsed(), Some(Duration::ZERO));
+        let slower = cpus.iter().filter_map(|&cpu| {
+            let ticks = loop_ticks(cpu)?;
+            let fastest = self.fastest.entry(cpu).or_insert(ticks);
+            *fastest = ticks.min(*fastest);
+            Some((ticks - *fastest) as f64 / ticks as f64)
+        });
+        Ok(Noise { slower_ratio: slower.fold(0.0, f64::max), ..noise })
+    }
+}
+
+/// How many ticks of the clock, whose rate is constant, `cpu` takes for a loop of so many steps, each
+/// of which waits for the one before: the fewer, the higher its frequency. Of several times the
+/// fastest: nobody interrupted it. None where this process may not run there.
+fn loop_ticks(cpu: usize) -> Option<u64> {
+    const STEPS: u64 = 100_000;
+    const TIMES: usize = 8;
+    let here = sched_getaffinity(None).ok()?;
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).ok()?;
+    let once = |_| {
+        let began = clock::ticks();
+        let mut value = black_box(1_u64);
+        for _ in 0..STEPS {
+            value = black_box(value.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        }
+        clock::ticks() - began
+    };
+    let fastest = (0..TIMES).map(once).min();
+    // It could run here before.
+    let _ = sched_setaffinity(None, &here);
+    fastest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(busy: f64, steal: f64) -> BTreeMap<usize, CpuTimes> {
+        let times = CpuTimes { busy, softirq: 0.0, steal };
+        BTreeMap::from([(0, times), (1, times)])
+    }
+
+    #[test]
+    fn what_nobody_measured_is_somebody_elses() {
+        let second = Duration::from_secs(1);
+        let noise = |busy, steal, used| {
+            let (before, after) = (cpus(5.0, 1.0), cpus(5.0 + busy, 1.0 + steal));
+            Noise::between(&before, &after, &[0, 1], second, used)
+        };
+        let quiet = noise(0.75, 0.0, Some(second * 3 / 2));
+        assert_eq!(Noise::of_trial(Noise::default(), quiet), Noise::default());
+        // A tick here and there is no load.
+        assert_eq!(noise(0.76, 0.01, Some(second * 3 / 2)), Noise::default());
+        let load = noise(1.0, 0.0, Some(second * 3 / 2));
+        assert!((load.other_cores - 0.46).abs() < 1e-9, "{load:?}");
+        assert_eq!(noise(1.0, 0.0, None).other_cores, 0.0, "nobody knows");
+        let stolen = noise(0.5, 0.12, Some(second));
+        assert!((stolen.steal_ratio - 0.1).abs() < 1e-9, "{stolen:?}");
+    }
+
+    #[test]
+    fn one_disturbed_trial_marks_all_and_says_why() {
+        let noise = |steal_ratio, other_cores, slower_ratio| Noise {
+            steal_ratio,
+            other_cores,
+            slower_ratio,
+            disturbed_trials: 0,
+        };
+        let quiet = Noise::of_trial(noise(0.01, 0.0, 0.0), noise(0.0, 0.1, 0.05));
+        assert_eq!((quiet.disturbed_trials, quiet.in_words()), (0, None));
+        let stolen = Noise::of_trial(noise(0.0, 0.0, 0.2), noise(0.034, 0.0, 0.0));
+        let all = Noise::sum([quiet, stolen, quiet]);
+        assert_eq!(all.disturbed_trials, 1);
+        let words = all.in_words().unwrap();
+        assert_eq!(words, "the hypervisor took 3.4 % of the CPUs, a CPU was 20 % slower");
+        let loaded = Noise::of_trial(noise(0.0, 0.5, 0.0), Noise::default());
+        assert_eq!(loaded.in_words().unwrap(), "0.5 cores were busy with something else");
+    }
+
+    #[test]
+    fn a_cpu_is_as_fast_as_it_is() {
+        let mut watch = Watch::default();
+        let here = dray_lab::placement::allowed();
+        let noise = watch.look(&here, &Cancel::default()).unwrap();
+        assert_eq!(noise.slower_ratio, 0.0, "slower than what?");
+        assert_eq!(watch.fastest.keys().copied().collect::<Vec<_>>(), here);
+        assert_eq!(dray_lab::placement::allowed(), here, "it may run where it could before");
+        // As if it had been ten times as fast.
+        watch.fastest.values_mut().for_each(|ticks| *ticks /= 10);
+        assert!(watch.look(&here, &Cancel::default()).unwrap().slower_ratio > 0.5);
+    }
+}

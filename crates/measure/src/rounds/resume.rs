@@ -1,0 +1,236 @@
+//! Going on with a run that was interrupted: only where everything is as it was.
+
+use dray_lab::HostFacts;
+use serde_json::{Map, Value};
+
+use super::{CaseTrials, Journal};
+use crate::experiments::{self, Experiment};
+use crate::plan::{Case, Choices, Plan, WrongChoice};
+use crate::results::{Incomplete, Results};
+
+/// An interrupted run that can be gone on with.
+#[derive(Debug)]
+pub struct Resumed {
+    /// The plan that it had.
+    pub plan: Plan,
+    /// What that was made of.
+    pub choices: Choices,
+    /// What it has found.
+    pub journal: Journal,
+}
+
+/// Why a run cannot be gone on with. The messages name what differs, and not the file.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it all")]
+pub enum CannotResume {
+    #[error("it is complete: there is nothing to go on with")]
+    Complete,
+    #[error("it is of dray {theirs}, and this is dray {ours}")]
+    OtherVersion { theirs: String, ours: &'static str },
+    #[error("it is of experiment {theirs}, and {given} was asked for")]
+    OtherExperiment { theirs: String, given: String },
+    #[error(transparent)]
+    Unknown(#[from] experiments::UnknownExperiment),
+    #[error("it was begun with {option} {theirs}, and {given} was asked for")]
+    OtherChoice { option: String, theirs: String, given: String },
+    #[error("it was begun on another host, or the host has changed: {what}")]
+    OtherHost { what: String },
+    #[error("its roles had CPUs {theirs:?}, and would now have {ours:?}; give --cpus as it was")]
+    OtherCpus { theirs: Vec<usize>, ours: Vec<usize> },
+    #[error("{0}")]
+    WrongChoice(#[from] WrongChoice),
+    #[error("its trials are not those of its plan: {what}")]
+    OtherCases { what: String },
+}
+
+impl Resumed {
+    /// Of `results`, where whatever the user gave again, `experiment` and `choices`, is as it was.
+    pub fn new(
+        results: Results,
+        experiment: Option<&str>,
+        choices: &Choices,
+    ) -> Result<Self, CannotResume> {
+        let Some(incomplete) = results.incomplete.clone() else {
+            return Err(CannotResume::Complete);
+        };
+        let Incomplete { choices: theirs, cpus, journal, .. } = *incomplete;
+        let ours = env!("CARGO_PKG_VERSION");
+        if results.dray != ours {
+            return Err(CannotResume::OtherVersion { theirs: results.dray, ours });
+        }
+        if let Some(given) = experiment.filter(|given| *given != results.experiment) {
+            let (theirs, given) = (results.experiment, given.to_owned());
+            return Err(CannotResume::OtherExperiment { theirs, given });
+        }
+        same_choices(&theirs, choices)?;
+        same_host(&results.host, &HostFacts::gather())?;
+        let experiment: &'static Experiment = experiments::find(&results.experiment)?;
+        let plan = Plan::new(experiment, &theirs)?;
+        let here = plan.settings.placement.cpus();
+        if here != cpus {
+            return Err(CannotResume::OtherCpus { theirs: cpus, ours: here });
+        }
+        same_cases(&journal, &plan, &theirs, &results)?;
+        Ok(Self { plan, choices: theirs, journal })
+    }
+}
+
+/// Whether everything that is `given` is in `theirs` too.
+fn same_choices(theirs: &Choices, given: &Choices) -> Result<(), CannotResume> {
+    let [theirs, given] = [theirs, given].map(fields);
+    let differs = given.into_iter().find(|(option, value)| theirs.get(option) != Some(value));
+    match differs {
+        None => Ok(()),
+        Some((option, value)) => Err(CannotResume::OtherChoice {
+            theirs: theirs.get(&option).map_or("left out".to_owned(), Value::to_string),
+            given: value.to_string(),
+            option: format!("--{option}"),
+        }),
+    }
+}
+
+fn fields(choices: &Choices) -> Map<String, Value> {
+    match serde_json::to_value(choices) {
+        Ok(Value::Object(fields)) => fields,
+        other => unreachable!("choices are plain data: {other:?}"),
+    }
+}
+
+/// Whether the host is as it was, but for what changes while it is used.
+fn same_host(then: &HostFacts, now: &HostFacts) -> Result<(), CannotResume> {
+    let lasting = |host: &HostFacts| {
+        let mut host = host.clone();
+        host.hugepages.clear();
+        serde_json::to_value(host).unwrap_or_default()
+    };
+    let (then, now) = (lasting(then), lasting(now));
+    let fields = then.as_object().into_iter().flatten();
+    match fields.into_iter().find(|(name, value)| now.get(name) != Some(value)) {
+        None => Ok(()),
+        Some((name, value)) => {
+            let now = now.get(name).unwrap_or(&Value::Null);
+            Err(CannotResume::OtherHost { what: format!("{name} was {value} and is {now}") })
+        }
+    }
+}
+
+/// Whether each of the plan's cases stands where it stood.
+fn same_cases(
+    journal: &Journal,
+    plan: &Plan,
+    choices: &Choices,
+    results: &Results,
+) -> Result<(), CannotResume> {
+    let wrong = |what: String| Err(CannotResume::OtherCases { what });
+    if !journal.fits(plan) {
+        let (there, here) = (journal.cases.len(), plan.cases.len());
+        return wrong(format!("of {there} cases, where it has {here}"));
+    }
+    let is_sound = |(trials, case): (&CaseTrials, &Case)| {
+        trials.is_sound(plan.settings.goals_of(case).len()) && trials.rounds <= plan.settings.trials
+    };
+    if !journal.cases.iter().zip(&plan.cases).all(is_sound) {
+        return wrong("some are not whole".to_owned());
+    }
+    let names = |results: &Results| {
+        let frames = results.results.iter().map(|row| {
+            let rate = row.offered_pps.unwrap_or_default();
+            let (topology, forwarders) = (&row.topology, row.forwarders);
+            format!("{} {} B {topology} {forwarders} {rate} pps", row.technique, row.frame_size)
+        });
+        let streams = results.streams.iter();
+        let streams =
+            streams.map(|row| format!("{} {} pairs {}", row.technique, row.pairs, row.mtu));
+        frames.chain(streams).collect::<Vec<_>>()
+    };
+    let (there, here) = (names(results), names(&Journal::new(plan).results(plan, choices)));
+    match there.iter().zip(&here).find(|(there, here)| there != here) {
+        Some((there, here)) => wrong(format!("{there}, where it has {here}")),
+        None if there.len() != here.len() => {
+            wrong(format!("{} rows, where it has {}", there.len(), here.len()))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::find;
+
+    fn interrupted(choices: &Choices) -> Results {
+        let plan = Plan::new(find("all").unwrap(), choices).unwrap();
+        Journal::new(&plan).results(&plan, choices)
+    }
+
+    fn of(words: &str) -> Choices {
+        Choices { techniques: Some(vec![words.to_owned()]), seed: Some(7), ..Choices::default() }
+    }
+
+    #[test]
+    fn a_run_goes_on_with_what_it_was_begun_with() {
+        let results = interrupted(&of("veth"));
+        let text = serde_json::to_string(&results).unwrap();
+        let results: Results = serde_json::from_str(&text).unwrap();
+        for again in [Choices::default(), of("veth")] {
+            let resumed = Resumed::new(results.clone(), None, &again).unwrap();
+            assert_eq!(resumed.plan.settings.seed, 7);
+            assert!(resumed.plan.cases.iter().all(|case| case.technique.link.name == "veth"));
+        }
+        assert!(Resumed::new(results, Some("all"), &Choices::default()).is_ok());
+    }
+
+    #[test]
+    fn what_differs_is_named() {
+        let message = |change: fn(&mut Results), experiment, choices: &Choices| {
+            let mut results = interrupted(&of("veth"));
+            change(&mut results);
+            Resumed::new(results, experiment, choices).unwrap_err().to_string()
+        };
+        let none = Choices::default;
+        let sizes = Choices { sizes: Some(vec![64]), ..none() };
+        for (message, what) in [
+            (message(|_| (), Some("rtt"), &none()), "experiment all, and rtt"),
+            (message(|_| (), None, &of("bridge")), "--technique [\"veth\"], and [\"bridge\"]"),
+            (message(|_| (), None, &sizes), "--size left out, and [64]"),
+            (message(|it| it.dray = "0.0.1".into(), None, &none()), "dray 0.0.1"),
+            (message(|it| it.host.kernel = "1.0".into(), None, &none()), "kernel was \"1.0\""),
+            (message(|it| it.incomplete = None, None, &none()), "complete"),
+            (message(|it| it.results.truncate(3), None, &none()), "where it has veth"),
+            (message(|it| it.results.swap(0, 1), None, &none()), "1500 B"),
+            (
+                message(
+                    |it| it.incomplete.as_mut().unwrap().journal.cases[0].rounds = 9,
+                    None,
+                    &none(),
+                ),
+                "not whole",
+            ),
+            (
+                message(
+                    |it| {
+                        let case = &mut it.incomplete.as_mut().unwrap().journal.cases[0];
+                        case.trials.push(crate::trial::Trial::default());
+                    },
+                    None,
+                    &none(),
+                ),
+                "not whole",
+            ),
+            (
+                message(|it| it.incomplete.as_mut().unwrap().cpus = vec![99], None, &none()),
+                "CPUs [99]",
+            ),
+            (
+                message(
+                    |it| drop(it.incomplete.as_mut().unwrap().journal.cases.pop()),
+                    None,
+                    &none(),
+                ),
+                "cases",
+            ),
+        ] {
+            assert!(message.contains(what), "{what}: {message}");
+        }
+    }
+}

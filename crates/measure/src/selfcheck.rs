@@ -1,0 +1,375 @@
+//! The self-check: our own sender, receiver, ping and echo, with a port between them that drops, doubles,
+//! swaps and delays frames by a known plan ([`ImpairUri`](dray_port::impair::ImpairUri)). What they report
+//! must be what the plan says; and the search must find a rate that is known.
+
+use std::thread;
+use std::time::Duration;
+
+use dray_lab::peer::PeerDir;
+use dray_lab::{Cancel, LabError};
+use dray_port::PortUri;
+use dray_port::impair::Plan;
+use dray_search::{Goal, Search};
+use dray_traffic::agent::Role;
+use dray_traffic::{
+    Check as Look, EchoJob, Job, Lane, PingJob, ReceiveJob, ReceiveReport, Report, RoleError,
+    SendJob, SendReport, Signal,
+};
+use dray_wire::{FRAME_MIN, Flow};
+use serde::{Deserialize, Serialize};
+
+use crate::noise::{Noise, Watch};
+use crate::rounds::loss_ratio;
+use crate::trial::Trial;
+
+/// A figure that is known, and what was reported of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// What was checked.
+    pub what: String,
+    /// What must be reported.
+    pub expected: String,
+    /// What was.
+    pub reported: String,
+    /// Whether that is right.
+    pub outcome: Outcome,
+}
+
+/// Whether a figure is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It is.
+    Right,
+    /// It is not.
+    Wrong,
+    /// It is about time, and the machine did something else meanwhile.
+    Disturbed,
+}
+
+/// How far a time, or a rate that was searched for, may be from what it is known to be.
+const TOLERANCE: f64 = 0.01;
+/// How often times are measured at most: a machine that does something else now and then has its
+/// quiet moments.
+const TRIES: usize = 4;
+
+/// Checks everything, which takes about a quarter of a minute.
+pub fn run(cancel: &Cancel, mut progress: impl FnMut(&str)) -> Result<Vec<Check>, LabError> {
+    let bench = Bench { dir: PeerDir::new()?, cancel: cancel.clone() };
+    let mut checks = Vec::new();
+    for (name, rate, burst, flows) in [
+        ("20 kpps", Some(20e3), 1, 1),
+        ("full rate, bursts of 64", None, 64, 1),
+        ("3 flows", Some(30e3), 8, 3),
+    ] {
+        progress(&format!("loss, duplicates and reordering at {name}"));
+        checks.extend(bench.counts(name, rate, burst, flows)?);
+    }
+    progress("percentiles");
+    checks.extend(bench.percentiles()?);
+    progress("the search for a loss-free rate");
+    checks.push(bench.searched()?);
+    progress("the search in simulation");
+    checks.push(simulated());
+    Ok(checks)
+}
+
+/// Where roles exchange frames.
+struct Bench {
+    dir: PeerDir,
+    cancel: Cancel,
+}
+
+impl Bench {
+    /// A socket, and the one that it is connected to, behind `plan`.
+    fn port(&self, name: &str, peer: &str, plan: &str) -> PortUri {
+        let path = |name: &str| self.dir.sockets().join(name).display().to_string();
+        let port = format!("impair:{plan}:unix:{}?peer={}&batch=64", path(name), path(peer));
+        port.parse().expect("a port's name")
+    }
+
+    /// Sends to a receiver behind `plan`.
+    fn exchange(
+        &self,
+        plan: &str,
+        (rate, burst, flows): (Option<f64>, usize, u16),
+        duration: Duration,
+    ) -> Result<(SendReport, ReceiveReport), LabError> {
+        self.cancel.check()?;
+        let receive = Job::Receive(ReceiveJob {
+            ports: vec![self.port("receiver", "sender", plan)],
+            announce: Vec::new(),
+            check: Look::Whole,
+            yielding: true,
+            interval: duration,
+        });
+        let send = Job::Send(SendJob {
+            lanes: vec![Lane { port: self.port("sender", "receiver", ""), flow: Flow::default() }],
+            flows,
+            stations: 1,
+            size: FRAME_MIN,
+            burst,
+            rate,
+            duration,
+            turn: Some(SendJob::TURN),
+            interval: duration,
+        });
+        match both(receive, send).map_err(|error| failed(&error))? {
+            (Report::Receive(received), Report::Send(sent)) => Ok((sent, received)),
+            other => unreachable!("each job has its report: {other:?}"),
+        }
+    }
+
+    /// Whether each frame is counted under what became of it.
+    fn counts(
+        &self,
+        name: &str,
+        rate: Option<f64>,
+        burst: usize,
+        flows: u16,
+    ) -> Result<[Check; 4], LabError> {
+        let plan = Plan { drop: Some(101), duplicate: Some(53), swap: Some(37), ..Plan::default() };
+        let text = "drop=101,duplicate=53,swap=37";
+        let (sent, received) =
+            self.exchange(text, (rate, burst, flows), Duration::from_millis(500))?;
+        let expected = Fates::of(&plan, sent.sent, flows);
+        let reported = Fates {
+            lost: sent.sent - received.received,
+            duplicated: received.duplicated,
+            reordered: received.reordered,
+        };
+        let check = |what: &str, expected: u64, reported: u64| {
+            Check::exact(format!("{what}, {name}"), expected, reported)
+        };
+        Ok([
+            check("frames lost", expected.lost, reported.lost),
+            check("duplicates", expected.duplicated, reported.duplicated),
+            check("reordered", expected.reordered, reported.reordered),
+            check("damaged or foreign", 0, received.corrupt + received.foreign),
+        ])
+    }
+
+    /// Whether round trips of which most take one time, and one in twenty another, are reported so.
+    fn percentiles(&self) -> Result<Vec<Check>, LabError> {
+        const USUAL: Duration = Duration::from_millis(10);
+        const LATE: Duration = Duration::from_millis(40);
+        let plan = format!("delay={},late=20,late_by={}", USUAL.as_micros(), LATE.as_micros());
+        let interval = Duration::from_millis(100);
+        let mut watch = Watch::default();
+        let mut checks = Vec::new();
+        for _ in 0..TRIES {
+            let before = self.look(&mut watch)?;
+            let echo = EchoJob { port: self.port("echo", "ping", ""), yielding: true, interval };
+            let ping = PingJob {
+                lane: Lane { port: self.port("ping", "echo", &plan), flow: Flow::default() },
+                size: FRAME_MIN,
+                rate: None,
+                warm_up: Duration::ZERO,
+                duration: Duration::from_secs(2),
+                yielding: true,
+                interval,
+            };
+            let report =
+                match both(Job::Echo(echo), Job::Ping(ping)).map_err(|error| failed(&error))? {
+                    (_, Report::Ping(report)) => report,
+                    other => unreachable!("each job has its report: {other:?}"),
+                };
+            let noise = Noise::of_trial(before, self.look(&mut watch)?);
+            let times = report.latency.percentiles().ok_or_else(|| LabError::Container {
+                container: "ping".to_owned(),
+                what: "no frame came back".to_owned(),
+            })?;
+            let of =
+                [("p50", USUAL, times.p50), ("p90", USUAL, times.p90), ("p99", LATE, times.p99)];
+            checks =
+                of.map(|(what, expected, ns)| Check::time(what, expected, ns, &noise)).to_vec();
+            let lost = report.send.sent - report.receive.received;
+            checks.push(Check::exact("round trips lost".to_owned(), 0, lost));
+            if checks.iter().all(|check| check.outcome == Outcome::Right) {
+                break;
+            }
+        }
+        Ok(checks)
+    }
+
+    fn look(&self, watch: &mut Watch) -> Result<Noise, LabError> {
+        watch.look(&dray_lab::placement::allowed(), &self.cancel)
+    }
+
+    /// Whether the search finds the rate above which frames are dropped.
+    fn searched(&self) -> Result<Check, LabError> {
+        const CAPACITY: u64 = 40_000;
+        const BURST: usize = 4;
+        let plan = format!("rate={CAPACITY},queue={}", 2 * BURST);
+        let trial = Duration::from_millis(200);
+        let goal = Goal { trial, sum: 3 * trial, ..Goal::default() };
+        let mut search = Search::new(vec![goal], 1000..=3 * CAPACITY);
+        while let Some(next) = search.next() {
+            let load = (Some(next.load as f64), BURST, 1);
+            let (sent, received) = self.exchange(&plan, load, next.duration)?;
+            let trial = Trial {
+                sent: sent.sent,
+                offered: sent.offered,
+                received: received.received,
+                ..Trial::default()
+            };
+            let loss_ratio = loss_ratio(&trial);
+            search.add(dray_search::Trial { load: next.load, duration: next.duration, loss_ratio });
+        }
+        let found = search.found()[0].lower.unwrap_or(0);
+        let is_right = found.abs_diff(CAPACITY) as f64 <= TOLERANCE * CAPACITY as f64;
+        Ok(Check {
+            what: "highest rate without loss".to_owned(),
+            expected: format!("{CAPACITY} pps ±1 %"),
+            reported: format!("{found} pps, {} trials", search.count()),
+            outcome: if is_right { Outcome::Right } else { Outcome::Wrong },
+        })
+    }
+}
+
+/// Whether searches find the capacity of a system that changes from trial to trial, and in which some
+/// trials are disturbed.
+fn simulated() -> Check {
+    const SEARCHES: u64 = 100;
+    const CAPACITY: f64 = 1e6;
+    let goal = Goal { sum: 7 * Goal::default().trial, ..Goal::default() };
+    let near = (0..SEARCHES).filter(|&seed| {
+        let mut random = crate::plan::Random::new(seed);
+        let mut search = Search::new(vec![goal], 1..=100_000_000);
+        while let Some(next) = search.next() {
+            let capacity = CAPACITY * (1.0 + (random.share() - 0.5) * 0.005);
+            let disturbed = if random.share() < 0.05 { 0.001 } else { 0.0 };
+            let loss_ratio = (1.0 - capacity / next.load as f64).max(disturbed);
+            search.add(dray_search::Trial { load: next.load, duration: next.duration, loss_ratio });
+        }
+        let found = search.found()[0].lower.unwrap_or(0) as f64;
+        (found - CAPACITY).abs() <= TOLERANCE * CAPACITY
+    });
+    let near = near.count() as u64;
+    Check {
+        what: "the same in simulation with noise".to_owned(),
+        expected: format!("±1 % in 98 of {SEARCHES}"),
+        reported: format!("{near} of {SEARCHES}"),
+        outcome: if near + 2 >= SEARCHES { Outcome::Right } else { Outcome::Wrong },
+    }
+}
+
+/// Runs a job that ends by itself, and one that serves it until then; the reports of both.
+fn both(serving: Job, working: Job) -> Result<(Report, Report), RoleError> {
+    let (end, own) = (Signal::default(), Signal::default());
+    let mut serving = Role::open(serving)?;
+    let mut working = Role::open(working)?;
+    thread::scope(|scope| {
+        let served = scope.spawn(|| {
+            serving.connect(&end)?;
+            serving.run(&end, None)
+        });
+        let worked = working.connect(&own).and_then(|()| working.run(&own, None));
+        end.drain();
+        let served = served.join().expect("roles do not panic");
+        Ok((served?, worked?))
+    })
+}
+
+fn failed(error: &RoleError) -> LabError {
+    LabError::Container { container: "selfcheck".to_owned(), what: error.to_string() }
+}
+
+/// How many frames met which fate.
+#[derive(Debug, PartialEq, Eq)]
+struct Fates {
+    lost: u64,
+    duplicated: u64,
+    reordered: u64,
+}
+
+impl Fates {
+    /// By `plan`, of so many frames, which belong to so many flows in turn. A frame is seen to come
+    /// late only by a later one of its own flow.
+    fn of(plan: &Plan, sent: u64, flows: u16) -> Self {
+        let mut fates = Self { lost: 0, duplicated: 0, reordered: 0 };
+        let mut held = None;
+        for number in 1..=sent {
+            let is_each =
+                |each: Option<u32>| each.is_some_and(|each| number % u64::from(each) == 0);
+            if is_each(plan.drop) {
+                fates.lost += 1;
+                continue;
+            }
+            let is_double = is_each(plan.duplicate);
+            fates.duplicated += u64::from(is_double);
+            match held {
+                None if is_each(plan.swap) && !is_double => held = Some(number),
+                None => {}
+                Some(earlier) => {
+                    fates.reordered += u64::from((number - earlier) % u64::from(flows) == 0);
+                    held = None;
+                }
+            }
+        }
+        fates
+    }
+}
+
+impl Check {
+    fn exact(what: String, expected: u64, reported: u64) -> Self {
+        let outcome = if expected == reported { Outcome::Right } else { Outcome::Wrong };
+        Self { what, expected: expected.to_string(), reported: reported.to_string(), outcome }
+    }
+
+    /// A frame is never early; by how much it is late depends on the machine as well.
+    fn time(what: &str, expected: Duration, ns: u64, noise: &Noise) -> Self {
+        let ratio = ns as f64 / expected.as_nanos() as f64;
+        // Histograms are kept to three digits.
+        let outcome = if ratio < 0.999 {
+            Outcome::Wrong
+        } else if ratio <= 1.0 + TOLERANCE {
+            Outcome::Right
+        } else if noise.disturbed_trials > 0 {
+            Outcome::Disturbed
+        } else {
+            Outcome::Wrong
+        };
+        let ms = |ns: u128| format!("{:.3} ms", ns as f64 / 1e6);
+        Self {
+            what: format!("{what} of round trips"),
+            expected: format!("{} +1 %", ms(expected.as_nanos())),
+            reported: ms(ns.into()),
+            outcome,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fates_are_told_frame_by_frame() {
+        let plan = Plan { drop: Some(5), duplicate: Some(3), swap: Some(4), ..Plan::default() };
+        // Of 11: 5 and 10 are dropped; 3, 6 and 9 doubled; 4 and 8 overtaken.
+        let fates = Fates { lost: 2, duplicated: 3, reordered: 2 };
+        assert_eq!(Fates::of(&plan, 11, 1), fates);
+        // Number 4 is overtaken by 6, number 8 by 9: of another flow.
+        assert_eq!(Fates::of(&plan, 11, 2).reordered, 1);
+        assert_eq!(Fates::of(&Plan { swap: Some(1), ..Plan::default() }, 5, 1).reordered, 2);
+    }
+
+    #[test]
+    fn a_figure_that_is_wrong_is_said_to_be() {
+        assert_eq!(Check::exact(String::new(), 5, 5).outcome, Outcome::Right);
+        assert_eq!(Check::exact(String::new(), 5, 6).outcome, Outcome::Wrong);
+        let quiet = Noise::default();
+        let busy = Noise { disturbed_trials: 1, ..quiet };
+        let ms = Duration::from_millis(1);
+        for (ns, in_quiet, in_noise) in [
+            (1_000_000, Outcome::Right, Outcome::Right),
+            (1_009_000, Outcome::Right, Outcome::Right),
+            (1_011_000, Outcome::Wrong, Outcome::Disturbed),
+            (990_000, Outcome::Wrong, Outcome::Wrong),
+        ] {
+            assert_eq!(Check::time("p50", ms, ns, &quiet).outcome, in_quiet, "{ns}");
+            assert_eq!(Check::time("p50", ms, ns, &busy).outcome, in_noise, "{ns}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Rates and round trips beside a neighbour.
+
+use super::{align, distinct, kilo, mark};
+use crate::Neighbour;
+use crate::results::ResultRow;
+
+const NEIGHBOURS: [Neighbour; 3] = [Neighbour::Quiet, Neighbour::Noisy, Neighbour::Confined];
+
+/// A row for each technique and size: what is received per second beside each neighbour, as a share of
+/// that beside a quiet one as well, and how long 99 % of round trips take at most.
+pub(super) fn table(rows: &[ResultRow]) -> String {
+    let mut header = ["technique", "size"].map(str::to_owned).to_vec();
+    let mut units = ["", "B"].map(str::to_owned).to_vec();
+    for neighbour in NEIGHBOURS {
+        header.push(neighbour.name().to_owned());
+        units.push("kpps".to_owned());
+        if neighbour != Neighbour::Quiet {
+            header.push("of quiet".to_owned());
+            units.push("%".to_owned());
+        }
+    }
+    for neighbour in NEIGHBOURS {
+        header.push(neighbour.name().to_owned());
+        units.push("p99 us".to_owned());
+    }
+    let mut cells = vec![header, units];
+    for (technique, size) in distinct(rows, |row| (row.technique.clone(), row.frame_size)) {
+        let find = |is_echo: bool, neighbour: Neighbour| {
+            let is_it = |row: &&ResultRow| {
+                (&row.technique, row.frame_size) == (&technique, size)
+                    && (row.topology == "echo") == is_echo
+                    && row.neighbour.as_deref() == Some(neighbour.name())
+            };
+            rows.iter().find(is_it).and_then(ResultRow::measured)
+        };
+        let mut line = vec![technique.clone(), size.to_string()];
+        let quiet = find(false, Neighbour::Quiet).map(|measured| measured.received_pps);
+        for neighbour in NEIGHBOURS {
+            let found = find(false, neighbour);
+            line.push(found.map_or("-".to_owned(), |measured| {
+                format!("{}{}", kilo(measured.received_pps), mark(measured))
+            }));
+            if neighbour != Neighbour::Quiet {
+                let share = found.zip(quiet.filter(|quiet| *quiet > 0.0));
+                line.push(share.map_or("-".to_owned(), |(measured, quiet)| {
+                    format!("{:.1}", 100.0 * measured.received_pps / quiet)
+                }));
+            }
+        }
+        for neighbour in NEIGHBOURS {
+            let latency = find(true, neighbour).and_then(|measured| measured.latency_ns);
+            line.push(latency.map_or("-".to_owned(), |it| format!("{:.1}", it.p99 as f64 / 1e3)));
+        }
+        cells.push(line);
+    }
+    let writes = rows.iter().filter_map(|row| row.measured()?.neighbour_bytes_per_s);
+    let writes = writes.fold(0.0, f64::max);
+    align(&cells, 2, 1)
+        + &format!(
+            "noisy: on another core, a program that writes up to {:.1} GB/s all over twice the \
+             largest cache; confined: the same, in the least part of the cache.\n",
+            writes / 1e9
+        )
+}

@@ -1,0 +1,128 @@
+//! `impair:PLAN:PORT`: another port, whose frames are dropped, doubled, swapped, delayed and held to a rate
+//! on their way in, by a plan that says of each frame what becomes of it. So it is known beforehand what a
+//! receiver must report.
+
+mod receive;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::query::{Query, UriError};
+use crate::{OpenError, Port, PortUri};
+use receive::Impaired;
+
+/// An impaired port's name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ImpairUri {
+    /// What becomes of frames.
+    pub plan: Plan,
+    /// The port.
+    pub port: Box<PortUri>,
+}
+
+// Rates are finite.
+impl Eq for ImpairUri {}
+
+/// What becomes of the frames that come in. They are counted from 1 on; of several things that could
+/// become of one the first does, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Frames per second of which more do not pass. Test frames count for when they were due, so that
+    /// what passes does not depend on who got to run when; others for when they came.
+    pub rate: Option<f64>,
+    /// How many frames may come too early, together, before some are dropped for the rate.
+    pub queue: Option<u32>,
+    /// Each so-manieth frame is dropped.
+    pub drop: Option<u32>,
+    /// Each so-manieth frame comes twice.
+    pub duplicate: Option<u32>,
+    /// Each so-manieth frame comes behind the one after it.
+    pub swap: Option<u32>,
+    /// So long after a test frame was sent, or another one came, it is let through, in order.
+    pub delay: Duration,
+    /// Each so-manieth frame is delayed by [`late_by`](Self::late_by) instead.
+    pub late: Option<u32>,
+    /// See [`late`](Self::late).
+    pub late_by: Duration,
+}
+
+impl Plan {
+    /// The longest delay: a receiver that has seen nothing for longer takes the queues for empty.
+    pub const DELAY_MAX: Duration = Duration::from_millis(50);
+    /// Frames that may come too early, by default: a burst.
+    pub const QUEUE: u32 = 64;
+
+    fn parse(text: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        let each = "a number from 1 on: each so-manieth frame";
+        let mut number = |key| query.take(key, each, |text| text.parse().ok().filter(|n| *n > 0));
+        let [drop, duplicate, swap] = [number("drop")?, number("duplicate")?, number("swap")?];
+        let late = number("late")?;
+        let queue = query.take("queue", "a number of frames from 1 on", |text| {
+            text.parse().ok().filter(|frames| *frames > 0)
+        })?;
+        let rate = query.take("rate", "frames per second, from 1 on", |text| {
+            text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 1.0)
+        })?;
+        let mut micros = |key| {
+            let range = "0 to 50000 microseconds";
+            let most = Self::DELAY_MAX.as_micros() as u32;
+            query.take(key, range, |text| text.parse().ok().filter(|us: &u32| *us <= most))
+        };
+        let (delay, late_by) = (micros("delay")?, micros("late_by")?);
+        let duration = |us: Option<u32>| Duration::from_micros(us.unwrap_or(0).into());
+        let (delay, late_by) = (duration(delay), duration(late_by));
+        if late.is_some() == late_by.is_zero() {
+            return Err(query.error(format!("{text:?}: late and late_by belong together")));
+        }
+        if queue.is_some() && rate.is_none() {
+            return Err(query.error(format!("{text:?}: queue is of a rate")));
+        }
+        Ok(Self { rate, queue, drop, duplicate, swap, delay, late, late_by })
+    }
+}
+
+impl ImpairUri {
+    pub(crate) fn parse(uri: &str, rest: &str) -> Result<Self, UriError> {
+        let nothing = Query::parse(uri, "")?;
+        let Some((plan, port)) = rest.split_once(':') else {
+            let what = "give a plan and a port, for example impair:drop=100,delay=500:raw:eth0";
+            return Err(nothing.error(what.to_owned()));
+        };
+        let pairs = plan.replace(',', "&");
+        let mut query = Query::parse(uri, &pairs)?;
+        let plan = Plan::parse(plan, &mut query)?;
+        query.finish("impair")?;
+        if port.starts_with("impair:") {
+            return Err(nothing.error("one plan is enough for a port".to_owned()));
+        }
+        Ok(Self { plan, port: Box::new(port.parse()?) })
+    }
+
+    /// Opens the port.
+    pub fn open(&self) -> Result<Port, OpenError> {
+        let Port { rx, tx, link } = self.port.open()?;
+        let wait = self.port.wait();
+        let rx = rx.into_iter().map(|rx| Box::new(Impaired::new(rx, wait, self.plan)) as Box<_>);
+        Ok(Port { rx: rx.collect(), tx, link })
+    }
+}
+
+impl fmt::Display for ImpairUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { rate, queue, drop, duplicate, swap, delay, late, late_by } = self.plan;
+        let number = |number: Option<u32>| number.map(|number| number.to_string());
+        let micros = |time: Duration| (!time.is_zero()).then(|| time.as_micros().to_string());
+        let pairs = [
+            ("rate", rate.map(|rate| rate.to_string())),
+            ("queue", number(queue)),
+            ("drop", number(drop)),
+            ("duplicate", number(duplicate)),
+            ("swap", number(swap)),
+            ("delay", micros(delay)),
+            ("late", number(late)),
+            ("late_by", micros(late_by)),
+        ];
+        let pairs = pairs.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?)));
+        write!(f, "impair:{}:{}", pairs.collect::<Vec<_>>().join(","), self.port)
+    }
+}

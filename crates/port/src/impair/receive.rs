@@ -1,0 +1,278 @@
+//! The receiving half: takes frames from the port's own, and lets through what the plan leaves of them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use dray_wire::FRAME_MIN;
+use dray_wire::test_frame::{self, Stamp, Verdict};
+
+use super::Plan;
+use crate::{BATCH_MAX, Batch, Frame, Receive, Scratch, Take, Wait, clock, scratch};
+
+/// Frames on their way at most; those behind stay in the port.
+const UNDER_WAY_MAX: usize = 8 * BATCH_MAX;
+/// A frame that another one should overtake waits so long for it.
+const SWAP_MAX: Duration = Plan::DELAY_MAX;
+
+/// See [`ImpairUri`](super::ImpairUri).
+pub(super) struct Impaired {
+    port: Box<dyn Receive>,
+    /// How the port waits where nothing is under way.
+    wait: Wait,
+    /// Whether it was told to do so.
+    waits: bool,
+    way: Way,
+    scratch: Scratch,
+}
+
+/// What happens to frames on their way, and those that are on it.
+struct Way {
+    plan: Plan,
+    /// Frames so far.
+    count: u64,
+    /// Frames that came too early for the rate, and as of when.
+    early: (f64, u64),
+    /// In order; each with the tick at which it is let through.
+    under_way: VecDeque<(u64, Vec<u8>)>,
+    /// The frame that the next one overtakes, and the tick at which it came.
+    held: Option<(u64, u64, Vec<u8>)>,
+    /// Room for frames.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Impaired {
+    pub(super) fn new(port: Box<dyn Receive>, wait: Wait, plan: Plan) -> Self {
+        let way = Way {
+            plan,
+            count: 0,
+            early: (0.0, 0),
+            under_way: VecDeque::new(),
+            held: None,
+            spare: Vec::new(),
+        };
+        Self { port, wait, waits: true, way, scratch: scratch() }
+    }
+}
+
+impl Receive for Impaired {
+    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
+        let Self { port, way, scratch, .. } = self;
+        let waits = way.under_way.is_empty() && way.held.is_none();
+        if waits != self.waits {
+            port.set_wait(if waits { self.wait } else { Wait::Poll { pause_us: 0 } });
+            self.waits = waits;
+        }
+        if way.under_way.len() < UNDER_WAY_MAX {
+            port.receive(&mut |frames| {
+                let now = clock::ticks();
+                frames.iter().for_each(|frame| way.enter(frame.bytes(scratch), now));
+                frames.len()
+            })?;
+        }
+        let now = clock::ticks();
+        way.give_up_waiting(now);
+        let due = way.under_way.iter().take_while(|(due, _)| *due <= now).take(BATCH_MAX);
+        let batch: Batch<'_> = due.map(|(_, frame)| Frame::from(frame.as_slice())).collect();
+        if batch.is_empty() {
+            return Ok(0);
+        }
+        let taken = take(&batch);
+        drop(batch);
+        way.spare.extend(way.under_way.drain(..taken).map(|(_, frame)| frame));
+        Ok(taken)
+    }
+
+    fn dropped(&self) -> io::Result<u64> {
+        // What is lost on the way is nobody's fault at this end.
+        self.port.dropped()
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn set_wait(&mut self, wait: Wait) {
+        (self.wait, self.waits) = (wait, true);
+        self.port.set_wait(wait);
+    }
+}
+
+impl Way {
+    /// A frame comes in at tick `now`.
+    fn enter(&mut self, frame: &[u8], now: u64) {
+        self.count += 1;
+        let sent = sent_at(frame).filter(|sent| *sent <= now).unwrap_or(now);
+        let is_each =
+            |each: Option<u32>| each.is_some_and(|each| self.count.is_multiple_of(each.into()));
+        let Plan { drop, duplicate, swap, late, delay, late_by, .. } = self.plan;
+        let (is_late, is_swapped) = (is_each(late), is_each(swap));
+        let times = if is_each(drop) { 0 } else { 1 + u8::from(is_each(duplicate)) };
+        if self.is_too_early(sent) || times == 0 {
+            return;
+        }
+        let due = sent + clock::to_ticks(if is_late { late_by } else { delay });
+        let copy = self.copy(frame);
+        if self.held.is_none() && is_swapped && times == 1 {
+            self.held = Some((now, due, copy));
+            return;
+        }
+        if times == 2 {
+            let again = self.copy(frame);
+            self.under_way.push_back((due, again));
+        }
+        self.under_way.push_back((due, copy));
+        self.let_go();
+    }
+
+    /// Whether a frame that was sent at that tick is one too many for the rate.
+    fn is_too_early(&mut self, sent: u64) -> bool {
+        let Some(rate) = self.plan.rate else { return false };
+        let (early, before) = self.early;
+        let passed = sent.saturating_sub(before) as f64 / clock::ticks_per_second() as f64;
+        let early = if before == 0 { 0.0 } else { (early - passed * rate).max(0.0) };
+        let is_too_many = early + 1.0 > f64::from(self.plan.queue.unwrap_or(Plan::QUEUE));
+        self.early = (if is_too_many { early } else { early + 1.0 }, sent.max(before));
+        is_too_many
+    }
+
+    fn copy(&mut self, frame: &[u8]) -> Vec<u8> {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(frame);
+        copy
+    }
+
+    /// The frame that waited to be overtaken goes on.
+    fn let_go(&mut self) {
+        if let Some((_, due, frame)) = self.held.take() {
+            self.under_way.push_back((due, frame));
+        }
+    }
+
+    fn give_up_waiting(&mut self, now: u64) {
+        let patience = clock::to_ticks(SWAP_MAX);
+        if self.held.as_ref().is_some_and(|(came, ..)| now.saturating_sub(*came) > patience) {
+            self.let_go();
+        }
+    }
+}
+
+/// The tick at which a test frame was due.
+fn sent_at(frame: &[u8]) -> Option<u64> {
+    let head = frame.first_chunk::<FRAME_MIN>()?;
+    match test_frame::read_head(head, frame.len()) {
+        Verdict::Intact(Stamp { ticks, .. }) => Some(ticks),
+        Verdict::Corrupt(_) | Verdict::Foreign => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dray_wire::Flow;
+    use proptest::prelude::*;
+
+    fn way(plan: Plan) -> Way {
+        let port = Impaired::new(Box::new(Silent), Wait::Block, plan);
+        port.way
+    }
+
+    struct Silent;
+    impl Receive for Silent {
+        fn receive(&mut self, _: &mut Take<'_>) -> io::Result<usize> {
+            Ok(0)
+        }
+        fn dropped(&self) -> io::Result<u64> {
+            Ok(0)
+        }
+        fn event(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn set_wait(&mut self, _: Wait) {}
+    }
+
+    /// Number `sequence`, due at that tick.
+    fn frame(sequence: u64, ticks: u64) -> Vec<u8> {
+        let mut frame = test_frame::build(&Flow::default(), 64);
+        test_frame::stamp(&mut frame, Stamp { stream: 0, sequence, ticks });
+        frame
+    }
+
+    /// The numbers of what comes out, when each of `count` frames is due at its own tick.
+    fn order(plan: Plan, count: u64) -> Vec<u64> {
+        let mut way = way(plan);
+        (0..count).for_each(|number| way.enter(&frame(number, 1 + number), u64::MAX));
+        let numbers = way.under_way.iter().map(|(_, bytes)| match test_frame::read(bytes) {
+            Verdict::Intact(stamp) => stamp.sequence,
+            other => panic!("{other:?}"),
+        });
+        numbers.collect()
+    }
+
+    #[test]
+    fn each_so_manieth_frame_meets_its_fate() {
+        let each = |each| Some(each);
+        let plan = Plan { drop: each(5), duplicate: each(3), swap: each(4), ..Plan::default() };
+        // Numbers from 0: the 5th and 10th are dropped, the 3rd, 6th and 9th doubled, the 4th and 8th
+        // overtaken by the next that is not dropped.
+        assert_eq!(order(plan, 11), [0, 1, 2, 2, 5, 5, 3, 6, 8, 8, 7, 10]);
+        let always = Plan { swap: each(1), ..Plan::default() };
+        assert_eq!(order(always, 5), [1, 0, 3, 2], "the last waits for one more");
+    }
+
+    #[test]
+    fn frames_above_the_rate_are_dropped_by_when_they_were_sent() {
+        let second = clock::ticks_per_second();
+        let mut way = way(Plan { rate: Some(1000.0), queue: Some(4), ..Plan::default() });
+        // Half as many again as pass, for a second.
+        for number in 0..1500 {
+            way.enter(&frame(number, second + number * second / 1500), u64::MAX);
+        }
+        assert!(way.under_way.len().abs_diff(1000) <= 5, "{}", way.under_way.len());
+        // At the rate itself none is lost.
+        let before = way.under_way.len();
+        for number in 0..1000 {
+            way.enter(&frame(number, 3 * second + number * second / 1000), u64::MAX);
+        }
+        assert_eq!(way.under_way.len(), before + 1000);
+    }
+
+    #[test]
+    fn a_frame_comes_so_much_later_than_it_was_sent() {
+        let delay = Duration::from_micros(500);
+        let late_by = Duration::from_millis(3);
+        let mut way = way(Plan { delay, late: Some(2), late_by, ..Plan::default() });
+        for number in 0..2 {
+            way.enter(&frame(number, 1000), 2000);
+        }
+        let foreign = [0; 60];
+        way.enter(&foreign, 5000);
+        way.enter(&frame(9, u64::MAX), 7000);
+        let due: Vec<u64> = way.under_way.iter().map(|(due, _)| *due).collect();
+        let (delay, late_by) = (clock::to_ticks(delay), clock::to_ticks(late_by));
+        assert_eq!(due, [1000 + delay, 1000 + late_by, 5000 + delay, 7000 + late_by]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_but_what_is_dropped(
+            count in 0_u64..500,
+            drop in prop::option::of(1_u32..50),
+            duplicate in prop::option::of(1_u32..50),
+            swap in prop::option::of(1_u32..50),
+        ) {
+            let mut way = way(Plan { drop, duplicate, swap, ..Plan::default() });
+            (0..count).for_each(|number| way.enter(&frame(number, 1), 1));
+            way.give_up_waiting(u64::MAX);
+            let of = |each: Option<u32>| each.map_or(0, |each| count / u64::from(each));
+            let both = match (drop, duplicate) {
+                (Some(a), Some(b)) => (1..=count).filter(|n| n % u64::from(a) == 0 && n % u64::from(b) == 0).count(),
+                _ => 0,
+            };
+            let expected = count - of(drop) + of(duplicate) - both as u64;
+            prop_assert_eq!(way.under_way.len() as u64, expected);
+        }
+    }
+}

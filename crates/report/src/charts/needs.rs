@@ -1,0 +1,133 @@
+//! What techniques need: time until they are ready as a chart, all else beside it in the table.
+
+use dray_measure::needs::SetUp;
+use dray_measure::{Needs, stats};
+
+use crate::chart::{Panel, PanelRow, Shape};
+use crate::charts::{distinct, is_of_needs};
+use crate::figure::{Figure, Table, TableRow};
+use crate::input::Run;
+use crate::number::time_unit;
+use crate::scale::Scale;
+use crate::technique::Techniques;
+
+/// A technique, the size of its frames (0 of streams), and what it needs.
+type Needy<'a> = (&'a str, usize, &'a Needs);
+
+pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
+    if !is_of_needs(run) {
+        return Vec::new();
+    }
+    let frames = run.results.results.iter().filter_map(|row| {
+        Some((row.technique.as_str(), row.frame_size, row.measured()?.setting.needs.as_ref()?))
+    });
+    let streams = run.results.streams.iter().filter_map(|row| {
+        Some((row.technique.as_str(), 0, row.measured()?.setting.needs.as_ref()?))
+    });
+    let all: Vec<Needy> = frames.chain(streams).collect();
+    // One of each: the others have other sizes.
+    let mut rows: Vec<Needy> = Vec::new();
+    for name in distinct(&all, |(name, ..)| *name) {
+        rows.extend(all.iter().find(|(other, ..)| *other == name));
+    }
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    rows.sort_by(|a, b| ready_ns(a.2).total_cmp(&ready_ns(b.2)));
+    let most = rows.iter().map(|(.., needs)| ready_ns(needs)).fold(1.0, f64::max);
+    let unit = time_unit(most);
+    let panel_row = |(name, _, needs): &Needy| PanelRow {
+        technique: techniques.number(name),
+        shapes: vec![Shape::Span(0.0, ready_ns(needs)), Shape::Dot(ready_ns(needs))],
+        value: (unit.of(ready_ns(needs)), String::new()),
+        tip: tip(name, needs),
+    };
+    let panel = Panel {
+        title: "until the first frame".to_owned(),
+        size: rows[0].1,
+        scale: Scale::linear(most),
+        unit,
+        reference: None,
+        rows: rows.iter().map(panel_row).collect(),
+    };
+    vec![Figure {
+        title: "What techniques need".to_owned(),
+        reading: "Dot: how long it takes to make containers and link and to open the ports; the mean \
+                  of all trials. Further left is better."
+            .to_owned(),
+        chart: format!("<div class=\"panels wide\">{}</div>", panel.draw(techniques)),
+        notes: vec![
+            "Memory is that of the programs, each with its part of what it shares; the kernel's own, \
+             such as the buffers of sockets, is not in it."
+                .to_owned(),
+        ],
+        table: table(&rows, techniques),
+    }]
+}
+
+fn ready_ns(needs: &Needs) -> f64 {
+    let sums: Vec<f64> = needs.set_ups.iter().map(SetUp::sum_s).collect();
+    stats::mean(&sums) * 1e9
+}
+
+fn memory_bytes(needs: &Needs) -> u64 {
+    needs.memory_bytes.values().sum()
+}
+
+fn files(needs: &Needs) -> usize {
+    needs.file_descriptors.values().sum()
+}
+
+fn capabilities(needs: &Needs) -> String {
+    if needs.capabilities.is_empty() { "none".to_owned() } else { needs.capabilities.join(" ") }
+}
+
+fn tip(name: &str, needs: &Needs) -> String {
+    let mebibytes = memory_bytes(needs) as f64 / f64::from(1 << 20);
+    format!(
+        "{name}\nready after {:.1} ms\n{mebibytes:.1} MiB of memory, {} MiB of huge pages, {} files\n\
+         in the container: {}\non the host: {}",
+        ready_ns(needs) / 1e6,
+        needs.hugepages_mib,
+        files(needs),
+        capabilities(needs),
+        needs.on_host
+    )
+}
+
+fn table(rows: &[Needy], techniques: &Techniques) -> Table {
+    let ms = Some("ms");
+    let mut table = Table::new(&[
+        ("technique", None),
+        ("containers", ms),
+        ("link", ms),
+        ("ports", ms),
+        ("memory", Some("bytes")),
+        ("huge pages", Some("MiB")),
+        ("files", Some("")),
+        ("in the container", None),
+        ("on the host", None),
+    ]);
+    for (name, size, needs) in rows {
+        let mean = |of: fn(&SetUp) -> f64| {
+            let times: Vec<f64> = needs.set_ups.iter().map(|set_up| 1e3 * of(set_up)).collect();
+            format!("{:.1}", stats::mean(&times))
+        };
+        table.rows.push(TableRow {
+            technique: techniques.number(name),
+            size: *size,
+            cells: vec![
+                (*name).to_owned(),
+                mean(|set_up| set_up.containers_s),
+                mean(|set_up| set_up.link_s),
+                mean(|set_up| set_up.ports_s),
+                memory_bytes(needs).to_string(),
+                needs.hugepages_mib.to_string(),
+                files(needs).to_string(),
+                capabilities(needs),
+                needs.on_host.clone(),
+            ],
+        });
+    }
+    table
+}

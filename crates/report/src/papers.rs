@@ -1,0 +1,92 @@
+//! What papers found, beside what was found here.
+
+use dray_measure::experiments;
+use dray_measure::streams::StreamRow;
+use serde::Serialize;
+
+use crate::charts::drop_rates::highest;
+use crate::charts::{catalogued, distinct, measured};
+use crate::input::Run;
+use crate::number::{GIGABITS, rate_unit, time};
+
+/// One experiment of a paper.
+#[derive(Debug, Serialize)]
+pub(crate) struct Beside {
+    pub(crate) experiment: String,
+    /// What the paper says of it.
+    pub(crate) paper: &'static str,
+    /// What was found here, technique by technique.
+    pub(crate) here: Vec<String>,
+}
+
+/// Of `runs` those that repeat a paper's experiments.
+pub(crate) fn beside(runs: &[&Run]) -> Vec<Beside> {
+    let of_paper = |run: &&&Run| {
+        experiments::of_papers().any(|experiment| experiment.name == run.results.experiment)
+    };
+    let beside = |run: &&Run| {
+        let paper = catalogued(run)?.paper?;
+        let here = here(run);
+        let experiment = run.results.experiment.clone();
+        (!here.is_empty()).then_some(Beside { experiment, paper, here })
+    };
+    runs.iter().filter(of_paper).filter_map(beside).collect()
+}
+
+/// From the least to the most of each technique.
+fn here(run: &Run) -> Vec<String> {
+    let rows: Vec<_> = measured(run).collect();
+    let techniques = distinct(&rows, |(row, _)| row.technique.clone());
+    let of_frames = techniques.into_iter().map(|name| {
+        let mine = || rows.iter().filter(|(row, _)| row.technique == name);
+        let times: Vec<f64> =
+            mine().filter_map(|(_, measured)| Some(measured.latency_ns?.p50 as f64)).collect();
+        if !times.is_empty() {
+            return format!("{name}: p50 {}", range(&times, time));
+        }
+        let rates: Vec<f64> = mine().map(|(_, measured)| highest(measured).0).collect();
+        let unit = rate_unit(rates.iter().copied().fold(0.0, f64::max));
+        let paper = mine().find_map(|(row, _)| row.paper_pps);
+        let paper = paper.map_or(String::new(), |pps| format!(" (the paper: {})", unit.with(pps)));
+        format!("{name}: {}{paper}", range(&rates, |pps| unit.with(pps)))
+    });
+    let streams = &run.results.streams;
+    let of_streams =
+        distinct(streams, |row| row.technique.clone()).into_iter().filter_map(|name| {
+            let mine = streams.iter().filter(|row| row.technique == name);
+            let rates: Vec<f64> =
+                mine.filter_map(StreamRow::measured).map(|measured| measured.goodput_bps).collect();
+            let range = range(&rates, |bps| GIGABITS.with(bps));
+            (!rates.is_empty()).then(|| format!("{name}: {range}"))
+        });
+    of_frames.chain(of_streams).collect()
+}
+
+fn range(values: &[f64], in_words: impl Fn(f64) -> String) -> String {
+    let least = in_words(values.iter().copied().fold(f64::INFINITY, f64::min));
+    let most = in_words(values.iter().copied().fold(0.0, f64::max));
+    if least == most { most } else { format!("{least} to {most}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn what_a_paper_says_stands_beside_what_was_found() {
+        let rows = [
+            sample::row("bridge/udp", 64).samples(&[5e5, 5e5]).with("paper_pps", "227000.0"),
+            sample::row("veth/udp", 64).samples(&[7e5, 7e5]),
+            sample::row("veth/udp", 1500).samples(&[6e5, 6e5]),
+        ];
+        let text = sample::results(&rows).replace("\"all\"", "\"ara2019-table1\"");
+        let beside = beside(&[&sample::run(&text)]);
+        assert_eq!(
+            beside[0].here,
+            ["bridge/udp: 500 kpps (the paper: 227 kpps)", "veth/udp: 600 kpps to 700 kpps"]
+        );
+        assert!(beside[0].paper.contains("Ara"));
+        assert!(super::beside(&[&sample::run(&sample::results(&rows))]).is_empty());
+    }
+}

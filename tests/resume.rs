@@ -1,0 +1,132 @@
+//! Runs that are interrupted keep what they found, and go on where they were; and what cannot be gone
+//! on with is refused, and stays as it is.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use common::{DRAY, alone, assert_schema, dray, eventually, success};
+use dray_measure::Results;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// So many trials, in testbeds of two techniques.
+const TRIALS: usize = 8;
+const BENCH: [&str; 11] = [
+    "bench",
+    "--quick",
+    "--duration",
+    "0.5",
+    "--technique",
+    "veth/udp,veth/raw",
+    "--size",
+    "64,512",
+    "--trials",
+    "2",
+    "--json",
+];
+
+fn read(file: &Path) -> Results {
+    let text = fs::read_to_string(file).unwrap();
+    let results: Results = serde_json::from_str(&text).unwrap();
+    assert_schema(&serde_json::from_str(&text).unwrap());
+    results
+}
+
+fn start(file: &Path) -> Child {
+    let mut command = Command::new(DRAY);
+    command.args(BENCH).arg(file).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Starts a run, and ends it by `signal` once something is in its file; what that holds then, and what
+/// the run said.
+fn interrupt(file: &Path, signal: Signal) -> (Results, String) {
+    let run = start(file);
+    assert!(eventually(|| file.exists()), "a first trial");
+    kill_process(Pid::from_child(&run), signal).unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert!(!output.status.success(), "{signal:?}: {:?}", output.status);
+    (read(file), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn an_interrupted_run_goes_on_where_it_was() {
+    let _alone = alone();
+    require_root!();
+    for signal in [Signal::INT, Signal::KILL] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("results.json");
+        let (results, said) = interrupt(&file, signal);
+        let incomplete = results.incomplete.as_ref().expect("it is marked");
+        assert_eq!(incomplete.trials, TRIALS);
+        assert!((1..TRIALS).contains(&incomplete.trials_done), "{incomplete:?}");
+        let trials = |results: &Results| {
+            let trials = |row: &dray_measure::ResultRow| row.measured().map_or(0, |it| it.trials);
+            results.results.iter().map(trials).sum::<usize>()
+        };
+        assert_eq!(trials(&results), incomplete.trials_done);
+        let name = file.to_str().unwrap();
+        if signal == Signal::INT {
+            assert!(said.contains(&format!("--resume {name}")), "{said}");
+        }
+        let page = success(&["report", name]);
+        assert!(page.contains("was interrupted"), "a report of it says so");
+
+        let table = success(&["bench", "--resume", name, "--size", "64,512"]);
+        assert!(table.contains("veth/raw"), "{table}");
+        let all = read(&file);
+        assert_eq!((&all.incomplete, trials(&all)), (&None, TRIALS));
+        assert_eq!((&all.time, all.settings.seed), (&results.time, results.settings.seed));
+        // What was measured before is in it.
+        let before = results.results.iter().find_map(|row| row.measured()).unwrap();
+        let contained = all.results.iter().filter_map(|row| row.measured()).any(|row| {
+            let samples = &before.samples_pps[..];
+            row.samples_pps.windows(samples.len()).any(|window| window == samples)
+        });
+        assert!(contained, "{:?}", before.samples_pps);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is left");
+
+        let again = dray(&["bench", "--resume", name]);
+        let message = String::from_utf8(again.stderr).unwrap();
+        assert_eq!(again.status.code(), Some(2), "{message}");
+        assert!(message.contains("it is complete"), "{message}");
+    }
+}
+
+#[test]
+fn another_plan_is_refused_and_the_file_stays() {
+    let _alone = alone();
+    require_root!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("results.json");
+    interrupt(&file, Signal::INT);
+    let (name, text) = (file.to_str().unwrap(), fs::read_to_string(&file).unwrap());
+    let refused = |arguments: &[&str], what: &str| {
+        let output = dray(&[&["bench", "--resume", name], arguments].concat());
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{message}");
+        assert!(message.contains(name) && message.contains(what), "{what}: {message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    };
+    refused(&["rtt"], "experiment all, and rtt was asked for");
+    refused(&["--size", "64"], "begun with --size [64,512], and [64] was asked for");
+    refused(&["--trials", "3"], "--trials 2, and 3");
+    refused(&["--runtime", "docker"], "--runtime left out, and [\"docker\"]");
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    for (wrong, what) in [
+        (&text[..text.len() / 2], "cut short"),
+        ("<html>", "not JSON"),
+        (&text.replacen("\"schema\": 1", "\"schema\": 9", 1), "schema version 9"),
+        (&text.replacen("\"kernel\": \"", "\"kernel\": \"0", 1), "another host"),
+    ] {
+        fs::write(&file, wrong).unwrap();
+        refused(&[], what);
+        assert_eq!(fs::read_to_string(&file).unwrap(), wrong);
+    }
+    // What would be compared with is read first.
+    let output = dray(&["bench", "--quick", "--baseline", "/nosuch.json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/nosuch.json: cannot be read"));
+}

@@ -1,0 +1,33 @@
+//! `dray bench selfcheck`: what dray reports is what is known to be so.
+
+mod common;
+
+use common::{alone, dray, success};
+use dray_measure::selfcheck::{Check, Outcome};
+
+#[test]
+fn what_is_known_is_reported() {
+    let _alone = alone();
+    require_root!();
+    let checks: Vec<Check> =
+        serde_json::from_str(&success(&["bench", "selfcheck", "--json", "-"])).unwrap();
+    for what in ["frames lost", "duplicates", "reordered", "damaged", "p50", "p99", "without loss"]
+    {
+        assert!(checks.iter().any(|check| check.what.contains(what)), "{what}: {checks:?}");
+    }
+    // What is counted is right however busy the machine is.
+    let timed = |check: &Check| check.what.ends_with("of round trips");
+    let wrong = |check: &&Check| check.outcome != Outcome::Right && !timed(check);
+    assert_eq!(checks.iter().filter(wrong).collect::<Vec<_>>(), Vec::<&Check>::new());
+    // Something was lost, doubled and swapped indeed.
+    let counted = checks.iter().filter(|check| check.what.starts_with("frames lost"));
+    assert!(counted.clone().count() > 1 && counted.clone().all(|check| check.expected != "0"));
+}
+
+#[test]
+fn it_takes_nothing_that_changes_what_is_checked() {
+    for option in [&["--quick"][..], &["--size", "64"], &["--report", "/nosuch/page.html"]] {
+        let output = dray(&[&["bench", "selfcheck"], option].concat());
+        assert_eq!(output.status.code(), Some(2), "{option:?}");
+    }
+}

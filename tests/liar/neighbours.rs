@@ -36,6 +36,7 @@ impl Neighbours {
             announce: Vec::new(),
             check: Check::Whole,
             tunnelled: false,
+            timed: None,
             yielding: true,
             interval,
         };
@@ -50,6 +51,7 @@ impl Neighbours {
             rate: Some(RATE),
             duration: Duration::from_secs(24 * 3600),
             turn: Some(SendJob::TURN),
+            timed: None,
             interval,
         };
         let mut sender = Sender::open(send).expect("a port");

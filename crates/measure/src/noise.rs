@@ -15,9 +15,9 @@ use crate::cpu::{self, CpuTimes};
 /// What else happened; of several trials the worst of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
-    /// The share of their time that the hypervisor took from the CPUs.
+    /// The share of their time that the hypervisor took from the CPUs of the roles.
     pub steal_ratio: f64,
-    /// Cores that were busy with something else.
+    /// How many of these CPUs were busy with something else.
     pub other_cores: f64,
     /// By how much a CPU was slower than it was before, at its fastest, as a share of that.
     pub slower_ratio: f64,
@@ -34,23 +34,25 @@ const SLOWER_MAX: f64 = 0.05;
 const TICKS: Duration = Duration::from_millis(20);
 
 impl Noise {
-    /// Over `elapsed`, in which all CPUs of `before` and `after` did what these say, and what is
-    /// measured used `used`; where it is not known how much that was, nothing is said of others.
+    /// Over `elapsed`, in which `cpus` did what `before` and `after` say, and what is measured used
+    /// `used`; where it is not known how much that was, nothing is said of others.
     pub(crate) fn between(
         before: &BTreeMap<usize, CpuTimes>,
         after: &BTreeMap<usize, CpuTimes>,
+        cpus: &[usize],
         elapsed: Duration,
         used: Option<Duration>,
     ) -> Self {
+        let both: Vec<_> =
+            cpus.iter().filter_map(|cpu| Some((before.get(cpu)?, after.get(cpu)?))).collect();
         let sum = |of: fn(&CpuTimes) -> f64| {
-            let both = after.iter().filter_map(|(cpu, after)| Some((before.get(cpu)?, after)));
-            both.map(|(before, after)| (of(after) - of(before)).max(0.0)).sum::<f64>()
+            both.iter().map(|(before, after)| (of(after) - of(before)).max(0.0)).sum::<f64>()
         };
         let elapsed = elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
-        let sure = |seconds: f64| (seconds - TICKS.as_secs_f64() * after.len() as f64).max(0.0);
+        let sure = |seconds: f64| (seconds - TICKS.as_secs_f64() * both.len() as f64).max(0.0);
         let others = used.map_or(0.0, |used| sure(sum(|it| it.busy) - used.as_secs_f64()));
         Self {
-            steal_ratio: sure(sum(|it| it.steal)) / elapsed / after.len().max(1) as f64,
+            steal_ratio: sure(sum(|it| it.steal)) / elapsed / both.len().max(1) as f64,
             other_cores: others / elapsed,
             ..Self::default()
         }
@@ -121,7 +123,7 @@ impl Watch {
         };
         let (before, began) = (read()?, Instant::now());
         cancel.sleep_until(began + LOOK)?;
-        let noise = Noise::between(&before, &read()?, began.elapsed(), Some(Duration::ZERO));
+        let noise = Noise::between(&before, &read()?, cpus, began.elapsed(), Some(Duration::ZERO));
         let slower = cpus.iter().filter_map(|&cpu| {
             let ticks = loop_ticks(cpu)?;
             let fastest = self.fastest.entry(cpu).or_insert(ticks);
@@ -169,7 +171,8 @@ mod tests {
     fn what_nobody_measured_is_somebody_elses() {
         let second = Duration::from_secs(1);
         let noise = |busy, steal, used| {
-            Noise::between(&cpus(5.0, 1.0), &cpus(5.0 + busy, 1.0 + steal), second, used)
+            let (before, after) = (cpus(5.0, 1.0), cpus(5.0 + busy, 1.0 + steal));
+            Noise::between(&before, &after, &[0, 1], second, used)
         };
         let quiet = noise(0.75, 0.0, Some(second * 3 / 2));
         assert_eq!(Noise::of_trial(Noise::default(), quiet), Noise::default());

@@ -101,6 +101,7 @@ impl Bench {
             announce: Vec::new(),
             tunnelled: false,
             check: Look::Whole,
+            timed: None,
             yielding: true,
             interval: duration,
         });
@@ -114,6 +115,7 @@ impl Bench {
             rate,
             duration,
             turn: Some(SendJob::TURN),
+            timed: None,
             interval: duration,
         });
         match both(receive, send).map_err(|error| failed(&error))? {
@@ -166,6 +168,7 @@ impl Bench {
                 lane: Lane { port: self.port("ping", "echo", &plan), flow: Flow::default() },
                 size: FRAME_MIN,
                 rate: None,
+                burst: 1,
                 warm_up: Duration::ZERO,
                 duration: Duration::from_secs(2),
                 yielding: true,

@@ -38,7 +38,7 @@ impl Technique {
         let kernel = [&kernel.concat()[..], &[Endpoint::TAP]].concat();
         let kernel = Self::by_link(&LinkKind::ALL, &kernel);
         let memory = Self::by_link(&LinkKind::ALL, &[Endpoint::VIRTIO]);
-        let sockets = [&Endpoint::SOCKETS[..], &streams].concat();
+        let sockets = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP, &streams].concat();
         let engines = Self::by_link(&LinkKind::OF_ENGINES, &sockets);
         [kernel, memory, engines].concat()
     }
@@ -174,17 +174,8 @@ mod tests {
         assert_eq!(select("raw").len(), kernel.count());
         let named = |technique: &Technique| technique.to_string();
         let private: Vec<_> = select("ipvlan/l3-private").iter().map(named).collect();
-        let [udp, raw] = ["udp", "raw"].map(|socket| format!("ipvlan/l3-private/{socket}"));
-        assert_eq!(
-            private,
-            [
-                &udp,
-                &(udp.clone() + "-mmsg"),
-                &raw,
-                &(raw.clone() + "-mmsg"),
-                "ipvlan/l3-private/afxdp-generic"
-            ]
-        );
+        let sockets = ["udp", "udp-mmsg", "raw", "raw-mmsg"];
+        assert_eq!(private, sockets.map(|socket| format!("ipvlan/l3-private/{socket}")));
         assert_eq!(
             select("switch"),
             Technique::by_link(&[LinkKind::PATCH, LinkKind::LEARNING], &[Endpoint::VIRTIO])

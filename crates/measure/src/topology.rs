@@ -127,6 +127,15 @@ pub struct Load {
     pub rate: Option<f64>,
     /// How closely the receiver looks at what arrives.
     pub check: Check,
+    /// Whether it is measured how long each frame takes.
+    pub timed: bool,
+}
+
+impl Load {
+    /// Where frames are timed, how long they are not at first.
+    fn timed(&self, timing: &Timing) -> Option<Duration> {
+        self.timed.then_some(timing.warm_up)
+    }
 }
 
 impl Topology {
@@ -274,6 +283,7 @@ impl Topology {
                 lane: Lane { port: port(&self.sender), flow: self.sender.outs[0].link.flow() },
                 size: load.size,
                 rate: load.rate,
+                burst: load.burst,
                 warm_up: timing.warm_up,
                 duration,
                 yielding: self.sender.shares_cpu,
@@ -281,7 +291,7 @@ impl Topology {
             };
             return vec![(&self.receiver, Job::Echo(echo)), (&self.sender, Job::Ping(ping))];
         }
-        let receiver = (&self.receiver, self.receive_job(load, interval));
+        let receiver = (&self.receiver, self.receive_job(load, timing));
         let forwarders = self.forwarders.iter();
         let forwarders = forwarders.map(|station| {
             let job = match self.shape {
@@ -290,11 +300,12 @@ impl Topology {
             };
             (station, job)
         });
-        let sender = (&self.sender, self.send_job(load, duration, interval));
+        let sender = (&self.sender, self.send_job(load, timing));
         std::iter::once(receiver).chain(forwarders).chain([sender]).collect()
     }
 
-    fn send_job(&self, load: &Load, duration: Duration, interval: Duration) -> Job {
+    fn send_job(&self, load: &Load, timing: &Timing) -> Job {
+        let Timing { warm_up, measure, interval } = *timing;
         let lane =
             |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: hop.link.flow() };
         // Who has to know all addresses does not wait for one of them.
@@ -311,13 +322,14 @@ impl Topology {
             },
             burst: load.burst,
             rate: load.rate,
-            duration,
+            duration: warm_up + measure,
+            timed: load.timed(timing),
             turn: self.sender.shares_cpu.then_some(turn),
             interval,
         })
     }
 
-    fn receive_job(&self, load: &Load, interval: Duration) -> Job {
+    fn receive_job(&self, load: &Load, timing: &Timing) -> Job {
         let ports = self.receiver.ins.iter().map(|hop| self.port(&self.receiver, hop, load));
         let yielding = self.receiver.shares_cpu;
         let hop = &self.receiver.ins[0];
@@ -327,14 +339,8 @@ impl Topology {
         let announce = (0..stations).map(back).collect();
         let ports = ports.collect();
         let tunnelled = matches!(self.shape, Shape::Upf(UpfLoad { way: UserWay::Downlink, .. }));
-        Job::Receive(ReceiveJob {
-            ports,
-            announce,
-            check: load.check,
-            tunnelled,
-            yielding,
-            interval,
-        })
+        let (check, timed, interval) = (load.check, load.timed(timing), timing.interval);
+        Job::Receive(ReceiveJob { ports, announce, check, tunnelled, timed, yielding, interval })
     }
 
     fn forward_job(&self, forwarder: &Station, load: &Load, interval: Duration) -> Job {
@@ -355,7 +361,7 @@ impl Topology {
     /// it is time that is measured all poll, and leave a CPU that they share to each other.
     pub(crate) fn port(&self, station: &Station, hop: &Hop, load: &Load) -> PortUri {
         let wait = match self.shape {
-            Shape::Echo => Wait::Poll { pause_us: 0 },
+            _ if load.timed => Wait::Poll { pause_us: 0 },
             _ if station.shares_cpu => Wait::Block,
             _ => Wait::POLL,
         };

@@ -3,9 +3,9 @@
 use dray_lab::HostFacts;
 use serde_json::{Map, Value};
 
-use super::Journal;
+use super::{CaseTrials, Journal};
 use crate::experiments::{self, Experiment};
-use crate::plan::{Choices, Plan, WrongChoice};
+use crate::plan::{Case, Choices, Plan, WrongChoice};
 use crate::results::{Incomplete, Results};
 
 /// An interrupted run that can be gone on with.
@@ -126,6 +126,12 @@ fn same_cases(
         let (there, here) = (journal.cases.len(), plan.cases.len());
         return wrong(format!("of {there} cases, where it has {here}"));
     }
+    let is_sound = |(trials, case): (&CaseTrials, &Case)| {
+        trials.is_sound(plan.settings.goals_of(case).len()) && trials.rounds <= plan.settings.trials
+    };
+    if !journal.cases.iter().zip(&plan.cases).all(is_sound) {
+        return wrong("some are not whole".to_owned());
+    }
     let names = |results: &Results| {
         let frames = results.results.iter().map(|row| {
             let rate = row.offered_pps.unwrap_or_default();
@@ -192,6 +198,25 @@ mod tests {
             (message(|it| it.incomplete = None, None, &none()), "complete"),
             (message(|it| it.results.truncate(3), None, &none()), "where it has veth"),
             (message(|it| it.results.swap(0, 1), None, &none()), "1500 B"),
+            (
+                message(
+                    |it| it.incomplete.as_mut().unwrap().journal.cases[0].rounds = 9,
+                    None,
+                    &none(),
+                ),
+                "not whole",
+            ),
+            (
+                message(
+                    |it| {
+                        let case = &mut it.incomplete.as_mut().unwrap().journal.cases[0];
+                        case.trials.push(crate::trial::Trial::default());
+                    },
+                    None,
+                    &none(),
+                ),
+                "not whole",
+            ),
             (
                 message(|it| it.incomplete.as_mut().unwrap().cpus = vec![99], None, &none()),
                 "CPUs [99]",

@@ -35,6 +35,7 @@ impl Neighbours {
             ports: vec![uri(to)],
             announce: Vec::new(),
             check: Check::Whole,
+            timed: None,
             yielding: true,
             interval,
         };
@@ -48,6 +49,7 @@ impl Neighbours {
             rate: Some(RATE),
             duration: Duration::from_secs(24 * 3600),
             turn: Some(SendJob::TURN),
+            timed: None,
             interval,
         };
         let mut sender = Sender::open(send).expect("a port");

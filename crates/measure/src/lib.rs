@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+pub mod clock;
+mod cost;
 pub mod cpu;
 pub mod endpoint;
 pub mod experiments;

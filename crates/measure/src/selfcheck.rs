@@ -100,6 +100,7 @@ impl Bench {
             ports: vec![self.port("receiver", "sender", plan)],
             announce: Vec::new(),
             check: Look::Whole,
+            timed: None,
             yielding: true,
             interval: duration,
         });
@@ -112,6 +113,7 @@ impl Bench {
             rate,
             duration,
             turn: Some(SendJob::TURN),
+            timed: None,
             interval: duration,
         });
         match both(receive, send).map_err(|error| failed(&error))? {
@@ -164,6 +166,7 @@ impl Bench {
                 lane: Lane { port: self.port("ping", "echo", &plan), flow: Flow::default() },
                 size: FRAME_MIN,
                 rate: None,
+                burst: 1,
                 warm_up: Duration::ZERO,
                 duration: Duration::from_secs(2),
                 yielding: true,

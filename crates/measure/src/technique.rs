@@ -38,7 +38,7 @@ impl Technique {
         let kernel = [&kernel.concat()[..], &[Endpoint::TAP]].concat();
         let kernel = Self::by_link(&LinkKind::ALL, &kernel);
         let memory = Self::by_link(&LinkKind::ALL, &[Endpoint::VIRTIO]);
-        let sockets = [&Endpoint::SOCKETS[..], &streams].concat();
+        let sockets = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP, &streams].concat();
         let engines = Self::by_link(&LinkKind::OF_ENGINES, &sockets);
         [kernel, memory, engines].concat()
     }

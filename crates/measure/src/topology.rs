@@ -121,6 +121,15 @@ pub struct Load {
     pub rate: Option<f64>,
     /// How closely the receiver looks at what arrives.
     pub check: Check,
+    /// Whether it is measured how long each frame takes.
+    pub timed: bool,
+}
+
+impl Load {
+    /// Where frames are timed, how long they are not at first.
+    fn timed(&self, timing: &Timing) -> Option<Duration> {
+        self.timed.then_some(timing.warm_up)
+    }
 }
 
 impl Topology {
@@ -259,6 +268,7 @@ impl Topology {
                 lane: Lane { port: port(&self.sender), flow: self.sender.outs[0].link.flow() },
                 size: load.size,
                 rate: load.rate,
+                burst: load.burst,
                 warm_up: timing.warm_up,
                 duration,
                 yielding: self.sender.shares_cpu,
@@ -266,15 +276,16 @@ impl Topology {
             };
             return vec![(&self.receiver, Job::Echo(echo)), (&self.sender, Job::Ping(ping))];
         }
-        let receiver = (&self.receiver, self.receive_job(load, interval));
+        let receiver = (&self.receiver, self.receive_job(load, timing));
         let forwarders = self.forwarders.iter();
         let forwarders =
             forwarders.map(|station| (station, self.forward_job(station, load, interval)));
-        let sender = (&self.sender, self.send_job(load, duration, interval));
+        let sender = (&self.sender, self.send_job(load, timing));
         std::iter::once(receiver).chain(forwarders).chain([sender]).collect()
     }
 
-    fn send_job(&self, load: &Load, duration: Duration, interval: Duration) -> Job {
+    fn send_job(&self, load: &Load, timing: &Timing) -> Job {
+        let Timing { warm_up, measure, interval } = *timing;
         let lane =
             |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: hop.link.flow() };
         // Who has to know all addresses does not wait for one of them.
@@ -287,13 +298,14 @@ impl Topology {
             size: load.size,
             burst: load.burst,
             rate: load.rate,
-            duration,
+            duration: warm_up + measure,
+            timed: load.timed(timing),
             turn: self.sender.shares_cpu.then_some(turn),
             interval,
         })
     }
 
-    fn receive_job(&self, load: &Load, interval: Duration) -> Job {
+    fn receive_job(&self, load: &Load, timing: &Timing) -> Job {
         let ports = self.receiver.ins.iter().map(|hop| self.port(&self.receiver, hop, load));
         let yielding = self.receiver.shares_cpu;
         let hop = &self.receiver.ins[0];
@@ -302,7 +314,8 @@ impl Topology {
         let stations = if self.technique.link.learns { load.stations } else { 0 };
         let announce = (0..stations).map(back).collect();
         let ports = ports.collect();
-        Job::Receive(ReceiveJob { ports, announce, check: load.check, yielding, interval })
+        let (check, timed, interval) = (load.check, load.timed(timing), timing.interval);
+        Job::Receive(ReceiveJob { ports, announce, check, timed, yielding, interval })
     }
 
     fn forward_job(&self, forwarder: &Station, load: &Load, interval: Duration) -> Job {
@@ -323,9 +336,9 @@ impl Topology {
     /// it is time that is measured all poll, and leave a CPU that they share to each other.
     fn port(&self, station: &Station, hop: &Hop, load: &Load) -> PortUri {
         let wait = match self.shape {
-            Shape::Echo => Wait::Poll { pause_us: 0 },
+            _ if load.timed => Wait::Poll { pause_us: 0 },
             _ if station.shares_cpu => Wait::Block,
-            Shape::Chain(_) | Shape::Fan(_) | Shape::Pairs(_) => Wait::POLL,
+            _ => Wait::POLL,
         };
         self.technique.endpoint.port(hop.here(), hop.there(), load.burst, wait)
     }

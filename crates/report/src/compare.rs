@@ -128,7 +128,9 @@ struct Key<'a> {
     mtu: u32,
     runtime: &'a str,
     neighbour: Option<&'a str>,
+    /// `None` where it is a share of what was found in each run.
     offered_pps: Option<f64>,
+    load_share: Option<f64>,
 }
 
 impl<'a> Key<'a> {
@@ -145,7 +147,8 @@ impl<'a> Key<'a> {
             mtu: row.mtu,
             runtime: &row.runtime,
             neighbour: row.neighbour.as_deref(),
-            offered_pps: row.offered_pps,
+            offered_pps: row.offered_pps.filter(|_| row.load_share.is_none()),
+            load_share: row.load_share,
         }
     }
 
@@ -154,6 +157,9 @@ impl<'a> Key<'a> {
         let mut text = format!("{} {} B", self.technique, self.frame_size);
         if let Some(pps) = self.offered_pps {
             write!(text, " at {}", rate_unit(pps).with(pps)).ok();
+        }
+        if let Some(share) = self.load_share {
+            write!(text, " at {:.0} % of the loss-free rate", 100.0 * share).ok();
         }
         if self.topology != "chain" {
             write!(text, " {}", self.topology).ok();
@@ -437,7 +443,9 @@ impl Figures {
             half_interval_pps: measured.and_then(Measured::interval).map(|interval| interval.half),
             loss_ratio: measured.map_or(0.0, |it| it.loss_ratio),
             cycles_per_frame: measured.and_then(|it| it.cycles_per_frame),
-            p99_ns: measured.and_then(|it| it.latency_ns).map(|latency| latency.p99),
+            p99_ns: measured
+                .and_then(|it| it.latency_ns.or(it.one_way_ns))
+                .map(|latency| latency.p99),
         }
     }
 }

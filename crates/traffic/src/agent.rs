@@ -257,6 +257,7 @@ mod tests {
             rate: Some(1000.0),
             duration: Duration::from_millis(20),
             turn: None,
+            timed: None,
             interval: Duration::from_millis(10),
         };
         clock::ticks_per_second();

@@ -31,4 +31,9 @@ pub enum Layout {
     Needs,
     /// A row for each technique, columns for how long round trips take.
     RoundTrips,
+    /// A table for each way and size: a row for each technique and load, columns for how long frames
+    /// take.
+    Latencies,
+    /// A row for each technique and size, columns for how closely the receiver looks.
+    Checks,
 }

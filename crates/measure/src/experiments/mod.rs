@@ -9,10 +9,12 @@ mod ara2019;
 mod casoni2013;
 mod claassen2016;
 mod experiment;
+mod latency;
 mod layout;
 mod liang2016;
 mod limit;
 mod loss_free;
+mod receiver_cost;
 mod rtt;
 mod runtimes;
 mod sets;
@@ -31,6 +33,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     limit::LIMIT,
     loss_free::LOSS_FREE,
     rtt::RTT,
+    latency::LATENCY,
+    receiver_cost::RECEIVER_COST,
     af_xdp::AF_XDP,
     af_xdp::CHAINS,
     streams::STREAMS,
@@ -47,6 +51,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     claassen2016::SWITCHED_TCP,
     claassen2016::SWITCHED_UDP,
     shyamkumar2022::NEED_WAKEUP,
+    liang2016::LATENCY,
     liang2016::NOISY_NEIGHBOUR,
     liang2016::SETUP,
 ];

@@ -67,7 +67,13 @@ impl Engine for Fake {
             flow: Flow::Drop,
             ports: state.ports.len(),
             stations: state.table.len(),
-            workers: vec![WorkerStatus { cpu: 1, ports: Vec::new(), load: 0.25, sleeps: 3 }],
+            workers: vec![WorkerStatus {
+                cpu: 1,
+                ports: Vec::new(),
+                load: 0.25,
+                work_s: 0.5,
+                sleeps: 3,
+            }],
         }
     }
 

@@ -7,7 +7,7 @@ DRAY := target/release/dray
 # Containers need root. Where we are root already, nothing is put in front.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help demo build check test test-vm bench bench-iperf3 fuzz profile clean
+.PHONY: help demo build check test test-vm bench bench-tools fuzz profile clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -41,10 +41,9 @@ bench: build ## Figures for the notes: papers' tables, containers, pacing
 	@scripts/setup.sh bench
 	@scripts/bench.sh
 
-bench-iperf3: build ## The batched UDP sender, and TCP streams, against iperf3 over one link
+bench-tools: build ## Our figures beside those of iperf3, sockperf and testpmd
 	@scripts/setup.sh bench
-	@$(SUDO) scripts/bench-iperf3.sh
-	@$(SUDO) scripts/bench-iperf3-tcp.sh
+	@$(SUDO) scripts/bench-tools.sh
 
 fuzz: ## Fuzz whatever reads others' bytes (SECONDS_EACH=60, TARGETS=...)
 	@scripts/setup.sh fuzz

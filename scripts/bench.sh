@@ -39,5 +39,5 @@ for experiment in casoni2013-serial casoni2013-parallel; do
     $sudo $dray bench $experiment --duration 5 --json results/$experiment.json
 done
 
-echo "== iperf3"
-$sudo scripts/bench-iperf3.sh
+echo "== other tools"
+$sudo scripts/bench-tools.sh batch tcp

@@ -19,7 +19,7 @@ case $purpose in
     build | demo) needs=$build ;;
     test) needs="$build $peers $engines c++:g++ ping:iputils-ping tshark:tshark $browser" ;;
     fuzz) needs="$build c++:g++" ;;
-    bench) needs="$build $peers ip:iproute2 iperf3:iperf3 jq:jq" ;;
+    bench) needs="$build $peers ip:iproute2 iperf3:iperf3 sockperf:sockperf jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;
     *) echo "setup.sh: unknown purpose '$purpose'" >&2 && exit 2 ;;
 esac

@@ -35,6 +35,8 @@ impl Neighbours {
             ports: vec![uri(to)],
             announce: Vec::new(),
             check: Check::Whole,
+            tunnelled: false,
+            timed: None,
             yielding: true,
             interval,
         };
@@ -44,10 +46,12 @@ impl Neighbours {
             flows: 4,
             stations: 1,
             size: 300,
+            users: None,
             burst: 8,
             rate: Some(RATE),
             duration: Duration::from_secs(24 * 3600),
             turn: Some(SendJob::TURN),
+            timed: None,
             interval,
         };
         let mut sender = Sender::open(send).expect("a port");

@@ -10,8 +10,8 @@ use dray_lab::{Cancel, Placement};
 use dray_port::{BATCH_MAX, PortUri, UriError};
 use dray_traffic::agent::Role;
 use dray_traffic::{
-    Check, EchoJob, ForwardJob, Job, Lane, OnSample, Percentiles, PingJob, ReceiveJob, Report,
-    RoleError, Sample, SendJob, Signal, StreamReceiveJob, StreamSendJob, StreamUri,
+    Check, EchoJob, ForwardJob, Job, Lane, Latency, OnSample, Percentiles, PingJob, ReceiveJob,
+    Report, RoleError, Sample, SendJob, Signal, StreamReceiveJob, StreamSendJob, StreamUri,
 };
 use dray_wire::{FRAME_MAX, FRAME_MIN, Flow, MacAddr};
 
@@ -141,6 +141,7 @@ Examples:
   dray receive --port raw:eth0
   dray receive --port 'afxdp:eth0?defer=50&wait=poll'
   dray receive --port 'udp:10.0.0.2:9000?batch=64&wait=poll' --duration 10 --json
+  dray receive --port 'raw:eth0?wait=poll' --latency
   dray receive --port tcp:0.0.0.0:9000")]
 pub(crate) struct ReceiveArguments {
     /// Where to receive; may be given more than once, but for byte streams.
@@ -150,6 +151,9 @@ pub(crate) struct ReceiveArguments {
     /// some bytes of each page.
     #[arg(long)]
     sampled: bool,
+    /// Say how long frames took, from when they were due at a sender on this host.
+    #[arg(long)]
+    latency: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -248,10 +252,12 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
         flows,
         stations,
         size,
+        users: None,
         burst,
         rate,
         duration: common.duration.unwrap_or(FOREVER),
         turn: Some(SendJob::TURN),
+        timed: None,
         interval: INTERVAL,
     });
     run(job, &common)
@@ -272,6 +278,7 @@ pub(crate) fn ping(arguments: PingArguments) -> Result<(), Failure> {
         lane: Lane { port, flow: addresses.flow() },
         size,
         rate,
+        burst: 1,
         warm_up: Duration::ZERO,
         duration: common.duration.unwrap_or(FOREVER),
         yielding: true,
@@ -284,12 +291,24 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
     let check = if arguments.sampled { Check::Sampled } else { Check::Whole };
     let ports = match one_stream_or_ports(arguments.port)? {
         Err(ports) => ports,
+        Ok(at) if arguments.latency => {
+            let why = anyhow::anyhow!("--port {at}: streams have no frames to time; no --latency");
+            return Err(Failure::usage(why));
+        }
         Ok(at) => {
             let job = StreamReceiveJob { at, check, interval: INTERVAL };
             return run(Job::StreamReceive(job), &arguments.common);
         }
     };
-    let job = ReceiveJob { ports, announce: Vec::new(), check, yielding: true, interval: INTERVAL };
+    let job = ReceiveJob {
+        ports,
+        announce: Vec::new(),
+        check,
+        tunnelled: false,
+        timed: arguments.latency.then_some(Duration::ZERO),
+        yielding: true,
+        interval: INTERVAL,
+    };
     run(Job::Receive(job), &arguments.common)
 }
 
@@ -392,6 +411,16 @@ fn rate_while_busy(samples: &[Sample], count: fn(&Sample) -> u64) -> f64 {
     }
 }
 
+/// In microseconds, where there is anything.
+fn percentiles(latency: &Latency) -> String {
+    let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
+    let Some(times) = latency.percentiles() else { return String::new() };
+    let Percentiles { p50, p90, p99, p999, p9999, max } = times;
+    let [p50, p90, p99, p999, max] = [p50, p90, p99, p999, max].map(us);
+    let p9999 = p9999.map_or(String::new(), |ns| format!(", p99.99 {}", us(ns)));
+    format!("; us: p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}{p9999}, max {max}")
+}
+
 fn describe(report: &Report) -> String {
     let rate = rate_while_busy(report.samples(), |sample| sample.frames) / 1e3;
     let gbits = rate_while_busy(report.samples(), |sample| sample.bytes) * 8.0 / 1e9;
@@ -407,7 +436,7 @@ fn describe(report: &Report) -> String {
         }
         Report::Receive(receive) => format!(
             "received {} frames, {:.1} kpps; lost {}, duplicated {}, reordered {}, corrupt {}, \
-             foreign {}, dropped at the port {}\n",
+             foreign {}, dropped at the port {}{}\n",
             receive.received,
             rate,
             receive.lost,
@@ -416,20 +445,14 @@ fn describe(report: &Report) -> String {
             receive.corrupt,
             receive.foreign,
             receive.dropped,
+            receive.latency.as_ref().map_or(String::new(), percentiles),
         ),
         Report::Forward(forward) => format!(
             "received {} frames, {:.1} kpps; transmitted {}, refused {}, dropped at the port {}\n",
             forward.received, rate, forward.transmitted, forward.refused, forward.dropped,
         ),
         Report::Ping(ping) => {
-            let us = |ns: u64| ns as f64 / 1e3;
-            let times = ping.latency.percentiles().map_or(String::new(), |times| {
-                let Percentiles { p50, p90, p99, p999, max } = times;
-                let [p50, p90, p99, p999, max] = [p50, p90, p99, p999, max].map(us);
-                format!(
-                    "; us: p50 {p50:.2}, p90 {p90:.2}, p99 {p99:.2}, p99.9 {p999:.2}, max {max:.2}"
-                )
-            });
+            let times = percentiles(&ping.latency);
             let (sent, back) = (ping.send.sent, ping.receive.received);
             format!("sent {sent} frames, {back} came back, {rate:.1} k round trips/s{times}\n")
         }

@@ -6,8 +6,11 @@
 //! case (proc_stat(5)), sampled by the timer tick. So a CPU's soft interrupt time is given to the
 //! roles on it in proportion to their system time, and as much as the roles' own times were charged
 //! with it is taken off there.
+//!
+//! What the kernel does elsewhere for a trial is its own entry ([`of_kernel`]): its threads, and soft
+//! interrupts on CPUs that have no role.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +35,9 @@ pub struct CpuCost {
     pub system_s: f64,
     /// In soft interrupts.
     pub softirq_s: f64,
+    /// What of this was spent on looking for work where there was none. Absent where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polling_s: Option<f64>,
 }
 
 impl CpuCost {
@@ -46,6 +52,10 @@ impl std::ops::AddAssign for CpuCost {
         self.user_s += other.user_s;
         self.system_s += other.system_s;
         self.softirq_s += other.softirq_s;
+        self.polling_s = match (self.polling_s, other.polling_s) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        };
     }
 }
 
@@ -80,6 +90,8 @@ pub struct RoleTimes {
     pub user_s: f64,
     /// In the kernel; whether soft interrupts are in it depends on the kernel.
     pub system_s: f64,
+    /// While it had something to do, where it knows.
+    pub work_s: Option<f64>,
 }
 
 /// Shares out the soft interrupt time of each CPU between `before` and `after`.
@@ -91,7 +103,9 @@ pub fn attribute(
     let share = |role: &RoleTimes| {
         let on_this_cpu = || roles.iter().filter(|other| other.cpu == role.cpu);
         let (Some(before), Some(after)) = (before.get(&role.cpu), after.get(&role.cpu)) else {
-            return CpuCost { user_s: role.user_s, system_s: role.system_s, softirq_s: 0.0 };
+            let &RoleTimes { user_s, system_s, .. } = role;
+            let polling_s = polling(role, user_s + system_s);
+            return CpuCost { user_s, system_s, softirq_s: 0.0, polling_s };
         };
         let softirq = (after.softirq - before.softirq).max(0.0);
         let busy = (after.busy - before.busy).max(0.0);
@@ -101,13 +115,72 @@ pub fn attribute(
         let system: f64 = on_this_cpu().map(|other| other.system_s).sum();
         let part =
             if system > 0.0 { role.system_s / system } else { 1.0 / on_this_cpu().count() as f64 };
-        CpuCost {
-            user_s: role.user_s,
-            system_s: (role.system_s - overlap * part).max(0.0),
-            softirq_s: softirq * part,
-        }
+        let (user_s, softirq_s) = (role.user_s, softirq * part);
+        let system_s = (role.system_s - overlap * part).max(0.0);
+        let polling_s = polling(role, user_s + system_s + softirq_s);
+        CpuCost { user_s, system_s, softirq_s, polling_s }
     };
     roles.iter().map(share).collect()
+}
+
+/// What is left of a role's time when it was not at work. Soft interrupts run on top of work, and while
+/// it works it may have to wait for the CPU; it then seems to work for longer than it ran.
+fn polling(role: &RoleTimes, all_s: f64) -> Option<f64> {
+    role.work_s.map(|work_s| (all_s - work_s).max(0.0))
+}
+
+/// A thread of the kernel: the CPU that it ran on last, and for how long it ran so far, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KernelThread {
+    cpu: usize,
+    run_s: f64,
+}
+
+/// The kernel's threads now, by PID, but for those that do nothing but soft interrupts: their time is
+/// in `/proc/stat` already. None where this process does not see them.
+pub fn kernel_threads() -> BTreeMap<u32, KernelThread> {
+    /// The parent of all of them.
+    const KTHREADD: &str = "2";
+    let Ok(processes) = fs::read_dir("/proc") else { return BTreeMap::new() };
+    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let thread = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The second field, the name in parentheses, may hold spaces and parentheses.
+        let (name, rest) = stat.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split(' ').collect();
+        // Fields 4 and 39 of proc_pid_stat(5).
+        if fields.get(1) != Some(&KTHREADD) || name.contains("(ksoftirqd/") {
+            return None;
+        }
+        let cpu = fields.get(36)?.parse().ok()?;
+        let ran = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+        let run_ns: u64 = ran.split(' ').next()?.parse().ok()?;
+        Some((pid, KernelThread { cpu, run_s: run_ns as f64 / 1e9 }))
+    };
+    pids.filter_map(thread).collect()
+}
+
+/// What the kernel did by itself: its threads on the CPUs of `roles` between `threads`, of which `share`
+/// counts, and soft interrupts on other CPUs between `stat`.
+pub fn of_kernel(
+    stat: [&BTreeMap<usize, CpuTimes>; 2],
+    threads: [&BTreeMap<u32, KernelThread>; 2],
+    share: f64,
+    roles: &BTreeSet<usize>,
+) -> CpuCost {
+    let ran = |(pid, after): (&u32, &KernelThread)| {
+        let before = threads[0].get(pid).map_or(0.0, |before| before.run_s);
+        if roles.contains(&after.cpu) { (after.run_s - before).max(0.0) } else { 0.0 }
+    };
+    let softirq = |(cpu, after): (&usize, &CpuTimes)| {
+        let before = stat[0].get(cpu).map_or(after.softirq, |before| before.softirq);
+        if roles.contains(cpu) { 0.0 } else { (after.softirq - before).max(0.0) }
+    };
+    CpuCost {
+        system_s: share * threads[1].iter().map(ran).sum::<f64>(),
+        softirq_s: stat[1].iter().map(softirq).sum(),
+        ..CpuCost::default()
+    }
 }
 
 #[cfg(test)]
@@ -130,16 +203,47 @@ mod tests {
     #[test]
     fn soft_interrupts_charged_to_the_process_are_taken_off_there() {
         let [before, after] = span(1, 1.0, 0.4);
-        let role = RoleTimes { cpu: 1, user_s: 0.1, system_s: 0.9 };
+        let role = RoleTimes { cpu: 1, user_s: 0.1, system_s: 0.9, work_s: Some(0.7) };
         let cost = attribute(&before, &after, &[role])[0];
         assert!((cost.system_s - 0.5).abs() < 1e-9 && (cost.softirq_s - 0.4).abs() < 1e-9);
         assert!((cost.total_s() - 1.0).abs() < 1e-9);
+        assert!((cost.polling_s.unwrap() - 0.3).abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_seems_to_work_for_longer_than_it_ran_did_not_poll() {
+        let [before, after] = span(1, 0.5, 0.0);
+        let role = RoleTimes { cpu: 1, user_s: 0.1, system_s: 0.4, work_s: Some(0.9) };
+        assert_eq!(attribute(&before, &after, &[role])[0].polling_s, Some(0.0));
+    }
+
+    #[test]
+    fn the_kernel_has_its_threads_and_the_soft_interrupts_elsewhere() {
+        let [mut before, mut after] = span(1, 1.0, 0.4);
+        before.insert(0, CpuTimes { busy: 1.0, softirq: 2.0, ..CpuTimes::default() });
+        after.insert(0, CpuTimes { busy: 2.0, softirq: 2.5, ..CpuTimes::default() });
+        let thread = |cpu, run_s| KernelThread { cpu, run_s };
+        let threads = BTreeMap::from([(10, thread(1, 1.0)), (11, thread(0, 1.0))]);
+        let later =
+            BTreeMap::from([(10, thread(1, 1.25)), (11, thread(0, 9.0)), (12, thread(1, 0.5))]);
+        let cost = of_kernel([&before, &after], [&threads, &later], 0.5, &BTreeSet::from([1]));
+        assert!((cost.system_s - 0.375).abs() < 1e-9, "{cost:?}");
+        assert!((cost.softirq_s - 0.5).abs() < 1e-9 && cost.polling_s.is_none(), "{cost:?}");
+    }
+
+    #[test]
+    fn the_kernels_threads_are_seen_here() {
+        let threads = kernel_threads();
+        // In a PID namespace of its own a process sees none.
+        let here = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n");
+        assert_eq!(here, !threads.is_empty());
+        assert!(!threads.contains_key(&std::process::id()));
     }
 
     #[test]
     fn soft_interrupts_charged_to_nobody_are_added() {
         let [before, after] = span(1, 1.0, 0.4);
-        let role = RoleTimes { cpu: 1, user_s: 0.1, system_s: 0.5 };
+        let role = RoleTimes { cpu: 1, user_s: 0.1, system_s: 0.5, work_s: None };
         let cost = attribute(&before, &after, &[role])[0];
         assert!((cost.total_s() - 1.0).abs() < 1e-9 && (cost.system_s - 0.5).abs() < 1e-9);
     }
@@ -147,7 +251,8 @@ mod tests {
     #[test]
     fn roles_on_one_cpu_share_by_their_system_time() {
         let [before, after] = span(0, 1.0, 0.4);
-        let roles = [0.6, 0.2].map(|system_s| RoleTimes { cpu: 0, user_s: 0.1, system_s });
+        let roles =
+            [0.6, 0.2].map(|system_s| RoleTimes { cpu: 0, user_s: 0.1, system_s, work_s: None });
         let costs = attribute(&before, &after, &roles);
         assert!((costs[0].softirq_s - 0.3).abs() < 1e-9 && (costs[1].softirq_s - 0.1).abs() < 1e-9);
         assert!((costs[0].total_s() + costs[1].total_s() - 1.0).abs() < 1e-9);

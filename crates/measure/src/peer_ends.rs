@@ -16,9 +16,10 @@ use dray_lab::{Lab, LabError};
 use dray_traffic::sample::monotonic_ns;
 use dray_traffic::{ReceiveReport, Report, Sample, SendReport, StreamReport};
 
+use crate::cost::{CpuReading, KernelReading};
 use crate::endpoint::Rings;
 use crate::topology::{Hop, Station, Topology};
-use crate::trial::{Agreements, CpuReading, Run, Timing};
+use crate::trial::{Agreements, Run, Timing};
 
 /// Time for a switch to serve a new endpoint.
 const SETTLE: Duration = Duration::from_millis(300);
@@ -58,13 +59,14 @@ pub(crate) fn observe_round(
     )?;
     endpoint.wait_until_ready(&cancel)?;
     cancel.sleep_until(Instant::now() + SETTLE)?;
+    let kernel = KernelReading::take();
     endpoint.start_traffic()?;
     let mut sampler = Sampler::default();
     let measured = sampler.measure(lab, timing, |sampler| sampler.look(&endpoint, None))?;
     endpoint.drain_traffic()?;
     cancel.sleep_until(Instant::now() + QUIET)?;
     sampler.look(&endpoint, None)?;
-    Ok(sampler.observed(measured))
+    Ok(sampler.observed(measured, kernel))
 }
 
 /// Runs a trial with frames of `size` bytes from a testpmd on the sender's interface to one on the
@@ -98,6 +100,7 @@ pub(crate) fn observe_one_way(
     sender.wait_until_ready(&cancel)?;
     receiver.start_traffic()?;
     cancel.sleep_until(Instant::now() + SETTLE)?;
+    let kernel = KernelReading::take();
     sender.start_traffic()?;
     let mut sampler = Sampler::default();
     let measured =
@@ -105,7 +108,7 @@ pub(crate) fn observe_one_way(
     sender.stop_traffic()?;
     cancel.sleep_until(Instant::now() + QUIET)?;
     sampler.look(&sender, Some(&receiver))?;
-    Ok(sampler.observed(measured))
+    Ok(sampler.observed(measured, kernel))
 }
 
 /// What the counters of testpmds were from time to time.
@@ -136,6 +139,7 @@ impl Sampler {
                 bytes,
                 user_ns: cpu.user.as_nanos() as u64,
                 system_ns: cpu.system.as_nanos() as u64,
+                work_ns: None,
             })
         };
         let sent = sender.counters()?;
@@ -176,12 +180,13 @@ impl Sampler {
         Ok((measure_from_ns, [before, CpuReading::take(lab)?]))
     }
 
-    fn observed(self, (measure_from_ns, cpus): Measured) -> Run {
+    fn observed(self, (measure_from_ns, cpus): Measured, before: KernelReading) -> Run {
         let sender = Report::Send(send_report(self.sent));
         let receiver = Report::Receive(receive_report(self.received));
         let reports = vec![vec![sender, receiver]];
+        let kernel = [before, KernelReading::take()];
         let (ready_after, agreements) = (Duration::ZERO, Agreements::new());
-        Run { ready_after, agreements, measure_from_ns, reports, cpus }
+        Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel }
     }
 }
 

@@ -9,6 +9,7 @@ use dray_traffic::{Latency, Percentiles};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::LostAt;
+use crate::clock::ClockFacts;
 use crate::cpu::CpuCost;
 use crate::isolation::Isolation;
 use crate::needs::{Needs, SetUp};
@@ -18,7 +19,8 @@ use crate::stats;
 use crate::streams::StreamRow;
 use crate::topology::{Shape, Topology};
 use crate::trial::{Agreements, Trial};
-use crate::{Case, Interval, Noise, Settings};
+use crate::upf::UPF;
+use crate::{Case, Interval, Noise, Settings, UpfLoad};
 
 /// The version of the format. It changes when a reader of the old one would misunderstand.
 pub const SCHEMA: u32 = 1;
@@ -43,6 +45,9 @@ pub struct Results {
     /// Byte streams: one entry per technique, MTU and number of pairs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamRow>,
+    /// The clock, where frames were timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockFacts>,
     /// The limit of the machine, by frame size, where techniques are compared with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LimitRow>,
@@ -248,13 +253,16 @@ pub struct ResultRow {
     /// Who made the containers.
     #[serde(default = "embedded")]
     pub runtime: String,
-    /// `chain`, `fan`, `echo` or `pairs`.
+    /// `chain`, `fan`, `echo`, `pairs` or `upf`.
     pub topology: String,
     /// How many pairs of sender and receiver there were at the same time.
     #[serde(default = "one")]
     pub pairs: usize,
     /// How many forwarders stand between sender and receiver.
     pub forwarders: usize,
+    /// What the user plane function between them had to do, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upf: Option<UpfLoad>,
     /// MTU of the links, in bytes.
     #[serde(default = "usual_mtu")]
     pub mtu: u32,
@@ -270,6 +278,9 @@ pub struct ResultRow {
     /// Frames per second that were asked for; absent: as many as possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offered_pps: Option<f64>,
+    /// What `offered_pps` is of the loss-free rate, where it is a share of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_share: Option<f64>,
     /// The receive rate that the paper states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper_pps: Option<f64>,
@@ -346,9 +357,16 @@ pub struct Measured {
     pub noise: Option<Noise>,
     /// CPU time by role and in all, of all trials.
     pub cpu: Cpu,
-    /// CPU cycles of all roles per frame received.
+    /// CPU cycles of all roles, and of the kernel by itself, per frame received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycles_per_frame: Option<f64>,
+    /// The same without those spent on looking for frames where there were none, as far as that is
+    /// known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_cycles_per_frame: Option<f64>,
+    /// Mb/s in frames received for each core that was busy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mbps_per_core: Option<f64>,
     /// CPU cycles of the switch alone per frame received, where there was one in user space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch_cycles_per_frame: Option<f64>,
@@ -359,12 +377,24 @@ pub struct Measured {
     /// row are then of the trials at the first of these rates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drop_rates: Vec<DropRate>,
+    /// The loss-free rate, where `offered_pps` is a share of it: the mean of the trials', in frames per
+    /// second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_free_pps: Option<f64>,
     /// Bytes per second that the neighbour wrote, where it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour_bytes_per_s: Option<f64>,
-    /// How long frames took there and back, where that was measured, in nanoseconds.
+    /// How long frames took there and back, where that was measured, in nanoseconds. At a given rate it
+    /// counts from when they were due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Percentiles>,
+    /// How long frames took one way, from when they were due until the receiver had them, where that
+    /// was measured, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_way_ns: Option<Percentiles>,
+    /// How long of that they waited for the sender to hand them to its port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender_late_ns: Option<Percentiles>,
 }
 
 /// The highest rate at which no more than a share of the frames is lost: the non-drop rate, where that
@@ -470,12 +500,24 @@ impl Cpu {
 
 impl ResultRow {
     /// A row for `case`.
-    pub fn new(case: &Case, settings: &Settings, outcome: Outcome) -> Self {
+    pub fn new(case: &Case, settings: &Settings, mut outcome: Outcome) -> Self {
+        if let Outcome::Measured(measured) = &mut outcome {
+            let mbps = measured.received_pps * case.size as f64 * 8.0 / 1e6;
+            let per_core = mbps / measured.cpu.cores();
+            measured.mbps_per_core = per_core.is_finite().then_some(per_core);
+        }
+        let share_pps = match &outcome {
+            Outcome::Measured(measured) => {
+                case.share.zip(measured.loss_free_pps).map(|(share, pps)| share * pps)
+            }
+            _ => None,
+        };
         let (topology, forwarders) = match case.shape {
             Shape::Chain(count) => ("chain", count),
             Shape::Fan(count) => ("fan", count),
             Shape::Echo => ("echo", 0),
             Shape::Pairs(_) => ("pairs", 0),
+            Shape::Upf(_) => ("upf", 0),
         };
         Self {
             technique: case.technique.to_string(),
@@ -486,12 +528,17 @@ impl ResultRow {
             topology: topology.to_owned(),
             pairs: case.shape.pairs(),
             forwarders,
+            upf: match case.shape {
+                Shape::Upf(load) => Some(load),
+                _ => None,
+            },
             mtu: case.mtu,
             frame_size: case.size,
             burst: settings.burst,
             flows: settings.flows,
             stations: settings.stations,
-            offered_pps: case.rate,
+            offered_pps: case.rate.or(share_pps),
+            load_share: case.share,
             paper_pps: case.paper_pps,
             outcome,
         }
@@ -515,6 +562,18 @@ impl ResultRow {
 }
 
 impl Measured {
+    /// On how many cores the user plane function was busy, where there was one; its part of the softirqs
+    /// there included.
+    pub fn upf_cores(&self) -> Option<f64> {
+        let cost = self.cpu.roles.get(UPF)?;
+        Some(cost.total_s() / self.cpu.elapsed_s).filter(|cores| *cores > 0.0)
+    }
+
+    /// Frames received per second for each of these cores.
+    pub fn upf_pps_per_core(&self) -> Option<f64> {
+        self.upf_cores().map(|cores| self.received_pps / cores)
+    }
+
     /// Sums up the trials of one case: at least one.
     pub(crate) fn of(case: &CaseTrials, settings: &Settings, limit: Option<&LimitRow>) -> Self {
         let trials = &case.trials[..];
@@ -528,7 +587,7 @@ impl Measured {
         let mut cpu = Cpu::default();
         for trial in trials {
             lost_at += trial.audit.lost_at;
-            cpu.add(&trial.cpu, settings.timing.measure);
+            cpu.add(&trial.cpu, trial.measure);
         }
         let (sent, lost) = (sum(|trial| trial.sent), sum(|trial| trial.audit.lost_at.total()));
         let mean_of = |field: fn(&Trial) -> Option<f64>| {
@@ -537,8 +596,13 @@ impl Measured {
         };
         let rates: Vec<f64> = trials.iter().map(|trial| trial.received_pps).collect();
         let received_pps = stats::mean(&rates);
-        let mut latency = Latency::default();
-        trials.iter().filter_map(|trial| trial.latency.as_ref()).for_each(|part| latency.add(part));
+        let percentiles = |of: fn(&Trial) -> Option<&Latency>| {
+            let mut sum = Latency::default();
+            trials.iter().filter_map(of).for_each(|part| sum.add(part));
+            sum.percentiles()
+        };
+        let cycles_per_frame = mean_of(|trial| trial.cycles_per_frame);
+        let polling = cpu.total.polling_s.map(|polling_s| polling_s / cpu.total.total_s());
         Self {
             setting: setting.clone(),
             check: case.check.clone(),
@@ -562,7 +626,11 @@ impl Measured {
             samples_pps,
             noise: Some(Noise::sum(trials.iter().map(|trial| trial.noise))),
             cpu,
-            cycles_per_frame: mean_of(|trial| trial.cycles_per_frame),
+            cycles_per_frame,
+            work_cycles_per_frame: cycles_per_frame
+                .zip(polling)
+                .map(|(cycles, polling)| cycles * (1.0 - polling)),
+            mbps_per_core: None,
             switch_cycles_per_frame: mean_of(|trial| trial.switch_cycles_per_frame),
             drop_rates: (0..)
                 .zip(&settings.goals)
@@ -572,8 +640,11 @@ impl Measured {
                     DropRate::of(goal, searches.collect())
                 })
                 .collect(),
+            loss_free_pps: (!case.loss_free.is_empty()).then(|| stats::mean(&case.loss_free)),
             neighbour_bytes_per_s: mean_of(|trial| trial.neighbour_bytes_per_s),
-            latency_ns: latency.percentiles(),
+            latency_ns: percentiles(|trial| trial.latency.as_ref()),
+            one_way_ns: percentiles(|trial| trial.one_way.as_ref()),
+            sender_late_ns: percentiles(|trial| trial.sender_late.as_ref()),
             limit_share: limit.map(|limit| received_pps / limit.pps),
         }
     }

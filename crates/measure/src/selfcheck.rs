@@ -99,7 +99,9 @@ impl Bench {
         let receive = Job::Receive(ReceiveJob {
             ports: vec![self.port("receiver", "sender", plan)],
             announce: Vec::new(),
+            tunnelled: false,
             check: Look::Whole,
+            timed: None,
             yielding: true,
             interval: duration,
         });
@@ -107,11 +109,13 @@ impl Bench {
             lanes: vec![Lane { port: self.port("sender", "receiver", ""), flow: Flow::default() }],
             flows,
             stations: 1,
+            users: None,
             size: FRAME_MIN,
             burst,
             rate,
             duration,
             turn: Some(SendJob::TURN),
+            timed: None,
             interval: duration,
         });
         match both(receive, send).map_err(|error| failed(&error))? {
@@ -164,6 +168,7 @@ impl Bench {
                 lane: Lane { port: self.port("ping", "echo", &plan), flow: Flow::default() },
                 size: FRAME_MIN,
                 rate: None,
+                burst: 1,
                 warm_up: Duration::ZERO,
                 duration: Duration::from_secs(2),
                 yielding: true,

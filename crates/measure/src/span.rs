@@ -76,6 +76,7 @@ mod tests {
             bytes: 0,
             user_ns: frames * MS,
             system_ns: 0,
+            work_ns: None,
         };
         points.iter().map(sample).collect()
     }

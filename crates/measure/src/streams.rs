@@ -8,6 +8,7 @@ use dray_traffic::stream::ZeroCopy;
 use dray_traffic::{Report, StreamReceiveReport, StreamSendReport};
 use serde::{Deserialize, Serialize};
 
+use crate::cost;
 use crate::cpu::CpuCost;
 use crate::results::{Cpu, SettingOfRun};
 use crate::rounds::CaseTrials;
@@ -93,7 +94,7 @@ impl StreamTrial {
             // The kernel's own count of what came.
             agrees &= totals.by_tcp == totals.received;
         }
-        let cpu = trial::costs(topologies, timing, run)?;
+        let cpu = cost::costs(topologies, timing, run)?;
         let seconds: f64 = cpu.iter().map(|(_, cost)| cost.total_s()).sum();
         let goodput_bps: f64 = pairs_bps.iter().sum();
         let bytes = goodput_bps / 8.0 * timing.measure.as_secs_f64();

@@ -1,9 +1,11 @@
 //! Results as tables for people, at most 100 columns wide.
 
+mod latency;
 mod needs;
 mod neighbours;
 mod runtimes;
 mod streams;
+mod user_plane;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +14,7 @@ use dray_traffic::Percentiles;
 use crate::Interval;
 use crate::experiments::{Experiment, Layout};
 use crate::isolation::{Isolation, Verdict};
-use crate::results::{LimitRow, LimitedBy, Measured, Outcome, ResultRow, Results};
+use crate::results::{DropRate, LimitRow, LimitedBy, Measured, Outcome, ResultRow, Results};
 
 /// Renders the results of `experiment`, with notes below.
 pub fn render(results: &Results, experiment: &Experiment) -> String {
@@ -56,8 +58,11 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
         Layout::Switches => switches(results),
         Layout::Limits => String::new(),
         Layout::RoundTrips => round_trips(&results.results),
+        Layout::Latencies => latency::by_load(&results.results),
+        Layout::Checks => checks(&results.results),
         Layout::PairsByTechnique => streams::pairs(results),
         Layout::DropRates => drop_rates(&results.results),
+        Layout::UserPlane => user_plane::render(&results.results),
         Layout::Runtimes => runtimes::table(results),
         Layout::Neighbours => neighbours::table(&results.results),
         Layout::Needs => needs::table(results),
@@ -118,7 +123,7 @@ fn list(rows: &[ResultRow]) -> String {
         "loss",
         "Gb/s",
         "cores",
-        "user",
+        "poll",
         "sys",
         "soft",
         "cycles",
@@ -161,7 +166,7 @@ fn figures(row: &ResultRow, measured: &Measured) -> [String; 10] {
         loss(measured),
         format!("{:.2}", bits / 1e9),
         format!("{:.2}", cpu.cores()),
-        part(cpu.total.user_s),
+        cpu.total.polling_s.map_or("-".to_owned(), part),
         part(cpu.total.system_s),
         part(cpu.total.softirq_s),
         measured.cycles_per_frame.map_or("-".to_owned(), |cycles| format!("{cycles:.0}")),
@@ -276,7 +281,7 @@ fn round_trips(rows: &[ResultRow]) -> String {
             line.push(loss(measured));
             let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
             match measured.latency_ns {
-                Some(Percentiles { p50, p90, p99, p999, max }) => {
+                Some(Percentiles { p50, p90, p99, p999, max, .. }) => {
                     line.extend([p50, p90, p99, p999, max].map(us));
                 }
                 None => line.extend([const { String::new() }; 5]),
@@ -289,8 +294,37 @@ fn round_trips(rows: &[ResultRow]) -> String {
     align(&cells, 2, 1)
 }
 
-/// A row for each technique and size: for each loss that was allowed the highest rate, its lowest and
-/// highest of several searches, what limits it; and what the first of these rates costs.
+/// A row for each technique and size: what is received when the receiver looks at nothing, and by how
+/// much less when it looks more closely.
+fn checks(rows: &[ResultRow]) -> String {
+    let closely = ["none", "sampled", "whole"];
+    let header = ["technique", "size", "none", "±", "sampled", "±", "costs", "whole", "±", "costs"];
+    let units = ["", "B", "kpps", "%", "kpps", "%", "%", "kpps", "%", "%"];
+    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    for (technique, size) in distinct(rows, |row| (row.technique.clone(), row.frame_size)) {
+        let mut line = vec![technique.clone(), size.to_string()];
+        let found = |check: &str| {
+            let mine = |row: &&ResultRow| row.technique == technique && row.frame_size == size;
+            let mut measured = rows.iter().filter(mine).filter_map(ResultRow::measured);
+            measured.find(|measured| measured.check == check)
+        };
+        for check in closely {
+            let figures = found(check).map(|it| {
+                let rate = format!("{}{}", kilo(it.received_pps), mark(it));
+                let less = found("none").map(|none| 1.0 - it.received_pps / none.received_pps);
+                let costs = less.map_or("-".to_owned(), |less| format!("{:.1}", 100.0 * less));
+                [rate, spread(it.interval()), costs]
+            });
+            let figures = figures.unwrap_or(["-", "", ""].map(str::to_owned));
+            line.extend(figures.into_iter().take(if check == "none" { 2 } else { 3 }));
+        }
+        cells.push(line);
+    }
+    align(&cells, 2, 1)
+}
+
+/// A row for each technique and size: for each loss that was allowed the highest rate, what limits it;
+/// and what the first of these rates costs.
 fn drop_rates(rows: &[ResultRow]) -> String {
     let losses = rows.iter().filter_map(ResultRow::measured).map(|m| m.drop_rates.as_slice());
     let losses = losses.max_by_key(|rates| rates.len()).unwrap_or_default();
@@ -570,6 +604,17 @@ fn af_xdp(rows: &[ResultRow]) -> Vec<String> {
         .collect()
 }
 
+/// How far searches for the same rate are apart, where there were several.
+fn searches_apart<'m>(measured: impl Iterator<Item = &'m Measured>) -> Option<String> {
+    let apart = |rate: &DropRate| {
+        let lowers = || rate.searches.iter().filter_map(|search| search.lower_pps);
+        let (least, most) = (lowers().min()? as f64, lowers().max()? as f64);
+        (rate.searches.len() > 1).then_some(100.0 * (most - least) / least)
+    };
+    let most = measured.flat_map(|it| it.drop_rates.iter().filter_map(apart)).reduce(f64::max)?;
+    Some(format!("Searches for the same rate found it within {most:.1} % of each other."))
+}
+
 fn notes(results: &Results) -> Vec<String> {
     let measured = || results.results.iter().filter_map(ResultRow::measured);
     let streams = || results.streams.iter().filter_map(|row| row.measured());
@@ -589,6 +634,7 @@ fn notes(results: &Results) -> Vec<String> {
         "±: half the 95 % interval, {}.",
         if trials > 1 { "over the trials" } else { "over the samples of one trial" }
     ));
+    notes.extend(searches_apart(measured()));
     if let Some(incomplete) = &results.incomplete {
         notes.push(format!(
             "INCOMPLETE: {} of {} trials; --resume goes on with them.",
@@ -637,6 +683,7 @@ fn notes(results: &Results) -> Vec<String> {
             dray_traffic::Check::SAMPLE
         ));
     }
+    notes.extend(results.clock.as_ref().map(latency::clock));
     notes.extend(af_xdp(&results.results));
     notes.extend(skipped(&results.results));
     notes

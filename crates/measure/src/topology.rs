@@ -9,11 +9,12 @@ use dray_lab::{ContainerId, End, Lab, LabError, Link, Placement};
 use dray_port::{PortUri, Wait};
 use dray_traffic::{
     Check, EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob,
-    StreamSendJob,
+    StreamSendJob, UserWay,
 };
 
 use crate::Technique;
 use crate::trial::Timing;
+use crate::upf::{self, UPF, UpfLoad};
 
 /// How the roles are arranged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub enum Shape {
     Echo,
     /// So many pairs of sender and receiver, all at the same time, whose links share one segment.
     Pairs(usize),
+    /// Sender, a user plane function that packets leave or enter their tunnels in, receiver.
+    Upf(UpfLoad),
 }
 
 impl Shape {
@@ -34,6 +37,7 @@ impl Shape {
     pub fn forwarders(self) -> usize {
         match self {
             Self::Chain(count) | Self::Fan(count) => count,
+            Self::Upf(_) => 1,
             Self::Echo | Self::Pairs(_) => 0,
         }
     }
@@ -42,7 +46,7 @@ impl Shape {
     pub fn pairs(self) -> usize {
         match self {
             Self::Pairs(count) => count,
-            Self::Chain(_) | Self::Fan(_) | Self::Echo => 1,
+            Self::Chain(_) | Self::Fan(_) | Self::Echo | Self::Upf(_) => 1,
         }
     }
 }
@@ -104,6 +108,8 @@ pub struct Topology {
     pub switch_cpu: Option<usize>,
     /// How they are wired and do their I/O.
     pub technique: Technique,
+    /// MTU of the links, in bytes.
+    pub mtu: u32,
 }
 
 /// What the sender shall do.
@@ -121,6 +127,15 @@ pub struct Load {
     pub rate: Option<f64>,
     /// How closely the receiver looks at what arrives.
     pub check: Check,
+    /// Whether it is measured how long each frame takes.
+    pub timed: bool,
+}
+
+impl Load {
+    /// Where frames are timed, how long they are not at first.
+    fn timed(&self, timing: &Timing) -> Option<Duration> {
+        self.timed.then_some(timing.warm_up)
+    }
 }
 
 impl Topology {
@@ -133,16 +148,25 @@ impl Topology {
         mtu: u32,
     ) -> Result<Vec<Self>, LabError> {
         let names = match shape {
-            Shape::Chain(_) | Shape::Fan(_) | Shape::Pairs(_) => ["sender", "receiver"],
             Shape::Echo => ["ping", "echo"],
+            _ => ["sender", "receiver"],
         };
         let names = names.map(str::to_owned).into_iter();
-        let names = names.chain((1..=shape.forwarders()).map(|n| format!("forwarder-{n}")));
+        let middle = |number| match shape {
+            Shape::Upf(_) => UPF.to_owned(),
+            _ => format!("forwarder-{number}"),
+        };
+        let names = names.chain((1..=shape.forwarders()).map(middle));
         let names: Vec<String> = names.collect();
         let roles = names.len() * shape.pairs();
         let (switch, mut cpus) = if technique.link.switch().is_some() {
             let (switch, cpus) = placement.assign_around_switch(roles);
             (Some(switch), cpus)
+        } else if matches!(shape, Shape::Upf(_)) {
+            // Its core is the one that figures are of.
+            let (upf, mut cpus) = placement.assign_around_switch(roles - 1);
+            cpus.push(upf);
+            (None, cpus)
         } else {
             (None, placement.assign(roles))
         };
@@ -208,7 +232,7 @@ impl Topology {
             let mut next = || stations.next().expect("each pair has all roles");
             let (sender, receiver) = (next(), next());
             let forwarders = std::iter::repeat_with(next).take(shape.forwarders()).collect();
-            Self { shape, sender, receiver, forwarders, switch_cpu, technique }
+            Self { shape, sender, receiver, forwarders, switch_cpu, technique, mtu }
         };
         Ok((0..shape.pairs()).map(topology).collect())
     }
@@ -231,8 +255,8 @@ impl Topology {
     /// Where frames end: at the receiver, or where they came from.
     pub fn last(&self) -> &Station {
         match self.shape {
-            Shape::Chain(_) | Shape::Fan(_) | Shape::Pairs(_) => &self.receiver,
             Shape::Echo => &self.sender,
+            _ => &self.receiver,
         }
     }
 
@@ -259,6 +283,7 @@ impl Topology {
                 lane: Lane { port: port(&self.sender), flow: self.sender.outs[0].link.flow() },
                 size: load.size,
                 rate: load.rate,
+                burst: load.burst,
                 warm_up: timing.warm_up,
                 duration,
                 yielding: self.sender.shares_cpu,
@@ -266,15 +291,21 @@ impl Topology {
             };
             return vec![(&self.receiver, Job::Echo(echo)), (&self.sender, Job::Ping(ping))];
         }
-        let receiver = (&self.receiver, self.receive_job(load, interval));
+        let receiver = (&self.receiver, self.receive_job(load, timing));
         let forwarders = self.forwarders.iter();
-        let forwarders =
-            forwarders.map(|station| (station, self.forward_job(station, load, interval)));
-        let sender = (&self.sender, self.send_job(load, duration, interval));
+        let forwarders = forwarders.map(|station| {
+            let job = match self.shape {
+                Shape::Upf(users) => upf::job(self, station, users, load, interval),
+                _ => self.forward_job(station, load, interval),
+            };
+            (station, job)
+        });
+        let sender = (&self.sender, self.send_job(load, timing));
         std::iter::once(receiver).chain(forwarders).chain([sender]).collect()
     }
 
-    fn send_job(&self, load: &Load, duration: Duration, interval: Duration) -> Job {
+    fn send_job(&self, load: &Load, timing: &Timing) -> Job {
+        let Timing { warm_up, measure, interval } = *timing;
         let lane =
             |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: hop.link.flow() };
         // Who has to know all addresses does not wait for one of them.
@@ -285,15 +316,20 @@ impl Topology {
             flows: load.flows,
             stations: load.stations,
             size: load.size,
+            users: match self.shape {
+                Shape::Upf(users) => Some(upf::users(self, users)),
+                _ => None,
+            },
             burst: load.burst,
             rate: load.rate,
-            duration,
+            duration: warm_up + measure,
+            timed: load.timed(timing),
             turn: self.sender.shares_cpu.then_some(turn),
             interval,
         })
     }
 
-    fn receive_job(&self, load: &Load, interval: Duration) -> Job {
+    fn receive_job(&self, load: &Load, timing: &Timing) -> Job {
         let ports = self.receiver.ins.iter().map(|hop| self.port(&self.receiver, hop, load));
         let yielding = self.receiver.shares_cpu;
         let hop = &self.receiver.ins[0];
@@ -302,7 +338,9 @@ impl Topology {
         let stations = if self.technique.link.learns { load.stations } else { 0 };
         let announce = (0..stations).map(back).collect();
         let ports = ports.collect();
-        Job::Receive(ReceiveJob { ports, announce, check: load.check, yielding, interval })
+        let tunnelled = matches!(self.shape, Shape::Upf(UpfLoad { way: UserWay::Downlink, .. }));
+        let (check, timed, interval) = (load.check, load.timed(timing), timing.interval);
+        Job::Receive(ReceiveJob { ports, announce, check, tunnelled, timed, yielding, interval })
     }
 
     fn forward_job(&self, forwarder: &Station, load: &Load, interval: Duration) -> Job {
@@ -321,11 +359,11 @@ impl Topology {
 
     /// A role that has a CPU to itself polls; one that shares it sleeps while it has no work. Where
     /// it is time that is measured all poll, and leave a CPU that they share to each other.
-    fn port(&self, station: &Station, hop: &Hop, load: &Load) -> PortUri {
+    pub(crate) fn port(&self, station: &Station, hop: &Hop, load: &Load) -> PortUri {
         let wait = match self.shape {
-            Shape::Echo => Wait::Poll { pause_us: 0 },
+            _ if load.timed => Wait::Poll { pause_us: 0 },
             _ if station.shares_cpu => Wait::Block,
-            Shape::Chain(_) | Shape::Fan(_) | Shape::Pairs(_) => Wait::POLL,
+            _ => Wait::POLL,
         };
         self.technique.endpoint.port(hop.here(), hop.there(), load.burst, wait)
     }
@@ -340,7 +378,7 @@ fn segments(shape: Shape) -> Vec<Vec<[usize; 2]>> {
     // their way back to it.
     let alone = |pair| vec![pair];
     match shape {
-        Shape::Chain(_) => {
+        Shape::Chain(_) | Shape::Upf(_) => {
             let path: Vec<usize> =
                 std::iter::once(sender).chain(forwarders).chain([receiver]).collect();
             path.windows(2).map(|pair| alone([pair[0], pair[1]])).collect()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use dray_lab::peer::{CpuTime, PeerSwitch, SwitchKind};
+use dray_lab::peer::{PeerSwitch, SwitchKind};
 use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
 use dray_traffic::agent::Request;
@@ -12,7 +12,8 @@ use dray_traffic::{Agreement, ForwardReport, Latency, ReceiveReport, Report, Sen
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Audit, Books, Crossing};
-use crate::cpu::{self, CpuCost, CpuTimes, RoleTimes};
+use crate::cost::{CpuReading, KernelReading, SWITCH, costs};
+use crate::cpu::CpuCost;
 use crate::endpoint::Io;
 use crate::isolation::Isolation;
 use crate::noise::Noise;
@@ -41,6 +42,8 @@ pub type Agreements = BTreeMap<String, Vec<Agreement>>;
 pub struct Trial {
     /// What was agreed on for the ports.
     pub agreements: Agreements,
+    /// How long the measurement was.
+    pub measure: Duration,
     /// Frames sent.
     pub sent: u64,
     /// Frames that the rate asked for, where there was one.
@@ -61,14 +64,18 @@ pub struct Trial {
     pub sent_pps: f64,
     /// Received frames per second over the measurement.
     pub received_pps: f64,
-    /// CPU time of each role over the measurement.
+    /// CPU time of each role, and of the kernel by itself, over the measurement.
     pub cpu: Vec<(String, CpuCost)>,
     /// CPU cycles of all roles per frame received: CPU time times the time-stamp counter's rate.
     pub cycles_per_frame: Option<f64>,
     /// Those of the switch alone, where there is one in user space.
     pub switch_cycles_per_frame: Option<f64>,
-    /// Times of round trips, where those were measured.
+    /// How long round trips took, where those were measured.
     pub latency: Option<Latency>,
+    /// How long frames took one way, where that was measured.
+    pub one_way: Option<Latency>,
+    /// How long after they were due frames were handed to the sender's port, where frames were timed.
+    pub sender_late: Option<Latency>,
     /// How long it took until all roles had their ports open.
     pub ready_after: Duration,
     /// Bytes per second that a neighbour wrote, where it did.
@@ -138,6 +145,8 @@ pub(crate) struct Run {
     pub(crate) reports: Vec<Vec<Report>>,
     /// The CPUs at both ends of the measurement.
     pub(crate) cpus: [CpuReading; 2],
+    /// The kernel's threads before the first frame and after the last.
+    pub(crate) kernel: [KernelReading; 2],
 }
 
 impl Run {
@@ -154,36 +163,6 @@ impl Run {
         let cpus: BTreeSet<usize> = stations.chain(topologies[0].switch_cpu).collect();
         let cpus: Vec<usize> = cpus.into_iter().collect();
         Noise::between(&before.all, &after.all, &cpus, after.at - before.at, used)
-    }
-}
-
-/// What CPUs have done until some moment.
-pub(crate) struct CpuReading {
-    at: Instant,
-    all: BTreeMap<usize, CpuTimes>,
-    /// By the switch's forwarding thread.
-    switch: Option<CpuTime>,
-}
-
-impl CpuReading {
-    pub(crate) fn take(lab: &Lab) -> Result<Self, LabError> {
-        let what = "/proc/stat".to_owned();
-        let all = cpu::read().map_err(|error| LabError::System { what, error })?;
-        let switch = lab.switch().map(PeerSwitch::cpu_time).transpose()?;
-        Ok(Self { at: Instant::now(), all, switch })
-    }
-
-    /// What the switch did between two readings, scaled to `measure`.
-    fn switch_times(&self, after: &Self, cpu: usize, measure: Duration) -> Option<RoleTimes> {
-        let (before, switch) = (self.switch?, after.switch?);
-        let scale = measure.as_secs_f64() / (after.at - self.at).as_secs_f64();
-        let of =
-            |before: Duration, after: Duration| after.saturating_sub(before).as_secs_f64() * scale;
-        Some(RoleTimes {
-            cpu,
-            user_s: of(before.user, switch.user),
-            system_s: of(before.system, switch.system),
-        })
     }
 }
 
@@ -211,6 +190,7 @@ fn observe(
         }
     }
     let ready_after = asked.elapsed();
+    let kernel_before = KernelReading::take();
     // All samples fall on multiples of the interval, so it starts on one.
     let learns = topologies[0].technique.link.learns;
     let lead = if learns { LEAD_LEARNING } else { LEAD } + LEAD_EACH * stations().count() as u32;
@@ -232,6 +212,7 @@ fn observe(
     for topology in topologies {
         reports.push(vec![lab[topology.sender.container].wait_until_done(&cancel, PATIENCE)?]);
     }
+    let kernel = [kernel_before, KernelReading::take()];
     if let Some(before) = switched_before {
         // The receiver's silence means nothing while the switch does not get to run.
         let deadline = Instant::now() + Signal::DRAIN_MAX;
@@ -253,7 +234,7 @@ fn observe(
         }
     }
     let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
-    Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus })
+    Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel })
 }
 
 /// Frames that a sender sent.
@@ -320,6 +301,7 @@ fn evaluate(
     let noise = run.noise(topologies, &cpu);
     let mut trial = Trial {
         cpu,
+        measure: timing.measure,
         noise,
         agreements: run.agreements.clone(),
         ready_after: run.ready_after,
@@ -360,8 +342,14 @@ impl Trial {
         self.duplicated += receiver.duplicated;
         self.reordered += receiver.reordered;
         self.corrupt += receiver.corrupt;
-        if let Some(latency) = path.latency {
-            self.latency.get_or_insert_default().add(latency);
+        for (sum, part) in [
+            (&mut self.latency, path.latency),
+            (&mut self.one_way, receiver.latency.as_ref()),
+            (&mut self.sender_late, sender.late.as_ref()),
+        ] {
+            if let Some(part) = part {
+                sum.get_or_insert_default().add(part);
+            }
         }
     }
 
@@ -371,39 +359,6 @@ impl Trial {
     }
 }
 
-/// CPU time over the measurement: of each role, and at last of the switch in user space, where there is
-/// one.
-pub(crate) fn costs(
-    topologies: &[Topology],
-    timing: &Timing,
-    run: &Run,
-) -> Result<Vec<(String, CpuCost)>, LabError> {
-    let span = Span::new(run.measure_from_ns, timing);
-    let (mut roles, mut times) = (Vec::new(), Vec::new());
-    for (topology, reports) in topologies.iter().zip(&run.reports) {
-        for (station, report) in topology.stations().zip(reports) {
-            let seconds = |count| {
-                let seconds = span.seconds(report.samples(), count);
-                seconds.ok_or_else(|| ended_early(station))
-            };
-            times.push(RoleTimes {
-                cpu: station.cpu,
-                user_s: seconds(|sample| sample.user_ns)?,
-                system_s: seconds(|sample| sample.system_ns)?,
-            });
-            roles.push(station.role.clone());
-        }
-    }
-    let [before, after] = &run.cpus;
-    let switch_cpu = topologies[0].switch_cpu;
-    let switch = switch_cpu.and_then(|cpu| before.switch_times(after, cpu, timing.measure));
-    times.extend(switch);
-    roles.extend(switch.map(|_| SWITCH.to_owned()));
-    Ok(roles.into_iter().zip(cpu::attribute(&before.all, &after.all, &times)).collect())
-}
-
-/// The switch's name among the roles.
-const SWITCH: &str = "switch";
 /// Time for the sender to see when it starts.
 const LEAD: Duration = Duration::from_millis(20);
 /// The same for each container to be told.
@@ -447,6 +402,10 @@ fn difference(after: &InterfaceCounters, before: &InterfaceCounters) -> Interfac
 
 /// Frames sent of which the receiver saw nothing.
 fn missing(sender: &SendReport, receiver: &ReceiveReport) -> u64 {
+    if receiver.streams.is_empty() {
+        // It did not look, or there was nothing to see.
+        return sender.sent.saturating_sub(receiver.received);
+    }
     let behind_the_last = sender.streams.iter().enumerate().map(|(stream, &sent)| {
         let at = receiver.streams.binary_search_by_key(&stream, |seen| seen.stream.into());
         sent.saturating_sub(at.map_or(0, |at| receiver.streams[at].next))
@@ -523,5 +482,8 @@ mod tests {
         let streams = vec![seen(0, 6, 2, 8), seen(2, 9, 0, 9)];
         let receiver = ReceiveReport { lost: 2, streams, ..Default::default() };
         assert_eq!(missing(&sender, &receiver), 2 + 2 + 10);
+        let blind = ReceiveReport { received: 7, ..Default::default() };
+        let sender = SendReport { sent: 29, ..sender };
+        assert_eq!(missing(&sender, &blind), 22);
     }
 }

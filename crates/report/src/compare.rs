@@ -5,7 +5,7 @@ use std::fmt::Write;
 use dray_measure::results::Measured;
 use dray_measure::streams::{MeasuredStreams, StreamRow};
 use dray_measure::table::align;
-use dray_measure::{Interval, ResultRow};
+use dray_measure::{Interval, ResultRow, UpfLoad};
 use serde::Serialize;
 
 use crate::host::host_differences;
@@ -120,6 +120,7 @@ struct Key<'a> {
     technique: &'a str,
     topology: &'a str,
     forwarders: usize,
+    upf: Option<UpfLoad>,
     frame_size: usize,
     burst: usize,
     flows: u16,
@@ -128,7 +129,9 @@ struct Key<'a> {
     mtu: u32,
     runtime: &'a str,
     neighbour: Option<&'a str>,
+    /// `None` where it is a share of what was found in each run.
     offered_pps: Option<f64>,
+    load_share: Option<f64>,
 }
 
 impl<'a> Key<'a> {
@@ -137,6 +140,7 @@ impl<'a> Key<'a> {
             technique: &row.technique,
             topology: &row.topology,
             forwarders: row.forwarders,
+            upf: row.upf,
             frame_size: row.frame_size,
             burst: row.burst,
             flows: row.flows,
@@ -145,7 +149,8 @@ impl<'a> Key<'a> {
             mtu: row.mtu,
             runtime: &row.runtime,
             neighbour: row.neighbour.as_deref(),
-            offered_pps: row.offered_pps,
+            offered_pps: row.offered_pps.filter(|_| row.load_share.is_none()),
+            load_share: row.load_share,
         }
     }
 
@@ -155,8 +160,14 @@ impl<'a> Key<'a> {
         if let Some(pps) = self.offered_pps {
             write!(text, " at {}", rate_unit(pps).with(pps)).ok();
         }
+        if let Some(share) = self.load_share {
+            write!(text, " at {:.0} % of the loss-free rate", 100.0 * share).ok();
+        }
         if self.topology != "chain" {
             write!(text, " {}", self.topology).ok();
+        }
+        if let Some(load) = self.upf {
+            write!(text, " {load}").ok();
         }
         if self.runtime != dray_lab::Runtime::Embedded.to_string() {
             write!(text, " in {}", self.runtime).ok();
@@ -437,7 +448,9 @@ impl Figures {
             half_interval_pps: measured.and_then(Measured::interval).map(|interval| interval.half),
             loss_ratio: measured.map_or(0.0, |it| it.loss_ratio),
             cycles_per_frame: measured.and_then(|it| it.cycles_per_frame),
-            p99_ns: measured.and_then(|it| it.latency_ns).map(|latency| latency.p99),
+            p99_ns: measured
+                .and_then(|it| it.latency_ns.or(it.one_way_ns))
+                .map(|latency| latency.p99),
         }
     }
 }

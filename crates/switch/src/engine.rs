@@ -73,6 +73,8 @@ pub struct WorkerStatus {
     pub ports: Vec<Name>,
     /// Share of the last second in which it had frames to move, 0 to 1.
     pub load: f64,
+    /// Time since it started in which it had frames to move, in seconds.
+    pub work_s: f64,
     /// How often it went to sleep.
     pub sleeps: u64,
 }

@@ -71,21 +71,28 @@ impl Intake {
     ) -> Result<Vec<Sample>, RoleError> {
         let mut sampler = Sampler::new(interval, on_sample);
         let mut ending = Ending::new(signal);
+        sampler.worked(0);
+        let mut from = clock::ticks();
         loop {
             let Progress { frames, bytes, worked } = round(self)?;
             let now = clock::ticks();
+            if worked {
+                sampler.worked(now - from);
+            }
+            from = now;
             sampler.poll(now, frames, bytes);
             if !ending.go_on(now, worked) {
                 return Ok(sampler.finish(frames, bytes));
             }
-            if !worked {
-                self.idle()?;
+            if !worked && self.idle()? {
+                from = clock::ticks();
             }
         }
     }
 
-    /// After a round over all ports that found no frame.
-    pub(crate) fn idle(&mut self) -> Result<(), RoleError> {
+    /// After a round over all ports that found no frame: leaves the CPU to others, if it may. Whether
+    /// it did.
+    pub(crate) fn idle(&mut self) -> Result<bool, RoleError> {
         if self.sleep_together {
             let mut ports: Vec<&mut dyn Receive> =
                 self.ports.iter_mut().map(|(_, rx)| &mut **rx as &mut dyn Receive).collect();
@@ -94,7 +101,7 @@ impl Intake {
         } else if self.yielding {
             std::thread::yield_now();
         }
-        Ok(())
+        Ok(self.sleep_together || self.yielding)
     }
 
     /// Frames that the ports dropped so far because they were not received in time.

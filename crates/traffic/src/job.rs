@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use dray_port::PortUri;
+use dray_upf::UpfConfig;
 use dray_wire::Flow;
 use serde::{Deserialize, Serialize};
 
 use crate::stream::{StreamReceiveReport, StreamSendReport, StreamUri};
+use crate::users::{UserWay, Users};
 use crate::{Latency, Sample};
 
 /// A role with all it needs to know.
@@ -19,6 +21,8 @@ pub enum Job {
     Receive(ReceiveJob),
     /// Move frames from port to port.
     Forward(ForwardJob),
+    /// Move users' packets between tunnels and a network.
+    Upf(Box<UpfJob>),
     /// Send every frame back.
     Echo(EchoJob),
     /// Send frames to an echo and time their way there and back.
@@ -50,8 +54,10 @@ pub struct SendJob {
     /// Pairs of machines, told apart by their MAC addresses, that the frames of a lane are between in
     /// turn, 1 or more. Where it is above 1 there is one flow.
     pub stations: u16,
-    /// Frame size in bytes.
+    /// Frame size in bytes; where there are users, of the frames that leave their tunnels.
     pub size: usize,
+    /// Whose packets the frames carry, where a user plane function is to take them.
+    pub users: Option<Users>,
     /// Frames per burst, 1 to [`BATCH_MAX`](dray_port::BATCH_MAX).
     pub burst: usize,
     /// Frames per second over all lanes; `None` for as many as possible.
@@ -61,6 +67,11 @@ pub struct SendJob {
     /// Where another role shares this CPU: frames after which it is left to that one, as it is while
     /// there is nothing to do.
     pub turn: Option<usize>,
+    /// Where it is measured how long frames take, so long at first they are not timed: then each frame
+    /// is due by itself, and those that are due together go out in one burst. Otherwise a burst is
+    /// due together.
+    #[serde(default)]
+    pub timed: Option<Duration>,
     /// Time between samples.
     pub interval: Duration,
 }
@@ -85,6 +96,8 @@ pub enum Check {
     /// [`SAMPLE`](Self::SAMPLE): a program that is busy with headers. Fetching all of a long frame
     /// from another CPU's cache takes longer than everything else.
     Sampled,
+    /// Not at all: frames are counted, whatever they are. What the look costs is known by this.
+    None,
 }
 
 impl Check {
@@ -102,6 +115,12 @@ pub struct ReceiveJob {
     pub announce: Vec<Flow>,
     /// How closely to look at what arrives.
     pub check: Check,
+    /// What arrives comes through a GTP-U tunnel.
+    pub tunnelled: bool,
+    /// Where it is measured how long frames take, on a host that they were sent on: so long at first
+    /// they are not timed.
+    #[serde(default)]
+    pub timed: Option<Duration>,
     /// Another role shares this CPU: do not spin while there is nothing to do.
     pub yielding: bool,
     /// Time between samples.
@@ -130,6 +149,25 @@ pub struct ForwardJob {
     pub interval: Duration,
 }
 
+/// See [`upf`](crate::upf).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UpfJob {
+    /// The port to the gNB.
+    pub n3: PortUri,
+    /// The port to the data network.
+    pub n6: PortUri,
+    /// Addresses, neighbours and sessions.
+    pub config: UpfConfig,
+    /// Which direction runs.
+    pub way: UserWay,
+    /// Another role shares this CPU: do not spin while there is nothing to do.
+    pub yielding: bool,
+    /// Nor ask again, but sleep until the kernel has something.
+    pub sleeping: bool,
+    /// Time between samples.
+    pub interval: Duration,
+}
+
 /// See [`echo`](crate::echo).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EchoJob {
@@ -148,8 +186,10 @@ pub struct PingJob {
     pub lane: Lane,
     /// Frame size in bytes.
     pub size: usize,
-    /// Frames per second; `None`: the next one as soon as the last one is back.
+    /// Frames per second, whatever has come back; `None`: the next one as soon as the last one is back.
     pub rate: Option<f64>,
+    /// Frames per burst at most, where several are due. 1 to [`BATCH_MAX`](dray_port::BATCH_MAX).
+    pub burst: usize,
     /// So long at first nothing is timed.
     pub warm_up: Duration,
     /// For how long, the above among it.
@@ -192,7 +232,7 @@ pub enum Report {
     Send(SendReport),
     /// Of a receiver.
     Receive(ReceiveReport),
-    /// Of a forwarder or an echo.
+    /// Of a forwarder, an echo or a user plane function.
     Forward(ForwardReport),
     /// Of a ping.
     Ping(PingReport),
@@ -234,6 +274,9 @@ pub struct SendReport {
     pub streams: Vec<u64>,
     /// From start to end, in nanoseconds.
     pub elapsed_ns: u64,
+    /// How long after they were due frames were handed to the port, where frames are timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<Latency>,
     /// Counts of frames sent.
     pub samples: Vec<Sample>,
 }
@@ -264,8 +307,11 @@ pub struct ReceiveReport {
     pub foreign: u64,
     /// Frames that the ports dropped because they were not received in time.
     pub dropped: u64,
-    /// The same by stream, for streams that were seen.
+    /// The same by stream, for streams that were seen; none where nobody looked.
     pub streams: Vec<StreamReport>,
+    /// How long frames took from when they were due until they were received, where they were timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
     /// Counts of intact frames received.
     pub samples: Vec<Sample>,
 }
@@ -320,6 +366,6 @@ pub struct PingReport {
     pub send: SendReport,
     /// What came back; both have the same samples, counts of frames that came back.
     pub receive: ReceiveReport,
-    /// How long each took, there and back.
+    /// How long each took, there and back: from when it was due.
     pub latency: Latency,
 }

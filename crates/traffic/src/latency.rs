@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Histograms of several trials add up to one, which their percentiles would not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]
-pub struct Latency(Histogram<u64>);
+pub struct Latency(Box<Histogram<u64>>);
 
 /// The figures that stand for a [`Latency`], in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,22 +20,33 @@ pub struct Percentiles {
     pub p90: u64,
     pub p99: u64,
     pub p999: u64,
+    /// Where enough times were counted for some to be above it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p9999: Option<u64>,
     pub max: u64,
 }
 
 impl Latency {
     /// The longest time that is told from longer ones.
     const MAX: Duration = Duration::from_secs(60);
+    /// With fewer times, the highest of them is all that is known of the highest 0.01 %.
+    const LEAST_FOR_P9999: u64 = 10_000;
 
     /// Counts one time.
     #[inline]
     pub fn record(&mut self, time: Duration) {
-        self.0.saturating_record(time.as_nanos() as u64);
+        self.record_ns(time.as_nanos() as u64, 1);
+    }
+
+    /// Counts `count` times of `ns` nanoseconds each.
+    #[inline]
+    pub fn record_ns(&mut self, ns: u64, count: u64) {
+        self.0.saturating_record_n(ns, count);
     }
 
     /// Counts all that `other` counted.
     pub fn add(&mut self, other: &Self) {
-        self.0.add(&other.0).expect("all have the same bounds");
+        self.0.add(&*other.0).expect("all have the same bounds");
     }
 
     /// How many times were counted.
@@ -51,6 +62,7 @@ impl Latency {
             p90: at(0.9),
             p99: at(0.99),
             p999: at(0.999),
+            p9999: (self.count() >= Self::LEAST_FOR_P9999).then(|| at(0.9999)),
             max: self.0.max(),
         })
     }
@@ -59,7 +71,8 @@ impl Latency {
 impl Default for Latency {
     fn default() -> Self {
         let max = Self::MAX.as_nanos() as u64;
-        Self(Histogram::new_with_bounds(1, max, 3).expect("bounds that are in order"))
+        let histogram = Histogram::new_with_bounds(1, max, 3).expect("bounds that are in order");
+        Self(Box::new(histogram))
     }
 }
 
@@ -68,7 +81,7 @@ impl From<Vec<(u64, u64)>> for Latency {
     fn from(counts: Vec<(u64, u64)>) -> Self {
         let mut latency = Self::default();
         for (value, count) in counts {
-            latency.0.saturating_record_n(value, count);
+            latency.record_ns(value, count);
         }
         latency
     }
@@ -98,10 +111,17 @@ mod tests {
             all.add(&again);
         }
         assert_eq!(all.count(), 1000);
-        let Percentiles { p50, p90, p99, p999, max } = all.percentiles().unwrap();
+        let Percentiles { p50, p90, p99, p999, p9999, max } = all.percentiles().unwrap();
         for (given, us) in [(p50, 500), (p90, 900), (p99, 990), (p999, 999), (max, 1000)] {
             assert!(given.abs_diff(us * 1000) <= us, "{given} ns, not {us} us");
         }
+        assert_eq!(p9999, None, "of 1000");
+        let mut more = all.clone();
+        more.record_ns(5, 8_999);
+        assert_eq!(more.percentiles().unwrap().p9999, None, "of 9999");
+        more.record_ns(5, 1);
+        let p9999 = more.percentiles().unwrap().p9999.unwrap();
+        assert!(p9999.abs_diff(999_000) <= 1000, "{p9999} ns: one of 10,000 is above");
         all.record(Duration::from_secs(1000));
         assert!(all.percentiles().unwrap().max >= 60_000_000_000, "no panic, no wrap");
     }

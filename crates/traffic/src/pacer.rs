@@ -26,6 +26,15 @@ impl Pacer {
     pub fn due(&self, index: u64) -> u64 {
         self.start + (index as f64 * self.ticks_per_frame) as u64
     }
+
+    /// How many frames are due by the tick `now`.
+    #[inline]
+    pub fn count(&self, now: u64) -> u64 {
+        match now.checked_sub(self.start) {
+            Some(since) => (since as f64 / self.ticks_per_frame) as u64 + 1,
+            None => 0,
+        }
+    }
 }
 
 /// Waits until the tick `due` and returns the tick at which it stopped waiting: at most `limit`
@@ -62,6 +71,12 @@ mod tests {
         assert_eq!(pacer.due(0), 1000);
         assert!((pacer.due(50) - 1000).abs_diff(second / 2) <= 1);
         // A day at 100 Mpps is still exact to a microsecond.
+        for index in [0, 1, 49, 50, 99_999] {
+            // A tick or so is lost where figures are rounded.
+            assert_eq!(pacer.count(pacer.due(index) + 2), index + 1);
+            assert_eq!(pacer.count(pacer.due(index + 1) - 2), index + 1);
+        }
+        assert_eq!(pacer.count(999), 0);
         let fast = Pacer::new(0, 1e8);
         let day = 86_400;
         assert!(fast.due(day * 100_000_000).abs_diff(day * second) < second / 1_000_000);

@@ -1,27 +1,29 @@
-//! The ping: one test frame at a time, and how long it takes to come back from an [`echo`](crate::echo).
+//! The ping: test frames to an [`echo`](crate::echo), and how long they take there and back. One at a
+//! time, or at a given rate whatever has come back.
 
 use std::time::Duration;
 
-use dray_port::{Frame, Scratch, Transmit, clock};
+use dray_port::{Scratch, Transmit, clock};
 use dray_wire::test_frame::{self, Stamp, Verdict};
 
 use crate::intake::Intake;
 use crate::latency::Latency;
 use crate::links::Links;
-use crate::pacer::{Pacer, wait_until};
+use crate::pacer::Pacer;
 use crate::receiver::Counts;
 use crate::sample::{Sampler, monotonic_ns};
+use crate::sender::{Late, OpenLane};
 use crate::{OnSample, Phase, PingJob, PingReport, RoleError, SendReport, Signal};
 
-/// How long a frame is waited for before the next one is sent. One that comes later still counts.
+/// How long a frame is waited for before the next one is sent, or after the last one. One that comes
+/// later still counts.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// A ping with its port open and its frame built.
+/// A ping with its port open and its frames built.
 pub struct Ping {
     job: PingJob,
     intake: Intake,
-    tx: Box<dyn Transmit>,
-    frame: Vec<u8>,
+    lane: OpenLane,
     pub(crate) links: Links,
 }
 
@@ -34,75 +36,139 @@ impl Ping {
         let mut links = Links::default();
         links.add(uri, &port);
         let tx = port.tx.into_iter().next().expect("a port has a queue");
-        RoleError::check_fits(job.size, &*tx, uri)?;
-        let frame = test_frame::build(&job.lane.flow, job.size);
+        let lane = OpenLane::over(tx, &job.lane, job.size, job.burst, (1, 1))?;
         let intake = Intake::new(vec![(uri.clone(), port.rx)], job.yielding);
-        Ok(Self { job, intake, tx, frame, links })
+        Ok(Self { job, intake, lane, links })
     }
 
     /// What it transmits through.
     pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
-        std::iter::once(&mut *self.tx as &mut dyn Transmit)
+        std::iter::once(&mut *self.lane.tx as &mut dyn Transmit)
     }
 
-    /// Sends and waits for what comes back until the job is done or `signal` ends it.
+    /// Sends and takes what comes back until the job is done or `signal` ends it.
     pub fn run(
         &mut self,
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<PingReport, RoleError> {
-        let PingJob { rate, warm_up, duration, yielding, .. } = self.job;
-        let size = self.job.size as u64;
         while monotonic_ns() < signal.start_at_ns() && signal.phase() == Phase::Run {
             std::thread::sleep(Duration::from_millis(1));
         }
         let start = clock::ticks();
-        let (warm, deadline) =
-            (start + clock::to_ticks(warm_up), start + clock::to_ticks(duration));
-        let pacer = rate.map(|rate| Pacer::new(start, rate));
+        let warm = start + clock::to_ticks(self.job.warm_up);
         let mut sampler = Sampler::new(self.job.interval, on_sample);
+        sampler.worked(0);
         let mut answers = Answers { warm, ..Answers::default() };
-        let (mut sent, mut refused) = (0, 0);
+        let mut sent = match self.job.rate {
+            Some(rate) => self.run_at(rate, start, signal, &mut sampler, &mut answers)?,
+            None => self.run_in_turns(start, signal, &mut sampler, &mut answers)?,
+        };
+        let size = self.job.size as u64;
+        let samples = sampler.finish(answers.counts.received, answers.counts.received * size);
+        let elapsed_ns = clock::to_duration(clock::ticks() - start).as_nanos() as u64;
+        (sent.bytes, sent.streams) = (sent.sent * size, vec![sent.sent]);
+        (sent.elapsed_ns, sent.samples) = (elapsed_ns, samples.clone());
+        Ok(PingReport {
+            send: sent,
+            receive: answers.counts.into_report(self.intake.dropped()?, samples),
+            latency: answers.latency,
+        })
+    }
+
+    /// Sends the next frame as soon as the last one is back.
+    fn run_in_turns(
+        &mut self,
+        start: u64,
+        signal: &Signal,
+        sampler: &mut Sampler,
+        answers: &mut Answers,
+    ) -> Result<SendReport, RoleError> {
+        let deadline = start + clock::to_ticks(self.job.duration);
         let (mut scratch, timeout) = (dray_port::scratch(), clock::to_ticks(TIMEOUT));
+        let mut report = SendReport::default();
         loop {
-            let mut now = clock::ticks();
-            let due = pacer.map_or(now, |pacer| pacer.due(sent));
-            if now < due {
-                now = wait_until(due.min(deadline), dray_port::PATIENCE, yielding);
-            }
-            sampler.poll(now, answers.counts.received, answers.counts.received * size);
+            let now = clock::ticks();
+            let received = answers.counts.received;
+            sampler.poll(now, received, received * self.job.size as u64);
             if now >= deadline || signal.phase() != Phase::Run {
-                break;
+                return Ok(report);
             }
-            if now < due {
-                continue;
-            }
-            let ticks = clock::ticks();
-            test_frame::stamp(&mut self.frame, Stamp { stream: 0, sequence: sent, ticks });
-            let frames = [Frame::from(self.frame.as_slice())];
-            if self.tx.transmit(&frames).map_err(RoleError::port(&self.job.lane.port))? == 0 {
-                refused += 1;
+            if self.lane.send(1, |_| now)? == 0 {
+                report.refused += 1;
                 std::thread::yield_now();
                 continue;
             }
-            sent += 1;
-            let timeout = ticks + timeout;
-            answers.wait(&mut self.intake, &mut scratch, sent, timeout, signal)?;
+            report.sent += 1;
+            while answers.next < report.sent && signal.phase() != Phase::Stop {
+                if answers.take(&mut self.intake, &mut scratch, report.sent)? {
+                    continue;
+                }
+                if clock::ticks() >= now + timeout {
+                    break;
+                }
+                self.intake.idle()?;
+            }
         }
-        let samples = sampler.finish(answers.counts.received, answers.counts.received * size);
-        let elapsed_ns = clock::to_duration(clock::ticks() - start).as_nanos() as u64;
-        Ok(PingReport {
-            send: SendReport {
-                sent,
-                bytes: sent * size,
-                refused,
-                streams: vec![sent],
-                elapsed_ns,
-                samples: samples.clone(),
-                ..SendReport::default()
-            },
-            receive: answers.counts.into_report(self.intake.dropped()?, samples),
-            latency: answers.latency,
+    }
+
+    /// Sends what is due, whatever has come back.
+    fn run_at(
+        &mut self,
+        rate: f64,
+        start: u64,
+        signal: &Signal,
+        sampler: &mut Sampler,
+        answers: &mut Answers,
+    ) -> Result<SendReport, RoleError> {
+        let PingJob { duration, burst, .. } = self.job;
+        let (pacer, deadline) = (Pacer::new(start, rate), start + clock::to_ticks(duration));
+        let mut scratch = dray_port::scratch();
+        let mut late = Late::new(answers.warm);
+        let offered = (rate * duration.as_secs_f64()) as u64;
+        let (mut sent, mut refused) = (0, 0);
+        let mut from = clock::ticks();
+        loop {
+            let now = clock::ticks();
+            let received = answers.counts.received;
+            sampler.poll(now, received, received * self.job.size as u64);
+            if now >= deadline || signal.phase() != Phase::Run {
+                break;
+            }
+            let due = pacer.count(now).min(offered).saturating_sub(sent);
+            let count = due.min(burst as u64) as usize;
+            let mut worked = false;
+            if count > 0 {
+                let taken = self.lane.send(count, |index| pacer.due(sent + index))?;
+                late.note(now, pacer.due(sent), taken);
+                sent += taken as u64;
+                refused += (count - taken) as u64;
+                worked = taken > 0;
+            }
+            worked |= answers.take(&mut self.intake, &mut scratch, sent)?;
+            if worked {
+                sampler.worked(clock::ticks() - from);
+            } else {
+                self.intake.idle()?;
+            }
+            from = clock::ticks();
+        }
+        let ended = clock::ticks();
+        // What is still under way.
+        let timeout = ended + clock::to_ticks(TIMEOUT);
+        while answers.next < sent && clock::ticks() < timeout && signal.phase() != Phase::Stop {
+            if !answers.take(&mut self.intake, &mut scratch, sent)? {
+                self.intake.idle()?;
+            }
+        }
+        // Who was ended early was offered less.
+        let so_far = pacer.count(ended.min(deadline));
+        Ok(SendReport {
+            offered: Some(offered.min(so_far)),
+            sent,
+            refused,
+            late: Some(late.times),
+            ..SendReport::default()
         })
     }
 }
@@ -119,34 +185,23 @@ struct Answers {
 }
 
 impl Answers {
-    /// Takes what comes until frame number `sent - 1` is among it, or time is up.
-    fn wait(
+    /// Takes what lies there; whether there was anything. So far `sent` frames were sent.
+    fn take(
         &mut self,
         intake: &mut Intake,
         scratch: &mut Scratch,
         sent: u64,
-        timeout: u64,
-        signal: &Signal,
-    ) -> Result<(), RoleError> {
-        while self.next < sent {
-            let mut worked = false;
-            for index in 0..intake.len() {
-                worked |= intake.receive(index, &mut |frames| {
-                    for frame in frames {
-                        self.record(test_frame::read(frame.bytes(scratch)), frame.len(), sent);
-                    }
-                    frames.len()
-                })? > 0;
-            }
-            if worked {
-                continue;
-            }
-            if clock::ticks() >= timeout || signal.phase() == Phase::Stop {
-                break;
-            }
-            intake.idle()?;
+    ) -> Result<bool, RoleError> {
+        let mut worked = false;
+        for index in 0..intake.len() {
+            worked |= intake.receive(index, &mut |frames| {
+                for frame in frames {
+                    self.record(test_frame::read(frame.bytes(scratch)), frame.len(), sent);
+                }
+                frames.len()
+            })? > 0;
         }
-        Ok(())
+        Ok(worked)
     }
 
     fn record(&mut self, verdict: Verdict, len: usize, sent: u64) {
@@ -156,7 +211,8 @@ impl Answers {
         if sequence < sent {
             self.next = self.next.max(sequence + 1);
             if ticks >= self.warm {
-                self.latency.record(clock::to_duration(clock::ticks().saturating_sub(ticks)));
+                let taken = clock::ticks().saturating_sub(ticks);
+                self.latency.record_ns(clock::nanoseconds(taken), 1);
             }
         }
     }
@@ -173,18 +229,40 @@ mod tests {
     /// Over the loopback interface: what was sent comes back, and the time it took is known.
     #[test]
     fn round_trips_are_timed() {
+        let report = run(None, "127.83.0");
+        assert!(report.send.sent > 10, "{report:?}");
+        assert_eq!(report.send.offered, None);
+    }
+
+    /// The same at a rate: frames go out when they are due.
+    #[test]
+    fn round_trips_at_a_rate_do_not_wait_for_each_other() {
+        let report = run(Some(5000.0), "127.84.0");
+        assert_eq!(report.send.offered, Some(1000), "for 0.2 s");
+        assert!(report.send.sent <= 1000, "{report:?}");
+        // Of what was due after the first 50 of 200 ms.
+        let late = report.send.late.unwrap().count();
+        assert!(late <= 751 && late > report.send.sent / 2, "{late}");
+    }
+
+    /// A fifth of a second of pings, and what is true of all of them.
+    fn run(rate: Option<f64>, net: &str) -> PingReport {
         let port = |text: &str| text.parse::<PortUri>().unwrap();
         let interval = Duration::from_millis(10);
-        let echo =
-            EchoJob { port: port("udp:127.83.0.1:9000-127.83.0.2:9000"), yielding: true, interval };
+        let echo = EchoJob {
+            port: port(&format!("udp:{net}.1:9000-{net}.2:9000")),
+            yielding: true,
+            interval,
+        };
         let mut echo = Echo::open(echo).unwrap();
         let ping = PingJob {
             lane: Lane {
-                port: port("udp:127.83.0.2:9000-127.83.0.1:9000"),
+                port: port(&format!("udp:{net}.2:9000-{net}.1:9000")),
                 flow: dray_wire::Flow::default(),
             },
             size: 100,
-            rate: None,
+            rate,
+            burst: 4,
             warm_up: Duration::from_millis(50),
             duration: Duration::from_millis(200),
             yielding: true,
@@ -200,11 +278,11 @@ mod tests {
             report
         });
         let Report::Ping(report) = report else { panic!("{report:?}") };
-        assert!(report.send.sent > 10, "{report:?}");
         assert_eq!((report.receive.received, report.receive.lost), (report.send.sent, 0));
         let timed = report.latency.count();
         assert!(timed > 0 && timed < report.send.sent, "those while warming up are not timed");
         let percentiles = report.latency.percentiles().unwrap();
         assert!(percentiles.p50 > 1000 && percentiles.p50 <= percentiles.max, "{percentiles:?}");
+        report
     }
 }

@@ -2,14 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Scratch, Transmit};
+use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Scratch, Transmit, clock};
 use dray_wire::test_frame::{self, FRAME_MIN, Stamp, Verdict};
 
 use crate::intake::{Intake, Progress};
 use crate::links::Links;
+use crate::sample::ticks_at;
 use crate::sequence::Tracker;
+use crate::users::{self, TUNNEL_LEN};
 use crate::{
-    Check, OnSample, Phase, ReceiveJob, ReceiveReport, RoleError, Sample, Signal, StreamReport,
+    Check, Latency, OnSample, Phase, ReceiveJob, ReceiveReport, RoleError, Sample, Signal,
+    StreamReport,
 };
 
 /// How long a port that is full is waited for before stations that were not announced stay so: a
@@ -22,6 +25,8 @@ pub struct Receiver {
     pub(crate) links: Links,
     announcements: Vec<Announcement>,
     check: Check,
+    tunnelled: bool,
+    timed: Option<Duration>,
     interval: Duration,
 }
 
@@ -48,7 +53,8 @@ impl Receiver {
             ports.push((uri.clone(), port.rx));
         }
         let intake = Intake::new(ports, job.yielding);
-        Ok(Self { intake, links, announcements, check: job.check, interval: job.interval })
+        let &ReceiveJob { check, tunnelled, timed, interval, .. } = job;
+        Ok(Self { intake, links, announcements, check, tunnelled, timed, interval })
     }
 
     /// Tells whoever learns addresses where this is, once every role is ready: a kernel that does not
@@ -85,21 +91,69 @@ impl Receiver {
         self.announce(signal)?;
         let mut counts = Counts::default();
         let mut scratch = dray_port::scratch();
-        let (check, mut unchecked) = (self.check, 0);
+        let (check, tunnelled, mut unchecked) = (self.check, self.tunnelled, 0);
+        let mut timer = self.timed.map(|warm_up| Timer::new(signal, warm_up));
         let samples = self.intake.serve(self.interval, signal, on_sample, |intake| {
             let mut worked = false;
             for index in 0..intake.len() {
                 let lent = intake.receive(index, &mut |frames| {
-                    counts.record(dray_port::ahead(frames).map(|frame| {
-                        (read(check, &mut unchecked, frame, &mut scratch), frame.len())
-                    }));
+                    let mut read = |frame: &Frame<'_>| match tunnelled {
+                        true => read_tunnelled(frame),
+                        false => (read(check, &mut unchecked, frame, &mut scratch), frame.len()),
+                    };
+                    match &mut timer {
+                        _ if check == Check::None => counts.count(frames),
+                        None => counts.record(dray_port::ahead(frames).map(read)),
+                        Some(timer) => {
+                            let now = timer.now();
+                            counts.record(dray_port::ahead(frames).map(|frame| {
+                                let (verdict, len) = read(frame);
+                                timer.note(now, verdict);
+                                (verdict, len)
+                            }));
+                        }
+                    }
                     frames.len()
                 })?;
                 worked |= lent > 0;
             }
             Ok(Progress { frames: counts.received, bytes: counts.bytes, worked })
         })?;
-        Ok(counts.into_report(self.intake.dropped()?, samples))
+        let report = counts.into_report(self.intake.dropped()?, samples);
+        Ok(ReceiveReport { latency: timer.map(|timer| timer.latency), ..report })
+    }
+}
+
+/// Times frames from when they were due until the batch in which they lie was received.
+struct Timer<'s> {
+    signal: &'s Signal,
+    warm_up: Duration,
+    /// Frames that were due before this tick are not timed; not known before the sender's start is.
+    from: Option<u64>,
+    latency: Latency,
+}
+
+impl<'s> Timer<'s> {
+    fn new(signal: &'s Signal, warm_up: Duration) -> Self {
+        Self { signal, warm_up, from: None, latency: Latency::default() }
+    }
+
+    /// The present tick, at the start of a batch.
+    #[inline]
+    fn now(&mut self) -> u64 {
+        if self.from.is_none() && self.signal.begun() {
+            let warm = self.signal.start_at_ns() + self.warm_up.as_nanos() as u64;
+            self.from = Some(ticks_at(warm));
+        }
+        clock::ticks()
+    }
+
+    #[inline]
+    fn note(&mut self, now: u64, verdict: Verdict) {
+        let Verdict::Intact(Stamp { ticks, .. }) = verdict else { return };
+        if self.from.is_some_and(|from| ticks >= from) {
+            self.latency.record_ns(clock::nanoseconds(now.saturating_sub(ticks)), 1);
+        }
     }
 }
 
@@ -117,6 +171,16 @@ fn read(check: Check, unchecked: &mut u32, frame: &Frame<'_>, scratch: &mut Scra
     }
     *unchecked = 0;
     test_frame::read(frame.bytes(scratch))
+}
+
+/// Looks at the headers of a frame that came through a tunnel, and says how long it was before.
+#[inline]
+fn read_tunnelled(frame: &Frame<'_>) -> (Verdict, usize) {
+    let Some(inner) = frame.first().and_then(|head| users::unwrap(&head)) else {
+        return (Verdict::Foreign, frame.len());
+    };
+    let len = frame.len() - TUNNEL_LEN;
+    (test_frame::read_head(&inner, len), len)
 }
 
 /// What has been counted so far.
@@ -160,6 +224,12 @@ impl Run {
 }
 
 impl Counts {
+    /// Counts frames at which nobody looks.
+    fn count(&mut self, frames: &[Frame<'_>]) {
+        self.received += frames.len() as u64;
+        self.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+    }
+
     /// Counts what frames turned out to be, each with its length.
     #[inline]
     pub(crate) fn record(&mut self, frames: impl Iterator<Item = (Verdict, usize)>) {
@@ -229,6 +299,7 @@ impl Counts {
             corrupt: self.corrupt,
             foreign: self.foreign,
             dropped,
+            latency: None,
             streams: self
                 .streams
                 .iter()

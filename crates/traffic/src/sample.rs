@@ -22,6 +22,10 @@ pub struct Sample {
     /// CPU time of the role in the kernel, in nanoseconds. Whether it holds the soft interrupts
     /// that ran on top of the role depends on the kernel's accounting.
     pub system_ns: u64,
+    /// Time in which there was something to do, in nanoseconds: the rest of its CPU time a role that
+    /// polls spent on looking. Unknown of roles that only ever sleep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_ns: Option<u64>,
 }
 
 /// Called with each sample as it is taken: the one before, and the new one.
@@ -33,11 +37,23 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
+/// The tick at which the monotonic clock shows, or showed, `ns`.
+pub(crate) fn ticks_at(ns: u64) -> u64 {
+    let (now_ns, now) = (monotonic_ns(), clock::ticks());
+    let ticks = |ns| clock::to_ticks(Duration::from_nanos(ns));
+    match ns.checked_sub(now_ns) {
+        Some(ahead) => now.saturating_add(ticks(ahead)),
+        None => now.saturating_sub(ticks(now_ns - ns)),
+    }
+}
+
 /// Takes a sample whenever the monotonic clock passes a multiple of the interval, so that the
 /// samples of all roles on a host fall together.
 pub(crate) struct Sampler {
     interval_ns: u64,
     due: u64,
+    /// Ticks in which there was something to do.
+    work: Option<u64>,
     samples: Vec<Sample>,
     on_sample: Option<OnSample>,
 }
@@ -46,7 +62,7 @@ impl Sampler {
     pub(crate) fn new(interval: Duration, on_sample: Option<OnSample>) -> Self {
         let interval_ns = interval.as_nanos() as u64;
         let mut sampler =
-            Self { interval_ns, due: 0, samples: Vec::with_capacity(1024), on_sample };
+            Self { interval_ns, due: 0, work: None, samples: Vec::with_capacity(1024), on_sample };
         sampler.take(0, 0);
         sampler
     }
@@ -57,6 +73,12 @@ impl Sampler {
         if now >= self.due {
             self.take(frames, bytes);
         }
+    }
+
+    /// Adds time in which there was something to do, or nothing where the role is one that knows.
+    #[inline]
+    pub(crate) fn worked(&mut self, ticks: u64) {
+        *self.work.get_or_insert(0) += ticks;
     }
 
     /// How long it is until the next sample.
@@ -74,7 +96,8 @@ impl Sampler {
     fn take(&mut self, frames: u64, bytes: u64) {
         let (user_ns, system_ns) = cpu_time::of_this_thread();
         let at_ns = monotonic_ns();
-        let sample = Sample { at_ns, frames, bytes, user_ns, system_ns };
+        let work_ns = self.work.map(clock::nanoseconds);
+        let sample = Sample { at_ns, frames, bytes, user_ns, system_ns, work_ns };
         if let (Some(on_sample), Some(last)) = (&mut self.on_sample, self.samples.last()) {
             on_sample(last, &sample);
         }

@@ -8,7 +8,8 @@ use dray_wire::test_frame::{self, Stamp};
 use crate::links::Links;
 use crate::pacer::{Pacer, wait_until};
 use crate::sample::{Sampler, monotonic_ns};
-use crate::{OnSample, Phase, RoleError, SendJob, SendReport, Signal};
+use crate::users::{self, Turn, Users};
+use crate::{Lane, Latency, OnSample, Phase, RoleError, SendJob, SendReport, Signal};
 
 // What a stamp changes, and what tells flows apart, are in the part in which a series may differ.
 const _: () = assert!(dray_wire::FRAME_MIN <= dray_port::SERIES_HEAD);
@@ -22,14 +23,18 @@ pub struct Sender {
 
 /// The ring of frames built for one port. Frame number `n` of the lane lies in slot
 /// `n % slots`, belongs to stream `n % flows` and is number `n / flows` of it.
-struct OpenLane {
+pub(crate) struct OpenLane {
     uri: PortUri,
     /// The port's first queue: so every flow stays in order.
-    tx: Box<dyn Transmit>,
+    pub(crate) tx: Box<dyn Transmit>,
     frames: Vec<Vec<u8>>,
     first_stream: u16,
     flows: u64,
     sent: u64,
+    /// Where a frame's packets are users', whose they are, and how far behind where it otherwise would
+    /// the test header lies.
+    turn: Option<Turn>,
+    behind: usize,
 }
 
 impl Sender {
@@ -47,7 +52,7 @@ impl Sender {
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<SendReport, RoleError> {
-        let SendJob { rate, duration, burst, turn, .. } = self.job;
+        let SendJob { rate, duration, burst, turn, timed, .. } = self.job;
         while monotonic_ns() < signal.start_at_ns() && signal.phase() == Phase::Run {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -55,12 +60,19 @@ impl Sender {
         let start = clock::ticks();
         let deadline = start + clock::to_ticks(duration);
         let pacer = rate.map(|rate| Pacer::new(start, rate));
+        let mut late = timed.map(|warm_up| Late::new(start + clock::to_ticks(warm_up)));
         let mut sampler = Sampler::new(self.job.interval, on_sample);
+        sampler.worked(0);
+        // Since when it has been at work.
+        let mut working: Option<u64> = None;
         let (mut sent, mut refused, mut lane, mut turn_left) = (0, 0, 0, turn);
         let size = self.job.size as u64;
 
         loop {
             let mut now = clock::ticks();
+            if let Some(from) = working.take() {
+                sampler.worked(now - from);
+            }
             let rest = offered.map_or(u64::MAX, |offered| offered - sent);
             // Having sent everything, stay to the end, so that every sample is taken.
             let due = if rest == 0 { deadline } else { pacer.map_or(now, |p| p.due(sent)) };
@@ -74,8 +86,18 @@ impl Sender {
             if now < due {
                 continue;
             }
-            let count = burst.min(usize::try_from(rest).unwrap_or(usize::MAX));
-            let taken = self.lanes[lane].send(count, due)?;
+            let mut count = burst.min(usize::try_from(rest).unwrap_or(usize::MAX));
+            let out = &mut self.lanes[lane];
+            let taken = match (&mut late, pacer) {
+                (Some(late), Some(pacer)) => {
+                    count = count.min(pacer.count(now).saturating_sub(sent).max(1) as usize);
+                    let taken = out.send(count, |index| pacer.due(sent + index))?;
+                    late.note(now, due, taken);
+                    taken
+                }
+                _ => out.send(count, |_| due)?,
+            };
+            working = (taken > 0).then_some(now);
             lane = (lane + 1) % self.lanes.len();
             sent += taken as u64;
             refused += (count - taken) as u64;
@@ -83,6 +105,9 @@ impl Sender {
             if let Some(left) = &mut turn_left {
                 *left = left.saturating_sub(taken);
                 if taken < count || *left == 0 {
+                    if let Some(from) = working.take() {
+                        sampler.worked(clock::ticks() - from);
+                    }
                     std::thread::yield_now();
                     turn_left = turn;
                 }
@@ -99,15 +124,35 @@ impl Sender {
             refused,
             streams: self.lanes.iter().flat_map(OpenLane::sent_by_stream).collect(),
             elapsed_ns: (elapsed_s * 1e9) as u64,
+            late: late.map(|late| late.times),
             samples: sampler.finish(sent, sent * size),
         })
     }
-}
 
-impl Sender {
     /// What it transmits through.
     pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
         self.lanes.iter_mut().map(|lane| &mut *lane.tx as &mut dyn Transmit)
+    }
+}
+
+/// How late frames were handed to the port.
+pub(crate) struct Late {
+    /// Those that were due before this tick do not count.
+    from: u64,
+    pub(crate) times: Latency,
+}
+
+impl Late {
+    pub(crate) fn new(from: u64) -> Self {
+        Self { from, times: Latency::default() }
+    }
+
+    /// Counts `frames` that were handed over from `now` on, of which the first was due at the tick `due`.
+    #[inline]
+    pub(crate) fn note(&mut self, now: u64, due: u64, frames: usize) {
+        if due >= self.from && frames > 0 {
+            self.times.record_ns(clock::nanoseconds(now.saturating_sub(due)), frames as u64);
+        }
     }
 }
 
@@ -122,37 +167,70 @@ impl OpenLane {
         let port = lane.port.open()?;
         links.add(&lane.port, &port);
         let tx = port.tx.into_iter().next().expect("a port has a queue");
-        RoleError::check_fits(job.size, &*tx, &lane.port)?;
-        // Whole rounds of the flows or stations, and enough that a burst never meets itself.
         let (flows, stations) = (usize::from(job.flows), usize::from(job.stations));
-        let slots = job.burst.clamp(1, BATCH_MAX).next_multiple_of(flows * stations);
-        let build = |slot| {
-            let flow = lane.flow.nth((slot % flows) as u16);
-            test_frame::build(&flow.between_others((slot % stations) as u16), job.size)
-        };
-        let frames = (0..slots).map(build).collect();
-        Ok(Self {
-            uri: lane.port.clone(),
-            tx,
-            frames,
-            first_stream: (index * flows) as u16,
-            flows: flows as u64,
-            sent: 0,
-        })
+        let first_stream = (index * flows) as u16;
+        let open = Self::over(tx, lane, job.size, job.burst, (flows, stations))?;
+        let open = Self { first_stream, ..open };
+        match job.users {
+            None => Ok(open),
+            Some(users) => open.for_users(users, lane, job.size),
+        }
     }
 
-    /// Stamps and transmits the lane's next `count` frames; how many the port took. The others keep
-    /// their numbers and are stamped again next time.
+    /// The lane of a port that is open, with so many flows and stations; its first stream is 0.
+    pub(crate) fn over(
+        tx: Box<dyn Transmit>,
+        lane: &Lane,
+        size: usize,
+        burst: usize,
+        (flows, stations): (usize, usize),
+    ) -> Result<Self, RoleError> {
+        RoleError::check_fits(size, &*tx, &lane.port)?;
+        // Whole rounds of the flows or stations, and enough that a burst never meets itself.
+        let slots = burst.clamp(1, BATCH_MAX).next_multiple_of(flows * stations);
+        let build = |slot| {
+            let flow = lane.flow.nth((slot % flows) as u16);
+            test_frame::build(&flow.between_others((slot % stations) as u16), size)
+        };
+        let frames = (0..slots).map(build).collect();
+        let (uri, flows) = (lane.port.clone(), flows as u64);
+        let (first_stream, sent, turn, behind) = (0, 0, None, 0);
+        Ok(Self { uri, tx, frames, first_stream, flows, sent, turn, behind })
+    }
+
+    /// The same with packets of users.
+    fn for_users(self, users: Users, lane: &Lane, size: usize) -> Result<Self, RoleError> {
+        let behind = users.sender_extra();
+        RoleError::check_fits(size + behind, &*self.tx, &lane.port)?;
+        let flow = |slot: usize| lane.flow.nth((slot as u64 % self.flows) as u16);
+        let slots = 0..self.frames.len();
+        let frames: Vec<_> = slots.map(|slot| users::build(&users, &flow(slot), size)).collect();
+        let turn = Some(Turn::new(users, &frames[0]));
+        Ok(Self { frames, turn, behind, ..self })
+    }
+
+    /// Stamps and transmits the lane's next `count` frames, each with the tick at which it was `due`,
+    /// given its place among these; how many the port took. The others keep their numbers and are
+    /// stamped again next time.
     #[inline]
-    fn send(&mut self, count: usize, ticks: u64) -> Result<usize, RoleError> {
+    pub(crate) fn send(
+        &mut self,
+        count: usize,
+        due: impl Fn(u64) -> u64,
+    ) -> Result<usize, RoleError> {
         let slots = self.frames.len();
         let first = (self.sent % slots as u64) as usize;
         // Counted on, not divided again for every frame: a division takes as long as the rest.
         let (mut slot, mut flow) = (first, self.sent % self.flows);
         let mut sequence = self.sent / self.flows;
-        for _ in 0..count {
+        for index in 0..count as u64 {
+            let ticks = due(index);
             let stream = self.first_stream + flow as u16;
-            test_frame::stamp(&mut self.frames[slot], Stamp { stream, sequence, ticks });
+            let frame = &mut self.frames[slot];
+            test_frame::stamp(&mut frame[self.behind..], Stamp { stream, sequence, ticks });
+            if let Some(turn) = &mut self.turn {
+                turn.put(frame);
+            }
             slot = if slot + 1 == slots { 0 } else { slot + 1 };
             flow += 1;
             if flow == self.flows {
@@ -161,8 +239,16 @@ impl OpenLane {
         }
         let ring = self.frames[first..].iter().chain(&self.frames).take(count);
         let burst: Batch<'_> = ring.map(|frame| Frame::from(frame.as_slice())).collect();
-        let taken = self.tx.transmit_series(&burst).map_err(RoleError::port(&self.uri))?;
+        let taken = match self.behind {
+            0 => self.tx.transmit_series(&burst),
+            // They differ further behind than those of a series.
+            _ => self.tx.transmit(&burst),
+        };
+        let taken = taken.map_err(RoleError::port(&self.uri))?;
         self.sent += taken as u64;
+        if let Some(turn) = &mut self.turn {
+            turn.take_back(count - taken);
+        }
         Ok(taken)
     }
 
@@ -176,8 +262,9 @@ impl OpenLane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Lane;
     use dray_wire::Flow;
+    use dray_wire::test_frame::{Verdict, read};
+    use std::sync::{Arc, Mutex};
 
     fn job(rate: Option<f64>) -> SendJob {
         let lane = Lane { port: "null:".parse().unwrap(), flow: Flow::default() };
@@ -186,10 +273,12 @@ mod tests {
             flows: 3,
             stations: 1,
             size: 64,
+            users: None,
             burst: 7,
             rate,
             duration: Duration::from_millis(50),
             turn: Some(SendJob::TURN),
+            timed: None,
             interval: Duration::from_millis(10),
         }
     }
@@ -224,36 +313,58 @@ mod tests {
         assert_eq!(Sender::open(forever).unwrap().run(&signal, None).unwrap().sent, 0);
     }
 
+    /// Takes at most two frames of each burst, and keeps what is written on them.
+    struct Picky(Arc<Mutex<Vec<Stamp>>>);
+
+    impl Transmit for Picky {
+        fn transmit(&mut self, frames: &[dray_port::Frame<'_>]) -> std::io::Result<usize> {
+            let taken = frames.iter().take(2);
+            let mut scratch = dray_port::scratch();
+            let mut read = |frame: &dray_port::Frame<'_>| read(frame.bytes(&mut scratch));
+            self.0.lock().unwrap().extend(taken.map(|frame| match read(frame) {
+                Verdict::Intact(stamp) => stamp,
+                other => panic!("{other:?}"),
+            }));
+            Ok(frames.len().min(2))
+        }
+
+        fn frame_max(&self) -> usize {
+            dray_wire::FRAME_MAX
+        }
+    }
+
+    /// However late a sender is and whatever a port refuses, a frame's stamp says when it was due.
+    #[test]
+    fn frames_that_are_timed_are_due_one_by_one() {
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let timed = Some(Duration::from_millis(20));
+        let one = SendJob { flows: 1, timed, ..job(Some(20_000.0)) };
+        let mut sender =
+            Sender::open(SendJob { lanes: vec![one.lanes[0].clone()], ..one }).unwrap();
+        sender.lanes[0].tx = Box::new(Picky(taken.clone()));
+        let report = sender.run(&Signal::default(), None).unwrap();
+        let taken = taken.lock().unwrap();
+        assert_eq!(taken.len() as u64, report.sent);
+        let gap = clock::to_ticks(Duration::from_micros(50));
+        for (number, stamp) in taken.iter().enumerate() {
+            let due = taken[0].ticks + number as u64 * gap;
+            let margin = clock::ticks_per_second() / 1_000_000;
+            assert!(stamp.ticks.abs_diff(due) <= margin, "{number}: {} of {due}", stamp.ticks);
+        }
+        // Of those that were due after the first 20 ms; a burst may begin before and end after that.
+        let (late, due) = (report.late.unwrap().count(), report.sent.saturating_sub(400));
+        assert!(late.abs_diff(due) <= 7, "{late}, not {due}");
+    }
+
     /// A lane's frames carry consecutive numbers of its own streams in turn, across the end of the
     /// ring and when a port takes only a part of a burst.
     #[test]
     fn every_stream_is_numbered_without_a_gap() {
-        use dray_wire::test_frame::{Verdict, read};
-        use std::sync::{Arc, Mutex};
-
-        /// Takes at most two frames of each burst.
-        struct Picky(Arc<Mutex<Vec<Stamp>>>);
-        impl Transmit for Picky {
-            fn transmit(&mut self, frames: &[dray_port::Frame<'_>]) -> std::io::Result<usize> {
-                let taken = frames.iter().take(2);
-                let mut scratch = dray_port::scratch();
-                let mut read = |frame: &dray_port::Frame<'_>| read(frame.bytes(&mut scratch));
-                self.0.lock().unwrap().extend(taken.map(|frame| match read(frame) {
-                    Verdict::Intact(stamp) => stamp,
-                    other => panic!("{other:?}"),
-                }));
-                Ok(frames.len().min(2))
-            }
-            fn frame_max(&self) -> usize {
-                dray_wire::FRAME_MAX
-            }
-        }
-
         let taken = Arc::new(Mutex::new(Vec::new()));
         let mut lane = OpenLane::open(&job(None), 1, &mut Links::default()).unwrap();
         lane.tx = Box::new(Picky(taken.clone()));
         for _ in 0..20 {
-            lane.send(7, 0).unwrap();
+            lane.send(7, |_| 0).unwrap();
         }
         let taken = taken.lock().unwrap();
         assert_eq!(taken.len(), 40);

@@ -21,7 +21,7 @@ pub struct LinkKind {
     pub learns: bool,
     /// Whose frames it carries.
     pub carries: Carries,
-    /// Where XDP programs of those at its ends can run.
+    /// Where XDP programs of AF_XDP sockets at its ends can run.
     pub xdp: &'static [Mode],
     /// Whether it keeps containers of one host apart: what one sends to another leaves the host or is
     /// dropped.
@@ -345,7 +345,8 @@ impl LinkKind {
         Self {
             about,
             carries: Carries::OwnIp,
-            xdp: &[Mode::Generic],
+            // AF_XDP sockets do not tell the kernel a frame's protocol, and it routes by that.
+            xdp: if matches!(mode, ipvlan::Mode::L2) { &[Mode::Generic] } else { &[] },
             isolates: !matches!(flag, ipvlan::Flag::Bridge),
             ..Self::of(name, Wire::Ipvlan(mode, flag))
         }

@@ -8,7 +8,7 @@ pub(super) fn sockets(lab: &mut Lab, pairs: &[[ContainerId; 2]]) -> Result<Vec<L
     let dir = lab.dir()?;
     let link = |&containers| {
         let places = lab.next_places();
-        let [a, b] = places.map(|place| dir.join(&format!("unix{place}")));
+        let [a, b] = places.map(|place| dir.sockets().join(format!("unix{place}")));
         let attachments = [
             Attachment::Datagrams { here: a.clone(), there: b.clone() },
             Attachment::Datagrams { here: b, there: a },

@@ -1,6 +1,7 @@
 //! Our own switch, run as a program as those of others are.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use dray_switch::client::Client;
 
@@ -68,5 +69,12 @@ impl Running for Dray {
             sent_bytes: port.counters.tx_bytes,
         };
         Ok(Some(stats.iter().map(of).collect()))
+    }
+
+    fn work_time(&self) -> Result<Option<Duration>, LabError> {
+        let status = Client::new(&self.control).status();
+        let status = status.map_err(|error| self.program.process.failed(&error.to_string()))?;
+        let work_s = status.workers.iter().map(|worker| worker.work_s).sum();
+        Ok(Duration::try_from_secs_f64(work_s).ok())
     }
 }

@@ -165,12 +165,28 @@ impl Process {
 
     /// CPU time of the threads whose name begins with `prefix`; an error where there is none.
     pub(super) fn cpu_time(&self, prefix: &str) -> Result<CpuTime, LabError> {
+        let sum = self.sum_cpu_time(prefix, |name| name.starts_with(prefix))?;
+        sum.ok_or_else(|| self.failed(&format!("there is no thread {prefix}*")))
+    }
+
+    /// CPU time of all other threads.
+    pub(super) fn cpu_time_but(&self, prefix: &str) -> Result<CpuTime, LabError> {
+        let sum = self.sum_cpu_time(prefix, |name| !name.starts_with(prefix))?;
+        Ok(sum.unwrap_or_default())
+    }
+
+    /// CPU time of the threads whose names are `counted`; `None` where there is none.
+    fn sum_cpu_time(
+        &self,
+        prefix: &str,
+        counted: impl Fn(&str) -> bool,
+    ) -> Result<Option<CpuTime>, LabError> {
         let doing = || LabError::doing(format!("CPU time of {} thread {prefix}", self.name));
         let mut sum: Option<CpuTime> = None;
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).map_err(doing())?;
         for task in threads.flatten().map(|entry| entry.path()) {
             let Ok(name) = fs::read_to_string(task.join("comm")) else { continue };
-            if name.starts_with(prefix) {
+            if counted(&name) {
                 let stat = fs::read_to_string(task.join("stat")).map_err(doing())?;
                 let schedstat = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
                 let time = parse_cpu_time(&stat, &schedstat).unwrap_or_default();
@@ -179,7 +195,7 @@ impl Process {
                 sum.system += time.system;
             }
         }
-        sum.ok_or_else(|| self.failed(&format!("there is no thread {prefix}*")))
+        Ok(sum)
     }
 }
 

@@ -41,6 +41,11 @@ impl Program {
     pub(super) fn cpu_time(&self) -> Result<CpuTime, LabError> {
         self.process.cpu_time(self.forwarding_thread)
     }
+
+    /// Of all threads but that one.
+    pub(super) fn control_cpu_time(&self) -> Result<CpuTime, LabError> {
+        self.process.cpu_time_but(self.forwarding_thread)
+    }
 }
 
 /// A CPU for the threads of a switch that do not forward: another than `forwarding` where there is one.

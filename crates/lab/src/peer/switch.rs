@@ -91,6 +91,11 @@ pub(super) trait Running: Debug {
 
     /// What went through each port; `None` where it does not count.
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError>;
+
+    /// How long its forwarding thread has had frames to move so far; `None` where it does not say.
+    fn work_time(&self) -> Result<Option<Duration>, LabError> {
+        Ok(None)
+    }
 }
 
 impl SwitchKind {
@@ -258,6 +263,16 @@ impl PeerSwitch {
     /// CPU time of its forwarding thread.
     pub fn cpu_time(&self) -> Result<CpuTime, LabError> {
         self.running.program().cpu_time()
+    }
+
+    /// CPU time of all its other threads.
+    pub fn control_cpu_time(&self) -> Result<CpuTime, LabError> {
+        self.running.program().control_cpu_time()
+    }
+
+    /// How long its forwarding thread has had frames to move so far; `None` where it does not say.
+    pub fn work_time(&self) -> Result<Option<Duration>, LabError> {
+        self.running.work_time()
     }
 
     /// What its process holds.

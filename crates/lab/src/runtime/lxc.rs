@@ -1,6 +1,7 @@
 //! LXC, by its command line tools.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::process::Command;
 
 use super::state::FOLDER;
@@ -44,11 +45,15 @@ fn configuration(engine: &Engine, spec: &Spec<'_>) -> String {
         group = group.display(),
         cpus = spec.cpus,
     );
+    // Where the kernel has AppArmor, and a host that never loaded LXC's profile, LXC would not start.
+    if Path::new("/sys/module/apparmor").exists() {
+        text.push_str("lxc.apparmor.profile = unconfined\n");
+    }
     match (&engine.network, spec.address) {
         (Some(lines), Some(address)) => text += &(lines.clone() + &network::lxc_address(address)),
         _ => text += "lxc.net.0.type = empty\n",
     }
-    let mut mount = |from: &std::path::Path, to: &std::path::Path, options: &str| {
+    let mut mount = |from: &Path, to: &Path, options: &str| {
         let to = to.strip_prefix("/").unwrap_or(to);
         let (from, to) = (from.display(), to.display());
         writeln!(text, "lxc.mount.entry = {from} {to} none bind,{options} 0 0").expect("memory");

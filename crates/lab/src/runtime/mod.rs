@@ -26,6 +26,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,9 @@ use crate::peer::PeerDir;
 use crate::peer::process::{self, Process};
 use crate::{Cancel, LabError, container, placement};
 use image::Image;
+
+/// How long a runtime may take to say its version. Some are slow to start, and more so on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who makes the containers in which roles run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -128,7 +132,7 @@ impl Runtime {
         let file = find(program)?;
         others.iter().try_for_each(|other| find(other).map(drop))?;
         let mut question = Command::new(file);
-        let answer = programs::first_answer(question.arg("--version"), programs::PATIENCE);
+        let answer = programs::first_answer(question.arg("--version"), PATIENCE);
         let answer = answer.unwrap_or_default();
         let (version, number) = parse_version(&answer)
             .ok_or_else(|| format!("{program} does not say its version but {answer:?}"))?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dray_lab::Runtime;
+use dray_traffic::Check;
 
 use crate::experiments::Layout;
 use crate::trial::Timing;
@@ -34,6 +35,12 @@ pub struct Experiment {
     /// Where there is no rate: the shares of frames that may be lost at the rates that are searched for;
     /// none: frames are sent as fast as they can be.
     pub(crate) losses: &'static [f64],
+    /// Besides the rates, these shares of the loss-free rate, which is searched for first.
+    pub(crate) shares: &'static [f64],
+    /// Whether it is measured how long each frame takes.
+    pub(crate) timed: bool,
+    /// How closely receivers look at frames; `None` leaves it to the technique.
+    pub(crate) checks: &'static [Option<Check>],
     /// Frames per burst.
     pub(crate) burst: usize,
     /// Trials per case.
@@ -82,6 +89,9 @@ impl Experiment {
         sizes: &[64],
         rates: &[None],
         losses: &[],
+        shares: &[],
+        timed: false,
+        checks: &[None],
         burst: 64,
         trials: 1,
         timing: STEADY,

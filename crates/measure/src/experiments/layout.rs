@@ -23,6 +23,9 @@ pub enum Layout {
     PairsByTechnique,
     /// A row for each technique and size, columns for each loss that is allowed.
     DropRates,
+    /// A row for each technique, load and rate of a user plane function: what passes it, and what it
+    /// passes for each core that it is busy on.
+    UserPlane,
     /// A row for each technique and size, columns for each runtime.
     Runtimes,
     /// A row for each technique and size, columns for what a neighbour does.
@@ -31,4 +34,9 @@ pub enum Layout {
     Needs,
     /// A row for each technique, columns for how long round trips take.
     RoundTrips,
+    /// A table for each way and size: a row for each technique and load, columns for how long frames
+    /// take.
+    Latencies,
+    /// A row for each technique and size, columns for how closely the receiver looks.
+    Checks,
 }

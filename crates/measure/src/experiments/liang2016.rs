@@ -1,12 +1,29 @@
-//! What Liang and Tan 2016 say of containers that share a machine with others, measured.
+//! What Liang and Tan 2016 say of latency, and of containers that share a machine with others, measured.
 
 use std::time::Duration;
 
 use dray_lab::LinkKind;
 
-use crate::experiments::{Experiment, Layout, MachineLimit, sets};
+use crate::experiments::{Experiment, Layout, MachineLimit, latency, sets};
 use crate::trial::Timing;
 use crate::{Endpoint, Neighbour, Shape, Technique};
+
+pub(super) const LATENCY: Experiment = Experiment {
+    name: "liang2016-latency",
+    about: "the same of native sockets, AF_XDP and shared memory, beside the paper's orders of magnitude",
+    techniques: || {
+        let native = [Endpoint::UDP, Endpoint::RAW, Endpoint::AFXDP];
+        let kernel = Technique::by_link(&[LinkKind::BRIDGE], &native);
+        let links = [LinkKind::LEARNING, LinkKind::PATCH, LinkKind::DIRECT];
+        let memory = Technique::by_link(&links, &[Endpoint::VIRTIO]);
+        kernel.into_iter().chain(memory).collect()
+    },
+    paper: Some(
+        "Liang and Tan 2016: native Linux is at milliseconds, DPDK over SR-IOV and over virtio-user at \
+         microseconds",
+    ),
+    ..latency::LATENCY
+};
 
 /// Deterministic cache environment: the paper's table of cache allocation and a noisy neighbour.
 pub(super) const NOISY_NEIGHBOUR: Experiment = Experiment {

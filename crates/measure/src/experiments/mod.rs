@@ -9,16 +9,19 @@ mod ara2019;
 mod casoni2013;
 mod claassen2016;
 mod experiment;
+mod latency;
 mod layout;
 mod liang2016;
 mod limit;
 mod loss_free;
+mod receiver_cost;
 mod rtt;
 mod runtimes;
 mod sets;
 mod shyamkumar2022;
 mod streams;
 mod switches;
+mod upf;
 
 pub use experiment::Experiment;
 pub(crate) use experiment::{MachineLimit, STEADY};
@@ -31,6 +34,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     limit::LIMIT,
     loss_free::LOSS_FREE,
     rtt::RTT,
+    latency::LATENCY,
+    receiver_cost::RECEIVER_COST,
     af_xdp::AF_XDP,
     af_xdp::CHAINS,
     streams::STREAMS,
@@ -47,6 +52,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     claassen2016::SWITCHED_TCP,
     claassen2016::SWITCHED_UDP,
     shyamkumar2022::NEED_WAKEUP,
+    shyamkumar2022::FIG6,
+    upf::SCALE,
+    liang2016::LATENCY,
     liang2016::NOISY_NEIGHBOUR,
     liang2016::SETUP,
 ];

@@ -9,6 +9,7 @@ pub(super) const RTT: Experiment = Experiment {
     shapes: &[Shape::Echo],
     techniques,
     burst: 1,
+    timed: true,
     machine_limit: MachineLimit::Never,
     layout: Layout::RoundTrips,
     ..Experiment::USUAL

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use dray_lab::Runtime;
+use dray_traffic::Check;
 
 use crate::{Neighbour, Shape, Technique};
 
@@ -23,6 +24,10 @@ pub struct Case {
     pub size: usize,
     /// Frames per second; `None` for as many as possible.
     pub rate: Option<f64>,
+    /// The share of the loss-free rate to offer, where that is to be found first.
+    pub share: Option<f64>,
+    /// How closely receivers look at frames; `None` leaves it to the technique.
+    pub check: Option<Check>,
     /// What the paper found, in frames per second.
     pub paper_pps: Option<f64>,
 }
@@ -32,6 +37,9 @@ impl fmt::Display for Case {
         write!(f, "{}", self.technique)?;
         if let Shape::Pairs(pairs) = self.shape {
             write!(f, " x {pairs}")?;
+        }
+        if let Shape::Upf(load) = self.shape {
+            write!(f, " {load}")?;
         }
         match self.technique.endpoint.is_stream() {
             true => write!(f, " MTU {}", self.mtu),

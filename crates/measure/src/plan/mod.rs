@@ -54,6 +54,14 @@ impl Plan {
             Some(_) => std::slice::from_ref(&choices.rate),
             None => experiment.rates,
         };
+        // They are of a rate that is not given.
+        let shares = if choices.rate.is_some() { &[] } else { experiment.shares };
+        let loads = rates.iter().map(|&rate| (rate, None));
+        let loads: Vec<_> = loads.chain(shares.iter().map(|&share| (None, Some(share)))).collect();
+        let checks = match choices.check {
+            Some(_) => std::slice::from_ref(&choices.check),
+            None => experiment.checks,
+        };
         let mut techniques = selection::techniques(experiment, choices.techniques.as_deref())?;
         let paced = rates.iter().any(Option::is_some) || !settings.goals.is_empty();
         if techniques.iter().any(|technique| !technique.endpoint.is_stream()) {
@@ -69,6 +77,9 @@ impl Plan {
             check_load(technique, &settings, paced)?;
             check_pairs(technique, &shapes)?;
             check_runtime(technique, choices.runtimes.as_deref())?;
+        }
+        if settings.stations > 1 && shapes.iter().any(|shape| matches!(shape, Shape::Upf(_))) {
+            return Err(WrongChoice::UpfStations { given: settings.stations });
         }
 
         // A figure of the paper stands beside one that was measured as it was.
@@ -90,20 +101,23 @@ impl Plan {
                 for &size in if is_full { &full[..] } else { sizes } {
                     let comparable = as_in_paper && experiment.sizes.contains(&size);
                     let paper_pps = (experiment.paper_pps)(technique, shape).filter(|_| comparable);
-                    let with = |&neighbour| {
-                        let case = move |&rate| Case {
-                            technique,
-                            neighbour,
-                            runtime,
-                            shape,
-                            mtu,
-                            size,
-                            rate,
-                            paper_pps,
-                        };
-                        rates.iter().map(case)
+                    let case = |neighbour, (rate, share), check| Case {
+                        technique,
+                        neighbour,
+                        runtime,
+                        shape,
+                        mtu,
+                        size,
+                        rate,
+                        share,
+                        check,
+                        paper_pps,
                     };
-                    cases.extend(experiment.neighbours.iter().flat_map(with));
+                    for &neighbour in experiment.neighbours {
+                        for &load in &loads {
+                            cases.extend(checks.iter().map(|&check| case(neighbour, load, check)));
+                        }
+                    }
                 }
             }
         }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use dray_lab::{Placement, Runtime};
 use dray_port::BATCH_MAX;
 use dray_search::Goal;
-use dray_traffic::Check;
 
 use super::{Case, Choices, WrongChoice, order};
 use crate::experiments::{Experiment, STEADY};
@@ -21,11 +20,11 @@ pub struct Settings {
     pub flows: u16,
     /// Pairs of machines, by their MAC addresses, that frames are between in turn.
     pub stations: u16,
-    /// How closely receivers look at frames; `None` leaves it to the technique.
-    pub check: Option<Check>,
+    /// Whether it is measured how long each frame takes.
+    pub timed: bool,
     /// Length of trials.
     pub timing: Timing,
-    /// The rates that are searched for in cases without a rate; none: they send as fast as they can.
+    /// The rates that are searched for in cases without a rate, or that they have a share of; none: they send as fast as they can.
     pub goals: Vec<Goal>,
     /// Trials per case, or searches.
     pub trials: usize,
@@ -58,7 +57,7 @@ impl Settings {
     }
 
     pub(super) fn new(experiment: &Experiment, choices: &Choices) -> Result<Self, WrongChoice> {
-        let Choices { check, quick, .. } = *choices;
+        let quick = choices.quick;
         let burst = choices.burst.unwrap_or(experiment.burst);
         let burst = within(1..=BATCH_MAX, burst, |given| WrongChoice::Burst { given })?;
         let flows = choices.flows.unwrap_or(1);
@@ -85,7 +84,12 @@ impl Settings {
         if let (Some(given), true) = (choices.rate, choices.losses.is_some()) {
             return Err(WrongChoice::LossAndRate { given });
         }
-        let goals = losses.iter().map(|&loss| goal(loss, quick, choices.duration)).collect();
+        let goal = |&loss| match experiment.shares {
+            [] => goal(loss, quick, choices.duration),
+            // Near enough to take a share of.
+            _ => goal(loss, true, None),
+        };
+        let goals = losses.iter().map(goal).collect();
         let default = if quick { QUICK } else { experiment.timing };
         let timing = choices.duration.map_or(Ok(default), |given| lasting(given, default))?;
         let seed = choices.seed.unwrap_or_else(order::any_seed);
@@ -95,7 +99,7 @@ impl Settings {
             burst,
             flows,
             stations,
-            check,
+            timed: experiment.timed,
             timing,
             goals,
             trials,

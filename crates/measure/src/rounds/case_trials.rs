@@ -28,6 +28,9 @@ pub(crate) struct CaseTrials {
     /// What searches found, goal by goal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) searches: Vec<Vec<SearchRecord>>,
+    /// The loss-free rates that trials ran at a share of, in frames per second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) loss_free: Vec<f64>,
     /// Why the last trial that failed did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
@@ -72,6 +75,7 @@ impl CaseTrials {
             _ if first.shape == Shape::Echo => "whole",
             Check::Whole => "whole",
             Check::Sampled => "sampled",
+            Check::None => "none",
         };
         check.clone_into(&mut self.check);
     }

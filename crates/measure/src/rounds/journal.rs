@@ -6,6 +6,7 @@ use dray_lab::HostFacts;
 use serde::{Deserialize, Serialize};
 
 use super::CaseTrials;
+use crate::clock::ClockFacts;
 use crate::plan::{Choices, Plan};
 use crate::results::{Incomplete, LimitRow, ResultRow, Results, SCHEMA, SettingsRecord};
 use crate::streams::StreamRow;
@@ -15,6 +16,9 @@ use crate::streams::StreamRow;
 pub struct Journal {
     /// When it began (RFC 3339, UTC).
     time: String,
+    /// What was found of the clock, where frames are timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) clock: Option<ClockFacts>,
     /// Of each size for which the machine's limit is measured, that of each round.
     pub(super) limits: Vec<Vec<f64>>,
     /// The plan's cases, in its order.
@@ -26,6 +30,7 @@ impl Journal {
     pub fn new(plan: &Plan) -> Self {
         Self {
             time: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            clock: None,
             limits: vec![Vec::new(); plan.limit_sizes.len()],
             cases: plan.cases.iter().map(|_| CaseTrials::default()).collect(),
         }
@@ -78,6 +83,7 @@ impl Journal {
             settings: SettingsRecord::from(settings),
             results,
             streams,
+            clock: self.clock.clone(),
             limits,
             incomplete: incomplete.then(|| {
                 let seed = Some(settings.seed);

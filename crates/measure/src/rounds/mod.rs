@@ -18,6 +18,7 @@ use std::time::Duration;
 use dray_lab::{Cancel, LabError};
 use dray_port::limit;
 
+use crate::clock::ClockFacts;
 use crate::noise::Watch;
 use crate::plan::{Case, Plan, Settings, order};
 use estimate::Estimate;
@@ -63,6 +64,9 @@ pub fn run(
     for runtime in &settings.runtimes {
         runtime.version()?;
     }
+    if settings.timed && journal.clock.is_none() {
+        journal.clock = Some(ClockFacts::measure(&settings.placement));
+    }
     let mut watch = Watch::default();
     let rounds_left = |(case, trials): (&Case, &CaseTrials)| {
         Estimate::of(plan, case) * settings.trials.saturating_sub(trials.rounds) as u32
@@ -104,15 +108,19 @@ pub fn run(
             let ready = kept.map_or_else(build, Ok);
             let trials = &mut journal.cases[number];
             let result = ready.and_then(|mut ready| {
+                let mut say = |so_far| {
+                    step.so_far = Some(so_far);
+                    listener.now(&step);
+                };
                 match settings.goals_of(case) {
                     _ if case.technique.endpoint.is_stream() => {
                         trials.add_streams(ready.measure_streams(case, settings)?, &ready);
                     }
+                    goals if case.share.is_some() => {
+                        search::at_share(case, settings, goals, &mut ready, trials, &mut say)?;
+                    }
                     [] => trials.add(ready.measure(case, settings, &settings.timing)?, &ready),
-                    goals => search::run(case, settings, goals, &mut ready, trials, |so_far| {
-                        step.so_far = Some(so_far);
-                        listener.now(&step);
-                    })?,
+                    goals => search::run(case, settings, goals, &mut ready, trials, &mut say)?,
                 }
                 Ok(ready)
             });

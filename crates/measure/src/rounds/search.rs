@@ -3,18 +3,32 @@
 use std::time::Duration;
 
 use dray_lab::LabError;
-use dray_search::{Goal, Search};
+use dray_search::{Goal, Next, Search};
+use dray_traffic::Check;
 
 use super::CaseTrials;
 use super::testbed::Testbed;
+use crate::Shape;
 use crate::plan::{Case, Settings};
 use crate::results::{LimitedBy, SearchRecord};
 use crate::trial::{Timing, Trial};
 
 /// Below this nobody looks for a rate, in frames per second.
 const RATE_MIN: u64 = 100;
+/// More than anybody can send, in frames per second.
+const RATE_MAX: f64 = 1e9;
 /// By how much a sender at a given rate may be faster than one that sends as fast as it can.
 const MARGIN: f64 = 1.02;
+
+/// A search that has ended, and its trials.
+struct Ended {
+    search: Search,
+    trials: Vec<(Next, Trial)>,
+    /// The one in which the sender sent as fast as it could.
+    fastest: Trial,
+    /// How closely receivers were to look.
+    check: Check,
+}
 
 /// Searches for the rates of `goals` in `case`, and adds what it found: for each goal the bounds, and
 /// the trials at the highest rate of the first goal that was carried.
@@ -24,24 +38,10 @@ pub(super) fn run(
     goals: &[Goal],
     testbed: &mut Testbed,
     found: &mut CaseTrials,
-    mut progress: impl FnMut(String),
+    progress: &mut dyn FnMut(String),
 ) -> Result<(), LabError> {
-    let mut measure = |rate: Option<f64>, duration| {
-        let at = |rate| format!("{:.0} kpps", rate / 1e3);
-        progress(rate.map_or("as fast as it can".to_owned(), at));
-        testbed.measure(&Case { rate, ..case.clone() }, settings, &timing(duration))
-    };
-    // Where the sender ends, the search ends.
-    let (fastest, check) = measure(None, goals[0].trial)?;
-    let highest = (fastest.sent_pps * MARGIN) as u64;
-    let mut search = Search::new(goals.to_vec(), RATE_MIN..=highest.max(RATE_MIN));
-    let mut trials = Vec::new();
-    while let Some(next) = search.next() {
-        let (trial, _) = measure(Some(next.load as f64), next.duration)?;
-        let loss_ratio = loss_ratio(&trial);
-        search.add(dray_search::Trial { load: next.load, duration: next.duration, loss_ratio });
-        trials.push((next, trial));
-    }
+    let Ended { search, trials, fastest, check } =
+        search(case, settings, goals, testbed, progress)?;
     let limit = |upper: Option<u64>| {
         let at = trials.iter().filter(|(next, _)| Some(next.load) == upper);
         let short = |(_, trial): &&(_, Trial)| trial.sent_less_than_offered();
@@ -60,14 +60,71 @@ pub(super) fn run(
     let bounds = search.found();
     found.searches.push(bounds.iter().map(record).collect());
     let carried = bounds[0].lower;
-    let is_kept =
-        |next: &dray_search::Next| Some(next.load) == carried && next.duration >= goals[0].trial;
+    let is_kept = |next: &Next| Some(next.load) == carried && next.duration >= goals[0].trial;
     let (kept, _): (Vec<_>, Vec<_>) = trials.into_iter().partition(|(next, _)| is_kept(next));
     // Where nothing is carried, what happens without a limit says why.
     let kept: Vec<Trial> = kept.into_iter().map(|(_, trial)| trial).collect();
     let kept = if kept.is_empty() { vec![fastest] } else { kept };
     kept.into_iter().for_each(|trial| found.add((trial, check), testbed));
     Ok(())
+}
+
+/// Runs a trial at the case's share of the loss-free rate. That one is searched for in every round anew,
+/// once for all shares of it.
+pub(super) fn at_share(
+    case: &Case,
+    settings: &Settings,
+    goals: &[Goal],
+    testbed: &mut Testbed,
+    found: &mut CaseTrials,
+    progress: &mut dyn FnMut(String),
+) -> Result<(), LabError> {
+    let loss_free = match testbed.loss_free.get(&case.size) {
+        Some(&pps) => pps,
+        None => {
+            let search = search(case, settings, goals, testbed, progress)?.search;
+            search.found()[0].lower.unwrap_or(0)
+        }
+    };
+    testbed.loss_free.insert(case.size, loss_free);
+    if loss_free == 0 {
+        let what = "loses frames at every rate, so there is no loss-free rate to take a share of";
+        let role = testbed.topologies[0].sender.role.clone();
+        return Err(LabError::Container { container: role, what: what.to_owned() });
+    }
+    let share = case.share.unwrap_or(1.0);
+    progress(format!("at {:.0} % of {:.0} kpps", 100.0 * share, loss_free as f64 / 1e3));
+    let case = Case { rate: Some(share * loss_free as f64), ..case.clone() };
+    found.add(testbed.measure(&case, settings, &settings.timing)?, testbed);
+    found.loss_free.push(loss_free as f64);
+    Ok(())
+}
+
+fn search(
+    case: &Case,
+    settings: &Settings,
+    goals: &[Goal],
+    testbed: &mut Testbed,
+    progress: &mut dyn FnMut(String),
+) -> Result<Ended, LabError> {
+    let mut measure = |rate: Option<f64>, duration| {
+        let at = |rate| format!("{:.0} kpps", rate / 1e3);
+        progress(rate.map_or("as fast as it can".to_owned(), at));
+        testbed.measure(&Case { rate, ..case.clone() }, settings, &timing(duration))
+    };
+    // Where the sender ends, the search ends. A ping without a rate waits for its answers.
+    let unlimited = (case.shape == Shape::Echo).then_some(RATE_MAX);
+    let (fastest, check) = measure(unlimited, goals[0].trial)?;
+    let highest = (fastest.sent_pps * MARGIN) as u64;
+    let mut search = Search::new(goals.to_vec(), RATE_MIN..=highest.max(RATE_MIN));
+    let mut trials = Vec::new();
+    while let Some(next) = search.next() {
+        let (trial, _) = measure(Some(next.load as f64), next.duration)?;
+        let loss_ratio = loss_ratio(&trial);
+        search.add(dray_search::Trial { load: next.load, duration: next.duration, loss_ratio });
+        trials.push((next, trial));
+    }
+    Ok(Ended { search, trials, fastest, check })
 }
 
 /// What a search makes of a trial. A sender that could not keep up has lost what it did not send.

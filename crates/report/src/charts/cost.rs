@@ -1,5 +1,7 @@
 //! What a frame costs: CPU time of all roles, by where it was spent.
 
+use dray_measure::cpu::CpuCost;
+
 use crate::chart::{Panel, PanelRow, Shape};
 use crate::charts::{MeasuredRow, between_two, cores, panel_sizes, tip};
 use crate::figure::{Figure, Table, TableRow};
@@ -8,17 +10,23 @@ use crate::number::{Unit, digits};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
-/// CPU time of one frame in nanoseconds: in user mode, in the kernel, in soft interrupts.
-fn per_frame((_, measured): MeasuredRow) -> Option<[f64; 3]> {
+/// CPU time of one frame in nanoseconds: in user mode, in the kernel, in soft interrupts; and looking for
+/// frames where there were none.
+type Parts = [f64; 4];
+
+fn per_frame((_, measured): MeasuredRow) -> Option<Parts> {
     let frames = measured.received_pps * measured.cpu.elapsed_s;
-    let total = measured.cpu.total;
-    let parts =
-        [total.user_s, total.system_s, total.softirq_s].map(|seconds| seconds * 1e9 / frames);
+    let CpuCost { user_s, system_s, softirq_s, polling_s } = measured.cpu.total;
+    let polling_s = polling_s.unwrap_or(0.0);
+    // A role that polls does so in user mode, and on a socket in the kernel as well.
+    let in_user = polling_s.min(user_s);
+    let (user_s, system_s) = (user_s - in_user, (system_s - (polling_s - in_user)).max(0.0));
+    let parts = [user_s, system_s, softirq_s, polling_s].map(|seconds| seconds * 1e9 / frames);
     parts.iter().all(|part| part.is_finite()).then_some(parts)
 }
 
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
-    let rows: Vec<(MeasuredRow, [f64; 3])> = between_two(run)
+    let rows: Vec<(MeasuredRow, Parts)> = between_two(run)
         .filter(|(row, _)| row.offered_pps.is_none())
         .filter_map(|row| Some((row, per_frame(row)?)))
         .collect();
@@ -31,16 +39,18 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         let mut here: Vec<_> = rows.iter().filter(|((row, _), _)| row.frame_size == size).collect();
         here.sort_by(|(_, a), (_, b)| a.iter().sum::<f64>().total_cmp(&b.iter().sum()));
         let most = here.iter().map(|(_, parts)| parts.iter().sum()).fold(0.0, f64::max);
-        let panel_row = |(row, parts): &&(MeasuredRow, [f64; 3])| {
-            let [user, system, softirq] = *parts;
+        let panel_row = |(row, parts): &&(MeasuredRow, Parts)| {
+            let [user, system, softirq, polling] = *parts;
             let (first, second) = (user, user + system);
-            let all = second + softirq;
+            let third = second + softirq;
+            let all = third + polling;
             PanelRow {
                 technique: techniques.number(&row.0.technique),
                 shapes: vec![
                     Shape::Bar(0.0, first, 0),
                     Shape::Bar(first, second, 1),
-                    Shape::Bar(second, all, 2),
+                    Shape::Bar(second, third, 2),
+                    Shape::Bar(third, all, 3),
                 ],
                 value: (
                     digits(all),
@@ -64,17 +74,18 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         reading: "CPU time of all roles per frame received, in nanoseconds; shorter is better.".to_owned(),
         chart: format!(
             "<p class=\"key\"><i class=\"b0\"></i>user mode <i class=\"b1\"></i>kernel \
-             <i class=\"b2\"></i>soft interrupts</p><div class=\"panels\">{chart}</div>"
+             <i class=\"b2\"></i>soft interrupts <i class=\"b3\"></i>polling</p><div class=\"panels\">{chart}</div>"
         ),
         notes: vec![
-            "A role that polls is busy whether frames come or not, so this is the cost at full rate."
+            "At full rate. Polling: looking for frames where there were none, of roles that know; it is \
+             not in the other parts."
                 .to_owned(),
         ],
         table: table(&rows, techniques),
     }]
 }
 
-fn table(rows: &[(MeasuredRow, [f64; 3])], techniques: &Techniques) -> Table {
+fn table(rows: &[(MeasuredRow, Parts)], techniques: &Techniques) -> Table {
     let ns = Some("ns/frame");
     let mut table = Table::new(&[
         ("technique", None),
@@ -83,9 +94,12 @@ fn table(rows: &[(MeasuredRow, [f64; 3])], techniques: &Techniques) -> Table {
         ("user", ns),
         ("kernel", ns),
         ("soft interrupts", ns),
+        ("polling", ns),
         ("all", ns),
         ("all", Some("cycles/frame")),
+        ("without polling", Some("cycles/frame")),
         ("of these the switch", Some("cycles/frame")),
+        ("received", Some("Mb/s per core")),
     ]);
     for ((row, measured), parts) in rows {
         let whole = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.0}"));
@@ -97,7 +111,9 @@ fn table(rows: &[(MeasuredRow, [f64; 3])], techniques: &Techniques) -> Table {
         cells.extend(parts.map(digits));
         cells.push(digits(parts.iter().sum()));
         cells.push(whole(measured.cycles_per_frame));
+        cells.push(whole(measured.work_cycles_per_frame));
         cells.push(whole(measured.switch_cycles_per_frame));
+        cells.push(whole(measured.mbps_per_core));
         table.rows.push(TableRow {
             technique: techniques.number(&row.technique),
             size: row.frame_size,

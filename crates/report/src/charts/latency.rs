@@ -1,5 +1,7 @@
-//! How long round trips take: percentiles of each technique along one logarithmic axis.
+//! How long frames take, one way and there and back: percentiles of each technique along one
+//! logarithmic axis.
 
+use dray_measure::ResultRow;
 use dray_traffic::Percentiles;
 
 use crate::chart::{Panel, PanelRow, Shape};
@@ -11,92 +13,146 @@ use crate::scale::Scale;
 use crate::technique::Techniques;
 
 /// A row, and its percentiles.
-type Timed<'a> = (MeasuredRow<'a>, Percentiles);
+pub(super) type Timed<'a> = (MeasuredRow<'a>, Percentiles);
+
+/// Which way frames were timed.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Way {
+    OneWay,
+    RoundTrip,
+}
+
+impl Way {
+    pub(super) const ALL: [Self; 2] = [Self::OneWay, Self::RoundTrip];
+
+    /// The rows that were timed this way.
+    pub(super) fn rows(self, run: &Run) -> Vec<Timed<'_>> {
+        let times = |row: MeasuredRow<'_>| match self {
+            Self::OneWay => row.1.one_way_ns,
+            Self::RoundTrip => row.1.latency_ns,
+        };
+        measured(run).filter_map(|row| Some((row, times(row)?))).collect()
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::OneWay => "One-way times",
+            Self::RoundTrip => "Round-trip times",
+        }
+    }
+
+    fn note(self) -> &'static str {
+        match self {
+            Self::OneWay => {
+                "The time runs from when a frame was due, not from when a late sender got to it, until \
+                 the receiver has it; percentiles are over all frames of all trials, so that there is \
+                 no interval to say which is faster for sure."
+            }
+            Self::RoundTrip => {
+                "The time runs from when a frame was due, or where the next waits for the last one, from \
+                 before it is handed to its port, until it is back and read; percentiles are over all \
+                 round trips, so that there is no interval to say which is faster for sure."
+            }
+        }
+    }
+}
 
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
-    let rows: Vec<Timed> = measured(run).filter_map(|row| Some((row, row.1.latency_ns?))).collect();
-    if rows.is_empty() {
-        return Vec::new();
-    }
-    let least = rows.iter().map(|(_, latency)| latency.p50).min().unwrap_or(1).max(1) as f64;
-    let most = rows.iter().map(|(_, latency)| latency.max).max().unwrap_or(1).max(1) as f64;
+    Way::ALL.into_iter().filter_map(|way| of_way(run, techniques, way)).collect()
+}
+
+fn of_way(run: &Run, techniques: &Techniques, way: Way) -> Option<Figure> {
+    let rows = way.rows(run);
+    let least = rows.iter().map(|(_, latency)| latency.p50).min()?.max(1) as f64;
+    let most = rows.iter().map(|(_, latency)| latency.max).max()?.max(1) as f64;
     let scale = Scale::log(least, most);
     // Medians are what most axes are read for.
     let unit = time_unit(least.max(1e3));
     let mut chart = String::new();
-    for (size, offered) in distinct(&rows, |((row, _), _)| (row.frame_size, row.offered_pps)) {
-        let is_here = |((row, _), _): &&Timed| row.frame_size == size && row.offered_pps == offered;
+    // Of a share of what each carries, the rates differ.
+    let load = |row: &ResultRow| match row.load_share {
+        Some(share) => format!("{:.0} % of the loss-free rate", 100.0 * share),
+        None => row.offered_pps.map_or("one frame at a time".to_owned(), rate),
+    };
+    for (size, load_here) in distinct(&rows, |((row, _), _)| (row.frame_size, load(row))) {
+        let is_here = |((row, _), _): &&Timed| row.frame_size == size && load(row) == load_here;
         let mut here: Vec<Timed> = rows.iter().filter(is_here).copied().collect();
         here.sort_by_key(|(_, latency)| (latency.p99, latency.p50));
-        let title = match offered {
-            Some(pps) => format!("{size} B, {}", rate(pps)),
-            None => format!("{size} B, one frame at a time"),
-        };
+        let title = format!("{size} B, {load_here}");
         let rows = here.iter().map(|row| panel_row(*row, techniques, unit)).collect();
         let panel = Panel { title, size, scale, unit, reference: None, rows };
         chart.push_str(&panel.draw(techniques));
     }
     let mut notes = explain_marks(rows.iter().map(|(row, _)| row));
-    notes.push(
-        "The time runs from before a frame is handed to its port until it is back and read; percentiles \
-         are over all round trips, so that there is no interval to say which is faster for sure."
-            .to_owned(),
-    );
-    vec![Figure {
-        title: "Round-trip times".to_owned(),
+    notes.push(way.note().to_owned());
+    notes.extend(run.results.clock.as_ref().map(|clock| {
+        format!(
+            "The clock: a look takes {:.0} ns, and a time between two CPUs is within {:.0} ns.",
+            clock.read_ns,
+            clock.error_ns()
+        )
+    }));
+    Some(Figure {
+        title: way.title().to_owned(),
         reading:
-            "Dot: the median. Marks: 90, 99 and 99.9 %. Ring: the longest. Further left is better; \
-                  the axis is logarithmic."
+            "Dot: the median. Marks: 90, 99, 99.9 and 99.99 %. Ring: the longest. Further left is \
+                  better; the axis is logarithmic."
                 .to_owned(),
         chart: format!("<div class=\"panels wide\">{chart}</div>"),
         notes,
         table: table(&rows, techniques),
-    }]
+    })
 }
 
 fn panel_row((row, latency): Timed, techniques: &Techniques, unit: Unit) -> PanelRow {
-    let [p50, p90, p99, p999, max] = percentiles(latency).map(|ns| ns as f64);
+    let Percentiles { p50, p90, p99, p999, p9999, max } = latency;
+    let mut shapes = vec![Shape::Span(p50 as f64, max as f64)];
+    let ticks = [Some(p90), Some(p99), Some(p999), p9999];
+    shapes.extend(ticks.into_iter().flatten().map(|ns| Shape::Tick(ns as f64)));
+    shapes.extend([Shape::Ring(max as f64), Shape::Dot(p50 as f64)]);
     PanelRow {
         technique: techniques.number(&row.0.technique),
-        shapes: vec![
-            Shape::Span(p50, max),
-            Shape::Tick(p90),
-            Shape::Tick(p99),
-            Shape::Tick(p999),
-            Shape::Ring(max),
-            Shape::Dot(p50),
-        ],
-        value: (format!("{}{}", unit.of(p50), mark(row.1)), format!("p99 {}", unit.of(p99))),
+        shapes,
+        value: (
+            format!("{}{}", unit.of(p50 as f64), mark(row.1)),
+            format!("p99 {}", unit.of(p99 as f64)),
+        ),
         tip: tip(row),
     }
 }
 
-fn percentiles(latency: Percentiles) -> [u64; 5] {
-    let Percentiles { p50, p90, p99, p999, max } = latency;
-    [p50, p90, p99, p999, max]
-}
-
-fn table(rows: &[Timed], techniques: &Techniques) -> Table {
+pub(super) fn table(rows: &[Timed], techniques: &Techniques) -> Table {
     let ns = Some("ns");
     let mut table = Table::new(&[
         ("technique", None),
         ("size", Some("B")),
-        ("round trips", Some("/s")),
+        ("load", Some("%")),
+        ("offered", Some("pps")),
+        ("received", Some("pps")),
         ("lost", Some("%")),
         ("p50", ns),
         ("p90", ns),
         ("p99", ns),
         ("p99.9", ns),
+        ("p99.99", ns),
         ("max", ns),
+        ("sender late, p99", ns),
     ]);
-    for ((row, measured), latency) in rows {
+    let or_nothing =
+        |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.0}"));
+    for ((row, measured), times) in rows {
+        let Percentiles { p50, p90, p99, p999, p9999, max } = *times;
         let mut cells = vec![
             row.technique.clone(),
             row.frame_size.to_string(),
+            or_nothing(row.load_share.map(|share| 100.0 * share)),
+            or_nothing(row.offered_pps),
             format!("{:.0}{}", measured.received_pps, mark(measured)),
             percent(measured.loss_ratio),
         ];
-        cells.extend(percentiles(*latency).map(|ns| ns.to_string()));
+        let late = measured.sender_late_ns.map(|late| late.p99);
+        let times = [Some(p50), Some(p90), Some(p99), Some(p999), p9999, Some(max), late];
+        cells.extend(times.map(|ns| ns.map_or(String::new(), |ns| ns.to_string())));
         table.rows.push(TableRow {
             technique: techniques.number(&row.technique),
             size: row.frame_size,

@@ -7,11 +7,13 @@ pub(crate) mod drop_rates;
 mod forwarders;
 mod isolation;
 mod latency;
+mod latency_load;
 mod needs;
 mod offered;
 pub(crate) mod pairs;
 mod rates;
 mod sizes;
+mod user_plane;
 
 use dray_measure::experiments::Layout;
 use dray_measure::results::Measured;
@@ -33,7 +35,9 @@ const KINDS: &[Kind] = &[
     sizes::draw,
     forwarders::draw,
     pairs::draw,
+    user_plane::draw,
     latency::draw,
+    latency_load::draw,
     needs::draw,
     cost::draw,
     isolation::draw,
@@ -152,9 +156,15 @@ pub(crate) fn tip((row, measured): MeasuredRow) -> String {
         lines.push(format!("offered {}, sent {}", rate(pps), rate(measured.sent_pps)));
     }
     lines.push(format!("lost {} % of {} frames", percent(measured.loss_ratio), measured.sent));
-    if let Some(latency) = measured.latency_ns {
+    for (way, latency) in
+        [("one way", measured.one_way_ns), ("there and back", measured.latency_ns)]
+    {
+        let Some(latency) = latency else { continue };
         let [p50, p99, max] = [latency.p50, latency.p99, latency.max].map(|ns| time(ns as f64));
-        lines.push(format!("p50 {p50}, p99 {p99}, max {max}"));
+        lines.push(format!("{way}: p50 {p50}, p99 {p99}, max {max}"));
+    }
+    if let Some(share) = row.load_share {
+        lines.push(format!("{:.0} % of the loss-free rate", 100.0 * share));
     }
     let mut cost = cores(measured).map_or(String::new(), |cores| format!("{cores:.2} cores busy"));
     if let Some(cycles) = measured.cycles_per_frame {

@@ -2,11 +2,12 @@
 
 use dray_measure::results::Outcome;
 use dray_measure::streams::StreamOutcome;
+use dray_traffic::Percentiles;
 
 use crate::escape;
 use crate::input::Run;
 
-const COLUMNS: [&str; 41] = [
+const COLUMNS: [&str; 51] = [
     "file",
     "experiment",
     "time",
@@ -25,6 +26,7 @@ const COLUMNS: [&str; 41] = [
     "pairs",
     "mtu",
     "runtime",
+    "upf",
     "offered_pps",
     "paper_pps",
     "skipped",
@@ -44,6 +46,15 @@ const COLUMNS: [&str; 41] = [
     "p99_ns",
     "p999_ns",
     "max_ns",
+    "p9999_ns",
+    "one_way_p50_ns",
+    "one_way_p90_ns",
+    "one_way_p99_ns",
+    "one_way_p999_ns",
+    "one_way_p9999_ns",
+    "one_way_max_ns",
+    "load_share",
+    "mbps_per_core",
     "streams",
     "goodput_bps",
     "interval95_bps",
@@ -71,6 +82,7 @@ pub(super) fn render(runs: &[Run]) -> String {
                 row.pairs.to_string(),
                 row.mtu.to_string(),
                 row.runtime.clone(),
+                row.upf.map_or(String::new(), |load| load.to_string()),
                 number(row.offered_pps),
                 number(row.paper_pps),
             ]);
@@ -82,7 +94,6 @@ pub(super) fn render(runs: &[Run]) -> String {
                 }
                 Outcome::Skipped { skipped } => fields.push(skipped.clone()),
                 Outcome::Measured(measured) => {
-                    let latency = measured.latency_ns;
                     fields.extend([
                         String::new(),
                         measured.trials.to_string(),
@@ -97,8 +108,18 @@ pub(super) fn render(runs: &[Run]) -> String {
                         number(measured.cycles_per_frame),
                         number(measured.limit_share),
                     ]);
-                    let percentiles = latency.map(|it| [it.p50, it.p90, it.p99, it.p999, it.max]);
-                    fields.extend(percentiles.into_iter().flatten().map(|ns| ns.to_string()));
+                    let ns = |ns: Option<u64>| ns.map_or(String::new(), |ns| ns.to_string());
+                    let all = |of: Option<Percentiles>| {
+                        let at = |get: fn(&Percentiles) -> u64| ns(of.as_ref().map(get));
+                        let [p50, p90] = [at(|it| it.p50), at(|it| it.p90)];
+                        let [p99, p999] = [at(|it| it.p99), at(|it| it.p999)];
+                        [p50, p90, p99, p999, ns(of.and_then(|it| it.p9999)), at(|it| it.max)]
+                    };
+                    let [p50, p90, p99, p999, p9999, max] = all(measured.latency_ns);
+                    fields.extend([p50, p90, p99, p999, max, p9999]);
+                    fields.extend(all(measured.one_way_ns));
+                    fields.push(number(row.load_share));
+                    fields.push(number(measured.mbps_per_core));
                 }
             }
             push(&mut text, fields);

@@ -256,6 +256,7 @@ impl Engine for Switch {
                     cpu: worker.cpu,
                     ports: of_worker(number),
                     load: worker.shared.load(),
+                    work_s: worker.shared.work().as_secs_f64(),
                     sleeps: worker.shared.sleeps(),
                 })
                 .collect(),

@@ -34,6 +34,8 @@ pub(super) struct Shared {
     wake: OwnedFd,
     /// Share of the last second with frames to move, in units of 1/1000.
     load: AtomicU32,
+    /// Ticks with frames to move, since it started.
+    work: AtomicU64,
     sleeps: AtomicU64,
 }
 
@@ -48,6 +50,7 @@ impl Shared {
             stop: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             load: AtomicU32::new(0),
+            work: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
         })
     }
@@ -77,6 +80,11 @@ impl Shared {
     /// Share of the last second with frames to move.
     pub(super) fn load(&self) -> f64 {
         f64::from(self.load.load(Ordering::Relaxed)) / 1000.0
+    }
+
+    /// Time with frames to move, since it started.
+    pub(super) fn work(&self) -> Duration {
+        clock::to_duration(self.work.load(Ordering::Relaxed))
     }
 
     pub(super) fn sleeps(&self) -> u64 {
@@ -154,22 +162,25 @@ impl Worker<'_> {
         };
         let (publish, load) = (clock::to_ticks(PUBLISH), clock::to_ticks(LOAD));
         let mut now = clock::ticks();
-        let (mut last_work, mut last_publish, mut load_from, mut busy) = (now, now, now, 0);
+        let (mut last_work, mut last_publish, mut load_from) = (now, now, now);
+        // Ticks with frames to move, and how many of them there had been when the last second began.
+        let (mut work, mut work_before) = (0, 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
             self.adopt();
             let Round { worked, held_back } = self.round();
             let then = std::mem::replace(&mut now, clock::ticks());
             if worked {
                 last_work = now;
-                busy += now - then;
+                work += now - then;
             }
             if now - last_publish > publish {
                 last_publish = now;
                 self.tally.publish(&self.view, self.shared.number);
+                self.shared.work.store(work, Ordering::Relaxed);
                 if now - load_from > load {
-                    let thousandths = busy * 1000 / (now - load_from);
+                    let thousandths = (work - work_before) * 1000 / (now - load_from);
                     self.shared.load.store(thousandths as u32, Ordering::Relaxed);
-                    (load_from, busy) = (now, 0);
+                    (load_from, work_before) = (now, work);
                 }
             }
             if now - last_work > patience {

@@ -1,0 +1,162 @@
+//! The clock that frames are timed with, the time-stamp counter: what a look at it costs, and how far it
+//! can be wrong.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use dray_lab::Placement;
+use dray_port::clock::{self, ticks};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+
+/// What was found of the clock before a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClockFacts {
+    /// How long one reading takes, in nanoseconds.
+    pub read_ns: f64,
+    /// The least difference between two readings, in nanoseconds.
+    pub step_ns: f64,
+    /// How far the rate that was measured may be from the monotonic clock's, in parts per million.
+    pub rate_ppm: f64,
+    /// How far the counters of two CPUs are apart, for the CPUs that frames are sent and received on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offsets: Vec<Offset>,
+}
+
+/// How far the counters of two CPUs are apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Offset {
+    /// The two.
+    pub cpus: [usize; 2],
+    /// By how much the second is ahead, in nanoseconds.
+    pub ahead_ns: f64,
+    /// How far from that it may be: half of the time in which two CPUs exchange a message.
+    pub within_ns: f64,
+}
+
+impl Offset {
+    /// How wrong a time can be between these two.
+    fn most_ns(self) -> f64 {
+        self.ahead_ns.abs() + self.within_ns
+    }
+}
+
+const READS: u64 = 100_000;
+/// Messages there and back between two CPUs: enough for some that nothing disturbs.
+const EXCHANGES: usize = 10_000;
+/// Long beside the error of the clock's own measurement of its rate.
+const SPAN: Duration = Duration::from_millis(200);
+
+impl ClockFacts {
+    /// Looks at the clock on the CPUs that `placement` gives senders and receivers. Takes a quarter of a
+    /// second.
+    pub(crate) fn measure(placement: &Placement) -> Self {
+        let apart = placement.assign(2);
+        let (_, around_switch) = placement.assign_around_switch(2);
+        let mut pairs: Vec<[usize; 2]> = Vec::new();
+        for pair in [apart, around_switch] {
+            let pair = [pair[0].id, pair[1].id];
+            if pair[0] != pair[1] && !pairs.contains(&pair) {
+                pairs.push(pair);
+            }
+        }
+        let (read_ns, step_ns) = reading();
+        let offsets = pairs.into_iter().map(offset).collect();
+        Self { read_ns, step_ns, rate_ppm: clock::rate_error(SPAN) * 1e6, offsets }
+    }
+
+    /// How wrong a time between a sender and a receiver can be, in nanoseconds.
+    pub fn error_ns(&self) -> f64 {
+        let most = self.offsets.iter().map(|offset| offset.most_ns()).fold(0.0, f64::max);
+        most + self.step_ns + self.read_ns
+    }
+}
+
+/// How long a reading takes, and the least difference of two, in nanoseconds.
+fn reading() -> (f64, f64) {
+    let (start, mut step) = (ticks(), u64::MAX);
+    let mut last = start;
+    for _ in 0..READS {
+        let now = ticks();
+        step = step.min((now - last).max(1));
+        last = now;
+    }
+    let ns = 1e9 / clock::ticks_per_second() as f64;
+    ((last - start) as f64 * ns / READS as f64, step as f64 * ns)
+}
+
+/// Has two CPUs exchange messages. Each takes the same time both ways at best, so of the quickest
+/// exchange, what one way seems to take less than the other is what the counters are apart.
+fn offset(cpus: [usize; 2]) -> Offset {
+    /// On a cache line of its own.
+    #[derive(Default)]
+    #[repr(align(128))]
+    struct Slot(AtomicU64);
+    let (ping, pong) = (Slot::default(), Slot::default());
+    let quickest = thread::scope(|scope| {
+        scope.spawn(|| {
+            pin(cpus[1]);
+            let mut last = 0;
+            for _ in 0..EXCHANGES {
+                last = wait_for_other(&ping.0, last);
+                pong.0.store(ticks(), Ordering::Release);
+            }
+        });
+        let asking = scope.spawn(|| {
+            pin(cpus[0]);
+            let mut last = 0;
+            let exchange = |_| {
+                let sent = ticks();
+                ping.0.store(sent, Ordering::Release);
+                last = wait_for_other(&pong.0, last);
+                (ticks() - sent, sent, last)
+            };
+            (0..EXCHANGES).map(exchange).min()
+        });
+        asking.join().unwrap_or_default()
+    });
+    let (took, sent, there) = quickest.unwrap_or_default();
+    let ns = 1e9 / clock::ticks_per_second() as f64;
+    let half = took as f64 / 2.0;
+    let ahead = there.wrapping_sub(sent) as i64 as f64 - half;
+    Offset { cpus, ahead_ns: ahead * ns, within_ns: half * ns }
+}
+
+/// Waits until `slot` holds something else than `last`.
+fn wait_for_other(slot: &AtomicU64, last: u64) -> u64 {
+    loop {
+        match slot.load(Ordering::Acquire) {
+            same if same == last => std::hint::spin_loop(),
+            other => return other,
+        }
+    }
+}
+
+/// Where it does not work, there are no two CPUs, and what is found is no worse.
+fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    let _ = sched_setaffinity(None, &set);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_is_good_enough_to_time_frames() {
+        let placement = Placement::of_this_process();
+        let facts = ClockFacts::measure(&placement);
+        assert!(facts.read_ns > 0.0 && facts.read_ns < 1e6, "{facts:?}");
+        assert!(facts.step_ns > 0.0 && facts.step_ns <= facts.read_ns * 1.01, "{facts:?}");
+        let cpus = placement.assign(2);
+        assert_eq!(facts.offsets.is_empty(), cpus[0].id == cpus[1].id, "{facts:?}");
+        for offset in &facts.offsets {
+            // What a CPU sent has to arrive after it was sent.
+            assert!(offset.within_ns > 0.0, "{offset:?}");
+            assert!(offset.ahead_ns.abs() <= offset.within_ns, "{offset:?}");
+        }
+        assert!(facts.error_ns() >= facts.read_ns);
+    }
+}

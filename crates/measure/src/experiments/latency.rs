@@ -1,0 +1,28 @@
+//! How long frames take, under load.
+
+use std::time::Duration;
+
+use crate::experiments::{Experiment, Layout, MachineLimit};
+use crate::trial::Timing;
+use crate::{Shape, Technique};
+
+pub(super) const LATENCY: Experiment = Experiment {
+    name: "latency",
+    about: "how long frames take one way, and there and back, from 10 kpps to near the loss-free rate",
+    shapes: &[Shape::Chain(0), Shape::Echo],
+    techniques: || Technique::all().into_iter().filter(|t| !t.link.isolates).collect(),
+    usual: Technique::is_usual,
+    // Enough for 99.99 % of a few seconds to say something, and no load at all.
+    rates: &[Some(10e3)],
+    shares: &[0.1, 0.5, 0.9],
+    losses: &[0.0],
+    timed: true,
+    timing: Timing {
+        warm_up: Duration::from_secs(1),
+        measure: Duration::from_secs(5),
+        interval: Duration::from_secs(1),
+    },
+    machine_limit: MachineLimit::Never,
+    layout: Layout::Latencies,
+    ..Experiment::USUAL
+};

@@ -1,0 +1,23 @@
+//! What the receiver's look at frames costs the measurement.
+
+use dray_lab::LinkKind;
+use dray_traffic::Check;
+
+use crate::experiments::{Experiment, Layout, MachineLimit};
+use crate::{Endpoint, Technique};
+
+pub(super) const RECEIVER_COST: Experiment = Experiment {
+    name: "receiver-cost",
+    about: "what is received when the receiver looks at nothing, at headers, and at every byte",
+    techniques: || {
+        let kernel = [Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::AFXDP];
+        let links = [LinkKind::VETH, LinkKind::PATCH, LinkKind::DIRECT];
+        Technique::by_link(&links, &[&kernel[..], &[Endpoint::VIRTIO]].concat())
+    },
+    sizes: &[64, 1500],
+    checks: &[Some(Check::None), Some(Check::Sampled), Some(Check::Whole)],
+    trials: 3,
+    machine_limit: MachineLimit::Never,
+    layout: Layout::Checks,
+    ..Experiment::USUAL
+};

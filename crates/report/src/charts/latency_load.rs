@@ -1,0 +1,88 @@
+//! How long frames take, against how many there are: a line for each technique.
+
+use crate::chart::{Axis, Plot, Point, Series};
+use crate::charts::latency::{Timed, Way, table};
+use crate::charts::{distinct, explain_marks, tip};
+use crate::figure::Figure;
+use crate::input::Run;
+use crate::number::{rate_unit, time_unit};
+use crate::scale::Scale;
+use crate::technique::Techniques;
+
+/// Fewer loads make no line.
+const LEAST_LOADS: usize = 3;
+
+pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
+    let of_way = |way: Way| {
+        let rows = way.rows(run);
+        let sizes = distinct(&rows, |((row, _), _)| row.frame_size);
+        let figures = sizes.into_iter().map(move |size| of_size(techniques, way, &rows, size));
+        figures.flatten().collect::<Vec<_>>()
+    };
+    Way::ALL.into_iter().flat_map(of_way).collect()
+}
+
+fn of_size(techniques: &Techniques, way: Way, rows: &[Timed], size: usize) -> Option<Figure> {
+    let offered = |((row, _), _): &Timed| row.offered_pps.unwrap_or_default();
+    let p99 = |(_, times): &Timed| times.p99.max(1) as f64;
+    let is_here = |timed: &&Timed| timed.0.0.frame_size == size && offered(timed) > 0.0;
+    let rows: Vec<Timed> = rows.iter().filter(is_here).copied().collect();
+    let names = distinct(&rows, |((row, _), _)| row.technique.clone());
+    let of = |name: &str| {
+        let mut mine: Vec<Timed> =
+            rows.iter().filter(|((row, _), _)| row.technique == name).copied().collect();
+        mine.sort_by(|a, b| offered(a).total_cmp(&offered(b)));
+        mine
+    };
+    if !names.iter().any(|name| of(name).len() >= LEAST_LOADS) {
+        return None;
+    }
+    let range = |value: &dyn Fn(&Timed) -> f64| {
+        let (least, most) = (rows.iter().map(value), rows.iter().map(value));
+        Some((least.reduce(f64::min)?, most.reduce(f64::max)?))
+    };
+    let (x_range, y_range) = (range(&offered)?, range(&p99)?);
+    let series = names.into_iter().map(|name| Series {
+        technique: techniques.number(&name),
+        points: of(&name)
+            .iter()
+            .map(|timed| Point {
+                size,
+                x: offered(timed),
+                y: p99(timed),
+                interval: None,
+                tip: tip(timed.0),
+            })
+            .collect(),
+        label: name,
+    });
+    let axis = |title: &str, (least, most): (f64, f64), unit| Axis {
+        title: title.to_owned(),
+        scale: Scale::log(least, most),
+        unit,
+        ticks: Vec::new(),
+    };
+    let title = format!("{} against load, {size} B", way.title());
+    let plot = Plot {
+        label: title.clone(),
+        x: axis("offered", x_range, rate_unit(x_range.1)),
+        y: axis("99 % took less", y_range, time_unit(y_range.0.max(1e3))),
+        reference: None,
+        series: series.collect(),
+    };
+    let mut notes = explain_marks(rows.iter().map(|(row, _)| row));
+    notes.push(
+        "Where loads are shares of what each technique carries without loss, its line ends near that."
+            .to_owned(),
+    );
+    Some(Figure {
+        title,
+        reading:
+            "The time that 99 % of frames stay below, against frames offered per second; both axes \
+                  are logarithmic. Further down is better, and further right."
+                .to_owned(),
+        chart: plot.draw(techniques),
+        notes,
+        table: table(&rows, techniques),
+    })
+}

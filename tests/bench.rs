@@ -365,8 +365,16 @@ fn chains_and_fans_balance() {
 fn the_highest_rates_within_a_loss_are_found() {
     let _alone = alone();
     require_root!();
-    let search =
-        ["--loss", "0,0.5%", "--technique", "veth/raw-mmsg,direct", "--size", "64", "--quick"];
+    let search = [
+        "loss-free",
+        "--loss",
+        "0,0.5%",
+        "--technique",
+        "veth/raw-mmsg,direct",
+        "--size",
+        "64",
+        "--quick",
+    ];
     let (json, results, table) = run_with_table(&search);
     assert_schema(&json);
     assert!(table.contains("NDR") && table.contains("PDR"), "{table}");

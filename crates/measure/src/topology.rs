@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dray_lab::link::LinkOptions;
 use dray_lab::placement::Cpu;
-use dray_lab::{ContainerId, End, Lab, LabError, Link, Placement};
+use dray_lab::{ContainerId, End, Lab, LabError, Link, LinkKind, Placement};
 use dray_port::{PortUri, Wait};
 use dray_traffic::{
     Check, EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob,
@@ -210,7 +210,7 @@ impl Topology {
             has_machines: technique.endpoint.is_machine(),
             switch_cpu: switch_cpu.unwrap_or_default(),
         };
-        for segment in segments(shape) {
+        for segment in segments(shape, technique.link) {
             let ends = segment.iter().map(|pair| pair.map(|station| stations[station].container));
             let links = lab.link(technique.link, &ends.collect::<Vec<_>>(), options)?;
             for ([from, to], link) in segment.into_iter().zip(links) {
@@ -371,7 +371,7 @@ impl Topology {
 
 /// Which stations are linked, by their numbers in the order of all topologies: those that share a
 /// segment together.
-fn segments(shape: Shape) -> Vec<Vec<[usize; 2]>> {
+fn segments(shape: Shape, link: LinkKind) -> Vec<Vec<[usize; 2]>> {
     let (sender, receiver) = (0, 1);
     let forwarders = 2..2 + shape.forwarders();
     // Each hop is a segment of its own: a forwarder sends frames on as they are, and they would find
@@ -381,7 +381,13 @@ fn segments(shape: Shape) -> Vec<Vec<[usize; 2]>> {
         Shape::Chain(_) | Shape::Upf(_) => {
             let path: Vec<usize> =
                 std::iter::once(sender).chain(forwarders).chain([receiver]).collect();
-            path.windows(2).map(|pair| alone([pair[0], pair[1]])).collect()
+            let pairs = path.windows(2).map(|pair| [pair[0], pair[1]]);
+            // A lab has one switch. A user plane function has addresses of its own, so that nothing finds
+            // its way back.
+            match shape {
+                Shape::Upf(_) if link.switch().is_some() => vec![pairs.collect()],
+                _ => pairs.map(alone).collect(),
+            }
         }
         Shape::Fan(_) => {
             let hops = forwarders.flat_map(|middle| [[sender, middle], [middle, receiver]]);

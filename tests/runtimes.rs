@@ -123,9 +123,10 @@ fn the_books_balance_in_containers_of_every_engine() {
             assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
             let needs = measured.setting.needs.as_ref().unwrap();
             assert!(needs.unlocked.values().all(|why| why.contains("the limit is")), "{needs:?}");
-            let roles: Vec<_> = measured.cpu.roles.keys().map(String::as_str).collect();
-            assert!(roles.starts_with(&["receiver", "sender"]), "{name}: {roles:?}");
-            assert!(measured.cpu.roles.values().all(|cost| cost.total_s() > 0.0), "{name}");
+            for role in ["receiver", "sender"] {
+                let cost = measured.cpu.roles.get(role);
+                assert!(cost.is_some_and(|cost| cost.total_s() > 0.0), "{name}: {role} {cost:?}");
+            }
         }
         assert_eq!(Everything::now(), before, "{runtime}");
     }

@@ -1,5 +1,5 @@
 //! What the switch and the user plane function have in common as programs that run for long: what
-//! data threads count and others read ([`counters`]), and a control socket that speaks HTTP/1.1 with
+//! data threads count and others read ([`counters!`]), and a control socket that speaks HTTP/1.1 with
 //! JSON ([`Server`], [`Client`]), so that `curl --unix-socket` works.
 //!
 //! The socket is open to root and its group, who may do whatever it offers; what they send is checked

@@ -3,13 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::SocketType;
 use rustix::time::Timespec;
 
 use crate::event::Event;
@@ -72,7 +73,21 @@ impl Connection {
             false => Some(unix::listen(path).map_err(|error| ("socket", error))?),
         };
         let path = path.to_owned();
-        Self::spawn(attention, move |control| control.serve(&path, listener.as_ref(), converse))
+        Self::spawn(attention, move |control| {
+            control.serve(&path, SocketType::STREAM, listener.as_ref(), converse);
+        })
+    }
+
+    /// Connects to the socket of packets at `path` again and again; `converse` speaks with each peer.
+    pub(crate) fn by_packets(
+        path: &Path,
+        attention: Arc<Event>,
+        converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+    ) -> Result<Self, (&'static str, io::Error)> {
+        let path = path.to_owned();
+        Self::spawn(attention, move |control| {
+            control.serve(&path, SocketType::SEQPACKET, None, converse);
+        })
     }
 
     /// Speaks with the one peer at the other end of `stream`.
@@ -126,12 +141,13 @@ impl Drop for Connection {
 impl Control {
     fn serve(
         &self,
-        path: &PathBuf,
+        path: &Path,
+        kind: SocketType,
         listener: Option<&UnixListener>,
         mut converse: impl FnMut(UnixStream, &Self) -> End,
     ) {
         while !self.is_stopping() {
-            let Some(stream) = self.next_peer(path, listener) else { continue };
+            let Some(stream) = self.next_peer(path, kind, listener) else { continue };
             if matches!(self.serve_one(stream, &mut converse), End::Refused(_)) {
                 self.pause();
             }
@@ -161,13 +177,18 @@ impl Control {
         end
     }
 
-    fn next_peer(&self, path: &Path, listener: Option<&UnixListener>) -> Option<UnixStream> {
+    fn next_peer(
+        &self,
+        path: &Path,
+        kind: SocketType,
+        listener: Option<&UnixListener>,
+    ) -> Option<UnixStream> {
         let stream = match listener {
             Some(listener) => match self.wait(Some(listener.as_fd()), None) {
                 Woken::Readable => listener.accept().map(|(stream, _)| stream),
                 Woken::Attention | Woken::Timeout => return None,
             },
-            None => UnixStream::connect(path),
+            None => unix::connect(path, kind),
         };
         if let Err(error) = &stream {
             if listener.is_some() {

@@ -5,6 +5,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+
 use crate::Wait;
 use crate::query::{Query, UriError};
 
@@ -45,6 +47,13 @@ pub(crate) fn parse_wait(query: &mut Query<'_>) -> Result<Wait, UriError> {
 
 pub(crate) fn wait_pairs(wait: Wait) -> Option<(&'static str, String)> {
     (wait != Wait::Block).then(|| ("wait", "poll".to_owned()))
+}
+
+/// Connects to the socket at `path`. One of packets is handled like a stream, a packet a call.
+pub(crate) fn connect(path: &Path, kind: SocketType) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
 }
 
 /// Listens at `path`. A socket that a process left behind when it died is replaced; one on which

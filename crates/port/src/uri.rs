@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::afxdp::AfxdpUri;
 use crate::impair::ImpairUri;
+use crate::memif::MemifUri;
 use crate::null::NullUri;
 use crate::query::{Query, UriError};
 use crate::raw::RawUri;
@@ -33,6 +34,8 @@ pub enum PortUri {
     Vhost(VhostUri),
     /// `virtio:PATH`: the driver's end of vhost-user.
     Virtio(VirtioUri),
+    /// `memif:PATH`: the client's end of memif.
+    Memif(MemifUri),
     /// `unix:PATH`: datagrams between Unix sockets.
     Unix(UnixUri),
     /// `null:`: takes every frame and never has one.
@@ -44,7 +47,7 @@ pub enum PortUri {
 /// What ports look like, for messages.
 const EXAMPLES: &str = "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64, raw:eth0?batch=64, afxdp:eth0, \
                         tap:tap0, vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, \
-                        unix:/run/dray/a.sock?peer=/run/dray/b.sock, null:, \
+                        memif:/run/dray/a.sock, unix:/run/dray/a.sock?peer=/run/dray/b.sock, null:, \
                         impair:drop=100:raw:eth0";
 
 impl PortUri {
@@ -57,6 +60,7 @@ impl PortUri {
             Self::Tap(uri) => uri.open(),
             Self::Vhost(uri) => uri.open(),
             Self::Virtio(uri) => uri.open(),
+            Self::Memif(uri) => uri.open(),
             Self::Unix(uri) => uri.open(),
             Self::Null(uri) => Ok(uri.open()),
             Self::Impair(uri) => uri.open(),
@@ -90,6 +94,7 @@ impl PortUri {
             Self::Tap(uri) => uri.wait,
             Self::Vhost(uri) => uri.wait,
             Self::Virtio(uri) => uri.wait,
+            Self::Memif(uri) => uri.wait,
             Self::Unix(uri) => uri.options.wait,
             // Frames may be under way where none come.
             Self::Null(_) | Self::Impair(_) => Wait::Poll { pause_us: 0 },
@@ -113,6 +118,7 @@ impl FromStr for PortUri {
             "afxdp" => Self::Afxdp(AfxdpUri::parse(body, &mut query)?),
             "tap" => Self::Tap(TapUri::parse(body, &mut query)?),
             "vhost" => Self::Vhost(VhostUri::parse(body, &mut query)?),
+            "memif" => Self::Memif(MemifUri::parse(body, &mut query)?),
             "virtio" => Self::Virtio(VirtioUri::parse(body, &mut query)?),
             "unix" => Self::Unix(UnixUri::parse(body, &mut query)?),
             "null" => Self::Null(NullUri::parse(body, &query)?),
@@ -135,6 +141,7 @@ impl fmt::Display for PortUri {
             Self::Tap(uri) => uri.fmt(f),
             Self::Vhost(uri) => uri.fmt(f),
             Self::Virtio(uri) => uri.fmt(f),
+            Self::Memif(uri) => uri.fmt(f),
             Self::Unix(uri) => uri.fmt(f),
             Self::Null(uri) => uri.fmt(f),
             Self::Impair(uri) => uri.fmt(f),
@@ -177,6 +184,8 @@ mod tests {
             "afxdp:eth0?queue=2&queues=3&mode=copy&xdp=native&chunk=4096&umem=a&udp=2152+9000&wakeup=0&busy_poll=20&defer=50&wait=poll",
             "tap:tap0",
             "tap:tap0?wait=poll",
+            "memif:/run/a.sock",
+            "memif:/run/a.sock?id=7&secret=a-b_C&queues=2&size=256&wait=poll",
             "unix:/run/a.sock",
             "unix:/run/a.sock?peer=/run/b.sock&batch=64",
             "null:",
@@ -215,6 +224,11 @@ mod tests {
             ("afxdp:eth0?mode=zerocopy&xdp=generic", ["mode=zerocopy", "xdp=generic"]),
             ("tap:", ["\"\"", "tap:eth0"]),
             ("tap:tap0?batch=1", ["unknown key \"batch\"", "takes wait"]),
+            ("memif:", ["\"\"", "memif:/run/dray/a.sock"]),
+            ("memif:/a?size=32768", ["size=32768", "2 to 16384"]),
+            ("memif:/a?secret=a b", ["secret=a b", "1 to 24 letters"]),
+            ("memif:/a?secret=1234567890123456789012345", ["secret=", "1 to 24"]),
+            ("memif:/a?id=-1", ["id=-1", "0 to 4294967295"]),
             ("null:x", ["\"x\"", "nothing"]),
             ("null:?batch=1", ["unknown key", "no keys"]),
             ("impair:drop=1", ["impair:drop=1", "a plan and a port"]),

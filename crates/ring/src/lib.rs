@@ -1,4 +1,5 @@
-//! Virtqueues as in Virtio 1.3, sections 2.7 (split) and 2.8 (packed): both layouts, both sides.
+//! Virtqueues as in Virtio 1.3, sections 2.7 (split) and 2.8 (packed): both layouts, both sides. And
+//! the rings of [`memif`], the client's side.
 //!
 //! * [`DriverQueue`]: the side that owns the memory, posts buffers and gets them back.
 //! * [`DeviceQueue`]: the side that takes the buffers, fills or reads them and returns them.
@@ -18,6 +19,8 @@
 mod chain;
 mod free;
 mod lie;
+#[cfg(not(loom))]
+pub mod memif;
 pub mod packed;
 mod size;
 pub mod split;

@@ -1,0 +1,191 @@
+//! The conversation with a server.
+
+use std::convert::Infallible;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use super::message::{Limits, Message, Request, VERSION, receive};
+use super::queue::{ReceiveQueue, TransmitQueue};
+use super::{Device, MemifUri};
+use crate::connection::{Control, End, Woken};
+use crate::event::Event;
+use crate::slot::{Failure, State};
+
+/// A server has answered everything within this time.
+const REPLY: Duration = Duration::from_secs(5);
+
+/// Introduces the port to one server and stays until that leaves, lies or the port is closed.
+pub(super) fn converse(
+    device: &Device,
+    uri: &MemifUri,
+    socket: &UnixStream,
+    control: &Control,
+) -> End {
+    let conversation = Conversation { device, uri, socket: socket.as_fd(), control };
+    let Err(end) = conversation.introduce().and_then(|()| conversation.stay());
+    // All queues are taken from the data threads.
+    for pair in &device.pairs {
+        if let State::Running(queue) | State::Failed(_, queue) =
+            pair.receive.replace(State::Stopped)
+        {
+            pair.wakes.forget(queue.event.as_fd());
+        }
+        pair.transmit.replace(State::Stopped);
+    }
+    end
+}
+
+struct Conversation<'a> {
+    device: &'a Device,
+    uri: &'a MemifUri,
+    socket: BorrowedFd<'a>,
+    control: &'a Control,
+}
+
+impl Conversation<'_> {
+    /// From the first message to the last.
+    fn introduce(&self) -> Result<(), End> {
+        let Message::Hello(limits) = self.next("HELLO")? else {
+            return Err(refused("it did not say HELLO"));
+        };
+        check(self.uri, limits)?;
+        self.ask("INIT", &Request::init(self.uri.id, &self.uri.secret), None)?;
+        let memory = &self.device.memory;
+        self.ask("ADD_REGION", &Request::add_region(memory.len()), Some(memory.fd()))?;
+        let mut events = Vec::new();
+        for from_client in [true, false] {
+            for index in 0..self.uri.queues {
+                let event =
+                    Event::for_peer().map_err(|error| refused(format!("eventfd: {error}")))?;
+                let offset = memory.ring_offset(self.ring(from_client, index));
+                let size = self.uri.size.get().ilog2() as u8;
+                let ring = Request::add_ring(from_client, index, offset, size);
+                self.ask("ADD_RING", &ring, Some(event.as_fd()))?;
+                events.push(event);
+            }
+        }
+        self.send("CONNECT", &Request::connect(), None)?;
+        self.expect("CONNECT", &Message::Connected)?;
+        // Only now: servers make the rings empty when they are told to connect.
+        self.control.change(|status| status.features = vec!["memif 2.0".to_owned()]);
+        let receive_events = events.split_off(self.uri.queues.into());
+        for (number, (transmit, receive)) in events.into_iter().zip(receive_events).enumerate() {
+            self.install(number, transmit, receive)?;
+        }
+        Ok(())
+    }
+
+    /// Until one side has had enough.
+    fn stay(&self) -> Result<Infallible, End> {
+        loop {
+            let woken = self.control.wait(Some(self.socket), None);
+            if self.control.is_stopping() {
+                return Err(End::Stop);
+            }
+            if let Some(failure) = self.failure() {
+                return Err(refused(failure.to_string()));
+            }
+            if matches!(woken, Woken::Readable) {
+                let message = self.take()?;
+                return Err(refused(format!("unexpected {message:?}")));
+            }
+        }
+    }
+
+    /// The number of a ring in the memory.
+    fn ring(&self, from_client: bool, index: u16) -> usize {
+        usize::from(if from_client { index } else { self.uri.queues + index })
+    }
+
+    /// Gives a pair of rings to the data threads.
+    fn install(&self, number: usize, transmit: Event, receive: Event) -> Result<(), End> {
+        let pair = &self.device.pairs[number];
+        for is_running in [pair.receive.is_running(), pair.transmit.is_running()] {
+            assert!(!is_running, "taken out when the last server left");
+        }
+        let [(out, out_buffers), (into, into_buffers)] = [true, false].map(|from_client| {
+            // SAFETY: the slots are empty, so no queue of ours uses the rings.
+            unsafe { self.device.memory.ring(self.ring(from_client, number as u16)) }
+        });
+        let watched = pair.wakes.watch(receive.as_fd());
+        watched.map_err(|error: io::Error| refused(format!("eventfd: {error}")))?;
+        let queue = ReceiveQueue::new(into, into_buffers, receive);
+        pair.receive.replace(State::Running(queue));
+        pair.transmit.replace(State::Running(TransmitQueue::new(out, out_buffers, transmit)));
+        pair.wakes.wake();
+        Ok(())
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        let mut pairs = self.device.pairs.iter();
+        pairs.find_map(|pair| pair.receive.failure().or_else(|| pair.transmit.failure()))
+    }
+
+    /// Says something that the server has to acknowledge.
+    fn ask(&self, what: &str, request: &Request, fd: Option<BorrowedFd<'_>>) -> Result<(), End> {
+        self.send(what, request, fd)?;
+        self.expect(what, &Message::Ack)
+    }
+
+    fn send(&self, what: &str, request: &Request, fd: Option<BorrowedFd<'_>>) -> Result<(), End> {
+        request.send(self.socket, fd).map_err(|error| refused(format!("{what}: {error}")))
+    }
+
+    fn expect(&self, what: &str, wanted: &Message) -> Result<(), End> {
+        match self.next(what)? {
+            message if message == *wanted => Ok(()),
+            message => Err(refused(format!("{what}: unexpected {message:?}"))),
+        }
+    }
+
+    /// The next message, in good time.
+    fn next(&self, what: &str) -> Result<Message, End> {
+        let until = Instant::now() + REPLY;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let woken = self.control.wait(Some(self.socket), Some(left));
+            if self.control.is_stopping() {
+                return Err(End::Stop);
+            }
+            match woken {
+                Woken::Readable => return self.take(),
+                Woken::Timeout => return Err(refused(format!("{what}: no answer for {REPLY:?}"))),
+                Woken::Attention => {}
+            }
+        }
+    }
+
+    /// The message that is there.
+    fn take(&self) -> Result<Message, End> {
+        match receive(self.socket).map_err(refused)? {
+            Some(Message::Disconnect(why)) => Err(refused(format!("it disconnected: {why}"))),
+            Some(message) => Ok(message),
+            None => Err(End::Left),
+        }
+    }
+}
+
+fn refused(why: impl Into<String>) -> End {
+    End::Refused(why.into())
+}
+
+/// Whether a server can do what the port needs.
+fn check(uri: &MemifUri, limits: Limits) -> Result<(), End> {
+    let Limits { versions: (first, last), last_ring, log2_size } = limits;
+    if !(first..=last).contains(&VERSION) {
+        return Err(refused(format!("it has versions {first:#x} to {last:#x}, not {VERSION:#x}")));
+    }
+    if uri.queues > last_ring.saturating_add(1) {
+        let most = u32::from(last_ring) + 1;
+        return Err(refused(format!("it takes {most} queues at most, not {}", uri.queues)));
+    }
+    if uri.size.get().ilog2() > log2_size.into() {
+        return Err(refused(format!(
+            "it takes rings of 2^{log2_size} entries, not {}",
+            uri.size.get()
+        )));
+    }
+    Ok(())
+}

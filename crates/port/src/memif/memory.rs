@@ -1,0 +1,125 @@
+//! Where rings and buffers lie in a memif port's shared memory, which is one region.
+//!
+//! ```text
+//! one ring after the other, those that transmit first:
+//!   ring      header and descriptors, on pages of their own
+//!   buffers   2048 bytes for each entry of the ring, 2112 from one to the next
+//! ```
+//!
+//! A buffer takes an odd number of cache lines, so that the first lines of many spread over all sets of
+//! the caches.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use dray_ring::QueueSize;
+use dray_ring::memif::{ClientRing, MemifLayout};
+use dray_shm::{Mapping, MemoryFile, PageSize};
+
+/// Bytes of a frame that one buffer holds.
+pub(super) const BUFFER: usize = 2048;
+/// From one buffer to the next.
+const BUFFER_STEP: usize = BUFFER + 64;
+const _: () = assert!(BUFFER_STEP % 128 == 64);
+
+const PAGE: usize = 4096;
+
+/// The memory of all rings.
+pub(super) struct SharedMemory {
+    file: MemoryFile,
+    mapping: Mapping,
+    size: QueueSize,
+}
+
+impl SharedMemory {
+    /// For so many pairs of rings of so many entries.
+    pub(super) fn new(size: QueueSize, queues: u16) -> io::Result<Self> {
+        let len = (2 * usize::from(queues) * ring_step(size)) as u64;
+        let file =
+            MemoryFile::create("dray-memif", len, PageSize::Normal).map_err(io::Error::other)?;
+        let mapping = Mapping::new(&file, 0, len)?;
+        Ok(Self { file, mapping, size })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Length in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.mapping.len()
+    }
+
+    /// Where ring `index` begins, in bytes from the start of the memory.
+    pub(super) fn ring_offset(&self, index: usize) -> usize {
+        let offset = index * ring_step(self.size);
+        assert!(offset < self.len(), "ring {index}");
+        offset
+    }
+
+    /// Ring `index`, made empty, and its buffers.
+    ///
+    /// # Safety
+    /// Nobody of ours may be using the ring.
+    pub(super) unsafe fn ring(&self, index: usize) -> (ClientRing, Buffers) {
+        let offset = self.ring_offset(index);
+        // SAFETY: the ring lies in the mapping, which outlives the slots that hold queues.
+        let layout = unsafe { MemifLayout::new(self.size, self.mapping.start().add(offset)) };
+        let buffers = Buffers {
+            memory: self.mapping.start(),
+            first: offset + buffers_at(self.size),
+            count: self.size.get(),
+        };
+        (ClientRing::new(layout.expect("rings begin on pages")), buffers)
+    }
+}
+
+fn buffers_at(size: QueueSize) -> usize {
+    MemifLayout::len(size).next_multiple_of(PAGE)
+}
+
+/// From one ring to the next.
+fn ring_step(size: QueueSize) -> usize {
+    (buffers_at(size) + usize::from(size.get()) * BUFFER_STEP).next_multiple_of(PAGE)
+}
+
+/// The buffers of one ring. They stay mapped as long as the [`SharedMemory`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Buffers {
+    memory: NonNull<u8>,
+    /// Where the first one lies in it.
+    first: usize,
+    count: u16,
+}
+
+// SAFETY: only a place; who uses it knows that the memory is mapped, on any thread.
+unsafe impl Send for Buffers {}
+
+impl Buffers {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.count.into()
+    }
+
+    /// Where the buffer of an entry lies in the memory.
+    ///
+    /// # Panics
+    /// Where there is no such entry.
+    #[inline(always)]
+    pub(super) fn offset(&self, entry: u16) -> u32 {
+        assert!(entry < self.count, "entry {entry}");
+        // The largest memory, of 32 rings with 16384 buffers, has 1.2 GB.
+        (self.first + usize::from(entry) * BUFFER_STEP) as u32
+    }
+
+    /// The first byte of an entry's buffer.
+    ///
+    /// # Panics
+    /// Where there is no such entry.
+    #[inline(always)]
+    pub(super) fn start(&self, entry: u16) -> NonNull<u8> {
+        // SAFETY: all buffers lie in the mapping.
+        unsafe { self.memory.add(self.offset(entry) as usize) }
+    }
+}

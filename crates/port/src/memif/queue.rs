@@ -1,0 +1,215 @@
+//! One ring of a memif port with its buffers, ready to move frames.
+
+use arrayvec::ArrayVec;
+use dray_ring::memif::ClientRing;
+
+use super::memory::{BUFFER, Buffers};
+use crate::event::Event;
+use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
+use crate::slot::Failure;
+use crate::{BATCH_MAX, Batch, SERIES_HEAD, Take};
+
+/// The ring on which the port transmits.
+#[derive(Debug)]
+pub(super) struct TransmitQueue {
+    ring: ClientRing,
+    buffers: Buffers,
+    /// Signalled when the server wants to know of frames.
+    event: Event,
+    /// For each buffer the length of the series' frame in it; 0 for anything else.
+    series: Box<[u16]>,
+}
+
+impl TransmitQueue {
+    pub(super) fn new(ring: ClientRing, buffers: Buffers, event: Event) -> Self {
+        Self { ring, buffers, event, series: vec![0; buffers.count()].into() }
+    }
+
+    /// Copies `frames` into buffers and posts them; how many there was room for.
+    #[inline]
+    pub(super) fn transmit(
+        &mut self,
+        frames: &[Frame<'_>],
+        series: bool,
+    ) -> Result<usize, Failure> {
+        self.take_back()?;
+        let mut taken = 0;
+        for frame in frame::ahead(frames) {
+            let count = frame.len().div_ceil(BUFFER).max(1);
+            if count > self.ring.room().into() {
+                break;
+            }
+            if count == 1 {
+                self.put(frame, series);
+            } else {
+                self.put_long(frame);
+            }
+            taken += 1;
+        }
+        if self.ring.publish() {
+            self.event.signal();
+        }
+        Ok(taken)
+    }
+
+    /// Buffers that the server has yet to give back.
+    pub(super) fn pending(&mut self) -> Result<usize, Failure> {
+        self.take_back()?;
+        Ok(self.ring.in_use().into())
+    }
+
+    #[inline]
+    fn take_back(&mut self) -> Result<(), Failure> {
+        let returned = self.ring.poll()?;
+        self.ring.take(returned);
+        Ok(())
+    }
+
+    /// A frame of one buffer.
+    #[inline(always)]
+    fn put(&mut self, frame: &Frame<'_>, series: bool) {
+        let ahead = self.ring.entry(AHEAD as u16);
+        frame::prefetch_to_write(self.buffers.start(ahead).as_ptr());
+        let entry = self.ring.entry(0);
+        let (len, state) = (frame.len(), &mut self.series[usize::from(entry)]);
+        let known = series && usize::from(*state) == len;
+        let part = 0..if known { len.min(SERIES_HEAD) } else { len };
+        // SAFETY: a buffer has room for a frame of this length, and nobody of ours reads there.
+        unsafe { frame.copy_part(part, self.buffers.start(entry)) };
+        *state = if series { len as u16 } else { 0 };
+        self.ring.post(self.buffers.offset(entry), len as u32, false);
+    }
+
+    /// A frame of several.
+    #[cold]
+    fn put_long(&mut self, frame: &Frame<'_>) {
+        for at in (0..frame.len()).step_by(BUFFER) {
+            let entry = self.ring.entry(0);
+            let part = at..(at + BUFFER).min(frame.len());
+            // SAFETY: the part is no longer than a buffer.
+            unsafe { frame.copy_part(part.clone(), self.buffers.start(entry)) };
+            self.series[usize::from(entry)] = 0;
+            let more = part.end < frame.len();
+            self.ring.post(self.buffers.offset(entry), part.len() as u32, more);
+        }
+    }
+}
+
+/// Buffers that one frame takes at most.
+const BUFFERS_MAX: usize = FRAME_LIMIT.div_ceil(BUFFER);
+/// Long frames in one batch; the next ones wait for the next batch.
+const GATHERED_MAX: usize = 32;
+
+/// The ring on which the port receives.
+#[derive(Debug)]
+pub(super) struct ReceiveQueue {
+    ring: ClientRing,
+    buffers: Buffers,
+    /// Signalled by the server when a frame has arrived.
+    pub(super) event: Event,
+    /// Room for frames that the server spread over several buffers.
+    gathered: Box<[u8]>,
+}
+
+impl ReceiveQueue {
+    /// Posts every buffer.
+    pub(super) fn new(ring: ClientRing, buffers: Buffers, event: Event) -> Self {
+        let gathered = vec![0; GATHERED_MAX * FRAME_LIMIT].into();
+        let mut new = Self { ring, buffers, event, gathered };
+        new.ring.want_interrupts(false);
+        post_all(&mut new.ring, buffers);
+        new
+    }
+
+    /// Lends the frames that have arrived to `take`; how many those were.
+    #[inline]
+    pub(super) fn receive(&mut self, take: &mut Take<'_>) -> Result<usize, Failure> {
+        let Self { ring, buffers, gathered, .. } = self;
+        let returned = ring.poll()?;
+        let mut room = gathered.chunks_exact_mut(FRAME_LIMIT);
+        let mut batch = Batch::new();
+        // How many buffers each frame takes.
+        let mut counts = ArrayVec::<u16, BATCH_MAX>::new();
+        let mut next = 0;
+        while !batch.is_full() && next < returned {
+            let first = ring.returned(next);
+            if next + 8 < returned {
+                frame::prefetch_to_read(buffers.start(ring.returned(next + 8).entry).as_ptr());
+            }
+            if !first.more {
+                if !(1..=BUFFER as u32).contains(&first.len) {
+                    return Err(Failure::Header { buffers: 1, len: first.len });
+                }
+                // SAFETY: the buffer holds so many bytes, and the memory outlives the queue, which
+                // is locked for longer than the frame is lent.
+                batch.push(unsafe { Frame::shared(buffers.start(first.entry), first.len) });
+                counts.push(1);
+                next += 1;
+                continue;
+            }
+            let Some(to) = room.next() else { break };
+            match gather(ring, *buffers, next, returned, to)? {
+                Some((count, len)) => {
+                    batch.push(Frame::from(&to[..len]));
+                    counts.push(count);
+                    next += count;
+                }
+                // The others are on their way.
+                None => break,
+            }
+        }
+        let lent = batch.len();
+        let taken = if lent > 0 { take(&batch).min(lent) } else { 0 };
+        ring.take(counts[..taken].iter().sum());
+        post_all(ring, *buffers);
+        Ok(lent)
+    }
+
+    /// Whether a frame is there already.
+    pub(super) fn want_interrupts(&mut self, on: bool) -> bool {
+        self.ring.want_interrupts(on)
+    }
+}
+
+/// Posts every buffer that is free, empty.
+#[inline]
+fn post_all(ring: &mut ClientRing, buffers: Buffers) {
+    for _ in 0..ring.room() {
+        let entry = ring.entry(0);
+        ring.post(buffers.offset(entry), BUFFER as u32, false);
+    }
+    // Who transmits into empty buffers does not wait for them.
+    ring.publish();
+}
+
+/// Copies the frame that begins `next` entries on and takes several buffers; how many, and its length.
+/// `None` where not all of it is there.
+#[cold]
+fn gather(
+    ring: &ClientRing,
+    buffers: Buffers,
+    next: u16,
+    returned: u16,
+    to: &mut [u8],
+) -> Result<Option<(u16, usize)>, Failure> {
+    let mut len = 0;
+    for (count, index) in (1..).zip(next..returned) {
+        let part = ring.returned(index);
+        let bytes = part.len as usize;
+        if bytes > BUFFER || len + bytes > to.len() || usize::from(count) > BUFFERS_MAX {
+            return Err(Failure::Header { buffers: count, len: part.len });
+        }
+        // SAFETY: the part lies in its buffer, and fits into `to`.
+        unsafe {
+            frame::copy(buffers.start(part.entry).as_ptr(), to[len..].as_mut_ptr(), bytes);
+        }
+        len += bytes;
+        if !part.more {
+            return match len {
+                0 => Err(Failure::Header { buffers: count, len: 0 }),
+                _ => Ok(Some((count, len))),
+            };
+        }
+    }
+    Ok(None)
+}

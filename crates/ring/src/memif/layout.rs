@@ -1,0 +1,123 @@
+//! Where the parts of a memif ring lie.
+//!
+//! ```text
+//!   0   cookie u32 | flags u16 | head u16       (client)
+//!  64   tail u16                                (server)
+//! 128   descriptors, 16 bytes each: flags u16 | region u16 | length u32 | offset u32 | metadata u32
+//! ```
+//!
+//! Everything is in the machine's own byte order.
+
+use std::ptr::NonNull;
+
+use crate::QueueSize;
+use crate::sync::{AtomicU16, AtomicU32, Ordering::Relaxed};
+
+/// The first thing in a ring.
+const COOKIE: u32 = 0x3e3_1f20;
+/// The descriptor is not the last one of its frame.
+const NEXT: u16 = 1;
+
+/// The header of a ring.
+#[repr(C, align(64))]
+pub(super) struct Header {
+    cookie: AtomicU32,
+    /// The receiving side wants no interrupts (bit 0).
+    pub(super) flags: AtomicU16,
+    pub(super) head: AtomicU16,
+    _line: [u8; 56],
+    pub(super) tail: AtomicU16,
+}
+
+/// A descriptor.
+#[repr(C, align(16))]
+struct Cell {
+    flags: AtomicU16,
+    region: AtomicU16,
+    len: AtomicU32,
+    offset: AtomicU32,
+    metadata: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Header>() == 128 && size_of::<Cell>() == 16);
+
+/// Pointers to the parts of a memif ring, aligned and certainly mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct MemifLayout {
+    pub(super) size: QueueSize,
+    header: NonNull<Header>,
+    descriptors: NonNull<Cell>,
+}
+
+// SAFETY: the pointers lead to atomics, which any thread may use.
+unsafe impl Send for MemifLayout {}
+
+/// A ring is not where rings may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("memif ring at {address:#x} is not aligned to 64 bytes")]
+pub struct LayoutError {
+    address: usize,
+}
+
+impl MemifLayout {
+    /// Bytes of a ring.
+    pub fn len(size: QueueSize) -> usize {
+        size_of::<Header>() + usize::from(size.get()) * size_of::<Cell>()
+    }
+
+    /// The layout of the ring that begins at `start`.
+    ///
+    /// # Errors
+    /// Where that is not on a cache line.
+    ///
+    /// # Safety
+    /// As many bytes as [`len`](Self::len) says must be mapped there, readable and writable, as long
+    /// as any copy of the layout is used.
+    pub unsafe fn new(size: QueueSize, start: NonNull<u8>) -> Result<Self, LayoutError> {
+        let address = start.addr().get();
+        if !address.is_multiple_of(align_of::<Header>()) {
+            return Err(LayoutError { address });
+        }
+        let header = start.cast::<Header>();
+        // SAFETY: the descriptors follow, by the contract.
+        Ok(Self { size, header, descriptors: unsafe { header.add(1) }.cast() })
+    }
+
+    /// Makes it an empty ring whose receiving side wants interrupts.
+    pub(super) fn clear(&self) {
+        let header = self.header();
+        header.cookie.store(COOKIE, Relaxed);
+        for index in [&header.flags, &header.head, &header.tail] {
+            index.store(0, Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn header(&self) -> &Header {
+        // SAFETY: valid by the contract of `new`.
+        unsafe { self.header.as_ref() }
+    }
+
+    #[inline(always)]
+    fn cell(&self, index: u16) -> &Cell {
+        // SAFETY: valid by the contract of `new`; `slot` is below the size.
+        unsafe { self.descriptors.add(self.size.slot(index)).as_ref() }
+    }
+
+    /// Length, and whether the frame goes on in the next entry.
+    #[inline(always)]
+    pub(super) fn descriptor(&self, index: u16) -> (u32, bool) {
+        let cell = self.cell(index);
+        (cell.len.load(Relaxed), cell.flags.load(Relaxed) & NEXT != 0)
+    }
+
+    #[inline(always)]
+    pub(super) fn set_descriptor(&self, index: u16, offset: u32, len: u32, more: bool) {
+        let cell = self.cell(index);
+        cell.flags.store(if more { NEXT } else { 0 }, Relaxed);
+        cell.region.store(0, Relaxed);
+        cell.len.store(len, Relaxed);
+        cell.offset.store(offset, Relaxed);
+        cell.metadata.store(0, Relaxed);
+    }
+}

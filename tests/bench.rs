@@ -301,7 +301,7 @@ fn switches_are_compared_with_each_endpoint() {
     let words = ["switches", "--quick", "--size", "64", "--trials", "1"];
     let (json, results) = run(&words);
     assert_schema(&json);
-    assert_eq!(results.results.len(), 7 * 4, "7 switches, 4 endpoints");
+    assert_eq!(results.results.len(), 7 * 4 + 2, "7 switches, 4 endpoints; one with memif, 2");
     for row in &results.results {
         let switch = match row.link.split('/').next().unwrap() {
             "switch" => SwitchKind::Dray,

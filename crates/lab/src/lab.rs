@@ -221,9 +221,8 @@ impl Lab {
         kind: SwitchKind,
         wiring: Wiring,
         cpu: usize,
-        sockets: &[PathBuf],
+        ports: Vec<PeerPort>,
     ) -> Result<(), LabError> {
-        let ports = sockets.iter().map(PeerPort::listening).collect();
         let settings = SwitchSettings { kind, cpu, wiring, memory: Default::default(), ports };
         let dir = self.dir()?;
         let switch = match kind {

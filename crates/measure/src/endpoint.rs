@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddrV4;
 
+use dray_lab::peer::Protocol;
 use dray_lab::runtime::{Capability, Privileges};
 use dray_lab::{Attachment, End, LabError, Runtime};
 use dray_port::afxdp::AfxdpUri;
@@ -56,10 +57,10 @@ pub(crate) enum Io {
     },
     /// Unix datagram sockets.
     Unix(Calls),
-    /// Our virtio driver.
-    Virtio(Rings),
-    /// DPDK's virtio driver in a testpmd that is both ends, rings of 256 entries.
-    DpdkVirtio(Rings),
+    /// Our drivers of shared memory.
+    Memory(Rings),
+    /// DPDK's in a testpmd that is both ends, rings of 256 entries.
+    DpdkMemory(Rings),
 }
 
 /// How many frames a system call takes.
@@ -69,11 +70,14 @@ pub(crate) enum Calls {
     Burst,
 }
 
-/// The layout of virtqueues.
+/// The layout of rings in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rings {
+    /// Split virtqueues.
     Split,
+    /// Packed virtqueues.
     Packed,
+    Memif,
 }
 
 impl Endpoint {
@@ -182,29 +186,37 @@ impl Endpoint {
     pub const VIRTIO: Self = Self {
         name: "virtio",
         about: "shared memory, split virtqueues",
-        io: Io::Virtio(Rings::Split),
+        io: Io::Memory(Rings::Split),
     };
 
     /// The same with packed rings.
     pub const VIRTIO_PACKED: Self = Self {
         name: "virtio-packed",
         about: "shared memory, packed virtqueues",
-        io: Io::Virtio(Rings::Packed),
+        io: Io::Memory(Rings::Packed),
     };
 
     /// DPDK's virtio driver, split rings.
     pub const DPDK: Self = Self {
         name: "dpdk",
         about: "DPDK's virtio-user, split virtqueues",
-        io: Io::DpdkVirtio(Rings::Split),
+        io: Io::DpdkMemory(Rings::Split),
     };
 
     /// The same with packed rings.
     pub const DPDK_PACKED: Self = Self {
         name: "dpdk-packed",
         about: "DPDK's virtio-user, packed virtqueues",
-        io: Io::DpdkVirtio(Rings::Packed),
+        io: Io::DpdkMemory(Rings::Packed),
     };
+
+    /// Our client of memif.
+    pub const MEMIF: Self =
+        Self { name: "memif", about: "shared memory, memif's rings", io: Io::Memory(Rings::Memif) };
+
+    /// DPDK's client of memif.
+    pub const DPDK_MEMIF: Self =
+        Self { name: "dpdk-memif", about: "DPDK's memif", io: Io::DpdkMemory(Rings::Memif) };
 
     /// The kernel's sockets, in the order of `ara2019`'s table.
     pub const SOCKETS: [Self; 4] = [Self::UDP, Self::UDP_MMSG, Self::RAW, Self::RAW_MMSG];
@@ -222,8 +234,17 @@ impl Endpoint {
     const OTHER_AF_XDP: [Self; 2] = [Self::AFXDP_NO_WAKEUP, Self::DPDK_AFXDP];
 
     /// Those that share memory.
-    pub const MEMORY: [Self; 4] =
-        [Self::VIRTIO, Self::VIRTIO_PACKED, Self::DPDK, Self::DPDK_PACKED];
+    pub const MEMORY: [Self; 6] = [
+        Self::VIRTIO,
+        Self::VIRTIO_PACKED,
+        Self::DPDK,
+        Self::DPDK_PACKED,
+        Self::MEMIF,
+        Self::DPDK_MEMIF,
+    ];
+
+    /// Those of them that a link stands for where none is named.
+    pub const USUAL_MEMORY: [Self; 2] = [Self::VIRTIO, Self::MEMIF];
 
     /// Every endpoint.
     pub fn all() -> Vec<Self> {
@@ -233,7 +254,16 @@ impl Endpoint {
 
     /// Whether it shares memory instead of asking the kernel.
     pub fn shares_memory(self) -> bool {
-        matches!(self.io, Io::Virtio(_) | Io::DpdkVirtio(_))
+        self.protocol().is_some()
+    }
+
+    /// How it agrees with its switch on the memory that they share, where it shares any.
+    pub(crate) fn protocol(self) -> Option<Protocol> {
+        match self.io {
+            Io::Memory(Rings::Memif) | Io::DpdkMemory(Rings::Memif) => Some(Protocol::Memif),
+            Io::Memory(_) | Io::DpdkMemory(_) => Some(Protocol::VhostUser),
+            _ => None,
+        }
     }
 
     /// Where its XDP program is to run, where it has one.
@@ -265,9 +295,9 @@ impl Endpoint {
             Io::Afxdp { .. } => &[Bpf, IpcLock, NetAdmin, NetRaw],
             // Pages that are sent where they lie count against a limit.
             Io::Stream { zerocopy: true, .. } => &[IpcLock],
-            Io::Stream { .. } | Io::Virtio(_) => &[],
+            Io::Stream { .. } | Io::Memory(_) => &[],
             // They run in no engine's container.
-            Io::Tap | Io::DpdkAfxdp | Io::DpdkVirtio(_) => &[],
+            Io::Tap | Io::DpdkAfxdp | Io::DpdkMemory(_) => &[],
         }
     }
 
@@ -275,7 +305,7 @@ impl Endpoint {
     pub fn check_runtime(self, runtime: Runtime) -> Result<(), LabError> {
         let why = match self.io {
             _ if runtime == Runtime::Embedded => return Ok(()),
-            Io::DpdkAfxdp | Io::DpdkVirtio(_) => "testpmd runs beside containers, not inside",
+            Io::DpdkAfxdp | Io::DpdkMemory(_) => "testpmd runs beside containers, not inside",
             Io::Tap => "its containers have no TAP devices",
             _ => return Ok(()),
         };
@@ -284,12 +314,12 @@ impl Endpoint {
 
     /// Whether it is DPDK's.
     pub fn is_dpdk(self) -> bool {
-        matches!(self.io, Io::DpdkAfxdp | Io::DpdkVirtio(_))
+        matches!(self.io, Io::DpdkAfxdp | Io::DpdkMemory(_))
     }
 
     /// Whether one program is both ends of a link.
     pub(crate) fn is_both_ends(self) -> bool {
-        matches!(self.io, Io::DpdkVirtio(_))
+        matches!(self.io, Io::DpdkMemory(_))
     }
 
     /// Whether the ends of its link need IP addresses.
@@ -375,7 +405,7 @@ impl Endpoint {
                 other => unreachable!("{other:?} is no Unix socket"),
             },
             // They never sleep: whoever shares a CPU yields.
-            Io::Virtio(rings) => {
+            Io::Memory(rings) => {
                 let uri = match &end.attachment {
                     Attachment::Device(path) => format!("vhost:{}?wait=poll", path.display()),
                     Attachment::Driver(path) => {
@@ -383,11 +413,12 @@ impl Endpoint {
                         let path = path.display();
                         format!("virtio:{path}?packed={packed}&hugepages=0&wait=poll")
                     }
+                    Attachment::Memif(path) => format!("memif:{}?wait=poll", path.display()),
                     other => unreachable!("{other:?} shares no memory"),
                 };
                 uri.parse().expect("the lab's sockets have short names")
             }
-            Io::DpdkAfxdp | Io::DpdkVirtio(_) => unreachable!("DPDK opens its ports itself"),
+            Io::DpdkAfxdp | Io::DpdkMemory(_) => unreachable!("DPDK opens its ports itself"),
             Io::Stream { .. } => unreachable!("streams have no ports of frames"),
         }
     }

@@ -40,9 +40,12 @@ pub(crate) fn observe_round(
 ) -> Result<Run, LabError> {
     let cancel = lab.cancel().clone();
     let dir = lab.dir()?;
-    let packed = rings == Rings::Packed;
+    let driver = match rings {
+        Rings::Memif => Driver::Memif { queue_size: RING },
+        rings => Driver::VirtioUser { packed: rings == Rings::Packed, queue_size: RING },
+    };
     let port = |hop: &Hop| EndpointPort {
-        driver: Driver::VirtioUser { packed, queue_size: RING },
+        driver,
         mac: hop.here().station,
         peer_mac: hop.there().station,
         ..EndpointPort::connecting(hop.here().socket().expect("they share memory"), 0, 0)

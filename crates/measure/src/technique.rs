@@ -66,9 +66,9 @@ impl Technique {
         let what = match (self.link.switch(), self.endpoint.io) {
             (
                 Some(SwitchKind::Snabb),
-                Io::Virtio(Rings::Packed) | Io::DpdkVirtio(Rings::Packed),
+                Io::Memory(Rings::Packed) | Io::DpdkMemory(Rings::Packed),
             ) => "it has split rings only",
-            (Some(SwitchKind::Snabb), Io::DpdkVirtio(Rings::Split)) => {
+            (Some(SwitchKind::Snabb), Io::DpdkMemory(Rings::Split)) => {
                 "it is from before virtio 1.0, and DPDK's virtio-user does not tell such a back end \
                  which features it takes"
             }
@@ -83,7 +83,7 @@ impl Technique {
         let no_device = link == LinkKind::DIRECT && endpoint.is_both_ends();
         // What is named after the driver's XDP is not measured without it.
         let has_place = |mode| link.xdp.contains(&mode);
-        let memory_fits = link.shares_memory() == endpoint.shares_memory();
+        let memory_fits = link.protocol() == endpoint.protocol();
         let machines_fit = match endpoint.is_machine() {
             true => link.takes_machines(),
             false => !link.takes_only_machines(),
@@ -118,7 +118,8 @@ impl Technique {
         let (link, endpoint) = (self.link.name, self.endpoint.name);
         let of_link = link == word || link.split('/').next() == Some(word);
         // A link that shares memory stands for our usual endpoint.
-        let of_link = of_link && (!self.link.shares_memory() || self.endpoint == Endpoint::VIRTIO);
+        let is_usual = Endpoint::USUAL_MEMORY.contains(&self.endpoint);
+        let of_link = of_link && (!self.link.shares_memory() || is_usual);
         let both = word.strip_prefix(link).and_then(|rest| rest.strip_prefix('/'));
         // An engine is started for those only who name it.
         let of_endpoint = word == endpoint && self.link.runtime().is_none();
@@ -144,7 +145,7 @@ impl Technique {
 impl fmt::Display for Technique {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.endpoint {
-            Endpoint::VIRTIO => write!(f, "{}", self.link),
+            usual if Endpoint::USUAL_MEMORY.contains(&usual) => write!(f, "{}", self.link),
             endpoint => write!(f, "{}/{endpoint}", self.link),
         }
     }
@@ -190,7 +191,10 @@ mod tests {
             served.map(|technique| technique.endpoint).collect::<Vec<_>>()
         };
         assert_eq!(served(LinkKind::SNABB), [Endpoint::VIRTIO]);
-        assert_eq!(served(LinkKind::PATCH), Endpoint::MEMORY);
+        let virtqueues =
+            Endpoint::MEMORY.into_iter().filter(|e| e.protocol() == LinkKind::PATCH.protocol());
+        assert_eq!(served(LinkKind::PATCH), virtqueues.collect::<Vec<_>>());
+        assert_eq!(served(LinkKind::VPP_MEMIF), [Endpoint::MEMIF, Endpoint::DPDK_MEMIF]);
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub fn run(
     let first = &topologies[0];
     let run = match first.technique.endpoint.io {
         Io::DpdkAfxdp => peer_ends::observe_one_way(lab, first, load.size, timing)?,
-        Io::DpdkVirtio(rings) => peer_ends::observe_round(lab, first, rings, load.size, timing)?,
+        Io::DpdkMemory(rings) => peer_ends::observe_round(lab, first, rings, load.size, timing)?,
         _ => observe(lab, topologies, load, timing)?,
     };
     let after = counters(lab, topologies)?;

@@ -6,7 +6,7 @@ use dray_xdp::Mode;
 
 use super::{ipvlan, macvlan, netkit};
 use crate::Runtime;
-use crate::peer::{Datapath, SwitchKind, Wiring};
+use crate::peer::{Datapath, Protocol, SwitchKind, Wiring};
 use crate::runtime::network::Driver;
 
 /// A kind of link. All that there is to say of one is in its constant; how one is made is in the file
@@ -55,7 +55,7 @@ pub(super) enum Wire {
     Sriov,
     Direct,
     Unix,
-    Switch(SwitchKind, Wiring),
+    Switch(SwitchKind, Wiring, Protocol),
     Engine(Runtime, Driver),
 }
 
@@ -239,6 +239,14 @@ impl LinkKind {
         ..Self::switch_of("vpp/learning", SwitchKind::Vpp, Wiring::Learning)
     };
 
+    /// The same by memif.
+    pub const VPP_MEMIF: Self = Self {
+        about: "FD.io's VPP by memif, learning addresses",
+        learns: true,
+        xdp: &[],
+        ..Self::of("vpp/memif", Wire::Switch(SwitchKind::Vpp, Wiring::Learning, Protocol::Memif))
+    };
+
     /// Snabb.
     pub const SNABB: Self = Self {
         about: "Snabb, ports in pairs",
@@ -283,8 +291,14 @@ impl LinkKind {
     };
 
     /// Other people's switches that share memory.
-    pub const PEERS: [Self; 5] =
-        [Self::TESTPMD, Self::OVS_DPDK_PAIRS, Self::OVS_DPDK_LEARNING, Self::VPP, Self::SNABB];
+    pub const PEERS: [Self; 6] = [
+        Self::TESTPMD,
+        Self::OVS_DPDK_PAIRS,
+        Self::OVS_DPDK_LEARNING,
+        Self::VPP,
+        Self::VPP_MEMIF,
+        Self::SNABB,
+    ];
 
     /// Networks that container engines make by themselves.
     pub const OF_ENGINES: [Self; 10] = {
@@ -368,12 +382,22 @@ impl LinkKind {
 
     const fn switch_of(name: &'static str, switch: SwitchKind, wiring: Wiring) -> Self {
         let learns = matches!(wiring, Wiring::Learning);
-        Self { learns, xdp: &[], ..Self::of(name, Wire::Switch(switch, wiring)) }
+        let wire = Wire::Switch(switch, wiring, Protocol::VhostUser);
+        Self { learns, xdp: &[], ..Self::of(name, wire) }
     }
 
     /// Whether its ends share memory, without the kernel between them.
     pub fn shares_memory(self) -> bool {
-        matches!(self.wire, Wire::Direct | Wire::Switch(..))
+        self.protocol().is_some()
+    }
+
+    /// How its ends agree on the memory that they share, where they do.
+    pub fn protocol(self) -> Option<Protocol> {
+        match self.wire {
+            Wire::Direct => Some(Protocol::VhostUser),
+            Wire::Switch(_, _, protocol) => Some(protocol),
+            _ => None,
+        }
     }
 
     /// Whether a virtual machine can be plugged in at its ends.
@@ -404,7 +428,7 @@ impl LinkKind {
             Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan | Wire::Ovs(_) => true,
             Wire::Macvtap | Wire::Sriov | Wire::Engine(..) => true,
             Wire::Macvlan(mode) => mode != macvlan::Mode::Passthru,
-            Wire::Xdp(wiring) | Wire::Switch(_, wiring) => wiring == Wiring::Learning,
+            Wire::Xdp(wiring) | Wire::Switch(_, wiring, _) => wiring == Wiring::Learning,
             Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix => false,
         }
     }
@@ -440,7 +464,7 @@ impl LinkKind {
     /// Its switch in user space, which needs a CPU, where it has one.
     pub fn switch(self) -> Option<SwitchKind> {
         match self.wire {
-            Wire::Switch(switch, _) => Some(switch),
+            Wire::Switch(switch, ..) => Some(switch),
             Wire::Ovs(Datapath::Userspace | Datapath::Afxdp) => Some(SwitchKind::Ovs),
             _ => None,
         }

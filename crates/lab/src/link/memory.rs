@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::address::Place;
 use super::{Attachment, Link, LinkOptions};
-use crate::peer::{PeerDir, SwitchKind, Wiring};
+use crate::peer::{PeerDir, PeerPort, Protocol, SwitchKind, Wiring};
 use crate::{ContainerId, Lab, LabError};
 
 /// Has the first end of each link share its memory with the second.
@@ -22,7 +22,7 @@ pub(super) fn direct(lab: &mut Lab, pairs: &[[ContainerId; 2]]) -> Result<Vec<Li
 /// Starts a switch with a port for each end.
 pub(super) fn switch(
     lab: &mut Lab,
-    (kind, wiring): (SwitchKind, Wiring),
+    (kind, wiring, protocol): (SwitchKind, Wiring, Protocol),
     pairs: &[[ContainerId; 2]],
     options: LinkOptions,
 ) -> Result<Vec<Link>, LabError> {
@@ -32,10 +32,16 @@ pub(super) fn switch(
         let places = lab.next_places();
         let pair = places.map(|place| socket(&dir, place));
         sockets.extend(pair.clone());
-        Link::new(containers, pair.map(Attachment::Driver), places, false)
+        let attachment = match protocol {
+            Protocol::VhostUser => Attachment::Driver,
+            Protocol::Memif => Attachment::Memif,
+        };
+        Link::new(containers, pair.map(attachment), places, false)
     };
     let links = pairs.iter().map(link).collect();
-    lab.start_switch(kind, wiring, options.switch_cpu, &sockets)?;
+    let port = |socket| PeerPort { protocol, ..PeerPort::listening(socket) };
+    let ports = sockets.into_iter().map(port).collect();
+    lab.start_switch(kind, wiring, options.switch_cpu, ports)?;
     Ok(links)
 }
 

@@ -51,6 +51,8 @@ pub enum Attachment {
     Driver(PathBuf),
     /// A vhost-user socket, as the device, who listens.
     Device(PathBuf),
+    /// A memif socket, as the client, who connects.
+    Memif(PathBuf),
     /// Two Unix sockets for datagrams.
     Datagrams {
         /// The one that the program here is bound to.
@@ -139,11 +141,13 @@ impl End {
         }
     }
 
-    /// The vhost-user socket, where it is one.
+    /// The vhost-user or memif socket, where it is one.
     pub fn socket(&self) -> Option<&Path> {
         match &self.attachment {
             Attachment::Interface(_) | Attachment::Tap(_) | Attachment::Datagrams { .. } => None,
-            Attachment::Driver(path) | Attachment::Device(path) => Some(path),
+            Attachment::Driver(path) | Attachment::Device(path) | Attachment::Memif(path) => {
+                Some(path)
+            }
         }
     }
 
@@ -279,31 +283,32 @@ impl Lab {
         if kind.has_program() && self.switch().is_some() {
             return Err(LabError::SecondSwitch { kind });
         }
-        let mut links = match kind.wire {
-            Wire::Direct => memory::direct(self, pairs),
-            Wire::Unix => unix::sockets(self, pairs),
-            Wire::Switch(switch, wiring) => memory::switch(self, (switch, wiring), pairs, options),
-            Wire::Engine(..) => engine::find(self, kind, pairs, options),
-            Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
-            Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),
-            Wire::Macvlan(mode) => {
-                self.link_interfaces(kind, pairs, options, |segment| macvlan::wire(segment, mode))
-            }
-            Wire::Macvtap => self.link_interfaces(kind, pairs, options, tap::wire_macvtap),
-            Wire::Ipvlan(mode, flag) => {
-                let wire = |segment: &Segment<'_>| ipvlan::wire(segment, mode, flag);
-                self.link_interfaces(kind, pairs, options, wire)
-            }
-            Wire::Ovs(datapath) => ovs::link(self, (kind, datapath), pairs, options),
-            Wire::Sriov => sriov::link(self, kind, pairs, options),
-            Wire::Vxlan => self.link_interfaces(kind, pairs, options, vxlan::wire),
-            Wire::Netkit(mode) => {
-                self.link_interfaces(kind, pairs, options, |segment| netkit::wire(segment, mode))
-            }
-            Wire::Xdp(wiring) => self.link_interfaces(kind, pairs, options, |segment| {
-                xdp::wire(segment, wiring, options.has_programs)
-            }),
-        }?;
+        let mut links =
+            match kind.wire {
+                Wire::Direct => memory::direct(self, pairs),
+                Wire::Unix => unix::sockets(self, pairs),
+                Wire::Switch(switch, wiring, protocol) => {
+                    memory::switch(self, (switch, wiring, protocol), pairs, options)
+                }
+                Wire::Engine(..) => engine::find(self, kind, pairs, options),
+                Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
+                Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),
+                Wire::Macvlan(mode) => self
+                    .link_interfaces(kind, pairs, options, |segment| macvlan::wire(segment, mode)),
+                Wire::Macvtap => self.link_interfaces(kind, pairs, options, tap::wire_macvtap),
+                Wire::Ipvlan(mode, flag) => {
+                    let wire = |segment: &Segment<'_>| ipvlan::wire(segment, mode, flag);
+                    self.link_interfaces(kind, pairs, options, wire)
+                }
+                Wire::Ovs(datapath) => ovs::link(self, (kind, datapath), pairs, options),
+                Wire::Sriov => sriov::link(self, kind, pairs, options),
+                Wire::Vxlan => self.link_interfaces(kind, pairs, options, vxlan::wire),
+                Wire::Netkit(mode) => self
+                    .link_interfaces(kind, pairs, options, |segment| netkit::wire(segment, mode)),
+                Wire::Xdp(wiring) => self.link_interfaces(kind, pairs, options, |segment| {
+                    xdp::wire(segment, wiring, options.has_programs)
+                }),
+            }?;
         let ends = links.iter_mut().flat_map(|link| &mut link.ends);
         ends.enumerate().for_each(|(port, end)| end.port = port);
         self.linking += began.elapsed();

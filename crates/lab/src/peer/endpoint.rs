@@ -168,6 +168,14 @@ fn device(index: usize, port: &EndpointPort) -> String {
     let (socket, queues) = (port.socket.display(), port.queues);
     match port.driver {
         Driver::Vhost => vhost_device(index, &port.socket, port.server, queues),
+        Driver::Memif { queue_size } => {
+            let role = if port.server { "server" } else { "client" };
+            let (size, mac) = (queue_size.ilog2(), port.mac);
+            format!(
+                "net_memif{index},role={role},socket={socket},socket-abstract=no,rsize={size},\
+                 mac={mac}"
+            )
+        }
         Driver::VirtioUser { packed, queue_size } => {
             let (packed, server, mac) = (u8::from(packed), u8::from(port.server), port.mac);
             format!(

@@ -24,7 +24,7 @@ pub use dir::PeerDir;
 pub(crate) use dir::{PARENT, remove_stale};
 pub use endpoint::{EndpointRole, EndpointSettings, OnInterface, PeerEndpoint};
 pub use ovs::{Bridge, BridgePort, Datapath};
-pub use port::{Driver, EndpointPort, PeerPort, PortCounters};
+pub use port::{Driver, EndpointPort, PeerPort, PortCounters, Protocol};
 pub use process::CpuTime;
 pub use switch::{Found, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 

@@ -10,10 +10,21 @@ use crate::LabError;
 /// The address of a Unix socket holds so many bytes besides the closing zero.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// A port of a switch: the vhost-user back end, which reaches into the memory of its driver.
+/// How the two sides of a socket agree on the memory that they share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// vhost-user, with virtqueues.
+    VhostUser,
+    /// memif, VPP's own.
+    Memif,
+}
+
+/// A port of a switch: the side that reaches into the memory of the other, a driver's or a client's.
 #[derive(Clone, Debug)]
 pub struct PeerPort {
-    /// The vhost-user socket.
+    /// What is spoken there.
+    pub protocol: Protocol,
+    /// The Unix socket.
     pub socket: PathBuf,
     /// Whether the switch listens there; otherwise it connects, and keeps trying.
     pub server: bool,
@@ -22,13 +33,13 @@ pub struct PeerPort {
 }
 
 impl PeerPort {
-    /// A port of one queue pair, where the switch listens.
+    /// A vhost-user port of one queue pair, where the switch listens.
     pub fn listening(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into(), server: true, queues: 1 }
+        Self { protocol: Protocol::VhostUser, socket: socket.into(), server: true, queues: 1 }
     }
 }
 
-/// Which side of vhost-user an endpoint is.
+/// What an endpoint speaks, and which side it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// The virtio driver (DPDK's `net_virtio_user`), which shares its memory.
@@ -40,12 +51,17 @@ pub enum Driver {
     },
     /// The back end (DPDK's `net_vhost`), as switches are.
     Vhost,
+    /// memif (DPDK's `net_memif`): its client, who shares its memory, or the server where it listens.
+    Memif {
+        /// Entries of each ring; a power of two.
+        queue_size: u16,
+    },
 }
 
 /// A port of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointPort {
-    /// The vhost-user socket.
+    /// The Unix socket.
     pub socket: PathBuf,
     /// Whether the endpoint listens there. A virtio-user that listens is not ready before somebody
     /// has connected; one that connects fails if nobody listens.

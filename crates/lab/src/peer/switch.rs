@@ -18,7 +18,7 @@ use super::program::Program;
 use super::snabb::{self, Snabb};
 use super::testpmd::{self, Testpmd};
 use super::vpp::{self, Vpp};
-use super::{CpuTime, Memory, Needs, PeerDir, PeerPort, PortCounters};
+use super::{CpuTime, Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol};
 use crate::doctor::programs;
 use crate::{Cancel, Holdings, LabError, Placement};
 
@@ -212,6 +212,11 @@ impl PeerSwitch {
         let learns = !matches!(kind, SwitchKind::Testpmd | SwitchKind::Snabb);
         if *wiring == Wiring::Learning && !learns {
             let what = "it does not learn addresses; wire its ports in pairs";
+            return Err(LabError::peer(name, what));
+        }
+        let foreign = ports.iter().find(|port| port.protocol == Protocol::Memif);
+        if let Some(port) = foreign.filter(|_| *kind != SwitchKind::Vpp) {
+            let what = format!("socket {}: it does not speak memif", port.socket.display());
             return Err(LabError::peer(name, what));
         }
         Placement::of(&[*cpu])?;

@@ -1,36 +1,56 @@
-//! FD.io's Vector Packet Processor, with nothing loaded but its vhost-user driver.
-//!
-//! This follows its documentation and the help of its CLI, as of August 2026; the project has had no
-//! VPP to run it with.
+//! FD.io's Vector Packet Processor, with nothing loaded but its vhost-user and memif drivers.
 
 use std::path::Path;
+use std::process::Command;
 
 use super::process::{command, run};
 use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
 use super::switch::Running;
-use super::{Needs, PeerDir, PortCounters, SwitchSettings, Wiring, calls};
+use super::{
+    Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol, SwitchSettings, Wiring, calls,
+};
 use crate::{Cancel, LabError};
 
 pub(super) const PROGRAM: &str = "vpp";
 
-const NEEDS: Needs = Needs {
-    // For its buffers, 16384 of them with 2 KiB of data on each NUMA node. Where the pages are too few
-    // it takes ordinary ones.
-    hugepages_mib: 64,
-    privileges: FOR_HUGEPAGES,
-    others: &["a mount namespace of its own"],
-};
+/// For its buffers, 16384 of them with 2 KiB of data each.
+const HUGEPAGES_MIB: u32 = 64;
+
+const OTHERS: &[&str] = &["a mount namespace of its own"];
 
 /// The first worker's name. The main thread only listens to its CLI.
 const FORWARDING_THREAD: &str = "vpp_wk_0";
-
-/// What it calls ports, with their numbers.
-const INTERFACE: &str = "VirtualEthernet0/0/";
 
 /// A running switch.
 #[derive(Debug)]
 pub(super) struct Vpp {
     program: Program,
+    cli: Cli,
+    /// What it calls each port.
+    interfaces: Vec<String>,
+}
+
+/// `vppctl`, which is beside the program, and where it speaks to it.
+#[derive(Debug)]
+struct Cli {
+    dir: PeerDir,
+    program: std::path::PathBuf,
+    socket: std::path::PathBuf,
+}
+
+impl Cli {
+    /// What it says to a line.
+    fn ask(&self, line: &str) -> Result<String, LabError> {
+        run(&self.dir, command(&self.program).arg("-s").arg(&self.socket).arg(line))
+    }
+}
+
+/// A command that has files of its own where programs would speak to it through them, in place of the
+/// machine's: it would leave them there.
+pub(super) fn private(program: &Path) -> Command {
+    let mut command = command(program);
+    calls::mount_tmpfs(&mut command, c"/dev/shm", &[]);
+    command
 }
 
 impl Vpp {
@@ -40,24 +60,30 @@ impl Vpp {
         settings: &SwitchSettings,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
-        let cli = dir.join("vpp.ctl");
-        let (worker, main) = (settings.cpu, housekeeping_cpu(settings.cpu));
-        let configuration = dir.write("vpp.conf", &startup(dir.path(), &cli, worker, main))?;
+        let socket = dir.join("vpp.ctl");
+        let cli = Cli { dir: dir.clone(), program: program.with_file_name("vppctl"), socket };
+        let configuration = dir.write("vpp.conf", &startup(dir.path(), &cli.socket, settings))?;
         let commands = dir.write("vpp.cli", &wiring(settings))?;
-        let mut start = command(program);
+        let mut start = private(program);
         start.arg("-c").arg(&configuration);
-        // Files that programs speak to it through; it would leave them there.
-        calls::mount_tmpfs(&mut start, c"/dev/shm", &[]);
+        let needs = match settings.memory {
+            Memory::HugePages => {
+                Needs { hugepages_mib: HUGEPAGES_MIB, privileges: FOR_HUGEPAGES, others: OTHERS }
+            }
+            Memory::OrdinaryPages => {
+                Needs { hugepages_mib: 0, privileges: "root, to pin threads", others: OTHERS }
+            }
+        };
         let name = settings.kind.name();
-        let mut vpp =
-            Self { program: Program::start(dir, name, &mut start, FORWARDING_THREAD, NEEDS)? };
-        vpp.program.process.wait_until(cancel, "its CLI socket", |_| cli.exists())?;
-        let mut tell = command(program.with_file_name("vppctl"));
-        tell.arg("-s").arg(&cli).arg("exec").arg(&commands);
-        let said = run(dir, &mut tell)?;
+        let program = Program::start(dir, name, &mut start, FORWARDING_THREAD, needs)?;
+        let interfaces = interfaces(settings).collect();
+        let mut vpp = Self { program, cli, interfaces };
+        vpp.program.process.wait_until(cancel, "its CLI socket", |_| vpp.cli.socket.exists())?;
+        let said = vpp.cli.ask(&format!("exec {}", commands.display()))?;
         // It says the names of new interfaces, and what is wrong.
         let mut lines = said.lines().map(str::trim);
-        match lines.find(|line| !line.is_empty() && !line.starts_with(INTERFACE)) {
+        let is_name = |line: &str| vpp.interfaces.iter().any(|name| name == line);
+        match lines.find(|line| !line.is_empty() && !is_name(line)) {
             Some(wrong) => Err(vpp.program.process.failed(&format!("told its ports: {wrong}"))),
             None => Ok(vpp),
         }
@@ -69,82 +95,142 @@ impl Running for Vpp {
         &self.program
     }
 
-    /// Its counters are not read: nobody has held them against ours.
+    /// What found a ring full it counts as sent, and as lost: that is taken off again, but not its
+    /// bytes, which nobody counts.
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
-        Ok(None)
+        let of = |name: &String| {
+            let counted = self.cli.ask(&format!("show interface {name}"))?;
+            let device = self.cli.ask(&format!("show hardware-interfaces {name} verbose"))?;
+            Ok(Some(counters(&counted, &device)))
+        };
+        self.interfaces.iter().map(of).collect()
     }
 }
 
+/// What it calls its ports, in order.
+fn interfaces(settings: &SwitchSettings) -> impl Iterator<Item = String> {
+    let mut vhost_user = 0..;
+    settings.ports.iter().enumerate().map(move |(index, port)| match port.protocol {
+        Protocol::VhostUser => {
+            format!("VirtualEthernet0/0/{}", vhost_user.next().expect("there are enough numbers"))
+        }
+        Protocol::Memif => format!("memif{}/0", memif_socket(index)),
+    })
+}
+
+/// The number of a port's socket. There is one already with number 0.
+fn memif_socket(index: usize) -> usize {
+    index + 1
+}
+
 /// Its start-up configuration.
-fn startup(dir: &Path, cli: &Path, worker: usize, main: usize) -> String {
+fn startup(dir: &Path, cli: &Path, settings: &SwitchSettings) -> String {
     let (dir, cli) = (dir.display(), cli.display());
+    let (worker, main) = (settings.cpu, housekeeping_cpu(settings.cpu));
+    let pages = match settings.memory {
+        Memory::HugePages => "default-hugepage",
+        Memory::OrdinaryPages => "4K",
+    };
     format!(
         "unix {{ nodaemon nosyslog runtime-dir {dir} cli-listen {cli} }}\n\
          cpu {{ main-core {main} corelist-workers {worker} }}\n\
-         buffers {{ buffers-per-numa 16384 page-size default-hugepage }}\n\
-         plugins {{ plugin default {{ disable }} plugin vhost_plugin.so {{ enable }} }}\n"
+         buffers {{ buffers-per-numa 16384 page-size {pages} }}\n\
+         plugins {{ plugin default {{ disable }} plugin vhost_plugin.so {{ enable }} plugin \
+         memif_plugin.so {{ enable }} }}\n"
     )
 }
 
 /// What its CLI is told: ports, and which frames go where.
 fn wiring(settings: &SwitchSettings) -> String {
-    let port = |(index, port): (usize, &super::PeerPort)| {
+    let names: Vec<String> = interfaces(settings).collect();
+    let create = |(index, port): (usize, &PeerPort)| {
         let socket = port.socket.display();
-        let server = if port.server { " server" } else { "" };
+        match port.protocol {
+            Protocol::VhostUser => {
+                let server = if port.server { " server" } else { "" };
+                format!("create vhost-user socket {socket}{server} packed\n")
+            }
+            Protocol::Memif => {
+                let id = memif_socket(index);
+                format!(
+                    "create memif socket id {id} filename {socket}\n\
+                     create interface memif id 0 socket-id {id} master\n"
+                )
+            }
+        }
+    };
+    let plug = |(index, name): (usize, &String)| {
         let mode = match settings.wiring {
-            Wiring::Pairs => format!("xconnect {INTERFACE}{index} {INTERFACE}{}", index ^ 1),
-            Wiring::Learning => format!("bridge {INTERFACE}{index} 1"),
+            Wiring::Pairs => format!("xconnect {name} {}", names[index ^ 1]),
+            Wiring::Learning => format!("bridge {name} 1"),
         };
-        let create = format!("create vhost-user socket {socket}{server} packed\n");
-        let plug = format!("set interface state {INTERFACE}{index} up\nset interface l2 {mode}\n");
-        (create, plug)
+        format!("set interface state {name} up\nset interface l2 {mode}\n")
     };
     // All are there before the first is wired to another.
-    let (create, plug): (String, String) = settings.ports.iter().enumerate().map(port).unzip();
-    create + &plug
+    let create: String = settings.ports.iter().enumerate().map(create).collect();
+    create + &names.iter().enumerate().map(plug).collect::<String>()
+}
+
+/// What `show interface` and `show hardware-interfaces` say of one. What is zero is not there.
+fn counters(counted: &str, device: &str) -> PortCounters {
+    let after = |text: &str, label: &str| -> Option<u64> {
+        text.split_once(label)?.1.split_whitespace().next()?.parse().ok()
+    };
+    let counter = |label| after(counted, label).unwrap_or(0);
+    // A vhost-user port that finds a ring full says so in the one place, a memif port in the other.
+    let lost = counter("drops") + after(device, "no tx slot:").unwrap_or(0);
+    PortCounters {
+        received_frames: counter("rx packets"),
+        received_bytes: counter("rx bytes"),
+        sent_frames: counter("tx packets").saturating_sub(lost),
+        sent_bytes: counter("tx bytes"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::{Memory, PeerPort, SwitchKind};
+    use crate::peer::SwitchKind;
 
-    #[test]
-    fn configuration() {
-        assert_eq!(
-            startup(Path::new("/run/dray/1"), Path::new("/run/dray/1/vpp.ctl"), 3, 2),
-            "\
-unix { nodaemon nosyslog runtime-dir /run/dray/1 cli-listen /run/dray/1/vpp.ctl }
-cpu { main-core 2 corelist-workers 3 }
-buffers { buffers-per-numa 16384 page-size default-hugepage }
-plugins { plugin default { disable } plugin vhost_plugin.so { enable } }
-"
-        );
-        let ports = vec![
-            PeerPort::listening("/a.sock"),
-            PeerPort { server: false, ..PeerPort::listening("/b.sock") },
-        ];
-        let mut settings = SwitchSettings {
+    fn settings(ports: Vec<PeerPort>) -> SwitchSettings {
+        SwitchSettings {
             kind: SwitchKind::Vpp,
-            cpu: 3,
+            cpu: 60_000,
             wiring: Wiring::Learning,
             memory: Memory::HugePages,
             ports,
-        };
+        }
+    }
+
+    #[test]
+    fn configuration() {
+        let mut settings = settings(vec![
+            PeerPort::listening("/a.sock"),
+            PeerPort { protocol: Protocol::Memif, ..PeerPort::listening("/m.sock") },
+            PeerPort { server: false, ..PeerPort::listening("/b.sock") },
+        ]);
+        let said = startup(Path::new("/run/dray/1"), Path::new("/run/dray/1/vpp.ctl"), &settings);
+        assert!(said.contains("corelist-workers 60000 }"), "{said}");
+        assert!(said.contains("page-size default-hugepage }"), "{said}");
         assert_eq!(
             wiring(&settings),
             "\
 create vhost-user socket /a.sock server packed
+create memif socket id 2 filename /m.sock
+create interface memif id 0 socket-id 2 master
 create vhost-user socket /b.sock packed
 set interface state VirtualEthernet0/0/0 up
 set interface l2 bridge VirtualEthernet0/0/0 1
+set interface state memif2/0 up
+set interface l2 bridge memif2/0 1
 set interface state VirtualEthernet0/0/1 up
 set interface l2 bridge VirtualEthernet0/0/1 1
 "
         );
         settings.wiring = Wiring::Pairs;
+        settings.ports.pop();
         let said = wiring(&settings);
-        let pairs = "set interface l2 xconnect VirtualEthernet0/0/1 VirtualEthernet0/0/0\n";
+        let pairs = "set interface l2 xconnect memif2/0 VirtualEthernet0/0/0\n";
         assert!(said.ends_with(pairs), "{said}");
     }
 }

@@ -306,6 +306,7 @@ fn name(attachment: &Attachment) -> String {
         Attachment::Interface(name) | Attachment::Tap(name) => name.clone(),
         Attachment::Driver(path)
         | Attachment::Device(path)
+        | Attachment::Memif(path)
         | Attachment::Datagrams { here: path, .. } => path.display().to_string(),
     }
 }
@@ -318,6 +319,7 @@ fn uri(link: &LinkPlan, attachment: &Attachment) -> String {
         Attachment::Interface(_) => format!("raw:{name}"),
         Attachment::Driver(_) => format!("virtio:{name}"),
         Attachment::Device(_) => format!("vhost:{name}"),
+        Attachment::Memif(_) => format!("memif:{name}"),
         Attachment::Datagrams { there, .. } => format!("unix:{name}?peer={}", there.display()),
     }
 }

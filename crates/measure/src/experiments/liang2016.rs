@@ -55,7 +55,7 @@ pub(super) const SETUP: Experiment = Experiment {
     name: "liang2016-setup",
     about: "what each technique needs: time to ready, memory, files, huge pages, privileges",
     techniques: || {
-        let peers = Technique::by_link(&LinkKind::PEERS, &[Endpoint::VIRTIO]);
+        let peers = Technique::by_link(&LinkKind::PEERS, &Endpoint::USUAL_MEMORY);
         Technique::all().into_iter().filter(|it| !it.link.isolates).chain(peers).collect()
     },
     usual: |technique| technique.is_usual(),

@@ -22,5 +22,5 @@ pub(super) fn switches() -> Vec<LinkKind> {
 /// Our endpoints, joined in every way that shares memory.
 pub(super) fn shared_memory() -> Vec<Technique> {
     let links = [vec![LinkKind::DIRECT], switches()].concat();
-    Technique::by_link(&links, &[Endpoint::VIRTIO])
+    Technique::by_link(&links, &Endpoint::USUAL_MEMORY)
 }

@@ -30,6 +30,9 @@ pub struct Results {
     pub dray: String,
     /// When the run began (RFC 3339, UTC).
     pub time: String,
+    /// The command line that began it.
+    #[serde(default)]
+    pub command: String,
     /// The machine.
     pub host: HostFacts,
     /// Name of the experiment.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dray_lab::Lab;
+use dray_lab::{Lab, Record};
 use serde::{Deserialize, Serialize};
 
 use crate::needs::{Needs, SetUp};
@@ -33,6 +33,9 @@ pub struct SettingOfRun {
     /// The switch in user space, where there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
+    /// Other people's programs, and how they and our switch were started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub programs: Option<Record>,
     /// What all that needed, as far as the kernel told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs: Option<Needs>,
@@ -96,6 +99,7 @@ impl SettingOfRun {
                 others: switch.needs().others.iter().map(|&other| other.to_owned()).collect(),
                 ready_s: switch.ready_after().as_secs_f64(),
             }),
+            programs: lab.record().filter(|record| !record.commands.is_empty()),
             needs: Needs::of(lab, topologies).ok(),
             isolated_cores: topologies.iter().all(Topology::has_isolated_cores),
         }

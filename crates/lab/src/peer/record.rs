@@ -38,7 +38,12 @@ fn line_of(command: &Command) -> String {
         let value = value.filter(|_| name != "PATH")?;
         Some(format!("{name}={}", quoted(&value.to_string_lossy())))
     };
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    // That name means us to us alone.
+    let program = std::fs::read_link(command.get_program())
+        .ok()
+        .filter(|_| command.get_program() == "/proc/self/exe")
+        .map_or_else(|| command.get_program().to_owned(), Into::into);
+    let words = std::iter::once(&*program).chain(command.get_args());
     let words = words.map(|word| quoted(&word.to_string_lossy()));
     command.get_envs().filter_map(set).chain(words).collect::<Vec<_>>().join(" ")
 }
@@ -83,5 +88,10 @@ mod tests {
         }
         assert_eq!(record.commands, ["HOME='/a b' engine run x"]);
         assert_eq!(record.versions, ["Engine 1"]);
+        let own = std::env::current_exe().unwrap();
+        assert_eq!(
+            line_of(Command::new("/proc/self/exe").arg("x")),
+            format!("{} x", own.display())
+        );
     }
 }

@@ -14,7 +14,7 @@ use common::endpoints::{BOTH_ENDS, at_rest, go_round};
 use common::{DRAY, alone};
 use dray_lab::peer::{
     Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, PeerDir, PeerEndpoint, PeerPort,
-    PeerSwitch, SwitchKind, SwitchSettings, Wiring,
+    PeerSwitch, Protocol, SwitchKind, SwitchSettings, Wiring,
 };
 use dray_lab::{Cancel, RunningVm, VhostUser, Vm, placement};
 
@@ -274,6 +274,75 @@ fn across(kind: SwitchKind, wiring: Wiring, server: bool, queues: u16, packed: [
     }
 }
 
+/// Our memif ports at both ends of VPP.
+fn across_memif(wiring: Wiring) {
+    let dir = PeerDir::new().unwrap();
+    let sockets = ["a.sock", "b.sock"].map(|name| dir.join(name));
+    let memif =
+        |socket: &PathBuf| PeerPort { protocol: Protocol::Memif, ..PeerPort::listening(socket) };
+    let settings = SwitchSettings {
+        kind: SwitchKind::Vpp,
+        cpu: *placement::allowed().last().unwrap(),
+        wiring,
+        memory: Memory::OrdinaryPages,
+        ports: sockets.iter().map(memif).collect(),
+    };
+    let switch = PeerSwitch::start(&dir, &settings, &Cancel::default()).unwrap();
+    let open_all = || {
+        sockets.each_ref().map(|socket| {
+            let port = open(&format!("memif:{}", socket.display()));
+            wait_until_up(&port);
+            port
+        })
+    };
+    // The second time it is served anew.
+    let _first = open_all();
+    drop(_first);
+    let [mut a, mut b] = open_all();
+    let there = Frames::between(1, 2).lens(SHORT_AND_LONG);
+    let back = there.clone().swapped();
+    reach((&mut a.tx, &mut b.rx), &there);
+    reach((&mut b.tx, &mut a.rx), &back);
+    pass((&mut a.tx, &mut b.rx), &there, &there, 3000);
+    pass((&mut b.tx, &mut a.rx), &back, &back, 3000);
+    let counters = switch.counters().unwrap().unwrap();
+    assert!(counters.iter().all(|port| port.received_frames >= 3000), "{counters:?}");
+    assert!(counters.iter().all(|port| port.sent_frames >= 3000), "{counters:?}");
+}
+
+/// Of one buffer of memif, and of several.
+const SHORT_AND_LONG: &[usize] = &[60, 64, 1514, 2047, 2048, 2049, 4097, 9000];
+
+#[test]
+fn our_memif_port_with_dpdk() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd);
+    let dir = PeerDir::new().unwrap();
+    let socket = dir.join("memif.sock");
+    let settings = EndpointSettings {
+        name: "echo".to_owned(),
+        role: EndpointRole::Echo,
+        cpu: placement::allowed()[0],
+        memory: Memory::OrdinaryPages,
+        ports: vec![EndpointPort {
+            driver: Driver::Memif { queue_size: 256 },
+            server: true,
+            ..EndpointPort::connecting(&socket, 2, 1)
+        }],
+    };
+    let mut echo = PeerEndpoint::start(&dir, &settings).unwrap();
+    echo.wait_until_ready(&Cancel::default()).unwrap();
+    echo.start_traffic().unwrap();
+    for size in [256, 64, 1024] {
+        let mut port = open(&format!("memif:{}?size={size}", socket.display()));
+        wait_until_up(&port);
+        let there = Frames::between(1, 2);
+        let back = there.clone().swapped();
+        reach((&mut port.tx, &mut port.rx), &there);
+        pass((&mut port.tx, &mut port.rx), &there, &back, 3000);
+    }
+}
+
 #[test]
 fn our_ports_at_both_ends_of_testpmd() {
     let _alone = alone();
@@ -312,6 +381,8 @@ fn our_ports_at_both_ends_of_snabb() {
 fn our_ports_at_both_ends_of_vpp() {
     let _alone = alone();
     require!(SwitchKind::Vpp);
+    across_memif(Wiring::Pairs);
+    across_memif(Wiring::Learning);
     across(SwitchKind::Vpp, Wiring::Learning, true, 1, [false, true]);
     across(SwitchKind::Vpp, Wiring::Pairs, false, 1, [false, true]);
 }

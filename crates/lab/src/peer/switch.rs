@@ -160,8 +160,8 @@ impl SwitchKind {
     /// The installed program, for `name`, which is about to be started in `dir`.
     pub(super) fn find_for(self, dir: &PeerDir, name: &str) -> Result<Found, LabError> {
         let found = self.find().map_err(|why| LabError::peer(name, why))?;
-        // Results name our own version anyway.
-        if self != Self::Dray {
+        // Results name our own version anyway, and VPP says its own later.
+        if !matches!(self, Self::Dray | Self::Vpp) {
             dir.note_program(&found);
         }
         Ok(found)
@@ -184,10 +184,8 @@ fn version(kind: SwitchKind, text: &str) -> Option<String> {
             let (_, version) = text.lines().next()?.split_once("(Open vSwitch) ")?;
             Some(format!("Open vSwitch {version}"))
         }
-        SwitchKind::Vpp => {
-            let (_, rest) = text.split_once("vpp v")?;
-            Some(format!("VPP {}", rest.split_whitespace().next()?))
-        }
+        // It has no such option, complains in its own way, and says its version when it runs.
+        SwitchKind::Vpp => text.contains("vlib_plugin_config").then(|| "VPP".to_owned()),
         SwitchKind::Snabb => {
             let line = text.lines().next()?.strip_prefix("snabb ")?;
             Some(format!("Snabb {line}"))
@@ -330,8 +328,9 @@ mod tests {
         let ovs = "ovs-vswitchd (Open vSwitch) 3.1.0\n";
         assert_eq!(version(SwitchKind::Ovs, ovs).as_deref(), Some("Open vSwitch 3.1.0"));
         assert_eq!(version(SwitchKind::Testpmd, ""), None);
-        let vpp = "vpp v24.10-release built by root on a at 2024-10-30T14:00:00\n";
-        assert_eq!(version(SwitchKind::Vpp, vpp).as_deref(), Some("VPP 24.10-release"));
+        let vpp = "vlib_plugin_config: unknown input '--version'";
+        assert_eq!(version(SwitchKind::Vpp, vpp).as_deref(), Some("VPP"));
+        assert_eq!(version(SwitchKind::Vpp, "vpp 1.0\n"), None);
         let snabb = "snabb 2022.07\nCopyright (C) 2012-2017 Snabb authors\n";
         assert_eq!(version(SwitchKind::Snabb, snabb).as_deref(), Some("Snabb 2022.07"));
         assert_eq!(version(SwitchKind::Snabb, "1.0\n"), None);

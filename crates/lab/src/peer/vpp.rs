@@ -1,11 +1,11 @@
 //! FD.io's Vector Packet Processor, with nothing loaded but its vhost-user and memif drivers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::process::{command, run};
+use super::process::{ask, command, run};
 use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
-use super::switch::Running;
+use super::switch::{Found, Running};
 use super::{
     Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol, SwitchSettings, Wiring, calls,
 };
@@ -34,14 +34,25 @@ pub(super) struct Vpp {
 #[derive(Debug)]
 struct Cli {
     dir: PeerDir,
-    program: std::path::PathBuf,
-    socket: std::path::PathBuf,
+    program: PathBuf,
+    socket: PathBuf,
 }
 
 impl Cli {
     /// What it says to a line.
     fn ask(&self, line: &str) -> Result<String, LabError> {
-        run(&self.dir, command(&self.program).arg("-s").arg(&self.socket).arg(line))
+        ask(&self.dir, &mut self.line(line))
+    }
+
+    /// The same to a line that sets something up.
+    fn tell(&self, line: &str) -> Result<String, LabError> {
+        run(&self.dir, &mut self.line(line))
+    }
+
+    fn line(&self, line: &str) -> Command {
+        let mut command = command(&self.program);
+        command.arg("-s").arg(&self.socket).arg(line);
+        command
     }
 }
 
@@ -79,7 +90,12 @@ impl Vpp {
         let interfaces = interfaces(settings).collect();
         let mut vpp = Self { program, cli, interfaces };
         vpp.program.process.wait_until(cancel, "its CLI socket", |_| vpp.cli.socket.exists())?;
-        let said = vpp.cli.ask(&format!("exec {}", commands.display()))?;
+        let version = vpp.cli.ask("show version")?;
+        let Some(version) = version_of(&version) else {
+            return Err(vpp.program.process.failed(&format!("its version: {version:?}")));
+        };
+        dir.note_program(&Found { program: vpp.cli.program.with_file_name(PROGRAM), version });
+        let said = vpp.cli.tell(&format!("exec {}", commands.display()))?;
         // It says the names of new interfaces, and what is wrong.
         let mut lines = said.lines().map(str::trim);
         let is_name = |line: &str| vpp.interfaces.iter().any(|name| name == line);
@@ -105,6 +121,12 @@ impl Running for Vpp {
         };
         self.interfaces.iter().map(of).collect()
     }
+}
+
+/// The version in what `show version` says.
+fn version_of(said: &str) -> Option<String> {
+    let (_, rest) = said.split_once("vpp v")?;
+    Some(format!("VPP {}", rest.split_whitespace().next()?))
 }
 
 /// What it calls its ports, in order.
@@ -200,6 +222,30 @@ mod tests {
             memory: Memory::HugePages,
             ports,
         }
+    }
+
+    #[test]
+    fn what_it_says() {
+        let version = "vpp v25.10-release built by root on vm at 2026-11-22T14:30:59\n";
+        assert_eq!(version_of(version).as_deref(), Some("VPP 25.10-release"));
+        let counted = "\
+              Name   Idx    State  MTU (L3/IP4/IP6/MPLS)     Counter          Count
+memif1/0              1      up          9000/0/0/0     rx packets                     5
+                                                        rx bytes                     300
+                                                        tx packets                     7
+                                                        tx bytes                     420
+                                                        drops                          1
+";
+        let device =
+            "MEMIF interface\n   packets sent: 5\n   no tx slot: 1\n   max no tx slot: 1\n";
+        let expected = PortCounters {
+            received_frames: 5,
+            received_bytes: 300,
+            sent_frames: 5,
+            sent_bytes: 420,
+        };
+        assert_eq!(counters(counted, device), expected);
+        assert_eq!(counters("", ""), PortCounters::default());
     }
 
     #[test]

@@ -263,9 +263,9 @@ fn latency_is_measured_at_shares_of_the_loss_free_rate() {
         let order = [1, times.p50, times.p90, times.p99, times.p999, times.max];
         assert!(order.is_sorted(), "{name}: {times:?}");
         assert!(times.p9999.is_none_or(|p9999| (times.p999..=times.max).contains(&p9999)));
-        // A frame is late before it is under way.
+        // A frame is late before it is under way; a burst counts as late as its first frame.
         let late = measured.sender_late_ns.unwrap_or_else(|| panic!("{name}: not known"));
-        assert!(late.p50 <= times.p50, "{name}: {late:?} of {times:?}");
+        assert!(late.p50 <= times.max, "{name}: {late:?} of {times:?}");
         let offered = row.offered_pps.unwrap();
         assert_eq!(measured.loss_free_pps.is_some(), row.load_share.is_some(), "{name}");
         if let (Some(pps), Some(share)) = (measured.loss_free_pps, row.load_share) {
@@ -356,8 +356,8 @@ fn chains_and_fans_balance() {
     assert_eq!(parallel.results.len(), 6, "2 links, 2 to 4 forwarders");
     check_books(&parallel);
     for row in &parallel.results {
-        let roles = row.measured().unwrap().cpu.roles.len();
-        assert_eq!(roles, 2 + row.forwarders);
+        let roles = &row.measured().unwrap().cpu.roles;
+        assert_eq!(roles.len(), 2 + row.forwarders + 1, "and the kernel by itself: {roles:?}");
     }
 }
 
@@ -365,8 +365,16 @@ fn chains_and_fans_balance() {
 fn the_highest_rates_within_a_loss_are_found() {
     let _alone = alone();
     require_root!();
-    let search =
-        ["--loss", "0,0.5%", "--technique", "veth/raw-mmsg,direct", "--size", "64", "--quick"];
+    let search = [
+        "loss-free",
+        "--loss",
+        "0,0.5%",
+        "--technique",
+        "veth/raw-mmsg,direct",
+        "--size",
+        "64",
+        "--quick",
+    ];
     let (json, results, table) = run_with_table(&search);
     assert_schema(&json);
     assert!(table.contains("NDR") && table.contains("PDR"), "{table}");
@@ -402,7 +410,9 @@ fn the_offered_rate_rises_and_a_sender_is_measured_alone() {
     for row in &results.results {
         let sent = row.measured().unwrap().sent_pps;
         let line = table.lines().find(|line| line.starts_with(&format!("{} ", row.forwarders)));
-        let shown: f64 = line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap();
+        // A figure may be marked: as disturbed, for example.
+        let shown = line.unwrap().split_whitespace().nth(1).unwrap();
+        let shown: f64 = shown.trim_end_matches(['~', '*', '!']).parse().unwrap();
         assert!((shown * 1e3 - sent).abs() <= 51.0, "{sent}: {table}");
     }
 }

@@ -123,9 +123,10 @@ fn the_books_balance_in_containers_of_every_engine() {
             assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
             let needs = measured.setting.needs.as_ref().unwrap();
             assert!(needs.unlocked.values().all(|why| why.contains("the limit is")), "{needs:?}");
-            let roles: Vec<_> = measured.cpu.roles.keys().map(String::as_str).collect();
-            assert!(roles.starts_with(&["receiver", "sender"]), "{name}: {roles:?}");
-            assert!(measured.cpu.roles.values().all(|cost| cost.total_s() > 0.0), "{name}");
+            for role in ["receiver", "sender"] {
+                let cost = measured.cpu.roles.get(role);
+                assert!(cost.is_some_and(|cost| cost.total_s() > 0.0), "{name}: {role} {cost:?}");
+            }
         }
         assert_eq!(Everything::now(), before, "{runtime}");
     }
@@ -169,7 +170,7 @@ fn the_books_balance_over_links_that_engines_make() {
         let runtime = link.runtime().unwrap();
         let techniques = ["udp-mmsg", "raw", "tcp"].map(|endpoint| format!("{link}/{endpoint}"));
         let output = Command::new(DRAY)
-            .args(["bench", "--technique", &techniques.join(","), "--mtu", "9000", "--pairs", "2"])
+            .args(["bench", "--technique", &techniques.join(","), "--mtu", "9000"])
             .args(["--json", "-", "--quick", "--duration", "0.5"])
             .output()
             .unwrap();
@@ -182,7 +183,7 @@ fn the_books_balance_over_links_that_engines_make() {
         for row in rows {
             let name = &row.technique;
             let measured = row.measured().unwrap_or_else(|| panic!("{name}: {:?}", row.outcome));
-            assert_eq!((&*row.runtime, row.pairs), (runtime.name(), 2), "{name}");
+            assert_eq!((&*row.runtime, row.pairs), (runtime.name(), 1), "{name}");
             assert!(measured.counters_agree && measured.received > 0, "{name}: {measured:?}");
             assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
         }

@@ -35,8 +35,9 @@ fn check_bytes(row: &StreamRow) {
         "{name}"
     );
     let roles: Vec<_> = measured.cpu.roles.keys().map(String::as_str).collect();
-    assert_eq!(roles[..2], ["receiver", "sender"], "{name}: one sum for all pairs");
-    assert_eq!(&roles[2..], if has_switch { &["switch"][..] } else { &[] }, "{name}");
+    let switch = if has_switch { &["switch", "switch control"][..] } else { &[] };
+    let all = [&["kernel", "receiver", "sender"], switch].concat();
+    assert_eq!(roles, all, "{name}: one sum for all pairs");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 use std::io::{self, Cursor, Read, Write};
 
+use dray_daemon::{BODY_MAX, HEAD_MAX, RequestError, read_request};
 use dray_switch::PortConfig;
-use dray_switch::api::{BODY_MAX, HEAD_MAX, RequestError, read_request};
 use dray_switch::config::from_json;
 use libfuzzer_sys::fuzz_target;
 
@@ -30,7 +30,7 @@ impl Write for Peer<'_> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    match read_request(&mut Peer(Cursor::new(bytes))) {
+    match read_request(&mut Peer(Cursor::new(bytes)), BODY_MAX) {
         Ok(request) => {
             assert!(request.path.starts_with('/') && request.path.len() < HEAD_MAX);
             assert!(request.body.len() <= BODY_MAX);

@@ -3,11 +3,8 @@
 #![no_main]
 
 use std::cell::RefCell;
-use std::io;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
 
-use dray_port::{Frame, Port, Receive, Take, Transmit, Wait};
+use dray_port::memory::Peer;
 use dray_upf::{Direction, Upf, UpfConfig};
 use libfuzzer_sys::fuzz_target;
 
@@ -38,59 +35,18 @@ const SEEDS: [&[u8]; 2] = [
     ],
 ];
 
-type Frames = Arc<Mutex<Vec<Vec<u8>>>>;
-
-struct Memory(Frames);
-
-impl Receive for Memory {
-    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
-        let frames = std::mem::take(&mut *self.0.lock().unwrap());
-        let lent: Vec<_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
-        Ok(if lent.is_empty() { 0 } else { take(&lent) })
-    }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn set_wait(&mut self, _: Wait) {}
-}
-
-impl Transmit for Memory {
-    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        let mut scratch = dray_port::scratch();
-        let bytes = frames.iter().map(|frame| frame.bytes(&mut scratch).to_vec());
-        self.0.lock().unwrap().extend(bytes.collect::<Vec<_>>());
-        Ok(frames.len())
-    }
-
-    fn frame_max(&self) -> usize {
-        1514
-    }
-}
-
 struct Ends {
     upf: Upf,
     directions: [Direction; 2],
-    to: [Frames; 2],
-    from: [Frames; 2],
+    peers: [Peer; 2],
 }
 
 thread_local! {
     static ENDS: RefCell<Ends> = RefCell::new({
-        let (to, from) = ([Frames::default(), Frames::default()], [Frames::default(), Frames::default()]);
-        let port = |index: usize| Port {
-            rx: vec![Box::new(Memory(Arc::clone(&to[index])))],
-            tx: vec![Box::new(Memory(Arc::clone(&from[index])))],
-            link: None,
-        };
+        let peers = [Peer::default(), Peer::default()];
         let config = UpfConfig::from_toml(CONFIG).expect("right");
-        let (upf, directions) = Upf::new(&config, port(0), port(1)).expect("right");
-        Ends { upf, directions, to, from }
+        let (upf, directions) = Upf::new(&config, peers[0].port(), peers[1].port()).expect("right");
+        Ends { upf, directions, peers }
     });
 }
 
@@ -118,20 +74,20 @@ fuzz_target!(|given: (bool, Vec<Vec<u8>>)| {
         let count = frames.len() as u64;
         let counted = |ends: &Ends| if n6 { ends.upf.downlink() } else { ends.upf.uplink() };
         let before = counted(ends);
-        *ends.to[side].lock().unwrap() = frames;
+        ends.peers[side].send(frames);
         ends.directions[side].poll().expect("memory does not fail");
         ends.directions[side].publish();
         let after = counted(ends);
         assert_eq!(after.rx_packets - before.rx_packets, count);
         let done = |counters: dray_upf::Counters| {
-            counters.tx_packets + counters.control + counters.dropped_in_all()
+            counters.tx_packets + counters.control + counters.drops.total()
         };
         assert_eq!(done(after) - done(before), count, "each is counted once");
-        for frame in ends.from[1 - side].lock().unwrap().drain(..) {
+        for frame in ends.peers[1 - side].received() {
             let packet = &frame[if n6 { 58 } else { 14 }..];
             let address = &packet[if n6 { 16..20 } else { 12..16 }];
             assert!(packet[0] >> 4 != 4 || address[..3] == [10, 45, 0], "{frame:x?}");
         }
-        ends.from[side].lock().unwrap().clear();
+        ends.peers[side].received();
     });
 });

@@ -213,6 +213,7 @@ pub(crate) fn measure(
             Some(path) if outputs.json.as_ref().is_some_and(Output::is_file) => {
                 format!("{trials} are in {0}: go on with --resume {0}", path.display())
             }
+            _ if incomplete.trials_done == 0 => return Err(error.into()),
             _ => format!("{trials} were done; with --json FILE they would be kept"),
         };
         return Err(anyhow!("{error}; {kept}").into());

@@ -13,7 +13,6 @@ mod role;
 mod selfcheck;
 mod switch;
 mod upf;
-mod upf_load;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -54,7 +53,7 @@ enum Command {
     Ping(role::PingArguments),
     Switch(switch::Arguments),
     Upf(upf::Arguments),
-    UpfLoad(upf_load::Arguments),
+    UpfLoad(upf::LoadArguments),
     Lab(lab::Arguments),
     #[command(hide = true, name = dray_lab::container::INSIDE_COMMAND)]
     Inside(inside::Arguments),
@@ -102,7 +101,7 @@ fn main() -> ExitCode {
         Command::Ping(arguments) => role::ping(arguments),
         Command::Switch(arguments) => switch::run(arguments),
         Command::Upf(arguments) => upf::run(arguments),
-        Command::UpfLoad(arguments) => upf_load::run(arguments),
+        Command::UpfLoad(arguments) => upf::load(arguments),
         Command::Lab(arguments) => match lab::run(arguments) {
             Ok(status) => return status,
             Err(failure) => Err(failure),

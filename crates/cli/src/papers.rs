@@ -41,6 +41,10 @@ pub(crate) fn run(choices: &Choices, to: &Where) -> Result<(), Failure> {
             let why = "--resume names the folder already: leave out --json";
             return Err(Failure::usage(anyhow!(why)));
         }
+        (None, Some(folder)) if !folder.is_dir() => {
+            let why = format!("--resume {}: no such folder; --json begins one", folder.display());
+            return Err(Failure::usage(anyhow!(why)));
+        }
         (Some(folder), None) | (None, Some(folder)) => folder.clone(),
         (None, None) => PathBuf::from(FOLDER),
     };

@@ -133,7 +133,7 @@ impl Starting {
             .map_err(|errno| doing("CPU affinity")(errno.into()))?;
         let namespace = init.network().map_err(doing("network namespace"))?;
         if engine.is_some() {
-            namespace.enter(disable_ipv6).map_err(doing("no IPv6"))?;
+            namespace.enter(keep_quiet).map_err(doing("no traffic of the kernel's own"))?;
         }
         let netlink = Netlink::open(&namespace).map_err(doing("netlink"))?;
         netlink.set_up(LOOPBACK).map_err(doing("loopback"))?;
@@ -288,20 +288,28 @@ pub fn enter(name: &str) -> Result<(), LabError> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None).map_err(doing("mount /proc"))?;
     mount("sysfs", "/sys", "sysfs", flags, None).map_err(doing("mount /sys"))?;
-    disable_ipv6().map_err(LabError::doing("no IPv6"))?;
+    keep_quiet().map_err(LabError::doing("no traffic of the kernel's own"))?;
     // Container engines leave processes to the first one, which waits for none: they vanish by
     // themselves.
     ignore_children();
     Ok(())
 }
 
-/// Without IPv6 in the kernel there is nothing to switch off.
-fn disable_ipv6() -> io::Result<()> {
-    let conf = Path::new("/proc/sys/net/ipv6/conf");
+/// Has the kernel send nothing of its own accord in this network namespace: no IPv6, whose addresses
+/// announce themselves, and no reports of the groups that bridges join. Only packets of ours shall be
+/// counted.
+fn keep_quiet() -> io::Result<()> {
+    let net = Path::new("/proc/sys/net");
+    let conf = net.join("ipv6/conf");
+    // What the kernel is built without needs no switching off.
     if conf.exists() {
         for scope in ["all", "default"] {
             fs::write(conf.join(scope).join("disable_ipv6"), "1")?;
         }
+    }
+    let reports = net.join("ipv4/igmp_link_local_mcast_reports");
+    if reports.exists() {
+        fs::write(reports, "0")?;
     }
     Ok(())
 }

@@ -25,6 +25,7 @@ pub mod table;
 pub mod technique;
 pub mod topology;
 pub mod trial;
+mod upf;
 
 pub use endpoint::Endpoint;
 pub use experiments::{EXPERIMENTS, Experiment};
@@ -37,3 +38,4 @@ pub use results::{ResultRow, Results};
 pub use streams::StreamRow;
 pub use technique::Technique;
 pub use topology::Shape;
+pub use upf::UpfLoad;

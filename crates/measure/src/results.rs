@@ -19,7 +19,8 @@ use crate::stats;
 use crate::streams::StreamRow;
 use crate::topology::{Shape, Topology};
 use crate::trial::{Agreements, Trial};
-use crate::{Case, Interval, Noise, Settings};
+use crate::upf::UPF;
+use crate::{Case, Interval, Noise, Settings, UpfLoad};
 
 /// The version of the format. It changes when a reader of the old one would misunderstand.
 pub const SCHEMA: u32 = 1;
@@ -252,13 +253,16 @@ pub struct ResultRow {
     /// Who made the containers.
     #[serde(default = "embedded")]
     pub runtime: String,
-    /// `chain`, `fan`, `echo` or `pairs`.
+    /// `chain`, `fan`, `echo`, `pairs` or `upf`.
     pub topology: String,
     /// How many pairs of sender and receiver there were at the same time.
     #[serde(default = "one")]
     pub pairs: usize,
     /// How many forwarders stand between sender and receiver.
     pub forwarders: usize,
+    /// What the user plane function between them had to do, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upf: Option<UpfLoad>,
     /// MTU of the links, in bytes.
     #[serde(default = "usual_mtu")]
     pub mtu: u32,
@@ -513,6 +517,7 @@ impl ResultRow {
             Shape::Fan(count) => ("fan", count),
             Shape::Echo => ("echo", 0),
             Shape::Pairs(_) => ("pairs", 0),
+            Shape::Upf(_) => ("upf", 0),
         };
         Self {
             technique: case.technique.to_string(),
@@ -523,6 +528,10 @@ impl ResultRow {
             topology: topology.to_owned(),
             pairs: case.shape.pairs(),
             forwarders,
+            upf: match case.shape {
+                Shape::Upf(load) => Some(load),
+                _ => None,
+            },
             mtu: case.mtu,
             frame_size: case.size,
             burst: settings.burst,
@@ -553,6 +562,18 @@ impl ResultRow {
 }
 
 impl Measured {
+    /// On how many cores the user plane function was busy, where there was one; its part of the softirqs
+    /// there included.
+    pub fn upf_cores(&self) -> Option<f64> {
+        let cost = self.cpu.roles.get(UPF)?;
+        Some(cost.total_s() / self.cpu.elapsed_s).filter(|cores| *cores > 0.0)
+    }
+
+    /// Frames received per second for each of these cores.
+    pub fn upf_pps_per_core(&self) -> Option<f64> {
+        self.upf_cores().map(|cores| self.received_pps / cores)
+    }
+
     /// Sums up the trials of one case: at least one.
     pub(crate) fn of(case: &CaseTrials, settings: &Settings, limit: Option<&LimitRow>) -> Self {
         let trials = &case.trials[..];

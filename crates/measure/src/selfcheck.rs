@@ -99,6 +99,7 @@ impl Bench {
         let receive = Job::Receive(ReceiveJob {
             ports: vec![self.port("receiver", "sender", plan)],
             announce: Vec::new(),
+            tunnelled: false,
             check: Look::Whole,
             timed: None,
             yielding: true,
@@ -108,6 +109,7 @@ impl Bench {
             lanes: vec![Lane { port: self.port("sender", "receiver", ""), flow: Flow::default() }],
             flows,
             stations: 1,
+            users: None,
             size: FRAME_MIN,
             burst,
             rate,

@@ -5,6 +5,7 @@ mod needs;
 mod neighbours;
 mod runtimes;
 mod streams;
+mod user_plane;
 
 use std::collections::BTreeMap;
 
@@ -61,6 +62,7 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
         Layout::Checks => checks(&results.results),
         Layout::PairsByTechnique => streams::pairs(results),
         Layout::DropRates => drop_rates(&results.results),
+        Layout::UserPlane => user_plane::render(&results.results),
         Layout::Runtimes => runtimes::table(results),
         Layout::Neighbours => neighbours::table(&results.results),
         Layout::Needs => needs::table(results),

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use dray_lab::link::LinkOptions;
 use dray_lab::placement::Cpu;
-use dray_lab::{ContainerId, End, Lab, LabError, Link, Placement};
+use dray_lab::{ContainerId, End, Lab, LabError, Link, LinkKind, Placement};
 use dray_port::{PortUri, Wait};
 use dray_traffic::{
     Check, EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob,
-    StreamSendJob,
+    StreamSendJob, UserWay,
 };
 
 use crate::Technique;
 use crate::trial::Timing;
+use crate::upf::{self, UPF, UpfLoad};
 
 /// How the roles are arranged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub enum Shape {
     Echo,
     /// So many pairs of sender and receiver, all at the same time, whose links share one segment.
     Pairs(usize),
+    /// Sender, a user plane function that packets leave or enter their tunnels in, receiver.
+    Upf(UpfLoad),
 }
 
 impl Shape {
@@ -34,6 +37,7 @@ impl Shape {
     pub fn forwarders(self) -> usize {
         match self {
             Self::Chain(count) | Self::Fan(count) => count,
+            Self::Upf(_) => 1,
             Self::Echo | Self::Pairs(_) => 0,
         }
     }
@@ -42,7 +46,7 @@ impl Shape {
     pub fn pairs(self) -> usize {
         match self {
             Self::Pairs(count) => count,
-            Self::Chain(_) | Self::Fan(_) | Self::Echo => 1,
+            Self::Chain(_) | Self::Fan(_) | Self::Echo | Self::Upf(_) => 1,
         }
     }
 }
@@ -104,6 +108,8 @@ pub struct Topology {
     pub switch_cpu: Option<usize>,
     /// How they are wired and do their I/O.
     pub technique: Technique,
+    /// MTU of the links, in bytes.
+    pub mtu: u32,
 }
 
 /// What the sender shall do.
@@ -142,16 +148,25 @@ impl Topology {
         mtu: u32,
     ) -> Result<Vec<Self>, LabError> {
         let names = match shape {
-            Shape::Chain(_) | Shape::Fan(_) | Shape::Pairs(_) => ["sender", "receiver"],
             Shape::Echo => ["ping", "echo"],
+            _ => ["sender", "receiver"],
         };
         let names = names.map(str::to_owned).into_iter();
-        let names = names.chain((1..=shape.forwarders()).map(|n| format!("forwarder-{n}")));
+        let middle = |number| match shape {
+            Shape::Upf(_) => UPF.to_owned(),
+            _ => format!("forwarder-{number}"),
+        };
+        let names = names.chain((1..=shape.forwarders()).map(middle));
         let names: Vec<String> = names.collect();
         let roles = names.len() * shape.pairs();
         let (switch, mut cpus) = if technique.link.switch().is_some() {
             let (switch, cpus) = placement.assign_around_switch(roles);
             (Some(switch), cpus)
+        } else if matches!(shape, Shape::Upf(_)) {
+            // Its core is the one that figures are of.
+            let (upf, mut cpus) = placement.assign_around_switch(roles - 1);
+            cpus.push(upf);
+            (None, cpus)
         } else {
             (None, placement.assign(roles))
         };
@@ -195,7 +210,7 @@ impl Topology {
             has_machines: technique.endpoint.is_machine(),
             switch_cpu: switch_cpu.unwrap_or_default(),
         };
-        for segment in segments(shape) {
+        for segment in segments(shape, technique.link) {
             let ends = segment.iter().map(|pair| pair.map(|station| stations[station].container));
             let links = lab.link(technique.link, &ends.collect::<Vec<_>>(), options)?;
             for ([from, to], link) in segment.into_iter().zip(links) {
@@ -217,7 +232,7 @@ impl Topology {
             let mut next = || stations.next().expect("each pair has all roles");
             let (sender, receiver) = (next(), next());
             let forwarders = std::iter::repeat_with(next).take(shape.forwarders()).collect();
-            Self { shape, sender, receiver, forwarders, switch_cpu, technique }
+            Self { shape, sender, receiver, forwarders, switch_cpu, technique, mtu }
         };
         Ok((0..shape.pairs()).map(topology).collect())
     }
@@ -240,8 +255,8 @@ impl Topology {
     /// Where frames end: at the receiver, or where they came from.
     pub fn last(&self) -> &Station {
         match self.shape {
-            Shape::Chain(_) | Shape::Fan(_) | Shape::Pairs(_) => &self.receiver,
             Shape::Echo => &self.sender,
+            _ => &self.receiver,
         }
     }
 
@@ -278,8 +293,13 @@ impl Topology {
         }
         let receiver = (&self.receiver, self.receive_job(load, timing));
         let forwarders = self.forwarders.iter();
-        let forwarders =
-            forwarders.map(|station| (station, self.forward_job(station, load, interval)));
+        let forwarders = forwarders.map(|station| {
+            let job = match self.shape {
+                Shape::Upf(users) => upf::job(self, station, users, load, interval),
+                _ => self.forward_job(station, load, interval),
+            };
+            (station, job)
+        });
         let sender = (&self.sender, self.send_job(load, timing));
         std::iter::once(receiver).chain(forwarders).chain([sender]).collect()
     }
@@ -296,6 +316,10 @@ impl Topology {
             flows: load.flows,
             stations: load.stations,
             size: load.size,
+            users: match self.shape {
+                Shape::Upf(users) => Some(upf::users(self, users)),
+                _ => None,
+            },
             burst: load.burst,
             rate: load.rate,
             duration: warm_up + measure,
@@ -314,8 +338,9 @@ impl Topology {
         let stations = if self.technique.link.learns { load.stations } else { 0 };
         let announce = (0..stations).map(back).collect();
         let ports = ports.collect();
+        let tunnelled = matches!(self.shape, Shape::Upf(UpfLoad { way: UserWay::Downlink, .. }));
         let (check, timed, interval) = (load.check, load.timed(timing), timing.interval);
-        Job::Receive(ReceiveJob { ports, announce, check, timed, yielding, interval })
+        Job::Receive(ReceiveJob { ports, announce, check, tunnelled, timed, yielding, interval })
     }
 
     fn forward_job(&self, forwarder: &Station, load: &Load, interval: Duration) -> Job {
@@ -334,7 +359,7 @@ impl Topology {
 
     /// A role that has a CPU to itself polls; one that shares it sleeps while it has no work. Where
     /// it is time that is measured all poll, and leave a CPU that they share to each other.
-    fn port(&self, station: &Station, hop: &Hop, load: &Load) -> PortUri {
+    pub(crate) fn port(&self, station: &Station, hop: &Hop, load: &Load) -> PortUri {
         let wait = match self.shape {
             _ if load.timed => Wait::Poll { pause_us: 0 },
             _ if station.shares_cpu => Wait::Block,
@@ -346,17 +371,23 @@ impl Topology {
 
 /// Which stations are linked, by their numbers in the order of all topologies: those that share a
 /// segment together.
-fn segments(shape: Shape) -> Vec<Vec<[usize; 2]>> {
+fn segments(shape: Shape, link: LinkKind) -> Vec<Vec<[usize; 2]>> {
     let (sender, receiver) = (0, 1);
     let forwarders = 2..2 + shape.forwarders();
     // Each hop is a segment of its own: a forwarder sends frames on as they are, and they would find
     // their way back to it.
     let alone = |pair| vec![pair];
     match shape {
-        Shape::Chain(_) => {
+        Shape::Chain(_) | Shape::Upf(_) => {
             let path: Vec<usize> =
                 std::iter::once(sender).chain(forwarders).chain([receiver]).collect();
-            path.windows(2).map(|pair| alone([pair[0], pair[1]])).collect()
+            let pairs = path.windows(2).map(|pair| [pair[0], pair[1]]);
+            // A lab has one switch. A user plane function has addresses of its own, so that nothing finds
+            // its way back.
+            match shape {
+                Shape::Upf(_) if link.switch().is_some() => vec![pairs.collect()],
+                _ => pairs.map(alone).collect(),
+            }
         }
         Shape::Fan(_) => {
             let hops = forwarders.flat_map(|middle| [[sender, middle], [middle, receiver]]);

@@ -128,13 +128,13 @@ impl<'a> Frame<'a> {
     /// knows: most frames are longer, and so cost no call.
     #[inline(always)]
     pub fn copy_first<const N: usize>(&self, to: &mut [u8; N]) -> usize {
-        match self.first::<N>() {
-            Some(bytes) => {
-                *to = bytes;
-                N
-            }
-            None => self.copy_from(0, to),
+        if !self.is_whole() || self.len() < N {
+            return self.copy_from(0, to);
         }
+        // SAFETY: `N` bytes are mapped for `'a`, and `to` is as long.
+        unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), to.as_mut_ptr(), N) };
+        compiler_fence(Ordering::SeqCst);
+        N
     }
 
     /// All of its bytes: where they lie if nobody else can write there, else a copy in `scratch`.

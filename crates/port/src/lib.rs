@@ -20,6 +20,7 @@ pub mod impair;
 mod interface;
 pub mod limit;
 mod link;
+pub mod memory;
 pub mod null;
 pub mod query;
 pub mod raw;

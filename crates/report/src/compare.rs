@@ -5,7 +5,7 @@ use std::fmt::Write;
 use dray_measure::results::Measured;
 use dray_measure::streams::{MeasuredStreams, StreamRow};
 use dray_measure::table::align;
-use dray_measure::{Interval, ResultRow};
+use dray_measure::{Interval, ResultRow, UpfLoad};
 use serde::Serialize;
 
 use crate::host::host_differences;
@@ -120,6 +120,7 @@ struct Key<'a> {
     technique: &'a str,
     topology: &'a str,
     forwarders: usize,
+    upf: Option<UpfLoad>,
     frame_size: usize,
     burst: usize,
     flows: u16,
@@ -139,6 +140,7 @@ impl<'a> Key<'a> {
             technique: &row.technique,
             topology: &row.topology,
             forwarders: row.forwarders,
+            upf: row.upf,
             frame_size: row.frame_size,
             burst: row.burst,
             flows: row.flows,
@@ -163,6 +165,9 @@ impl<'a> Key<'a> {
         }
         if self.topology != "chain" {
             write!(text, " {}", self.topology).ok();
+        }
+        if let Some(load) = self.upf {
+            write!(text, " {load}").ok();
         }
         if self.runtime != dray_lab::Runtime::Embedded.to_string() {
             write!(text, " in {}", self.runtime).ok();

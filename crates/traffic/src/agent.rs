@@ -24,6 +24,7 @@ use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::receiver::StreamReceiver;
 use crate::stream::sender::StreamSender;
+use crate::upf::UserPlane;
 use crate::{Agreement, Job, OnSample, Phase, Report, RoleError, Signal};
 
 /// What an agent is asked to do.
@@ -66,6 +67,8 @@ pub enum Role {
     Receive(Receiver),
     /// See [`Forwarder`].
     Forward(Forwarder),
+    /// See [`UserPlane`].
+    Upf(Box<UserPlane>),
     /// See [`Echo`].
     Echo(Echo),
     /// See [`Ping`].
@@ -87,6 +90,7 @@ impl Role {
             Job::Send(job) => Self::Send(Sender::open(job)?),
             Job::Receive(job) => Self::Receive(Receiver::open(&job)?),
             Job::Forward(job) => Self::Forward(Forwarder::open(job)?),
+            Job::Upf(job) => Self::Upf(Box::new(UserPlane::open(*job)?)),
             Job::Echo(job) => Self::Echo(Echo::open(job)?),
             Job::Ping(job) => Self::Ping(Ping::open(job)?),
             Job::StreamSend(job) => Self::StreamSend(StreamSender::open(job)),
@@ -132,7 +136,9 @@ impl Role {
             Self::Forward(role) => role.lanes().collect(),
             Self::Echo(role) => role.lanes().collect(),
             Self::Ping(role) => role.lanes().collect(),
+            // A user plane function has a job only in a container, where ports stay open.
             Self::Receive(_)
+            | Self::Upf(_)
             | Self::StreamSend(_)
             | Self::StreamReceive(_)
             | Self::Neighbour(_) => Vec::new(),
@@ -150,6 +156,7 @@ impl Role {
             Self::Send(role) => Some(&role.links),
             Self::Receive(role) => Some(&role.links),
             Self::Forward(role) => Some(&role.links),
+            Self::Upf(role) => Some(&role.links),
             Self::Echo(role) => Some(&role.links),
             Self::Ping(role) => Some(&role.links),
             Self::StreamSend(_) | Self::StreamReceive(_) | Self::Neighbour(_) => None,
@@ -166,6 +173,7 @@ impl Role {
             Self::Send(role) => Report::Send(role.run(signal, on_sample)?),
             Self::Receive(role) => Report::Receive(role.run(signal, on_sample)?),
             Self::Forward(role) => Report::Forward(role.run(signal, on_sample)?),
+            Self::Upf(role) => Report::Forward(role.run(signal, on_sample)?),
             Self::Echo(role) => Report::Forward(role.run(signal, on_sample)?),
             Self::Ping(role) => Report::Ping(role.run(signal, on_sample)?),
             Self::StreamSend(role) => Report::StreamSend(role.run(signal, on_sample)?),
@@ -253,6 +261,7 @@ mod tests {
             flows: 1,
             stations: 1,
             size: 64,
+            users: None,
             burst: 8,
             rate: Some(1000.0),
             duration: Duration::from_millis(20),

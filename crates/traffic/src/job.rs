@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use dray_port::PortUri;
+use dray_upf::UpfConfig;
 use dray_wire::Flow;
 use serde::{Deserialize, Serialize};
 
 use crate::stream::{StreamReceiveReport, StreamSendReport, StreamUri};
+use crate::users::{UserWay, Users};
 use crate::{Latency, Sample};
 
 /// A role with all it needs to know.
@@ -19,6 +21,8 @@ pub enum Job {
     Receive(ReceiveJob),
     /// Move frames from port to port.
     Forward(ForwardJob),
+    /// Move users' packets between tunnels and a network.
+    Upf(Box<UpfJob>),
     /// Send every frame back.
     Echo(EchoJob),
     /// Send frames to an echo and time their way there and back.
@@ -50,8 +54,10 @@ pub struct SendJob {
     /// Pairs of machines, told apart by their MAC addresses, that the frames of a lane are between in
     /// turn, 1 or more. Where it is above 1 there is one flow.
     pub stations: u16,
-    /// Frame size in bytes.
+    /// Frame size in bytes; where there are users, of the frames that leave their tunnels.
     pub size: usize,
+    /// Whose packets the frames carry, where a user plane function is to take them.
+    pub users: Option<Users>,
     /// Frames per burst, 1 to [`BATCH_MAX`](dray_port::BATCH_MAX).
     pub burst: usize,
     /// Frames per second over all lanes; `None` for as many as possible.
@@ -109,6 +115,8 @@ pub struct ReceiveJob {
     pub announce: Vec<Flow>,
     /// How closely to look at what arrives.
     pub check: Check,
+    /// What arrives comes through a GTP-U tunnel.
+    pub tunnelled: bool,
     /// Where it is measured how long frames take, on a host that they were sent on: so long at first
     /// they are not timed.
     #[serde(default)]
@@ -137,6 +145,25 @@ pub struct ForwardJob {
     pub both_ways: bool,
     /// Another role shares this CPU: do not spin while there is nothing to do.
     pub yielding: bool,
+    /// Time between samples.
+    pub interval: Duration,
+}
+
+/// See [`upf`](crate::upf).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UpfJob {
+    /// The port to the gNB.
+    pub n3: PortUri,
+    /// The port to the data network.
+    pub n6: PortUri,
+    /// Addresses, neighbours and sessions.
+    pub config: UpfConfig,
+    /// Which direction runs.
+    pub way: UserWay,
+    /// Another role shares this CPU: do not spin while there is nothing to do.
+    pub yielding: bool,
+    /// Nor ask again, but sleep until the kernel has something.
+    pub sleeping: bool,
     /// Time between samples.
     pub interval: Duration,
 }
@@ -205,7 +232,7 @@ pub enum Report {
     Send(SendReport),
     /// Of a receiver.
     Receive(ReceiveReport),
-    /// Of a forwarder or an echo.
+    /// Of a forwarder, an echo or a user plane function.
     Forward(ForwardReport),
     /// Of a ping.
     Ping(PingReport),

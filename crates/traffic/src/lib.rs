@@ -1,5 +1,5 @@
 //! The roles that programs in containers play: [`sender`], [`receiver`], [`forwarder`], [`echo`],
-//! [`ping`], and those of byte streams, [`stream::sender`] and [`stream::receiver`].
+//! [`ping`], [`upf`], and those of byte streams, [`stream::sender`] and [`stream::receiver`].
 //!
 //! A role is described by a [`Job`], runs on the thread that calls it until its [`Signal`] says
 //! otherwise, and ends with a [`Report`]. `dray send` and its siblings run one role on the
@@ -23,17 +23,20 @@ pub mod sender;
 pub mod sequence;
 mod signal;
 pub mod stream;
+pub mod upf;
+mod users;
 
 pub use job::{
     Check, EchoJob, ForwardJob, ForwardReport, Job, Lane, NeighbourJob, NeighbourReport, PingJob,
     PingReport, ReceiveJob, ReceiveReport, Report, SendJob, SendReport, StreamReceiveJob,
-    StreamReport, StreamSendJob,
+    StreamReport, StreamSendJob, UpfJob,
 };
 pub use latency::{Latency, Percentiles};
 pub use links::Agreement;
 pub use sample::{OnSample, Sample};
 pub use signal::{Phase, Signal};
 pub use stream::{StreamReceiveReport, StreamSendReport, StreamUri};
+pub use users::{TUNNEL_LEN, UserWay, Users};
 
 use dray_port::{PortUri, Transmit};
 
@@ -43,6 +46,9 @@ pub enum RoleError {
     /// A port could not be opened.
     #[error(transparent)]
     Open(#[from] dray_port::OpenError),
+    /// A user plane function was told something that cannot be.
+    #[error("user plane function: {0}")]
+    Upf(#[from] dray_upf::ConfigError),
     /// A frame of the given size does not fit through a port.
     #[error("frame size {size} is above the {max} bytes that {port} transmits (its MTU and 14)")]
     FrameTooLong {
@@ -106,7 +112,8 @@ impl RoleError {
     pub fn is_permission_denied(&self) -> bool {
         match self {
             Self::Open(error) => error.is_permission_denied(),
-            Self::FrameTooLong { .. }
+            Self::Upf(_)
+            | Self::FrameTooLong { .. }
             | Self::OnlyReceives { .. }
             | Self::OneFlow { .. }
             | Self::Memory { .. }

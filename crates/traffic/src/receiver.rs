@@ -9,6 +9,7 @@ use crate::intake::{Intake, Progress};
 use crate::links::Links;
 use crate::sample::ticks_at;
 use crate::sequence::Tracker;
+use crate::users::{self, TUNNEL_LEN};
 use crate::{
     Check, Latency, OnSample, Phase, ReceiveJob, ReceiveReport, RoleError, Sample, Signal,
     StreamReport,
@@ -24,6 +25,7 @@ pub struct Receiver {
     pub(crate) links: Links,
     announcements: Vec<Announcement>,
     check: Check,
+    tunnelled: bool,
     timed: Option<Duration>,
     interval: Duration,
 }
@@ -51,8 +53,8 @@ impl Receiver {
             ports.push((uri.clone(), port.rx));
         }
         let intake = Intake::new(ports, job.yielding);
-        let &ReceiveJob { check, timed, interval, .. } = job;
-        Ok(Self { intake, links, announcements, check, timed, interval })
+        let &ReceiveJob { check, tunnelled, timed, interval, .. } = job;
+        Ok(Self { intake, links, announcements, check, tunnelled, timed, interval })
     }
 
     /// Tells whoever learns addresses where this is, once every role is ready: a kernel that does not
@@ -89,14 +91,15 @@ impl Receiver {
         self.announce(signal)?;
         let mut counts = Counts::default();
         let mut scratch = dray_port::scratch();
-        let (check, mut unchecked) = (self.check, 0);
+        let (check, tunnelled, mut unchecked) = (self.check, self.tunnelled, 0);
         let mut timer = self.timed.map(|warm_up| Timer::new(signal, warm_up));
         let samples = self.intake.serve(self.interval, signal, on_sample, |intake| {
             let mut worked = false;
             for index in 0..intake.len() {
                 let lent = intake.receive(index, &mut |frames| {
-                    let mut read = |frame: &Frame<'_>| {
-                        (read(check, &mut unchecked, frame, &mut scratch), frame.len())
+                    let mut read = |frame: &Frame<'_>| match tunnelled {
+                        true => read_tunnelled(frame),
+                        false => (read(check, &mut unchecked, frame, &mut scratch), frame.len()),
                     };
                     match &mut timer {
                         _ if check == Check::None => counts.count(frames),
@@ -168,6 +171,16 @@ fn read(check: Check, unchecked: &mut u32, frame: &Frame<'_>, scratch: &mut Scra
     }
     *unchecked = 0;
     test_frame::read(frame.bytes(scratch))
+}
+
+/// Looks at the headers of a frame that came through a tunnel, and says how long it was before.
+#[inline]
+fn read_tunnelled(frame: &Frame<'_>) -> (Verdict, usize) {
+    let Some(inner) = frame.first().and_then(|head| users::unwrap(&head)) else {
+        return (Verdict::Foreign, frame.len());
+    };
+    let len = frame.len() - TUNNEL_LEN;
+    (test_frame::read_head(&inner, len), len)
 }
 
 /// What has been counted so far.

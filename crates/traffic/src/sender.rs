@@ -8,6 +8,7 @@ use dray_wire::test_frame::{self, Stamp};
 use crate::links::Links;
 use crate::pacer::{Pacer, wait_until};
 use crate::sample::{Sampler, monotonic_ns};
+use crate::users::{self, Turn, Users};
 use crate::{Lane, Latency, OnSample, Phase, RoleError, SendJob, SendReport, Signal};
 
 // What a stamp changes, and what tells flows apart, are in the part in which a series may differ.
@@ -30,6 +31,10 @@ pub(crate) struct OpenLane {
     first_stream: u16,
     flows: u64,
     sent: u64,
+    /// Where a frame's packets are users', whose they are, and how far behind where it otherwise would
+    /// the test header lies.
+    turn: Option<Turn>,
+    behind: usize,
 }
 
 impl Sender {
@@ -165,7 +170,11 @@ impl OpenLane {
         let (flows, stations) = (usize::from(job.flows), usize::from(job.stations));
         let first_stream = (index * flows) as u16;
         let open = Self::over(tx, lane, job.size, job.burst, (flows, stations))?;
-        Ok(Self { first_stream, ..open })
+        let open = Self { first_stream, ..open };
+        match job.users {
+            None => Ok(open),
+            Some(users) => open.for_users(users, lane, job.size),
+        }
     }
 
     /// The lane of a port that is open, with so many flows and stations; its first stream is 0.
@@ -185,7 +194,19 @@ impl OpenLane {
         };
         let frames = (0..slots).map(build).collect();
         let (uri, flows) = (lane.port.clone(), flows as u64);
-        Ok(Self { uri, tx, frames, first_stream: 0, flows, sent: 0 })
+        let (first_stream, sent, turn, behind) = (0, 0, None, 0);
+        Ok(Self { uri, tx, frames, first_stream, flows, sent, turn, behind })
+    }
+
+    /// The same with packets of users.
+    fn for_users(self, users: Users, lane: &Lane, size: usize) -> Result<Self, RoleError> {
+        let behind = users.sender_extra();
+        RoleError::check_fits(size + behind, &*self.tx, &lane.port)?;
+        let flow = |slot: usize| lane.flow.nth((slot as u64 % self.flows) as u16);
+        let slots = 0..self.frames.len();
+        let frames: Vec<_> = slots.map(|slot| users::build(&users, &flow(slot), size)).collect();
+        let turn = Some(Turn::new(users, &frames[0]));
+        Ok(Self { frames, turn, behind, ..self })
     }
 
     /// Stamps and transmits the lane's next `count` frames, each with the tick at which it was `due`,
@@ -205,7 +226,11 @@ impl OpenLane {
         for index in 0..count as u64 {
             let ticks = due(index);
             let stream = self.first_stream + flow as u16;
-            test_frame::stamp(&mut self.frames[slot], Stamp { stream, sequence, ticks });
+            let frame = &mut self.frames[slot];
+            test_frame::stamp(&mut frame[self.behind..], Stamp { stream, sequence, ticks });
+            if let Some(turn) = &mut self.turn {
+                turn.put(frame);
+            }
             slot = if slot + 1 == slots { 0 } else { slot + 1 };
             flow += 1;
             if flow == self.flows {
@@ -214,8 +239,16 @@ impl OpenLane {
         }
         let ring = self.frames[first..].iter().chain(&self.frames).take(count);
         let burst: Batch<'_> = ring.map(|frame| Frame::from(frame.as_slice())).collect();
-        let taken = self.tx.transmit_series(&burst).map_err(RoleError::port(&self.uri))?;
+        let taken = match self.behind {
+            0 => self.tx.transmit_series(&burst),
+            // They differ further behind than those of a series.
+            _ => self.tx.transmit(&burst),
+        };
+        let taken = taken.map_err(RoleError::port(&self.uri))?;
         self.sent += taken as u64;
+        if let Some(turn) = &mut self.turn {
+            turn.take_back(count - taken);
+        }
         Ok(taken)
     }
 
@@ -240,6 +273,7 @@ mod tests {
             flows: 3,
             stations: 1,
             size: 64,
+            users: None,
             burst: 7,
             rate,
             duration: Duration::from_millis(50),

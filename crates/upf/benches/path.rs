@@ -2,7 +2,8 @@
 //! and take them without a copy, so that neither counts. Packets of 512 bytes, each of a session by
 //! chance.
 //!
-//! `cargo bench -p dray-upf` measures 8000 and a million sessions; give other numbers behind `--`.
+//! `cargo bench -p dray-upf` measures 8000 and a million sessions; give other numbers behind `--`,
+//! or a word of what is to be measured alone.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -131,14 +132,20 @@ fn measure(direction: &mut Direction, frames: &Frames, sessions: u32, uplink: bo
 }
 
 fn main() {
-    let given: Vec<u32> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let given: Vec<u32> = arguments.iter().filter_map(|argument| argument.parse().ok()).collect();
     let sizes = if given.is_empty() { vec![8000, 1_000_000] } else { given };
+    let wanted = arguments.iter().find(|argument| argument.parse::<u32>().is_err());
     println!("cycles of the time-stamp counter per packet: median, least, 99 % ");
     for (what, rules) in [
         ("one rule each way", ""),
         ("with rate and usage", ", mbr_kbps = 100000000, urr = true"),
         ("and 8 rules each way", ", mbr_kbps = 100000000, urr = true, pdrs = 16"),
     ] {
+        if wanted.is_some_and(|wanted| !what.contains(wanted)) {
+            continue;
+        }
         for sessions in sizes.iter().copied() {
             let (n3, n6) = (Frames::default(), Frames::default());
             let port = |frames: &Frames| Port {

@@ -21,10 +21,8 @@ pub(crate) struct Context<'c> {
 
 /// A session, checked.
 pub(crate) struct Compiled {
-    /// Keys in the uplink's table.
-    pub(crate) teids: SmallVec<[u64; 2]>,
-    /// Keys in the downlink's table.
-    pub(crate) addresses: SmallVec<[u64; 2]>,
+    /// Keys in the uplink's table, tunnels, and in the downlink's, addresses.
+    pub(crate) keys: [SmallVec<[u64; 2]>; 2],
     pub(crate) uplink: Box<Session>,
     pub(crate) downlink: Box<Session>,
     pub(crate) usages: SmallVec<[Arc<Usage>; 2]>,
@@ -117,15 +115,14 @@ impl Compiler<'_> {
             })
             .collect();
         let mut compiled = Compiled {
-            teids: SmallVec::new(),
-            addresses: SmallVec::new(),
+            keys: Default::default(),
             uplink: Box::default(),
             downlink: Box::default(),
             usages,
         };
         self.addresses(&mut compiled)?;
         let usages = compiled.usages.clone();
-        compiled.teids = self.direction(Way::Uplink, &mut compiled.uplink, &usages)?;
+        compiled.keys[0] = self.direction(Way::Uplink, &mut compiled.uplink, &usages)?;
         self.direction(Way::Downlink, &mut compiled.downlink, &usages)?;
         Ok(compiled)
     }
@@ -157,7 +154,7 @@ impl Compiler<'_> {
                 return Err(wrong(format!("ue[{number}]"), what));
             }
             let version = if first.is_ipv4() { ip::Version::V4 } else { ip::Version::V6 };
-            compiled.addresses.push(address_key(version, ip::number(first)));
+            compiled.keys[1].push(address_key(version, ip::number(first)));
         }
         match self.config.ue.is_empty() {
             true => Err(wrong("ue", "give the user's address")),
@@ -177,7 +174,7 @@ impl Compiler<'_> {
             self.config.pdrs.iter().enumerate().filter(|(_, pdr)| pdr.from == side).collect();
         pdrs.sort_by_key(|(_, pdr)| (pdr.precedence, pdr.id));
         session.seid = self.config.seid;
-        session.usages = usages.iter().cloned().collect();
+        session.count_with(usages);
         let mut meters = Vec::new();
         let mut conditions = Vec::new();
         let mut tunnels = Vec::new();
@@ -213,7 +210,7 @@ impl Compiler<'_> {
             });
         }
         session.meters = meters.into_iter().map(|(_, meter)| meter).collect();
-        session.conditions = (!conditions.is_empty()).then(|| Box::new(conditions));
+        session.conditions = conditions;
         // Collected, for a vector that is taken over would stay where it is, behind a pointer.
         session.tunnels = tunnels.into_iter().collect();
         Ok(teids)

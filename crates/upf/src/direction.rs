@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dray_port::{Receive, Wait, clock, wait_any};
 
+use crate::counters::Counters;
 use crate::path::Path;
 
 /// How often a busy thread publishes its counters.
@@ -42,6 +43,23 @@ impl Direction {
             })? > 0;
         }
         Ok(worked)
+    }
+
+    /// Sleeps until a frame may have come, at most [`dray_port::PATIENCE`].
+    pub fn sleep(&mut self) -> io::Result<()> {
+        let mut ports: Vec<&mut dyn Receive> =
+            self.rx.iter_mut().map(|rx| &mut **rx as &mut dyn Receive).collect();
+        wait_any(&mut ports)
+    }
+
+    /// What it has counted, up to now.
+    pub fn counters(&self) -> &Counters {
+        self.path.counters()
+    }
+
+    /// How many frames were lost at its port because they were not received in time.
+    pub fn dropped(&self) -> io::Result<u64> {
+        self.rx.iter().map(|rx| rx.dropped()).sum()
     }
 
     /// Lets others see what was counted.

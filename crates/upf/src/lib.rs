@@ -6,6 +6,7 @@
 //! there as a whole ([`Upf::apply`]).
 #![forbid(unsafe_code)]
 
+pub mod api;
 mod compile;
 pub mod config;
 pub mod counters;
@@ -14,7 +15,9 @@ mod event;
 mod interface;
 pub mod load;
 mod meter;
+mod model;
 mod path;
+mod running;
 mod session;
 mod table;
 mod upf;
@@ -24,5 +27,7 @@ pub use config::{ConfigError, UpfConfig};
 pub use counters::{Counters, DropReason};
 pub use direction::Direction;
 pub use event::Event;
-pub use upf::{Operation, Running, Upf};
+pub use model::{Operation, SessionStatus, UsageStatus};
+pub use running::Running;
+pub use upf::Upf;
 pub use usage::Counted;

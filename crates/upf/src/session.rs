@@ -1,10 +1,9 @@
-//! A session as one direction of the data path sees it: all that a packet needs, on three cache lines
-//! where the session is of the usual kind. What does not fit lies behind a pointer.
+//! A session as one direction of the data path sees it: all that a packet needs, on one to three cache
+//! lines where the session is of the usual kind. What does not fit lies behind a pointer.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use dray_port::prefetch;
 use dray_wire::ip;
 use smallvec::SmallVec;
 
@@ -82,25 +81,30 @@ pub(crate) struct Probe {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Session {
-    pub(crate) seid: u64,
+    /// Uplink: the first half of an address that packets may come from.
+    pub(crate) ue_v6: u64,
     /// Uplink: whom packets may come from.
     pub(crate) ue_v4: Ipv4Addr,
     /// Downlink: the packets that wait, by their number in the store plus one.
     pub(crate) waiting: u32,
-    /// Uplink: the first half of an address that packets may come from.
-    pub(crate) ue_v6: u64,
     /// In order of precedence.
     pub(crate) rules: SmallVec<[Rule; 1]>,
+    /// What most sessions have no more than one of, and those that have more.
+    pub(crate) usage: Option<Arc<Usage>>,
     // The second line.
-    pub(crate) meters: SmallVec<[Meter; 2]>,
-    #[expect(clippy::box_collection, reason = "one word, so that the rest fits the line")]
-    pub(crate) conditions: Option<Box<Vec<Condition>>>,
-    // The third line.
-    pub(crate) usages: SmallVec<[Arc<Usage>; 2]>,
     pub(crate) tunnels: SmallVec<[Peer; 1]>,
+    pub(crate) meters: SmallVec<[Meter; 1]>,
+    // The third line.
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) more_usages: SmallVec<[Arc<Usage>; 1]>,
+    pub(crate) seid: u64,
 }
 
-const _: () = assert!(size_of::<Session>() == 192);
+const _: () = assert!(
+    size_of::<Session>() == 192
+        && std::mem::offset_of!(Session, tunnels) == 64
+        && std::mem::offset_of!(Session, conditions) == 128
+);
 
 impl Default for Session {
     fn default() -> Self {
@@ -111,26 +115,41 @@ impl Default for Session {
             ue_v6: 0,
             rules: SmallVec::new(),
             meters: SmallVec::new(),
-            conditions: None,
-            usages: SmallVec::new(),
+            conditions: Vec::new(),
+            usage: None,
+            more_usages: SmallVec::new(),
             tunnels: SmallVec::new(),
         }
     }
 }
 
 impl Session {
-    /// Asks for its lines.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self) {
-        prefetch(self);
-        prefetch(&self.meters);
-        prefetch(&self.usages);
-    }
-
     /// Asks for what lies behind its pointers.
     #[inline(always)]
     pub(crate) fn prefetch_usages(&self, way: Way) {
-        self.usages.iter().for_each(|usage| usage.prefetch(way));
+        self.usage.iter().chain(&self.more_usages).for_each(|usage| usage.prefetch(way));
+    }
+
+    /// The usage of an index in a rule.
+    #[inline(always)]
+    fn usage(&self, index: u8) -> Option<&Arc<Usage>> {
+        match index {
+            0 => self.usage.as_ref(),
+            _ => self.more_usages.get(usize::from(index) - 1),
+        }
+    }
+
+    /// Counts with `usages`, whose indexes rules name.
+    pub(crate) fn count_with(&mut self, usages: &[Arc<Usage>]) {
+        if let Some((first, more)) = usages.split_first() {
+            self.usage = Some(first.clone());
+            self.more_usages = more.iter().cloned().collect();
+        }
+    }
+
+    /// Whether anything of it lies on its last line.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.conditions.is_empty() || !self.more_usages.is_empty()
     }
 
     /// Whether a packet from `address` is the user's own.
@@ -146,19 +165,19 @@ impl Session {
     /// The first rule that is for the packet.
     #[inline(always)]
     pub(crate) fn find(&self, probe: &Probe) -> Option<Rule> {
-        self.rules
-            .iter()
-            .find(|rule| {
-                rule.teid == probe.teid
-                    && rule.qfis >> probe.qfi & 1 != 0
-                    && (rule.condition == 0 || self.meets(rule.condition, probe))
-            })
-            .copied()
+        for rule in &self.rules {
+            if rule.teid == probe.teid
+                && rule.qfis >> probe.qfi & 1 != 0
+                && (rule.condition == 0 || self.meets(rule.condition, probe))
+            {
+                return Some(*rule);
+            }
+        }
+        None
     }
 
     fn meets(&self, condition: u16, probe: &Probe) -> bool {
-        let conditions = self.conditions.as_ref();
-        conditions.is_some_and(|all| all[usize::from(condition) - 1].matches(probe))
+        self.conditions[usize::from(condition) - 1].matches(probe)
     }
 
     /// Whether the limits of `rule` let a packet of `len` bytes pass at the tick `now`: if they do, it
@@ -175,9 +194,12 @@ impl Session {
         if !rule.open {
             return Err(DropReason::GateClosed);
         }
+        if rule.usages[0] == END && rule.meters[0] == END {
+            return Ok(());
+        }
         let listed = |list: [u8; LISTED]| list.into_iter().take_while(|index| *index != END);
-        for index in listed(rule.usages) {
-            if !self.usages[usize::from(index)].allows(way) {
+        for usage in listed(rule.usages).filter_map(|index| self.usage(index)) {
+            if !usage.allows(way) {
                 return Err(DropReason::Quota);
             }
         }
@@ -190,8 +212,7 @@ impl Session {
         for index in listed(rule.meters) {
             self.meters[usize::from(index)].take(now, len);
         }
-        for index in listed(rule.usages) {
-            let usage = &self.usages[usize::from(index)];
+        for usage in listed(rule.usages).filter_map(|index| self.usage(index)) {
             match usage.count(way, len) {
                 Due::Nothing => {}
                 other => due(self, usage, other),
@@ -211,5 +232,74 @@ impl Session {
             meter.go_on(before);
         }
         self.waiting = before.waiting;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_port::clock;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RULE: Rule = Rule {
+        qfis: u64::MAX,
+        teid: 0,
+        condition: 0,
+        pdr: 1,
+        action: Action::Forward,
+        tunnel: 0,
+        meters: [0, END, END, END],
+        usages: [END; LISTED],
+        qfi: None,
+        open: true,
+    };
+
+    fn limited_to(kbps: u64) -> Session {
+        let meters = [Meter::new(kbps)].into_iter().collect();
+        Session { meters, ..Session::default() }
+    }
+
+    fn passes(session: &mut Session, now: u64, len: usize) -> bool {
+        session.admit(&RULE, Way::Uplink, len, now, |_, _, _| {}).is_ok()
+    }
+
+    proptest! {
+        /// What one session is offered changes nothing for another one.
+        #[test]
+        fn sessions_do_not_influence_each_other(
+            offers in prop::collection::vec((any::<bool>(), 40usize..1500, 0u64..200), 1..300),
+            rates in (100u64..20_000, 100u64..20_000),
+        ) {
+            let tenth_ms = clock::ticks_per_second() / 10_000;
+            let mut both = [limited_to(rates.0), limited_to(rates.1)];
+            let mut alone = [limited_to(rates.0), limited_to(rates.1)];
+            let times: Vec<u64> = offers
+                .iter()
+                .scan(clock::ticks(), |now, (_, _, later)| {
+                    *now += later * tenth_ms;
+                    Some(*now)
+                })
+                .collect();
+            let among = |session: usize| move |((first, _, _), _): &(&(bool, usize, u64), &u64)| {
+                usize::from(*first) == session
+            };
+            let together: Vec<bool> = offers
+                .iter()
+                .zip(&times)
+                .map(|((first, len, _), now)| passes(&mut both[usize::from(*first)], *now, *len))
+                .collect();
+            for session in [0, 1] {
+                let expected: Vec<bool> = offers
+                    .iter()
+                    .zip(&times)
+                    .filter(among(session))
+                    .map(|((_, len, _), now)| passes(&mut alone[session], *now, *len))
+                    .collect();
+                let seen = offers.iter().zip(&together);
+                let seen = seen.filter(|((first, _, _), _)| usize::from(*first) == session);
+                prop_assert!(seen.map(|(_, passed)| *passed).eq(expected));
+            }
+        }
     }
 }

@@ -31,6 +31,8 @@ struct Line {
     next: AtomicU64,
     step: u64,
     quota: u64,
+    /// Whether there is any limit on the sum; here, so that most packets need no other line.
+    sums: bool,
 }
 
 /// A usage reporting rule of a session.
@@ -41,8 +43,6 @@ pub(crate) struct Usage {
     next: AtomicU64,
     step: u64,
     quota: u64,
-    /// Whether there is any limit on the sum.
-    sums: bool,
     lines: [Line; 2],
 }
 
@@ -58,7 +58,7 @@ pub(crate) enum Due {
 }
 
 /// Counted so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counted {
     /// Bytes of IP packets from access.
     pub uplink_octets: u64,
@@ -77,12 +77,14 @@ impl Usage {
         let next = |counted: u64, step: Option<u64>| {
             AtomicU64::new(step.map_or(NEVER, |step| counted.saturating_add(step)))
         };
+        let sums = total.is_some() || rule.quota.total.is_some();
         let line = |octets, packets, step: Option<u64>, quota: Option<u64>| Line {
             next: next(octets, step),
             octets: AtomicU64::new(octets),
             packets: AtomicU64::new(packets),
             step: step.unwrap_or(NEVER),
             quota: quota.unwrap_or(NEVER),
+            sums,
         };
         let sum = before.uplink_octets + before.downlink_octets;
         Self {
@@ -90,7 +92,6 @@ impl Usage {
             next: next(sum, total),
             step: total.unwrap_or(NEVER),
             quota: rule.quota.total.unwrap_or(NEVER),
-            sums: total.is_some() || rule.quota.total.is_some(),
             lines: [
                 line(before.uplink_octets, before.uplink_packets, uplink, rule.quota.uplink),
                 line(
@@ -107,14 +108,13 @@ impl Usage {
     #[inline(always)]
     pub(crate) fn prefetch(&self, way: Way) {
         prefetch(&self.lines[way as usize]);
-        prefetch(&self.sums);
     }
 
     /// Whether there is quota left for a packet.
     #[inline(always)]
     pub(crate) fn allows(&self, way: Way) -> bool {
         let line = &self.lines[way as usize];
-        line.octets.load(Relaxed) < line.quota && (!self.sums || self.sum() < self.quota)
+        line.octets.load(Relaxed) < line.quota && (!line.sums || self.sum() < self.quota)
     }
 
     /// Counts a packet of `octets`; only the one thread of that direction does.
@@ -124,7 +124,7 @@ impl Usage {
         let now = line.octets.load(Relaxed) + octets as u64;
         line.octets.store(now, Relaxed);
         line.packets.store(line.packets.load(Relaxed) + 1, Relaxed);
-        if now >= line.next.load(Relaxed) || now >= line.quota || self.sums {
+        if now >= line.next.load(Relaxed) || now >= line.quota || line.sums {
             return self.due(line, now);
         }
         Due::Nothing

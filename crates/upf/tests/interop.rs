@@ -123,9 +123,9 @@ fn made() -> Vec<Vec<u8>> {
             ]));
         }
         ends.up([from_gnb(77, None, &udp("10.45.0.1", "203.0.113.9", (1, 2), b""))]);
-        made.extend(ends.n3.taken());
+        made.extend(ends.n3.received());
         ends.up([ends::message_from_gnb(&dray_wire::gtpu::echo_request(9))]);
-        made.extend(ends.n3.taken());
+        made.extend(ends.n3.received());
     }
     made
 }
@@ -235,7 +235,7 @@ fn go_gtp_reads_what_we_answer() {
     let mut answered = |request: Value| {
         let built = go_gtp.ask(&request);
         assert!(ends.up([ends::message_from_gnb(&bytes(&built["message"]))]).is_empty());
-        let [frame] = &ends.n3.taken()[..] else { panic!("{request}: no answer, or many") };
+        let [frame] = &ends.n3.received()[..] else { panic!("{request}: no answer, or many") };
         let answer = go_gtp.ask(&json!({ "read": hex(&frame[42..]) }));
         assert_eq!(answer.get("error"), None, "{answer}");
         answer

@@ -134,7 +134,7 @@ impl Packet {
     ///
     /// Every byte that is read lies in `bytes`: where the headers go on behind them, ports and
     /// upper-layer protocol stay unknown.
-    #[inline]
+    #[inline(always)]
     pub fn parse(bytes: &[u8], available: usize) -> Result<Self, IpError> {
         match bytes.first().ok_or(IpError::TooShort)? >> 4 {
             4 => Self::parse_v4(bytes, available),
@@ -143,7 +143,8 @@ impl Packet {
         }
     }
 
-    #[inline]
+    // Inlined, for to hand on all of this through memory takes as long as to find it out.
+    #[inline(always)]
     fn parse_v4(bytes: &[u8], available: usize) -> Result<Self, IpError> {
         let fixed: &[u8; IPV4_LEN] = bytes.first_chunk().ok_or(IpError::TooShort)?;
         let header_len = usize::from(fixed[0] & 0xf) * 4;
@@ -152,7 +153,12 @@ impl Packet {
             return Err(IpError::HeaderLength);
         }
         let header = bytes.get(..header_len).filter(|_| len <= available);
-        if checksum::internet(header.ok_or(IpError::TooShort)?) != 0 {
+        let header = header.ok_or(IpError::TooShort)?;
+        let sum = match header_len {
+            IPV4_LEN => checksum::internet_of(fixed),
+            _ => checksum::internet(header),
+        };
+        if sum != 0 {
             return Err(IpError::Checksum);
         }
         let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| fixed[at + i]));

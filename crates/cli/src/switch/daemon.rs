@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
+use dray_daemon::{ControlSocket, Limits};
 use dray_lab::{Cancel, Placement, placement};
-use dray_switch::api::{ControlSocket, Limits, Server};
+use dray_switch::api;
 use dray_switch::config::Idle;
 use dray_switch::{Flow, Mode, PortConfig, Switch, SwitchConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -89,7 +90,7 @@ fn run_daemon(config: SwitchConfig) -> Result<(), Failure> {
     // First the socket: a second switch must not get as far as touching ports.
     let socket = ControlSocket::bind(&config.control)?;
     let engine = Arc::new(Switch::start(&config)?);
-    let _server = Server::start(socket, engine, config, Limits::default());
+    let _server = api::serve(socket, engine, config, Limits::default());
     while cancel.check().is_ok() {
         thread::sleep(Cancel::INTERVAL);
     }

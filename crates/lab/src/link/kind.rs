@@ -363,9 +363,7 @@ impl LinkKind {
             Driver::Macvlan => (Carries::OwnMac, &[Mode::Generic]),
             Driver::IpvlanL2 | Driver::IpvlanL3 => (Carries::OwnIp, &[Mode::Generic]),
         };
-        // Its ports are the engine's; nobody tells the bridge who is there.
-        let learns = matches!(driver, Driver::Bridge);
-        Self { about, learns, carries, xdp, ..Self::of(name, Wire::Engine(runtime, driver)) }
+        Self { about, carries, xdp, ..Self::of(name, Wire::Engine(runtime, driver)) }
     }
 
     const fn switch_of(name: &'static str, switch: SwitchKind, wiring: Wiring) -> Self {

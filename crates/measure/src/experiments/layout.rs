@@ -23,6 +23,9 @@ pub enum Layout {
     PairsByTechnique,
     /// A row for each technique and size, columns for each loss that is allowed.
     DropRates,
+    /// A row for each technique, load and rate of a user plane function: what passes it, and what it
+    /// passes for each core that it is busy on.
+    UserPlane,
     /// A row for each technique and size, columns for each runtime.
     Runtimes,
     /// A row for each technique and size, columns for what a neighbour does.

@@ -21,6 +21,7 @@ mod sets;
 mod shyamkumar2022;
 mod streams;
 mod switches;
+mod upf;
 
 pub use experiment::Experiment;
 pub(crate) use experiment::{MachineLimit, STEADY};
@@ -51,6 +52,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     claassen2016::SWITCHED_TCP,
     claassen2016::SWITCHED_UDP,
     shyamkumar2022::NEED_WAKEUP,
+    shyamkumar2022::FIG6,
+    upf::SCALE,
     liang2016::LATENCY,
     liang2016::NOISY_NEIGHBOUR,
     liang2016::SETUP,

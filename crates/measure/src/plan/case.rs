@@ -38,6 +38,9 @@ impl fmt::Display for Case {
         if let Shape::Pairs(pairs) = self.shape {
             write!(f, " x {pairs}")?;
         }
+        if let Shape::Upf(load) = self.shape {
+            write!(f, " {load}")?;
+        }
         match self.technique.endpoint.is_stream() {
             true => write!(f, " MTU {}", self.mtu),
             false => write!(f, " {} B", self.size),

@@ -78,6 +78,9 @@ impl Plan {
             check_pairs(technique, &shapes)?;
             check_runtime(technique, choices.runtimes.as_deref())?;
         }
+        if settings.stations > 1 && shapes.iter().any(|shape| matches!(shape, Shape::Upf(_))) {
+            return Err(WrongChoice::UpfStations { given: settings.stations });
+        }
 
         // A figure of the paper stands beside one that was measured as it was.
         let as_usual =

@@ -54,6 +54,8 @@ pub enum WrongChoice {
          carries any address, such as bridge/raw, or our endpoints that share memory"
     )]
     OneStation { given: u16, technique: Technique },
+    #[error("--stations {given}: a user plane function is between one gNB and one server")]
+    UpfStations { given: u16 },
     #[error(
         "--size {given}: {technique} sends streams, which are cut into frames as the MTU allows; \
          choose other techniques, or --mtu"

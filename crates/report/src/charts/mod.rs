@@ -13,6 +13,7 @@ mod offered;
 pub(crate) mod pairs;
 mod rates;
 mod sizes;
+mod user_plane;
 
 use dray_measure::experiments::Layout;
 use dray_measure::results::Measured;
@@ -34,6 +35,7 @@ const KINDS: &[Kind] = &[
     sizes::draw,
     forwarders::draw,
     pairs::draw,
+    user_plane::draw,
     latency::draw,
     latency_load::draw,
     needs::draw,

@@ -7,7 +7,7 @@ use dray_traffic::Percentiles;
 use crate::escape;
 use crate::input::Run;
 
-const COLUMNS: [&str; 50] = [
+const COLUMNS: [&str; 51] = [
     "file",
     "experiment",
     "time",
@@ -26,6 +26,7 @@ const COLUMNS: [&str; 50] = [
     "pairs",
     "mtu",
     "runtime",
+    "upf",
     "offered_pps",
     "paper_pps",
     "skipped",
@@ -81,6 +82,7 @@ pub(super) fn render(runs: &[Run]) -> String {
                 row.pairs.to_string(),
                 row.mtu.to_string(),
                 row.runtime.clone(),
+                row.upf.map_or(String::new(), |load| load.to_string()),
                 number(row.offered_pps),
                 number(row.paper_pps),
             ]);

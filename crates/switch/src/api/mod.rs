@@ -12,18 +12,28 @@
 //! | `DELETE /table` | forgets them: 204 |
 //! | `GET /config` | the configuration as it is now, a TOML file to start again with |
 //!
-//! An error is `{"error": "..."}`. The socket is open to root and its group, who may do all of this;
-//! what they send is checked as if they were strangers, since scripts make mistakes too.
+//! An error is `{"error": "..."}`.
 
-mod http;
 mod routes;
-mod server;
-mod socket;
 
-pub use http::{BODY_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request};
+use std::sync::Arc;
+
+use dray_daemon::{ControlSocket, Limits, Server};
+
+use crate::config::SwitchConfig;
+use crate::engine::Engine;
+
 pub use routes::answer;
-pub use server::{Limits, Server};
-pub use socket::{ControlSocket, SocketError};
+
+/// Serves `engine` at `socket`; `config` is what the switch was started with.
+pub fn serve(
+    socket: ControlSocket,
+    engine: Arc<dyn Engine>,
+    config: SwitchConfig,
+    limits: Limits,
+) -> Server {
+    Server::start(socket, limits, move |request| answer(&*engine, &config, request))
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,9 @@
 //! What can be asked, and what is answered.
 
+use dray_daemon::{Refusal, Request, Response};
+
 use crate::config::{self, PortConfig, SwitchConfig};
 use crate::engine::{Engine, EngineError, PortStats, PortStatus};
-
-use super::http::{Refusal, Request, Response};
 
 /// Answers `request`. `config` is what the switch was started with; its ports are the engine's.
 pub fn answer(engine: &dyn Engine, config: &SwitchConfig, request: &Request) -> Response {
@@ -18,36 +18,36 @@ fn route(
     let segments: Vec<_> = request.path.trim_matches('/').split('/').collect();
     let method = request.method.as_str();
     if segments != ["table"] || method != "GET" {
-        known_keys(request, &[])?;
+        request.check_keys(&[])?;
     }
     match (segments.as_slice(), method) {
         ([""], "GET") => Ok(Response::json(200, &engine.status())),
-        ([""], _) => Err(not_allowed(request, "GET")),
+        ([""], _) => Err(Refusal::not_allowed(request, "GET")),
         (["ports"], "GET") => Ok(Response::json(200, &engine.ports())),
         (["ports"], "POST") => add_port(engine, config, &request.body),
-        (["ports"], _) => Err(not_allowed(request, "GET, POST")),
+        (["ports"], _) => Err(Refusal::not_allowed(request, "GET, POST")),
         (["ports", name], "GET") => Ok(Response::json(200, &port(engine, name)?)),
         (["ports", name], "DELETE") => {
             engine.remove_port(name)?;
             Ok(Response::done())
         }
-        (["ports", _], _) => Err(not_allowed(request, "GET, DELETE")),
+        (["ports", _], _) => Err(Refusal::not_allowed(request, "GET, DELETE")),
         (["stats"], "GET") => {
             let stats: Vec<_> = engine.ports().into_iter().map(PortStats::from).collect();
             Ok(Response::json(200, &stats))
         }
-        (["stats"], _) => Err(not_allowed(request, "GET")),
+        (["stats"], _) => Err(Refusal::not_allowed(request, "GET")),
         (["table"], "GET") => table(engine, request),
         (["table"], "DELETE") => {
             engine.flush_table();
             Ok(Response::done())
         }
-        (["table"], _) => Err(not_allowed(request, "GET, DELETE")),
+        (["table"], _) => Err(Refusal::not_allowed(request, "GET, DELETE")),
         (["config"], "GET") => {
             let ports = engine.ports().into_iter().map(|port| port.config).collect();
             Ok(Response::toml(SwitchConfig { ports, ..config.clone() }.to_toml()))
         }
-        (["config"], _) => Err(not_allowed(request, "GET")),
+        (["config"], _) => Err(Refusal::not_allowed(request, "GET")),
         _ => {
             let there = "/, /ports, /ports/NAME, /stats, /table, /config";
             Err(Refusal::new(404, format!("{}: unknown; there are {there}", request.path)))
@@ -69,29 +69,13 @@ fn port(engine: &dyn Engine, name: &str) -> Result<PortStatus, EngineError> {
 }
 
 fn table(engine: &dyn Engine, request: &Request) -> Result<Response, Refusal> {
-    known_keys(request, &["port"])?;
+    request.check_keys(&["port"])?;
     let mut entries = engine.table();
     for (_, name) in &request.query {
         port(engine, name)?;
         entries.retain(|entry| entry.port == **name);
     }
     Ok(Response::json(200, &entries))
-}
-
-fn known_keys(request: &Request, known: &[&str]) -> Result<(), Refusal> {
-    match request.query.iter().find(|(key, _)| !known.contains(&key.as_str())) {
-        None => Ok(()),
-        Some((key, _)) => {
-            let takes = if known.is_empty() { "no keys".to_owned() } else { known.join(", ") };
-            let what = format!("unknown key {key:?}; {} takes {takes}", request.path);
-            Err(Refusal::new(400, what))
-        }
-    }
-}
-
-fn not_allowed(request: &Request, allow: &'static str) -> Refusal {
-    let what = format!("{} {}: allowed is {allow}", request.method, request.path);
-    Refusal { allow: Some(allow), ..Refusal::new(405, what) }
 }
 
 impl From<EngineError> for Refusal {

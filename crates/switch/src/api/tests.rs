@@ -12,7 +12,9 @@ use std::time::Duration;
 use dray_wire::MacAddr;
 use tempfile::TempDir;
 
-use super::{BODY_MAX, ControlSocket, HEAD_MAX, Limits, Server};
+use dray_daemon::{BODY_MAX, ControlSocket, HEAD_MAX, Limits, Server};
+
+use super::serve;
 use crate::client::{Client, ClientError};
 use crate::config::{Pairs, PortConfig, SwitchConfig};
 use crate::counters::{Counters, DropReason};
@@ -125,7 +127,7 @@ fn start(mode: Mode) -> Running {
     let config = SwitchConfig { mode, control: path.clone(), ..SwitchConfig::default() };
     let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
     let socket = ControlSocket::bind(&path).unwrap();
-    let server = Server::start(socket, Arc::new(Fake(Mutex::new(state))), config, limits);
+    let server = serve(socket, Arc::new(Fake(Mutex::new(state))), config, limits);
     Running { folder, client: Client::new(&path), path, _server: server }
 }
 
@@ -304,7 +306,7 @@ fn a_request_that_takes_too_long_is_given_up() {
     let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
     let socket = ControlSocket::bind(&control).unwrap();
     let engine = Arc::new(Fake::default());
-    let _server = Server::start(socket, engine, SwitchConfig::default(), limits);
+    let _server = serve(socket, engine, SwitchConfig::default(), limits);
     let mut stream = UnixStream::connect(&control).unwrap();
     stream.write_all(b"GET / HT").unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
@@ -325,7 +327,7 @@ fn the_socket_is_private_and_goes_with_the_switch() {
 fn a_live_socket_is_left_alone_and_a_dead_one_replaced() {
     let switch = start(Mode::Learning);
     let error = ControlSocket::bind(&switch.path).unwrap_err().to_string();
-    assert!(error.contains("a switch is running") && error.contains("switch.sock"), "{error}");
+    assert!(error.contains("another one is running") && error.contains("switch.sock"), "{error}");
     switch.client.status().unwrap();
 
     let dead = switch.folder.path().join("dead.sock");

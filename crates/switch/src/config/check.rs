@@ -1,14 +1,11 @@
 //! What can be wrong in a configuration whose every value is right by itself.
 
 use std::ops::RangeInclusive;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
-use super::{CONTROL, Flow, Mode, Pairs, PortConfig, SwitchConfig, Vlan};
+use dray_daemon::{Refusal, check_socket_path};
+
+use super::{Flow, Mode, Pairs, PortConfig, SwitchConfig, Vlan};
 use crate::table::{AGE_MAX, CAPACITY_MAX, CAPACITY_MIN};
-
-/// The longest path of a Unix socket: `sun_path` holds 108 bytes, the last of them zero.
-pub const SOCKET_PATH_MAX: usize = 107;
 
 /// A configuration is wrong; one line that names the key, what was given and what is allowed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -134,26 +131,8 @@ fn check_range(
     Err(key(name, &given.to_string(), &what))
 }
 
-/// Whether a Unix socket can be made at `path`, or why not. Where dray's sockets are by default, the
-/// directory need not be there: it is made.
-pub fn check_socket_path(path: &Path) -> Result<(), String> {
-    use rustix::fs::{Access, access};
-    let length = path.as_os_str().as_bytes().len();
-    if length > SOCKET_PATH_MAX {
-        return Err(format!("{length} bytes, and a socket's path has {SOCKET_PATH_MAX} at most"));
+impl From<ConfigError> for Refusal {
+    fn from(error: ConfigError) -> Self {
+        Self::new(400, error.to_string())
     }
-    if path.file_name().is_none() || path.to_str().is_none_or(|text| text.contains('\0')) {
-        return Err("give the path of a socket, in UTF-8".to_owned());
-    }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    if !folder.exists() && path == Path::new(CONTROL) {
-        return Ok(());
-    }
-    if !folder.is_dir() {
-        return Err(format!("there is no directory {folder:?}"));
-    }
-    access(folder, Access::WRITE_OK).map_err(|error| format!("cannot write in {folder:?}: {error}"))
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::table;
 
-pub use check::{ConfigError, SOCKET_PATH_MAX, check_socket_path};
+pub use check::ConfigError;
 pub use idle::{Idle, IdleError};
 pub use name::{Name, NameError};
 pub use pairs::{PairError, Pairs};

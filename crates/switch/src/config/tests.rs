@@ -132,14 +132,6 @@ fn a_file_is_named_for_its_own_mistakes_only() {
     }
 }
 
-#[test]
-fn a_socket_in_a_directory_that_is_a_file_is_refused() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let message = check_socket_path(&file.path().join("x")).unwrap_err();
-    assert!(message.contains("no directory"), "{message}");
-    assert_eq!(check_socket_path("x".as_ref()), Ok(()));
-}
-
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(

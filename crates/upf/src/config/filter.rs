@@ -5,7 +5,7 @@
 //! way round: so a filter has a remote end, which is the server's, and a local one, the user's.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -13,11 +13,16 @@ use dray_wire::ip::{self, protocol};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-/// Addresses with some first bits in common; [`Prefix::ANY`] holds those of both versions.
+/// Addresses of one version with some first bits in common; [`Prefix::ANY`] holds those of both.
+///
+/// An IPv4 address is a number among those of IPv6 ([`ip::number`]), where a few IPv6 prefixes, `::/0`
+/// among them, hold all of these numbers: so a prefix says as well whether it is for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     value: u128,
     mask: u128,
+    /// Leaves IPv4 addresses out.
+    only_v6: bool,
 }
 
 /// The text is no prefix.
@@ -27,12 +32,12 @@ pub struct PrefixError(String);
 
 impl Prefix {
     /// All addresses.
-    pub const ANY: Self = Self { value: 0, mask: 0 };
+    pub const ANY: Self = Self { value: 0, mask: 0, only_v6: false };
 
     /// Whether it holds the address ([`ip::number`]).
     #[inline]
     pub fn contains(&self, number: u128) -> bool {
-        number & self.mask == self.value
+        number & self.mask == self.value && !(self.only_v6 && ip::as_ipv4(number).is_some())
     }
 
     /// Bits in common, counted as in an IPv6 address.
@@ -40,9 +45,22 @@ impl Prefix {
         self.mask.leading_ones()
     }
 
-    /// The least and the greatest address ([`ip::number`]).
-    pub(crate) fn range(&self) -> (u128, u128) {
-        (self.value, self.value | !self.mask)
+    /// The least and the greatest address ([`ip::number`]) of its ranges, which are one or two.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u128, u128)> + use<> {
+        let (first, last) = (self.value, self.value | !self.mask);
+        let v4 = Self::of_v4();
+        let (v4_first, v4_last) = (v4.value, v4.value | !v4.mask);
+        let ranges = match self.only_v6 {
+            false => [Some((first, last)), None],
+            true => [Some((first, v4_first - 1)), Some((v4_last + 1, last))],
+        };
+        ranges.into_iter().flatten()
+    }
+
+    /// All IPv4 addresses.
+    fn of_v4() -> Self {
+        let value = ip::number(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        Self { value, mask: u128::MAX << 32, only_v6: false }
     }
 
     /// The first address.
@@ -53,7 +71,7 @@ impl Prefix {
 
 impl From<IpAddr> for Prefix {
     fn from(address: IpAddr) -> Self {
-        Self { value: ip::number(address), mask: u128::MAX }
+        Self { value: ip::number(address), mask: u128::MAX, only_v6: false }
     }
 }
 
@@ -71,7 +89,9 @@ impl FromStr for Prefix {
         let length = length.map_or(Ok(whole), |length| length.parse().map_err(|_| error()))?;
         let host = whole.checked_sub(length).ok_or_else(error)?;
         let mask = u128::MAX.checked_shl(host).unwrap_or(0);
-        Ok(Self { value: ip::number(address) & mask, mask })
+        let value = ip::number(address) & mask;
+        let only_v6 = address.is_ipv6() && Self::of_v4().value & mask == value && length < 96;
+        Ok(Self { value, mask, only_v6 })
     }
 }
 
@@ -303,6 +323,11 @@ mod tests {
                 vec![ends(6, ("2001:db9::9", None), ("10.45.0.1", None)), udp("1.1.1.1", 1, 1)],
             ),
             (
+                "permit out ip from ::/0 to any",
+                vec![ends(6, ("2001:db8::1", None), ("10.45.0.1", None))],
+                vec![udp("1.1.1.1", 1, 1)],
+            ),
+            (
                 "permit out ip from 0.0.0.0/0 to any",
                 vec![udp("1.1.1.1", 1, 1)],
                 vec![ends(6, ("2001:db8::1", None), ("10.45.0.1", None))],
@@ -354,8 +379,8 @@ mod tests {
             let bits = |address: [u8; 4]| u64::from(u32::from_be_bytes(address)) >> (32 - length);
             let number = ip::number(other.into());
             prop_assert_eq!(prefix.contains(number), bits(address) == bits(other));
-            let (first, last) = prefix.range();
-            prop_assert_eq!(prefix.contains(number), (first..=last).contains(&number));
+            let in_range = prefix.ranges().any(|(first, last)| (first..=last).contains(&number));
+            prop_assert_eq!(prefix.contains(number), in_range);
             prop_assert_eq!(prefix.to_string().parse(), Ok(prefix));
         }
     }

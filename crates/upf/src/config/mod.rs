@@ -6,6 +6,7 @@ mod filter;
 mod generator;
 mod interface;
 mod session;
+mod text;
 
 use std::path::Path;
 
@@ -20,6 +21,7 @@ pub use session::{Action, Far, Gate, Pdr, Qer, SessionConfig, Side, Tunnel, Urr,
 
 pub(crate) use application::Detector;
 pub(crate) use filter::Ends;
+pub(crate) use text::from_json;
 
 /// All that a user plane function is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,24 +67,12 @@ impl UpfConfig {
     /// Reads a configuration file. What its values mean together is checked where they are used:
     /// [`Upf::new`](crate::Upf::new).
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let named = |what: String| ConfigError::new(what).in_file(path);
-        let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
-        Self::from_toml(&text).map_err(|error| error.in_file(path))
+        text::load(path)
     }
 
     /// Reads a configuration.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let wrong = |error: &toml::de::Error, field: &str| {
-            let line = error.span().map(|span| {
-                let newlines = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
-                (newlines + 1).min(text.lines().count().max(1))
-            });
-            let message: Vec<_> = error.message().lines().map(str::trim).collect();
-            ConfigError::new(message.join(", ")).in_field(field).in_line(line)
-        };
-        let deserializer = toml::de::Deserializer::parse(text).map_err(|e| wrong(&e, ""))?;
-        serde_path_to_error::deserialize(deserializer)
-            .map_err(|error| wrong(error.inner(), &error.path().to_string()))
+        text::from_toml(text)
     }
 
     /// All sessions: those that are generated, and those that are given one by one.
@@ -94,6 +84,32 @@ impl UpfConfig {
     /// How many sessions that are.
     pub fn session_count(&self) -> usize {
         self.sessions.len() + self.generate.as_ref().map_or(0, |generator| generator.count as usize)
+    }
+}
+
+/// Sessions alone, in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionsFile {
+    /// Sessions, all alike.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generate: Option<Generator>,
+    /// Sessions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<SessionConfig>,
+}
+
+impl SessionsFile {
+    /// Reads a file: JSON, where its name ends so, else TOML.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        text::load(path)
+    }
+
+    /// All sessions: those that are generated, and those that are given one by one.
+    pub fn into_sessions(self) -> Result<Vec<SessionConfig>, ConfigError> {
+        self.generate.as_ref().map_or(Ok(()), Generator::check)?;
+        let generated = self.generate.iter().flat_map(Generator::sessions);
+        Ok(generated.chain(self.sessions.iter().cloned()).collect())
     }
 }
 

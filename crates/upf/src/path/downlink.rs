@@ -8,7 +8,7 @@ use dray_wire::MacAddr;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::gtpu::{self, Container, Direction};
 use dray_wire::icmp::{self, Problem};
-use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, protocol};
+use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, Version, protocol};
 use dray_wire::udp::{UDP_LEN, Udp};
 
 use super::head::{PACKET, ROOM};
@@ -30,7 +30,8 @@ pub(crate) struct Downlink {
     pub(crate) store: Store,
 }
 
-/// A packet for a user on its way.
+/// A packet for a user on its way. It is looked at when its session is there: to keep all that it says
+/// meanwhile would take longer than to look twice at its destination.
 #[derive(Clone, Copy)]
 struct Item {
     /// Number of its frame in the chunk.
@@ -39,7 +40,6 @@ struct Item {
     slot: u32,
     /// Of its destination.
     key: u64,
-    packet: Packet,
 }
 
 /// Why a packet does not go on, and whether its sender is told.
@@ -67,21 +67,18 @@ impl Downlink {
     fn chunk(&mut self, frames: &[Frame<'_>]) {
         let items = self.look(frames);
         let items = self.find(frames, items);
-        for item in &items {
-            let session = &self.lane.sessions.slots[item.slot as usize];
-            session.prefetch_usages(self.lane.way);
-        }
+        self.lane.sessions.prefetch_usages(self.lane.way, items.iter().map(|item| item.slot));
         let now = clock::ticks();
         let mut departures = Departures::new();
         for item in &items {
             let frame = &frames[usize::from(item.frame)];
             match self.check(frame, item, now) {
                 Ok(leaving) => departures.push(leaving),
-                Err(Stop::Drop(reason)) => self.lane.counters.drop(reason),
+                Err(Stop::Drop(reason)) => self.lane.counters.drops.add(reason, 1),
                 Err(Stop::Kept) => self.lane.counters.buffered += 1,
                 Err(Stop::Tell(reason, problem)) => {
-                    self.lane.counters.drop(reason);
-                    self.tell(frame, &item.packet, problem);
+                    self.lane.counters.drops.add(reason, 1);
+                    self.tell(frame, problem);
                 }
             }
         }
@@ -93,37 +90,57 @@ impl Downlink {
     fn look(&mut self, frames: &[Frame<'_>]) -> ArrayVec<Item, CHUNK> {
         let mut items = ArrayVec::new();
         for (index, frame) in ahead(frames).enumerate() {
-            match self.packet(index, frame) {
-                Ok(Some(packet)) => {
-                    let key = address_key(packet.version, packet.dst);
+            match self.key(index, frame) {
+                Ok(Some(key)) => {
                     self.lane.sessions.table.prefetch(key);
-                    items.push(Item { frame: index as u16, slot: 0, key, packet });
+                    items.push(Item { frame: index as u16, slot: 0, key });
                 }
                 Ok(None) => self.other(frame),
-                Err(reason) => self.lane.counters.drop(reason),
+                Err(reason) => self.lane.counters.drops.add(reason, 1),
             }
         }
         items
     }
 
-    /// The packet in a frame, where it is to be routed.
+    /// The key of whom the packet in a frame is for, where it is to be routed.
     #[inline(always)]
-    fn packet(&mut self, index: usize, frame: &Frame<'_>) -> Result<Option<Packet>, DropReason> {
-        let Lane { from, heads, scratch, .. } = &mut self.lane;
+    fn key(&mut self, index: usize, frame: &Frame<'_>) -> Result<Option<u64>, DropReason> {
+        const IP: usize = ETHERNET_LEN;
+        let Lane { from, heads, .. } = &mut self.lane;
         let bytes = heads[index].copy(frame);
         let ethernet = Ethernet::parse(bytes).ok_or(DropReason::NotIp)?;
         if ethernet.dst != from.mac {
             let group = ethernet.dst.0[0] & 1 != 0;
             return if group { Ok(None) } else { Err(DropReason::OtherHost) };
         }
-        match ethernet.ethertype {
-            ethertype::IPV4 | ethertype::IPV6 => {}
+        let (version, dst) = match ethernet.ethertype {
+            ethertype::IPV4 => {
+                let dst = bytes.get(IP + 16..IP + 20).and_then(<[u8]>::first_chunk::<4>);
+                let dst = IpAddr::from(*dst.ok_or(DropReason::InnerIp)?);
+                (Version::V4, ip::number(dst))
+            }
+            ethertype::IPV6 => {
+                let dst = bytes.get(IP + 24..IP + 40).and_then(<[u8]>::first_chunk::<16>);
+                (Version::V6, u128::from_be_bytes(*dst.ok_or(DropReason::InnerIp)?))
+            }
             ethertype::ARP => return Ok(None),
             _ => return Err(DropReason::NotIp),
-        }
+        };
+        Ok((!from.is_own(dst)).then(|| address_key(version, dst)))
+    }
+
+    /// What the packet of a frame says; it is of the version that the frame says, or nothing at all.
+    #[inline(always)]
+    fn packet(&mut self, index: u16, frame: &Frame<'_>) -> Result<Packet, DropReason> {
+        let Lane { heads, scratch, .. } = &mut self.lane;
+        let bytes = heads[usize::from(index)].bytes(frame);
         let len = frame.len() - ETHERNET_LEN;
         let packet = lane::parse(&bytes[ETHERNET_LEN..], len, frame, ETHERNET_LEN, scratch)?;
-        Ok((!from.is_own(packet.dst)).then_some(packet))
+        let kind = [bytes[ETHERNET_LEN - 2], bytes[ETHERNET_LEN - 1]];
+        match kind == lane::ethertype(packet.version).to_be_bytes() {
+            true => Ok(packet),
+            false => Err(DropReason::InnerIp),
+        }
     }
 
     /// Finds the sessions.
@@ -136,23 +153,33 @@ impl Downlink {
         items.retain(|item| match self.lane.sessions.table.find(item.key) {
             Some(slot) => {
                 item.slot = slot;
-                self.lane.sessions.slots[slot as usize].prefetch();
+                self.lane.sessions.prefetch(self.lane.way, slot);
                 true
             }
             None => {
-                self.lane.counters.drop(DropReason::NoSession);
-                let frame = &frames[usize::from(item.frame)];
-                self.tell(frame, &item.packet, Problem::Unreachable);
+                self.unknown(item.frame, &frames[usize::from(item.frame)]);
                 false
             }
         });
         items
     }
 
+    /// Counts a packet of no session, and tells its sender.
+    #[cold]
+    fn unknown(&mut self, index: u16, frame: &Frame<'_>) {
+        match self.packet(index, frame) {
+            Err(reason) => self.lane.counters.drops.add(reason, 1),
+            Ok(_) => {
+                self.lane.counters.drops.add(DropReason::NoSession, 1);
+                self.tell(frame, Problem::Unreachable);
+            }
+        }
+    }
+
     /// Checks a packet against its session's rules, and writes the tunnel's headers.
     #[inline(always)]
     fn check(&mut self, frame: &Frame<'_>, item: &Item, now: u64) -> Result<Leaving, Stop> {
-        let packet = &item.packet;
+        let packet = self.packet(item.frame, frame)?;
         let (server_port, user_port) = packet.ports.unzip();
         let ends = Ends {
             protocol: packet.protocol,
@@ -225,7 +252,7 @@ impl Downlink {
         let mut waiting = std::mem::take(&mut session.waiting);
         if session.rules.is_empty() {
             let gone = self.store.forget(&mut waiting);
-            (0..gone).for_each(|_| self.lane.counters.drop(DropReason::SessionGone));
+            self.lane.counters.drops.add(DropReason::SessionGone, gone.into());
             return;
         }
         let mut store = std::mem::replace(&mut self.store, Store::new(0, 0, 0));
@@ -237,13 +264,15 @@ impl Downlink {
 
     /// Tells a sender what became of its packet.
     #[cold]
-    fn tell(&mut self, frame: &Frame<'_>, packet: &Packet, problem: Problem) {
+    fn tell(&mut self, frame: &Frame<'_>, problem: Problem) {
         let from = self.lane.from.clone();
         self.lane.complain(|| {
-            let own = from.address_for(ip::address(packet.src))?;
             let mut whole = vec![0; frame.len()];
             frame.copy_into(&mut whole);
-            let message = icmp::error(own, packet, &whole[ETHERNET_LEN..], problem)?;
+            let bytes = whole.get(ETHERNET_LEN..)?;
+            let packet = Packet::parse(bytes, bytes.len()).ok()?;
+            let own = from.address_for(ip::address(packet.src))?;
+            let message = icmp::error(own, &packet, bytes, problem)?;
             let to = Ethernet::parse(&whole)?.src;
             Some(from.frame(to, lane::ethertype(packet.version), &message))
         });
@@ -261,7 +290,7 @@ impl Downlink {
                     self.lane.answer(&reply);
                 }
             }
-            Err(reason) => self.lane.counters.drop(reason),
+            Err(reason) => self.lane.counters.drops.add(reason, 1),
         }
     }
 }

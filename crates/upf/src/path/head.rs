@@ -24,6 +24,11 @@ impl Head {
         &look[..len]
     }
 
+    /// What [`copy`](Self::copy) returned of `frame`.
+    pub(super) fn bytes(&self, frame: &Frame<'_>) -> &[u8] {
+        &self.0[ROOM..][..frame.len().min(LOOK)]
+    }
+
     /// Copies the packet that lies at `from` in the frame to [`PACKET`], as far as there is room.
     #[inline]
     pub(super) fn copy_packet(&mut self, frame: &Frame<'_>, from: usize) {

@@ -93,7 +93,7 @@ impl Lane {
         self.counters.tx_packets += taken as u64;
         self.counters.tx_bytes +=
             batch[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
-        (taken..batch.len()).for_each(|_| self.counters.drop(DropReason::PortFull));
+        self.counters.drops.add(DropReason::PortFull, (batch.len() - taken) as u64);
     }
 
     /// Sends an answer to where packets come from.

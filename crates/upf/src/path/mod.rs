@@ -20,6 +20,7 @@ pub(crate) use sessions::{Change, Changes, Sessions};
 pub(crate) use store::Store;
 pub(crate) use uplink::Uplink;
 
+use crate::counters::Counters;
 use sessions::CHANGES;
 
 /// A packet from our GTP-U port to a peer's `port`; `None` where the addresses are of two versions.
@@ -78,6 +79,13 @@ impl Path {
         match self {
             Self::Uplink(uplink) => uplink.0.sessions.apply(change),
             Self::Downlink(downlink) => downlink.change(change),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        match self {
+            Self::Uplink(uplink) => &uplink.0.counters,
+            Self::Downlink(downlink) => &downlink.lane.counters,
         }
     }
 

@@ -8,11 +8,13 @@
 
 use std::sync::mpsc::{Receiver, SyncSender};
 
+use dray_port::prefetch;
 use dray_shm::vec_in_huge_pages;
 use smallvec::SmallVec;
 
 use crate::session::Session;
 use crate::table::Table;
+use crate::usage::Way;
 
 /// Changes that are made between two batches at most, so that packets do not wait for long.
 pub(super) const CHANGES: usize = 32;
@@ -40,12 +42,39 @@ pub(crate) struct Changes {
 pub(crate) struct Sessions {
     pub(super) table: Table,
     pub(super) slots: Vec<Session>,
+    /// Whether any session there ever was had a rate, a usage reporting rule, or more than the usual:
+    /// where none had, lines for these need not be fetched.
+    has_meters: bool,
+    has_usages: bool,
+    has_more: bool,
 }
 
 impl Sessions {
     /// With room for so many.
     pub(crate) fn new(sessions: usize, keys: usize) -> Self {
-        Self { table: Table::new(keys), slots: vec_in_huge_pages(sessions) }
+        let (table, slots) = (Table::new(keys), vec_in_huge_pages(sessions));
+        Self { table, slots, has_meters: false, has_usages: false, has_more: false }
+    }
+
+    /// Asks for the lines of a session that packets of `way` need.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, way: Way, slot: u32) {
+        let session = &self.slots[slot as usize];
+        prefetch(session);
+        if way == Way::Downlink || self.has_meters {
+            prefetch(&session.tunnels);
+        }
+        if self.has_more {
+            prefetch(&session.conditions);
+        }
+    }
+
+    /// Asks for what lies behind pointers of the sessions in `slots`.
+    #[inline(always)]
+    pub(super) fn prefetch_usages(&self, way: Way, slots: impl Iterator<Item = u32>) {
+        if self.has_usages {
+            slots.for_each(|slot| self.slots[slot as usize].prefetch_usages(way));
+        }
     }
 
     /// Makes a change; what was there before is in it afterwards.
@@ -60,6 +89,9 @@ impl Sessions {
             let fits = self.table.insert(*key, change.slot);
             debug_assert!(fits.is_ok(), "whoever sends changes counts the keys");
         }
+        self.has_meters |= !change.session.meters.is_empty();
+        self.has_usages |= change.session.usage.is_some();
+        self.has_more |= change.session.has_more();
         change.session.go_on(&self.slots[slot]);
         std::mem::swap(&mut self.slots[slot], &mut *change.session);
     }

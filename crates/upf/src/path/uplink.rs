@@ -5,9 +5,10 @@
 
 use arrayvec::ArrayVec;
 use dray_port::{Frame, ahead, clock};
+use dray_wire::checksum;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
-use dray_wire::gtpu::{self, GtpuError, Header, message};
-use dray_wire::ip::{self, Fragment, Packet, protocol};
+use dray_wire::gtpu::{self, FIXED_LEN as GTP_FIXED, GtpuError, Header, message};
+use dray_wire::ip::{self, Fragment, IPV4_LEN, Packet, protocol};
 use dray_wire::udp::{UDP_LEN, Udp};
 
 use super::head::{LOOK, PACKET, ROOM};
@@ -92,8 +93,50 @@ fn outer(bytes: &[u8], len: usize, own: &Interface) -> Result<Outer, Odd> {
     Ok(Outer { ethernet, packet, udp, at: at + UDP_LEN })
 }
 
-/// Finds the user's packet; the item's other fields are left to the caller.
+/// Finds the user's packet where all is as usual: IPv4 without options around GTP-U, with a container or
+/// without. This looks at each field once, at a place that the compiler knows; what differs in anything
+/// is left to [`user_packet`].
 #[inline(always)]
+fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> Option<Item> {
+    const IP: usize = ETHERNET_LEN;
+    const UDP: usize = IP + IPV4_LEN;
+    const GTP: usize = UDP + UDP_LEN;
+    let half = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    let word = |at: usize| u32::from_be_bytes(*bytes[at..].first_chunk().expect("within"));
+    let ip: &[u8; IPV4_LEN] = bytes[IP..].first_chunk()?;
+    let (ip_len, udp_len) = (usize::from(half(IP + 2)), usize::from(half(UDP + 4)));
+    let is_for_us =
+        bytes[..6] == own.mac.0 && own.v4.is_some_and(|v4| word(IP + 16) == u32::from(v4));
+    // Version 4 without options, no fragment, UDP.
+    let is_ip = word(IP - 2) >> 8 & 0xff_ffff == 0x08_0045
+        && word(IP + 6) & 0x3fff_00ff == u32::from(protocol::UDP);
+    let fits = IP + ip_len <= len && IPV4_LEN + udp_len <= ip_len;
+    let whole = GTP_FIXED + usize::from(half(GTP + 2));
+    let gtp_fits = UDP_LEN + whole <= udp_len;
+    // Flags and type; then, behind two fields that flags say nothing of, the container's headers.
+    let (at, qfi) = match (half(GTP), word(GTP + 8) & 0xff, word(GTP + 12)) {
+        (0x30ff, ..) => (GTP + GTP_FIXED, 0),
+        (0x34ff, 0x85, container) if container & 0xfff0_00ff == 0x0110_0000 => {
+            (GTP + gtpu::CONTAINER_LEN, (container >> 8) as u8 & 0x3f)
+        }
+        _ => return None,
+    };
+    let is_usual = is_for_us & is_ip & fits & gtp_fits & (half(UDP + 2) == gtpu::PORT);
+    if !is_usual || GTP + whole < at || checksum::internet_of(ip) != 0 {
+        return None;
+    }
+    Some(Item {
+        frame: 0,
+        at: at as u16,
+        look: (ROOM + at) as u16,
+        len: (GTP + whole - at) as u16,
+        qfi,
+        teid: word(GTP + 4),
+        slot: 0,
+    })
+}
+
+/// Finds the user's packet; the item's other fields are left to the caller.
 fn user_packet(bytes: &[u8], len: usize, own: &Interface) -> Result<Item, Odd> {
     let outer = outer(bytes, len, own)?;
     let header = match Header::parse(bytes.get(outer.at..).unwrap_or(&[]), outer.udp.payload_len) {
@@ -124,16 +167,13 @@ impl Uplink {
     fn chunk(&mut self, frames: &[Frame<'_>]) {
         let items = self.look(frames);
         let items = self.find(frames, items);
-        for item in &items {
-            let session = &self.0.sessions.slots[item.slot as usize];
-            session.prefetch_usages(self.0.way);
-        }
+        self.0.sessions.prefetch_usages(self.0.way, items.iter().map(|item| item.slot));
         let now = clock::ticks();
         let mut departures = Departures::new();
         for item in items {
             match self.check(&frames[usize::from(item.frame)], item, now) {
                 Ok(leaving) => departures.push(leaving),
-                Err(reason) => self.0.counters.drop(reason),
+                Err(reason) => self.0.counters.drops.add(reason, 1),
             }
         }
         self.0.transmit(frames, &departures);
@@ -146,15 +186,8 @@ impl Uplink {
         for (index, frame) in ahead(frames).enumerate() {
             let own = &self.0.from;
             let bytes = self.0.heads[index].copy(frame);
-            let found = match user_packet(bytes, frame.len(), own) {
-                Ok(item) => Some(item),
-                Err(Odd::Drop(reason)) => {
-                    self.0.counters.drop(reason);
-                    None
-                }
-                Err(Odd::Other) => self.other(frame),
-            };
-            let Some(mut item) = found else { continue };
+            let usual = bytes.first_chunk().and_then(|head| usual_packet(head, frame.len(), own));
+            let Some(mut item) = usual.or_else(|| self.unusual(index, frame)) else { continue };
             item.frame = index as u16;
             if usize::from(item.at) + INNER_LOOK > LOOK && frame.len() > LOOK {
                 item.look = PACKET as u16;
@@ -176,7 +209,7 @@ impl Uplink {
         items.retain(|item| match self.0.sessions.table.find(item.teid.into()) {
             Some(slot) => {
                 item.slot = slot;
-                self.0.sessions.slots[slot as usize].prefetch();
+                self.0.sessions.prefetch(self.0.way, slot);
                 true
             }
             None => {
@@ -233,6 +266,20 @@ impl Uplink {
         })
     }
 
+    /// The user's packet in a frame that is not as usual in something.
+    #[cold]
+    fn unusual(&mut self, index: usize, frame: &Frame<'_>) -> Option<Item> {
+        let bytes = self.0.heads[index].bytes(frame);
+        match user_packet(bytes, frame.len(), &self.0.from) {
+            Ok(item) => Some(item),
+            Err(Odd::Drop(reason)) => {
+                self.0.counters.drops.add(reason, 1);
+                None
+            }
+            Err(Odd::Other) => self.other(frame),
+        }
+    }
+
     /// Looks at all of a frame: it may be a user's packet still, behind headers longer than usual.
     #[cold]
     fn other(&mut self, frame: &Frame<'_>) -> Option<Item> {
@@ -240,10 +287,10 @@ impl Uplink {
         frame.copy_into(&mut whole);
         match user_packet(&whole, whole.len(), &self.0.from) {
             Ok(item) => return Some(item),
-            Err(Odd::Drop(reason)) => self.0.counters.drop(reason),
+            Err(Odd::Drop(reason)) => self.0.counters.drops.add(reason, 1),
             Err(Odd::Other) => match self.control(&whole) {
                 Ok(()) => self.0.counters.control += 1,
-                Err(reason) => self.0.counters.drop(reason),
+                Err(reason) => self.0.counters.drops.add(reason, 1),
             },
         }
         None
@@ -304,7 +351,7 @@ impl Uplink {
     /// Tells a gNB that there is no such tunnel.
     #[cold]
     fn unknown_teid(&mut self, frame: &Frame<'_>) {
-        self.0.counters.drop(DropReason::UnknownTeid);
+        self.0.counters.drops.add(DropReason::UnknownTeid, 1);
         let from = self.0.from.clone();
         self.0.complain(|| {
             let mut whole = vec![0; frame.len()];

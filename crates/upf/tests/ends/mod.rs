@@ -1,85 +1,19 @@
-//! What tests share: ports in memory, a user plane function between them, and packets by hand.
+//! What tests share: a user plane function between ports in memory, and packets by hand.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 
-use std::collections::VecDeque;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use dray_port::{BATCH_MAX, Batch, Frame, Port, Receive, Take, Transmit, Wait};
+use dray_port::memory::Peer;
+use dray_upf::config::SessionConfig;
 use dray_upf::{ConfigError, Counters, Direction, DropReason, Upf, UpfConfig};
 use dray_wire::MacAddr;
 use dray_wire::ethernet::Ethernet;
 use dray_wire::gtpu::{self, Container};
 use dray_wire::ip::{self, Packet};
 use etherparse::PacketBuilder;
-
-type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
-
-/// The peer's end of a port in memory.
-#[derive(Clone, Default)]
-pub struct Wire {
-    /// What the port will receive.
-    pub to_port: Frames,
-    /// What it has transmitted.
-    pub from_port: Frames,
-}
-
-struct Memory {
-    frames: Frames,
-    lent: Vec<Vec<u8>>,
-}
-
-impl Receive for Memory {
-    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
-        let mut frames = self.frames.lock().unwrap();
-        let count = frames.len().min(BATCH_MAX);
-        self.lent.clear();
-        self.lent.extend(frames.drain(..count));
-        drop(frames);
-        let batch: Batch<'_> = self.lent.iter().map(|frame| Frame::from(&frame[..])).collect();
-        Ok(if batch.is_empty() { 0 } else { take(&batch) })
-    }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn set_wait(&mut self, _: Wait) {}
-}
-
-impl Transmit for Memory {
-    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        let mut scratch = dray_port::scratch();
-        let bytes = frames.iter().map(|frame| frame.bytes(&mut scratch).to_vec());
-        self.frames.lock().unwrap().extend(bytes.collect::<Vec<_>>());
-        Ok(frames.len())
-    }
-
-    fn frame_max(&self) -> usize {
-        1514
-    }
-}
-
-impl Wire {
-    pub fn port(&self) -> Port {
-        let half = |frames: &Frames| Memory { frames: frames.clone(), lent: Vec::new() };
-        Port {
-            rx: vec![Box::new(half(&self.to_port))],
-            tx: vec![Box::new(half(&self.from_port))],
-            link: None,
-        }
-    }
-
-    pub fn taken(&self) -> Vec<Vec<u8>> {
-        self.from_port.lock().unwrap().drain(..).collect()
-    }
-}
 
 pub const N3_MAC: MacAddr = MacAddr([2, 0, 0, 0, 3, 1]);
 pub const N6_MAC: MacAddr = MacAddr([2, 0, 0, 0, 6, 1]);
@@ -99,9 +33,9 @@ n6 = { mac = "02:00:00:00:06:01", addresses = ["10.0.6.1", "fd00:6::1"], routes 
 "#;
 
 pub struct Ends {
-    pub n3: Wire,
-    pub n6: Wire,
-    pub upf: Upf,
+    pub n3: Peer,
+    pub n6: Peer,
+    pub upf: Arc<Upf>,
     pub directions: [Direction; 2],
 }
 
@@ -112,10 +46,10 @@ impl Ends {
     }
 
     pub fn try_new(text: &str) -> Result<Self, ConfigError> {
-        let (n3, n6) = (Wire::default(), Wire::default());
+        let (n3, n6) = (Peer::default(), Peer::default());
         let config = UpfConfig::from_toml(text)?;
         let (upf, directions) = Upf::new(&config, n3.port(), n6.port())?;
-        Ok(Self { n3, n6, upf, directions })
+        Ok(Self { n3, n6, upf: Arc::new(upf), directions })
     }
 
     /// Lets both directions work until there is nothing to do.
@@ -128,22 +62,22 @@ impl Ends {
 
     /// What comes out at N6 for what comes in at N3.
     pub fn up(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
-        self.n3.to_port.lock().unwrap().extend(frames);
+        self.n3.send(frames);
         self.run();
-        self.n6.taken()
+        self.n6.received()
     }
 
     /// What comes out at N3 for what comes in at N6.
     pub fn down(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
-        self.n6.to_port.lock().unwrap().extend(frames);
+        self.n6.send(frames);
         self.run();
-        self.n3.taken()
+        self.n3.received()
     }
 
     /// Whether nothing was dropped but for these reasons.
     #[track_caller]
     pub fn assert_drops(&self, counters: &Counters, expected: &[(DropReason, u64)]) {
-        assert_eq!(counters.drops().collect::<Vec<_>>(), expected);
+        assert_eq!(counters.drops.iter().collect::<Vec<_>>(), expected);
     }
 }
 
@@ -239,4 +173,43 @@ qers = [ {{ id = 1, qfi = 9 }} ]
 "#,
         Ipv4Addr::new(10, 45, 0, seid)
     )
+}
+
+/// [`plain_session`], read.
+pub fn session(seid: u8) -> SessionConfig {
+    session_of(&plain_session(seid))
+}
+
+/// The first session of a text.
+pub fn session_of(text: &str) -> SessionConfig {
+    let config = UpfConfig::from_toml(&format!("{INTERFACES}{text}")).unwrap();
+    config.all_sessions().next().unwrap()
+}
+
+/// Polls both directions until it is dropped.
+pub struct Threads(Arc<AtomicBool>, Vec<thread::JoinHandle<()>>);
+
+impl Threads {
+    pub fn of(ends: Ends) -> Self {
+        let stop = Arc::<AtomicBool>::default();
+        let threads = ends.directions.into_iter().map(|mut direction| {
+            let stop = stop.clone();
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    if !direction.poll().unwrap() {
+                        thread::yield_now();
+                    }
+                    direction.publish();
+                }
+            })
+        });
+        Self(stop.clone(), threads.collect())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.drain(..).for_each(|thread| thread.join().unwrap());
+    }
 }

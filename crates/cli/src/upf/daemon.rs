@@ -1,30 +1,23 @@
-//! `dray upf`: the user plane function on any two ports.
+//! The user plane function as a program, on any two ports.
 
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dray_daemon::ControlSocket;
 use dray_lab::{Cancel, Placement};
-use dray_port::PortUri;
 use dray_switch::config::Idle;
-use dray_upf::{Counters, Running, Upf, UpfConfig};
+use dray_upf::api::{self, CONTROL};
+use dray_upf::{Running, Upf};
 
+use super::Ports;
+use super::talk::describe;
 use crate::parse::CpuList;
 use crate::{Failure, cancel_on_signals, parse, print};
 
-/// Run the user plane function of a 5G core: GTP-U tunnels on N3, plain IP on N6.
+/// How it runs.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {
-    /// Port to the gNBs.
-    #[arg(long, value_name = "URI")]
-    n3: PortUri,
-    /// Port to the data network.
-    #[arg(long, value_name = "URI")]
-    n6: PortUri,
-    /// Read addresses, neighbours and sessions from this file.
-    #[arg(long, value_name = "FILE.toml")]
-    config: PathBuf,
+pub(super) struct DaemonArguments {
     /// CPUs: one for both directions, or one for uplink and one for downlink [default: two].
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
@@ -34,32 +27,16 @@ pub(crate) struct Arguments {
     /// End after this time; without it, on Ctrl-C.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Option<Duration>,
+    /// Control socket.
+    #[arg(long, value_name = "PATH", default_value = CONTROL)]
+    control: PathBuf,
     /// Write what was counted as JSON.
     #[arg(long)]
     json: bool,
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  dray upf --n3 raw:eth0 --n6 raw:eth1 --config upf.toml
-  dray upf --n3 virtio:/run/dray/n3.sock --n6 virtio:/run/dray/n6.sock --config upf.toml --cpus 2,3
-
-A file with a gNB, a router to the data network, and 8000 sessions:
-  [n3]
-  mac = \"02:00:00:00:03:01\"
-  addresses = [\"10.0.3.1\"]
-  [n6]
-  mac = \"02:00:00:00:06:01\"
-  addresses = [\"10.0.6.1\"]
-  routes = [{ to = \"0.0.0.0/0\", via = \"10.0.6.2\" }]
-  [generate]
-  count = 8000
-  gnbs = [\"10.0.3.2\"]
-  ue = \"10.45.0.1\"
-  qfi = 9";
-
-pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let Arguments { n3, n6, config, cpus, idle, duration, json } = arguments;
+pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failure> {
+    let DaemonArguments { cpus, idle, duration, control, json } = arguments;
     let cpus = match cpus {
         None => Placement::of_this_process().assign(2).iter().map(|cpu| cpu.id).collect(),
         Some(CpuList(cpus)) => {
@@ -75,13 +52,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Idle::After(time) => Some(time),
         Idle::Never => None,
     };
-    let path = config;
-    let config = UpfConfig::load(&path).map_err(Failure::usage)?;
+    let config = ports.load()?;
     let cancel = cancel_on_signals()?;
-    let (upf, directions) = Upf::new(&config, n3.open()?, n6.open()?)
-        .map_err(|error| Failure::usage(error.in_file(&path)))?;
+    // First the socket: a second one must not get as far as touching ports.
+    let socket = ControlSocket::bind(&control)?;
+    let (upf, directions) = Upf::new(&config, ports.n3.open()?, ports.n6.open()?)
+        .map_err(|error| ports.wrong(error))?;
     eprintln!("{} sessions", upf.session_count());
     let mut running = Running::start(upf, directions, &cpus, idle)?;
+    let server = api::serve(socket, running.upf().clone());
     let deadline = duration.map(|duration| Instant::now() + duration);
     let end = loop {
         for event in running.upf().events() {
@@ -95,6 +74,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         thread::sleep(Cancel::INTERVAL);
     };
+    drop(server);
     running.stop();
     let (uplink, downlink) = (running.upf().uplink(), running.upf().downlink());
     match json {
@@ -105,17 +85,4 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         false => print(&(describe("uplink", &uplink) + &describe("downlink", &downlink)))?,
     }
     end
-}
-
-fn describe(name: &str, counters: &Counters) -> String {
-    let Counters { rx_packets, tx_packets, buffered, control, .. } = counters;
-    let mut text = format!(
-        "{name}: received {rx_packets}, forwarded {tx_packets}, kept {buffered}, control {control}, \
-         dropped {}\n",
-        counters.dropped_in_all(),
-    );
-    for (reason, packets) in counters.drops() {
-        text += &format!("  {}: {packets}\n", reason.name());
-    }
-    text
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -11,14 +12,17 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 
-use crate::config::{CONTROL, check_socket_path};
+/// Where dray's sockets are by default.
+pub const FOLDER: &str = "/run/dray";
+/// The longest path of a Unix socket: `sun_path` holds 108 bytes, the last of them zero.
+pub const SOCKET_PATH_MAX: usize = 107;
 
 const BACKLOG: i32 = 128;
 
 /// A listening socket, and its file, which goes with it.
 #[derive(Debug)]
 pub struct ControlSocket {
-    pub(super) listener: UnixListener,
+    pub(crate) listener: UnixListener,
     path: PathBuf,
     /// Device and inode, so that no other's file is ever removed.
     id: (u64, u64),
@@ -33,13 +37,13 @@ pub struct SocketError {
 }
 
 impl ControlSocket {
-    /// Listens at `path`, for the owner and the group. What a dead switch left there is replaced.
+    /// Listens at `path`, for the owner and the group. What a dead program left there is replaced.
     pub fn bind(path: &Path) -> Result<Self, SocketError> {
         let error = |what: String| SocketError { path: path.to_owned(), what };
         check_socket_path(path).map_err(error)?;
         let (listener, id) = make(path).map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => {
-                error("a switch is running there; give another one a socket of its own".to_owned())
+                error("another one is running there; give this one a socket of its own".to_owned())
             }
             io::ErrorKind::AlreadyExists => error("there is a file that is no socket".to_owned()),
             _ => error(e.to_string()),
@@ -48,7 +52,7 @@ impl ControlSocket {
     }
 
     /// Makes the thread that accepts connections return.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         // For a listening socket that is what this does on Linux; nothing else can go wrong.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
@@ -63,11 +67,8 @@ impl Drop for ControlSocket {
 }
 
 fn make(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    if path == Path::new(CONTROL) {
+    let folder = folder_of(path);
+    if folder == Path::new(FOLDER) {
         fs::create_dir_all(folder)?;
     }
     // Two that start at once would each take the other's socket for a dead one's.
@@ -101,4 +102,45 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = fs::symlink_metadata(path)?;
     Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Whether a Unix socket can be made at `path`, or why not. The [`FOLDER`] need not
+/// be there: it is made.
+pub fn check_socket_path(path: &Path) -> Result<(), String> {
+    use rustix::fs::{Access, access};
+    let length = path.as_os_str().as_bytes().len();
+    if length > SOCKET_PATH_MAX {
+        return Err(format!("{length} bytes, and a socket's path has {SOCKET_PATH_MAX} at most"));
+    }
+    if path.file_name().is_none() || path.to_str().is_none_or(|text| text.contains('\0')) {
+        return Err("give the path of a socket, in UTF-8".to_owned());
+    }
+    let folder = folder_of(path);
+    if !folder.exists() && folder == Path::new(FOLDER) {
+        return Ok(());
+    }
+    if !folder.is_dir() {
+        return Err(format!("there is no directory {folder:?}"));
+    }
+    access(folder, Access::WRITE_OK).map_err(|error| format!("cannot write in {folder:?}: {error}"))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_in_a_directory_that_is_a_file_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let message = check_socket_path(&file.path().join("x")).unwrap_err();
+        assert!(message.contains("no directory"), "{message}");
+        assert_eq!(check_socket_path("x".as_ref()), Ok(()));
+    }
 }

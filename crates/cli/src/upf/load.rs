@@ -1,15 +1,13 @@
 //! `dray upf-load`: gNBs and data network at once, who check what a user plane function does.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use dray_lab::Cancel;
-use dray_port::PortUri;
-use dray_upf::UpfConfig;
 use dray_upf::load::{LEN_MAX, LEN_MIN, Load, LoadReport, Outcome, Settings};
 
+use super::Ports;
 use crate::{Failure, cancel_on_signals, parse, print};
 
 /// Send users' packets through a user plane function, and check every one that comes back.
@@ -22,15 +20,8 @@ Examples:
   dray upf-load --n3 raw:eth0 --n6 raw:eth1 --config upf.toml --rate 100k --duration 10
   dray upf-load --n3 raw:eth0 --n6 raw:eth1 --config upf.toml --only uplink --size 1400 --json")]
 pub(crate) struct Arguments {
-    /// Port to the user plane function's N3.
-    #[arg(long, value_name = "URI")]
-    n3: PortUri,
-    /// Port to its N6.
-    #[arg(long, value_name = "URI")]
-    n6: PortUri,
-    /// The user plane function's configuration.
-    #[arg(long, value_name = "FILE.toml")]
-    config: PathBuf,
+    #[command(flatten)]
+    ports: Ports,
     /// Frame size on N6 in bytes, from destination MAC to end of payload; on N3 a tunnel's headers
     /// come on top.
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
@@ -56,12 +47,12 @@ enum Way {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let Arguments { n3, n6, config: path, size, rate, only, duration, json } = arguments;
+    let Arguments { ports, size, rate, only, duration, json } = arguments;
     if !(LEN_MIN..=LEN_MAX).contains(&size) {
         let what = anyhow::anyhow!("--size {size}: {LEN_MIN} to {LEN_MAX} bytes");
         return Err(Failure::usage(what));
     }
-    let config = UpfConfig::load(&path).map_err(Failure::usage)?;
+    let config = ports.load()?;
     let settings = Settings {
         rate,
         len: size,
@@ -70,8 +61,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         downlink: only != Some(Way::Uplink),
     };
     let cancel = cancel_on_signals()?;
-    let load = Load::new(&config, settings, n3.open()?, n6.open()?)
-        .map_err(|error| Failure::usage(error.in_file(&path)))?;
+    let load = Load::new(&config, settings, ports.n3.open()?, ports.n6.open()?)
+        .map_err(|error| ports.wrong(error))?;
     let stop = AtomicBool::new(false);
     let report = thread::scope(|scope| {
         let load = thread::Builder::new()

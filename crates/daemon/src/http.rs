@@ -3,11 +3,9 @@
 
 use std::io::{self, Read, Write};
 
-use crate::config::ConfigError;
-
 /// The longest head of a request, in bytes.
 pub const HEAD_MAX: usize = 8 << 10;
-/// The longest body of a request, in bytes.
+/// The longest body of a request, in bytes, where nothing else is said.
 pub const BODY_MAX: usize = 256 << 10;
 const HEADERS_MAX: usize = 64;
 
@@ -24,6 +22,20 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
+impl Request {
+    /// Refuses keys of the query that are none of `known`.
+    pub fn check_keys(&self, known: &[&str]) -> Result<(), Refusal> {
+        match self.query.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+            None => Ok(()),
+            Some((key, _)) => {
+                let takes = if known.is_empty() { "no keys".to_owned() } else { known.join(", ") };
+                let what = format!("unknown key {key:?}; {} takes {takes}", self.path);
+                Err(Refusal::new(400, what))
+            }
+        }
+    }
+}
+
 /// A request that is answered with an error.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{what}")]
@@ -37,14 +49,15 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn new(status: u16, what: impl Into<String>) -> Self {
+    /// With an HTTP status, and what is wrong in one line.
+    pub fn new(status: u16, what: impl Into<String>) -> Self {
         Self { status, what: what.into(), allow: None }
     }
-}
 
-impl From<ConfigError> for Refusal {
-    fn from(error: ConfigError) -> Self {
-        Self::new(400, error.to_string())
+    /// The resource has no such method, but those that `allow` lists.
+    pub fn not_allowed(request: &Request, allow: &'static str) -> Self {
+        let what = format!("{} {}: allowed is {allow}", request.method, request.path);
+        Self { allow: Some(allow), ..Self::new(405, what) }
     }
 }
 
@@ -67,11 +80,15 @@ struct Head {
     expects_continue: bool,
 }
 
-/// Reads one request. `stream` is written to only to tell a peer to go on with its body.
-pub fn read_request(stream: &mut (impl Read + Write)) -> Result<Request, RequestError> {
+/// Reads one request with a body of `body_max` bytes at most. `stream` is written to only to tell a peer
+/// to go on with its body.
+pub fn read_request(
+    stream: &mut (impl Read + Write),
+    body_max: usize,
+) -> Result<Request, RequestError> {
     let mut bytes = Vec::with_capacity(1024);
     let head = loop {
-        if let Some(head) = parse_head(&bytes)? {
+        if let Some(head) = parse_head(&bytes, body_max)? {
             break head;
         }
         if bytes.len() >= HEAD_MAX {
@@ -115,7 +132,7 @@ fn read_some(stream: &mut impl Read, bytes: &mut Vec<u8>, most: usize) -> io::Re
 }
 
 /// `None`: there is more to come.
-fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Refusal> {
+fn parse_head(bytes: &[u8], body_max: usize) -> Result<Option<Head>, Refusal> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
     let length = match parsed.parse(bytes) {
@@ -137,7 +154,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Refusal> {
         let name = header.name;
         let value = str::from_utf8(header.value).unwrap_or("not text").trim();
         if name.eq_ignore_ascii_case("content-length") {
-            let length = parse_length(value)?;
+            let length = parse_length(value, body_max)?;
             if body.is_some_and(|before| before != length) {
                 return Err(Refusal::new(400, "Content-Length is given twice"));
             }
@@ -162,15 +179,15 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, Refusal> {
     Ok(Some(Head { request, length, body: body.unwrap_or(0), expects_continue }))
 }
 
-fn parse_length(value: &str) -> Result<usize, Refusal> {
+fn parse_length(value: &str, body_max: usize) -> Result<usize, Refusal> {
     if value.is_empty() || !value.bytes().all(|b| b.is_ascii_digit()) {
         return Err(Refusal::new(400, format!("Content-Length: {value:?} is not a number")));
     }
     // Digits that are no number are too many of them.
     match value.parse() {
-        Ok(length) if length <= BODY_MAX => Ok(length),
+        Ok(length) if length <= body_max => Ok(length),
         _ => {
-            let what = format!("a body of {value} bytes; {BODY_MAX} at most");
+            let what = format!("a body of {value} bytes; {body_max} at most");
             Err(Refusal::new(413, what))
         }
     }
@@ -189,27 +206,32 @@ pub struct Response {
 }
 
 impl Response {
-    pub(super) fn json(status: u16, value: &impl serde::Serialize) -> Self {
+    /// A value as JSON.
+    pub fn json(status: u16, value: &impl serde::Serialize) -> Self {
         let mut body = serde_json::to_vec_pretty(value).expect("our own types have a form in JSON");
         body.push(b'\n');
         Self { status, content_type: "application/json", headers: Vec::new(), body }
     }
 
-    pub(super) fn toml(text: String) -> Self {
+    /// Text that is TOML.
+    pub fn toml(text: String) -> Self {
         let (content_type, body) = ("application/toml", text.into_bytes());
         Self { status: 200, content_type, headers: Vec::new(), body }
     }
 
-    pub(super) fn done() -> Self {
+    /// It was done, and there is nothing to say.
+    pub fn done() -> Self {
         Self { status: 204, content_type: "", headers: Vec::new(), body: Vec::new() }
     }
 
-    pub(super) fn with(mut self, header: &'static str, value: String) -> Self {
+    /// With another header line.
+    #[must_use]
+    pub fn with(mut self, header: &'static str, value: String) -> Self {
         self.headers.push((header, value));
         self
     }
 
-    pub(super) fn write(&self, stream: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write(&self, stream: &mut impl Write) -> io::Result<()> {
         let Self { status, content_type, headers, body } = self;
         let mut head = format!("HTTP/1.1 {status} {}\r\nConnection: close\r\n", reason(*status));
         for (name, value) in headers {
@@ -295,7 +317,7 @@ mod tests {
     }
 
     fn refused(bytes: &[u8]) -> Refusal {
-        match read_request(&mut Peer::new(bytes, usize::MAX)) {
+        match read_request(&mut Peer::new(bytes, usize::MAX), BODY_MAX) {
             Err(RequestError::Refused(refusal)) => refusal,
             other => panic!("{:?}: {other:?}", String::from_utf8_lossy(bytes)),
         }
@@ -305,7 +327,7 @@ mod tests {
     fn a_request_in_pieces_of_any_size_is_the_same() {
         let bytes = b"POST /ports/a?port=b&x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello";
         for piece in [1, 2, 7, 40, 1000] {
-            let request = read_request(&mut Peer::new(bytes, piece)).unwrap();
+            let request = read_request(&mut Peer::new(bytes, piece), BODY_MAX).unwrap();
             assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/ports/a"));
             let query = [("port", "b"), ("x", "")].map(|(k, v)| (k.to_owned(), v.to_owned()));
             assert_eq!(request.query, query);
@@ -317,11 +339,11 @@ mod tests {
     fn a_peer_that_asks_is_told_to_go_on() {
         let head = b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nab";
         let mut peer = Peer::new(head, head.len() - 2);
-        assert_eq!(read_request(&mut peer).unwrap().body, b"ab");
+        assert_eq!(read_request(&mut peer, BODY_MAX).unwrap().body, b"ab");
         assert_eq!(peer.told, b"HTTP/1.1 100 Continue\r\n\r\n");
         // Not if the body is refused, nor if it is there already.
         let mut peer = Peer::new(head, head.len());
-        read_request(&mut peer).unwrap();
+        read_request(&mut peer, BODY_MAX).unwrap();
         assert!(peer.told.is_empty());
     }
 
@@ -354,7 +376,7 @@ mod tests {
     #[test]
     fn half_a_head_is_nobody() {
         for text in ["", "GET", "GET / HTTP/1.1\r\nHost: x\r\n"] {
-            let error = read_request(&mut Peer::new(text.as_bytes(), 5)).unwrap_err();
+            let error = read_request(&mut Peer::new(text.as_bytes(), 5), BODY_MAX).unwrap_err();
             assert!(matches!(error, RequestError::Gone(_)), "{text}");
         }
     }
@@ -367,7 +389,7 @@ mod tests {
             piece in 1..50usize,
         ) {
             let bytes = [start.as_bytes(), &bytes].concat();
-            if let Ok(request) = read_request(&mut Peer::new(&bytes, piece)) {
+            if let Ok(request) = read_request(&mut Peer::new(&bytes, piece), BODY_MAX) {
                 prop_assert!(request.path.starts_with('/'));
                 prop_assert!(bytes.len() >= request.body.len());
             }

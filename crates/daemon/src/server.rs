@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::config::SwitchConfig;
-use crate::engine::Engine;
+use crate::http::{BODY_MAX, Request, RequestError, Response, read_request};
+use crate::socket::ControlSocket;
 
-use super::http::{Request, RequestError, Response, read_request};
-use super::routes::answer;
-use super::socket::ControlSocket;
+/// What answers requests, on the threads of connections.
+pub type Answer = dyn Fn(&Request) -> Response + Send + Sync;
 
 /// What connections may take.
 #[derive(Clone, Copy, Debug)]
@@ -23,11 +22,13 @@ pub struct Limits {
     pub connections: usize,
     /// So long may a request take to come, and its answer to go.
     pub time: Duration,
+    /// So many bytes may the body of a request have.
+    pub body: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 16, time: Duration::from_secs(5) }
+        Self { connections: 16, time: Duration::from_secs(5), body: BODY_MAX }
     }
 }
 
@@ -38,24 +39,23 @@ pub struct Server {
 }
 
 struct Shared {
-    engine: Arc<dyn Engine>,
-    config: SwitchConfig,
+    answer: Box<Answer>,
     limits: Limits,
     /// Connections whose request has not come yet, the oldest first.
     waiting: Mutex<VecDeque<Arc<UnixStream>>>,
 }
 
 impl Server {
-    /// Serves `engine` at `socket`, which was made beforehand: before any port was opened, so that a
-    /// second switch disturbs nothing. `config` is what the switch was started with.
+    /// Lets `answer` answer what comes to `socket`, which was made beforehand: before any port was
+    /// opened, so that a second program at the same socket disturbs nothing.
     pub fn start(
         socket: ControlSocket,
-        engine: Arc<dyn Engine>,
-        config: SwitchConfig,
         limits: Limits,
+        answer: impl Fn(&Request) -> Response + Send + Sync + 'static,
     ) -> Self {
         let socket = Arc::new(socket);
-        let shared = Arc::new(Shared { engine, config, limits, waiting: Mutex::default() });
+        let answer = Box::new(answer);
+        let shared = Arc::new(Shared { answer, limits, waiting: Mutex::default() });
         let thread = thread::spawn({
             let socket = socket.clone();
             move || accept(&socket, &shared)
@@ -105,13 +105,13 @@ impl Shared {
 
     fn serve(&self, stream: &Arc<UnixStream>) {
         let mut peer = Patient { stream, until: Instant::now() + self.limits.time };
-        let request = read_request(&mut peer);
+        let request = read_request(&mut peer, self.limits.body);
         self.waiting
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|other| !Arc::ptr_eq(other, stream));
         let response = match request {
-            Ok(request) => self.answer(&request),
+            Ok(request) => (self.answer)(&request),
             Err(RequestError::Refused(refusal)) => refusal.into(),
             Err(RequestError::Gone(_)) => return,
         };
@@ -121,10 +121,6 @@ impl Shared {
             let _ = stream.shutdown(Shutdown::Write);
             let _ = io::copy(&mut peer, &mut io::sink());
         }
-    }
-
-    fn answer(&self, request: &Request) -> Response {
-        answer(&*self.engine, &self.config, request)
     }
 }
 

@@ -1,0 +1,102 @@
+//! `dray upf`, the user plane function itself and the commands that talk to one that runs, and
+//! `dray upf-load`, what sends packets through it.
+
+mod daemon;
+mod load;
+mod talk;
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use dray_port::PortUri;
+use dray_upf::UpfConfig;
+
+use crate::Failure;
+
+pub(crate) use load::{Arguments as LoadArguments, run as load};
+
+/// Run the user plane function of a 5G core (GTP-U tunnels on N3, plain IP on N6), or talk to one that
+/// runs.
+#[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = EXAMPLES
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    ports: Option<Ports>,
+    #[command(flatten)]
+    daemon: daemon::DaemonArguments,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  dray upf --n3 raw:eth0 --n6 raw:eth1 --config upf.toml
+  dray upf --n3 virtio:/run/dray/n3.sock --n6 virtio:/run/dray/n6.sock --config upf.toml --cpus 2,3
+  dray upf sessions add more.toml
+  dray upf stats
+
+A file with a gNB, a router to the data network, and 8000 sessions:
+  [n3]
+  mac = \"02:00:00:00:03:01\"
+  addresses = [\"10.0.3.1\"]
+  [n6]
+  mac = \"02:00:00:00:06:01\"
+  addresses = [\"10.0.6.1\"]
+  routes = [{ to = \"0.0.0.0/0\", via = \"10.0.6.2\" }]
+  [generate]
+  count = 8000
+  gnbs = [\"10.0.3.2\"]
+  ue = \"10.45.0.1\"
+  qfi = 9";
+
+#[derive(Subcommand)]
+enum Command {
+    /// List sessions and what they have used, or change them.
+    #[command(subcommand)]
+    Sessions(talk::Sessions),
+    /// Show what both directions have counted.
+    #[command(after_help = "Examples:\n  dray upf stats\n  dray upf stats --json")]
+    Stats(talk::Ask),
+    /// Show uptime and how many sessions there are.
+    #[command(after_help = "Examples:\n  dray upf status\n  dray upf status --json")]
+    Status(talk::Ask),
+}
+
+/// Both ports, and what is told of them.
+#[derive(clap::Args)]
+struct Ports {
+    /// Port to the gNBs' side.
+    #[arg(long, value_name = "URI")]
+    n3: PortUri,
+    /// Port to the data network's side.
+    #[arg(long, value_name = "URI")]
+    n6: PortUri,
+    /// The user plane function's addresses, neighbours and sessions.
+    #[arg(long, value_name = "FILE.toml")]
+    config: PathBuf,
+}
+
+impl Ports {
+    fn load(&self) -> Result<UpfConfig, Failure> {
+        UpfConfig::load(&self.config).map_err(Failure::usage)
+    }
+
+    /// An error in what the file says.
+    fn wrong(&self, error: dray_upf::ConfigError) -> Failure {
+        Failure::usage(error.in_file(&self.config))
+    }
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
+    match (arguments.command, arguments.ports) {
+        (Some(Command::Sessions(sessions)), _) => talk::sessions(sessions),
+        (Some(Command::Stats(ask)), _) => talk::stats(&ask),
+        (Some(Command::Status(ask)), _) => talk::status(&ask),
+        (None, Some(ports)) => daemon::run(&ports, arguments.daemon),
+        (None, None) => Err(Failure::usage(anyhow::anyhow!("give --n3, --n6 and --config"))),
+    }
+}

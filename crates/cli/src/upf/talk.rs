@@ -1,0 +1,191 @@
+//! What is said to a user plane function that runs, and what people read of it.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use dray_daemon::ClientError;
+use dray_measure::table::align;
+use dray_upf::api::{CONTROL, Client, Stats, Status, Transaction};
+use dray_upf::config::{SessionConfig, SessionsFile};
+use dray_upf::{Counters, SessionStatus};
+use serde::Serialize;
+
+use crate::{Failure, print};
+
+/// Which user plane function.
+#[derive(clap::Args)]
+pub(super) struct Control {
+    /// Control socket of the user plane function.
+    #[arg(long, value_name = "PATH", default_value = CONTROL)]
+    control: PathBuf,
+}
+
+#[derive(clap::Args)]
+pub(super) struct Ask {
+    #[command(flatten)]
+    control: Control,
+    /// Write JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+pub(super) enum Sessions {
+    /// Add the sessions of a file: all of them, or none.
+    #[command(after_help = "Example:\n  dray upf sessions add more.toml")]
+    Add(File),
+    /// Put the sessions of a file in the place of those with their SEIDs: all of them, or none.
+    #[command(after_help = "Example:\n  dray upf sessions modify handover.json --end-marker")]
+    Modify {
+        #[command(flatten)]
+        file: File,
+        /// Send an end marker into tunnels that sessions leave.
+        #[arg(long)]
+        end_marker: bool,
+    },
+    /// Remove sessions: all of them, or none.
+    #[command(after_help = "\
+Examples:
+  dray upf sessions remove 1 2 3
+  dray upf sessions remove --file more.toml")]
+    Remove {
+        /// SEIDs.
+        #[arg(value_name = "SEID", required_unless_present = "file")]
+        seids: Vec<u64>,
+        /// Remove the sessions of this file.
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        control: Control,
+    },
+    /// List them, and what they have used.
+    #[command(after_help = "Examples:\n  dray upf sessions ls\n  dray upf sessions ls --json")]
+    Ls(Ask),
+}
+
+#[derive(clap::Args)]
+pub(super) struct File {
+    /// Sessions as in the configuration, in TOML, or in JSON where the name ends in .json.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    control: Control,
+}
+
+impl Control {
+    fn client(&self) -> Client {
+        Client::new(&self.control)
+    }
+}
+
+impl Ask {
+    /// What was asked for: as JSON, or as `text` says it to people.
+    fn show<T: Serialize>(
+        &self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        match self.json {
+            true => print(&(serde_json::to_string_pretty(value)? + "\n")),
+            false => print(&text(value)),
+        }
+    }
+}
+
+/// The sessions of a file.
+fn load(path: &std::path::Path) -> Result<Vec<SessionConfig>, Failure> {
+    let sessions = SessionsFile::load(path).map_err(Failure::usage)?.into_sessions();
+    sessions.map_err(|error| Failure::usage(error.in_file(path)))
+}
+
+pub(super) fn sessions(command: Sessions) -> Result<(), Failure> {
+    let none = Transaction::default();
+    let (control, transaction) = match command {
+        Sessions::Add(File { file, control }) => {
+            (control, Transaction { add: load(&file)?, ..none })
+        }
+        Sessions::Modify { file: File { file, control }, end_marker } => {
+            (control, Transaction { modify: load(&file)?, end_marker, ..none })
+        }
+        Sessions::Remove { mut seids, file, control } => {
+            let file = file.map_or(Ok(Vec::new()), |file| load(&file))?;
+            seids.extend(file.iter().map(|session| session.seid));
+            (control, Transaction { remove: seids, ..none })
+        }
+        Sessions::Ls(ask) => {
+            let sessions = ask.control.client().sessions().map_err(refused)?;
+            return ask.show(&sessions, |sessions| list(sessions));
+        }
+    };
+    control.client().change(&transaction).map_err(refused)
+}
+
+pub(super) fn stats(ask: &Ask) -> Result<(), Failure> {
+    let stats = ask.control.client().stats().map_err(refused)?;
+    ask.show(&stats, |Stats { uplink, downlink, events_lost }| {
+        let lost = match events_lost {
+            0 => String::new(),
+            lost => format!("{lost} reports were lost because nobody took them\n"),
+        };
+        describe("uplink", uplink) + &describe("downlink", downlink) + &lost
+    })
+}
+
+pub(super) fn status(ask: &Ask) -> Result<(), Failure> {
+    let status = ask.control.client().status().map_err(refused)?;
+    ask.show(&status, |Status { version, uptime_s, sessions, sessions_max }| {
+        format!(
+            "dray {version}, up {uptime_s:.0} s; {sessions} sessions, room for {sessions_max}\n"
+        )
+    })
+}
+
+/// What it called a wrong request was wrong usage of the command.
+fn refused(error: ClientError) -> Failure {
+    match error {
+        ClientError::Refused { status: 400, .. } => Failure::usage(error),
+        other => other.into(),
+    }
+}
+
+fn list(sessions: &[SessionStatus]) -> String {
+    let header =
+        ["seid", "user", "tunnels", "uplink packets", "bytes", "downlink packets", "bytes"];
+    let rows = sessions.iter().map(|session| {
+        let SessionStatus { seid, ue, teids, usage } = session;
+        let teids: Vec<_> = teids.iter().map(u32::to_string).collect();
+        let mut row = vec![seid.to_string(), ue.join(" "), teids.join(" ")];
+        // The rule that has seen most, for all of them may count the same packets.
+        let most = usage
+            .iter()
+            .map(|usage| usage.counted)
+            .max_by_key(|counted| counted.uplink_packets + counted.downlink_packets);
+        row.extend(match most {
+            None => ["-"; 4].map(str::to_owned),
+            Some(counted) => [
+                counted.uplink_packets,
+                counted.uplink_octets,
+                counted.downlink_packets,
+                counted.downlink_octets,
+            ]
+            .map(|number| number.to_string()),
+        });
+        row
+    });
+    let lines: Vec<_> = [header.map(str::to_owned).to_vec()].into_iter().chain(rows).collect();
+    align(&lines, 1, 3)
+}
+
+/// A direction's counters.
+pub(super) fn describe(name: &str, counters: &Counters) -> String {
+    let Counters { rx_packets, tx_packets, buffered, control, drops, .. } = counters;
+    let mut text = format!(
+        "{name}: received {rx_packets}, forwarded {tx_packets}, kept {buffered}, control {control}, \
+         dropped {}\n",
+        drops.total(),
+    );
+    for (reason, packets) in drops.iter() {
+        text += &format!("  {}: {packets}\n", reason.name());
+    }
+    text
+}

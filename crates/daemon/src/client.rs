@@ -1,0 +1,161 @@
+//! The other end of a control socket.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// More than what the largest tables take.
+const ANSWER_MAX: u64 = 1 << 30;
+const HEADERS_MAX: usize = 32;
+
+/// Asks the program at a control socket. Every call is a connection of its own.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+    program: &'static str,
+}
+
+/// There is no answer, or not the one that was wanted.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody is there.
+    #[error("nobody is at {}; start `{program}`, or name its socket with --control", socket.display())]
+    NotRunning {
+        /// The control socket.
+        socket: PathBuf,
+        /// The command line that starts it.
+        program: &'static str,
+    },
+    /// It refused.
+    #[error("{what}")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// In its own words.
+        what: String,
+    },
+    /// The connection broke, or what answers is something else.
+    #[error("`{program}` at {}: {what}", socket.display())]
+    Broken {
+        /// The control socket.
+        socket: PathBuf,
+        /// What was taken to be there.
+        program: &'static str,
+        /// What was wrong.
+        what: String,
+    },
+}
+
+impl Client {
+    /// For the program at `socket`: `dray switch`, or another one's command line.
+    pub fn new(socket: &Path, program: &'static str) -> Self {
+        Self { socket: socket.to_owned(), program }
+    }
+
+    /// Asks, and reads the answer, which is JSON.
+    pub fn json<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        target: &str,
+        body: &[u8],
+    ) -> Result<T, ClientError> {
+        let bytes = self.ask(method, target, body)?;
+        serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
+    }
+
+    /// Asks; returns the answer's body, where the request was not refused.
+    pub fn ask(&self, method: &str, target: &str, body: &[u8]) -> Result<Vec<u8>, ClientError> {
+        let mut stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning { socket: self.socket.clone(), program: self.program }
+            }
+            _ => self.broken(&error),
+        })?;
+        let answer = exchange(&mut stream, method, target, body).map_err(|e| self.broken(&e))?;
+        let (status, body) = parse(&answer).map_err(|what| self.broken(&what))?;
+        if (200..300).contains(&status) {
+            return Ok(body.to_vec());
+        }
+        #[derive(serde::Deserialize)]
+        struct Wrong {
+            error: String,
+        }
+        match serde_json::from_slice::<Wrong>(body) {
+            Ok(Wrong { error }) => Err(ClientError::Refused { status, what: error }),
+            Err(_) => Err(self.broken(&format_args!("HTTP status {status}"))),
+        }
+    }
+
+    /// What it answered is not what it should be.
+    pub fn broken(&self, what: &dyn ToString) -> ClientError {
+        ClientError::Broken {
+            socket: self.socket.clone(),
+            program: self.program,
+            what: what.to_string(),
+        }
+    }
+}
+
+fn exchange(
+    stream: &mut UnixStream,
+    method: &str,
+    target: &str,
+    body: &[u8],
+) -> io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let length = body.len();
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}");
+    stream.write_all(&[head.as_bytes(), b"\r\n\r\n", body].concat())?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_MAX).read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// Status and body of an answer that ends with its connection.
+fn parse(answer: &[u8]) -> Result<(u16, &[u8]), String> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut parsed = httparse::Response::new(&mut headers);
+    let length = match parsed.parse(answer) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Err("it closed the connection".to_owned()),
+        Err(error) => return Err(format!("its answer is not HTTP: {error}")),
+    };
+    let body = &answer[length..];
+    let said = parsed.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
+    let said = said.and_then(|h| str::from_utf8(h.value).ok()?.trim().parse::<usize>().ok());
+    if said.is_some_and(|said| said != body.len()) {
+        return Err("it closed the connection in the middle of its answer".to_owned());
+    }
+    Ok((parsed.code.unwrap_or(0), body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_answers_and_others_are_told_apart() {
+        assert_eq!(parse(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"), Ok((200, &b"{}"[..])));
+        assert_eq!(parse(b"HTTP/1.1 204 No Content\r\n\r\n"), Ok((204, &b""[..])));
+        for (answer, part) in [
+            (&b""[..], "closed"),
+            (b"HTTP/1.1 200 OK\r\n", "closed"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}", "middle"),
+            (b"SSH-2.0-OpenSSH\r\n\r\n", "not HTTP"),
+        ] {
+            assert!(parse(answer).unwrap_err().contains(part));
+        }
+    }
+
+    #[test]
+    fn nobody_there_says_what_to_do() {
+        let client = Client::new("/nosuch/x.sock".as_ref(), "dray switch");
+        let error = client.ask("GET", "/", b"").unwrap_err().to_string();
+        assert!(error.contains("/nosuch/x.sock") && error.contains("dray switch"), "{error}");
+    }
+}

@@ -1,0 +1,220 @@
+//! What data threads count, and why they dropped something.
+//!
+//! A data thread adds to plain numbers and copies them now and then to where control threads read
+//! them: so a frame costs no shared memory. [`counters!`](crate::counters!) makes the types of both,
+//! from the names of the numbers and of the reasons.
+
+/// Makes, of names with their documentation:
+///
+/// * `DropReason`, an enum of the reasons, with `ALL` and `name`;
+/// * `Drops`, a number for each of them;
+/// * `Counters`, the numbers, and `drops`;
+/// * `Published`, counters that one thread writes and others read.
+///
+/// Counters and drops are objects in JSON, with all names; those of another version are passed over.
+#[macro_export]
+macro_rules! counters {
+    (
+        $(#[$reason_doc:meta])*
+        reasons { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)* }
+        $(#[$counters_doc:meta])*
+        numbers { $($(#[$number_doc:meta])* $number:ident,)* }
+    ) => {
+        $(#[$reason_doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum DropReason {
+            $($(#[$variant_doc])* $variant,)*
+        }
+
+        impl DropReason {
+            /// All of them, in order.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// The word for it in JSON and tables.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+
+        const REASONS: usize = DropReason::ALL.len();
+        const NUMBERS: usize = [$(stringify!($number),)*].len();
+        const WORDS: usize = NUMBERS + REASONS;
+
+        $(#[$counters_doc])*
+        #[derive(
+            Clone,
+            Copy,
+            Debug,
+            Default,
+            PartialEq,
+            Eq,
+            $crate::serde::Serialize,
+            $crate::serde::Deserialize,
+        )]
+        #[serde(crate = "dray_daemon::serde")]
+        pub struct Counters {
+            $($(#[$number_doc])* pub $number: u64,)*
+            /// What was dropped, by reason.
+            pub drops: Drops,
+        }
+
+        impl Counters {
+            fn words(&self) -> [u64; WORDS] {
+                let mut words = [0; WORDS];
+                let (first, drops) = words.split_at_mut(NUMBERS);
+                first.copy_from_slice(&[$(self.$number,)*]);
+                drops.copy_from_slice(&self.drops.0);
+                words
+            }
+
+            fn from_words(words: [u64; WORDS]) -> Self {
+                let [$($number,)* drops @ ..] = words;
+                Self { $($number,)* drops: Drops(drops) }
+            }
+        }
+
+        impl std::ops::AddAssign<&Self> for Counters {
+            fn add_assign(&mut self, other: &Self) {
+                let (own, other) = (self.words(), other.words());
+                *self = Self::from_words(std::array::from_fn(|i| own[i].wrapping_add(other[i])));
+            }
+        }
+
+        /// What was dropped, by reason. In JSON an object with a number for every reason.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Drops([u64; REASONS]);
+
+        impl Default for Drops {
+            fn default() -> Self {
+                Self([0; REASONS])
+            }
+        }
+
+        impl Drops {
+            /// Counts so `many` dropped for `reason`.
+            #[inline(always)]
+            pub fn add(&mut self, reason: DropReason, many: u64) {
+                self.0[reason as usize] += many;
+            }
+
+            /// How many were dropped for `reason`.
+            pub fn get(&self, reason: DropReason) -> u64 {
+                self.0[reason as usize]
+            }
+
+            /// How many were dropped in all.
+            pub fn total(&self) -> u64 {
+                self.0.iter().sum()
+            }
+
+            /// The reasons that something was dropped for, with their numbers.
+            pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
+                let all = DropReason::ALL.iter().copied().zip(self.0);
+                all.filter(|(_, many)| *many != 0)
+            }
+        }
+
+        impl $crate::serde::Serialize for Drops {
+            fn serialize<S: $crate::serde::Serializer>(
+                &self,
+                serializer: S,
+            ) -> Result<S::Ok, S::Error> {
+                let names = DropReason::ALL.iter().map(|reason| reason.name());
+                serializer.collect_map(names.zip(&self.0))
+            }
+        }
+
+        impl<'de> $crate::serde::Deserialize<'de> for Drops {
+            fn deserialize<D: $crate::serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> Result<Self, D::Error> {
+                let given = std::collections::HashMap::<String, u64>::deserialize(deserializer)?;
+                let number = |reason: &DropReason| given.get(reason.name()).copied().unwrap_or(0);
+                Ok(Self(std::array::from_fn(|index| number(&DropReason::ALL[index]))))
+            }
+        }
+
+        /// Counters as last published. Only one thread writes them; each number is right by itself,
+        /// and they may be of slightly different moments.
+        #[repr(align(64))]
+        #[derive(Debug)]
+        pub struct Published([std::sync::atomic::AtomicU64; WORDS]);
+
+        impl Default for Published {
+            fn default() -> Self {
+                Self([const { std::sync::atomic::AtomicU64::new(0) }; WORDS])
+            }
+        }
+
+        impl Published {
+            /// Makes `counters` seen.
+            pub fn publish(&self, counters: &Counters) {
+                for (to, from) in self.0.iter().zip(counters.words()) {
+                    to.store(from, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+
+            /// What was published last.
+            pub fn read(&self) -> Counters {
+                let load = |word: &std::sync::atomic::AtomicU64| {
+                    word.load(std::sync::atomic::Ordering::Relaxed)
+                };
+                Counters::from_words(self.0.each_ref().map(load))
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+#[expect(unreachable_pub, reason = "the types are for whole crates")]
+mod tests {
+    crate::counters! {
+        /// Why.
+        reasons {
+            /// It was.
+            Long = "too_long",
+            /// It was not.
+            Short = "too_short",
+        }
+        /// What.
+        numbers {
+            /// In.
+            rx,
+            /// Out.
+            tx,
+        }
+    }
+
+    fn some() -> Counters {
+        Counters::from_words(std::array::from_fn(|index| index as u64 + 1))
+    }
+
+    #[test]
+    fn what_is_published_is_read_and_adds_up() {
+        let published = Published::default();
+        published.publish(&some());
+        let mut sum = published.read();
+        assert_eq!(sum, some());
+        sum += &some();
+        assert_eq!((sum.rx, sum.tx), (2, 4));
+        assert_eq!(sum.drops.get(DropReason::Short), 8);
+        assert_eq!(sum.drops.total(), 14);
+        sum.drops.add(DropReason::Long, 1);
+        assert_eq!(
+            sum.drops.iter().collect::<Vec<_>>(),
+            [(DropReason::Long, 7), (DropReason::Short, 8)]
+        );
+    }
+
+    #[test]
+    fn json_names_every_reason() {
+        let text = serde_json::to_string(&some()).unwrap();
+        assert_eq!(text, r#"{"rx":1,"tx":2,"drops":{"too_long":3,"too_short":4}}"#);
+        assert_eq!(serde_json::from_str::<Counters>(&text).unwrap(), some());
+        let older = r#"{"rx":1,"tx":2,"drops":{"too_long":3,"gone":9}}"#;
+        let drops = serde_json::from_str::<Counters>(older).unwrap().drops;
+        assert_eq!((drops.get(DropReason::Long), drops.total()), (3, 3));
+    }
+}

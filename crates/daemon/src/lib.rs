@@ -1,0 +1,25 @@
+//! What the switch and the user plane function have in common as programs that run for long: what
+//! data threads count and others read ([`counters!`]), and a control socket that speaks HTTP/1.1 with
+//! JSON ([`Server`], [`Client`]), so that `curl --unix-socket` works.
+//!
+//! The socket is open to root and its group, who may do whatever it offers; what they send is checked
+//! as if they were strangers, since scripts make mistakes too.
+#![forbid(unsafe_code)]
+
+mod client;
+pub mod counters;
+mod http;
+mod server;
+mod socket;
+
+pub use client::{Client, ClientError};
+pub use http::{BODY_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request};
+pub use server::{Answer, Limits, Server};
+pub use socket::{ControlSocket, FOLDER, SOCKET_PATH_MAX, SocketError, check_socket_path};
+
+#[doc(hidden)]
+pub use serde;
+
+// The macro names this crate as others see it.
+#[cfg(test)]
+extern crate self as dray_daemon;

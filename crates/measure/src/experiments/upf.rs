@@ -1,0 +1,30 @@
+//! What sessions and rules cost a user plane function.
+
+use crate::experiments::{Experiment, Layout, MachineLimit};
+use crate::{Endpoint, Shape, Technique, UpfLoad};
+use dray_lab::LinkKind;
+
+/// Sessions of the search for what rules cost, and of the paper that began this.
+const USUAL: u32 = 8000;
+
+pub(super) const SCALE: Experiment = Experiment {
+    name: "upf-scale",
+    about: "a user plane function over shared memory: rate over sessions, and over rules of each",
+    shapes: &[
+        Shape::Upf(UpfLoad::uplink(1, 2)),
+        Shape::Upf(UpfLoad::uplink(1000, 2)),
+        Shape::Upf(UpfLoad::uplink(10_000, 2)),
+        Shape::Upf(UpfLoad::uplink(100_000, 2)),
+        Shape::Upf(UpfLoad::uplink(1_000_000, 2)),
+        Shape::Upf(UpfLoad::uplink(USUAL, 2)),
+        Shape::Upf(UpfLoad::uplink(USUAL, 8)),
+        Shape::Upf(UpfLoad::uplink(USUAL, 32)),
+        Shape::Upf(UpfLoad::uplink(USUAL, 128)),
+    ],
+    techniques: || Technique::by_link(&[LinkKind::DIRECT, LinkKind::PATCH], &[Endpoint::VIRTIO]),
+    usual: |technique| technique.link == LinkKind::DIRECT,
+    sizes: &[512],
+    machine_limit: MachineLimit::Never,
+    layout: Layout::UserPlane,
+    ..Experiment::USUAL
+};

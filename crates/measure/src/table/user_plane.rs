@@ -1,0 +1,56 @@
+//! What a user plane function carries.
+
+use dray_traffic::UserWay;
+
+use super::{align, kilo, loss, mark};
+use crate::results::ResultRow;
+
+/// A row for each result.
+pub(super) fn render(rows: &[ResultRow]) -> String {
+    let header = [
+        "technique",
+        "way",
+        "sessions",
+        "PDRs",
+        "offered",
+        "sent",
+        "received",
+        "±",
+        "loss",
+        "cores",
+        "Mb/s",
+        "paper",
+    ];
+    let units =
+        ["", "", "", "each", "kpps", "kpps", "kpps", "%", "%", "of UPF", "per core", "Mb/s"];
+    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    for row in rows {
+        // The notes below say why.
+        let (Some(load), Some(measured)) = (row.upf, row.measured()) else { continue };
+        let offered = match (row.offered_pps, measured.drop_rates.first()) {
+            (Some(pps), _) => kilo(pps),
+            (None, Some(_)) => "loss-free".to_owned(),
+            (None, None) => "max".to_owned(),
+        };
+        let received = measured.drop_rates.first().map_or(measured.received_pps, |rate| rate.pps);
+        let deviation = 100.0 * measured.stddev_pps / measured.received_pps.max(1.0);
+        let mbps = |pps: f64| pps * row.frame_size as f64 * 8.0 / 1e6;
+        let per_core =
+            measured.upf_pps_per_core().map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps)));
+        cells.push(vec![
+            row.technique.clone(),
+            if load.way == UserWay::Uplink { "up" } else { "down" }.to_owned(),
+            load.sessions.to_string(),
+            load.pdrs.to_string(),
+            offered,
+            kilo(measured.sent_pps),
+            format!("{}{}", kilo(received), mark(measured)),
+            format!("{deviation:.1}"),
+            loss(measured),
+            measured.upf_cores().map_or("-".to_owned(), |cores| format!("{cores:.2}")),
+            per_core,
+            row.paper_pps.map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps))),
+        ]);
+    }
+    align(&cells, 2, 2)
+}

@@ -1,0 +1,127 @@
+//! What a user plane function is told, that stands between a sender and a receiver.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use dray_lab::End;
+use dray_traffic::{Job, UpfJob, UserWay, Users};
+use dray_upf::UpfConfig;
+use dray_upf::config::{Generator, InterfaceConfig, Neighbour, Route};
+use serde::{Deserialize, Serialize};
+
+use crate::topology::{Load, Station, Topology};
+
+/// Its name among the roles.
+pub(crate) const UPF: &str = "upf";
+
+/// What a user plane function has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpfLoad {
+    /// Which way packets go.
+    pub way: UserWay,
+    /// Sessions, one for each user; packets are of each in turn.
+    pub sessions: u32,
+    /// Packet detection rules of each session, half for each way. Packets match the last one.
+    pub pdrs: u16,
+}
+
+impl UpfLoad {
+    /// `sessions` with `pdrs` rules each, from users to the network.
+    pub const fn uplink(sessions: u32, pdrs: u16) -> Self {
+        Self { way: UserWay::Uplink, sessions, pdrs }
+    }
+
+    /// The same from the network to users.
+    pub const fn downlink(sessions: u32, pdrs: u16) -> Self {
+        Self { way: UserWay::Downlink, sessions, pdrs }
+    }
+}
+
+/// As in "uplink, 8000 sessions of 2 PDRs".
+impl fmt::Display for UpfLoad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { way, sessions, pdrs } = self;
+        let way = if *way == UserWay::Uplink { "uplink" } else { "downlink" };
+        write!(f, "{way}, {sessions} sessions of {pdrs} PDRs")
+    }
+}
+
+/// Its ends, and whom it sees at each: the gNB at N3, the server at N6.
+struct Sides<'t> {
+    n3: &'t End,
+    gnb: &'t End,
+    n6: &'t End,
+    server: &'t End,
+}
+
+fn sides(topology: &Topology, way: UserWay) -> Sides<'_> {
+    let station = &topology.forwarders[0];
+    let (from, to) = (&station.ins[0], &station.outs[0]);
+    match way {
+        UserWay::Uplink => {
+            Sides { n3: from.here(), gnb: from.there(), n6: to.here(), server: to.there() }
+        }
+        UserWay::Downlink => {
+            Sides { n3: to.here(), gnb: to.there(), n6: from.here(), server: from.there() }
+        }
+    }
+}
+
+/// Whose packets the sender sends.
+pub(crate) fn users(topology: &Topology, load: UpfLoad) -> Users {
+    let Sides { n3, gnb, .. } = sides(topology, load.way);
+    Users { count: load.sessions, way: load.way, tunnel: (gnb.ip, n3.ip) }
+}
+
+/// What the user plane function at `station` does.
+pub(crate) fn job(
+    topology: &Topology,
+    station: &Station,
+    users: UpfLoad,
+    load: &Load,
+    interval: Duration,
+) -> Job {
+    let UpfLoad { way, sessions, pdrs } = users;
+    let Sides { n3, gnb, n6, server } = sides(topology, way);
+    let (from, to) = (&station.ins[0], &station.outs[0]);
+    let [from, to] = [from, to].map(|hop| topology.port(station, hop, load));
+    let (n3_port, n6_port) = if way == UserWay::Uplink { (from, to) } else { (to, from) };
+    let everywhere = "0.0.0.0/0".parse().expect("a prefix");
+    let interface = |own: &End, peer: &End, routes| InterfaceConfig {
+        mac: own.station,
+        addresses: vec![own.ip.into()],
+        mtu: topology.mtu as u16,
+        routes,
+        neighbours: vec![Neighbour { address: peer.ip.into(), mac: peer.station }],
+    };
+    let config = UpfConfig {
+        n3: interface(n3, gnb, Vec::new()),
+        n6: interface(n6, server, vec![Route { to: everywhere, via: server.ip.into() }]),
+        sessions_max: sessions as usize,
+        buffer_packets: 0,
+        buffer_per_session: 0,
+        applications: Vec::new(),
+        generate: Some(Generator {
+            count: sessions,
+            teid: Users::TEID,
+            gnb_teid: Users::TEID,
+            gnbs: vec![gnb.ip.into()],
+            ue: IpAddr::from(Users::ADDRESS).into(),
+            qfi: Some(Users::QFI),
+            pdrs,
+            mbr_kbps: None,
+            urr: false,
+        }),
+        sessions: Vec::new(),
+    };
+    Job::Upf(Box::new(UpfJob {
+        n3: n3_port,
+        n6: n6_port,
+        config,
+        way,
+        yielding: station.shares_cpu,
+        sleeping: station.shares_cpu && !topology.technique.endpoint.shares_memory(),
+        interval,
+    }))
+}

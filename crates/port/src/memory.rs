@@ -1,0 +1,121 @@
+//! A port in memory, whose peer is whoever holds the other end: for tests, fuzzers and benchmarks of
+//! what lies between ports.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{BATCH_MAX, Batch, Frame, Port, Receive, Scratch, Take, Transmit, Wait, scratch};
+
+/// The longest frame: of an MTU of 1500 bytes.
+const LEN_MAX: usize = 1514;
+
+type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
+
+/// The peer's end of a port in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    to_port: Frames,
+    from_port: Frames,
+}
+
+impl Peer {
+    /// The port.
+    pub fn port(&self) -> Port {
+        let receiver = Receiver { frames: self.to_port.clone(), lent: Vec::new() };
+        let transmitter = Transmitter { frames: self.from_port.clone(), scratch: scratch() };
+        Port { rx: vec![Box::new(receiver)], tx: vec![Box::new(transmitter)], link: None }
+    }
+
+    /// The port will receive `frames`.
+    pub fn send(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
+        lock(&self.to_port).extend(frames);
+    }
+
+    /// What the port has transmitted since the last call.
+    pub fn received(&self) -> Vec<Vec<u8>> {
+        lock(&self.from_port).drain(..).collect()
+    }
+}
+
+struct Receiver {
+    frames: Frames,
+    lent: Vec<Vec<u8>>,
+}
+
+impl Receive for Receiver {
+    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
+        {
+            let mut frames = lock(&self.frames);
+            let count = frames.len().min(BATCH_MAX);
+            self.lent.clear();
+            self.lent.extend(frames.drain(..count));
+        }
+        let batch: Batch<'_> = self.lent.iter().map(|frame| Frame::from(&frame[..])).collect();
+        if batch.is_empty() {
+            return Ok(0);
+        }
+        let lent = batch.len();
+        let taken = take(&batch);
+        drop(batch);
+        let mut frames = lock(&self.frames);
+        self.lent.drain(taken..).rev().for_each(|frame| frames.push_front(frame));
+        Ok(lent)
+    }
+
+    fn dropped(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn set_wait(&mut self, _: Wait) {}
+}
+
+struct Transmitter {
+    frames: Frames,
+    scratch: Scratch,
+}
+
+impl Transmit for Transmitter {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        let mut sent = lock(&self.frames);
+        sent.extend(frames.iter().map(|frame| frame.bytes(&mut self.scratch).to_vec()));
+        Ok(frames.len())
+    }
+
+    fn frame_max(&self) -> usize {
+        LEN_MAX
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_go_both_ways_and_those_not_taken_stay() {
+        let peer = Peer::default();
+        let Port { mut rx, mut tx, .. } = peer.port();
+        peer.send([vec![1], vec![2], vec![3]]);
+        let mut seen = Vec::new();
+        for taken in [1, 2] {
+            let lent = rx[0].receive(&mut |frames| {
+                seen.extend(frames.iter().take(taken).map(|frame| frame.first::<1>().unwrap()[0]));
+                taken
+            });
+            assert!(lent.unwrap() > 0);
+        }
+        assert_eq!(seen, [1, 2, 3]);
+        assert_eq!(rx[0].receive(&mut |_| panic!("nothing is lent")).unwrap(), 0);
+        tx[0].transmit(&[Frame::from(&[4, 5][..])]).unwrap();
+        assert_eq!((peer.received(), peer.received()), (vec![vec![4, 5]], vec![]));
+    }
+}

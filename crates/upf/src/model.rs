@@ -1,0 +1,331 @@
+//! The sessions that there are, as control threads know them, and transactions over them.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use serde::Serialize;
+use smallvec::SmallVec;
+
+use crate::compile::{Compiled, Context, compile};
+use crate::config::{ConfigError, SessionConfig};
+use crate::path::{Change, Changes};
+use crate::session::{Peer, Session};
+use crate::usage::{Counted, Usage};
+
+/// Room for so many keys by session: two addresses, or two tunnels.
+pub(crate) const KEYS_PER_SESSION: usize = 2;
+/// Changes under way to a direction.
+const CHANGES_MAX: usize = 1024;
+
+/// One step of a transaction.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operation {
+    /// Adds a session.
+    Add(SessionConfig),
+    /// Puts a session in the place of the one with its SEID: what its rules count and limit goes on
+    /// where rules of the same numbers were.
+    Modify {
+        /// The session.
+        session: SessionConfig,
+        /// Whether an end marker is sent into tunnels that are left.
+        end_marker: bool,
+    },
+    /// Removes the session with a SEID.
+    Remove(u64),
+}
+
+impl Operation {
+    /// The session that it is about.
+    fn seid(&self) -> u64 {
+        match self {
+            Self::Add(session) | Self::Modify { session, .. } => session.seid,
+            Self::Remove(seid) => *seid,
+        }
+    }
+}
+
+/// What is to be seen of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct SessionStatus {
+    /// Session endpoint identifier.
+    pub seid: u64,
+    /// The user's addresses: IPv4 addresses, and IPv6 prefixes of 64 bits.
+    pub ue: Vec<String>,
+    /// Its tunnels at our end.
+    pub teids: Vec<u32>,
+    /// What its usage reporting rules have counted.
+    pub usage: Vec<UsageStatus>,
+}
+
+/// What a usage reporting rule has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct UsageStatus {
+    /// Its number in the session.
+    pub urr: u32,
+    /// Counted so far.
+    #[serde(flatten)]
+    pub counted: Counted,
+}
+
+/// The sessions that there are.
+pub(crate) struct Model {
+    sessions: HashMap<u64, Known>,
+    /// Whose a key is: a TEID, or an address.
+    owners: [HashMap<u64, u64>; 2],
+    /// Numbers that were given back, and the next one that was never used.
+    free: Vec<u32>,
+    next: u32,
+    /// For so many sessions there is room.
+    room: usize,
+}
+
+/// Indexes of the two sorts of keys.
+const TEIDS: usize = 0;
+const ADDRESSES: usize = 1;
+
+/// What is remembered of a session.
+struct Known {
+    slot: u32,
+    /// Tunnels at our end, and users' addresses.
+    keys: [SmallVec<[u64; 2]>; 2],
+    usages: SmallVec<[Arc<Usage>; 2]>,
+    tunnels: SmallVec<[Peer; 1]>,
+}
+
+impl Known {
+    fn status(&self, seid: u64) -> SessionStatus {
+        let address = |key: &u64| match key >> 32 {
+            0xff00_0000 => Ipv4Addr::from(*key as u32).to_string(),
+            _ => format!("{}/64", Ipv6Addr::from(u128::from(*key) << 64)),
+        };
+        let usage = |usage: &Arc<Usage>| UsageStatus { urr: usage.urr, counted: usage.counted() };
+        SessionStatus {
+            seid,
+            ue: self.keys[ADDRESSES].iter().map(address).collect(),
+            teids: self.keys[TEIDS].iter().map(|key| *key as u32).collect(),
+            usage: self.usages.iter().map(usage).collect(),
+        }
+    }
+}
+
+/// A transaction that can be made, and what it leaves: so each step is checked against those before it.
+#[derive(Default)]
+pub(crate) struct Draft {
+    steps: Vec<Step>,
+    seids: HashSet<u64>,
+    /// Keys that have another owner than in the model; `None`: nobody.
+    owners: [HashMap<u64, Option<u64>>; 2],
+    /// How many more sessions, and keys of each sort, there are than in the model.
+    sessions: isize,
+    keys: [isize; 2],
+}
+
+/// One step of it.
+struct Step {
+    seid: u64,
+    /// `None`: it is removed.
+    compiled: Option<Compiled>,
+    end_marker: bool,
+}
+
+impl Model {
+    /// With room for so many sessions.
+    pub(crate) fn new(room: usize) -> Self {
+        Self {
+            sessions: HashMap::new(),
+            owners: [HashMap::new(), HashMap::new()],
+            free: Vec::new(),
+            next: 0,
+            room,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// A session, if there is such a one.
+    pub(crate) fn status(&self, seid: u64) -> Option<SessionStatus> {
+        self.sessions.get(&seid).map(|known| known.status(seid))
+    }
+
+    /// All sessions, by SEID.
+    pub(crate) fn statuses(&self) -> Vec<SessionStatus> {
+        let mut all: Vec<_> =
+            self.sessions.iter().map(|(seid, known)| known.status(*seid)).collect();
+        all.sort_unstable_by_key(|status| status.seid);
+        all
+    }
+
+    /// Checks one more step, and adds it to `draft`.
+    pub(crate) fn check(
+        &self,
+        draft: &mut Draft,
+        operation: &Operation,
+        context: &Context<'_>,
+    ) -> Result<(), ConfigError> {
+        let seid = operation.seid();
+        let wrong =
+            |field: &str, what: String| ConfigError::new(what).in_field(field).in_session(seid);
+        // A session twice in one transaction would need its own state in between.
+        if !draft.seids.insert(seid) {
+            return Err(wrong("seid", "is in the transaction twice".to_owned()));
+        }
+        let known = self.sessions.get(&seid);
+        let (config, end_marker) = match (operation, known) {
+            (Operation::Add(_), Some(_)) => {
+                return Err(wrong("seid", "is given twice: there is such a session".to_owned()));
+            }
+            (Operation::Modify { .. } | Operation::Remove(_), None) => {
+                return Err(wrong("seid", "there is no such session".to_owned()));
+            }
+            (Operation::Add(session), None) => (Some(session), false),
+            (Operation::Modify { session, end_marker }, Some(_)) => (Some(session), *end_marker),
+            (Operation::Remove(_), Some(_)) => (None, false),
+        };
+        let usages = known.map_or(&[][..], |known| &known.usages);
+        let compiled = config.map(|config| compile(config, context, usages)).transpose()?;
+        if let (Some(config), Some(compiled)) = (config, &compiled) {
+            for (sort, keys) in compiled.keys.iter().enumerate() {
+                for (number, key) in keys.iter().enumerate() {
+                    let owner = match draft.owners[sort].get(key) {
+                        Some(owner) => *owner,
+                        None => self.owners[sort].get(key).copied(),
+                    };
+                    let Some(owner) = owner.filter(|owner| *owner != seid) else { continue };
+                    return Err(match sort {
+                        ADDRESSES => {
+                            let what = format!("{}: session {owner} has it", config.ue[number]);
+                            wrong(&format!("ue[{number}]"), what)
+                        }
+                        _ => {
+                            let same =
+                                |pdr: &crate::config::Pdr| pdr.teid.map(u64::from) == Some(*key);
+                            let pdr = config.pdrs.iter().position(same).unwrap_or(0);
+                            let what = format!("{key}: session {owner} has it");
+                            wrong(&format!("pdrs[{pdr}].teid"), what)
+                        }
+                    });
+                }
+            }
+        }
+        draft.add(seid, known, compiled, end_marker);
+        let there = |now: usize, more: isize| now.saturating_add_signed(more);
+        let keys = |sort: usize| there(self.owners[sort].len(), draft.keys[sort]);
+        let keys = keys(TEIDS).max(keys(ADDRESSES));
+        if there(self.len(), draft.sessions) > self.room || keys > KEYS_PER_SESSION * self.room {
+            return Err(wrong("seid", format!("there is room for {} sessions", self.room)));
+        }
+        Ok(())
+    }
+
+    /// Makes all steps, and hands on what is to change in either direction. `end_marker` makes the
+    /// frame with the last message into a tunnel.
+    pub(crate) fn commit(
+        &mut self,
+        draft: Draft,
+        end_marker: impl Fn(&Peer) -> Option<Vec<u8>>,
+        mut send: impl FnMut([Change; 2]),
+    ) {
+        for step in draft.steps {
+            send(self.make(step, &end_marker));
+        }
+    }
+
+    fn make(&mut self, step: Step, marker: &impl Fn(&Peer) -> Option<Vec<u8>>) -> [Change; 2] {
+        let Step { seid, compiled, end_marker } = step;
+        let before = self.sessions.remove(&seid);
+        let slot = before.as_ref().map(|known| known.slot).or_else(|| self.free.pop());
+        let slot = slot.unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        let (left, old_tunnels) =
+            before.map(|known| (known.keys, known.tunnels)).unwrap_or_default();
+        for (owners, keys) in self.owners.iter_mut().zip(&left) {
+            keys.iter().for_each(|key| _ = owners.remove(key));
+        }
+        let mut taken = <[SmallVec<[u64; 2]>; 2]>::default();
+        let mut sessions = [Box::<Session>::default(), Box::default()];
+        let mut farewell = Vec::new();
+        match compiled {
+            None => self.free.push(slot),
+            Some(Compiled { keys, uplink, downlink, usages }) => {
+                for (owners, keys) in self.owners.iter_mut().zip(&keys) {
+                    keys.iter().for_each(|key| _ = owners.insert(*key, seid));
+                }
+                let tunnels = downlink.tunnels.clone();
+                if end_marker {
+                    let same =
+                        |new: &Peer, old: &Peer| (new.address, new.teid) == (old.address, old.teid);
+                    let is_left = |old: &&Peer| !tunnels.iter().any(|new| same(new, old));
+                    farewell.extend(old_tunnels.iter().filter(is_left).filter_map(marker));
+                }
+                taken = keys.clone();
+                self.sessions.insert(seid, Known { slot, keys, usages, tunnels });
+                sessions = [uplink, downlink];
+            }
+        }
+        let [left_teids, left_addresses] = left;
+        let [teids, addresses] = taken;
+        let [uplink, downlink] = sessions;
+        let none = Vec::new();
+        [
+            Change { slot, remove: left_teids, insert: teids, session: uplink, farewell: none },
+            Change { slot, remove: left_addresses, insert: addresses, session: downlink, farewell },
+        ]
+    }
+}
+
+impl Draft {
+    fn add(
+        &mut self,
+        seid: u64,
+        known: Option<&Known>,
+        compiled: Option<Compiled>,
+        end_marker: bool,
+    ) {
+        for sort in [TEIDS, ADDRESSES] {
+            let left = known.map_or(&[][..], |known| &known.keys[sort]);
+            let taken = compiled.as_ref().map_or(&[][..], |compiled| &compiled.keys[sort]);
+            self.owners[sort].extend(left.iter().map(|key| (*key, None)));
+            self.owners[sort].extend(taken.iter().map(|key| (*key, Some(seid))));
+            self.keys[sort] += taken.len() as isize - left.len() as isize;
+        }
+        self.sessions += isize::from(compiled.is_some()) - isize::from(known.is_some());
+        self.steps.push(Step { seid, compiled, end_marker });
+    }
+}
+
+/// To a direction, and back.
+pub(crate) struct Wire {
+    wanted: SyncSender<Change>,
+    done: Receiver<Change>,
+}
+
+impl Wire {
+    /// Both ends.
+    pub(crate) fn new() -> (Self, Changes) {
+        let (wanted, wants) = sync_channel(CHANGES_MAX);
+        let (does, done) = sync_channel(2 * CHANGES_MAX);
+        (Self { wanted, done }, Changes { wanted: wants, done: does })
+    }
+
+    /// Sends a change, and gives back the memory of those that were made.
+    pub(crate) fn send(&self, mut change: Change) {
+        loop {
+            self.done.try_iter().for_each(drop);
+            match self.wanted.try_send(change) {
+                Ok(()) | Err(TrySendError::Disconnected(_)) => return,
+                Err(TrySendError::Full(back)) => {
+                    change = back;
+                    thread::sleep(Duration::from_micros(50));
+                }
+            }
+        }
+    }
+}

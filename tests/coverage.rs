@@ -165,6 +165,7 @@ fn pass(
         receiver: station("receiver", receiver, 1),
         switch_cpu: kind.switch().map(|_| switch_cpu),
         technique,
+        mtu: options.mtu,
     };
     let topologies = [topology];
     if endpoint.is_stream() {

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::address::Place;
 use super::{Attachment, Carries, Link, LinkKind, LinkOptions, Segment, bridge, parent};
-use crate::runtime::network;
+use crate::runtime::network::{self, Driver};
 use crate::{ContainerId, Lab, LabError, Runtime};
 
 /// What stands for links before there is one.
@@ -33,6 +33,7 @@ pub(super) fn find(
     pairs: &[[ContainerId; 2]],
     LinkOptions { mtu, addressed, .. }: LinkOptions,
 ) -> Result<Vec<Link>, LabError> {
+    let (_, driver) = kind.engine().expect("a network of an engine's");
     assert_eq!(lab.network(), Some((kind, mtu)), "asked for before the containers");
     let addressed = addressed || kind.carries == Carries::OwnIp;
     let mut links = Vec::new();
@@ -40,8 +41,14 @@ pub(super) fn find(
         let interfaces = containers.map(|id| Attachment::Interface(lab.next_interface(id)));
         let mut link = Link::new(containers, interfaces, lab.next_places(), addressed);
         for end in &mut link.ends {
-            end.mac = lab.interface(end)?.mac;
+            let interface = lab.interface(end)?;
+            end.mac = interface.mac;
             end.station = end.mac;
+            if let (Driver::Bridge, Some(port)) = (driver, interface.link) {
+                // As the lab's own bridges are told, so that nothing floods for who sends nothing.
+                let doing = LabError::doing(format!("{kind}: forwarding"));
+                lab.host().netlink().add_forwarding(port, end.mac).map_err(doing)?;
+            }
             if addressed {
                 end.ip = network::address(end.container);
             }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::state::FOLDER;
-use super::{Engine, Spec, network};
+use super::{Engine, Spec, devices, network};
 use crate::LabError;
 
 /// The command that runs a container, after writing its configuration (lxc.container.conf(5)).
@@ -63,5 +63,9 @@ fn configuration(engine: &Engine, spec: &Spec<'_>) -> String {
     }
     let sockets = engine.sockets();
     mount(&sockets, &sockets, "rw");
+    // It allows all devices whose nodes there are.
+    if !engine.devices.is_empty() {
+        mount(Path::new(devices::TUN), Path::new(devices::TUN), "create=file");
+    }
     text
 }

@@ -109,10 +109,8 @@ impl Group {
             let case = Case { runtime, technique };
             match pass(&mut lab, ids, &cpus, switch.id, technique) {
                 Ok(()) => proven.add(case),
-                Err(error) => match error.downcast_ref() {
-                    Some(LabError::NotInKernel { .. } | LabError::NoCard { .. }) => {}
-                    _ => failures.push(format!("{case}: {error}")),
-                },
+                Err(error) if cannot_be_here(&error) => {}
+                Err(error) => failures.push(format!("{case}: {error}")),
             }
         }
         Ok(failures)
@@ -189,6 +187,12 @@ fn pass(
     bail!("nothing arrives")
 }
 
+/// Whether it was not tried because the kernel or the machine lacks something.
+fn cannot_be_here(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref();
+    matches!(error, Some(LabError::NotInKernel { .. } | LabError::NoCard { .. }))
+}
+
 /// Those of `cases` that work, as far as it is not known that they cannot.
 fn prove(cases: impl Iterator<Item = Case>) -> Proven {
     let cases: Vec<_> = cases.filter(|case| case.why_not().is_none()).collect();
@@ -199,6 +203,7 @@ fn prove(cases: impl Iterator<Item = Case>) -> Proven {
         eprintln!("{runtime}: {first} and {} like it", group.techniques.len() - 1);
         match group.prove(&mut proven) {
             Ok(failed) => failures.extend(failed),
+            Err(error) if cannot_be_here(&error) => {}
             Err(error) => failures.push(format!("{runtime}, a lab for {first}: {error}")),
         }
     }

@@ -4,6 +4,7 @@
 type Row = (&'static str, &'static str, Result<&'static str, &'static str>);
 
 const NETMAP: &str = "needs the netmap module, which no kernel of Debian's has";
+const NS3: &str = "needs ns-3, whose own cost was what it measured: it is a simulator";
 const VFIO: &str = "needs a network card with SR-IOV, and an IOMMU, for DPDK's own driver";
 const ZERO_COPY: &str = "needs a network card whose virtual functions' driver has XDP; on whole cards \
                          AF_XDP without copies is proven in the VM \
@@ -29,6 +30,9 @@ pub(crate) const PAPERS: &[Row] = &[
     ("claassen2016", "the same, UDP", Ok("bridge/udp-mmsg")),
     ("claassen2016", "macvlan in bridge mode, TCP", Ok("macvlan/bridge/tcp")),
     ("claassen2016", "the same, UDP", Ok("macvlan/bridge/udp-mmsg")),
+    ("claassen2016", "macvlan in private mode", Ok("macvlan/private/raw-mmsg")),
+    ("claassen2016", "macvlan in VEPA mode", Ok("macvlan/vepa/raw-mmsg")),
+    ("claassen2016", "macvlan in passthru mode, TCP", Ok("macvlan/passthru/tcp")),
     ("claassen2016", "ipvlan in L2 mode, TCP", Ok("ipvlan/l2/tcp")),
     ("claassen2016", "ipvlan in L3 mode, TCP", Ok("ipvlan/l3/tcp")),
     ("claassen2016", "the same, UDP", Ok("ipvlan/l3/udp-mmsg")),
@@ -38,6 +42,7 @@ pub(crate) const PAPERS: &[Row] = &[
     ("casoni2013", "veth pairs", Ok("veth/raw-mmsg")),
     ("casoni2013", "veth pairs and a bridge", Ok("bridge/raw-mmsg")),
     ("casoni2013", "netmap's VALE", Err(NETMAP)),
+    ("casoni2013", "ns-3 at both ends, by sockets or VALE", Err(NS3)),
     ("liang2016", "virtio-user through a vhost-user switch", Ok("ovs-dpdk/learning/dpdk")),
     ("liang2016", "DPDK on virtual functions of a card", Err(VFIO)),
     ("liang2016", "the kernel's stack", Ok("bridge/udp")),

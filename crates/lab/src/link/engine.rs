@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::address::Place;
-use super::{Attachment, Carries, Link, LinkKind, LinkOptions, Segment, bridge, parent};
+use super::{Attachment, Carries, Link, LinkKind, LinkOptions, Segment, bridge, ipvlan, parent};
 use crate::runtime::network::{self, Driver};
 use crate::{ContainerId, Lab, LabError, Runtime};
 
@@ -16,6 +16,9 @@ pub(crate) fn make_base(lab: &Lab, kind: LinkKind, mtu: u32) -> Result<Option<St
     let segment = Segment { lab, kind, number: NUMBER, links: &[], mtu };
     if driver.has_parent() {
         segment.create_host_pair(NUMBER, Place::both(NUMBER).map(Place::card_mac))?;
+        if matches!(driver, Driver::IpvlanL2 | Driver::IpvlanL3) {
+            ipvlan::check(&segment, &parent::name(NUMBER))?;
+        }
         return Ok(Some(parent::name(NUMBER)));
     }
     if runtime == Runtime::Lxc {

@@ -26,11 +26,8 @@ pub(super) const OF_TAP: Devices = Devices { major: 10, minor: Some(200) };
 /// [`TUN`], and those of macvtap interfaces, each of which has its own; they have no numbers yet.
 pub(super) fn of_interfaces() -> io::Result<Vec<Devices>> {
     // Without a parent it makes no interface, but the kernel loads the driver, which has numbers then.
-    let _ = Netlink::open(&NetworkNamespace::scratch()?)?.create_plain(
-        "none",
-        InfoKind::MacVtap,
-        None,
-    );
+    let _ =
+        Netlink::open(&NetworkNamespace::scratch()?)?.create_plain("none", InfoKind::MacVtap, None);
     let of_macvtap = major(&fs::read_to_string("/proc/devices")?, "macvtap");
     let of_macvtap = of_macvtap.map(|major| Devices { major, minor: None });
     Ok([OF_TAP].into_iter().chain(of_macvtap).collect())

@@ -25,7 +25,8 @@ pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Result<Command, LabError>
         let processes = processes.map_err(LabError::doing(format!("opening {GROUP_ROOT}")))?;
         calls::join_group(&mut command, processes);
     }
-    let configuration = engine.dir.write(&format!("{name}.conf"), &configuration(engine, spec, is_version_2))?;
+    let configuration =
+        engine.dir.write(&format!("{name}.conf"), &configuration(engine, spec, is_version_2))?;
     command.args(["--foreground", "--name", name, "--lxcpath", FOLDER]);
     command.arg("--rcfile").arg(configuration);
     command.args(["--logfile", "/dev/stderr", "--logpriority", "ERROR", "--"]).args(&spec.command);

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::state::FOLDER;
 use super::devices::{self, Devices};
+use super::state::FOLDER;
 use super::{Engine, Spec};
 use crate::LabError;
 

@@ -107,12 +107,13 @@ fn the_books_balance_in_containers_of_every_engine() {
     require_root!();
     let before = Everything::now();
     for runtime in engines() {
-        let mut bench = bench(runtime, "veth/udp,veth/raw-mmsg,veth/afxdp,switch/patch");
+        let mut bench =
+            bench(runtime, "veth/udp,veth/raw-mmsg,veth/afxdp,macvtap/tap,switch/patch");
         let output = bench.args(["--duration", "0.5"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{runtime}: {said}");
         let results: Results = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(results.results.len(), 4, "{runtime}");
+        assert_eq!(results.results.len(), 5, "{runtime}");
         for row in &results.results {
             let name = format!("{runtime} {}", row.technique);
             let measured = row.measured().unwrap_or_else(|| panic!("{name}: {:?}", row.outcome));

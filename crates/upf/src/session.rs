@@ -195,19 +195,26 @@ impl Session {
 
     /// The first rule that is for the packet.
     #[inline(always)]
-    pub(crate) fn find(&self, probe: &Probe) -> Option<Rule> {
+    pub(crate) fn find(&self, probe: &Probe) -> Option<&Rule> {
         let first = self.rules.first()?;
         let fits = |rule: &Rule| rule.qfis >> probe.qfi & 1 != 0;
         if first.plain && first.teid == probe.teid && fits(first) {
-            return Some(*first);
+            return Some(first);
         }
+        self.search(probe)
+    }
+
+    /// As [`find`](Self::find), where there are several rules or such as are not for all packets.
+    #[inline(never)]
+    fn search(&self, probe: &Probe) -> Option<&Rule> {
+        let fits = |rule: &Rule| rule.qfis >> probe.qfi & 1 != 0;
         let subject = Subject::from(probe);
         for matcher in &self.matchers {
             if matcher.matches(&subject) {
                 let rule = self.rules.get(usize::from(matcher.rule))?;
                 if fits(rule) && matcher.condition().is_none_or(|number| self.meets(number, probe))
                 {
-                    return Some(*rule);
+                    return Some(rule);
                 }
             }
         }

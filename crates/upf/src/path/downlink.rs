@@ -156,20 +156,19 @@ impl Downlink {
     fn find(
         &mut self,
         frames: &[Frame<'_>],
-        mut items: ArrayVec<Item, CHUNK>,
+        items: ArrayVec<Item, CHUNK>,
     ) -> ArrayVec<Item, CHUNK> {
-        items.retain(|item| match self.lane.sessions.table.find(item.key) {
-            Some(slot) => {
-                item.slot = slot;
-                self.lane.sessions.prefetch(self.lane.way, slot);
-                true
+        let mut found = ArrayVec::new();
+        for item in items {
+            match self.lane.sessions.table.find(item.key) {
+                Some(slot) => {
+                    self.lane.sessions.prefetch(self.lane.way, slot);
+                    found.push(Item { slot, ..item });
+                }
+                None => self.unknown(item.frame, &frames[usize::from(item.frame)]),
             }
-            None => {
-                self.unknown(item.frame, &frames[usize::from(item.frame)]);
-                false
-            }
-        });
-        items
+        }
+        found
     }
 
     /// Counts a packet of no session, and tells its sender.
@@ -196,7 +195,7 @@ impl Downlink {
         };
         let session = &mut self.lane.sessions.slots[item.slot as usize];
         let probe = Probe { teid: 0, qfi: 0, tos: packet.tos, ends };
-        let rule = session.find(&probe).ok_or(DropReason::NoRule)?;
+        let rule = *session.find(&probe).ok_or(DropReason::NoRule)?;
         match rule.action {
             Action::Forward => {}
             Action::Drop => return Err(DropReason::Rule.into()),

@@ -197,28 +197,30 @@ fn tell(teller: &Teller, seid: u64, report: &Report) {
 /// Reads the packet of `len` bytes that lies at `at` in the frame; `look` holds its first bytes, at
 /// least 60 where it has as many. Where its headers go on behind those, all of the frame is looked at.
 #[inline(always)]
-pub(super) fn parse(
-    look: &[u8],
+pub(super) fn parse<'f>(
+    look: &'f [u8],
     len: usize,
-    frame: &Frame<'_>,
+    frame: &'f Frame<'_>,
     at: usize,
-    scratch: &mut Scratch,
+    scratch: &'f mut Scratch,
 ) -> Result<Packet, DropReason> {
-    let packet = Packet::parse(look, len).map_err(|_| DropReason::InnerIp)?;
-    if packet.is_cut() && look.len() < len {
-        return parse_whole(len, frame, at, scratch);
+    let mut bytes = look;
+    let mut scratch = Some(scratch);
+    // A loop, for what a call returned would go through memory each time.
+    loop {
+        let packet = Packet::parse(bytes, len).map_err(|_| DropReason::InnerIp)?;
+        match scratch.take() {
+            Some(scratch) if packet.is_cut() && look.len() < len => {
+                bytes = whole(frame, at, scratch);
+            }
+            _ => return Ok(packet),
+        }
     }
-    Ok(packet)
 }
 
 #[cold]
-fn parse_whole(
-    len: usize,
-    frame: &Frame<'_>,
-    at: usize,
-    scratch: &mut Scratch,
-) -> Result<Packet, DropReason> {
-    Packet::parse(&frame.bytes(scratch)[at..], len).map_err(|_| DropReason::InnerIp)
+fn whole<'f>(frame: &'f Frame<'_>, at: usize, scratch: &'f mut Scratch) -> &'f [u8] {
+    &frame.bytes(scratch)[at..]
 }
 
 /// What follows an Ethernet header.

@@ -211,20 +211,19 @@ impl Uplink {
     fn find(
         &mut self,
         frames: &[Frame<'_>],
-        mut items: ArrayVec<Item, CHUNK>,
+        items: ArrayVec<Item, CHUNK>,
     ) -> ArrayVec<Item, CHUNK> {
-        items.retain(|item| match self.0.sessions.table.find(item.teid.into()) {
-            Some(slot) => {
-                item.slot = slot;
-                self.0.sessions.prefetch(self.0.way, slot);
-                true
+        let mut found = ArrayVec::new();
+        for item in items {
+            match self.0.sessions.table.find(item.teid.into()) {
+                Some(slot) => {
+                    self.0.sessions.prefetch(self.0.way, slot);
+                    found.push(Item { slot, ..item });
+                }
+                None => self.unknown_teid(&frames[usize::from(item.frame)]),
             }
-            None => {
-                self.unknown_teid(&frames[usize::from(item.frame)]);
-                false
-            }
-        });
-        items
+        }
+        found
     }
 
     /// Checks a packet against its session's rules, and writes its new header.
@@ -247,7 +246,7 @@ impl Uplink {
             local: (packet.src, user_port),
         };
         let probe = Probe { teid: item.teid, qfi: item.qfi, tos: packet.tos, ends };
-        let rule = session.find(&probe).ok_or(DropReason::NoRule)?;
+        let rule = *session.find(&probe).ok_or(DropReason::NoRule)?;
         if rule.action != Action::Forward {
             return Err(DropReason::Rule);
         }

@@ -262,9 +262,9 @@ impl Model {
     fn number(&mut self, made: &impl Fn() -> u64) -> u32 {
         if self.free.is_empty() && !self.leaving.is_empty() {
             let made = made();
-            while let Some((slot, _)) = self.leaving.pop_front_if(|(_, change)| *change <= made) {
-                self.free.push(slot);
-            }
+            let is_left = |(_, change): &(u32, u64)| *change <= made;
+            let count = self.leaving.iter().take_while(|leaving| is_left(leaving)).count();
+            self.free.extend(self.leaving.drain(..count).map(|(slot, _)| slot));
         }
         // No more are leaving than there is room for, but where the workers have ended.
         let limit = (self.room + LEAVING_MAX) as u32;

@@ -11,6 +11,7 @@ use dray_wire::icmp::{self, Problem};
 use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, Version, protocol};
 use dray_wire::udp::{UDP_LEN, Udp};
 
+use super::TTL;
 use super::head::{PACKET, ROOM};
 use super::lane::{self, CHUNK, Departures, Lane, Leaving};
 use super::store::Store;
@@ -22,9 +23,6 @@ use crate::event::Event;
 use crate::interface::Interface;
 use crate::matcher::Probe;
 use crate::session::{Peer, Rule};
-
-/// Time to live of a tunnel's packets.
-const TTL: u8 = 64;
 
 pub(crate) struct Downlink {
     pub(crate) lane: Lane,

@@ -24,12 +24,24 @@ pub(crate) use uplink::Uplink;
 
 use crate::counters::Counters;
 
+/// Time to live of packets of our own.
+pub(crate) const TTL: u8 = 64;
+
 /// A packet from our GTP-U port to a peer's `port`; `None` where the addresses are of two versions.
 pub(crate) fn datagram(src: IpAddr, dst: IpAddr, port: u16, payload: &[u8]) -> Option<Vec<u8>> {
+    udp_packet((src, gtpu::PORT), (dst, port), payload)
+}
+
+/// A UDP packet, with a checksum where IPv6 wants one; `None` where the addresses are of two versions.
+pub(crate) fn udp_packet(
+    (src, src_port): (IpAddr, u16),
+    (dst, dst_port): (IpAddr, u16),
+    payload: &[u8],
+) -> Option<Vec<u8>> {
     let mut udp = [0; UDP_LEN];
-    Udp { src_port: gtpu::PORT, dst_port: port, payload_len: payload.len() }.write(&mut udp);
+    Udp { src_port, dst_port, payload_len: payload.len() }.write(&mut udp);
     let payload_len = (UDP_LEN + payload.len()) as u16;
-    let (protocol, tos, ttl) = (protocol::UDP, 0, 64);
+    let (protocol, tos, ttl) = (protocol::UDP, 0, TTL);
     match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             let mut ip = [0; IPV4_LEN];

@@ -328,8 +328,20 @@ fn switches_are_compared_with_each_endpoint() {
         if let Some(measured) = measured {
             assert!(measured.received > 0, "{} {}", row.link, row.endpoint);
             assert_eq!((measured.duplicated, measured.corrupt), (0, 0), "{}", row.link);
+            // Whoever reads it can do the same again.
+            let programs = measured.setting.programs.as_ref().unwrap();
+            let version = switch.find().unwrap().version;
+            let is_ours = switch == SwitchKind::Dray;
+            assert!(is_ours || programs.versions.contains(&version), "{programs:?}");
+            assert!(!is_dpdk || programs.versions.iter().any(|version| version.contains("DPDK")));
+            // In the tests our own program is theirs.
+            let file = switch.find().unwrap().program;
+            let file =
+                if is_ours { " switch " } else { file.file_name().unwrap().to_str().unwrap() };
+            assert!(programs.commands.iter().any(|line| line.contains(file)), "{programs:?}");
         }
     }
+    assert!(results.command.contains("bench") && results.command.contains("switches --quick"));
 }
 
 #[test]

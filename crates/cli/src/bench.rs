@@ -178,7 +178,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             let name = given.as_deref().unwrap_or(experiments::DEFAULT);
             let experiment = experiments::find(name).map_err(Failure::usage)?;
             let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
-            let journal = Journal::new(&plan);
+            let journal = Journal::new(&plan, dray_lab::command_line(std::env::args_os()));
             Resumed { plan, choices, journal }
         }
     };

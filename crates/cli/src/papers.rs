@@ -118,7 +118,7 @@ fn plans(
             }
         } else {
             let plan = Plan::new(experiment, choices).map_err(Failure::usage)?;
-            let journal = Journal::new(&plan);
+            let journal = Journal::new(&plan, dray_lab::command_line(std::env::args_os()));
             State::ToRun(Box::new(Resumed { plan, choices: choices.clone(), journal }))
         };
         planned.push((experiment, file, state));

@@ -13,7 +13,7 @@ use dray_sockmap::Shortcut;
 use crate::cgroup::{self, LabGroup};
 use crate::container::Starting;
 use crate::link::{self, Place};
-use crate::peer::{PeerDir, PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
+use crate::peer::{PeerDir, PeerPort, PeerSwitch, Record, SwitchKind, SwitchSettings, Wiring};
 use crate::runtime::network::{self, Network};
 use crate::runtime::{Engine, Privileges};
 use crate::{Cancel, Container, ContainerId, LabError, LinkKind, Runtime, cache, peer, placement};
@@ -208,6 +208,11 @@ impl Lab {
             Some(dir) => Ok(dir.clone()),
             None => Ok(self.dir.insert(PeerDir::new()?).clone()),
         }
+    }
+
+    /// What other programs were started, unless there are none.
+    pub fn record(&self) -> Option<Record> {
+        self.dir.as_ref().map(PeerDir::record)
     }
 
     /// The switch that the containers are plugged into, where they are: there is one at most.

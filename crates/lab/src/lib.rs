@@ -34,6 +34,7 @@ pub use lab::{Lab, clean};
 pub use link::{Attachment, End, Link, LinkKind};
 pub use namespace::NetworkNamespace;
 pub use netlink::InterfaceCounters;
+pub use peer::{Record, command_line};
 pub use placement::Placement;
 pub use runtime::Runtime;
 pub use vm::{RunningVm, VhostUser, Vm, VmOutput};

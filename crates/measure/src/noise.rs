@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dray_lab::{Cancel, LabError};
 use dray_port::clock;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::{self, CpuTimes};
@@ -19,7 +19,7 @@ pub struct Noise {
     pub steal_ratio: f64,
     /// How many of these CPUs were busy with something else.
     pub other_cores: f64,
-    /// By how much a CPU was slower than it was before, at its fastest, as a share of that.
+    /// By how much a CPU was slower than it mostly was, as a share of that.
     pub slower_ratio: f64,
     /// Trials in which one of these was more than a figure bears.
     pub disturbed_trials: usize,
@@ -107,15 +107,18 @@ impl Noise {
 /// Looks at a machine on which nothing is measured yet.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// How many ticks the loop took on each CPU, at its fastest.
-    fastest: BTreeMap<usize, u64>,
+    /// How many ticks the loop took on each CPU, each time, sorted.
+    ticks: BTreeMap<usize, Vec<u64>>,
 }
 
 /// How long a machine is watched.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Watch {
-    /// What `cpus` do while nobody asks anything of them, and how fast they are.
+    /// What `cpus` do while nobody asks anything of them, and how fast they are when all of them work.
+    ///
+    /// The median is what a speed is compared with: a CPU is at its fastest now and then, while those
+    /// beside it sleep, and that would be a reproach to every other time.
     pub(crate) fn look(&mut self, cpus: &[usize], cancel: &Cancel) -> Result<Noise, LabError> {
         let read = || {
             let what = "/proc/stat".to_owned();
@@ -124,26 +127,24 @@ impl Watch {
         let (before, began) = (read()?, Instant::now());
         cancel.sleep_until(began + LOOK)?;
         let noise = Noise::between(&before, &read()?, cpus, began.elapsed(), Some(Duration::ZERO));
-        let slower = cpus.iter().filter_map(|&cpu| {
-            let ticks = loop_ticks(cpu)?;
-            let fastest = self.fastest.entry(cpu).or_insert(ticks);
-            *fastest = ticks.min(*fastest);
-            Some((ticks - *fastest) as f64 / ticks as f64)
+        let slower = loop_ticks(cpus).into_iter().map(|(cpu, ticks)| {
+            let all = self.ticks.entry(cpu).or_default();
+            all.insert(all.partition_point(|&other| other < ticks), ticks);
+            let usual = all[all.len() / 2];
+            1.0 - (usual as f64 / ticks as f64).min(1.0)
         });
         Ok(Noise { slower_ratio: slower.fold(0.0, f64::max), ..noise })
     }
 }
 
-/// How many ticks of the clock, whose rate is constant, `cpu` takes for a loop of so many steps, each
-/// of which waits for the one before: the fewer, the higher its frequency. Of several times the
-/// fastest: nobody interrupted it. None where this process may not run there.
-fn loop_ticks(cpu: usize) -> Option<u64> {
+/// How many ticks of the clock, whose rate is constant, each of `cpus` takes for a loop of so many steps,
+/// each of which waits for the one before: the fewer, the higher its frequency. All of them at the same
+/// time, as while something is measured: how high a frequency may be depends on how many cores are
+/// busy. Of several times the fastest: nobody interrupted it, and the CPU was awake. Without those where
+/// this process may not run.
+fn loop_ticks(cpus: &[usize]) -> Vec<(usize, u64)> {
     const STEPS: u64 = 100_000;
-    const TIMES: usize = 8;
-    let here = sched_getaffinity(None).ok()?;
-    let mut only = CpuSet::new();
-    only.set(cpu);
-    sched_setaffinity(None, &only).ok()?;
+    const TIMES: usize = 64;
     let once = |_| {
         let began = clock::ticks();
         let mut value = black_box(1_u64);
@@ -152,10 +153,17 @@ fn loop_ticks(cpu: usize) -> Option<u64> {
         }
         clock::ticks() - began
     };
-    let fastest = (0..TIMES).map(once).min();
-    // It could run here before.
-    let _ = sched_setaffinity(None, &here);
-    fastest
+    let on = |cpu: usize| {
+        let mut only = CpuSet::new();
+        only.set(cpu);
+        // Of this thread alone, which ends here.
+        sched_setaffinity(None, &only).ok()?;
+        Some((cpu, (0..TIMES).map(once).min()?))
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = cpus.iter().map(|&cpu| scope.spawn(move || on(cpu))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+    })
 }
 
 #[cfg(test)]
@@ -205,15 +213,23 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_is_as_fast_as_it_is() {
+    fn a_cpu_is_as_fast_as_it_mostly_is() {
         let mut watch = Watch::default();
         let here = dray_lab::placement::allowed();
-        let noise = watch.look(&here, &Cancel::default()).unwrap();
-        assert_eq!(noise.slower_ratio, 0.0, "slower than what?");
-        assert_eq!(watch.fastest.keys().copied().collect::<Vec<_>>(), here);
+        let look = |watch: &mut Watch| watch.look(&here, &Cancel::default()).unwrap();
+        assert_eq!(look(&mut watch).slower_ratio, 0.0, "slower than what?");
+        assert_eq!(watch.ticks.keys().copied().collect::<Vec<_>>(), here);
         assert_eq!(dray_lab::placement::allowed(), here, "it may run where it could before");
-        // As if it had been ten times as fast.
-        watch.fastest.values_mut().for_each(|ticks| *ticks /= 10);
-        assert!(watch.look(&here, &Cancel::default()).unwrap().slower_ratio > 0.5);
+        let as_if = |watch: &mut Watch, divisors: &[u64]| {
+            for ticks in watch.ticks.values_mut() {
+                let now = ticks[0];
+                *ticks = divisors.iter().map(|divisor| now / divisor).collect();
+            }
+        };
+        // As if it had been ten times as fast once, then nearly always.
+        as_if(&mut watch, &[10, 1, 1, 1]);
+        assert!(look(&mut watch).slower_ratio < 0.5);
+        as_if(&mut watch, &[10, 10, 10, 1]);
+        assert!(look(&mut watch).slower_ratio > 0.5);
     }
 }

@@ -132,10 +132,13 @@ struct Key<'a> {
     /// `None` where it is a share of what was found in each run.
     offered_pps: Option<f64>,
     load_share: Option<f64>,
+    /// How closely receivers looked, where rows differ in nothing else.
+    check: Option<&'a str>,
 }
 
 impl<'a> Key<'a> {
-    fn of(row: &'a ResultRow) -> Self {
+    fn of(row: &'a ResultRow, tells_checks_apart: bool) -> Self {
+        let check = row.measured().map(|measured| measured.check.as_str());
         Self {
             technique: &row.technique,
             topology: &row.topology,
@@ -151,7 +154,17 @@ impl<'a> Key<'a> {
             neighbour: row.neighbour.as_deref(),
             offered_pps: row.offered_pps.filter(|_| row.load_share.is_none()),
             load_share: row.load_share,
+            check: check.filter(|_| tells_checks_apart),
         }
+    }
+
+    /// Whether some of these rows are told apart only by how closely receivers looked.
+    fn checks_differ(rows: &[ResultRow]) -> bool {
+        let differ = |row, other| {
+            Key::of(row, false) == Key::of(other, false)
+                && Key::of(row, true) != Key::of(other, true)
+        };
+        rows.iter().enumerate().any(|(at, row)| rows[..at].iter().any(|other| differ(row, other)))
     }
 
     /// In words, without what is usual.
@@ -175,6 +188,9 @@ impl<'a> Key<'a> {
         if let Some(neighbour) = self.neighbour {
             write!(text, ", {neighbour} neighbour").ok();
         }
+        if let Some(check) = self.check {
+            write!(text, ", check {check}").ok();
+        }
         for (count, usual, what) in [
             (self.forwarders, 0, "forwarders"),
             (usize::from(self.flows), 1, "flows"),
@@ -193,11 +209,13 @@ impl<'a> Key<'a> {
 impl Comparison {
     /// Holds `b` against `a`.
     pub fn new(a: &Run, b: &Run) -> Result<Self, NothingInCommon> {
+        let by_check = [a, b].iter().any(|run| Key::checks_differ(&run.results.results));
+        let key_of = |row| Key::of(row, by_check);
         let mut left: Vec<&ResultRow> = b.results.results.iter().collect();
         let (mut rows, mut only_a) = (Vec::new(), Vec::new());
         for row in &a.results.results {
-            let key = Key::of(row);
-            match left.iter().position(|other| Key::of(other) == key) {
+            let key = key_of(row);
+            match left.iter().position(|other| key_of(other) == key) {
                 Some(index) => rows.push(Change::new(key.describe(), row, left.remove(index))),
                 None => only_a.push(key.describe()),
             }
@@ -217,7 +235,7 @@ impl Comparison {
             only_a,
             only_b: left
                 .into_iter()
-                .map(|row| Key::of(row).describe())
+                .map(|row| key_of(row).describe())
                 .chain(only_there(&b.results.streams, &a.results.streams))
                 .collect(),
         })
@@ -493,6 +511,29 @@ mod tests {
 
     fn rates(name: &str, samples: &[f64]) -> sample::Row {
         sample::row(name, 64).samples(samples)
+    }
+
+    #[test]
+    fn rows_that_differ_by_the_check_alone_are_told_apart() {
+        let checked =
+            |check: &str, samples: &[f64]| rates("veth/udp", samples).with("check", check);
+        let (slow, fast) = ([10e5, 10.1e5], [20e5, 20.1e5]);
+        let a = run(&[checked("\"whole\"", &slow), checked("\"none\"", &fast)]);
+        // In another order.
+        let b = run(&[checked("\"none\"", &fast), checked("\"whole\"", &slow)]);
+        let comparison = Comparison::new(&a, &b).unwrap();
+        let rows: Vec<_> = comparison.rows.iter().map(|row| (&row.row[..], row.verdict)).collect();
+        assert_eq!(
+            rows,
+            [
+                ("veth/udp 64 B, check whole", Verdict::NoDifference),
+                ("veth/udp 64 B, check none", Verdict::NoDifference)
+            ]
+        );
+        // Where there is but one, another check is a remark.
+        let (a, b) = (run(&[checked("\"whole\"", &slow)]), run(&[checked("\"none\"", &slow)]));
+        let comparison = Comparison::new(&a, &b).unwrap();
+        assert!(comparison.render().contains("receivers checked whole in A and none in B"));
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::hugepages;
+use super::record::Record;
+use super::{Found, hugepages};
 use crate::{LabError, NetworkNamespace, cgroup, link};
 
 /// All directories of peers are in here; their names tell their owners, as those of control groups
@@ -19,6 +21,7 @@ pub(crate) const PARENT: &str = "/run/dray";
 pub struct PeerDir {
     path: Arc<OwnPath>,
     namespace: Arc<NetworkNamespace>,
+    record: Arc<Mutex<Record>>,
 }
 
 /// Removed when it is dropped.
@@ -35,14 +38,18 @@ impl PeerDir {
         fs::create_dir_all(PARENT).map_err(doing("directory for peers"))?;
         let path = Path::new(PARENT).join(cgroup::new_name());
         DirBuilder::new().mode(0o700).create(&path).map_err(doing("directory for peers"))?;
-        let dir = Self { path: Arc::new(OwnPath(path)), namespace: Arc::new(namespace) };
+        let dir = Self {
+            path: Arc::new(OwnPath(path)),
+            namespace: Arc::new(namespace),
+            record: Arc::default(),
+        };
         fs::create_dir(dir.sockets()).map_err(doing("directory for sockets"))?;
         Ok(dir)
     }
 
     /// The same directory for peers whose network is that of a container.
     pub(crate) fn within(&self, namespace: &NetworkNamespace) -> io::Result<Self> {
-        Ok(Self { path: self.path.clone(), namespace: Arc::new(namespace.try_clone()?) })
+        Ok(Self { namespace: Arc::new(namespace.try_clone()?), ..self.clone() })
     }
 
     /// Where it is.
@@ -65,6 +72,23 @@ impl PeerDir {
         let path = self.join(name);
         fs::write(&path, text).map_err(LabError::doing(format!("writing {}", path.display())))?;
         Ok(path)
+    }
+
+    /// What was started here so far.
+    pub fn record(&self) -> Record {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes that a program is used.
+    pub(super) fn note_program(&self, found: &Found) {
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.add_version(&found.version);
+    }
+
+    /// Notes that a command is run.
+    pub(super) fn note_command(&self, command: &Command) {
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.add_command(command);
     }
 
     pub(super) fn namespace(&self) -> &NetworkNamespace {

@@ -85,7 +85,7 @@ impl PeerEndpoint {
     /// Starts an endpoint, which is not [ready](Self::wait_until_ready) yet.
     pub fn start(dir: &PeerDir, settings: &EndpointSettings) -> Result<Self, LabError> {
         let (name, ports) = (&settings.name, &settings.ports);
-        let found = SwitchKind::Testpmd.find().map_err(|why| LabError::peer(name, why))?;
+        let found = SwitchKind::Testpmd.find_for(dir, name)?;
         let sockets = ports.iter().map(|port| (port.socket.as_path(), port.queues));
         check(name, sockets, settings.role.is_paired())?;
         Placement::of(&[settings.cpu])?;
@@ -109,7 +109,7 @@ impl PeerEndpoint {
     /// Starts an endpoint on an interface of a container.
     pub fn start_on_interface(dir: &PeerDir, settings: &OnInterface<'_>) -> Result<Self, LabError> {
         let &OnInterface { name, role, cpu, namespace, interface, peer_mac } = settings;
-        let found = SwitchKind::Testpmd.find().map_err(|why| LabError::peer(name, why))?;
+        let found = SwitchKind::Testpmd.find_for(dir, name)?;
         Placement::of(&[cpu])?;
         let dir = dir.within(namespace).map_err(LabError::doing(name.to_owned()))?;
         let testpmd = Testpmd::start(

@@ -5,7 +5,7 @@
 //! writes is in their [`PeerDir`]; its huge pages are reserved for as long as it runs. It dies with the
 //! thread that started it. What it had to be given is in its [`Needs`].
 
-mod calls;
+pub(crate) mod calls;
 mod dir;
 mod dray;
 mod endpoint;
@@ -14,6 +14,7 @@ mod ovs;
 mod port;
 pub(crate) mod process;
 mod program;
+mod record;
 mod snabb;
 mod switch;
 mod telemetry;
@@ -26,6 +27,7 @@ pub use endpoint::{EndpointRole, EndpointSettings, OnInterface, PeerEndpoint};
 pub use ovs::{Bridge, BridgePort, Datapath};
 pub use port::{Driver, EndpointPort, PeerPort, PortCounters};
 pub use process::CpuTime;
+pub use record::{Record, command_line};
 pub use switch::{Found, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 
 /// How a peer that lets one choose gets its memory.

@@ -86,6 +86,7 @@ impl Process {
             .stdout(file)
             .stderr(copy)
             .process_group(0);
+        dir.note_command(command);
         let started = Instant::now();
         let child = spawn(command).map_err(doing())?;
         Ok(Self { name: name.to_owned(), child, log, started })
@@ -221,8 +222,14 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs a short-lived program to its end and returns what it prints.
+/// Runs a short-lived program that sets something up to its end, and returns what it prints.
 pub(super) fn run(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
+    dir.note_command(command);
+    ask(dir, command)
+}
+
+/// The same for one that changes nothing.
+pub(super) fn ask(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let arguments = command.get_args().map(|argument| argument.to_string_lossy());
     let what = arguments.fold(program, |line, argument| line + " " + &argument);

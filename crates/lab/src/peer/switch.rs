@@ -156,6 +156,18 @@ impl SwitchKind {
     }
 }
 
+impl SwitchKind {
+    /// The installed program, for `name`, which is about to be started in `dir`.
+    pub(super) fn find_for(self, dir: &PeerDir, name: &str) -> Result<Found, LabError> {
+        let found = self.find().map_err(|why| LabError::peer(name, why))?;
+        // Results name our own version anyway.
+        if self != Self::Dray {
+            dir.note_program(&found);
+        }
+        Ok(found)
+    }
+}
+
 /// Finds the version in what a program says of itself.
 fn version(kind: SwitchKind, text: &str) -> Option<String> {
     match kind {
@@ -193,8 +205,7 @@ impl PeerSwitch {
         settings: &SwitchSettings,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
-        let found = settings.kind.find();
-        let found = found.map_err(|why| LabError::peer(settings.kind.name(), why))?;
+        let found = settings.kind.find_for(dir, settings.kind.name())?;
         Self::run(dir, &found.program, settings, cancel)
     }
 
@@ -239,7 +250,7 @@ impl PeerSwitch {
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
         let name = SwitchKind::Ovs.name();
-        let found = SwitchKind::Ovs.find().map_err(|why| LabError::peer(name, why))?;
+        let found = SwitchKind::Ovs.find_for(dir, name)?;
         Placement::of(&[bridge.cpu])?;
         let running = RunningBridge::start(dir, (name, &found.program), bridge, cancel)?;
         Ok(Self::ready(Box::new(running)))

@@ -16,6 +16,9 @@ use crate::streams::StreamRow;
 pub struct Journal {
     /// When it began (RFC 3339, UTC).
     time: String,
+    /// The command line.
+    #[serde(default)]
+    command: String,
     /// What was found of the clock, where frames are timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) clock: Option<ClockFacts>,
@@ -26,10 +29,11 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Of a run of `plan` that begins now.
-    pub fn new(plan: &Plan) -> Self {
+    /// Of a run of `plan` that begins now, as `command` says on a command line.
+    pub fn new(plan: &Plan, command: String) -> Self {
         Self {
             time: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            command,
             clock: None,
             limits: vec![Vec::new(); plan.limit_sizes.len()],
             cases: plan.cases.iter().map(|_| CaseTrials::default()).collect(),
@@ -78,6 +82,7 @@ impl Journal {
             schema: SCHEMA,
             dray: env!("CARGO_PKG_VERSION").to_owned(),
             time: self.time.clone(),
+            command: self.command.clone(),
             host: HostFacts::gather(),
             experiment: plan.experiment.name.to_owned(),
             settings: SettingsRecord::from(settings),

@@ -143,7 +143,8 @@ fn same_cases(
             streams.map(|row| format!("{} {} pairs {}", row.technique, row.pairs, row.mtu));
         frames.chain(streams).collect::<Vec<_>>()
     };
-    let (there, here) = (names(results), names(&Journal::new(plan).results(plan, choices)));
+    let (there, here) =
+        (names(results), names(&Journal::new(plan, String::new()).results(plan, choices)));
     match there.iter().zip(&here).find(|(there, here)| there != here) {
         Some((there, here)) => wrong(format!("{there}, where it has {here}")),
         None if there.len() != here.len() => {
@@ -160,7 +161,7 @@ mod tests {
 
     fn interrupted(choices: &Choices) -> Results {
         let plan = Plan::new(find("all").unwrap(), choices).unwrap();
-        Journal::new(&plan).results(&plan, choices)
+        Journal::new(&plan, String::new()).results(&plan, choices)
     }
 
     fn of(words: &str) -> Choices {

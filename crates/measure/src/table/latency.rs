@@ -2,7 +2,9 @@
 
 use dray_traffic::Percentiles;
 
-use super::{align, distinct, kilo, loss, mark};
+use super::cell::{kilo, loss, mark};
+use super::distinct;
+use super::text::align;
 use crate::clock::ClockFacts;
 use crate::results::{Measured, ResultRow};
 

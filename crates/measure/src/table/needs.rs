@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{align, distinct};
+use super::distinct;
+use super::text::align;
 use crate::needs::SetUp;
 use crate::results::Results;
 use crate::{Needs, stats};

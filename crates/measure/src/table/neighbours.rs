@@ -1,6 +1,8 @@
 //! Rates and round trips beside a neighbour.
 
-use super::{align, distinct, kilo, mark};
+use super::cell::{kilo, mark};
+use super::distinct;
+use super::text::align;
 use crate::Neighbour;
 use crate::results::ResultRow;
 

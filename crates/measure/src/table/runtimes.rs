@@ -1,6 +1,8 @@
 //! The same techniques in containers of several runtimes, side by side.
 
-use super::{distinct, fit, kilo, mark};
+use super::cell::{kilo, mark};
+use super::distinct;
+use super::text::fit;
 use crate::Interval;
 use crate::results::{ResultRow, Results};
 

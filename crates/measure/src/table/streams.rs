@@ -2,7 +2,9 @@
 
 use dray_wire::headers::{ETHERNET_LEN, HEADERS_LEN};
 
-use super::{align, distinct, fit, mark, spread};
+use super::cell::{loss, mark, spread};
+use super::distinct;
+use super::text::{align, fit};
 use crate::results::{Measured, ResultRow, Results};
 use crate::streams::{MeasuredStreams, StreamOutcome, StreamRow};
 
@@ -57,7 +59,7 @@ pub(super) fn pairs(results: &Results) -> String {
         column: (row.technique.clone(), row.mtu),
         figures: row.measured().map(|measured| {
             let goodput = format!("{}{}", giga(goodput_bps(row, measured)), mark(measured));
-            vec![goodput, spread(measured.interval()), super::loss(measured)]
+            vec![goodput, spread(measured.interval()), loss(measured)]
         }),
     });
     // An experiment is of one or the other.

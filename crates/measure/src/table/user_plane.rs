@@ -2,7 +2,8 @@
 
 use dray_traffic::UserWay;
 
-use super::{align, kilo, loss, mark};
+use super::cell::{kilo, loss, mark};
+use super::text::align;
 use crate::results::ResultRow;
 
 /// A row for each result.

@@ -188,12 +188,15 @@ impl Section {
             file: run.name(),
             time: results.time.clone(),
             settings: format!(
-                "dray {}; {} s measured after {} s of warm-up, samples of {} s{}",
+                "dray {}; {} s measured after {} s of warm-up, samples of {} s{}{}",
                 results.dray,
                 settings.measure_s,
                 settings.warm_up_s,
                 settings.interval_s,
-                settings.seed.map_or(String::new(), |seed| format!("; order by seed {seed}"))
+                settings.seed.map_or(String::new(), |seed| format!("; order by seed {seed}")),
+                Some(&results.command)
+                    .filter(|command| !command.is_empty())
+                    .map_or(String::new(), |command| format!("; by `{command}`"))
             ),
             figures: charts::figures(run, techniques),
             skipped: skipped(results),

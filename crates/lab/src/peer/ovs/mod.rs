@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::process::{Process, command, run};
+use super::process::{Process, ask, command, run};
 use super::program::Program;
 use super::{Needs, PeerDir, calls};
 use crate::{Cancel, LabError};
@@ -154,7 +154,7 @@ impl Home {
     fn appctl(&self, words: &[&str]) -> Result<String, LabError> {
         let mut command = self.command("ovs-appctl");
         command.arg("--timeout=5").arg("--target").arg(self.control()).args(words);
-        run(&self.dir, &mut command)
+        ask(&self.dir, &mut command)
     }
 
     /// Writes `other_config` before there is a switch that reads it.

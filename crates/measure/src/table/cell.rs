@@ -1,0 +1,40 @@
+//! Figures as they stand in a cell.
+
+use crate::Interval;
+use crate::results::Measured;
+
+pub(super) fn kilo(pps: f64) -> String {
+    if pps < 99.95e3 { format!("{:.1}", pps / 1e3) } else { format!("{:.0}", pps / 1e3) }
+}
+
+pub(super) fn mega(pps: f64) -> String {
+    format!("{:.2}", pps / 1e6)
+}
+
+/// A loss is never rounded to nothing.
+pub(super) fn loss(measured: &Measured) -> String {
+    let percent = 100.0 * measured.loss_ratio;
+    match percent {
+        0.0 => "0".to_owned(),
+        p if p < 0.01 => "<0.01".to_owned(),
+        p if p < 10.0 => format!("{p:.2}"),
+        p => format!("{p:.1}"),
+    }
+}
+
+/// Half an interval, in percent of its mean.
+pub(super) fn spread(interval: Option<Interval>) -> String {
+    interval.map_or("-".to_owned(), |interval| match interval.percent() {
+        percent if percent < 99.95 => format!("{percent:.1}"),
+        percent => format!("{:.0}", percent.min(999.0)),
+    })
+}
+
+pub(super) fn mark(measured: &Measured) -> &'static str {
+    match (measured.counters_agree, measured.sent_less_than_offered) {
+        (false, _) => "!",
+        (true, true) => "*",
+        (true, false) if measured.disturbed().is_some() => "~",
+        (true, false) => "",
+    }
+}

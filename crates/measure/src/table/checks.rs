@@ -1,0 +1,35 @@
+//! What it costs that a receiver looks at frames.
+
+use super::cell::{kilo, mark, spread};
+use super::distinct;
+use super::text::align;
+use crate::results::ResultRow;
+
+/// A row for each technique and size: what is received when the receiver looks at nothing, and by how
+/// much less when it looks more closely.
+pub(super) fn table(rows: &[ResultRow]) -> String {
+    let closely = ["none", "sampled", "whole"];
+    let header = ["technique", "size", "none", "±", "sampled", "±", "costs", "whole", "±", "costs"];
+    let units = ["", "B", "kpps", "%", "kpps", "%", "%", "kpps", "%", "%"];
+    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    for (technique, size) in distinct(rows, |row| (row.technique.clone(), row.frame_size)) {
+        let mut line = vec![technique.clone(), size.to_string()];
+        let found = |check: &str| {
+            let mine = |row: &&ResultRow| row.technique == technique && row.frame_size == size;
+            let mut measured = rows.iter().filter(mine).filter_map(ResultRow::measured);
+            measured.find(|measured| measured.check == check)
+        };
+        for check in closely {
+            let figures = found(check).map(|it| {
+                let rate = format!("{}{}", kilo(it.received_pps), mark(it));
+                let less = found("none").map(|none| 1.0 - it.received_pps / none.received_pps);
+                let costs = less.map_or("-".to_owned(), |less| format!("{:.1}", 100.0 * less));
+                [rate, spread(it.interval()), costs]
+            });
+            let figures = figures.unwrap_or(["-", "", ""].map(str::to_owned));
+            line.extend(figures.into_iter().take(if check == "none" { 2 } else { 3 }));
+        }
+        cells.push(line);
+    }
+    align(&cells, 2, 1)
+}

@@ -1,0 +1,152 @@
+//! What must be said below a table.
+
+use std::collections::BTreeMap;
+
+use super::{distinct, latency};
+use crate::results::{DropRate, Measured, Outcome, ResultRow, Results};
+
+pub(super) fn notes(results: &Results) -> Vec<String> {
+    let measured = || results.results.iter().filter_map(ResultRow::measured);
+    let streams = || results.streams.iter().filter_map(|row| row.measured());
+    let settings = &results.settings;
+    let trials = measured().map(|m| m.trials).chain(streams().map(|m| m.trials)).max().unwrap_or(0);
+    let frame_samples = measured().map(|m| m.samples_pps.len());
+    let samples = frame_samples.chain(streams().map(|m| m.samples_bps.len())).max().unwrap_or(0);
+    if results.results.is_empty() && results.streams.is_empty() {
+        let note = "Nobody who copies once can be faster: see docs/measurement.md.";
+        return vec![note.to_owned()];
+    }
+    let mut notes = vec![format!(
+        "Each figure: mean of {samples} samples of {} s after {} s of warm-up; loss over the whole trial.",
+        settings.interval_s, settings.warm_up_s
+    )];
+    notes.push(format!(
+        "±: half the 95 % interval, {}.",
+        if trials > 1 { "over the trials" } else { "over the samples of one trial" }
+    ));
+    notes.extend(searches_apart(measured()));
+    if let Some(incomplete) = &results.incomplete {
+        notes.push(format!(
+            "INCOMPLETE: {} of {} trials; --resume goes on with them.",
+            incomplete.trials_done, incomplete.trials
+        ));
+    }
+    let frames_and_streams = || {
+        let frames = results.results.iter();
+        let frames = frames.filter_map(|row| Some((&row.runtime, &row.measured()?.setting)));
+        let streams = results.streams.iter();
+        frames.chain(streams.filter_map(|row| Some((&row.runtime, &row.measured()?.setting))))
+    };
+    let engines = frames_and_streams()
+        .filter_map(|(runtime, setting)| Some((runtime, setting.engine.as_ref()?)));
+    let engines: Vec<_> =
+        engines.map(|(name, engine)| format!("{name} {}", engine.version)).collect();
+    let engines = distinct(&engines, Clone::clone);
+    if !engines.is_empty() {
+        notes.push(format!("Containers by {}.", engines.join(", ")));
+    }
+    if settings.quick {
+        notes.push(format!(
+            "--quick: a first look; trials of each: {trials}. Without it the samples are longer and more."
+        ));
+    }
+    let mut settings = measured().map(|m| &m.setting).chain(streams().map(|m| &m.setting));
+    if settings.any(|setting| setting.shared_cores) {
+        notes.push("Roles shared cores; the JSON says which ran where (role_cores).".to_owned());
+    }
+    let needs = frames_and_streams().filter_map(|(_, setting)| setting.needs.as_ref());
+    let unlocked: Vec<_> = needs.flat_map(|needs| &needs.unlocked).collect();
+    if let Some((role, why)) = unlocked.first() {
+        notes.push(format!("Some roles' memory was not locked ({role}: {why})."));
+    }
+    if measured().any(|m| m.sent_less_than_offered) {
+        notes.push("* sent less than offered: the sender could not keep up.".to_owned());
+    }
+    if measured().any(|m| !m.counters_agree) {
+        notes
+            .push("! our counters and the kernel's disagree: do not trust this figure.".to_owned());
+    }
+    notes.extend(disturbed(results));
+    if measured().any(|m| m.check == "sampled") {
+        notes.push(format!(
+            "Where memory is shared, receivers look at headers, and at one frame in {} whole.",
+            dray_traffic::Check::SAMPLE
+        ));
+    }
+    notes.extend(results.clock.as_ref().map(latency::clock));
+    notes.extend(af_xdp(&results.results));
+    notes.extend(skipped(&results.results));
+    notes
+}
+
+/// What the marks of disturbed figures say.
+fn disturbed(results: &Results) -> Option<String> {
+    let frames = results.results.iter().filter_map(|row| row.measured()?.disturbed());
+    let streams = results.streams.iter().filter_map(|row| row.measured()?.disturbed());
+    let words: Vec<String> = frames.chain(streams).collect();
+    let first = words.first()?;
+    let others = if words.len() > 1 { ", and so on: see noise in the JSON" } else { "" };
+    Some(format!("~ disturbed in {} figures ({first}{others}): measure again.", words.len()))
+}
+
+/// What the kernel gave AF_XDP ports, which a technique's name does not say.
+fn af_xdp(rows: &[ResultRow]) -> Vec<String> {
+    let mut given: Vec<(String, Vec<&str>)> = Vec::new();
+    for row in rows {
+        let agreements = row.measured().map(|measured| &measured.setting.agreements);
+        let ports = agreements.into_iter().flat_map(BTreeMap::values).flatten();
+        for port in ports.filter(|port| port.port.starts_with("afxdp:")) {
+            let features = port.features.join(", ");
+            let at = given.iter().position(|(other, _)| *other == features).unwrap_or_else(|| {
+                given.push((features, Vec::new()));
+                given.len() - 1
+            });
+            let techniques = &mut given[at].1;
+            if !techniques.contains(&row.technique.as_str()) {
+                techniques.push(&row.technique);
+            }
+        }
+    }
+    given
+        .into_iter()
+        .map(|(features, techniques)| format!("{}: {features}.", techniques.join(", ")))
+        .collect()
+}
+
+/// How far searches for the same rate are apart, where there were several.
+fn searches_apart<'m>(measured: impl Iterator<Item = &'m Measured>) -> Option<String> {
+    let apart = |rate: &DropRate| {
+        let lowers = || rate.searches.iter().filter_map(|search| search.lower_pps);
+        let (least, most) = (lowers().min()? as f64, lowers().max()? as f64);
+        (rate.searches.len() > 1).then_some(100.0 * (most - least) / least)
+    };
+    let most = measured.flat_map(|it| it.drop_rates.iter().filter_map(apart)).reduce(f64::max)?;
+    Some(format!("Searches for the same rate found it within {most:.1} % of each other."))
+}
+
+/// What could not run, by reason.
+fn skipped(rows: &[ResultRow]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<&ResultRow>)> = Vec::new();
+    for row in rows {
+        let Outcome::Skipped { skipped: why } = &row.outcome else { continue };
+        match reasons.iter_mut().find(|(other, _)| other == why) {
+            Some((_, cases)) => cases.push(row),
+            None => reasons.push((why, vec![row])),
+        }
+    }
+    let note = |(why, cases): (&str, Vec<&ResultRow>)| {
+        let mut links: Vec<&str> = cases.iter().map(|row| row.link.as_str()).collect();
+        links.dedup();
+        match (&cases[..], &links[..]) {
+            ([case], _) => format!("{} {} B skipped: {why}", case.technique, case.frame_size),
+            (_, [link]) => format!("{link} skipped ({} cases): {why}", cases.len()),
+            _ => {
+                let mut families: Vec<_> =
+                    links.iter().filter_map(|link| link.split('/').next()).collect();
+                families.dedup();
+                format!("{} skipped ({} cases): {why}", families.join(", "), cases.len())
+            }
+        }
+    };
+    reasons.into_iter().map(note).collect()
+}

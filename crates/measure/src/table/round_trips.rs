@@ -1,0 +1,32 @@
+//! How long frames take there and back.
+
+use dray_traffic::Percentiles;
+
+use super::cell::{kilo, loss, mark};
+use super::text::align;
+use crate::results::ResultRow;
+
+/// A row for each technique and size: round trips per second, and how long they take.
+pub(super) fn table(rows: &[ResultRow]) -> String {
+    let header = ["technique", "size", "round trips", "loss", "p50", "p90", "p99", "p99.9", "max"];
+    let units = ["", "B", "k/s", "%", "us", "us", "us", "us", "us"];
+    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    for row in rows {
+        let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
+        if let Some(measured) = row.measured() {
+            line.push(format!("{}{}", kilo(measured.received_pps), mark(measured)));
+            line.push(loss(measured));
+            let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
+            match measured.latency_ns {
+                Some(Percentiles { p50, p90, p99, p999, max, .. }) => {
+                    line.extend([p50, p90, p99, p999, max].map(us));
+                }
+                None => line.extend([const { String::new() }; 5]),
+            }
+        } else {
+            line.push("skipped".to_owned());
+        }
+        cells.push(line);
+    }
+    align(&cells, 2, 1)
+}

@@ -1,0 +1,122 @@
+//! Lines of cells as text.
+
+/// A terminal has so many columns.
+pub(super) const WIDTH: usize = 100;
+
+/// A note as lines that are not too long, unless a word is.
+pub(super) fn wrapped(note: &str) -> String {
+    let (mut text, mut column) = (String::new(), 0);
+    for (number, word) in note.split(' ').enumerate() {
+        let length = word.chars().count();
+        match number {
+            0 => {}
+            _ if column + 1 + length > WIDTH => {
+                text.push_str("\n  ");
+                column = 2;
+            }
+            _ => {
+                text.push(' ');
+                column += 1;
+            }
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text + "\n"
+}
+
+/// Lines of cells as tables below each other, none wider than a terminal if that can be helped. The first
+/// `front` columns are in each; of the others, so many as `together` says are not parted.
+pub(super) fn fit(cells: &[Vec<String>], front: usize, together: usize) -> String {
+    const HEADERS: usize = 2;
+    let columns = cells.iter().map(Vec::len).max().unwrap_or(0);
+    let table = |range: std::ops::Range<usize>| {
+        let part = |line: &Vec<String>| {
+            let behind = line.iter().skip(range.start).take(range.len());
+            line.iter().take(front).chain(behind).cloned().collect()
+        };
+        align(&cells.iter().map(part).collect::<Vec<_>>(), HEADERS, front)
+    };
+    let is_narrow = |text: &str| text.lines().all(|line| line.chars().count() <= WIDTH);
+    let (mut tables, mut from) = (Vec::new(), front);
+    while from < columns {
+        let groups = (columns - from).div_ceil(together);
+        let ends = (1..=groups).rev().map(|count| (from + count * together).min(columns));
+        let to = ends.clone().find(|&to| is_narrow(&table(from..to)));
+        // One group is the least.
+        let to = to.unwrap_or((from + together).min(columns));
+        tables.push(table(from..to));
+        from = to;
+    }
+    tables.join("\n")
+}
+
+/// Lines of cells as text: the first `left` columns to the left, the others to the right; a rule under
+/// the first `headers` lines. The last cell of a line that has fewer than others runs on over the
+/// columns behind it.
+pub fn align(cells: &[Vec<String>], headers: usize, left: usize) -> String {
+    let columns = cells.iter().map(Vec::len).max().unwrap_or(0);
+    let runs_on = |line: &[String], column| {
+        column >= left && column + 1 == line.len() && column + 1 < columns
+    };
+    let width = |column: usize| {
+        let lines = cells.iter().filter(|line| !runs_on(line, column));
+        lines.filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for (number, line) in cells.iter().enumerate() {
+        let mut out = String::new();
+        for (column, cell) in line.iter().enumerate() {
+            let gap = if column == 0 { 0 } else { 2 };
+            let pad = widths[column].saturating_sub(cell.chars().count());
+            let to_the_left = column < left || runs_on(line, column);
+            let (before, after) = if to_the_left { (0, pad) } else { (pad, 0) };
+            out.push_str(&" ".repeat(gap + before));
+            out.push_str(cell);
+            out.push_str(&" ".repeat(after));
+        }
+        text.push_str(out.trim_end());
+        text.push('\n');
+        if number + 1 == headers {
+            let total: usize = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
+            text.push_str(&"─".repeat(total));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wide_table_becomes_several() {
+        let line = |name: &str, cell: &str| {
+            std::iter::once(name.to_owned()).chain((0..8).map(|_| cell.to_owned())).collect()
+        };
+        let cells: Vec<Vec<String>> =
+            vec![line("", "twenty-two characters."), line("", "kpps"), line("row", "1")];
+        let text = fit(&cells, 1, 2);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        // Three columns would fit, but two belong together.
+        assert_eq!(text.lines().filter(|line| line.starts_with("row")).count(), 2, "{text}");
+        assert_eq!(text.matches("twenty-two").count(), 8);
+        assert_eq!(text.matches('─').count() / 2, text.lines().nth(2).unwrap().chars().count());
+        let narrow: Vec<_> = cells.iter().map(|line| line[..3].to_vec()).collect();
+        assert_eq!(fit(&narrow, 1, 2), align(&narrow, 2, 1));
+    }
+
+    #[test]
+    fn notes_are_wrapped_between_words() {
+        let note = "word ".repeat(50);
+        let text = wrapped(note.trim());
+        assert!(
+            text.lines().count() == 3 && text.lines().all(|line| line.len() <= WIDTH),
+            "{text}"
+        );
+        assert_eq!(text.split_whitespace().count(), 50);
+        assert_eq!(wrapped("short"), "short\n");
+    }
+}

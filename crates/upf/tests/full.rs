@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dray_port::memory::Peer;
 use dray_port::{Frame, Port, Transmit};
-use dray_upf::{DropReason, Operation, Upf, UpfConfig};
+use dray_upf::{Direction, DropReason, Operation, Upf, UpfConfig};
 use ends::{INTERFACES, from_dn, from_gnb, plain_session, session_of, to_dn, to_gnb, udp};
 
 const SERVER: &str = "203.0.113.9";
@@ -67,7 +67,7 @@ fn what_finds_no_room_waits_and_keeps_its_order() {
     assert!(out_up.iter().eq(up.iter().map(|packet| to_dn(packet)).collect::<Vec<_>>().iter()));
     let inner: Vec<u8> = out_down.iter().map(|frame| to_gnb(frame).2[28]).collect();
     assert!(inner.iter().copied().eq(0..200));
-    directions.iter_mut().for_each(|direction| direction.publish());
+    directions.iter_mut().for_each(Direction::publish);
     assert_eq!((upf.uplink().drops.total(), upf.downlink().drops.total()), (0, 0));
     assert_eq!((upf.uplink().tx_packets, upf.downlink().tx_packets), (200, 200));
 }

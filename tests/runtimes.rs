@@ -107,12 +107,13 @@ fn the_books_balance_in_containers_of_every_engine() {
     require_root!();
     let before = Everything::now();
     for runtime in engines() {
-        let mut bench = bench(runtime, "veth/udp,veth/raw-mmsg,veth/afxdp,switch/patch");
+        let mut bench =
+            bench(runtime, "veth/udp,veth/raw-mmsg,veth/afxdp,macvtap/tap,switch/patch");
         let output = bench.args(["--duration", "0.5"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{runtime}: {said}");
         let results: Results = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(results.results.len(), 4, "{runtime}");
+        assert_eq!(results.results.len(), 5, "{runtime}");
         for row in &results.results {
             let name = format!("{runtime} {}", row.technique);
             let measured = row.measured().unwrap_or_else(|| panic!("{name}: {:?}", row.outcome));
@@ -170,7 +171,7 @@ fn the_books_balance_over_links_that_engines_make() {
         let runtime = link.runtime().unwrap();
         let techniques = ["udp-mmsg", "raw", "tcp"].map(|endpoint| format!("{link}/{endpoint}"));
         let output = Command::new(DRAY)
-            .args(["bench", "--technique", &techniques.join(","), "--mtu", "9000"])
+            .args(["bench", "--technique", &techniques.join(","), "--mtu", "9000", "--pairs", "2"])
             .args(["--json", "-", "--quick", "--duration", "0.5"])
             .output()
             .unwrap();
@@ -183,7 +184,7 @@ fn the_books_balance_over_links_that_engines_make() {
         for row in rows {
             let name = &row.technique;
             let measured = row.measured().unwrap_or_else(|| panic!("{name}: {:?}", row.outcome));
-            assert_eq!((&*row.runtime, row.pairs), (runtime.name(), 1), "{name}");
+            assert_eq!((&*row.runtime, row.pairs), (runtime.name(), 2), "{name}");
             assert!(measured.counters_agree && measured.received > 0, "{name}: {measured:?}");
             assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
         }

@@ -66,7 +66,10 @@ impl Drop for Started {
 /// Whether the kernel, or the machine, may lack what a link is made of. It is tested in a virtual machine
 /// then.
 pub fn may_lack(link: &str) -> bool {
-    ["ipvlan/", "netkit/", "ovs/kernel", "sriov"].iter().any(|family| link.starts_with(family))
+    link.contains("/ipvlan")
+        || ["ipvlan/", "netkit/", "ovs/kernel", "sriov"]
+            .iter()
+            .any(|family| link.starts_with(family))
 }
 
 /// Waits until `done` says so; whether it did within half a minute, much longer than anything takes on

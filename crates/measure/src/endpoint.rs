@@ -257,7 +257,7 @@ impl Endpoint {
 
     /// What it takes in a container whose engine leaves it nothing else.
     pub fn privileges(self) -> Privileges {
-        use Capability::{Bpf, IpcLock, NetAdmin, NetRaw};
+        use Capability::{Bpf, IpcLock, Mknod, NetAdmin, NetRaw};
         match self.io {
             // For socket buffers as large as everywhere else.
             Io::Udp(_) | Io::Unix(_) => &[NetAdmin],
@@ -267,7 +267,8 @@ impl Endpoint {
             Io::Stream { zerocopy: true, .. } => &[IpcLock],
             Io::Stream { .. } | Io::Virtio(_) => &[],
             // They run in no engine's container.
-            Io::Tap | Io::DpdkAfxdp | Io::DpdkVirtio(_) => &[],
+            Io::Tap => &[Mknod, NetAdmin],
+            Io::DpdkAfxdp | Io::DpdkVirtio(_) => &[],
         }
     }
 
@@ -276,7 +277,6 @@ impl Endpoint {
         let why = match self.io {
             _ if runtime == Runtime::Embedded => return Ok(()),
             Io::DpdkAfxdp | Io::DpdkVirtio(_) => "testpmd runs beside containers, not inside",
-            Io::Tap => "its containers have no TAP devices",
             _ => return Ok(()),
         };
         Err(LabError::Runtime { runtime, what: format!("{self} is not measured: {why}") })

@@ -359,6 +359,7 @@ impl Endpoint {
                 // Test frames are IPv4; asking for just that saves a clone of each.
                 ethertype: Some(0x0800),
                 promisc: false,
+                queues: 1,
             }),
             Io::Afxdp { xdp, defer, wakeup } => {
                 let wait = if wait == Wait::Block { wait } else { Wait::Poll { pause_us: 0 } };

@@ -7,7 +7,7 @@ DRAY := target/release/dray
 # Containers need root. Where we are root already, nothing is put in front.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help demo build check test test-vm bench bench-tools fuzz profile clean
+.PHONY: help demo build check test test-vm coverage bench bench-tools fuzz profile clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -36,6 +36,11 @@ test: ## Everything that checks the project
 test-vm: ## Of these, the tests in virtual machines alone
 	@scripts/setup.sh test
 	cargo test --package dray --test vm --locked
+
+coverage: ## What works where: run the tests that show it, and write docs/coverage.md
+	@scripts/setup.sh test
+	DRAY_COVERAGE_WRITE=1 cargo test --package dray --test coverage --locked -- --skip page
+	DRAY_COVERAGE_WRITE=1 cargo test --package dray --test coverage --locked page
 
 bench: build ## Figures for the notes: papers' tables, containers, pacing
 	@scripts/setup.sh bench

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::hosts::Hosts;
-use common::{DRAY, alone};
+use common::{DRAY, Started, alone};
 use dray_lab::{LinkKind, NetworkNamespace};
 use dray_netdev::{Interface, Netdev};
 use dray_port::{Frame, LinkState, Port, PortUri, scratch};
@@ -491,7 +491,7 @@ fn a_switch_has_an_interface_for_a_port() {
     let ports = ["up=afxdp:b".to_owned(), format!("c=vhost:{socket}")];
     let mut switch = Command::new(DRAY);
     switch.args(["switch", "--port", &ports[0], "--port", &ports[1], "--control", &control]);
-    let mut switch = veths.0.enter(|| switch.stdout(Stdio::null()).spawn()).unwrap();
+    let mut switch = Started(veths.0.enter(|| switch.stdout(Stdio::null()).spawn()).unwrap());
     assert!(common::eventually(|| dir.path().join("c.sock").exists()));
     let mut container = veths.open(&format!("virtio:{socket}"));
     let is_up = |port: &Port| port.link.as_ref().unwrap().status().state == LinkState::Running;
@@ -508,9 +508,7 @@ fn a_switch_has_an_interface_for_a_port() {
     });
     let list = || common::success(&["switch", "ports", "--control", &control]);
     assert!(common::eventually(|| list().contains("the interface b was removed")), "{}", list());
-    assert!(switch.try_wait().unwrap().is_none());
-    switch.kill().unwrap();
-    switch.wait().unwrap();
+    assert!(switch.0.try_wait().unwrap().is_none());
 }
 
 #[test]

@@ -7,11 +7,11 @@ mod ends;
 
 use std::path::{Path, PathBuf};
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::endpoints::{BOTH_ENDS, at_rest, go_round};
-use common::{DRAY, alone};
+use common::{DRAY, Started, alone};
 use dray_lab::peer::{
     Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, PeerDir, PeerEndpoint, PeerPort,
     PeerSwitch, Protocol, SwitchKind, SwitchSettings, Wiring,
@@ -448,30 +448,13 @@ fn guests_reach_each_other_when_one_was_restarted_and_when_the_switch_was() {
     assert!(counters(&running, "one").tx_frames > 3);
 }
 
-/// A switch that is a process of its own.
-struct Daemon(Child);
-
-impl Daemon {
-    fn start(arguments: &[&str], control: &Path) -> Self {
-        let mut command = Command::new(DRAY);
-        command.arg("switch").args(arguments).arg("--control").arg(control);
-        let daemon = Self(command.stdout(Stdio::null()).spawn().unwrap());
-        eventually("the switch answers", || Client::new(control).status().is_ok());
-        daemon
-    }
-
-    fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // It may have been killed by its test.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// A switch that is a process of its own, and answers.
+fn start_switch(arguments: &[&str], control: &Path) -> Started {
+    let mut command = Command::new(DRAY);
+    command.arg("switch").args(arguments).arg("--control").arg(control);
+    let switch = Started(command.stdout(Stdio::null()).spawn().unwrap());
+    eventually("the switch answers", || Client::new(control).status().is_ok());
+    switch
 }
 
 /// What `curl` says to a request at a control socket.
@@ -502,7 +485,7 @@ fn ports_survive_a_switch_that_is_killed_and_the_switch_a_container() {
     let a = format!("a={}", uri(0));
     let start = || {
         let arguments = ["--mode", "patch", "--flow", "backpressure", "--port", &a];
-        let daemon = Daemon::start(&arguments, &control);
+        let daemon = start_switch(&arguments, &control);
         let body = serde_json::json!({"name": "b", "uri": uri(1)}).to_string();
         let added = curl(&control, "/ports", &["--json", &body]);
         assert_eq!(added["partner"], "a", "{added}");
@@ -513,7 +496,7 @@ fn ports_survive_a_switch_that_is_killed_and_the_switch_a_container() {
     let frames = Frames::between(1, 2);
     for round in 0..3 {
         if round > 0 {
-            daemon.kill();
+            drop(daemon);
             eventually("its end is noticed", || !port_a.tx[0].is_ready());
             daemon = start();
             wait_until_up(&port_a);

@@ -144,17 +144,21 @@ fn every_packet_passes_between_packet_sockets() {
     let _alone = alone();
     require_root!();
     let (lab, [upf, load]) = hosts();
-    for (ends, size) in [(V4, "512"), (V4, "1400"), (V6, "300")] {
+    let ports = ("raw:eth0?batch=64", "raw:eth1?batch=64");
+    let queues = ("raw:eth0?batch=64&queues=2", "raw:eth1?batch=64&queues=2");
+    for (ends, size, workers) in
+        [(V4, "512", "1"), (V4, "1400", "1"), (V6, "300", "1"), (V4, "512", "2"), (V6, "512", "2")]
+    {
         let files = Upf::told(&format!("{CONFIG}{ends}"));
-        let ports = ("raw:eth0?batch=64", "raw:eth1?batch=64");
         let start = |host: ContainerId, name: &str, more: &[&str]| {
-            let mut command = files.command(name, ports.0, ports.1, more);
+            let (n3, n6) = if more[0] == "--workers" { queues } else { ports };
+            let mut command = files.command(name, n3, n6, more);
             lab[host].namespace().enter(|| command.spawn()).unwrap()
         };
         let load_options = ["--rate", "5k", "--duration", "0.5", "--size", size];
         let load = start(load, "upf-load", &load_options);
         wait_for_thread(&load, "role");
-        let upf = start(upf, "upf", &[]);
+        let upf = start(upf, "upf", &["--workers", workers]);
         check(&report(load), &interrupted(upf));
     }
 }

@@ -52,10 +52,24 @@ pub fn skip(why: &str) {
     }
 }
 
+/// A process that does not outlive its test, however that ends.
+pub struct Started(pub Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It may have been killed by its test.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Whether the kernel, or the machine, may lack what a link is made of. It is tested in a virtual machine
 /// then.
 pub fn may_lack(link: &str) -> bool {
-    ["ipvlan/", "netkit/", "ovs/kernel", "sriov"].iter().any(|family| link.starts_with(family))
+    link.contains("/ipvlan")
+        || ["ipvlan/", "netkit/", "ovs/kernel", "sriov"]
+            .iter()
+            .any(|family| link.starts_with(family))
 }
 
 /// Waits until `done` says so; whether it did within half a minute, much longer than anything takes on

@@ -62,6 +62,8 @@ pub struct Interface {
     pub name: String,
     /// Address; zero where it has none.
     pub mac: MacAddr,
+    /// The number of what it is made on or paired with (`IFLA_LINK`), which may be in another namespace.
+    pub link: Option<u32>,
     /// Whether it carries frames (operational state "up"); setting it up is not enough.
     pub is_running: bool,
     /// What it has counted.
@@ -358,6 +360,7 @@ impl From<LinkMessage> for Interface {
             index: link.header.index,
             name: String::new(),
             mac: MacAddr([0; 6]),
+            link: None,
             is_running: false,
             counters: InterfaceCounters::default(),
         };
@@ -367,6 +370,7 @@ impl From<LinkMessage> for Interface {
                 LinkAttribute::Address(address) => {
                     interface.mac = address.try_into().map_or(interface.mac, MacAddr);
                 }
+                LinkAttribute::Link(link) => interface.link = Some(link),
                 LinkAttribute::OperState(State::Up) => interface.is_running = true,
                 // ipvlan never says more; it has the carrier of its parent.
                 LinkAttribute::LinkInfo(info)

@@ -287,7 +287,7 @@ impl Endpoint {
 
     /// What it takes in a container whose engine leaves it nothing else.
     pub fn privileges(self) -> Privileges {
-        use Capability::{Bpf, IpcLock, NetAdmin, NetRaw};
+        use Capability::{Bpf, IpcLock, Mknod, NetAdmin, NetRaw};
         match self.io {
             // For socket buffers as large as everywhere else.
             Io::Udp(_) | Io::Unix(_) => &[NetAdmin],
@@ -297,7 +297,8 @@ impl Endpoint {
             Io::Stream { zerocopy: true, .. } => &[IpcLock],
             Io::Stream { .. } | Io::Memory(_) => &[],
             // They run in no engine's container.
-            Io::Tap | Io::DpdkAfxdp | Io::DpdkMemory(_) => &[],
+            Io::Tap => &[Mknod, NetAdmin],
+            Io::DpdkAfxdp | Io::DpdkMemory(_) => &[],
         }
     }
 
@@ -306,7 +307,6 @@ impl Endpoint {
         let why = match self.io {
             _ if runtime == Runtime::Embedded => return Ok(()),
             Io::DpdkAfxdp | Io::DpdkMemory(_) => "testpmd runs beside containers, not inside",
-            Io::Tap => "its containers have no TAP devices",
             _ => return Ok(()),
         };
         Err(LabError::Runtime { runtime, what: format!("{self} is not measured: {why}") })
@@ -389,6 +389,7 @@ impl Endpoint {
                 // Test frames are IPv4; asking for just that saves a clone of each.
                 ethertype: Some(0x0800),
                 promisc: false,
+                queues: 1,
             }),
             Io::Afxdp { xdp, defer, wakeup } => {
                 let wait = if wait == Wait::Block { wait } else { Wait::Poll { pause_us: 0 } };

@@ -7,11 +7,16 @@ use std::sync::Arc;
 use dray_wire::ip;
 use smallvec::SmallVec;
 
-use crate::config::{Action, ConfigError, Detector, Gate, Pdr, Prefix, SessionConfig, Side};
+use crate::account::Spare;
+use crate::config::{Action, ConfigError, Detector, Gate, Pdr, Qer, SessionConfig, Side, Urr};
 use crate::interface::{HOPS_MAX, Interface};
-use crate::meter::Meter;
-use crate::session::{Condition, END, LISTED, Peer, Rule, Session};
-use crate::usage::{Usage, Way};
+use crate::ledger::{Ledger, Place};
+use crate::matcher::{self, Matcher};
+use crate::session::{END, LISTED, Limited, More, Peer, Rule, Session};
+use crate::usage::Way;
+
+/// FARs, QERs and URRs of a session, of each so many.
+const RULES_MAX: usize = 120;
 
 /// What sessions may refer to.
 pub(crate) struct Context<'c> {
@@ -25,7 +30,10 @@ pub(crate) struct Compiled {
     pub(crate) keys: [SmallVec<[u64; 2]>; 2],
     pub(crate) uplink: Box<Session>,
     pub(crate) downlink: Box<Session>,
-    pub(crate) usages: SmallVec<[Arc<Usage>; 2]>,
+    pub(crate) ledger: Ledger,
+    /// What the ledger's accounts are for.
+    pub(crate) qers: Vec<Qer>,
+    pub(crate) urrs: Vec<Urr>,
 }
 
 /// The key of a user's address ([`ip::number`]): all of an IPv4 address, the first half of an IPv6
@@ -38,11 +46,12 @@ pub(crate) fn address_key(version: ip::Version, address: u128) -> u64 {
     }
 }
 
-/// Checks `config` and makes it ready. Rules that were there `before` go on counting.
+/// Checks `config` and makes it ready. Rules that were there `before` go on counting. Nothing that
+/// packets see changes yet: [`Ledger::settle`].
 pub(crate) fn compile(
     config: &SessionConfig,
     context: &Context<'_>,
-    before: &[Arc<Usage>],
+    before: &Ledger,
 ) -> Result<Compiled, ConfigError> {
     let seid = config.seid;
     Compiler { config, context }.compile(before).map_err(|error| error.in_session(seid))
@@ -68,15 +77,15 @@ fn check_ids<T: Copy + Eq + std::hash::Hash + std::fmt::Display>(
             return Err(wrong(format!("{list}[{number}].id"), format!("{id} is given twice")));
         }
     }
-    // Indexes are bytes.
+    // Numbers of accounts, one for each at most, are bytes.
     match known.len() {
-        0..=254 => Ok(()),
-        many => Err(wrong(list, format!("{many} rules: 254 at most"))),
+        0..=RULES_MAX => Ok(()),
+        many => Err(wrong(list, format!("{many} rules: {RULES_MAX} at most"))),
     }
 }
 
 impl Compiler<'_> {
-    fn compile(&self, before: &[Arc<Usage>]) -> Result<Compiled, ConfigError> {
+    fn compile(&self, before: &Ledger) -> Result<Compiled, ConfigError> {
         let SessionConfig { seid: _, ue: _, pdrs, fars, qers, urrs } = self.config;
         check_ids("fars", fars.iter().map(|far| far.id))?;
         check_ids("qers", qers.iter().map(|qer| qer.id))?;
@@ -106,24 +115,20 @@ impl Compiler<'_> {
                 }
             }
         }
-        let usages: SmallVec<[Arc<Usage>; 2]> = urrs
-            .iter()
-            .map(|urr| {
-                let before = before.iter().find(|usage| usage.urr == urr.id);
-                let counted = before.map(|usage| usage.counted()).unwrap_or_default();
-                Arc::new(Usage::new(urr, counted))
-            })
-            .collect();
         let mut compiled = Compiled {
             keys: Default::default(),
             uplink: Box::default(),
             downlink: Box::default(),
-            usages,
+            ledger: before.next(qers, urrs),
+            qers: qers.clone(),
+            urrs: urrs.clone(),
         };
         self.addresses(&mut compiled)?;
-        let usages = compiled.usages.clone();
-        compiled.keys[0] = self.direction(Way::Uplink, &mut compiled.uplink, &usages)?;
-        self.direction(Way::Downlink, &mut compiled.downlink, &usages)?;
+        let Compiled { keys, uplink, downlink, ledger, .. } = &mut compiled;
+        let spares = ledger.spares();
+        let accounts = Numbers { ledger, spares: &spares };
+        keys[0] = self.direction(Way::Uplink, uplink, &accounts)?;
+        self.direction(Way::Downlink, downlink, &accounts)?;
         Ok(compiled)
     }
 
@@ -167,16 +172,15 @@ impl Compiler<'_> {
         &self,
         way: Way,
         session: &mut Session,
-        usages: &[Arc<Usage>],
+        accounts: &Numbers<'_>,
     ) -> Result<SmallVec<[u64; 2]>, ConfigError> {
         let side = if way == Way::Uplink { Side::Access } else { Side::Core };
         let mut pdrs: Vec<(usize, &Pdr)> =
             self.config.pdrs.iter().enumerate().filter(|(_, pdr)| pdr.from == side).collect();
         pdrs.sort_by_key(|(_, pdr)| (pdr.precedence, pdr.id));
         session.seid = self.config.seid;
-        session.count_with(usages);
-        let mut meters = Vec::new();
-        let mut conditions = Vec::new();
+        let mut more = More::default();
+        let mut matchers: Vec<Matcher> = Vec::new();
         let mut tunnels = Vec::new();
         let mut teids = SmallVec::<[u64; 2]>::new();
         for (number, pdr) in pdrs {
@@ -195,22 +199,36 @@ impl Compiler<'_> {
                 teids.push(teid.into());
             }
             let (action, tunnel) = self.action(way, pdr, &at, &mut tunnels)?;
-            let (open, qfi, listed) = self.limits(way, pdr, &at, &mut meters)?;
+            let (open, qfi, listed) = self.limits(way, pdr, &at, accounts)?;
+            let application = self.application(pdr, &at)?;
+            let number = session.rules.len() as u16;
+            let of_rule = matcher::matchers(pdr, application, &mut more.conditions);
+            matchers.extend(of_rule.iter().map(|matcher| matcher.of_rule(number, teid)));
             session.rules.push(Rule {
                 qfis: self.qfis(way, pdr, &at)?,
                 teid,
-                condition: self.condition(pdr, &at, &mut conditions)?,
                 pdr: pdr.id,
                 action,
                 tunnel,
                 meters: listed,
-                usages: self.usages(pdr, &at)?,
+                usages: self.usages(pdr, &at, accounts)?,
                 qfi,
                 open,
+                plain: of_rule.iter().any(Matcher::is_any),
             });
         }
-        session.meters = meters.into_iter().map(|(_, meter)| meter).collect();
-        session.conditions = conditions;
+        // One rule that is for all packets is found without.
+        if session.rules.len() > 1 || !session.rules.iter().all(|rule| rule.plain) {
+            session.matchers = matchers.into();
+        }
+        if let Some((first, others)) = accounts.spares.split_first() {
+            session.spare = Some(first.clone());
+            more.spares = others.to_vec();
+        }
+        more.limits = accounts.limits();
+        if !(more.conditions.is_empty() && more.spares.is_empty() && more.limits.is_empty()) {
+            session.more = Some(Box::new(more));
+        }
         // Collected, for a vector that is taken over would stay where it is, behind a pointer.
         session.tunnels = tunnels.into_iter().collect();
         Ok(teids)
@@ -276,14 +294,13 @@ impl Compiler<'_> {
         }
     }
 
-    /// Whether the gates are open, the QFI to mark with, and indexes of meters; those that were
-    /// needed before are shared.
+    /// Whether the gates are open, the QFI to mark with, and the accounts with rates.
     fn limits(
         &self,
         way: Way,
         pdr: &Pdr,
         at: &impl Fn(&str) -> String,
-        meters: &mut Vec<(u32, Meter)>,
+        accounts: &Numbers<'_>,
     ) -> Result<(bool, Option<u8>, [u8; LISTED]), ConfigError> {
         let (mut open, mut qfi) = (true, None);
         let mut listed = List::default();
@@ -297,58 +314,69 @@ impl Compiler<'_> {
             };
             open &= gate == Gate::Open;
             qfi = qfi.or(qer.qfi);
-            let Some(rate) = rate else { continue };
-            let index = meters.iter().position(|(known, _)| known == id).unwrap_or_else(|| {
-                meters.push((*id, Meter::new(rate)));
-                meters.len() - 1
-            });
-            let many = || wrong(at("qers"), format!("{LISTED} with a rate at most"));
-            listed.push(index).ok_or_else(many)?;
+            if rate.is_some() {
+                let number = accounts.number(accounts.ledger.rate(*id));
+                let many = || wrong(at("qers"), format!("{LISTED} with a rate at most"));
+                number.and_then(|number| listed.push(number)).ok_or_else(many)?;
+            }
         }
         Ok((open, qfi, listed.0))
     }
 
-    fn usages(&self, pdr: &Pdr, at: &impl Fn(&str) -> String) -> Result<[u8; LISTED], ConfigError> {
+    fn usages(
+        &self,
+        pdr: &Pdr,
+        at: &impl Fn(&str) -> String,
+        accounts: &Numbers<'_>,
+    ) -> Result<[u8; LISTED], ConfigError> {
         let mut listed = List::default();
         for id in &pdr.urrs {
-            let index = self.config.urrs.iter().position(|urr| urr.id == *id);
             let missing = || wrong(at("urrs"), format!("URR {id}: the session has none"));
-            let many = || wrong(at("urrs"), format!("{LISTED} at most"));
-            listed.push(index.ok_or_else(missing)?).ok_or_else(many)?;
+            let number = accounts.number(accounts.ledger.usage(*id)).ok_or_else(missing)?;
+            listed.push(number).ok_or_else(|| wrong(at("urrs"), format!("{LISTED} at most")))?;
         }
         Ok(listed.0)
     }
 
-    /// The index of what packets have to be, plus one; 0 where any will do.
-    fn condition(
+    fn application(
         &self,
         pdr: &Pdr,
         at: &impl Fn(&str) -> String,
-        conditions: &mut Vec<Condition>,
-    ) -> Result<u16, ConfigError> {
-        let application = pdr.application.as_ref().map(|name| {
+    ) -> Result<Option<Arc<Detector>>, ConfigError> {
+        let known = |name: &String| {
             let known = self.context.applications.get(name).cloned();
             known.ok_or_else(|| wrong(at("application"), format!("{name:?}: there is none")))
-        });
-        let application = application.transpose()?;
-        let any = |filter: &crate::config::Filter| {
-            let free =
-                |end: &crate::config::End| end.addresses == Prefix::ANY && end.ports.is_empty();
-            filter.protocol.is_none() && free(&filter.remote) && free(&filter.local)
         };
-        let filters: SmallVec<[_; 1]> = match pdr.filters.iter().any(any) {
-            true => SmallVec::new(),
-            false => pdr.filters.iter().cloned().collect(),
-        };
-        if filters.is_empty() && pdr.tos.is_none() && application.is_none() {
-            return Ok(0);
-        }
-        conditions.push(Condition { filters, tos: pdr.tos, application });
-        Ok(conditions.len() as u16)
+        pdr.application.as_ref().map(known).transpose()
     }
 }
 
-/// Some indexes, and [`END`].
+/// The numbers by which rules name accounts.
+struct Numbers<'l> {
+    ledger: &'l Ledger,
+    spares: &'l [Arc<Spare>],
+}
+
+impl Numbers<'_> {
+    fn number(&self, place: Option<&Place>) -> Option<u8> {
+        let number = match place? {
+            Place::Own => 0,
+            Place::Spare(spare) => {
+                self.spares.iter().position(|known| Arc::ptr_eq(known, spare))? + 1
+            }
+        };
+        u8::try_from(number).ok().filter(|number| *number != END)
+    }
+
+    fn limits(&self) -> Vec<Limited> {
+        let limited = |(urr, place, limits): (u32, &Place, &Arc<_>)| {
+            Some(Limited { account: self.number(Some(place))?, urr, limits: Arc::clone(limits) })
+        };
+        self.ledger.limits().filter_map(limited).collect()
+    }
+}
+
+/// Some numbers of accounts, and [`END`].
 struct List([u8; LISTED], usize);
 
 impl Default for List {
@@ -358,8 +386,8 @@ impl Default for List {
 }
 
 impl List {
-    fn push(&mut self, index: usize) -> Option<()> {
-        *self.0.get_mut(self.1)? = u8::try_from(index).ok()?;
+    fn push(&mut self, number: u8) -> Option<()> {
+        *self.0.get_mut(self.1)? = number;
         self.1 += 1;
         Some(())
     }

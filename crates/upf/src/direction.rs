@@ -1,4 +1,4 @@
-//! A direction with its port: what a data thread runs.
+//! A worker of a direction with its queues: what a data thread runs.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::path::Path;
 /// How often a busy thread publishes its counters.
 const PUBLISH: Duration = Duration::from_millis(1);
 
-/// One direction: receives at one interface, and transmits at the other.
+/// A worker of one direction: receives at one interface, and transmits at the other.
 pub struct Direction {
     rx: Vec<Box<dyn Receive>>,
     path: Path,
@@ -30,23 +30,31 @@ impl Direction {
         &mut self.path
     }
 
-    /// Makes the changes that are wanted, and moves one batch of each queue; whether there was
-    /// anything to do.
+    /// Makes the changes that are wanted, and moves one batch of each queue; whether anything moved.
+    /// While the port out has no room, no packet is taken.
     #[inline]
     pub fn poll(&mut self) -> io::Result<bool> {
         let Self { rx, path } = self;
+        if path.is_full() {
+            return Ok(path.lane().release());
+        }
         let mut worked = path.adopt();
         for rx in rx {
-            worked |= rx.receive(&mut |frames| {
-                path.take(frames);
-                frames.len()
-            })? > 0;
+            if path.is_full() {
+                break;
+            }
+            worked |= rx.receive(&mut |frames| path.take(frames))? > 0;
         }
         Ok(worked)
     }
 
-    /// Sleeps until a frame may have come, at most [`dray_port::PATIENCE`].
+    /// Sleeps until a frame may have come, at most [`dray_port::PATIENCE`]; while packets wait for the
+    /// port out, only until other threads have run.
     pub fn sleep(&mut self) -> io::Result<()> {
+        if self.path.is_full() {
+            std::thread::yield_now();
+            return Ok(());
+        }
         let mut ports: Vec<&mut dyn Receive> =
             self.rx.iter_mut().map(|rx| &mut **rx as &mut dyn Receive).collect();
         wait_any(&mut ports)
@@ -69,7 +77,7 @@ impl Direction {
     }
 }
 
-/// Runs `directions` on the calling thread until `stop`; without any work for as long as `idle` it
+/// Runs `directions`, workers of any, on the calling thread until `stop`; without any work for as long as `idle` it
 /// sleeps, at most [`dray_port::PATIENCE`] at a time.
 pub(crate) fn run(
     directions: &mut [Direction],
@@ -94,6 +102,10 @@ pub(crate) fn run(
         }
         if patience.is_some_and(|patience| now - last_work > patience) {
             let mut ports: Vec<&mut dyn Receive> = Vec::new();
+            if directions.iter().any(|direction| direction.path.is_full()) {
+                std::thread::yield_now();
+                continue;
+            }
             for direction in directions.iter_mut() {
                 direction.publish();
                 ports.extend(direction.rx.iter_mut().map(|rx| &mut **rx as &mut dyn Receive));
@@ -101,6 +113,9 @@ pub(crate) fn run(
             wait_any(&mut ports)?;
         }
     }
-    directions.iter_mut().for_each(Direction::publish);
+    for direction in directions {
+        direction.path().lane().give_up();
+        direction.publish();
+    }
     Ok(())
 }

@@ -29,9 +29,9 @@ pub(crate) struct Interface {
     hops: Box<[Hop]>,
     /// By address, the number of the hop.
     numbers: Mutex<HashMap<IpAddr, u16>>,
-    /// Locked for the length of a batch; no two data threads transmit on the same interface but for
-    /// an answer now and then.
-    tx: Mutex<Box<dyn Transmit>>,
+    /// Its queues, each locked for the length of a batch: where there is one for each worker, no two
+    /// data threads want the same but for an answer now and then.
+    tx: Vec<Mutex<Box<dyn Transmit>>>,
 }
 
 /// A neighbour that packets are sent to.
@@ -52,7 +52,7 @@ impl Interface {
     pub(crate) fn new(
         name: &str,
         config: &InterfaceConfig,
-        tx: Box<dyn Transmit>,
+        tx: Vec<Box<dyn Transmit>>,
     ) -> Result<Self, ConfigError> {
         let mut of_version = [Vec::new(), Vec::new()];
         for address in &config.addresses {
@@ -68,7 +68,7 @@ impl Interface {
         if config.mac.0[0] & 1 != 0 || config.mac.0 == [0; 6] {
             return Err(wrong(name, "mac", format!("{}: give a station's address", config.mac)));
         }
-        let frame_max = tx.frame_max();
+        let frame_max = tx.iter().map(|tx| tx.frame_max()).min().unwrap_or_default();
         let mtu = usize::from(config.mtu);
         if mtu < 576 || mtu + ETHERNET_LEN > frame_max {
             let most = frame_max - ETHERNET_LEN;
@@ -93,7 +93,7 @@ impl Interface {
             gateways: config.routes.iter().map(|route| (route.to, route.via)).collect(),
             hops: (0..HOPS_MAX).map(|_| Hop::default()).collect(),
             numbers: Mutex::default(),
-            tx: Mutex::new(tx),
+            tx: tx.into_iter().map(Mutex::new).collect(),
         };
         interface.gateways.sort_by_key(|(to, _)| std::cmp::Reverse(to.bits()));
         for (to, via) in interface.gateways.clone() {
@@ -252,10 +252,28 @@ impl Interface {
         [&header, packet].concat()
     }
 
-    /// Transmits `frames`; how many were taken. A port that fails takes none.
+    /// Transmits `frames` for a worker; how many were taken. A port that fails takes none.
     #[inline]
-    pub(crate) fn transmit(&self, frames: &[Frame<'_>]) -> usize {
-        lock(&self.tx).transmit(frames).unwrap_or(0)
+    pub(crate) fn transmit(&self, worker: usize, frames: &[Frame<'_>]) -> usize {
+        self.queue(worker).transmit(frames).unwrap_or(0)
+    }
+
+    /// Whether anybody is there to take what a worker transmits.
+    pub(crate) fn is_ready(&self, worker: usize) -> bool {
+        self.queue(worker).is_ready()
+    }
+
+    /// The queue of a worker: one for each, as far as there are queues, so that flows stay in order. A
+    /// peer need not start them all, but none starts others without the first.
+    #[inline]
+    fn queue(&self, worker: usize) -> MutexGuard<'_, Box<dyn Transmit>> {
+        let own = worker % self.tx.len();
+        let tx = lock(&self.tx[own]);
+        if own == 0 || tx.is_ready() {
+            return tx;
+        }
+        drop(tx);
+        lock(&self.tx[0])
     }
 }
 

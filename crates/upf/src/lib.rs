@@ -1,11 +1,12 @@
 //! The user plane function of a 5G core: what carries users' packets between the gNBs (N3, in GTP-U
 //! tunnels) and the data network (N6), by the rules of their sessions.
 //!
-//! Control and data are apart. Each direction belongs to one data thread, who owns its sessions, in
-//! plain memory that nobody else touches; a control thread makes a changed session ready and sends it
-//! there as a whole ([`Upf::apply`]).
+//! Control and data are apart. Each direction has one or several workers, data threads who have all
+//! sessions in plain memory that nobody else touches; a control thread makes a changed session ready and
+//! sends it there as a whole ([`Upf::apply`]). What packets use up, rates and volumes, is shared.
 #![forbid(unsafe_code)]
 
+mod account;
 pub mod api;
 mod compile;
 pub mod config;
@@ -13,7 +14,9 @@ pub mod counters;
 mod direction;
 mod event;
 mod interface;
+mod ledger;
 pub mod load;
+mod matcher;
 mod meter;
 mod model;
 mod path;

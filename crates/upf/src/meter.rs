@@ -4,6 +4,7 @@
 //! at which the bucket will be full again. A packet conforms if that is not too far away, and moves it
 //! on by the time that its bytes take at the rate.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use dray_port::clock;
@@ -15,43 +16,94 @@ const BURST: Duration = Duration::from_millis(50);
 /// A burst that may pass at any rate, in bytes: two packets of the usual MTU.
 const BURST_LEAST: u64 = 3000;
 
+/// Whether data threads share what they count into: then each addition is one step for all of them,
+/// which costs about as much as the rest of a packet's accounting; else it is plain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// One thread alone writes.
+    Alone,
+    /// Several do.
+    Shared,
+}
+
 /// A rate and how much of it was used.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Meter {
     /// Ticks per byte, with [`PLACES`].
-    cost: u64,
+    cost: AtomicU64,
     /// How far ahead packets may be, in ticks.
-    burst: u64,
+    burst: AtomicU64,
     /// When what was passed so far would all have been passed at the rate, in ticks.
-    due: u64,
+    due: AtomicU64,
 }
 
 impl Meter {
     /// For `kbps` thousand bits per second, more than 0.
     pub(crate) fn new(kbps: u64) -> Self {
+        let meter = Self::default();
+        meter.set(kbps);
+        meter
+    }
+
+    /// Gives it another rate. What was passed ahead of the old one is forgotten where that would be
+    /// too much for the new one.
+    pub(crate) fn set(&self, kbps: u64) {
         let per_byte = (u128::from(clock::ticks_per_second()) * 8) << PLACES;
         let cost = (per_byte / (u128::from(kbps) * 1000)).max(1) as u64;
-        let burst = clock::to_ticks(BURST).max((BURST_LEAST * cost) >> PLACES);
-        Self { cost, burst, due: 0 }
+        self.cost.store(cost, Relaxed);
+        self.burst.store(clock::to_ticks(BURST).max((BURST_LEAST * cost) >> PLACES), Relaxed);
+    }
+
+    /// As if nothing had passed.
+    pub(crate) fn clear(&self) {
+        self.due.store(0, Relaxed);
+    }
+
+    /// From when on a packet at the tick `now` is counted, where it may pass.
+    #[inline(always)]
+    fn start(&self, due: u64, now: u64) -> Option<u64> {
+        let latest = now + self.burst.load(Relaxed);
+        if due <= latest {
+            return Some(due.max(now));
+        }
+        // No packet is so long: that was at another rate.
+        (due - latest > self.ticks(1 << 16)).then_some(now)
+    }
+
+    /// What `bytes` take at the rate.
+    #[inline(always)]
+    fn ticks(&self, bytes: usize) -> u64 {
+        (bytes as u64 * self.cost.load(Relaxed)) >> PLACES
     }
 
     /// Whether a packet may pass at the tick `now`.
-    #[inline(always)]
     pub(crate) fn conforms(&self, now: u64) -> bool {
-        self.due <= now + self.burst
+        self.start(self.due.load(Relaxed), now).is_some()
     }
 
-    /// Counts a packet of `bytes` that passes at the tick `now`.
+    /// Whether a packet of `bytes` passes at the tick `now`; it is counted then.
     #[inline(always)]
-    pub(crate) fn take(&mut self, now: u64, bytes: usize) {
-        self.due = self.due.max(now) + ((bytes as u64 * self.cost) >> PLACES);
+    pub(crate) fn pass(&self, now: u64, bytes: usize, sharing: Sharing) -> bool {
+        let ticks = self.ticks(bytes);
+        match sharing {
+            Sharing::Alone => match self.start(self.due.load(Relaxed), now) {
+                Some(start) => {
+                    self.due.store(start + ticks, Relaxed);
+                    true
+                }
+                None => false,
+            },
+            Sharing::Shared => {
+                let next = |due| self.start(due, now).map(|start| start + ticks);
+                self.due.fetch_update(Relaxed, Relaxed, next).is_ok()
+            }
+        }
     }
 
-    /// Goes on where `before` was, if that was for the same rate.
-    pub(crate) fn go_on(&mut self, before: &Self) {
-        if self.cost == before.cost {
-            self.due = before.due;
-        }
+    /// A packet of `bytes` that passed here was stopped elsewhere.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        self.due.fetch_sub(self.ticks(bytes), Relaxed);
     }
 }
 
@@ -61,7 +113,7 @@ mod tests {
 
     /// Offers packets of `len` bytes at twice the rate for 10 s, and says what part of the rate passes.
     fn passed(kbps: u64, len: usize) -> f64 {
-        let mut meter = Meter::new(kbps);
+        let meter = Meter::new(kbps);
         let start = clock::ticks();
         let bits = 2 * kbps * 1000 * 10;
         let packets = bits / (len as u64 * 8);
@@ -69,8 +121,7 @@ mod tests {
         let mut octets = 0;
         for packet in 0..packets {
             let now = start + (u128::from(span) * u128::from(packet) / u128::from(packets)) as u64;
-            if meter.conforms(now) {
-                meter.take(now, len);
+            if meter.pass(now, len, Sharing::Alone) {
                 octets += len as u64;
             }
         }
@@ -90,14 +141,12 @@ mod tests {
     #[test]
     fn extremes_do_not_overflow() {
         for kbps in [1, u64::from(u32::MAX), 1_000_000_000_000] {
-            let mut meter = Meter::new(kbps);
+            let meter = Meter::new(kbps);
             let now = clock::ticks();
             for _ in 0..1000 {
-                if meter.conforms(now) {
-                    meter.take(now, 9000);
-                }
+                meter.pass(now, 9000, Sharing::Alone);
             }
-            assert!(meter.due >= now);
+            assert!(meter.due.load(Relaxed) >= now);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The sessions that there are, as control threads know them, and transactions over them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -10,16 +11,21 @@ use std::time::Duration;
 use serde::Serialize;
 use smallvec::SmallVec;
 
+use crate::account::Accounts;
 use crate::compile::{Compiled, Context, compile};
 use crate::config::{ConfigError, SessionConfig};
-use crate::path::{Change, Changes};
+use crate::ledger::Ledger;
+use crate::path::{CHANGES, Change, Changes, Farewell};
 use crate::session::{Peer, Session};
-use crate::usage::{Counted, Usage};
+use crate::usage::Counted;
 
 /// Room for so many keys by session: two addresses, or two tunnels.
 pub(crate) const KEYS_PER_SESSION: usize = 2;
-/// Changes under way to a direction.
+/// Changes under way to a worker.
 const CHANGES_MAX: usize = 1024;
+/// So many sessions more than there may be have a number: those that are gone, and that a worker has
+/// not let go of yet.
+pub(crate) const LEAVING_MAX: usize = CHANGES_MAX + CHANGES + 1;
 
 /// One step of a transaction.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,8 +85,15 @@ pub(crate) struct Model {
     /// Numbers that were given back, and the next one that was never used.
     free: Vec<u32>,
     next: u32,
+    /// Numbers that were given back and that workers may use until they have made so many changes.
+    leaving: VecDeque<(u32, u64)>,
+    /// Changes that were sent.
+    sent: u64,
     /// For so many sessions there is room.
     room: usize,
+    /// Of each direction.
+    workers: usize,
+    accounts: Arc<Accounts>,
 }
 
 /// Indexes of the two sorts of keys.
@@ -92,22 +105,22 @@ struct Known {
     slot: u32,
     /// Tunnels at our end, and users' addresses.
     keys: [SmallVec<[u64; 2]>; 2],
-    usages: SmallVec<[Arc<Usage>; 2]>,
+    ledger: Ledger,
     tunnels: SmallVec<[Peer; 1]>,
 }
 
 impl Known {
-    fn status(&self, seid: u64) -> SessionStatus {
+    fn status(&self, seid: u64, accounts: &Accounts) -> SessionStatus {
         let address = |key: &u64| match key >> 32 {
             0xff00_0000 => Ipv4Addr::from(*key as u32).to_string(),
             _ => format!("{}/64", Ipv6Addr::from(u128::from(*key) << 64)),
         };
-        let usage = |usage: &Arc<Usage>| UsageStatus { urr: usage.urr, counted: usage.counted() };
+        let usages = self.ledger.counted(accounts, self.slot);
         SessionStatus {
             seid,
             ue: self.keys[ADDRESSES].iter().map(address).collect(),
             teids: self.keys[TEIDS].iter().map(|key| *key as u32).collect(),
-            usage: self.usages.iter().map(usage).collect(),
+            usage: usages.map(|(urr, counted)| UsageStatus { urr, counted }).collect(),
         }
     }
 }
@@ -133,14 +146,18 @@ struct Step {
 }
 
 impl Model {
-    /// With room for so many sessions.
-    pub(crate) fn new(room: usize) -> Self {
+    /// With room for so many sessions, for so many workers of each direction.
+    pub(crate) fn new(room: usize, workers: usize, accounts: Arc<Accounts>) -> Self {
         Self {
             sessions: HashMap::new(),
             owners: [HashMap::new(), HashMap::new()],
             free: Vec::new(),
             next: 0,
+            leaving: VecDeque::new(),
+            sent: 0,
             room,
+            workers,
+            accounts,
         }
     }
 
@@ -150,13 +167,13 @@ impl Model {
 
     /// A session, if there is such a one.
     pub(crate) fn status(&self, seid: u64) -> Option<SessionStatus> {
-        self.sessions.get(&seid).map(|known| known.status(seid))
+        self.sessions.get(&seid).map(|known| known.status(seid, &self.accounts))
     }
 
     /// All sessions, by SEID.
     pub(crate) fn statuses(&self) -> Vec<SessionStatus> {
-        let mut all: Vec<_> =
-            self.sessions.iter().map(|(seid, known)| known.status(*seid)).collect();
+        let status = |(seid, known): (&u64, &Known)| known.status(*seid, &self.accounts);
+        let mut all: Vec<_> = self.sessions.iter().map(status).collect();
         all.sort_unstable_by_key(|status| status.seid);
         all
     }
@@ -187,8 +204,9 @@ impl Model {
             (Operation::Modify { session, end_marker }, Some(_)) => (Some(session), *end_marker),
             (Operation::Remove(_), Some(_)) => (None, false),
         };
-        let usages = known.map_or(&[][..], |known| &known.usages);
-        let compiled = config.map(|config| compile(config, context, usages)).transpose()?;
+        let none = Ledger::default();
+        let ledger = known.map_or(&none, |known| &known.ledger);
+        let compiled = config.map(|config| compile(config, context, ledger)).transpose()?;
         if let (Some(config), Some(compiled)) = (config, &compiled) {
             for (sort, keys) in compiled.keys.iter().enumerate() {
                 for (number, key) in keys.iter().enumerate() {
@@ -224,26 +242,50 @@ impl Model {
     }
 
     /// Makes all steps, and hands on what is to change in either direction. `end_marker` makes the
-    /// frame with the last message into a tunnel.
+    /// frame with the last message into a tunnel; `made` says how many changes all workers have made.
     pub(crate) fn commit(
         &mut self,
         draft: Draft,
         end_marker: impl Fn(&Peer) -> Option<Vec<u8>>,
+        made: impl Fn() -> u64,
         mut send: impl FnMut([Change; 2]),
     ) {
         for step in draft.steps {
-            send(self.make(step, &end_marker));
+            let known = self.sessions.get(&step.seid).map(|known| known.slot);
+            let slot = known.unwrap_or_else(|| self.number(&made));
+            self.sent += 1;
+            send(self.make(step, slot, &end_marker));
         }
     }
 
-    fn make(&mut self, step: Step, marker: &impl Fn(&Peer) -> Option<Vec<u8>>) -> [Change; 2] {
-        let Step { seid, compiled, end_marker } = step;
-        let before = self.sessions.remove(&seid);
-        let slot = before.as_ref().map(|known| known.slot).or_else(|| self.free.pop());
+    /// A number for a new session, with accounts as new.
+    fn number(&mut self, made: &impl Fn() -> u64) -> u32 {
+        if self.free.is_empty() && !self.leaving.is_empty() {
+            let made = made();
+            let is_left = |(_, change): &(u32, u64)| *change <= made;
+            let count = self.leaving.iter().take_while(|leaving| is_left(leaving)).count();
+            self.free.extend(self.leaving.drain(..count).map(|(slot, _)| slot));
+        }
+        // No more are leaving than there is room for, but where the workers have ended.
+        let limit = (self.room + LEAVING_MAX) as u32;
+        let leaving = (self.next == limit).then(|| self.leaving.pop_front()).flatten();
+        let slot = self.free.pop().or(leaving.map(|(slot, _)| slot));
         let slot = slot.unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
         });
+        self.accounts.clear(slot);
+        slot
+    }
+
+    fn make(
+        &mut self,
+        step: Step,
+        slot: u32,
+        marker: &impl Fn(&Peer) -> Option<Vec<u8>>,
+    ) -> [Change; 2] {
+        let Step { seid, compiled, end_marker } = step;
+        let before = self.sessions.remove(&seid);
         let (left, old_tunnels) =
             before.map(|known| (known.keys, known.tunnels)).unwrap_or_default();
         for (owners, keys) in self.owners.iter_mut().zip(&left) {
@@ -253,8 +295,9 @@ impl Model {
         let mut sessions = [Box::<Session>::default(), Box::default()];
         let mut farewell = Vec::new();
         match compiled {
-            None => self.free.push(slot),
-            Some(Compiled { keys, uplink, downlink, usages }) => {
+            None => self.leaving.push_back((slot, self.sent)),
+            Some(Compiled { keys, uplink, downlink, ledger, qers, urrs }) => {
+                ledger.settle(&self.accounts, slot, &qers, &urrs);
                 for (owners, keys) in self.owners.iter_mut().zip(&keys) {
                     keys.iter().for_each(|key| _ = owners.insert(*key, seid));
                 }
@@ -266,16 +309,17 @@ impl Model {
                     farewell.extend(old_tunnels.iter().filter(is_left).filter_map(marker));
                 }
                 taken = keys.clone();
-                self.sessions.insert(seid, Known { slot, keys, usages, tunnels });
+                self.sessions.insert(seid, Known { slot, keys, ledger, tunnels });
                 sessions = [uplink, downlink];
             }
         }
         let [left_teids, left_addresses] = left;
         let [teids, addresses] = taken;
         let [uplink, downlink] = sessions;
-        let none = Vec::new();
+        let farewell =
+            (!farewell.is_empty()).then(|| Arc::new(Farewell::new(farewell, self.workers)));
         [
-            Change { slot, remove: left_teids, insert: teids, session: uplink, farewell: none },
+            Change { slot, remove: left_teids, insert: teids, session: uplink, farewell: None },
             Change { slot, remove: left_addresses, insert: addresses, session: downlink, farewell },
         ]
     }
@@ -301,10 +345,11 @@ impl Draft {
     }
 }
 
-/// To a direction, and back.
+/// To a worker, and back.
 pub(crate) struct Wire {
     wanted: SyncSender<Change>,
     done: Receiver<Change>,
+    made: Arc<AtomicU64>,
 }
 
 impl Wire {
@@ -312,7 +357,14 @@ impl Wire {
     pub(crate) fn new() -> (Self, Changes) {
         let (wanted, wants) = sync_channel(CHANGES_MAX);
         let (does, done) = sync_channel(2 * CHANGES_MAX);
-        (Self { wanted, done }, Changes { wanted: wants, done: does })
+        let made = Arc::<AtomicU64>::default();
+        let changes = Changes { wanted: wants, done: does, made: made.clone() };
+        (Self { wanted, done, made }, changes)
+    }
+
+    /// How many changes were made.
+    pub(crate) fn made(&self) -> u64 {
+        self.made.load(Ordering::Acquire)
     }
 
     /// Sends a change, and gives back the memory of those that were made.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::direction::Direction;
 use crate::interface::lock;
 use crate::upf::Upf;
+use crate::usage::Way;
 
 /// How often neighbours that are not known are asked for.
 const ASK: Duration = Duration::from_millis(500);
@@ -23,11 +24,14 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a thread for each of `cpus`, which are one or two: on two the directions have one each.
-    /// Without any work for as long as `idle`, a thread sleeps.
+    /// Starts a thread on each of `cpus` for the workers of both directions, which are dealt to them in
+    /// turn: those of the uplink first. Without any work for as long as `idle`, a thread sleeps.
+    ///
+    /// # Panics
+    /// Without a CPU.
     pub fn start(
         upf: Upf,
-        directions: [Direction; 2],
+        directions: [Vec<Direction>; 2],
         cpus: &[usize],
         idle: Option<Duration>,
     ) -> std::io::Result<Self> {
@@ -37,13 +41,25 @@ impl Running {
             threads: Vec::new(),
             failure: Arc::default(),
         };
+        let mut threads: Vec<(usize, Vec<(Way, Direction)>)> = Vec::new();
         let [uplink, downlink] = directions;
-        let (uplink_cpu, downlink_cpu) = (cpus[0], cpus[cpus.len() - 1]);
-        if uplink_cpu == downlink_cpu {
-            running.spawn("upf", uplink_cpu, vec![uplink, downlink], idle)?;
-        } else {
-            running.spawn("upf-uplink", uplink_cpu, vec![uplink], idle)?;
-            running.spawn("upf-downlink", downlink_cpu, vec![downlink], idle)?;
+        let uplink = uplink.into_iter().map(|worker| (Way::Uplink, worker));
+        let downlink = downlink.into_iter().map(|worker| (Way::Downlink, worker));
+        for (worker, cpu) in uplink.chain(downlink).zip(cpus.iter().cycle()) {
+            match threads.iter_mut().find(|(known, _)| known == cpu) {
+                Some((_, workers)) => workers.push(worker),
+                None => threads.push((*cpu, vec![worker])),
+            }
+        }
+        for (cpu, workers) in threads {
+            let all = |way: Way| workers.iter().all(|(of, _)| *of == way);
+            let name = match (all(Way::Uplink), all(Way::Downlink)) {
+                (true, _) => "upf-uplink",
+                (_, true) => "upf-downlink",
+                _ => "upf",
+            };
+            let workers = workers.into_iter().map(|(_, worker)| worker).collect();
+            running.spawn(name, cpu, workers, idle)?;
         }
         let (upf, stop) = (running.upf.clone(), running.stop.clone());
         let asker = thread::Builder::new().name("upf-neighbours".to_owned()).spawn(move || {

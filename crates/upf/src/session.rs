@@ -1,20 +1,26 @@
-//! A session as one direction of the data path sees it: all that a packet needs, on one to three cache
-//! lines where the session is of the usual kind. What does not fit lies behind a pointer.
+//! A session as one direction of the data path sees it: two cache lines, of which a packet needs the
+//! first, and on the downlink both, where the session is of the usual kind. What does not fit lies
+//! behind pointers; what packets use up lies elsewhere ([`Account`]).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use dray_port::prefetch;
 use dray_wire::ip;
 use smallvec::SmallVec;
 
-use crate::config::{Action, Ends, Filter};
+use crate::account::{Account, Accounts, Spare};
+use crate::config::Action;
 use crate::counters::DropReason;
-use crate::meter::Meter;
-use crate::usage::{Due, Usage, Way};
+use crate::matcher::{Condition, Matcher, Probe, Subject};
+use crate::meter::Sharing;
+use crate::usage::{Counted, Counters, Due, Limits, Way};
 
 /// QERs with a rate, and URRs, that one rule may have.
 pub(crate) const LISTED: usize = 4;
-/// In a list of indexes: nothing more.
+/// Cache lines of matchers, and of rules, that are asked for beforehand.
+const LINES_AHEAD: usize = 4;
+/// In a list of accounts: nothing more.
 pub(crate) const END: u8 = u8::MAX;
 
 /// A packet detection rule with what it leads to.
@@ -24,39 +30,19 @@ pub(crate) struct Rule {
     pub(crate) qfis: u64,
     /// Uplink: its tunnel at our end.
     pub(crate) teid: u32,
-    /// Index of its condition plus one; 0: it is for all packets.
-    pub(crate) condition: u16,
     pub(crate) pdr: u16,
     pub(crate) action: Action,
     /// Index of the tunnel.
     pub(crate) tunnel: u8,
-    /// Indexes of meters.
+    /// Accounts with its rates: 0 is the session's own, others are spare ones.
     pub(crate) meters: [u8; LISTED],
-    /// Indexes of usages.
+    /// Accounts that count its packets.
     pub(crate) usages: [u8; LISTED],
     /// Downlink: QFI to mark packets with.
     pub(crate) qfi: Option<u8>,
     pub(crate) open: bool,
-}
-
-/// What packets of a rule have in common.
-#[derive(Debug)]
-pub(crate) struct Condition {
-    /// One of them matches; none: any packet. Most rules have one, which lies here, so that the rules
-    /// of a session are read in one go.
-    pub(crate) filters: SmallVec<[Filter; 1]>,
-    /// Value and mask.
-    pub(crate) tos: Option<[u8; 2]>,
-    pub(crate) application: Option<Arc<crate::config::Detector>>,
-}
-
-impl Condition {
-    fn matches(&self, probe: &Probe) -> bool {
-        let ends = &probe.ends;
-        self.tos.is_none_or(|[value, mask]| probe.tos & mask == value & mask)
-            && (self.filters.is_empty() || self.filters.iter().any(|filter| filter.matches(ends)))
-            && self.application.as_ref().is_none_or(|application| application.matches(ends))
-    }
+    /// Whether it is for all packets of its tunnel and QFIs.
+    pub(crate) plain: bool,
 }
 
 /// The other end of a tunnel.
@@ -68,17 +54,8 @@ pub(crate) struct Peer {
     pub(crate) hop: u16,
 }
 
-/// What rules ask of a packet.
-pub(crate) struct Probe {
-    /// Uplink: tunnel and QFI that it came with.
-    pub(crate) teid: u32,
-    pub(crate) qfi: u8,
-    pub(crate) tos: u8,
-    pub(crate) ends: Ends,
-}
-
 /// One direction of a session. The default is none at all: no packet matches.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Session {
     /// Uplink: the first half of an address that packets may come from.
@@ -89,22 +66,35 @@ pub(crate) struct Session {
     pub(crate) waiting: u32,
     /// In order of precedence.
     pub(crate) rules: SmallVec<[Rule; 1]>,
-    /// What most sessions have no more than one of, and those that have more.
-    pub(crate) usage: Option<Arc<Usage>>,
+    pub(crate) seid: u64,
     // The second line.
     pub(crate) tunnels: SmallVec<[Peer; 1]>,
-    pub(crate) meters: SmallVec<[Meter; 1]>,
-    // The third line.
-    pub(crate) conditions: Vec<Condition>,
-    pub(crate) more_usages: SmallVec<[Arc<Usage>; 1]>,
-    pub(crate) seid: u64,
+    /// What finds the rule, where the first one is not for all packets.
+    pub(crate) matchers: Box<[Matcher]>,
+    /// The first account besides its own.
+    pub(crate) spare: Option<Arc<Spare>>,
+    pub(crate) more: Option<Box<More>>,
 }
 
-const _: () = assert!(
-    size_of::<Session>() == 192
-        && std::mem::offset_of!(Session, tunnels) == 64
-        && std::mem::offset_of!(Session, conditions) == 128
-);
+const _: () = assert!(size_of::<Session>() == 128 && std::mem::offset_of!(Session, tunnels) == 64);
+
+/// What few sessions have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct More {
+    pub(crate) conditions: Vec<Condition>,
+    /// Accounts besides the first such.
+    pub(crate) spares: Vec<Arc<Spare>>,
+    /// By account, usage rules with limits.
+    pub(crate) limits: Vec<Limited>,
+}
+
+/// A usage reporting rule with thresholds or quotas.
+#[derive(Clone, Debug)]
+pub(crate) struct Limited {
+    pub(crate) account: u8,
+    pub(crate) urr: u32,
+    pub(crate) limits: Arc<Limits>,
+}
 
 impl Default for Session {
     fn default() -> Self {
@@ -114,42 +104,83 @@ impl Default for Session {
             waiting: 0,
             ue_v6: 0,
             rules: SmallVec::new(),
-            meters: SmallVec::new(),
-            conditions: Vec::new(),
-            usage: None,
-            more_usages: SmallVec::new(),
             tunnels: SmallVec::new(),
+            matchers: Box::default(),
+            spare: None,
+            more: None,
         }
     }
+}
+
+/// A packet as the limits of its session see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Counting<'a> {
+    pub(crate) accounts: &'a Accounts,
+    /// Number of its session.
+    pub(crate) slot: u32,
+    pub(crate) way: Way,
+    /// Bytes.
+    pub(crate) len: usize,
+    /// The tick.
+    pub(crate) now: u64,
+    pub(crate) sharing: Sharing,
+}
+
+/// A report.
+pub(crate) struct Report {
+    pub(crate) urr: u32,
+    pub(crate) due: Due,
+    pub(crate) counted: Counted,
 }
 
 impl Session {
     /// Asks for what lies behind its pointers.
     #[inline(always)]
-    pub(crate) fn prefetch_usages(&self, way: Way) {
-        self.usage.iter().chain(&self.more_usages).for_each(|usage| usage.prefetch(way));
+    pub(crate) fn prefetch_more(&self, way: Way) {
+        // Matchers lie in two to a line; a processor fetches what follows some lines by itself.
+        self.matchers.iter().step_by(2).take(LINES_AHEAD).for_each(prefetch);
+        if self.rules.spilled() {
+            self.rules.iter().step_by(2).take(LINES_AHEAD).for_each(prefetch);
+        }
+        if let Some(spare) = &self.spare {
+            prefetch(&spare[way as usize]);
+        }
     }
 
-    /// The usage of an index in a rule.
+    /// The account `number` of one of its rules.
     #[inline(always)]
-    fn usage(&self, index: u8) -> Option<&Arc<Usage>> {
-        match index {
-            0 => self.usage.as_ref(),
-            _ => self.more_usages.get(usize::from(index) - 1),
+    fn account<'a>(&'a self, packet: Counting<'a>, number: u8) -> Option<&'a Account> {
+        let way = packet.way as usize;
+        match number {
+            0 => Some(packet.accounts.of(packet.way, packet.slot)),
+            1 => self.spare.as_ref().map(|spare| &spare[way]),
+            _ => self.further(number).map(|spare| &spare[way]),
         }
     }
 
-    /// Counts with `usages`, whose indexes rules name.
-    pub(crate) fn count_with(&mut self, usages: &[Arc<Usage>]) {
-        if let Some((first, more)) = usages.split_first() {
-            self.usage = Some(first.clone());
-            self.more_usages = more.iter().cloned().collect();
-        }
+    #[cold]
+    fn further(&self, number: u8) -> Option<&Arc<Spare>> {
+        self.more.as_ref()?.spares.get(usize::from(number) - 2)
     }
 
-    /// Whether anything of it lies on its last line.
+    /// Those of both directions.
+    fn counters<'a>(&'a self, packet: Counting<'a>, number: u8) -> Option<Counters<'a>> {
+        [Way::Uplink, Way::Downlink]
+            .map(|way| Some(&self.account(Counting { way, ..packet }, number)?.counter))
+            .into_iter()
+            .collect::<Option<arrayvec::ArrayVec<_, 2>>>()?
+            .into_inner()
+            .ok()
+    }
+
+    /// Whether anything of it lies on its last line that packets from users need.
     pub(crate) fn has_more(&self) -> bool {
-        !self.conditions.is_empty() || !self.more_usages.is_empty()
+        !self.matchers.is_empty() || self.spare.is_some()
+    }
+
+    /// Whether packets use anything up.
+    pub(crate) fn has_accounts(&self) -> bool {
+        self.rules.iter().any(|rule| rule.meters[0] != END || rule.usages[0] != END)
     }
 
     /// Whether a packet from `address` is the user's own.
@@ -164,32 +195,45 @@ impl Session {
 
     /// The first rule that is for the packet.
     #[inline(always)]
-    pub(crate) fn find(&self, probe: &Probe) -> Option<Rule> {
-        for rule in &self.rules {
-            if rule.teid == probe.teid
-                && rule.qfis >> probe.qfi & 1 != 0
-                && (rule.condition == 0 || self.meets(rule.condition, probe))
-            {
-                return Some(*rule);
+    pub(crate) fn find(&self, probe: &Probe) -> Option<&Rule> {
+        let first = self.rules.first()?;
+        let fits = |rule: &Rule| rule.qfis >> probe.qfi & 1 != 0;
+        if first.plain && first.teid == probe.teid && fits(first) {
+            return Some(first);
+        }
+        self.search(probe)
+    }
+
+    /// As [`find`](Self::find), where there are several rules or such as are not for all packets.
+    #[inline(never)]
+    fn search(&self, probe: &Probe) -> Option<&Rule> {
+        let fits = |rule: &Rule| rule.qfis >> probe.qfi & 1 != 0;
+        let subject = Subject::from(probe);
+        for matcher in &self.matchers {
+            if matcher.matches(&subject) {
+                let rule = self.rules.get(usize::from(matcher.rule))?;
+                if fits(rule) && matcher.condition().is_none_or(|number| self.meets(number, probe))
+                {
+                    return Some(rule);
+                }
             }
         }
         None
     }
 
-    fn meets(&self, condition: u16, probe: &Probe) -> bool {
-        self.conditions[usize::from(condition) - 1].matches(probe)
+    #[cold]
+    fn meets(&self, condition: usize, probe: &Probe) -> bool {
+        self.more.as_ref().is_some_and(|more| more.conditions[condition].matches(probe))
     }
 
-    /// Whether the limits of `rule` let a packet of `len` bytes pass at the tick `now`: if they do, it
-    /// is counted, and `due` is told of reports.
+    /// Whether the limits of `rule` let a packet pass: if they do, it is counted, and `report` is told of
+    /// what has come due.
     #[inline(always)]
     pub(crate) fn admit(
-        &mut self,
+        &self,
         rule: &Rule,
-        way: Way,
-        len: usize,
-        now: u64,
-        mut due: impl FnMut(&Self, &Usage, Due),
+        packet: Counting<'_>,
+        report: impl FnMut(Report),
     ) -> Result<(), DropReason> {
         if !rule.open {
             return Err(DropReason::GateClosed);
@@ -197,46 +241,73 @@ impl Session {
         if rule.usages[0] == END && rule.meters[0] == END {
             return Ok(());
         }
-        let listed = |list: [u8; LISTED]| list.into_iter().take_while(|index| *index != END);
-        for usage in listed(rule.usages).filter_map(|index| self.usage(index)) {
-            if !usage.allows(way) {
+        self.count(rule, packet, report)
+    }
+
+    #[inline(always)]
+    fn count(
+        &self,
+        rule: &Rule,
+        packet: Counting<'_>,
+        mut report: impl FnMut(Report),
+    ) -> Result<(), DropReason> {
+        let Counting { len, now, sharing, .. } = packet;
+        let listed = |list: [u8; LISTED]| list.into_iter().take_while(|number| *number != END);
+        let account = |number| self.account(packet, number);
+        for number in listed(rule.usages) {
+            let is_free = account(number).is_none_or(|account| account.counter.is_free());
+            if !is_free && !self.allow(number, packet) {
                 return Err(DropReason::Quota);
             }
         }
-        // All limits must let it pass before any of them counts it.
-        for index in listed(rule.meters) {
-            if !self.meters[usize::from(index)].conforms(now) {
+        // All limits must let it pass, or none of them counts it.
+        for (before, number) in listed(rule.meters).enumerate() {
+            if !account(number).is_none_or(|account| account.meter.pass(now, len, sharing)) {
+                let passed = rule.meters[..before].iter().filter_map(|number| account(*number));
+                passed.for_each(|account| account.meter.give_back(len));
                 return Err(DropReason::Policed);
             }
         }
-        for index in listed(rule.meters) {
-            self.meters[usize::from(index)].take(now, len);
-        }
-        for usage in listed(rule.usages).filter_map(|index| self.usage(index)) {
-            match usage.count(way, len) {
-                Due::Nothing => {}
-                other => due(self, usage, other),
+        for number in listed(rule.usages) {
+            if !account(number).is_none_or(|account| account.counter.count(len, sharing))
+                && let Some(due) = self.due(number, packet)
+            {
+                report(due);
             }
         }
         Ok(())
+    }
+
+    fn limited(&self, account: u8) -> Option<&Limited> {
+        self.more.as_ref()?.limits.iter().find(|limited| limited.account == account)
+    }
+
+    #[cold]
+    fn allow(&self, account: u8, packet: Counting<'_>) -> bool {
+        let counters = self.counters(packet, account);
+        let limited = self.limited(account).zip(counters);
+        limited.is_none_or(|(limited, counters)| limited.limits.allow(packet.way, counters))
+    }
+
+    #[cold]
+    fn due(&self, account: u8, packet: Counting<'_>) -> Option<Report> {
+        let counters = self.counters(packet, account)?;
+        let Limited { urr, limits, .. } = self.limited(account)?;
+        let due = limits.due(packet.way, counters);
+        let report = Report { urr: *urr, due, counted: counters.into() };
+        (due != Due::Nothing).then_some(report)
     }
 
     /// Whether any rule keeps packets.
     pub(crate) fn buffers(&self) -> bool {
         self.rules.iter().any(|rule| rule.action == Action::Buffer)
     }
-
-    /// Goes on where `before` was: rates are used up as they were.
-    pub(crate) fn go_on(&mut self, before: &Self) {
-        for (meter, before) in self.meters.iter_mut().zip(&before.meters) {
-            meter.go_on(before);
-        }
-        self.waiting = before.waiting;
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use dray_port::clock;
     use proptest::prelude::*;
 
@@ -245,7 +316,6 @@ mod tests {
     const RULE: Rule = Rule {
         qfis: u64::MAX,
         teid: 0,
-        condition: 0,
         pdr: 1,
         action: Action::Forward,
         tunnel: 0,
@@ -253,15 +323,36 @@ mod tests {
         usages: [END; LISTED],
         qfi: None,
         open: true,
+        plain: true,
     };
 
-    fn limited_to(kbps: u64) -> Session {
-        let meters = [Meter::new(kbps)].into_iter().collect();
-        Session { meters, ..Session::default() }
+    /// Sessions with a limit each.
+    fn limited_to(kbps: &[u64]) -> Arc<Accounts> {
+        let accounts = Accounts::new(kbps.len());
+        for (slot, kbps) in kbps.iter().enumerate() {
+            accounts.of(Way::Uplink, slot as u32).meter.set(*kbps);
+        }
+        accounts
     }
 
-    fn passes(session: &mut Session, now: u64, len: usize) -> bool {
-        session.admit(&RULE, Way::Uplink, len, now, |_, _, _| {}).is_ok()
+    fn passes(accounts: &Accounts, slot: u32, now: u64, len: usize, sharing: Sharing) -> bool {
+        let packet = Counting { accounts, slot, way: Way::Uplink, len, now, sharing };
+        Session::default().admit(&RULE, packet, |_| {}).is_ok()
+    }
+
+    /// Two threads, one limit: as many packets pass as if there were one thread.
+    #[test]
+    fn a_limit_is_one_for_all_threads() {
+        let accounts = limited_to(&[10_000]);
+        let now = clock::ticks();
+        let thread =
+            || (0..200).filter(|_| passes(&accounts, 0, now, 1000, Sharing::Shared)).count();
+        let passed: usize = thread::scope(|scope| {
+            let threads = [scope.spawn(thread), scope.spawn(thread)];
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        // 50 ms of 10 Mb/s are 62,500 bytes; the next packet after that is the last.
+        assert_eq!(passed, 63);
     }
 
     proptest! {
@@ -272,8 +363,8 @@ mod tests {
             rates in (100u64..20_000, 100u64..20_000),
         ) {
             let tenth_ms = clock::ticks_per_second() / 10_000;
-            let mut both = [limited_to(rates.0), limited_to(rates.1)];
-            let mut alone = [limited_to(rates.0), limited_to(rates.1)];
+            let both = limited_to(&[rates.0, rates.1]);
+            let alone = limited_to(&[rates.0, rates.1]);
             let times: Vec<u64> = offers
                 .iter()
                 .scan(clock::ticks(), |now, (_, _, later)| {
@@ -287,14 +378,14 @@ mod tests {
             let together: Vec<bool> = offers
                 .iter()
                 .zip(&times)
-                .map(|((first, len, _), now)| passes(&mut both[usize::from(*first)], *now, *len))
+                .map(|((first, len, _), now)| passes(&both, (*first).into(), *now, *len, Sharing::Alone))
                 .collect();
             for session in [0, 1] {
                 let expected: Vec<bool> = offers
                     .iter()
                     .zip(&times)
                     .filter(among(session))
-                    .map(|((_, len, _), now)| passes(&mut alone[session], *now, *len))
+                    .map(|((_, len, _), now)| passes(&alone, session as u32, *now, *len, Sharing::Alone))
                     .collect();
                 let seen = offers.iter().zip(&together);
                 let seen = seen.filter(|((first, _, _), _)| usize::from(*first) == session);

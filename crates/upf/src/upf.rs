@@ -3,18 +3,20 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use dray_port::{Frame, Port};
+use dray_port::{Frame, Port, Receive};
 use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
 use dray_wire::gtpu;
 
+use crate::account::Accounts;
 use crate::compile::Context;
 use crate::config::{ConfigError, Detector, UpfConfig};
 use crate::counters::{Counters, Published};
 use crate::direction::Direction;
 use crate::event::{Event, Events, events};
 use crate::interface::{Interface, lock};
-use crate::model::{Draft, KEYS_PER_SESSION, Model, Operation, SessionStatus, Wire};
-use crate::path::{self, Change, Downlink, Lane, Path, Sessions, Store, Uplink};
+use crate::meter::Sharing;
+use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
+use crate::path::{self, Change, Downlink, Lane, Path, Sessions, Store, Uplink, Waiting};
 use crate::session::Peer;
 use crate::usage::Way;
 
@@ -27,9 +29,9 @@ pub struct Upf {
     applications: HashMap<String, Arc<Detector>>,
     sessions_max: usize,
     model: Mutex<Model>,
-    /// To both directions.
-    wires: Mutex<[Wire; 2]>,
-    counters: [Arc<Published>; 2],
+    /// To the workers of both directions.
+    wires: Mutex<[Vec<Wire>; 2]>,
+    counters: [Vec<Arc<Published>>; 2],
     events: Events,
 }
 
@@ -41,6 +43,19 @@ impl Upf {
         n3: Port,
         n6: Port,
     ) -> Result<(Self, [Direction; 2]), ConfigError> {
+        let (upf, directions) = Self::with_workers(config, n3, n6, 1)?;
+        Ok((upf, directions.map(|mut workers| workers.remove(0))))
+    }
+
+    /// As [`new`](Self::new), with so many workers for each direction, among which the queues of the
+    /// ports are divided. Packets of a session may come to any of them; those of a flow have to come to
+    /// the same queue, as they do where a port hashes them, to stay in order.
+    pub fn with_workers(
+        config: &UpfConfig,
+        n3: Port,
+        n6: Port,
+        workers: usize,
+    ) -> Result<(Self, [Vec<Direction>; 2]), ConfigError> {
         let wrong = |field: &str, what: String| Err(ConfigError::new(what).in_field(field));
         let count = config.session_count();
         let most = 1 << 24;
@@ -57,6 +72,15 @@ impl Upf {
         if let Some(generator) = &config.generate {
             generator.check()?;
         }
+        for (name, port) in [("n3", &n3), ("n6", &n6)] {
+            let queues = port.rx.len();
+            if workers == 0 || workers > queues {
+                let what = format!(
+                    "{workers} workers: its port has {queues} queues, so give 1 to {queues}"
+                );
+                return wrong(name, what);
+            }
+        }
         let mut applications = HashMap::new();
         for (number, application) in config.applications.iter().enumerate() {
             let known = applications
@@ -69,37 +93,55 @@ impl Upf {
                 return wrong(&format!("applications[{number}].servers"), "give some".to_owned());
             }
         }
-        let (n3_rx, n3_tx) = halves(n3);
-        let (n6_rx, n6_tx) = halves(n6);
+        let Port { rx: n3_rx, tx: n3_tx, .. } = n3;
+        let Port { rx: n6_rx, tx: n6_tx, .. } = n6;
         let n3 = Arc::new(Interface::new("n3", &config.n3, n3_tx)?);
         let n6 = Arc::new(Interface::new("n6", &config.n6, n6_tx)?);
         let (teller, events) = events();
         let keys = KEYS_PER_SESSION * config.sessions_max;
-        let sessions = || Sessions::new(config.sessions_max, keys);
-        let [(up_wire, up), (down_wire, down)] = [Wire::new(), Wire::new()];
-        let uplink = Lane::new(Way::Uplink, n3.clone(), n6.clone(), sessions(), up, teller.clone());
-        let downlink = Lane::new(Way::Downlink, n6.clone(), n3.clone(), sessions(), down, teller);
-        let counters = [uplink.published.clone(), downlink.published.clone()];
+        let numbers = config.sessions_max + LEAVING_MAX;
+        let accounts = Accounts::new(numbers);
+        let waiting = Waiting::new(config.buffer_packets, config.buffer_per_session, numbers);
         let frame_max = ETHERNET_LEN + usize::from(config.n6.mtu);
-        let store = Store::new(config.buffer_packets, config.buffer_per_session, frame_max);
-        let mut directions = [
-            Direction::new(n3_rx, Path::Uplink(Box::new(Uplink(uplink)))),
-            Direction::new(n6_rx, Path::Downlink(Box::new(Downlink { lane: downlink, store }))),
-        ];
+        let sharing = if workers == 1 { Sharing::Alone } else { Sharing::Shared };
+        let (mut wires, mut counters) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        let mut lane = |way: Way, worker: usize| {
+            let (wire, changes) = Wire::new();
+            let ends = match way {
+                Way::Uplink => (n3.clone(), n6.clone()),
+                Way::Downlink => (n6.clone(), n3.clone()),
+            };
+            let sessions = Sessions::new(numbers, keys, accounts.clone());
+            let lane = Lane::new(way, (worker, sharing), ends, sessions, changes, teller.clone());
+            wires[way as usize].push(wire);
+            counters[way as usize].push(lane.published.clone());
+            lane
+        };
+        let uplink = deal(n3_rx, workers).into_iter().enumerate().map(|(worker, rx)| {
+            Direction::new(rx, Path::Uplink(Box::new(Uplink(lane(Way::Uplink, worker)))))
+        });
+        let uplink = uplink.collect();
+        let downlink = deal(n6_rx, workers).into_iter().enumerate().map(|(worker, rx)| {
+            let store = Store::new(waiting.clone(), frame_max);
+            let downlink = Downlink { lane: lane(Way::Downlink, worker), store };
+            Direction::new(rx, Path::Downlink(Box::new(downlink)))
+        });
+        let mut directions: [Vec<Direction>; 2] = [uplink, downlink.collect()];
         let upf = Self {
             n3,
             n6,
             applications,
             sessions_max: config.sessions_max,
-            model: Mutex::new(Model::new(config.sessions_max)),
-            wires: Mutex::new([up_wire, down_wire]),
+            model: Mutex::new(Model::new(config.sessions_max, workers, accounts)),
+            wires: Mutex::new(wires),
             counters,
             events,
         };
         for session in config.all_sessions() {
-            upf.transact(&[Operation::Add(session)], |changes| {
-                for (direction, mut change) in directions.iter_mut().zip(changes) {
-                    direction.path().change(&mut change);
+            let nothing_leaves = || 0;
+            upf.transact(&[Operation::Add(session)], nothing_leaves, |changes| {
+                for (workers, change) in directions.iter_mut().zip(changes) {
+                    each(workers, change, |worker, mut change| worker.path().change(&mut change));
                 }
             })?;
         }
@@ -111,15 +153,20 @@ impl Upf {
     /// been told.
     pub fn apply(&self, operations: &[Operation]) -> Result<(), ConfigError> {
         let wires = lock(&self.wires);
-        self.transact(operations, |changes| {
-            wires.iter().zip(changes).for_each(|(wire, change)| wire.send(change));
+        let made = || wires.iter().flatten().map(Wire::made).min().unwrap_or_default();
+        self.transact(operations, made, |changes| {
+            for (workers, change) in wires.iter().zip(changes) {
+                each(workers, change, |wire: &Wire, change| wire.send(change));
+            }
         })
     }
 
-    /// As [`apply`](Self::apply); `send` is handed the changes of both directions.
+    /// As [`apply`](Self::apply); `send` is handed the changes of both directions, of which all workers
+    /// have `made` so many.
     fn transact(
         &self,
         operations: &[Operation],
+        made: impl Fn() -> u64,
         send: impl FnMut([Change; 2]),
     ) -> Result<(), ConfigError> {
         let mut model = lock(&self.model);
@@ -128,7 +175,7 @@ impl Upf {
         for operation in operations {
             model.check(&mut draft, operation, &context)?;
         }
-        model.commit(draft, |peer| self.end_marker(peer), send);
+        model.commit(draft, |peer| self.end_marker(peer), made, send);
         Ok(())
     }
 
@@ -143,12 +190,18 @@ impl Upf {
 
     /// What the uplink has counted; published now and then.
     pub fn uplink(&self) -> Counters {
-        self.counters[0].read()
+        self.counted(Way::Uplink)
     }
 
     /// What the downlink has counted; published now and then.
     pub fn downlink(&self) -> Counters {
-        self.counters[1].read()
+        self.counted(Way::Downlink)
+    }
+
+    fn counted(&self, way: Way) -> Counters {
+        let mut sum = Counters::default();
+        self.counters[way as usize].iter().for_each(|worker| sum += &worker.read());
+        sum
     }
 
     /// How many sessions there are.
@@ -185,14 +238,26 @@ impl Upf {
     pub fn ask_for_neighbours(&self, all: bool) {
         for interface in [&self.n3, &self.n6] {
             for question in interface.questions(!all) {
-                interface.transmit(&[Frame::from(&question[..])]);
+                interface.transmit(0, &[Frame::from(&question[..])]);
             }
         }
     }
 }
 
-/// All receiving halves, and the first of the transmitting ones.
-fn halves(port: Port) -> (Vec<Box<dyn dray_port::Receive>>, Box<dyn dray_port::Transmit>) {
-    let tx = port.tx.into_iter().next().expect("a port has a queue");
-    (port.rx, tx)
+/// Divides `queues` among so many workers.
+fn deal(queues: Vec<Box<dyn Receive>>, workers: usize) -> Vec<Vec<Box<dyn Receive>>> {
+    let mut dealt: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+    queues.into_iter().enumerate().for_each(|(index, rx)| dealt[index % workers].push(rx));
+    dealt
+}
+
+/// Hands each worker a copy of the change, and the last one the change itself.
+fn each<W>(workers: impl IntoIterator<Item = W>, change: Change, mut send: impl FnMut(W, Change)) {
+    let mut workers = workers.into_iter().peekable();
+    while let Some(worker) = workers.next() {
+        if workers.peek().is_none() {
+            return send(worker, change);
+        }
+        send(worker, change.clone());
+    }
 }

@@ -1,13 +1,14 @@
-//! What a usage reporting rule has counted.
+//! What a usage reporting rule has counted, and its limits.
 //!
-//! Both directions count at the same time, each on a cache line that nobody else writes. A limit that
-//! is on the sum is compared with what the other direction has counted so far.
+//! Both directions count at the same time, each on a line of its own ([`Account`](crate::account)). A
+//! limit that is on the sum is compared with what the other direction has counted so far.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use dray_port::prefetch;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::config::{Urr, Volume};
+use crate::interface::lock;
+use crate::meter::Sharing;
 
 /// Which way packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,41 +21,63 @@ pub(crate) enum Way {
 
 /// No limit.
 const NEVER: u64 = u64::MAX;
+/// Behind those of both ways: the limit on the sum.
+const TOTAL: usize = 2;
 
-/// What one direction has counted, and its limits.
+/// What one direction has counted.
 #[derive(Debug)]
-#[repr(align(64))]
-struct Line {
+#[repr(C)]
+pub(crate) struct Counter {
     octets: AtomicU64,
     packets: AtomicU64,
-    /// Of this direction: when the next report is due, and how far that is from one to the next.
-    next: AtomicU64,
-    step: u64,
-    quota: u64,
-    /// Whether there is any limit on the sum; here, so that most packets need no other line.
-    sums: bool,
+    /// From so many octets on the limits have to be looked at; 0 where one is on the sum.
+    closer: AtomicU64,
 }
 
-/// A usage reporting rule of a session.
-#[derive(Debug)]
-pub(crate) struct Usage {
-    pub(crate) urr: u32,
-    /// As in a line, for the sum.
-    next: AtomicU64,
-    step: u64,
-    quota: u64,
-    lines: [Line; 2],
+impl Default for Counter {
+    fn default() -> Self {
+        Self { octets: AtomicU64::new(0), packets: AtomicU64::new(0), closer: NEVER.into() }
+    }
 }
 
-/// Whether a packet may pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
-    /// Nothing.
-    Nothing,
-    /// A threshold has been reached.
-    Threshold,
-    /// The quota has been used up.
-    Quota,
+impl Counter {
+    /// Whether no limit is near.
+    #[inline(always)]
+    pub(crate) fn is_free(&self) -> bool {
+        self.octets.load(Relaxed) < self.closer.load(Relaxed)
+    }
+
+    /// Counts a packet of `octets`; whether no limit is near.
+    #[inline(always)]
+    pub(crate) fn count(&self, octets: usize, sharing: Sharing) -> bool {
+        let octets = octets as u64;
+        match sharing {
+            Sharing::Alone => {
+                self.octets.store(self.octets.load(Relaxed) + octets, Relaxed);
+                self.packets.store(self.packets.load(Relaxed) + 1, Relaxed);
+            }
+            Sharing::Shared => {
+                self.octets.fetch_add(octets, Relaxed);
+                self.packets.fetch_add(1, Relaxed);
+            }
+        }
+        self.is_free()
+    }
+
+    /// As if nothing had been counted, and without limits.
+    pub(crate) fn clear(&self) {
+        self.octets.store(0, Relaxed);
+        self.packets.store(0, Relaxed);
+        self.closer.store(NEVER, Relaxed);
+    }
+}
+
+/// The counters of both directions.
+pub(crate) type Counters<'c> = [&'c Counter; 2];
+
+fn octets(counters: Counters<'_>) -> [u64; 3] {
+    let [up, down] = counters.map(|counter| counter.octets.load(Relaxed));
+    [up, down, up + down]
 }
 
 /// Counted so far.
@@ -70,91 +93,9 @@ pub struct Counted {
     pub downlink_packets: u64,
 }
 
-impl Usage {
-    /// Goes on from what the same rule has counted `before`.
-    pub(crate) fn new(rule: &Urr, before: Counted) -> Self {
-        let Volume { total, uplink, downlink } = rule.threshold;
-        let next = |counted: u64, step: Option<u64>| {
-            AtomicU64::new(step.map_or(NEVER, |step| counted.saturating_add(step)))
-        };
-        let sums = total.is_some() || rule.quota.total.is_some();
-        let line = |octets, packets, step: Option<u64>, quota: Option<u64>| Line {
-            next: next(octets, step),
-            octets: AtomicU64::new(octets),
-            packets: AtomicU64::new(packets),
-            step: step.unwrap_or(NEVER),
-            quota: quota.unwrap_or(NEVER),
-            sums,
-        };
-        let sum = before.uplink_octets + before.downlink_octets;
+impl From<Counters<'_>> for Counted {
+    fn from([up, down]: Counters<'_>) -> Self {
         Self {
-            urr: rule.id,
-            next: next(sum, total),
-            step: total.unwrap_or(NEVER),
-            quota: rule.quota.total.unwrap_or(NEVER),
-            lines: [
-                line(before.uplink_octets, before.uplink_packets, uplink, rule.quota.uplink),
-                line(
-                    before.downlink_octets,
-                    before.downlink_packets,
-                    downlink,
-                    rule.quota.downlink,
-                ),
-            ],
-        }
-    }
-
-    /// Asks for the line of one direction.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, way: Way) {
-        prefetch(&self.lines[way as usize]);
-    }
-
-    /// Whether there is quota left for a packet.
-    #[inline(always)]
-    pub(crate) fn allows(&self, way: Way) -> bool {
-        let line = &self.lines[way as usize];
-        line.octets.load(Relaxed) < line.quota && (!line.sums || self.sum() < self.quota)
-    }
-
-    /// Counts a packet of `octets`; only the one thread of that direction does.
-    #[inline(always)]
-    pub(crate) fn count(&self, way: Way, octets: usize) -> Due {
-        let line = &self.lines[way as usize];
-        let now = line.octets.load(Relaxed) + octets as u64;
-        line.octets.store(now, Relaxed);
-        line.packets.store(line.packets.load(Relaxed) + 1, Relaxed);
-        if now >= line.next.load(Relaxed) || now >= line.quota || line.sums {
-            return self.due(line, now);
-        }
-        Due::Nothing
-    }
-
-    #[cold]
-    fn due(&self, line: &Line, now: u64) -> Due {
-        let sum = self.sum();
-        if now >= line.quota || sum >= self.quota {
-            return Due::Quota;
-        }
-        // Whoever moves the mark reports, so that one of two directions does.
-        let passed = |next: &AtomicU64, step: u64, now: u64| {
-            let mark = next.load(Relaxed);
-            now >= mark
-                && next.compare_exchange(mark, now.saturating_add(step), Relaxed, Relaxed).is_ok()
-        };
-        match passed(&line.next, line.step, now) | passed(&self.next, self.step, sum) {
-            true => Due::Threshold,
-            false => Due::Nothing,
-        }
-    }
-
-    fn sum(&self) -> u64 {
-        self.lines.iter().map(|line| line.octets.load(Relaxed)).sum()
-    }
-
-    pub(crate) fn counted(&self) -> Counted {
-        let [up, down] = &self.lines;
-        Counted {
             uplink_octets: up.octets.load(Relaxed),
             uplink_packets: up.packets.load(Relaxed),
             downlink_octets: down.octets.load(Relaxed),
@@ -163,48 +104,189 @@ impl Usage {
     }
 }
 
+/// What has come due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Nothing.
+    Nothing,
+    /// A threshold has been reached.
+    Threshold,
+    /// The quota has been used up.
+    Quota,
+}
+
+/// Of uplink, of downlink, of both: a limit in bytes.
+#[derive(Debug)]
+struct Limit {
+    /// When the next report is due, and how far that is from one to the next.
+    next: AtomicU64,
+    step: AtomicU64,
+    quota: AtomicU64,
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self { next: NEVER.into(), step: NEVER.into(), quota: NEVER.into() }
+    }
+}
+
+impl Limit {
+    /// Whether a threshold was passed. Whoever moves the mark reports, so one of several threads does.
+    fn is_passed(&self, now: u64) -> bool {
+        let (mark, step) = (self.next.load(Relaxed), self.step.load(Relaxed));
+        now >= mark
+            && self.next.compare_exchange(mark, now.saturating_add(step), Relaxed, Relaxed).is_ok()
+    }
+}
+
+/// Thresholds and quotas of a usage reporting rule.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    limits: [Limit; 3],
+    /// Whether it was said that the quota is used up.
+    told: AtomicBool,
+    /// Held by who changes limits, and by who says from when on they have to be looked at.
+    marks: Mutex<()>,
+}
+
+impl Limits {
+    /// Whether a rule has any.
+    pub(crate) fn are_in(rule: &Urr) -> bool {
+        rule.threshold != Volume::default() || rule.quota != Volume::default()
+    }
+
+    /// Takes those of `rule` from now on.
+    pub(crate) fn set(&self, rule: &Urr, counters: Counters<'_>) {
+        let _marks = lock(&self.marks);
+        let all = |volume: &Volume| [volume.uplink, volume.downlink, volume.total];
+        let values = all(&rule.threshold).into_iter().zip(all(&rule.quota));
+        for ((limit, counted), (step, quota)) in
+            self.limits.iter().zip(octets(counters)).zip(values)
+        {
+            let next = step.map_or(NEVER, |step| counted.saturating_add(step));
+            limit.next.store(next, Relaxed);
+            limit.step.store(step.unwrap_or(NEVER), Relaxed);
+            limit.quota.store(quota.unwrap_or(NEVER), Relaxed);
+        }
+        self.told.store(false, Relaxed);
+        for way in [Way::Uplink, Way::Downlink] {
+            self.mark(way, counters);
+        }
+    }
+
+    /// Whether any is on the sum.
+    fn sums(&self) -> bool {
+        let Limit { next, quota, .. } = &self.limits[TOTAL];
+        next.load(Relaxed) != NEVER || quota.load(Relaxed) != NEVER
+    }
+
+    /// Says from when on they have to be looked at; under the lock.
+    fn mark(&self, way: Way, counters: Counters<'_>) {
+        let Limit { next, quota, .. } = &self.limits[way as usize];
+        let closer = next.load(Relaxed).min(quota.load(Relaxed));
+        counters[way as usize].closer.store(if self.sums() { 0 } else { closer }, Relaxed);
+    }
+
+    /// Whether there is quota left for a packet.
+    #[cold]
+    pub(crate) fn allow(&self, way: Way, counters: Counters<'_>) -> bool {
+        let counted = octets(counters);
+        let left = |index: usize| counted[index] < self.limits[index].quota.load(Relaxed);
+        left(way as usize) && left(TOTAL)
+    }
+
+    /// What is to be reported now that a packet was counted.
+    #[cold]
+    pub(crate) fn due(&self, way: Way, counters: Counters<'_>) -> Due {
+        let counted = octets(counters);
+        let passed = |index: usize| self.limits[index].is_passed(counted[index]);
+        let passed = passed(way as usize) | passed(TOTAL);
+        if !self.sums() {
+            let _marks = lock(&self.marks);
+            self.mark(way, counters);
+        }
+        match (self.allow(way, counters), passed) {
+            (false, _) if !self.told.swap(true, Relaxed) => Due::Quota,
+            (true, true) => Due::Threshold,
+            _ => Due::Nothing,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Due::{Nothing, Quota, Threshold};
 
-    fn usage(threshold: Volume, quota: Volume) -> Usage {
-        Usage::new(&Urr { id: 1, threshold, quota }, Counted::default())
+    #[derive(Default)]
+    struct Usage {
+        counters: [Counter; 2],
+        limits: Limits,
+    }
+
+    impl Usage {
+        fn new(threshold: Volume, quota: Volume) -> Self {
+            let usage = Self::default();
+            usage.limits.set(&Urr { id: 1, threshold, quota }, usage.both());
+            usage
+        }
+
+        fn both(&self) -> Counters<'_> {
+            self.counters.each_ref()
+        }
+
+        fn count(&self, way: Way, octets: usize) -> Due {
+            match self.counters[way as usize].count(octets, Sharing::Alone) {
+                true => Nothing,
+                false => self.limits.due(way, self.both()),
+            }
+        }
+
+        fn allows(&self, way: Way) -> bool {
+            self.counters[way as usize].is_free() || self.limits.allow(way, self.both())
+        }
     }
 
     #[test]
     fn thresholds_come_again_and_again() {
         let none = Volume::default();
-        let up = usage(Volume { uplink: Some(250), ..none }, none);
+        let up = Usage::new(Volume { uplink: Some(250), ..none }, none);
         let dues: Vec<_> = (0..6).map(|_| up.count(Way::Uplink, 100)).collect();
-        use Due::{Nothing, Quota, Threshold};
         assert_eq!(dues, [Nothing, Nothing, Threshold, Nothing, Nothing, Threshold]);
         assert_eq!(up.count(Way::Downlink, 1000), Nothing);
-        let total = usage(Volume { total: Some(250), ..none }, Volume { total: Some(500), ..none });
+        let total =
+            Usage::new(Volume { total: Some(250), ..none }, Volume { total: Some(500), ..none });
         let ways = [Way::Uplink, Way::Downlink, Way::Uplink, Way::Downlink, Way::Uplink];
         let dues: Vec<_> = ways.iter().map(|way| total.count(*way, 100)).collect();
         assert_eq!(dues, [Nothing, Nothing, Threshold, Nothing, Quota]);
         assert!(!total.allows(Way::Uplink) && !total.allows(Way::Downlink));
-        assert_eq!(total.counted().uplink_packets, 3);
+        assert_eq!(Counted::from(total.both()).uplink_packets, 3);
     }
 
     #[test]
     fn a_quota_of_one_direction_leaves_the_other_alone() {
         let quota = Volume { downlink: Some(150), ..Volume::default() };
-        let usage = usage(Volume::default(), quota);
+        let usage = Usage::new(Volume::default(), quota);
         assert!(usage.allows(Way::Downlink));
-        assert_eq!(usage.count(Way::Downlink, 100), Due::Nothing);
+        assert_eq!(usage.count(Way::Downlink, 100), Nothing);
         assert!(usage.allows(Way::Downlink));
-        assert_eq!(usage.count(Way::Downlink, 100), Due::Quota);
+        assert_eq!(usage.count(Way::Downlink, 100), Quota);
         assert!(!usage.allows(Way::Downlink) && usage.allows(Way::Uplink));
+        assert_eq!(usage.count(Way::Downlink, 100), Nothing, "it is said once");
     }
 
     #[test]
     fn a_changed_rule_goes_on_counting() {
-        let before = Counted { uplink_octets: 1000, uplink_packets: 3, ..Counted::default() };
+        let usage = Usage::default();
+        assert_eq!(usage.count(Way::Uplink, 1000), Nothing);
         let threshold = Volume { uplink: Some(10), ..Volume::default() };
-        let usage = Usage::new(&Urr { id: 1, threshold, quota: Volume::default() }, before);
-        assert_eq!(usage.counted(), before);
-        assert_eq!(usage.count(Way::Uplink, 9), Due::Nothing);
-        assert_eq!(usage.count(Way::Uplink, 1), Due::Threshold);
+        usage.limits.set(&Urr { id: 1, threshold, quota: Volume::default() }, usage.both());
+        assert_eq!(usage.count(Way::Uplink, 9), Nothing);
+        assert_eq!(usage.count(Way::Uplink, 1), Threshold);
+        usage.limits.set(
+            &Urr { id: 1, threshold: Volume::default(), quota: Volume::default() },
+            usage.both(),
+        );
+        assert_eq!(usage.count(Way::Uplink, 1000), Nothing);
     }
 }

@@ -18,7 +18,10 @@ use crate::{Failure, cancel_on_signals, parse, print};
 /// How it runs.
 #[derive(clap::Args)]
 pub(super) struct DaemonArguments {
-    /// CPUs: one for both directions, or one for uplink and one for downlink [default: two].
+    /// Workers of each direction; both ports need as many queues (`queues=` in their names).
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    workers: u16,
+    /// CPUs, to which workers are dealt in turn, those of the uplink first [default: one for each].
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
     /// Time without packets after which a direction sleeps, or `never`.
@@ -36,13 +39,15 @@ pub(super) struct DaemonArguments {
 }
 
 pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failure> {
-    let DaemonArguments { cpus, idle, duration, control, json } = arguments;
+    let DaemonArguments { workers, cpus, idle, duration, control, json } = arguments;
+    let threads = 2 * usize::from(workers);
     let cpus = match cpus {
-        None => Placement::of_this_process().assign(2).iter().map(|cpu| cpu.id).collect(),
+        None => Placement::of_this_process().assign(threads).iter().map(|cpu| cpu.id).collect(),
         Some(CpuList(cpus)) => {
             Placement::of(&cpus).map_err(Failure::usage)?;
-            if cpus.len() > 2 {
-                let what = anyhow::anyhow!("--cpus: {} given, one or two are used", cpus.len());
+            if cpus.len() > threads {
+                let given = cpus.len();
+                let what = anyhow::anyhow!("--cpus: {given} given, for {threads} workers");
                 return Err(Failure::usage(what));
             }
             cpus
@@ -56,8 +61,9 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     let cancel = cancel_on_signals()?;
     // First the socket: a second one must not get as far as touching ports.
     let socket = ControlSocket::bind(&control)?;
-    let (upf, directions) = Upf::new(&config, ports.n3.open()?, ports.n6.open()?)
-        .map_err(|error| ports.wrong(error))?;
+    let (upf, directions) =
+        Upf::with_workers(&config, ports.n3.open()?, ports.n6.open()?, workers.into())
+            .map_err(|error| ports.wrong(error))?;
     eprintln!("{} sessions", upf.session_count());
     let mut running = Running::start(upf, directions, &cpus, idle)?;
     let server = api::serve(socket, running.upf().clone());

@@ -3,8 +3,8 @@
 use std::fs;
 
 use super::address::Place;
-use super::{Attachment, Carries, Link, LinkKind, LinkOptions, Segment, bridge, parent};
-use crate::runtime::network;
+use super::{Attachment, Carries, Link, LinkKind, LinkOptions, Segment, bridge, ipvlan, parent};
+use crate::runtime::network::{self, Driver};
 use crate::{ContainerId, Lab, LabError, Runtime};
 
 /// What stands for links before there is one.
@@ -16,6 +16,9 @@ pub(crate) fn make_base(lab: &Lab, kind: LinkKind, mtu: u32) -> Result<Option<St
     let segment = Segment { lab, kind, number: NUMBER, links: &[], mtu };
     if driver.has_parent() {
         segment.create_host_pair(NUMBER, Place::both(NUMBER).map(Place::card_mac))?;
+        if matches!(driver, Driver::IpvlanL2 | Driver::IpvlanL3) {
+            ipvlan::check(&segment, &parent::name(NUMBER))?;
+        }
         return Ok(Some(parent::name(NUMBER)));
     }
     if runtime == Runtime::Lxc {
@@ -33,6 +36,7 @@ pub(super) fn find(
     pairs: &[[ContainerId; 2]],
     LinkOptions { mtu, addressed, .. }: LinkOptions,
 ) -> Result<Vec<Link>, LabError> {
+    let (_, driver) = kind.engine().expect("a network of an engine's");
     assert_eq!(lab.network(), Some((kind, mtu)), "asked for before the containers");
     let addressed = addressed || kind.carries == Carries::OwnIp;
     let mut links = Vec::new();
@@ -40,8 +44,14 @@ pub(super) fn find(
         let interfaces = containers.map(|id| Attachment::Interface(lab.next_interface(id)));
         let mut link = Link::new(containers, interfaces, lab.next_places(), addressed);
         for end in &mut link.ends {
-            end.mac = lab.interface(end)?.mac;
+            let interface = lab.interface(end)?;
+            end.mac = interface.mac;
             end.station = end.mac;
+            if let (Driver::Bridge, Some(port)) = (driver, interface.link) {
+                // As the lab's own bridges are told, so that nothing floods for who sends nothing.
+                let doing = LabError::doing(format!("{kind}: forwarding"));
+                lab.host().netlink().add_forwarding(port, end.mac).map_err(doing)?;
+            }
             if addressed {
                 end.ip = network::address(end.container);
             }

@@ -1,6 +1,6 @@
 //! ipvlan: interfaces that share a parent and its Ethernet address, told apart by IP address.
 
-use netlink_packet_route::link::{IpVlanFlags, IpVlanMode};
+use netlink_packet_route::link::{InfoKind, IpVlanFlags, IpVlanMode};
 
 use super::{Held, Segment};
 use crate::LabError;
@@ -49,4 +49,15 @@ pub(super) fn wire(segment: &Segment<'_>, mode: Mode, flag: Flag) -> Result<Held
         netlink.add_neighbour(parent, end.ip, outside).map_err(segment.doing("neighbour"))?;
     }
     Ok(None)
+}
+
+/// Says so where the kernel has no ipvlan, before an engine is asked for it on `parent`.
+pub(super) fn check(segment: &Segment<'_>, parent: &str) -> Result<(), LabError> {
+    const NAME: &str = "ipvlan";
+    let netlink = segment.host().netlink;
+    let parent = netlink.interface(parent).map_err(segment.doing("parent"))?.index;
+    let created = netlink.create_plain(NAME, InfoKind::IpVlan, Some(parent));
+    created.map_err(segment.making("ipvlan", "CONFIG_IPVLAN"))?;
+    let index = netlink.interface(NAME).map_err(segment.doing("interface"))?.index;
+    netlink.delete(index).map_err(segment.doing("interface"))
 }

@@ -375,7 +375,9 @@ impl LinkKind {
         let (carries, xdp): (_, &[Mode]) = match driver {
             Driver::Bridge => (Carries::OwnMac, &[Mode::Native, Mode::Generic]),
             Driver::Macvlan => (Carries::OwnMac, &[Mode::Generic]),
-            Driver::IpvlanL2 | Driver::IpvlanL3 => (Carries::OwnIp, &[Mode::Generic]),
+            Driver::IpvlanL2 => (Carries::OwnIp, &[Mode::Generic]),
+            // As above.
+            Driver::IpvlanL3 => (Carries::OwnIp, &[]),
         };
         Self { about, carries, xdp, ..Self::of(name, Wire::Engine(runtime, driver)) }
     }

@@ -1,7 +1,8 @@
 //! What has to happen between fork and exec.
 
 use std::ffi::CStr;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -40,6 +41,14 @@ pub(super) fn pin(command: &mut Command, cpu: usize) {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
     let child = move || Ok(sched_setaffinity(None, &cpus)?);
+    // SAFETY: between fork and exec the closure makes one system call, and allocates nothing.
+    unsafe { command.pre_exec(child) };
+}
+
+/// Moves the command's process into a control group, whose `cgroup.procs` this is.
+pub(crate) fn join_group(command: &mut Command, processes: File) {
+    // Who writes 0 means itself (cgroups(7)).
+    let child = move || (&processes).write_all(b"0");
     // SAFETY: between fork and exec the closure makes one system call, and allocates nothing.
     unsafe { command.pre_exec(child) };
 }

@@ -5,7 +5,7 @@
 //! writes is in their [`PeerDir`]; its huge pages are reserved for as long as it runs. It dies with the
 //! thread that started it. What it had to be given is in its [`Needs`].
 
-mod calls;
+pub(crate) mod calls;
 mod dir;
 mod dray;
 mod endpoint;

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 
 use super::state::FOLDER;
-use super::{Engine, Spec};
+use super::{Engine, Spec, devices};
 use crate::namespace::Init;
 use crate::peer::process::Process;
 use crate::{Cancel, LabError};
@@ -73,6 +73,12 @@ pub(super) fn common_options(command: &mut Command, engine: &Engine, spec: &Spec
     }
     let sockets = engine.sockets();
     command.arg("--volume").arg(format!("{0}:{0}", sockets.display()));
+    if !engine.devices.is_empty() {
+        command.args(["--device", devices::TUN]);
+    }
+    for devices in &engine.devices {
+        command.arg("--device-cgroup-rule").arg(devices.to_string());
+    }
     command.args(["--network", engine.network.as_deref().unwrap_or("none")]);
     if let Some(address) = spec.address {
         command.arg("--ip").arg(address.to_string());

@@ -1,25 +1,39 @@
 //! LXC, by its command line tools.
 
 use std::fmt::Write;
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
 use super::state::FOLDER;
-use super::{Engine, Spec, network};
+use super::{Engine, Spec, devices, network};
 use crate::LabError;
+use crate::peer::calls;
+
+/// Who is in the root of control groups of version 2. Groups are made below that of the first process,
+/// which is the "host" here, or of LXC's own (`lxc.cgroup.relative`); and in version 2 a group that holds
+/// a process, unless it is the root, has none below that could be confined.
+const GROUP_ROOT: &str = "/sys/fs/cgroup/cgroup.procs";
 
 /// The command that runs a container, after writing its configuration (lxc.container.conf(5)).
 pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Result<Command, LabError> {
     let name = spec.name;
-    let configuration = engine.dir.write(&format!("{name}.conf"), &configuration(engine, spec))?;
     let mut command = engine.command("lxc-start");
+    let is_version_2 = Path::new(GROUP_ROOT).exists();
+    if is_version_2 {
+        let processes = File::options().write(true).open(GROUP_ROOT);
+        let processes = processes.map_err(LabError::doing(format!("opening {GROUP_ROOT}")))?;
+        calls::join_group(&mut command, processes);
+    }
+    let configuration =
+        engine.dir.write(&format!("{name}.conf"), &configuration(engine, spec, is_version_2))?;
     command.args(["--foreground", "--name", name, "--lxcpath", FOLDER]);
     command.arg("--rcfile").arg(configuration);
     command.args(["--logfile", "/dev/stderr", "--logpriority", "ERROR", "--"]).args(&spec.command);
     Ok(command)
 }
 
-fn configuration(engine: &Engine, spec: &Spec<'_>) -> String {
+fn configuration(engine: &Engine, spec: &Spec<'_>, is_version_2: bool) -> String {
     let group = engine.group.strip_prefix("/").unwrap_or(&engine.group);
     let capabilities = engine.capabilities();
     let capabilities =
@@ -45,6 +59,9 @@ fn configuration(engine: &Engine, spec: &Spec<'_>) -> String {
         group = group.display(),
         cpus = spec.cpus,
     );
+    if is_version_2 {
+        text.push_str("lxc.cgroup.relative = 1\n");
+    }
     // Where the kernel has AppArmor, and a host that never loaded LXC's profile, LXC would not start.
     if Path::new("/sys/module/apparmor").exists() {
         text.push_str("lxc.apparmor.profile = unconfined\n");
@@ -63,5 +80,9 @@ fn configuration(engine: &Engine, spec: &Spec<'_>) -> String {
     }
     let sockets = engine.sockets();
     mount(&sockets, &sockets, "rw");
+    // It allows all devices whose nodes there are.
+    if !engine.devices.is_empty() {
+        mount(Path::new(devices::TUN), Path::new(devices::TUN), "create=file");
+    }
     text
 }

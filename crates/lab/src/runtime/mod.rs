@@ -9,6 +9,7 @@
 //! One command runs one container and ends with it. The `dray` inside connects to a socket of the lab,
 //! which tells the lab its PID; from there on all containers are alike.
 
+mod devices;
 mod docker;
 mod image;
 mod lxc;
@@ -36,6 +37,7 @@ use crate::namespace::Init;
 use crate::peer::PeerDir;
 use crate::peer::process::{self, Process};
 use crate::{Cancel, LabError, container, placement};
+use devices::Devices;
 use image::Image;
 
 /// How long a runtime may take to say its version. Some are slow to start, and more so on a busy machine.
@@ -185,6 +187,8 @@ pub(crate) struct Engine {
     /// Where their control groups belong, from the root of every hierarchy.
     group: PathBuf,
     privileges: Privileges,
+    /// Those that its containers may use beside the usual ones.
+    devices: Vec<Devices>,
     /// How its containers join the network that it makes, in its own words, where they do.
     network: Option<String>,
     /// What has to run besides, if anything.
@@ -225,8 +229,21 @@ impl Engine {
         let image = Image::new(program, &dir)?;
         let doing = LabError::doing(format!("state folders of {runtime}"));
         state::hide(host, dir.path()).map_err(doing)?;
-        let mut engine =
-            Self { runtime, version, dir, image, group, privileges, network: None, _daemon: None };
+        let devices = match privileges.contains(&Capability::Mknod) {
+            true => devices::of_interfaces().map_err(LabError::doing("devices of interfaces"))?,
+            false => Vec::new(),
+        };
+        let mut engine = Self {
+            runtime,
+            version,
+            dir,
+            image,
+            group,
+            privileges,
+            devices,
+            network: None,
+            _daemon: None,
+        };
         if runtime == Runtime::Docker {
             engine._daemon = Some(docker::start(&engine, host, cancel)?);
         }

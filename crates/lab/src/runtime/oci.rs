@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::devices::{self, Devices};
 use super::state::FOLDER;
 use super::{Engine, Spec};
 use crate::LabError;
@@ -36,6 +37,18 @@ fn config(engine: &Engine, spec: &Spec<'_>) -> Value {
     mounts.extend(engine.image.files.iter().map(|(file, place)| bind(file, place, "ro")));
     let sockets = engine.sockets();
     mounts.push(bind(&sockets, &sockets, "rw"));
+    let mut rules = vec![json!({ "allow": false, "access": "rwm" })];
+    rules.extend(engine.devices.iter().map(|devices| {
+        let mut rule = json!({ "allow": true, "type": "c", "access": "rwm" });
+        rule["major"] = devices.major.into();
+        devices.minor.into_iter().for_each(|minor| rule["minor"] = minor.into());
+        rule
+    }));
+    let mut nodes = Vec::new();
+    if !engine.devices.is_empty() {
+        let Devices { major, minor } = devices::OF_TAP;
+        nodes.push(json!({ "path": devices::TUN, "type": "c", "major": major, "minor": minor }));
+    }
     json!({
         "ociVersion": "1.0.2",
         "hostname": spec.name,
@@ -55,10 +68,11 @@ fn config(engine: &Engine, spec: &Spec<'_>) -> Value {
         "mounts": mounts,
         "linux": {
             "namespaces": namespaces,
+            "devices": nodes,
             "cgroupsPath": engine.group.join(spec.name),
             "resources": {
                 "cpu": { "cpus": spec.cpus },
-                "devices": [{ "allow": false, "access": "rwm" }],
+                "devices": rules,
             },
             "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/sched_debug", "/sys/firmware"],
             "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"],

@@ -7,6 +7,9 @@ pub enum Capability {
     Bpf,
     /// Keep any amount of memory from being swapped: the frames of an AF_XDP socket.
     IpcLock,
+    /// Use the devices of TAP and macvtap interfaces, and make the latter's nodes: they have numbers
+    /// when the interfaces are there.
+    Mknod,
     /// Attach XDP programs, and have socket buffers beyond `net.core.rmem_max`.
     NetAdmin,
     /// Open packet and AF_XDP sockets.
@@ -19,6 +22,7 @@ impl Capability {
         match self {
             Self::Bpf => "CAP_BPF",
             Self::IpcLock => "CAP_IPC_LOCK",
+            Self::Mknod => "CAP_MKNOD",
             Self::NetAdmin => "CAP_NET_ADMIN",
             Self::NetRaw => "CAP_NET_RAW",
         }

@@ -6,9 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use dray_ring::memif::ClientRing;
+
+use super::memory::Buffers;
 use super::message::{Limits, Message, Request, VERSION, receive};
 use super::queue::{ReceiveQueue, TransmitQueue};
-use super::{Device, MemifUri};
+use super::{Device, MemifUri, Pair};
 use crate::connection::{Control, End, Woken};
 use crate::event::Event;
 use crate::slot::{Failure, State};
@@ -54,6 +57,15 @@ impl Conversation<'_> {
         self.ask("INIT", &Request::init(self.uri.id, &self.uri.secret), None)?;
         let memory = &self.device.memory;
         self.ask("ADD_REGION", &Request::add_region(memory.len()), Some(memory.fd()))?;
+        // Servers look for the rings when they are told to connect, and make them empty.
+        let rings = |from_client| {
+            let ring = move |index| {
+                // SAFETY: the slots are empty, so no queue of ours uses the rings.
+                unsafe { memory.ring(self.ring(from_client, index)) }
+            };
+            (0..self.uri.queues).map(ring).collect::<Vec<_>>()
+        };
+        let (out, into) = (rings(true), rings(false));
         let mut events = Vec::new();
         for from_client in [true, false] {
             for index in 0..self.uri.queues {
@@ -68,11 +80,12 @@ impl Conversation<'_> {
         }
         self.send("CONNECT", &Request::connect(), None)?;
         self.expect("CONNECT", &Message::Connected)?;
-        // Only now: servers make the rings empty when they are told to connect.
         self.control.change(|status| status.features = vec!["memif 2.0".to_owned()]);
         let receive_events = events.split_off(self.uri.queues.into());
-        for (number, (transmit, receive)) in events.into_iter().zip(receive_events).enumerate() {
-            self.install(number, transmit, receive)?;
+        let transmit = out.into_iter().zip(events);
+        let receive = into.into_iter().zip(receive_events);
+        for (pair, (transmit, receive)) in self.device.pairs.iter().zip(transmit.zip(receive)) {
+            install(pair, transmit, receive)?;
         }
         Ok(())
     }
@@ -97,25 +110,6 @@ impl Conversation<'_> {
     /// The number of a ring in the memory.
     fn ring(&self, from_client: bool, index: u16) -> usize {
         usize::from(if from_client { index } else { self.uri.queues + index })
-    }
-
-    /// Gives a pair of rings to the data threads.
-    fn install(&self, number: usize, transmit: Event, receive: Event) -> Result<(), End> {
-        let pair = &self.device.pairs[number];
-        for is_running in [pair.receive.is_running(), pair.transmit.is_running()] {
-            assert!(!is_running, "taken out when the last server left");
-        }
-        let [(out, out_buffers), (into, into_buffers)] = [true, false].map(|from_client| {
-            // SAFETY: the slots are empty, so no queue of ours uses the rings.
-            unsafe { self.device.memory.ring(self.ring(from_client, number as u16)) }
-        });
-        let watched = pair.wakes.watch(receive.as_fd());
-        watched.map_err(|error: io::Error| refused(format!("eventfd: {error}")))?;
-        let queue = ReceiveQueue::new(into, into_buffers, receive);
-        pair.receive.replace(State::Running(queue));
-        pair.transmit.replace(State::Running(TransmitQueue::new(out, out_buffers, transmit)));
-        pair.wakes.wake();
-        Ok(())
     }
 
     fn failure(&self) -> Option<Failure> {
@@ -165,6 +159,22 @@ impl Conversation<'_> {
             None => Err(End::Left),
         }
     }
+}
+
+/// A ring with its buffers, and its event.
+type Ring = ((ClientRing, Buffers), Event);
+
+/// Gives a pair of rings to the data threads.
+fn install(pair: &Pair, transmit: Ring, receive: Ring) -> Result<(), End> {
+    let ((out, out_buffers), transmit) = transmit;
+    let ((into, into_buffers), receive) = receive;
+    let watched = pair.wakes.watch(receive.as_fd());
+    watched.map_err(|error: io::Error| refused(format!("eventfd: {error}")))?;
+    let queue = ReceiveQueue::new(into, into_buffers, receive);
+    pair.receive.replace(State::Running(queue));
+    pair.transmit.replace(State::Running(TransmitQueue::new(out, out_buffers, transmit)));
+    pair.wakes.wake();
+    Ok(())
 }
 
 fn refused(why: impl Into<String>) -> End {

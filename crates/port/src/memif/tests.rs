@@ -75,6 +75,12 @@ impl Listener {
             event.unwrap()
         });
         hear(&socket, 6);
+        // As VPP and DPDK do before they answer.
+        let cookie = |ring: usize| -> u32 {
+            // SAFETY: four aligned bytes of the mapping.
+            unsafe { memory.start().add(ring).cast::<u32>().read() }
+        };
+        assert_eq!([cookie(0), cookie(RECEIVE_RING)], [0x3e3_1f20; 2]);
         say(&socket, 7, &[]);
         let [_, event] = rings;
         let server = Server { memory, socket, event };

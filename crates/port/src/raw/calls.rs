@@ -5,7 +5,7 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use crate::socket::set_option;
+use crate::socket::{get_option, set_option};
 
 /// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
 pub(super) const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
@@ -36,6 +36,28 @@ pub(super) fn set_promiscuous(socket: BorrowedFd<'_>, index: u32) -> io::Result<
         mr_address: [0; 8],
     };
     set_option(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, request)
+}
+
+/// Lets nothing in (`true`), or everything again.
+pub(super) fn deafen(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    if !on {
+        return set_option(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0 as libc::c_int);
+    }
+    // BPF_RET | BPF_K: as much of each frame as `k` says.
+    let mut nothing = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
+    let program = libc::sock_fprog { len: 1, filter: nothing.as_mut_ptr() };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
+}
+
+/// Makes a bound socket a member of a group, among whose sockets frames are divided by a hash of their
+/// flow: of the group of that number, or of a new one. Returns its number.
+pub(super) fn join(socket: BorrowedFd<'_>, group: Option<u16>) -> io::Result<u16> {
+    let unique = if group.is_none() { libc::PACKET_FANOUT_FLAG_UNIQUEID } else { 0 };
+    let mode = libc::PACKET_FANOUT_HASH | unique;
+    let value = mode << 16 | u32::from(group.unwrap_or_default());
+    set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, value)?;
+    let value: u32 = get_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT)?;
+    Ok(value as u16)
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

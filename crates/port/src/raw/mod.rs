@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use dray_wire::{FRAME_MAX, headers};
@@ -12,6 +12,7 @@ use crate::query::{Query, UriError, write_query};
 use crate::socket::{
     PATIENCE, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option,
 };
+use crate::unix::parse_queues;
 use crate::{OpenError, Port, interface};
 
 mod calls;
@@ -28,6 +29,8 @@ pub struct RawUri {
     pub ethertype: Option<u16>,
     /// Ask the interface for frames that are addressed to others.
     pub promisc: bool,
+    /// Sockets, 1 to 16, among which the kernel divides what arrives by a hash of each frame's flow.
+    pub queues: u16,
 }
 
 impl RawUri {
@@ -44,7 +47,8 @@ impl RawUri {
             _ => None,
         })?;
         let promisc = promisc.unwrap_or(false);
-        Ok(Self { interface, options, ethertype, promisc })
+        let queues = parse_queues(query)?;
+        Ok(Self { interface, options, ethertype, promisc, queues })
     }
 
     /// Opens the socket and binds it to the interface.
@@ -53,6 +57,23 @@ impl RawUri {
     }
 
     fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
+        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
+        let mut group = None;
+        for _ in 0..self.queues {
+            let (socket, frame_max) = self.socket(&mut group)?;
+            let socket = Arc::new(socket);
+            port.rx.push(Box::new(SocketReceive::new(socket.clone(), self.options, None)));
+            port.tx.push(Box::new(SocketTransmit::new(socket, self.options, false, frame_max)));
+        }
+        Ok(port)
+    }
+
+    /// One socket, and the longest frame that it sends; where there are several, they are members of the
+    /// same `group`.
+    fn socket(
+        &self,
+        group: &mut Option<u16>,
+    ) -> Result<(OwnedFd, usize), (&'static str, io::Error)> {
         let fail = |what| move |errno: rustix::io::Errno| (what, errno.into());
         // Protocol 0: nothing is received before the socket is bound to its interface.
         let socket = rustix::net::socket_with(
@@ -81,15 +102,17 @@ impl RawUri {
             calls::set_promiscuous(socket.as_fd(), index).map_err(|error| ("promisc", error))?;
         }
         let protocol = self.ethertype.unwrap_or(libc::ETH_P_ALL as u16);
+        if self.queues > 1 {
+            // Only who receives can be a member; until it is, it would have copies of what others have.
+            calls::deafen(socket.as_fd(), true).map_err(|error| ("SO_ATTACH_FILTER", error))?;
+        }
         calls::bind(socket.as_fd(), index, protocol).map_err(|error| ("bind", error))?;
-
-        let socket = Arc::new(socket);
-        let frame_max = FRAME_MAX.min(mtu + headers::ETHERNET_LEN);
-        Ok(Port {
-            rx: vec![Box::new(SocketReceive::new(socket.clone(), self.options, None))],
-            tx: vec![Box::new(SocketTransmit::new(socket, self.options, false, frame_max))],
-            link: None,
-        })
+        if self.queues > 1 {
+            let number = calls::join(socket.as_fd(), *group);
+            *group = Some(number.map_err(|error| ("PACKET_FANOUT (Linux 4.12)", error))?);
+            calls::deafen(socket.as_fd(), false).map_err(|error| ("SO_DETACH_FILTER", error))?;
+        }
+        Ok((socket, FRAME_MAX.min(mtu + headers::ETHERNET_LEN)))
     }
 }
 
@@ -102,6 +125,9 @@ impl fmt::Display for RawUri {
         }
         if self.promisc {
             pairs.push(("promisc", "1".to_owned()));
+        }
+        if self.queues != 1 {
+            pairs.push(("queues", self.queues.to_string()));
         }
         write_query(f, pairs)
     }

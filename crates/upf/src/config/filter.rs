@@ -63,6 +63,13 @@ impl Prefix {
         Self { value, mask: u128::MAX << 32, only_v6: false }
     }
 
+    /// The first address and the mask, where it holds IPv4 addresses alone.
+    pub(crate) fn as_ipv4(&self) -> Option<(u32, u32)> {
+        let v4 = Self::of_v4();
+        let within = self.mask & v4.mask == v4.mask && v4.contains(self.value);
+        within.then_some((self.value as u32, self.mask as u32))
+    }
+
     /// The first address.
     pub(crate) fn first(&self) -> IpAddr {
         ip::address(self.value)

@@ -4,19 +4,21 @@ use std::net::IpAddr;
 
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::gtpu::{self, Container, Direction};
-use dray_wire::ip::{Header, IPV4_LEN, IPV6_LEN, protocol};
-use dray_wire::udp::{UDP_LEN, Udp};
+use dray_wire::ip::{IPV4_LEN, IPV6_LEN};
+use dray_wire::udp::UDP_LEN;
 use dray_wire::{FRAME_MAX, MacAddr, ip};
 
 use super::BURST;
 use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
-use crate::path;
+use crate::path::{self, udp_packet};
 use crate::usage::Way;
 
 /// The server's and the users' port.
 pub(super) const PORTS: (u16, u16) = (7000, 7001);
+/// The first of the ports that gNBs send from.
+const FIRST_PORT: u16 = 49_152;
 /// Time to live of what is sent.
-pub(super) const TTL: u8 = 64;
+pub(super) const TTL: u8 = path::TTL;
 /// In front of the payload: who it is of ("DUPF", then which way it goes, session, number).
 pub(super) const LABEL: usize = 16;
 const MAGIC: u32 = 0x4455_5046;
@@ -154,9 +156,10 @@ impl Packets {
         let (user, server) = (user(ue), server(ue));
         label.write(&mut self.payload);
         let packet = match self.way {
-            Way::Uplink => udp_packet(user, server, (PORTS.1, PORTS.0), &self.payload),
-            Way::Downlink => udp_packet(server, user, PORTS, &self.payload),
+            Way::Uplink => udp_packet((user, PORTS.1), (server, PORTS.0), &self.payload),
+            Way::Downlink => udp_packet((server, PORTS.0), (user, PORTS.1), &self.payload),
         };
+        let packet = packet.expect("a user and its server are of one version");
         let packet = match self.way {
             Way::Downlink => packet,
             Way::Uplink => {
@@ -173,35 +176,17 @@ impl Packets {
                 let own =
                     self.upf.addresses.iter().find(|own| own.is_ipv4() == tunnel.gnb.is_ipv4());
                 let own = *own.expect("checked when this was made");
-                path::datagram(tunnel.gnb, own, gtpu::PORT, &message).expect("of one version")
+                // Any source port is right (TS 29.281, 4.4.2.3): one by session, as gNBs do it for
+                // whoever divides packets by a hash.
+                let src_port =
+                    FIRST_PORT + (label.session % u32::from(u16::MAX - FIRST_PORT)) as u16;
+                udp_packet((tunnel.gnb, src_port), (own, gtpu::PORT), &message)
+                    .expect("of one version")
             }
         };
         let kind = if packet[0] >> 4 == 4 { ethertype::IPV4 } else { ethertype::IPV6 };
         let mut header = [0; ETHERNET_LEN];
         Ethernet { dst: self.upf.mac, src: self.mac, ethertype: kind }.write(&mut header);
         [&header[..], &packet].concat()
-    }
-}
-
-/// A UDP packet, with a checksum where IPv6 wants one.
-fn udp_packet(src: IpAddr, dst: IpAddr, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
-    let mut udp = [0; UDP_LEN];
-    Udp { src_port: ports.0, dst_port: ports.1, payload_len: payload.len() }.write(&mut udp);
-    let payload_len = (UDP_LEN + payload.len()) as u16;
-    let (protocol, tos, ttl) = (protocol::UDP, 0, TTL);
-    match (src, dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            let mut header = [0; IPV4_LEN];
-            Header { src, dst, protocol, tos, ttl, payload_len }.write(&mut header);
-            [&header[..], &udp, payload].concat()
-        }
-        (IpAddr::V6(a), IpAddr::V6(b)) => {
-            let mut header = [0; IPV6_LEN];
-            Header { src: a, dst: b, protocol, tos, ttl, payload_len }.write(&mut header);
-            let sum = ip::upper_checksum(src, dst, protocol, &[&udp, payload]);
-            udp[6..].copy_from_slice(&(if sum == 0 { 0xffff } else { sum }).to_be_bytes());
-            [&header[..], &udp, payload].concat()
-        }
-        _ => unreachable!("a user and its server are of one version"),
     }
 }

@@ -11,6 +11,7 @@ use dray_wire::icmp::{self, Problem};
 use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, Version, protocol};
 use dray_wire::udp::{UDP_LEN, Udp};
 
+use super::TTL;
 use super::head::{PACKET, ROOM};
 use super::lane::{self, CHUNK, Departures, Lane, Leaving};
 use super::store::Store;
@@ -20,10 +21,8 @@ use crate::config::{Action, Ends};
 use crate::counters::DropReason;
 use crate::event::Event;
 use crate::interface::Interface;
-use crate::session::{Peer, Probe, Rule};
-
-/// Time to live of a tunnel's packets.
-const TTL: u8 = 64;
+use crate::matcher::Probe;
+use crate::session::{Peer, Rule};
 
 pub(crate) struct Downlink {
     pub(crate) lane: Lane,
@@ -56,18 +55,25 @@ impl From<DropReason> for Stop {
 }
 
 impl Downlink {
-    /// Takes all of `frames`.
-    pub(crate) fn take(&mut self, frames: &[Frame<'_>]) {
-        self.lane.counters.rx_packets += frames.len() as u64;
-        self.lane.counters.rx_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        frames.chunks(CHUNK).for_each(|chunk| self.chunk(chunk));
+    /// Takes `frames`, as long as the port out has room; how many.
+    pub(crate) fn take(&mut self, frames: &[Frame<'_>]) -> usize {
+        let mut taken = 0;
+        for chunk in frames.chunks(CHUNK) {
+            if self.lane.is_full() {
+                break;
+            }
+            self.chunk(chunk);
+            taken += chunk.len();
+        }
+        self.lane.received(&frames[..taken]);
+        taken
     }
 
     #[inline(always)]
     fn chunk(&mut self, frames: &[Frame<'_>]) {
         let items = self.look(frames);
         let items = self.find(frames, items);
-        self.lane.sessions.prefetch_usages(self.lane.way, items.iter().map(|item| item.slot));
+        self.lane.sessions.prefetch_more(self.lane.way, items.iter().map(|item| item.slot));
         let now = clock::ticks();
         let mut departures = Departures::new();
         for item in &items {
@@ -148,20 +154,19 @@ impl Downlink {
     fn find(
         &mut self,
         frames: &[Frame<'_>],
-        mut items: ArrayVec<Item, CHUNK>,
+        items: ArrayVec<Item, CHUNK>,
     ) -> ArrayVec<Item, CHUNK> {
-        items.retain(|item| match self.lane.sessions.table.find(item.key) {
-            Some(slot) => {
-                item.slot = slot;
-                self.lane.sessions.prefetch(self.lane.way, slot);
-                true
+        let mut found = ArrayVec::new();
+        for item in items {
+            match self.lane.sessions.table.find(item.key) {
+                Some(slot) => {
+                    self.lane.sessions.prefetch(self.lane.way, slot);
+                    found.push(Item { slot, ..item });
+                }
+                None => self.unknown(item.frame, &frames[usize::from(item.frame)]),
             }
-            None => {
-                self.unknown(item.frame, &frames[usize::from(item.frame)]);
-                false
-            }
-        });
-        items
+        }
+        found
     }
 
     /// Counts a packet of no session, and tells its sender.
@@ -188,7 +193,7 @@ impl Downlink {
         };
         let session = &mut self.lane.sessions.slots[item.slot as usize];
         let probe = Probe { teid: 0, qfi: 0, tos: packet.tos, ends };
-        let rule = session.find(&probe).ok_or(DropReason::NoRule)?;
+        let rule = *session.find(&probe).ok_or(DropReason::NoRule)?;
         match rule.action {
             Action::Forward => {}
             Action::Drop => return Err(DropReason::Rule.into()),
@@ -228,11 +233,10 @@ impl Downlink {
     #[cold]
     fn keep(&mut self, frame: &Frame<'_>, slot: u32, rule: &Rule) -> Stop {
         let session = &mut self.lane.sessions.slots[slot as usize];
-        let first = session.waiting == 0;
-        if !self.store.keep(&mut session.waiting, frame) {
+        let Some(is_first) = self.store.keep(slot, &mut session.waiting, frame) else {
             return DropReason::BufferFull.into();
-        }
-        if first {
+        };
+        if is_first {
             self.lane.teller.tell(Event::DownlinkData { seid: session.seid, pdr: rule.pdr });
         }
         Stop::Kept
@@ -241,8 +245,8 @@ impl Downlink {
     /// Makes a change that a control thread wants, and lets go of packets that need not wait any more.
     pub(crate) fn change(&mut self, change: &mut super::Change) {
         // What was kept is forwarded, so the end marker is not the last: it goes first.
-        for frame in &change.farewell {
-            self.lane.to.transmit(&[Frame::from(&frame[..])]);
+        for frame in change.farewell.iter().flat_map(|farewell| farewell.frames()) {
+            self.lane.to.transmit(self.lane.worker, &[Frame::from(&frame[..])]);
         }
         self.lane.sessions.apply(change);
         let session = &mut self.lane.sessions.slots[change.slot as usize];
@@ -251,14 +255,14 @@ impl Downlink {
         }
         let mut waiting = std::mem::take(&mut session.waiting);
         if session.rules.is_empty() {
-            let gone = self.store.forget(&mut waiting);
+            let gone = self.store.forget(change.slot, &mut waiting);
             self.lane.counters.drops.add(DropReason::SessionGone, gone.into());
             return;
         }
-        let mut store = std::mem::replace(&mut self.store, Store::new(0, 0, 0));
+        let mut store = std::mem::take(&mut self.store);
         let frames: Vec<Frame<'_>> = store.waiting(waiting).map(Frame::from).collect();
         frames.chunks(CHUNK).for_each(|chunk| self.chunk(chunk));
-        store.forget(&mut waiting);
+        store.forget(change.slot, &mut waiting);
         self.store = store;
     }
 

@@ -1,19 +1,21 @@
 //! What both directions have: where packets come from and go to, and what is counted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use dray_port::{Frame, Scratch, clock, scratch};
 use dray_wire::ip::{Packet, Version};
 
 use super::head::{Head, LOOK, ROOM};
+use super::held::Held;
 use super::sessions::{Changes, Sessions};
 use crate::counters::{Counters, DropReason, Published};
 use crate::event::{Event, Teller};
 use crate::interface::Interface;
-use crate::meter::Meter;
-use crate::session::{Rule, Session};
-use crate::usage::{Due, Usage, Way};
+use crate::meter::{Meter, Sharing};
+use crate::session::{Counting, Report, Rule};
+use crate::usage::{Due, Way};
 
 /// Packets that go through the passes together: what is fetched for the last of them is still in the
 /// first-level cache when its turn comes.
@@ -23,8 +25,14 @@ pub(super) const CHUNK: usize = 32;
 /// sends what asks for them.
 const ANSWERS_KBPS: u64 = 1000;
 
+/// How long packets wait for a port that takes none: behind them wait those that have to be answered.
+const PATIENCE: Duration = Duration::from_millis(10);
+
 pub(crate) struct Lane {
     pub(super) way: Way,
+    /// Its number among the workers of its direction, and whether there are others.
+    pub(super) worker: usize,
+    pub(super) sharing: Sharing,
     /// Where packets come from.
     pub(super) from: Arc<Interface>,
     /// Where they go.
@@ -36,6 +44,9 @@ pub(crate) struct Lane {
     pub(super) teller: Teller,
     pub(super) heads: Box<[Head]>,
     pub(super) scratch: Scratch,
+    held: Held,
+    /// The tick at which the port out took something last.
+    moved: u64,
     answers: Meter,
 }
 
@@ -54,14 +65,16 @@ pub(super) type Departures = ArrayVec<Leaving, CHUNK>;
 impl Lane {
     pub(crate) fn new(
         way: Way,
-        from: Arc<Interface>,
-        to: Arc<Interface>,
+        (worker, sharing): (usize, Sharing),
+        (from, to): (Arc<Interface>, Arc<Interface>),
         sessions: Sessions,
         changes: Changes,
         teller: Teller,
     ) -> Self {
         Self {
             way,
+            worker,
+            sharing,
             from,
             to,
             sessions,
@@ -71,13 +84,59 @@ impl Lane {
             teller,
             heads: vec![Head([0; ROOM + LOOK]); CHUNK].into(),
             scratch: scratch(),
+            held: Held::new(),
+            moved: 0,
             answers: Meter::new(ANSWERS_KBPS),
         }
+    }
+
+    /// Counts `frames`.
+    #[inline(always)]
+    pub(super) fn received(&mut self, frames: &[Frame<'_>]) {
+        self.counters.rx_packets += frames.len() as u64;
+        self.counters.rx_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+    }
+
+    /// Whether packets wait for room at the port out, so that no more should be taken.
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Transmits packets that wait for room at the port out; whether any moved.
+    #[cold]
+    pub(crate) fn release(&mut self) -> bool {
+        let Self { held, to, worker, .. } = self;
+        let (taken, bytes) = held.release(|frames| to.transmit(*worker, frames));
+        self.counters.tx_packets += taken as u64;
+        self.counters.tx_bytes += bytes as u64;
+        let now = clock::ticks();
+        if taken > 0 {
+            self.moved = now;
+        } else if now - self.moved > clock::to_ticks(PATIENCE) || !self.to.is_ready(self.worker) {
+            self.give_up();
+        }
+        taken > 0
+    }
+
+    /// Drops what waits for room at the port out.
+    pub(crate) fn give_up(&mut self) {
+        let count = self.held.forget();
+        self.counters.drops.add(DropReason::PortFull, count as u64);
     }
 
     /// Transmits what leaves.
     #[inline]
     pub(super) fn transmit(&mut self, frames: &[Frame<'_>], departures: &Departures) {
+        if departures.is_empty() {
+            return;
+        }
+        // Only packets that were buffered come while others wait.
+        while self.is_full() {
+            if !self.release() {
+                std::thread::yield_now();
+            }
+        }
         let mut batch = ArrayVec::<Frame<'_>, CHUNK>::new();
         for leaving in departures {
             let index = usize::from(leaving.frame);
@@ -86,19 +145,19 @@ impl Lane {
             let (start, end) = leaving.body;
             batch.push(frames[index].with_head(head, usize::from(start)..usize::from(end)));
         }
-        if batch.is_empty() {
-            return;
-        }
-        let taken = self.to.transmit(&batch);
+        let taken = self.to.transmit(self.worker, &batch);
         self.counters.tx_packets += taken as u64;
         self.counters.tx_bytes +=
             batch[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
-        self.counters.drops.add(DropReason::PortFull, (batch.len() - taken) as u64);
+        if taken < batch.len() {
+            self.held.keep(&batch[taken..]);
+            self.moved = clock::ticks();
+        }
     }
 
     /// Sends an answer to where packets come from.
     pub(super) fn answer(&mut self, frame: &[u8]) {
-        self.from.transmit(&[Frame::from(frame)]);
+        self.from.transmit(self.worker, &[Frame::from(frame)]);
     }
 
     /// As [`answer`](Self::answer), for messages about what went wrong: not more of them than so many.
@@ -107,7 +166,7 @@ impl Lane {
         if self.answers.conforms(now)
             && let Some(frame) = message()
         {
-            self.answers.take(now, frame.len());
+            self.answers.pass(now, frame.len(), Sharing::Alone);
             self.answer(&frame);
         }
     }
@@ -121,49 +180,47 @@ impl Lane {
         len: usize,
         now: u64,
     ) -> Result<(), DropReason> {
-        let teller = &self.teller;
-        let session = &mut self.sessions.slots[slot as usize];
-        session.admit(rule, self.way, len, now, |session, usage, due| {
-            report(teller, session, usage, due);
-        })
+        let Self { way, sharing, teller, sessions, .. } = self;
+        let session = &sessions.slots[slot as usize];
+        let (way, sharing, accounts) = (*way, *sharing, &*sessions.accounts);
+        let packet = Counting { accounts, slot, way, len, now, sharing };
+        session.admit(rule, packet, |report| tell(teller, session.seid, &report))
     }
 }
 
 #[cold]
-fn report(teller: &Teller, session: &Session, usage: &Usage, due: Due) {
-    teller.tell(Event::Usage {
-        seid: session.seid,
-        urr: usage.urr,
-        quota: due == Due::Quota,
-        counted: usage.counted(),
-    });
+fn tell(teller: &Teller, seid: u64, report: &Report) {
+    let Report { urr, due, counted } = *report;
+    teller.tell(Event::Usage { seid, urr, quota: due == Due::Quota, counted });
 }
 
 /// Reads the packet of `len` bytes that lies at `at` in the frame; `look` holds its first bytes, at
 /// least 60 where it has as many. Where its headers go on behind those, all of the frame is looked at.
 #[inline(always)]
-pub(super) fn parse(
-    look: &[u8],
+pub(super) fn parse<'f>(
+    look: &'f [u8],
     len: usize,
-    frame: &Frame<'_>,
+    frame: &'f Frame<'_>,
     at: usize,
-    scratch: &mut Scratch,
+    scratch: &'f mut Scratch,
 ) -> Result<Packet, DropReason> {
-    let packet = Packet::parse(look, len).map_err(|_| DropReason::InnerIp)?;
-    if packet.is_cut() && look.len() < len {
-        return parse_whole(len, frame, at, scratch);
+    let mut bytes = look;
+    let mut scratch = Some(scratch);
+    // A loop, for what a call returned would go through memory each time.
+    loop {
+        let packet = Packet::parse(bytes, len).map_err(|_| DropReason::InnerIp)?;
+        match scratch.take() {
+            Some(scratch) if packet.is_cut() && look.len() < len => {
+                bytes = whole(frame, at, scratch);
+            }
+            _ => return Ok(packet),
+        }
     }
-    Ok(packet)
 }
 
 #[cold]
-fn parse_whole(
-    len: usize,
-    frame: &Frame<'_>,
-    at: usize,
-    scratch: &mut Scratch,
-) -> Result<Packet, DropReason> {
-    Packet::parse(&frame.bytes(scratch)[at..], len).map_err(|_| DropReason::InnerIp)
+fn whole<'f>(frame: &'f Frame<'_>, at: usize, scratch: &'f mut Scratch) -> &'f [u8] {
+    &frame.bytes(scratch)[at..]
 }
 
 /// What follows an Ethernet header.

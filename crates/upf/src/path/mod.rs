@@ -1,14 +1,16 @@
-//! The data path: two directions that share nothing but the interfaces, each on a thread that owns
-//! its sessions.
+//! The data path: two directions, each with workers on threads of their own. A worker has all sessions
+//! to itself; what their packets use up is shared.
 
 mod downlink;
 mod head;
+mod held;
 mod lane;
 mod sessions;
 mod store;
 mod uplink;
 
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 use dray_wire::gtpu;
 use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, protocol};
@@ -16,19 +18,30 @@ use dray_wire::udp::{UDP_LEN, Udp};
 
 pub(crate) use downlink::Downlink;
 pub(crate) use lane::Lane;
-pub(crate) use sessions::{Change, Changes, Sessions};
-pub(crate) use store::Store;
+pub(crate) use sessions::{CHANGES, Change, Changes, Farewell, Sessions};
+pub(crate) use store::{Store, Waiting};
 pub(crate) use uplink::Uplink;
 
 use crate::counters::Counters;
-use sessions::CHANGES;
+
+/// Time to live of packets of our own.
+pub(crate) const TTL: u8 = 64;
 
 /// A packet from our GTP-U port to a peer's `port`; `None` where the addresses are of two versions.
 pub(crate) fn datagram(src: IpAddr, dst: IpAddr, port: u16, payload: &[u8]) -> Option<Vec<u8>> {
+    udp_packet((src, gtpu::PORT), (dst, port), payload)
+}
+
+/// A UDP packet, with a checksum where IPv6 wants one; `None` where the addresses are of two versions.
+pub(crate) fn udp_packet(
+    (src, src_port): (IpAddr, u16),
+    (dst, dst_port): (IpAddr, u16),
+    payload: &[u8],
+) -> Option<Vec<u8>> {
     let mut udp = [0; UDP_LEN];
-    Udp { src_port: gtpu::PORT, dst_port: port, payload_len: payload.len() }.write(&mut udp);
+    Udp { src_port, dst_port, payload_len: payload.len() }.write(&mut udp);
     let payload_len = (UDP_LEN + payload.len()) as u16;
-    let (protocol, tos, ttl) = (protocol::UDP, 0, 64);
+    let (protocol, tos, ttl) = (protocol::UDP, 0, TTL);
     match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
             let mut ip = [0; IPV4_LEN];
@@ -46,26 +59,39 @@ pub(crate) fn datagram(src: IpAddr, dst: IpAddr, port: u16, payload: &[u8]) -> O
     }
 }
 
-/// One direction of the data path.
+/// A worker of one direction of the data path.
 pub(crate) enum Path {
     Uplink(Box<Uplink>),
     Downlink(Box<Downlink>),
 }
 
 impl Path {
-    /// Takes all of `frames`.
+    /// Takes `frames`, as long as the port out has room; how many.
     #[inline]
-    pub(crate) fn take(&mut self, frames: &[dray_port::Frame<'_>]) {
+    pub(crate) fn take(&mut self, frames: &[dray_port::Frame<'_>]) -> usize {
         match self {
             Self::Uplink(uplink) => uplink.take(frames),
             Self::Downlink(downlink) => downlink.take(frames),
         }
     }
 
-    /// Makes changes that control threads want; whether there were any.
+    /// Whether packets wait for room at the port out.
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Self::Uplink(uplink) => uplink.0.is_full(),
+            Self::Downlink(downlink) => downlink.lane.is_full(),
+        }
+    }
+
+    /// Makes changes that control threads want; whether there were any. None is made while packets
+    /// wait that were let pass by what would change.
     pub(crate) fn adopt(&mut self) -> bool {
         let mut any = false;
         for _ in 0..CHANGES {
+            if self.is_full() {
+                break;
+            }
             let Ok(mut change) = self.lane().changes.wanted.try_recv() else { break };
             self.change(&mut change);
             any = true;
@@ -80,6 +106,7 @@ impl Path {
             Self::Uplink(uplink) => uplink.0.sessions.apply(change),
             Self::Downlink(downlink) => downlink.change(change),
         }
+        self.lane().changes.made.fetch_add(1, Ordering::Release);
     }
 
     pub(crate) fn counters(&self) -> &Counters {

@@ -1,4 +1,7 @@
-//! Packets that wait until their session forwards them.
+//! Packets that wait until their session forwards them: each worker keeps those that it received.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::Relaxed};
 
 use dray_port::Frame;
 
@@ -13,20 +16,59 @@ struct Place {
     last: u32,
 }
 
+/// How many packets wait at all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    all: AtomicUsize,
+    /// By number of the session.
+    of: Box<[AtomicU16]>,
+    most: usize,
+    most_per_session: u16,
+}
+
+impl Waiting {
+    /// Up to `most` may wait, and of each of so many `sessions` as many as are given.
+    pub(crate) fn new(most: usize, most_per_session: u16, sessions: usize) -> Arc<Self> {
+        let of = (0..if most > 0 { sessions } else { 0 }).map(|_| AtomicU16::new(0)).collect();
+        Arc::new(Self { all: AtomicUsize::new(0), of, most, most_per_session })
+    }
+
+    /// One more: how many of the session there were before, if there is room.
+    fn add(&self, slot: u32) -> Option<u16> {
+        let of = self.of.get(slot as usize)?;
+        let all = |all| (all < self.most).then_some(all + 1);
+        self.all.fetch_update(Relaxed, Relaxed, all).ok()?;
+        let more = |count| (count < self.most_per_session).then_some(count + 1);
+        let before = of.fetch_update(Relaxed, Relaxed, more);
+        if before.is_err() {
+            self.all.fetch_sub(1, Relaxed);
+        }
+        before.ok()
+    }
+
+    fn remove(&self, slot: u32, count: u16) {
+        self.all.fetch_sub(count.into(), Relaxed);
+        if let Some(of) = self.of.get(slot as usize) {
+            of.fetch_sub(count, Relaxed);
+        }
+    }
+}
+
 /// Room for a fixed number of frames, for all sessions together. A session has a chain of places, and
 /// remembers the first of them plus one; 0: nothing waits.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Store {
     places: Box<[Place]>,
     frames: Box<[u8]>,
     frame_max: usize,
-    per_session: u16,
     free: u32,
+    waiting: Arc<Waiting>,
 }
 
 impl Store {
-    /// Room for `count` frames of up to `frame_max` bytes, of which one session has `per_session`.
-    pub(crate) fn new(count: usize, per_session: u16, frame_max: usize) -> Self {
+    /// For frames of up to `frame_max` bytes, of which as many may wait as `waiting` says.
+    pub(crate) fn new(waiting: Arc<Waiting>, frame_max: usize) -> Self {
+        let count = waiting.most;
         let place = |number: usize| Place {
             next: if number == count { 0 } else { number as u32 + 1 },
             ..Place::default()
@@ -36,18 +78,19 @@ impl Store {
             // Never touched, it takes no memory.
             frames: vec![0; count * frame_max].into(),
             frame_max,
-            per_session,
             free: u32::from(count > 0),
+            waiting,
         }
     }
 
-    /// Keeps a copy of `frame` behind those that wait already. Whether there was room.
-    pub(crate) fn keep(&mut self, first: &mut u32, frame: &Frame<'_>) -> bool {
+    /// Keeps a copy of `frame` behind those of the session `slot` that wait already: whether it is the
+    /// session's first at any worker, if there was room.
+    pub(crate) fn keep(&mut self, slot: u32, first: &mut u32, frame: &Frame<'_>) -> Option<bool> {
         let head = first.checked_sub(1).map(|first| self.places[first as usize]);
-        let full = head.is_some_and(|head| head.count >= self.per_session);
-        if self.free == 0 || full || frame.len() > self.frame_max {
-            return false;
+        if self.free == 0 || frame.len() > self.frame_max {
+            return None;
         }
+        let before = self.waiting.add(slot)?;
         let number = self.free;
         let index = number as usize - 1;
         self.free = self.places[index].next;
@@ -62,7 +105,7 @@ impl Store {
                 (head.last, head.count) = (number, head.count + 1);
             }
         }
-        true
+        Some(before == 0)
     }
 
     /// The frames that wait, in order.
@@ -74,11 +117,12 @@ impl Store {
     }
 
     /// Nothing waits any more; how many did.
-    pub(crate) fn forget(&mut self, first: &mut u32) -> u16 {
+    pub(crate) fn forget(&mut self, slot: u32, first: &mut u32) -> u16 {
         let Some(index) = std::mem::take(first).checked_sub(1) else { return 0 };
         let head = self.places[index as usize];
         self.places[head.last as usize - 1].next = self.free;
         self.free = index + 1;
+        self.waiting.remove(slot, head.count);
         head.count
     }
 }
@@ -95,7 +139,7 @@ mod tests {
         #[test]
         fn agrees_with_queues(ops in prop::collection::vec((0usize..3, any::<bool>(), 0usize..12), 0..100)) {
             let (count, per_session, frame_max) = (8, 5, 10);
-            let mut store = Store::new(count, per_session, frame_max);
+            let mut store = Store::new(Waiting::new(count, per_session, 3), frame_max);
             let mut firsts = [0; 3];
             let mut oracle = [const { VecDeque::<Vec<u8>>::new() }; 3];
             for (number, (session, keep, len)) in ops.into_iter().enumerate() {
@@ -103,12 +147,13 @@ mod tests {
                     let bytes = vec![number as u8; len];
                     let all: usize = oracle.iter().map(VecDeque::len).sum();
                     let fits = all < count && oracle[session].len() < per_session.into() && len <= frame_max;
-                    prop_assert_eq!(store.keep(&mut firsts[session], &Frame::from(&bytes[..])), fits);
+                    let kept = store.keep(session as u32, &mut firsts[session], &Frame::from(&bytes[..]));
+                    prop_assert_eq!(kept, fits.then_some(oracle[session].is_empty()));
                     if fits {
                         oracle[session].push_back(bytes);
                     }
                 } else {
-                    let forgotten = usize::from(store.forget(&mut firsts[session]));
+                    let forgotten = usize::from(store.forget(session as u32, &mut firsts[session]));
                     prop_assert_eq!(forgotten, oracle[session].len());
                     oracle[session].clear();
                 }

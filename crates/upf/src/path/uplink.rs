@@ -17,7 +17,7 @@ use crate::config::{Action, Ends};
 use crate::counters::DropReason;
 use crate::event::Event;
 use crate::interface::Interface;
-use crate::session::Probe;
+use crate::matcher::Probe;
 
 /// Of the user's packet that must lie in the head to be looked at there: the longest IPv4 header, and
 /// ports.
@@ -156,18 +156,25 @@ fn user_packet(bytes: &[u8], len: usize, own: &Interface) -> Result<Item, Odd> {
 }
 
 impl Uplink {
-    /// Takes all of `frames`.
-    pub(crate) fn take(&mut self, frames: &[Frame<'_>]) {
-        self.0.counters.rx_packets += frames.len() as u64;
-        self.0.counters.rx_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        frames.chunks(CHUNK).for_each(|chunk| self.chunk(chunk));
+    /// Takes `frames`, as long as the port out has room; how many.
+    pub(crate) fn take(&mut self, frames: &[Frame<'_>]) -> usize {
+        let mut taken = 0;
+        for chunk in frames.chunks(CHUNK) {
+            if self.0.is_full() {
+                break;
+            }
+            self.chunk(chunk);
+            taken += chunk.len();
+        }
+        self.0.received(&frames[..taken]);
+        taken
     }
 
     #[inline(always)]
     fn chunk(&mut self, frames: &[Frame<'_>]) {
         let items = self.look(frames);
         let items = self.find(frames, items);
-        self.0.sessions.prefetch_usages(self.0.way, items.iter().map(|item| item.slot));
+        self.0.sessions.prefetch_more(self.0.way, items.iter().map(|item| item.slot));
         let now = clock::ticks();
         let mut departures = Departures::new();
         for item in items {
@@ -204,20 +211,19 @@ impl Uplink {
     fn find(
         &mut self,
         frames: &[Frame<'_>],
-        mut items: ArrayVec<Item, CHUNK>,
+        items: ArrayVec<Item, CHUNK>,
     ) -> ArrayVec<Item, CHUNK> {
-        items.retain(|item| match self.0.sessions.table.find(item.teid.into()) {
-            Some(slot) => {
-                item.slot = slot;
-                self.0.sessions.prefetch(self.0.way, slot);
-                true
+        let mut found = ArrayVec::new();
+        for item in items {
+            match self.0.sessions.table.find(item.teid.into()) {
+                Some(slot) => {
+                    self.0.sessions.prefetch(self.0.way, slot);
+                    found.push(Item { slot, ..item });
+                }
+                None => self.unknown_teid(&frames[usize::from(item.frame)]),
             }
-            None => {
-                self.unknown_teid(&frames[usize::from(item.frame)]);
-                false
-            }
-        });
-        items
+        }
+        found
     }
 
     /// Checks a packet against its session's rules, and writes its new header.
@@ -240,7 +246,7 @@ impl Uplink {
             local: (packet.src, user_port),
         };
         let probe = Probe { teid: item.teid, qfi: item.qfi, tos: packet.tos, ends };
-        let rule = session.find(&probe).ok_or(DropReason::NoRule)?;
+        let rule = *session.find(&probe).ok_or(DropReason::NoRule)?;
         if rule.action != Action::Forward {
             return Err(DropReason::Rule);
         }

@@ -191,8 +191,12 @@ pub struct Threads(Arc<AtomicBool>, Vec<thread::JoinHandle<()>>);
 
 impl Threads {
     pub fn of(ends: Ends) -> Self {
+        Self::of_workers(ends.directions)
+    }
+
+    pub fn of_workers(workers: impl IntoIterator<Item = Direction>) -> Self {
         let stop = Arc::<AtomicBool>::default();
-        let threads = ends.directions.into_iter().map(|mut direction| {
+        let threads = workers.into_iter().map(|mut direction| {
             let stop = stop.clone();
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {

@@ -1,7 +1,6 @@
 //! Open vSwitch with its user-space datapath on DPDK, between vhost-user sockets.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -27,7 +26,7 @@ const NEEDS: Needs = Needs {
 #[derive(Debug)]
 pub(in crate::peer) struct VhostUser {
     ovs: Ovs,
-    /// The sockets that its ports were to have, which are links to those that it made.
+    /// The sockets that its ports were to have: other names of those that it made.
     links: Vec<PathBuf>,
 }
 
@@ -64,9 +63,10 @@ impl VhostUser {
                 continue;
             }
             home.add_port(index, &name, &["type=dpdkvhostuser"])?;
-            // It listens under a name of its own choice.
+            // It listens in a folder of its own choice, which containers do not see: the socket gets
+            // another name where they do.
             let doing = LabError::doing(format!("socket {}", port.socket.display()));
-            symlink(home.path.join(&name), &port.socket).map_err(doing)?;
+            fs::hard_link(home.path.join(&name), &port.socket).map_err(doing)?;
             self.links.push(port.socket.clone());
         }
         match settings.wiring {

@@ -1,0 +1,170 @@
+//! Which accounts a session's rules have, as control threads know it.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::account::{Account, Accounts, Spare};
+use crate::config::{Qer, Urr};
+use crate::usage::{Counted, Counters, Limits, Way};
+
+/// Where an account is.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// In the array, by the session's number.
+    Own,
+    /// By itself.
+    Spare(Arc<Spare>),
+}
+
+/// The accounts of a session's rules. A rule that stays keeps its account, and a new one never gets
+/// that of another, which threads may count with still.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    rates: SmallVec<[(u32, Place); 1]>,
+    usages: SmallVec<[Entry; 1]>,
+    /// Whether the session's own account was ever given to a rate, and to a usage rule.
+    own_rate_taken: bool,
+    own_usage_taken: bool,
+}
+
+/// A usage reporting rule.
+#[derive(Clone, Debug)]
+struct Entry {
+    urr: u32,
+    place: Place,
+    /// From when it first has any.
+    limits: Option<Arc<Limits>>,
+}
+
+/// New accounts by themselves: each has room for a rate and for a count.
+#[derive(Default)]
+struct Fresh {
+    spares: Vec<Arc<Spare>>,
+    rates: usize,
+    usages: usize,
+}
+
+impl Fresh {
+    fn place(spares: &mut Vec<Arc<Spare>>, taken: &mut usize) -> Place {
+        if *taken == spares.len() {
+            spares.push(Arc::default());
+        }
+        *taken += 1;
+        Place::Spare(spares[*taken - 1].clone())
+    }
+}
+
+impl Ledger {
+    /// The one for the same session with these rules. Nothing that packets see changes.
+    pub(crate) fn next(&self, qers: &[Qer], urrs: &[Urr]) -> Self {
+        let mut next = Self {
+            rates: SmallVec::new(),
+            usages: SmallVec::new(),
+            own_rate_taken: self.own_rate_taken,
+            own_usage_taken: self.own_usage_taken,
+        };
+        let Fresh { mut spares, mut rates, mut usages } = Fresh::default();
+        let has_rate =
+            |qer: &&Qer| qer.mbr_uplink_kbps.is_some() || qer.mbr_downlink_kbps.is_some();
+        for qer in qers.iter().filter(has_rate) {
+            let known = self.rates.iter().find(|(id, _)| *id == qer.id);
+            let place = match known {
+                Some((_, place)) => place.clone(),
+                None if !std::mem::replace(&mut next.own_rate_taken, true) => Place::Own,
+                None => Fresh::place(&mut spares, &mut rates),
+            };
+            next.rates.push((qer.id, place));
+        }
+        for urr in urrs {
+            let known = self.usages.iter().find(|entry| entry.urr == urr.id);
+            let mut entry = known.cloned().unwrap_or_else(|| {
+                let place = match std::mem::replace(&mut next.own_usage_taken, true) {
+                    false => Place::Own,
+                    true => Fresh::place(&mut spares, &mut usages),
+                };
+                Entry { urr: urr.id, place, limits: None }
+            });
+            if Limits::are_in(urr) && entry.limits.is_none() {
+                entry.limits = Some(Arc::default());
+            }
+            next.usages.push(entry);
+        }
+        next
+    }
+
+    /// Lets packets be measured by what the same rules say; `slot` is the session's number.
+    pub(crate) fn settle(&self, accounts: &Accounts, slot: u32, qers: &[Qer], urrs: &[Urr]) {
+        for (id, place) in &self.rates {
+            let Some(qer) = qers.iter().find(|qer| qer.id == *id) else { continue };
+            let rates =
+                [(Way::Uplink, qer.mbr_uplink_kbps), (Way::Downlink, qer.mbr_downlink_kbps)];
+            for (way, kbps) in rates {
+                let account = place.account(accounts, slot, way);
+                kbps.into_iter().for_each(|kbps| account.meter.set(kbps));
+            }
+        }
+        for Entry { urr, place, limits } in &self.usages {
+            let rule = urrs.iter().find(|rule| rule.id == *urr);
+            if let Some((limits, rule)) = limits.as_ref().zip(rule) {
+                limits.set(rule, place.counters(accounts, slot));
+            }
+        }
+    }
+
+    /// All accounts that stand by themselves.
+    pub(crate) fn spares(&self) -> Vec<Arc<Spare>> {
+        let places = self.rates.iter().map(|(_, place)| place);
+        let places = places.chain(self.usages.iter().map(|entry| &entry.place));
+        let mut spares: Vec<Arc<Spare>> = Vec::new();
+        for place in places {
+            if let Place::Spare(spare) = place
+                && !spares.iter().any(|known| Arc::ptr_eq(known, spare))
+            {
+                spares.push(spare.clone());
+            }
+        }
+        spares
+    }
+
+    /// Where the rate of a QER is.
+    pub(crate) fn rate(&self, qer: u32) -> Option<&Place> {
+        self.rates.iter().find(|(id, _)| *id == qer).map(|(_, place)| place)
+    }
+
+    /// Where a usage rule counts.
+    pub(crate) fn usage(&self, urr: u32) -> Option<&Place> {
+        self.usages.iter().find(|entry| entry.urr == urr).map(|entry| &entry.place)
+    }
+
+    /// Usage rules that have limits, or had some.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (u32, &Place, &Arc<Limits>)> {
+        self.usages
+            .iter()
+            .filter_map(|entry| Some((entry.urr, &entry.place, entry.limits.as_ref()?)))
+    }
+
+    /// What usage rules have counted.
+    pub(crate) fn counted(
+        &self,
+        accounts: &Accounts,
+        slot: u32,
+    ) -> impl Iterator<Item = (u32, Counted)> {
+        self.usages
+            .iter()
+            .map(move |entry| (entry.urr, entry.place.counters(accounts, slot).into()))
+    }
+}
+
+impl Place {
+    fn account<'a>(&'a self, accounts: &'a Accounts, slot: u32, way: Way) -> &'a Account {
+        match self {
+            Self::Own => accounts.of(way, slot),
+            Self::Spare(spare) => &spare[way as usize],
+        }
+    }
+
+    fn counters<'a>(&'a self, accounts: &'a Accounts, slot: u32) -> Counters<'a> {
+        [Way::Uplink, Way::Downlink].map(|way| &self.account(accounts, slot, way).counter)
+    }
+}

@@ -1,0 +1,129 @@
+//! A port out without room: what cannot go on stays where it came from.
+
+mod ends;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use dray_port::memory::Peer;
+use dray_port::{Frame, Port, Transmit};
+use dray_upf::{Direction, DropReason, Operation, Upf, UpfConfig};
+use ends::{INTERFACES, from_dn, from_gnb, plain_session, session_of, to_dn, to_gnb, udp};
+
+const SERVER: &str = "203.0.113.9";
+const USER: &str = "10.45.0.1";
+
+/// Takes as many frames as there is room for.
+struct Narrow {
+    inner: Box<dyn Transmit>,
+    room: Arc<AtomicUsize>,
+}
+
+impl Transmit for Narrow {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        let count = frames.len().min(self.room.load(Relaxed));
+        self.room.fetch_sub(count, Relaxed);
+        self.inner.transmit(&frames[..count])
+    }
+
+    fn frame_max(&self) -> usize {
+        self.inner.frame_max()
+    }
+}
+
+fn narrow(peer: &Peer) -> (Port, Arc<AtomicUsize>) {
+    let mut port = peer.port();
+    let room = Arc::<AtomicUsize>::default();
+    let inner = port.tx.remove(0);
+    port.tx.push(Box::new(Narrow { inner, room: room.clone() }));
+    (port, room)
+}
+
+#[test]
+fn what_finds_no_room_waits_and_keeps_its_order() {
+    let (n3, n6) = (Peer::default(), Peer::default());
+    let config = UpfConfig::from_toml(&format!("{INTERFACES}{}", plain_session(1))).unwrap();
+    let ((n3_port, n3_room), (n6_port, n6_room)) = (narrow(&n3), narrow(&n6));
+    let (upf, mut directions) = Upf::new(&config, n3_port, n6_port).unwrap();
+    let up: Vec<_> = (0..200u8).map(|number| udp(USER, SERVER, (5000, 80), &[number])).collect();
+    let down: Vec<_> = (0..200u8).map(|number| udp(SERVER, USER, (80, 5000), &[number])).collect();
+    n3.send(up.iter().map(|packet| from_gnb(1, None, packet)));
+    n6.send(down.iter().map(|packet| from_dn(packet)));
+    let (mut out_up, mut out_down) = (Vec::new(), Vec::new());
+    for step in 0..200 {
+        n6_room.fetch_add(1 + step % 7, Relaxed);
+        n3_room.fetch_add(1 + step % 4, Relaxed);
+        directions.iter_mut().for_each(|direction| _ = direction.poll().unwrap());
+        out_up.extend(n6.received());
+        out_down.extend(n3.received());
+        // A few are held, the others are where they came from.
+        let held = |direction: usize, out: usize| {
+            directions[direction].counters().rx_packets as usize - out
+        };
+        assert!(held(0, out_up.len()) <= 32 && held(1, out_down.len()) <= 32, "{step}");
+    }
+    assert!(out_up.iter().eq(up.iter().map(|packet| to_dn(packet)).collect::<Vec<_>>().iter()));
+    let inner: Vec<u8> = out_down.iter().map(|frame| to_gnb(frame).2[28]).collect();
+    assert!(inner.iter().copied().eq(0..200));
+    directions.iter_mut().for_each(Direction::publish);
+    assert_eq!((upf.uplink().drops.total(), upf.downlink().drops.total()), (0, 0));
+    assert_eq!((upf.uplink().tx_packets, upf.downlink().tx_packets), (200, 200));
+}
+
+/// A port that never has room again holds up nothing for long: what is behind it gets answered.
+#[test]
+fn a_port_that_takes_nothing_is_given_up_on() {
+    let (n3, n6) = (Peer::default(), Peer::default());
+    let config = UpfConfig::from_toml(&format!("{INTERFACES}{}", plain_session(1))).unwrap();
+    let (n6_port, _) = narrow(&n6);
+    let (upf, mut directions) = Upf::new(&config, n3.port(), n6_port).unwrap();
+    let packet = from_gnb(1, None, &udp(USER, SERVER, (5000, 80), b"stuck"));
+    let echo = ends::message_from_gnb(&dray_wire::gtpu::echo_request(7));
+    n3.send((0..64).map(|_| packet.clone()).chain([echo]));
+    let until = Instant::now() + Duration::from_secs(30);
+    while n3.received().is_empty() && Instant::now() < until {
+        directions[0].poll().unwrap();
+    }
+    directions[0].publish();
+    let counters = upf.uplink();
+    assert_eq!((counters.rx_packets, counters.control), (65, 1));
+    assert_eq!(counters.drops.get(DropReason::PortFull), 64);
+}
+
+/// Buffered packets of a session, more than are transmitted together, go on through a narrow port.
+#[test]
+fn kept_packets_wait_for_room_as_well() {
+    let (n3, n6) = (Peer::default(), Peer::default());
+    let forward = "{ id = 2, action = \"forward\", tunnel = { gnb = \"10.0.3.2\", teid = 1001 } }";
+    let buffering = plain_session(1).replace(forward, "{ id = 2, action = \"buffer\" }");
+    let config = UpfConfig::from_toml(&format!("{INTERFACES}{buffering}")).unwrap();
+    let (n3_port, room) = narrow(&n3);
+    let (upf, mut directions) = Upf::new(&config, n3_port, n6.port()).unwrap();
+    n6.send((0..50u8).map(|number| from_dn(&udp(SERVER, USER, (80, 5000), &[number]))));
+    while directions[1].poll().unwrap() {}
+    let session = session_of(&plain_session(1));
+    upf.apply(&[Operation::Modify { session, end_marker: false }]).unwrap();
+    let (mut out, stop) = (Vec::new(), AtomicBool::new(false));
+    let dropped = || upf.downlink().drops.get(DropReason::PortFull) as usize;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                directions[1].poll().unwrap();
+                directions[1].publish();
+            }
+        });
+        let until = Instant::now() + Duration::from_secs(30);
+        while out.len() + dropped() < 50 && Instant::now() < until {
+            room.store(3, Relaxed);
+            out.extend(n3.received());
+            std::thread::yield_now();
+        }
+        stop.store(true, Relaxed);
+    });
+    let numbers: Vec<u8> = out.iter().map(|frame| to_gnb(frame).2[28]).collect();
+    // A thread that does not get to run may find that nothing moved for too long.
+    assert_eq!(numbers.len() + dropped(), 50, "{numbers:?}");
+    assert!(numbers.is_sorted(), "{numbers:?}");
+}

@@ -1,0 +1,337 @@
+//! The page: what was proven, as tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+use dray_lab::peer::SwitchKind;
+use dray_lab::{LinkKind, Runtime};
+use dray_measure::{Endpoint, Technique};
+
+use super::papers::PAPERS;
+
+/// A technique in containers of a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Case {
+    pub(crate) runtime: Runtime,
+    pub(crate) technique: Technique,
+}
+
+/// Where and by whose containers something was proven: one test each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// This machine, the lab's own containers.
+    Here,
+    /// This machine, containers of engines.
+    Engines,
+    /// A virtual machine, any containers.
+    Vm,
+}
+
+impl Place {
+    pub(crate) const ALL: [Self; 3] = [Self::Here, Self::Engines, Self::Vm];
+
+    /// The file that lists what was proven there.
+    pub(crate) fn list(self) -> &'static str {
+        match self {
+            Self::Here => "lab.txt",
+            Self::Engines => "engines.txt",
+            Self::Vm => "vm.txt",
+        }
+    }
+
+    /// What tables call it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Here | Self::Engines => "here",
+            Self::Vm => "VM",
+        }
+    }
+}
+
+/// What works: lines of a runtime and a technique.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Proven(BTreeSet<String>);
+
+impl Proven {
+    pub(crate) fn add(&mut self, case: Case) {
+        self.0.insert(case.to_string());
+    }
+
+    /// What is here and not in `other`.
+    pub(crate) fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a String> {
+        self.0.difference(&other.0)
+    }
+
+    /// Those of `cases` that are here.
+    pub(crate) fn of(&self, cases: &[Case]) -> Self {
+        let lines: BTreeSet<_> = cases.iter().map(Case::to_string).collect();
+        Self(self.0.intersection(&lines).cloned().collect())
+    }
+
+    fn holds(&self, case: Case) -> bool {
+        self.0.contains(&case.to_string())
+    }
+}
+
+impl fmt::Display for Proven {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl FromStr for Proven {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.lines().map(str::to_owned).collect()))
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.runtime, self.technique)
+    }
+}
+
+impl Case {
+    /// Networks of an engine's own join that engine's containers only.
+    pub(crate) fn can_be(&self) -> bool {
+        self.technique.link.runtime().is_none_or(|own| own == self.runtime)
+    }
+
+    /// Whether nothing is known to stand in the way here.
+    pub(crate) fn is_tried(&self) -> bool {
+        let is_there = |switch: SwitchKind| match switch {
+            SwitchKind::Vpp | SwitchKind::Snabb => switch.find().is_ok(),
+            _ => true,
+        };
+        self.refusal().is_none() && self.technique.link.switch().is_none_or(is_there)
+    }
+
+    /// Why it is not proven, for which there has to be a reason.
+    fn why_not(&self) -> Option<String> {
+        self.refusal().or_else(|| match self.technique.link.switch() {
+            Some(SwitchKind::Vpp) => {
+                Some("needs VPP, which is in no Debian: FD.io has packages".to_owned())
+            }
+            Some(SwitchKind::Snabb) => {
+                Some("needs Snabb, which is in no Debian: it is built from source".to_owned())
+            }
+            _ => None,
+        })
+    }
+
+    /// What stands in the way wherever it would be tried.
+    fn refusal(&self) -> Option<String> {
+        let Self { runtime, technique } = *self;
+        if technique.endpoint == Endpoint::SMC {
+            return Some(
+                "needs a kernel with CONFIG_SMC and CONFIG_DIBS_LO (CONFIG_SMC_LO before Linux 6.18), \
+                 which Debian's have not"
+                    .to_owned(),
+            );
+        }
+        if technique.link.name == "podman/ipvlan-l2" {
+            return Some("needs Podman 4.5 and netavark 1.5; Debian 12 has older ones".to_owned());
+        }
+        if technique.to_string() == "ipvlan/l2-private/afxdp-generic" {
+            return Some(
+                "containers are not kept apart: the kernel hands frames of AF_XDP sockets on through the \
+                 parent"
+                    .to_owned(),
+            );
+        }
+        if let Err(why) = technique.check() {
+            return Some(why.to_string());
+        }
+        let why = technique.endpoint.check_runtime(runtime).err()?.to_string();
+        // Without what it is said of, which stands beside it.
+        Some(why.rsplit(": ").next().unwrap_or_default().to_owned())
+    }
+}
+
+/// Each link with one endpoint, each endpoint on one link.
+pub(crate) fn once_each() -> Vec<Technique> {
+    let links = every_link().into_iter().map(usual);
+    let endpoints = Endpoint::all().into_iter().filter_map(|endpoint| {
+        let links = [LinkKind::VETH, LinkKind::UNIX, LinkKind::PATCH];
+        Technique::by_link(&links, &[endpoint]).first().copied()
+    });
+    let mut all: Vec<Technique> = Vec::new();
+    for technique in links.chain(endpoints) {
+        if !all.contains(&technique) {
+            all.push(technique);
+        }
+    }
+    all
+}
+
+fn every_link() -> Vec<LinkKind> {
+    [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat()
+}
+
+/// The endpoint that stands for a link.
+fn usual(link: LinkKind) -> Technique {
+    let endpoints = [Endpoint::RAW_MMSG, Endpoint::VIRTIO, Endpoint::DGRAM_MMSG, Endpoint::TAP];
+    Technique::by_link(&[link], &endpoints)[0]
+}
+
+/// What was proven, and the reasons for the rest as they come up.
+struct Tables {
+    proven: BTreeMap<Place, Proven>,
+    notes: Vec<String>,
+    text: String,
+}
+
+/// The page.
+pub(crate) fn render(proven: &BTreeMap<Place, Proven>) -> String {
+    let mut tables = Tables { proven: proven.clone(), notes: Vec::new(), text: HEAD.to_owned() };
+    tables.runtimes();
+    tables.endpoints();
+    tables.papers();
+    tables.end()
+}
+
+const HEAD: &str = "\
+# What works where
+
+Made by `make coverage`; do not edit. A cell says *here* or *VM* only if a test passed frames, or bytes, by
+that technique in containers of that runtime, and found all of them in the books. *Here* is the reference
+machine (Debian 12, a kernel without loadable modules), *VM* a [virtual machine](../CONTRIBUTING.md) on it
+with a newer kernel and an emulated network card. The tests are in `tests/coverage.rs`:
+
+| cells | test |
+|---|---|
+| *here*, embedded runtime | `in_containers_of_the_lab` |
+| *here*, other runtimes | `in_containers_of_engines` |
+| *VM* | `in_a_virtual_machine` |
+
+`make coverage` runs them in full. Of these cells `make test` tries each link and each endpoint once, in the
+embedded runtime and, where that can be here, in Docker, and fails where one is not true any more.
+";
+
+impl Tables {
+    /// Links by runtime, then endpoints by runtime.
+    fn runtimes(&mut self) {
+        let runtimes = Runtime::ALL.map(|runtime| runtime.to_string());
+        self.title("Links in containers of each runtime");
+        self.text.push_str("Each with one endpoint.\n\n");
+        self.head("link", &[&["endpoint".to_owned()][..], &runtimes].concat());
+        for technique in every_link().into_iter().map(usual) {
+            let mut row = vec![technique.endpoint.to_string()];
+            row.extend(Runtime::ALL.map(|runtime| self.cell(Case { runtime, technique })));
+            self.row(technique.link.name, &row);
+        }
+        self.title("Endpoints in containers of each runtime");
+        self.text.push_str("Each on one link.\n\n");
+        self.head("endpoint", &[&["link".to_owned()][..], &runtimes].concat());
+        for endpoint in Endpoint::all() {
+            let technique = *once_each()
+                .iter()
+                .find(|technique| technique.endpoint == endpoint)
+                .expect("each is there");
+            let mut row = vec![technique.link.to_string()];
+            row.extend(Runtime::ALL.map(|runtime| self.cell(Case { runtime, technique })));
+            self.row(endpoint.name, &row);
+        }
+    }
+
+    /// Links by endpoint, in the lab's own containers.
+    fn endpoints(&mut self) {
+        self.title("Links with each of their endpoints");
+        self.text.push_str(
+            "In the embedded runtime. What is empty does not go together \
+             ([why](links.md#which-endpoints-go-with-which-link)).\n",
+        );
+        let is_unix = |link: &LinkKind| link.is_unix();
+        let sorts: [&dyn Fn(&LinkKind) -> bool; 3] = [
+            &|link| !link.shares_memory() && !is_unix(link),
+            &|link| link.shares_memory(),
+            &is_unix,
+        ];
+        for sort in sorts {
+            let links = every_link().into_iter().filter(|link| link.runtime().is_none());
+            let links: Vec<_> = links.filter(|link| sort(link)).collect();
+            let goes = |endpoint: &Endpoint| !Technique::by_link(&links, &[*endpoint]).is_empty();
+            let endpoints: Vec<_> = Endpoint::all().into_iter().filter(goes).collect();
+            self.text.push('\n');
+            let names: Vec<_> = endpoints.iter().map(Endpoint::to_string).collect();
+            self.head("link", &names);
+            for &link in &links {
+                let cell = |endpoint: &Endpoint| {
+                    let technique = *Technique::by_link(&[link], &[*endpoint]).first()?;
+                    Some(Case { runtime: Runtime::Embedded, technique })
+                };
+                let cases: Vec<_> = endpoints.iter().map(cell).collect();
+                let cells: Vec<_> = cases
+                    .into_iter()
+                    .map(|case| case.map(|case| self.cell(case)).unwrap_or_default())
+                    .collect();
+                self.row(link.name, &cells);
+            }
+        }
+    }
+
+    /// What the papers compare.
+    fn papers(&mut self) {
+        self.title("The papers' techniques");
+        self.text.push_str("In the embedded runtime.\n\n");
+        self.head("paper", &["what it measures", "technique here", ""].map(str::to_owned));
+        for &(paper, what, words) in PAPERS {
+            let (here, cell) = match words {
+                Ok(word) => {
+                    let technique = Technique::every().into_iter().find(|t| t.to_string() == word);
+                    let technique = technique.unwrap_or_else(|| panic!("{word} is no technique"));
+                    let case = Case { runtime: Runtime::Embedded, technique };
+                    (format!("`{word}`"), self.cell(case))
+                }
+                Err(needs) => (String::new(), self.note(needs.to_owned())),
+            };
+            self.row(paper, &[what.to_owned(), here, cell]);
+        }
+    }
+
+    /// Where a case works, or the number of the reason why it does not.
+    fn cell(&mut self, case: Case) -> String {
+        if !case.can_be() {
+            return String::new();
+        }
+        let place = self.proven.iter().find(|(_, proven)| proven.holds(case));
+        match (place, case.why_not()) {
+            (Some((place, _)), _) => place.word().to_owned(),
+            (None, Some(why)) => self.note(why),
+            (None, None) => panic!("{case}: no test shows that it works, and nothing says why not"),
+        }
+    }
+
+    fn note(&mut self, why: String) -> String {
+        let number = self.notes.iter().position(|note| *note == why).unwrap_or_else(|| {
+            self.notes.push(why);
+            self.notes.len() - 1
+        });
+        format!("no ({})", number + 1)
+    }
+
+    fn title(&mut self, title: &str) {
+        write!(self.text, "\n## {title}\n\n").expect("a string takes everything");
+    }
+
+    fn head(&mut self, first: &str, names: &[String]) {
+        let rule = "|---".repeat(names.len() + 1);
+        writeln!(self.text, "| {first} | {} |\n{rule}|", names.join(" | ")).expect("memory");
+    }
+
+    fn row(&mut self, name: &str, cells: &[String]) {
+        writeln!(self.text, "| `{name}` | {} |", cells.join(" | ")).expect("memory");
+    }
+
+    /// The reasons.
+    fn end(mut self) -> String {
+        self.title("Why not");
+        for (number, note) in (1..).zip(&self.notes) {
+            writeln!(self.text, "{number}. {note}").expect("memory");
+        }
+        self.text
+    }
+}

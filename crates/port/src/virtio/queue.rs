@@ -40,7 +40,10 @@ struct SlotState {
 }
 
 impl TransmitQueue {
+    /// Kicks once, though there is nothing yet: a back end may start a ring only then (vhost-user, "Ring
+    /// states"), and VPP takes a port for down until all its rings are.
     pub(super) fn new(queue: Queue, slots: Slots, kick: Event) -> Self {
+        kick.signal();
         Self { queue, slots, kick, states: vec![SlotState::default(); slots.count()].into() }
     }
 
@@ -201,15 +204,14 @@ impl ReceiveQueue {
             // Never touched, it takes no memory.
             gathered: vec![0; GATHERED_MAX * FRAME_LIMIT].into(),
         };
-        let wanted = either!(&mut new.queue, queue => {
+        either!(&mut new.queue, queue => {
             while let Some(id) = queue.next_id() {
                 queue.post(&[empty(slots, id)]);
             }
-            queue.publish()
+            queue.publish();
         });
-        if wanted {
-            new.kick.signal();
-        }
+        // Even where the back end wants no kicks, as those that poll say early.
+        new.kick.signal();
         new
     }
 

@@ -247,7 +247,7 @@ fn a_container_that_is_killed_is_named_and_leaves_nothing() {
     let before = Everything::now();
     for runtime in engines() {
         let mut bench = bench(runtime, "veth/udp");
-        let mut bench = bench.args(["--duration", "20"]);
+        let mut bench = bench.args(["--duration", "4"]);
         bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut bench = bench.spawn().unwrap();
         let agents = wait_for_agents(&mut bench);
@@ -260,6 +260,52 @@ fn a_container_that_is_killed_is_named_and_leaves_nothing() {
         assert!(said.contains("\"skipped\": \"container receiver: "), "{runtime}: {said}");
         assert_eq!(Everything::now(), before, "{runtime}");
     }
+}
+
+#[test]
+fn where_a_runtime_dies_a_container_is_named_and_nothing_is_left() {
+    let _alone = alone();
+    require_root!();
+    let before = Everything::now();
+    for runtime in engines() {
+        let program = match runtime {
+            Runtime::Docker => "dockerd",
+            Runtime::Lxc => "lxc-start",
+            other => other.name(),
+        };
+        let mut bench = bench(runtime, "veth/udp");
+        let mut bench = bench.args(["--duration", "4"]);
+        bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut bench = bench.spawn().unwrap();
+        wait_for_agents(&mut bench);
+        sleep(Duration::from_millis(500));
+        let dying = descendants(bench.id());
+        let dying = dying.into_iter().filter(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == program)
+        });
+        let dying: Vec<_> = dying.map(|pid| Pid::from_raw(pid as i32).unwrap()).collect();
+        assert!(!dying.is_empty(), "{runtime}");
+        // One may have gone with another.
+        for pid in dying {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let output = bench.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{runtime}: {said}");
+        assert!(said.contains("\"skipped\": \"container "), "{runtime}: {said}");
+        assert_eq!(Everything::now(), before, "{runtime}");
+    }
+}
+
+/// The processes that a process has started, and those that these have.
+fn descendants(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<u32> = lists
+        .flat_map(|list| list.split_whitespace().map(str::parse).collect::<Vec<_>>())
+        .flatten()
+        .collect();
+    children.iter().copied().chain(children.iter().flat_map(|&child| descendants(child))).collect()
 }
 
 #[test]

@@ -195,7 +195,10 @@ impl Container {
         patience: Duration,
     ) -> Result<Report, LabError> {
         match self.event(cancel, patience)? {
-            Event::Done(report) => Ok(*report),
+            Event::Done(report) => {
+                self.check_engine()?;
+                Ok(*report)
+            }
             other => Err(self.gone(&describe(&other))),
         }
     }
@@ -220,7 +223,7 @@ impl Container {
             match self.agent.read(&mut chunk) {
                 Ok(0) => return Err(self.gone("its first process ended")),
                 Ok(len) => self.received.extend_from_slice(&chunk[..len]),
-                Err(error) if is_timeout(&error) => {}
+                Err(error) if is_timeout(&error) => self.check_engine()?,
                 Err(error) => return Err(self.gone(&error.to_string())),
             }
         }
@@ -230,6 +233,14 @@ impl Container {
     pub fn holdings(&self) -> Result<Holdings, LabError> {
         let doing = LabError::doing(format!("what container {} holds", self.name));
         Holdings::of(self.init.pid).map_err(doing)
+    }
+
+    /// Fails where the engine's process has ended: the container may live on, but nobody is in charge.
+    fn check_engine(&mut self) -> Result<(), LabError> {
+        match self.engine.as_mut().and_then(Process::end) {
+            Some(end) => Err(self.gone(&format!("what runs it {end}"))),
+            None => Ok(()),
+        }
     }
 
     fn gone(&self, what: &str) -> LabError {

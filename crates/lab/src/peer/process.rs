@@ -158,6 +158,12 @@ impl Process {
         }
     }
 
+    /// How it ended, and its last words, where it has.
+    pub(crate) fn end(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok()??;
+        Some(format!("ended ({status}); its last words: {}", last_lines(&self.log())))
+    }
+
     /// An error with the last lines of the log.
     pub(crate) fn failed(&self, what: &str) -> LabError {
         let last = last_lines(&self.log());

@@ -41,3 +41,6 @@ done
 
 echo "== other tools"
 $sudo scripts/bench-tools.sh batch tcp
+
+echo "== the user plane function by itself"
+cargo bench -p dray-upf --locked --quiet

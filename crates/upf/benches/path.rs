@@ -2,7 +2,7 @@
 //! and take them without a copy, so that neither counts. Packets of 512 bytes, each of a session by
 //! chance.
 //!
-//! `cargo bench -p dray-upf` measures 8000 and a million sessions; give other numbers behind `--`,
+//! `cargo bench -p dray-upf --bench path` measures 8000 and a million sessions; give other numbers behind `--`,
 //! or a word of what is to be measured alone.
 
 use std::io;

@@ -1,0 +1,151 @@
+//! What sessions cost: memory of each, and packets of others while 10,000 are added and 10,000 removed
+//! each second through the control socket.
+//!
+//! `cargo bench -p dray-upf --bench sessions` takes some ten seconds; a number behind `--` is for how many
+//! seconds sessions come and go: 3600 shows that an hour of it leaves nothing behind.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dray_daemon::ControlSocket;
+use dray_port::memory::Peer;
+use dray_upf::api::{self, Client, Transaction};
+use dray_upf::{Running, Upf, UpfConfig};
+use dray_wire::MacAddr;
+use dray_wire::ethernet::{Ethernet, ethertype};
+use dray_wire::ip::{Header, protocol};
+use dray_wire::udp::Udp;
+
+/// Sessions added, and removed, each second.
+const CHANGES: u32 = 10_000;
+/// Of these in one transaction.
+const TOGETHER: u32 = 100;
+/// Packets each second for sessions that stay.
+const RATE: u32 = 100_000;
+/// Sessions that stay.
+const STAYING: u32 = 8000;
+
+fn config(count: u32, room: u32, more: &str) -> UpfConfig {
+    let text = format!(
+        r#"
+sessions_max = {room}
+n3 = {{ mac = "02:00:00:00:03:01", addresses = ["10.0.3.1"], neighbours = [
+    {{ address = "10.0.3.2", mac = "02:00:00:00:03:02" }} ] }}
+n6 = {{ mac = "02:00:00:00:06:01", addresses = ["10.0.6.1"] }}
+generate = {{ count = {count}, gnbs = ["10.0.3.2"], ue = "10.128.0.0", qfi = 9{more} }}
+"#
+    );
+    UpfConfig::from_toml(&text).expect("right")
+}
+
+/// A packet from the data network for the session `number`.
+fn frame(number: u32) -> Vec<u8> {
+    let (src, dst) = (Ipv4Addr::new(203, 0, 113, 9), Ipv4Addr::from(0x0a80_0000 + number));
+    let mut frame = vec![0; 142];
+    let macs = [MacAddr([2, 0, 0, 0, 6, 1]), MacAddr([2, 0, 0, 0, 6, 2])];
+    Ethernet { dst: macs[0], src: macs[1], ethertype: ethertype::IPV4 }
+        .write(frame.first_chunk_mut().expect("longer"));
+    let (ttl, tos, protocol, payload_len) = (64, 0, protocol::UDP, 108);
+    Header { src, dst, protocol, tos, ttl, payload_len }
+        .write((&mut frame[14..34]).try_into().expect("20 bytes"));
+    Udp { src_port: 5000, dst_port: 5000, payload_len: 100 }
+        .write((&mut frame[34..42]).try_into().expect("8 bytes"));
+    frame
+}
+
+/// Bytes of memory that this process has.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
+}
+
+/// Bytes for each of a million sessions.
+fn memory(what: &str, more: &str) {
+    let count = 1_000_000;
+    let before = resident();
+    let (n3, n6) = (Peer::default(), Peer::default());
+    let upf = Upf::new(&config(count, count, more), n3.port(), n6.port()).expect("right");
+    let each = (resident() - before) / count as usize;
+    println!("{what}: {each} bytes for each of {count} sessions, both directions and control");
+    drop(upf);
+}
+
+fn churn(duration: Duration) {
+    let (n3, n6) = (Peer::default(), Peer::default());
+    let room = STAYING + 2 * CHANGES;
+    let (upf, directions) =
+        Upf::new(&config(STAYING, room, ", urr = true"), n3.port(), n6.port()).expect("right");
+    let cpus = [0, 1];
+    let running = Running::start(upf, directions.map(|worker| vec![worker]), &cpus, None);
+    let running = running.expect("threads");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("upf.sock");
+    let server = api::serve(ControlSocket::bind(&path).expect("a socket"), running.upf().clone());
+    let stop = Arc::new(AtomicBool::new(false));
+    let changes = thread::spawn({
+        let stop = stop.clone();
+        move || {
+            let all: Vec<_> = config(STAYING + CHANGES, room, ", urr = true")
+                .all_sessions()
+                .skip(STAYING as usize)
+                .collect();
+            let client = Client::new(&path);
+            let (start, mut made) = (Instant::now(), 0u64);
+            let (mut before, mut late) = (0, Duration::ZERO);
+            while !stop.load(Relaxed) {
+                for batch in all.chunks(TOGETHER as usize) {
+                    let add = Transaction { add: batch.to_vec(), ..Transaction::default() };
+                    client.change(&add).expect("made");
+                    let remove = batch.iter().map(|session| session.seid).collect();
+                    client.change(&Transaction { remove, ..Transaction::default() }).expect("made");
+                    made += batch.len() as u64;
+                    let due = Duration::from_secs_f64(made as f64 / f64::from(CHANGES));
+                    let ahead = due.saturating_sub(start.elapsed());
+                    late = late.max(start.elapsed().saturating_sub(due));
+                    thread::sleep(ahead);
+                }
+                before = if before == 0 { resident() } else { before };
+            }
+            (made, start.elapsed(), late, before, resident())
+        }
+    });
+    let frames: Vec<_> = (0..STAYING).map(frame).collect();
+    let (start, mut sent, mut received) = (Instant::now(), 0u64, 0u64);
+    while start.elapsed() < duration {
+        let due = (start.elapsed().as_secs_f64() * f64::from(RATE)) as u64;
+        n6.send((sent..due).map(|number| frames[number as usize % frames.len()].clone()));
+        sent = due;
+        received += n3.received().len() as u64;
+        thread::sleep(Duration::from_micros(200));
+    }
+    stop.store(true, Relaxed);
+    let (made, elapsed, late, before, after) = changes.join().expect("no panic");
+    let patience = Instant::now() + Duration::from_secs(10);
+    while received < sent && Instant::now() < patience {
+        received += n3.received().len() as u64;
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop((server, running));
+    let rate = made as f64 / elapsed.as_secs_f64();
+    println!(
+        "{rate:.0} sessions added and as many removed each second for {:.0} s (at worst {:.0} ms late), \
+         {sent} packets for {STAYING} others: {} lost; resident {} kB in the first second, {} kB at the end",
+        elapsed.as_secs_f64(),
+        late.as_secs_f64() * 1e3,
+        sent - received,
+        before >> 10,
+        after >> 10,
+    );
+    assert_eq!(sent, received, "packets of sessions that stay are lost");
+}
+
+fn main() {
+    let seconds = std::env::args().skip(1).find_map(|argument| argument.parse().ok());
+    memory("one rule each way", "");
+    memory("with rate and usage", ", mbr_kbps = 10000, urr = true");
+    churn(Duration::from_secs(seconds.unwrap_or(5)));
+}

@@ -12,7 +12,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
-demo: ## Set up, build, and measure this host for two minutes
+demo: ## Set up, build, and measure this host for three minutes
 	@scripts/setup.sh demo
 	@$(MAKE) --no-print-directory build
 	@mkdir -p results

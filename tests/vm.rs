@@ -316,6 +316,10 @@ END
          done
          {DRAY} lab down > /dev/null || exit 1
          test $(cat $functions) = 0 || exit 1
+         # A user plane function between such interfaces.
+         {DRAY} bench shyamkumar2022-fig6 --quick --duration 0.5 --trials 1 --rate 1k --json /tmp/upf.json \
+             --technique ipvlan/l2/raw-mmsg,ipvlan/l3/raw-mmsg > /dev/null || exit 1
+         test $(grep -c 'counters_agree.: true' /tmp/upf.json) = 4 || exit 1
          {DRAY} bench --quick --duration 0.5 --size 200 --rate 1k --parent $card --json - \
              --technique {words} || exit 1
          test $(cat $functions) = 0",

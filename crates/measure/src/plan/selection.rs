@@ -18,12 +18,24 @@ pub(super) fn techniques(
             return Err(WrongChoice::TechniqueOfAnother {
                 experiment: experiment.name,
                 given: word.clone(),
-                allowed: own.iter().map(Technique::to_string).collect::<Vec<_>>().join(" "),
+                links: names(own.iter().map(|technique| technique.link.name)),
+                endpoints: names(own.iter().map(|technique| technique.endpoint.name)),
             });
         }
     }
     let is_chosen = |technique: &Technique| words.iter().any(|word| technique.is_called(word));
     Ok(own.into_iter().filter(is_chosen).collect())
+}
+
+/// Each once, in their order.
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut found: Vec<&str> = Vec::new();
+    for name in names {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found.join(", ")
 }
 
 #[cfg(test)]
@@ -50,7 +62,8 @@ mod tests {
     fn one_of_another_experiment_is_named_with_those_that_this_one_has() {
         let message = select("ara2019-table1", &["veth", "direct"]).unwrap_err();
         assert!(message.contains("ara2019-table1 does not use direct"), "{message}");
-        assert!(message.contains("veth/udp") && message.contains("bridge/raw-mmsg"), "{message}");
+        let ends = "it uses the links veth, bridge, and the endpoints udp, udp-mmsg, raw, raw-mmsg";
+        assert!(message.ends_with(ends), "{message}");
         let message = select("ara2019-table1", &["tokenring"]).unwrap_err();
         assert!(message.contains("unknown technique \"tokenring\""), "{message}");
     }

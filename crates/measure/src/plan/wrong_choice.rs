@@ -17,8 +17,10 @@ use crate::technique::UnknownTechnique;
 pub enum WrongChoice {
     #[error(transparent)]
     Technique(#[from] UnknownTechnique),
-    #[error("{experiment} does not use {given}; it uses {allowed}")]
-    TechniqueOfAnother { experiment: &'static str, given: String, allowed: String },
+    #[error(
+        "{experiment} does not use {given}; it uses the links {links}, and the endpoints {endpoints}"
+    )]
+    TechniqueOfAnother { experiment: &'static str, given: String, links: String, endpoints: String },
     #[error(
         "--size {given}: {FRAME_MIN} to {max} bytes (MTU {mtu} and {ETHERNET_LEN} of Ethernet)"
     )]

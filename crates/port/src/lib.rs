@@ -16,6 +16,7 @@ mod connection;
 mod either;
 mod event;
 mod frame;
+mod gathered;
 pub mod impair;
 mod interface;
 pub mod limit;
@@ -23,6 +24,7 @@ mod link;
 pub mod memif;
 pub mod memory;
 pub mod null;
+mod pairs;
 pub mod query;
 pub mod raw;
 mod slot;
@@ -34,6 +36,7 @@ pub mod unix_datagram;
 mod uri;
 pub mod vhost;
 pub mod virtio;
+mod wait;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -44,8 +47,9 @@ use arrayvec::ArrayVec;
 pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, Scratch, ahead, prefetch, scratch};
 pub use link::{Link, LinkState, LinkStatus};
 pub use query::UriError;
-pub use socket::{PATIENCE, SocketOptions, Wait};
+pub use socket::SocketOptions;
 pub use uri::PortUri;
+pub use wait::{PATIENCE, Wait, wait_any};
 
 /// The most frames that one call receives or transmits.
 pub const BATCH_MAX: usize = 256;
@@ -165,30 +169,5 @@ impl OpenError {
     /// Whether what lacked was a privilege.
     pub fn is_permission_denied(&self) -> bool {
         self.error.kind() == io::ErrorKind::PermissionDenied
-    }
-}
-
-/// Sleeps until one of `ports` may have a frame, at most [`PATIENCE`].
-pub fn wait_any(ports: &mut [&mut dyn Receive]) -> io::Result<()> {
-    use rustix::event::{PollFd, PollFlags, poll};
-    let mut ready = false;
-    for port in ports.iter_mut() {
-        ready |= port.arm(true);
-    }
-    let result = if ready {
-        Ok(0)
-    } else {
-        let events: Vec<BorrowedFd<'_>> = ports.iter().filter_map(|port| port.event()).collect();
-        let mut fds: Vec<_> = events.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        let patience =
-            rustix::time::Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
-        poll(&mut fds, Some(&patience))
-    };
-    for port in ports.iter_mut() {
-        port.arm(false);
-    }
-    match result {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }

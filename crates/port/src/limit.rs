@@ -231,8 +231,12 @@ mod tests {
     #[test]
     fn everything_arrives_in_order() {
         for size in [8, 64, 1500] {
-            let limit = measure(size, Duration::from_millis(20), 0, (0, 0)).unwrap();
-            assert!(limit.frames > 0, "{size}");
+            // In a short time a machine that has other work may not give all three a turn.
+            let arrives = (0..10).any(|doubled| {
+                let time = Duration::from_millis(20 << doubled);
+                measure(size, time, 0, (0, 0)).unwrap().frames > 0
+            });
+            assert!(arrives, "{size}");
         }
         assert!(measure(64, Duration::from_millis(1), 1 << 9, (0, 0)).is_err());
     }

@@ -57,7 +57,7 @@ impl Receive for Receiver {
             return Ok(0);
         }
         let lent = batch.len();
-        let taken = take(&batch);
+        let taken = take(&batch).min(lent);
         drop(batch);
         let mut frames = lock(&self.frames);
         self.lent.drain(taken..).rev().for_each(|frame| frames.push_front(frame));

@@ -51,10 +51,16 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Takes `key`, which is 1 or, where it is absent, 0.
-    pub fn flag(&mut self, key: &'static str) -> Result<bool, UriError> {
+    /// Takes `key`, which is 0 or 1 or, where it is absent, as `usual`.
+    pub fn flag(&mut self, key: &'static str, usual: bool) -> Result<bool, UriError> {
         let read = |text: &str| matches!(text, "0" | "1").then_some(text == "1");
-        Ok(self.take(key, "0 or 1", read)?.unwrap_or(false))
+        Ok(self.take(key, "0 or 1", read)?.unwrap_or(usual))
+    }
+
+    /// Takes `queues`, of which a port has one where nothing is said, and 16 at most.
+    pub(crate) fn queues(&mut self) -> Result<u16, UriError> {
+        let read = |text: &str| text.parse().ok().filter(|n| (1..=16).contains(n));
+        Ok(self.take("queues", "1 to 16", read)?.unwrap_or(1))
     }
 
     /// Fails where keys are left that nobody took.

@@ -1,4 +1,4 @@
-//! What ports with Unix sockets share: the parts of their URIs, and listening.
+//! What ports with Unix sockets share: the path in their URIs, connecting and listening.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -7,13 +7,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use crate::Wait;
 use crate::query::{Query, UriError};
 
 /// The longest path of a Unix socket: `sun_path` holds 108 bytes, one of them its end.
 pub(crate) const PATH_MAX: usize = 107;
-/// The most queue pairs of a port.
-pub(crate) const QUEUES_MAX: u16 = 16;
 
 pub(crate) fn parse_path(scheme: &str, body: &str, query: &Query<'_>) -> Result<PathBuf, UriError> {
     match body.len() {
@@ -26,27 +23,6 @@ pub(crate) fn parse_path(scheme: &str, body: &str, query: &Query<'_>) -> Result<
             "the socket's path has {len} bytes; a Unix socket's has at most {PATH_MAX}"
         ))),
     }
-}
-
-pub(crate) fn parse_queues(query: &mut Query<'_>) -> Result<u16, UriError> {
-    let queues = query.take("queues", "1 to 16", |text| {
-        text.parse().ok().filter(|n| (1..=QUEUES_MAX).contains(n))
-    })?;
-    Ok(queues.unwrap_or(1))
-}
-
-/// `wait=block`, or polling without a pause: looking at a ring costs the other side nothing.
-pub(crate) fn parse_wait(query: &mut Query<'_>) -> Result<Wait, UriError> {
-    let wait = query.take("wait", "block or poll", |text| match text {
-        "block" => Some(Wait::Block),
-        "poll" => Some(Wait::Poll { pause_us: 0 }),
-        _ => None,
-    })?;
-    Ok(wait.unwrap_or(Wait::Block))
-}
-
-pub(crate) fn wait_pairs(wait: Wait) -> Option<(&'static str, String)> {
-    (wait != Wait::Block).then(|| ("wait", "poll".to_owned()))
 }
 
 /// Connects to the socket at `path`. One of packets is handled like a stream, a packet a call.

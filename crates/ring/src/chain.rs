@@ -190,6 +190,22 @@ impl Walk {
         Ok(Plain { start, len, id })
     }
 
+    /// Adds a buffer to the chain that is being walked: the first one, or one of the rest.
+    pub(crate) fn keep(
+        &mut self,
+        first: &mut Option<Segment>,
+        segment: Segment,
+    ) -> Result<(), Lie> {
+        if first.is_none() {
+            *first = Some(segment);
+        } else if self.rest.len() + 1 < usize::from(CHAIN_MAX) {
+            self.rest.push(segment);
+        } else {
+            return Err(Lie::ChainTooLong { max: CHAIN_MAX });
+        }
+        Ok(())
+    }
+
     /// The table that an indirect descriptor points to: where it lies, and how many entries it has.
     pub(crate) fn table<M: AddressSpace>(
         &mut self,

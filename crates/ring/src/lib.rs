@@ -16,10 +16,11 @@
 //! Each side keeps to lines of its own: it caches the other side's index until that runs out, and
 //! rewrites an entry only where it differs from what lies there already.
 
+#[cfg(not(loom))]
+mod align;
 mod chain;
 mod free;
 mod lie;
-#[cfg(not(loom))]
 pub mod memif;
 pub mod packed;
 mod size;
@@ -28,6 +29,8 @@ mod sync;
 
 use arrayvec::ArrayVec;
 
+#[cfg(not(loom))]
+pub use align::AlignError;
 pub use chain::{Access, AddressSpace, Buffer, CHAIN_MAX, Chain, Plain, Segment};
 pub use lie::Lie;
 pub use size::{QueueSize, SizeError};

@@ -10,9 +10,6 @@ pub struct QueueSize(u16);
 pub struct SizeError(u32);
 
 impl QueueSize {
-    /// The largest ring.
-    pub const MAX: Self = Self(32768);
-
     /// Checks a size.
     pub fn new(size: u32) -> Result<Self, SizeError> {
         match u16::try_from(size) {

@@ -5,6 +5,7 @@
 
 use std::ptr::NonNull;
 
+use dray_ring::memif::{ClientRing, MemifLayout, ServerRing};
 use dray_ring::packed::{PackedDevice, PackedDriver, PackedLayout};
 use dray_ring::split::{SplitDevice, SplitDriver, SplitLayout};
 use dray_ring::{Access, AddressSpace, Buffer, DeviceQueue, DriverQueue, QueueSize};
@@ -124,16 +125,21 @@ fn driver(
     }
 }
 
+/// A model that looks at every order in which threads take turns out of turn up to three times.
+fn bounded() -> loom::model::Builder {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.max_branches = 10_000;
+    model
+}
+
 /// Checks the plan with the two sides that `make` makes of a ring of two.
 fn check<A, B>(plan: Plan, make: impl Fn(QueueSize) -> (A, B) + Send + Sync + 'static)
 where
     A: DriverQueue + 'static,
     B: DeviceQueue + 'static,
 {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.max_branches = 10_000;
-    model.check(move || {
+    bounded().check(move || {
         let size = 2;
         let (a, b) = make(QueueSize::new(2).unwrap());
         let cells = Arc::new(Cells((0..size).map(|_| UnsafeCell::new(0)).collect()));
@@ -206,6 +212,120 @@ where
     });
 }
 
+/// Checks a memif ring of two entries on which the client transmits `frames`, each of `parts` entries,
+/// with a server that sleeps (`sleep`) where there is nothing to do, or looks again.
+fn check_memif_transmit(frames: u32, parts: u32, sleep: bool) {
+    bounded().check(move || {
+        let (mut client, mut server) = memif_sides();
+        let cells = Arc::new(Cells((0..2).map(|_| UnsafeCell::new(0)).collect()));
+        let event = Arc::new(Notify::new());
+        let theirs = (cells.clone(), event.clone());
+        let thread = thread::spawn(move || {
+            let (cells, event) = theirs;
+            let mut expected = 0;
+            while expected < frames * parts {
+                let Some(entry) = server.take() else {
+                    if !sleep {
+                        thread::yield_now();
+                    } else if !server.want_interrupts(true) {
+                        event.wait();
+                        server.want_interrupts(false);
+                    }
+                    continue;
+                };
+                assert_eq!(
+                    (entry.len, entry.more),
+                    (expected, !(expected + 1).is_multiple_of(parts))
+                );
+                cells.with(usize::from(entry.entry) + 1, |cell| assert_eq!(*cell, expected));
+                expected += 1;
+                server.publish();
+            }
+        });
+        let mut posted = 0;
+        while posted < frames * parts {
+            let returned = client.poll().unwrap();
+            client.take(returned);
+            if u32::from(client.room()) < parts {
+                thread::yield_now();
+                continue;
+            }
+            for part in 1..=parts {
+                cells.with(usize::from(client.entry(0)) + 1, |cell| *cell = posted);
+                client.post(0, posted, part < parts);
+                posted += 1;
+            }
+            if client.publish() {
+                event.notify();
+            }
+        }
+        thread.join().unwrap();
+    });
+}
+
+/// As [`check_memif_transmit`], in the other direction: the server transmits into entries that the
+/// client posts empty, and it is the client that sleeps.
+fn check_memif_receive(frames: u32, parts: u32, sleep: bool) {
+    bounded().check(move || {
+        let (mut client, mut server) = memif_sides();
+        let cells = Arc::new(Cells((0..2).map(|_| UnsafeCell::new(0)).collect()));
+        let event = Arc::new(Notify::new());
+        let theirs = (cells.clone(), event.clone());
+        let thread = thread::spawn(move || {
+            let (cells, event) = theirs;
+            for number in 0..frames * parts {
+                let entry = loop {
+                    match server.take() {
+                        Some(entry) => break entry.entry,
+                        None => thread::yield_now(),
+                    }
+                };
+                cells.with(usize::from(entry) + 1, |cell| *cell = number);
+                let more = !(number + 1).is_multiple_of(parts);
+                server.fill(number, more);
+                if !more && server.publish() {
+                    event.notify();
+                }
+            }
+        });
+        let mut expected = 0;
+        while expected < frames * parts {
+            while client.room() > 0 {
+                client.post(0, 0, false);
+            }
+            client.publish();
+            let returned = client.poll().unwrap();
+            // All of a frame is there, or nothing.
+            assert!(u32::from(returned).is_multiple_of(parts));
+            for index in 0..returned {
+                let entry = client.returned(index);
+                assert_eq!(
+                    (entry.len, entry.more),
+                    (expected, !(expected + 1).is_multiple_of(parts))
+                );
+                cells.with(usize::from(entry.entry) + 1, |cell| assert_eq!(*cell, expected));
+                expected += 1;
+            }
+            client.take(returned);
+            if returned > 0 {
+                continue;
+            }
+            if !sleep {
+                thread::yield_now();
+            } else if !client.want_interrupts(true) {
+                event.wait();
+                client.want_interrupts(false);
+            }
+        }
+        thread.join().unwrap();
+    });
+}
+
+fn memif_sides() -> (ClientRing, ServerRing) {
+    let ring = MemifLayout::for_model(QueueSize::new(2).unwrap());
+    (ClientRing::new(ring), ServerRing::new(ring))
+}
+
 // The third chain goes where the first one was, the fourth into the second round of it.
 const LOOKING: Plan = Plan { chains: 4, buffers: 1, sleep: false };
 const CHAINED: Plan = Plan { chains: 3, buffers: 2, sleep: false };
@@ -259,4 +379,22 @@ fn split_together() {
 #[test]
 fn packed_together() {
     check_together(|size| packed_sides(size, false));
+}
+
+#[test]
+fn memif_looking() {
+    check_memif_transmit(5, 1, false);
+    check_memif_receive(5, 1, false);
+}
+
+#[test]
+fn memif_chained() {
+    check_memif_transmit(3, 2, false);
+    check_memif_receive(3, 2, false);
+}
+
+#[test]
+fn memif_sleeping() {
+    check_memif_transmit(3, 1, true);
+    check_memif_receive(3, 1, true);
 }

@@ -5,17 +5,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
 use super::absence::Absence;
 use super::ring::{Consumer, Fill};
 use super::socket::Socket;
-use crate::frame::{self, FRAME_LIMIT, Frame};
+use crate::frame::{self, Frame};
+use crate::gathered::Gathered;
+use crate::wait::sleep_on;
 use crate::{BATCH_MAX, Batch, PATIENCE, Receive, Take, Wait, clock};
-
-/// Frames of several chunks in one batch; the next ones wait for the next batch.
-const GATHERED_MAX: usize = 32;
 
 pub(super) struct AfxdpReceive {
     socket: Arc<Socket>,
@@ -27,8 +25,7 @@ pub(super) struct AfxdpReceive {
     ask_at: u64,
     patience_ticks: u64,
     absence: Absence,
-    /// Room for frames that lie in several chunks.
-    gathered: Box<[u8]>,
+    gathered: Gathered,
     /// Frames that were longer than any may be.
     oversized: u64,
 }
@@ -44,8 +41,7 @@ impl AfxdpReceive {
     ) -> Self {
         chunks.into_iter().for_each(|chunk| fill.push(chunk));
         fill.submit();
-        // Never touched, it takes no memory.
-        let gathered = vec![0; GATHERED_MAX * FRAME_LIMIT].into();
+        let gathered = Gathered::new();
         let patience_ticks = clock::to_ticks(PATIENCE);
         let absence = Absence::default();
         Self { socket, rx, fill, wait, ask_at: 0, patience_ticks, absence, gathered, oversized: 0 }
@@ -66,11 +62,7 @@ impl AfxdpReceive {
             Err(error) => self.absence.judge(&self.socket, error)?,
         }
         if self.wait == Wait::Block && self.rx.available(1) == 0 {
-            let patience = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
-            match poll(&mut [PollFd::new(&*self.socket, PollFlags::IN)], Some(&patience)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+            sleep_on(&[self.socket.as_fd()])?;
         }
         Ok(self.rx.available(1))
     }
@@ -82,7 +74,7 @@ impl AfxdpReceive {
         let mut batch = Batch::new();
         // Where the descriptors of each frame end.
         let mut ends = ArrayVec::<u32, BATCH_MAX>::new();
-        let mut room = self.gathered.chunks_exact_mut(FRAME_LIMIT);
+        let mut room = self.gathered.rooms();
         let mut next = 0;
         while next < available && !batch.is_full() {
             let Some(read) = read(&self.socket, &self.rx, next, available, &mut room)? else {
@@ -175,7 +167,7 @@ fn read<'a>(
     rx: &Consumer<XdpDesc>,
     first: u32,
     available: u32,
-    room: &mut std::slice::ChunksExactMut<'a, u8>,
+    room: &mut impl Iterator<Item = &'a mut [u8]>,
 ) -> io::Result<Option<Descriptors<'a>>> {
     let umem = socket.umem();
     let outside = || io::Error::other("the kernel received into memory that is not the UMEM's");

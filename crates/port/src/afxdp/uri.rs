@@ -78,8 +78,7 @@ impl AfxdpUri {
         };
         let queue = query.take("queue", "0 to 255", |text| within(text, 0, QUEUE_MAX))?;
         uri.queue = queue.unwrap_or(uri.queue);
-        let queues = query.take("queues", "1 to 16", |text| within(text, 1, 16))?;
-        uri.queues = queues.unwrap_or(uri.queues);
+        uri.queues = query.queues()?.into();
         let mode = query.take("mode", "auto, copy or zerocopy", |text| match text {
             "auto" => Some(CopyMode::Auto),
             "copy" => Some(CopyMode::Copy),
@@ -107,17 +106,11 @@ impl AfxdpUri {
             ports.collect::<Option<Vec<u16>>>().filter(|ports| ports.len() <= PORTS_MAX)
         })?;
         uri.udp = udp.unwrap_or_default();
-        let wakeup = query.take("wakeup", "0 or 1", |text| within(text, 0, 1))?;
-        uri.wakeup = wakeup != Some(0);
+        uri.wakeup = query.flag("wakeup", true)?;
         let time = |text: &str| within(text, 1, 10_000).map(|time| time as u16);
         uri.busy_poll = query.take("busy_poll", "1 to 10000 microseconds", time)?;
         uri.defer = query.take("defer", "1 to 10000 microseconds", time)?;
-        let wait = query.take("wait", "block or poll", |text| match text {
-            "block" => Some(Wait::Block),
-            "poll" => Some(Wait::Poll { pause_us: 0 }),
-            _ => None,
-        })?;
-        uri.wait = wait.unwrap_or(uri.wait);
+        uri.wait = Wait::parse(query)?;
         if uri.mode == CopyMode::ZeroCopy && uri.xdp == Some(Mode::Generic) {
             let what = "mode=zerocopy and xdp=generic: behind the driver everything is copied";
             return Err(query.error(what.to_owned()));
@@ -155,7 +148,7 @@ impl fmt::Display for AfxdpUri {
             (!self.wakeup).then(|| ("wakeup", "0".to_owned())),
             self.busy_poll.map(|time| ("busy_poll", time.to_string())),
             self.defer.map(|time| ("defer", time.to_string())),
-            (self.wait != usual.wait).then(|| ("wait", "poll".to_owned())),
+            self.wait.pair(),
         ];
         write_query(f, pairs.into_iter().flatten())
     }

@@ -78,10 +78,11 @@ impl Receive for Impaired {
         if batch.is_empty() {
             return Ok(0);
         }
-        let taken = take(&batch);
+        let lent = batch.len();
+        let taken = take(&batch).min(lent);
         drop(batch);
         way.spare.extend(way.under_way.drain(..taken).map(|(_, frame)| frame));
-        Ok(taken)
+        Ok(lent)
     }
 
     fn dropped(&self) -> io::Result<u64> {

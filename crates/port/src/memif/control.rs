@@ -11,10 +11,11 @@ use dray_ring::memif::ClientRing;
 use super::memory::Buffers;
 use super::message::{Limits, Message, Request, VERSION, receive};
 use super::queue::{ReceiveQueue, TransmitQueue};
-use super::{Device, MemifUri, Pair};
+use super::{Device, MemifUri};
 use crate::connection::{Control, End, Woken};
 use crate::event::Event;
-use crate::slot::{Failure, State};
+use crate::pairs::{Pair, Pairs};
+use crate::slot::State;
 
 /// A server has answered everything within this time.
 const REPLY: Duration = Duration::from_secs(5);
@@ -29,14 +30,7 @@ pub(super) fn converse(
     let conversation = Conversation { device, uri, socket: socket.as_fd(), control };
     let Err(end) = conversation.introduce().and_then(|()| conversation.stay());
     // All queues are taken from the data threads.
-    for pair in &device.pairs {
-        if let State::Running(queue) | State::Failed(_, queue) =
-            pair.receive.replace(State::Stopped)
-        {
-            pair.wakes.forget(queue.event.as_fd());
-        }
-        pair.transmit.replace(State::Stopped);
-    }
+    device.pairs.iter().for_each(|pair| pair.stop(|queue| queue.event.as_fd()));
     end
 }
 
@@ -97,7 +91,7 @@ impl Conversation<'_> {
             if self.control.is_stopping() {
                 return Err(End::Stop);
             }
-            if let Some(failure) = self.failure() {
+            if let Some(failure) = self.device.failure() {
                 return Err(refused(failure.to_string()));
             }
             if matches!(woken, Woken::Readable) {
@@ -110,11 +104,6 @@ impl Conversation<'_> {
     /// The number of a ring in the memory.
     fn ring(&self, from_client: bool, index: u16) -> usize {
         usize::from(if from_client { index } else { self.uri.queues + index })
-    }
-
-    fn failure(&self) -> Option<Failure> {
-        let mut pairs = self.device.pairs.iter();
-        pairs.find_map(|pair| pair.receive.failure().or_else(|| pair.transmit.failure()))
     }
 
     /// Says something that the server has to acknowledge.
@@ -165,7 +154,11 @@ impl Conversation<'_> {
 type Ring = ((ClientRing, Buffers), Event);
 
 /// Gives a pair of rings to the data threads.
-fn install(pair: &Pair, transmit: Ring, receive: Ring) -> Result<(), End> {
+fn install(
+    pair: &Pair<ReceiveQueue, TransmitQueue>,
+    transmit: Ring,
+    receive: Ring,
+) -> Result<(), End> {
     let ((out, out_buffers), transmit) = transmit;
     let ((into, into_buffers), receive) = receive;
     let watched = pair.wakes.watch(receive.as_fd());

@@ -11,31 +11,27 @@ mod control;
 mod memory;
 mod message;
 mod queue;
-mod receive;
 #[cfg(test)]
 mod tests;
-mod transmit;
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use dray_ring::QueueSize;
 
 use crate::connection::Connection;
-use crate::event::{Event, Wakes};
-use crate::link::{Link, LinkState, LinkStatus};
+use crate::event::Event;
+use crate::pairs::{self, Pair, Pairs};
 use crate::query::{Query, UriError, write_query};
-use crate::slot::Slot;
-use crate::unix::{parse_path, parse_queues, parse_wait, wait_pairs};
+use crate::unix::parse_path;
 use crate::{OpenError, Port, Wait};
 
 use memory::SharedMemory;
 use message::SECRET_MAX;
 use queue::{ReceiveQueue, TransmitQueue};
-use receive::MemifReceive;
-use transmit::MemifTransmit;
 
 /// A memif port's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,78 +70,61 @@ impl MemifUri {
             path: parse_path("memif", body, query)?,
             id: id.unwrap_or(0),
             secret: secret.unwrap_or_default(),
-            queues: parse_queues(query)?,
+            queues: query.queues()?,
             size: size.unwrap_or(QueueSize::new(SIZE_DEFAULT).expect("a power of two")),
-            wait: parse_wait(query)?,
+            wait: Wait::parse(query)?,
         })
     }
 
     /// Makes the memory and begins to connect; the server may come at any time, and come back.
     pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open().map_err(|(what, error)| OpenError::new(self, what, error))
+        self.try_open(None).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
+    /// As [`open`](Self::open), for the one server at the other end of `socket`, which is one of packets;
+    /// the path means nothing. Fuzzing has no time to connect.
+    #[doc(hidden)]
+    pub fn open_over(&self, socket: OwnedFd) -> Result<Port, OpenError> {
+        self.try_open(Some(socket)).map_err(|(what, error)| OpenError::new(self, what, error))
+    }
+
+    fn try_open(&self, socket: Option<OwnedFd>) -> Result<Port, (&'static str, io::Error)> {
         let attention = Arc::new(Event::new().map_err(|error| ("eventfd", error))?);
         let memory =
             SharedMemory::new(self.size, self.queues).map_err(|error| ("shared memory", error))?;
-        let pair = |_| -> io::Result<Pair> {
-            Ok(Pair {
-                receive: Slot::new(attention.clone()),
-                transmit: Slot::new(attention.clone()),
-                wakes: Wakes::new()?,
-            })
-        };
-        let pairs: io::Result<Vec<Pair>> = (0..self.queues).map(pair).collect();
-        let device = Arc::new(Device { pairs: pairs.map_err(|error| ("eventfd", error))?, memory });
+        let pairs = Pair::several(self.queues, &attention)?;
+        let device = Arc::new(Device { pairs, memory });
         let converse = {
             let (device, uri) = (device.clone(), self.clone());
             move |socket, control: &_| control::converse(&device, &uri, &socket, control)
         };
-        let connection = Connection::by_packets(&self.path, attention, converse)?;
-        let shared = Arc::new(Shared { connection, device });
-        let queues = 0..usize::from(self.queues);
-        Ok(Port {
-            rx: queues
-                .clone()
-                .map(|q| Box::new(MemifReceive::new(shared.clone(), q, self.wait)) as _)
-                .collect(),
-            tx: queues.map(|q| Box::new(MemifTransmit::new(shared.clone(), q)) as _).collect(),
-            link: Some(shared),
-        })
+        let connection = match socket {
+            Some(socket) => Connection::over(socket.into(), attention, converse)?,
+            None => Connection::by_packets(&self.path, attention, converse)?,
+        };
+        Ok(pairs::port(device, connection, self.wait))
     }
 }
 
 /// What the data threads and the control thread of a memif port share.
 struct Device {
-    pairs: Vec<Pair>,
+    pairs: Vec<Pair<ReceiveQueue, TransmitQueue>>,
     /// Outlives every queue in it.
     memory: SharedMemory,
 }
 
-/// A ring in each direction.
-struct Pair {
-    receive: Slot<ReceiveQueue>,
-    transmit: Slot<TransmitQueue>,
-    /// What wakes who sleeps until a frame arrives.
-    wakes: Wakes,
-}
+impl Pairs for Device {
+    type Receive = ReceiveQueue;
+    type Transmit = TransmitQueue;
 
-/// What the halves of an open port share: the last one to go closes it.
-struct Shared {
-    // First, so that its thread has ended before the memory goes.
-    connection: Connection,
-    device: Arc<Device>,
-}
+    #[inline]
+    fn pairs(&self) -> &[Pair<ReceiveQueue, TransmitQueue>] {
+        &self.pairs
+    }
 
-impl Link for Shared {
-    fn status(&self) -> LinkStatus {
-        let mut status = self.connection.status();
+    fn is_running(&self) -> bool {
         // These come last.
-        if self.device.pairs.iter().all(|pair| pair.transmit.is_running()) {
-            status.state = LinkState::Running;
-        }
-        status
+        self.pairs.iter().all(|pair| pair.transmit.is_running())
     }
 }
 
@@ -165,7 +144,7 @@ impl fmt::Display for MemifUri {
         if u32::from(self.size.get()) != SIZE_DEFAULT {
             pairs.push(("size", self.size.get().to_string()));
         }
-        pairs.extend(wait_pairs(self.wait));
+        pairs.extend(self.wait.pair());
         write_query(f, pairs)
     }
 }

@@ -6,6 +6,8 @@ use dray_ring::memif::ClientRing;
 use super::memory::{BUFFER, Buffers};
 use crate::event::Event;
 use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
+use crate::gathered::Gathered;
+use crate::pairs;
 use crate::slot::Failure;
 use crate::{BATCH_MAX, Batch, SERIES_HEAD, Take};
 
@@ -23,39 +25,6 @@ pub(super) struct TransmitQueue {
 impl TransmitQueue {
     pub(super) fn new(ring: ClientRing, buffers: Buffers, event: Event) -> Self {
         Self { ring, buffers, event, series: vec![0; buffers.count()].into() }
-    }
-
-    /// Copies `frames` into buffers and posts them; how many there was room for.
-    #[inline]
-    pub(super) fn transmit(
-        &mut self,
-        frames: &[Frame<'_>],
-        series: bool,
-    ) -> Result<usize, Failure> {
-        self.take_back()?;
-        let mut taken = 0;
-        for frame in frame::ahead(frames) {
-            let count = frame.len().div_ceil(BUFFER).max(1);
-            if count > self.ring.room().into() {
-                break;
-            }
-            if count == 1 {
-                self.put(frame, series);
-            } else {
-                self.put_long(frame);
-            }
-            taken += 1;
-        }
-        if self.ring.publish() {
-            self.event.signal();
-        }
-        Ok(taken)
-    }
-
-    /// Buffers that the server has yet to give back.
-    pub(super) fn pending(&mut self) -> Result<usize, Failure> {
-        self.take_back()?;
-        Ok(self.ring.in_use().into())
     }
 
     #[inline]
@@ -95,10 +64,37 @@ impl TransmitQueue {
     }
 }
 
+impl pairs::TransmitQueue for TransmitQueue {
+    #[inline]
+    fn transmit(&mut self, frames: &[Frame<'_>], series: bool) -> Result<usize, Failure> {
+        self.take_back()?;
+        let mut taken = 0;
+        for frame in frame::ahead(frames) {
+            let count = frame.len().div_ceil(BUFFER).max(1);
+            if count > self.ring.room().into() {
+                break;
+            }
+            if count == 1 {
+                self.put(frame, series);
+            } else {
+                self.put_long(frame);
+            }
+            taken += 1;
+        }
+        if self.ring.publish() {
+            self.event.signal();
+        }
+        Ok(taken)
+    }
+
+    fn pending(&mut self) -> Result<usize, Failure> {
+        self.take_back()?;
+        Ok(self.ring.in_use().into())
+    }
+}
+
 /// Buffers that one frame takes at most.
 const BUFFERS_MAX: usize = FRAME_LIMIT.div_ceil(BUFFER);
-/// Long frames in one batch; the next ones wait for the next batch.
-const GATHERED_MAX: usize = 32;
 
 /// The ring on which the port receives.
 #[derive(Debug)]
@@ -107,26 +103,24 @@ pub(super) struct ReceiveQueue {
     buffers: Buffers,
     /// Signalled by the server when a frame has arrived.
     pub(super) event: Event,
-    /// Room for frames that the server spread over several buffers.
-    gathered: Box<[u8]>,
 }
 
 impl ReceiveQueue {
     /// Posts every buffer.
     pub(super) fn new(ring: ClientRing, buffers: Buffers, event: Event) -> Self {
-        let gathered = vec![0; GATHERED_MAX * FRAME_LIMIT].into();
-        let mut new = Self { ring, buffers, event, gathered };
+        let mut new = Self { ring, buffers, event };
         new.ring.want_interrupts(false);
         post_all(&mut new.ring, buffers);
         new
     }
+}
 
-    /// Lends the frames that have arrived to `take`; how many those were.
+impl pairs::ReceiveQueue for ReceiveQueue {
     #[inline]
-    pub(super) fn receive(&mut self, take: &mut Take<'_>) -> Result<usize, Failure> {
-        let Self { ring, buffers, gathered, .. } = self;
+    fn receive(&mut self, gathered: &mut Gathered, take: &mut Take<'_>) -> Result<usize, Failure> {
+        let Self { ring, buffers, .. } = self;
         let returned = ring.poll()?;
-        let mut room = gathered.chunks_exact_mut(FRAME_LIMIT);
+        let mut room = gathered.rooms();
         let mut batch = Batch::new();
         // How many buffers each frame takes.
         let mut counts = ArrayVec::<u16, BATCH_MAX>::new();
@@ -165,8 +159,7 @@ impl ReceiveQueue {
         Ok(lent)
     }
 
-    /// Whether a frame is there already.
-    pub(super) fn want_interrupts(&mut self, on: bool) -> bool {
+    fn want_events(&mut self, on: bool) -> bool {
         self.ring.want_interrupts(on)
     }
 }

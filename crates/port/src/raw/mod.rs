@@ -9,11 +9,8 @@ use dray_wire::{FRAME_MAX, headers};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
-use crate::socket::{
-    PATIENCE, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option,
-};
-use crate::unix::parse_queues;
-use crate::{OpenError, Port, interface};
+use crate::socket::{SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option};
+use crate::{OpenError, PATIENCE, Port, interface};
 
 mod calls;
 
@@ -41,13 +38,8 @@ impl RawUri {
             let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 4)?;
             u16::from_str_radix(digits, 16).ok().filter(|n| *n != 0)
         })?;
-        let promisc = query.take("promisc", "0 or 1", |text| match text {
-            "0" => Some(false),
-            "1" => Some(true),
-            _ => None,
-        })?;
-        let promisc = promisc.unwrap_or(false);
-        let queues = parse_queues(query)?;
+        let promisc = query.flag("promisc", false)?;
+        let queues = query.queues()?;
         Ok(Self { interface, options, ethertype, promisc, queues })
     }
 

@@ -10,9 +10,9 @@ use dray_wire::headers::{self, Flow, HEADERS_LEN};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use super::SocketOptions;
 use super::calls::{self, Messages};
-use super::{SocketOptions, Wait};
-use crate::{BATCH_MAX, Batch, Frame, Receive, Take, clock};
+use crate::{BATCH_MAX, Batch, Frame, Receive, Take, Wait, clock};
 
 /// A slot holds the longest frame and one byte more, in whole cache lines; an odd number of lines
 /// spreads the slots' first lines over all sets of the cache.

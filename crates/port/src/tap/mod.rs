@@ -39,12 +39,7 @@ const CARRIER_MAX: Duration = Duration::from_secs(2);
 impl TapUri {
     pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         let interface = interface::parse(body, query, "tap")?;
-        let wait = query.take("wait", "block or poll", |text| match text {
-            "block" => Some(Wait::Block),
-            "poll" => Some(Wait::Poll { pause_us: 0 }),
-            _ => None,
-        })?;
-        Ok(Self { interface, wait: wait.unwrap_or(Wait::Block) })
+        Ok(Self { interface, wait: Wait::parse(query)? })
     }
 
     /// Opens the device of the interface, which is made where there is none, sets the interface up, and
@@ -90,7 +85,6 @@ fn set_up(interface: &Interface) -> io::Result<()> {
 impl fmt::Display for TapUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tap:{}", self.interface)?;
-        let polls = self.wait != Wait::Block;
-        write_query(f, polls.then(|| ("wait", "poll".to_owned())))
+        write_query(f, self.wait.pair())
     }
 }

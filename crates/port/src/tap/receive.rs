@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use dray_wire::FRAME_MAX;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::drops::Drops;
 use crate::socket::SLOT_LEN;
-use crate::{Batch, Frame, PATIENCE, Receive, Take, Wait};
+use crate::wait::sleep_on;
+use crate::{Batch, Frame, Receive, Take, Wait};
 
 /// Frames that one call takes.
 const BATCH: usize = 64;
@@ -49,15 +49,6 @@ impl TapReceive {
         }
         Ok(())
     }
-
-    /// Sleeps until a frame is there, for [`PATIENCE`] at most.
-    fn sleep(&self) -> io::Result<()> {
-        let patience = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&self.device, PollFlags::IN)], Some(&patience)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
 }
 
 impl Receive for TapReceive {
@@ -65,7 +56,7 @@ impl Receive for TapReceive {
         if self.taken == self.filled.len() {
             self.fill()?;
             if self.filled.is_empty() && self.wait == Wait::Block {
-                self.sleep()?;
+                sleep_on(&[self.device.as_fd()])?;
                 self.fill()?;
             }
         }

@@ -12,9 +12,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
 use crate::socket::{
-    PATIENCE, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option, set_option,
+    SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option, set_option,
 };
-use crate::{OpenError, Port};
+use crate::{OpenError, PATIENCE, Port};
 
 /// A UDP port's name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,9 +14,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
-use crate::socket::{PATIENCE, SocketOptions, SocketReceive, SocketTransmit};
+use crate::socket::{SocketOptions, SocketReceive, SocketTransmit};
 use crate::unix::parse_path;
-use crate::{Frame, Link, LinkState, LinkStatus, OpenError, Port, Transmit};
+use crate::{Frame, Link, LinkState, LinkStatus, OpenError, PATIENCE, Port, Transmit};
 
 /// A Unix datagram port's name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -154,9 +154,9 @@ impl Backend {
             call: vring.call.take(),
             header_len: if modern { 12 } else { 10 },
             mergeable,
-            malformed: self.device.malformed().clone(),
+            malformed: self.device.malformed_counter(),
         };
-        self.device.slot(index).replace(State::Running(Box::new(running)));
+        self.device.slot(index).replace(State::Running(running));
         if let Some(kick) = &vring.kick
             && let Err(error) = self.device.watch_kick(index, kick.as_fd())
         {

@@ -12,6 +12,7 @@ use super::device::Device;
 use super::early;
 use super::message::{self, Header, Look};
 use crate::connection::{Control, End, Woken};
+use crate::pairs::Pairs;
 
 /// A driver that connects says something within this time.
 const FIRST_MESSAGE: Duration = Duration::from_secs(5);

@@ -15,8 +15,6 @@ mod device;
 mod early;
 mod message;
 mod queue;
-mod receive;
-mod transmit;
 
 use std::fmt;
 use std::io;
@@ -26,14 +24,12 @@ use std::sync::Arc;
 
 use crate::connection::Connection;
 use crate::event::Event;
-use crate::link::{Link, LinkState, LinkStatus};
+use crate::pairs;
 use crate::query::{Query, UriError, write_query};
-use crate::unix::{parse_path, parse_queues, parse_wait, wait_pairs};
+use crate::unix::parse_path;
 use crate::{OpenError, Port, Wait};
 
 use device::Device;
-use receive::VhostReceive;
-use transmit::VhostTransmit;
 
 /// A vhost port's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +48,9 @@ impl VhostUri {
     pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         Ok(Self {
             path: parse_path("vhost", body, query)?,
-            queues: parse_queues(query)?,
-            client: query.flag("client")?,
-            wait: parse_wait(query)?,
+            queues: query.queues()?,
+            client: query.flag("client", false)?,
+            wait: Wait::parse(query)?,
         })
     }
 
@@ -71,10 +67,8 @@ impl VhostUri {
     }
 
     fn try_open(&self, stream: Option<UnixStream>) -> Result<Port, (&'static str, io::Error)> {
-        let attention = Event::new().map_err(|error| ("eventfd", error))?;
-        let attention = Arc::new(attention);
-        let device = Device::new(self.queues, &attention).map_err(|error| ("eventfd", error))?;
-        let device = Arc::new(device);
+        let attention = Arc::new(Event::new().map_err(|error| ("eventfd", error))?);
+        let device = Arc::new(Device::new(self.queues, &attention)?);
         let converse = {
             let device = device.clone();
             move |stream, control: &_| control::converse(&device, stream, control)
@@ -83,32 +77,7 @@ impl VhostUri {
             Some(stream) => Connection::over(stream, attention, converse)?,
             None => Connection::open(&self.path, self.client, attention, converse)?,
         };
-        let shared = Arc::new(Shared { device, connection });
-        let queues = 0..usize::from(self.queues);
-        Ok(Port {
-            rx: queues
-                .clone()
-                .map(|q| Box::new(VhostReceive::new(shared.clone(), q, self.wait)) as _)
-                .collect(),
-            tx: queues.map(|q| Box::new(VhostTransmit::new(shared.clone(), q)) as _).collect(),
-            link: Some(shared),
-        })
-    }
-}
-
-/// What the halves of an open port share: the last one to go closes it.
-struct Shared {
-    device: Arc<Device>,
-    connection: Connection,
-}
-
-impl Link for Shared {
-    fn status(&self) -> LinkStatus {
-        let mut status = self.connection.status();
-        if self.device.is_running() {
-            status.state = LinkState::Running;
-        }
-        status
+        Ok(pairs::port(device, connection, self.wait))
     }
 }
 
@@ -122,7 +91,7 @@ impl fmt::Display for VhostUri {
         if self.client {
             pairs.push(("client", "1".to_owned()));
         }
-        pairs.extend(wait_pairs(self.wait));
+        pairs.extend(self.wait.pair());
         write_query(f, pairs)
     }
 }

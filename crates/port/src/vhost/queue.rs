@@ -13,6 +13,8 @@ use dray_shm::GuestMemory;
 use crate::either::{Either, either};
 use crate::event::Event;
 use crate::frame::{self, FRAME_LIMIT, Frame};
+use crate::gathered::Gathered;
+use crate::pairs::{ReceiveQueue, TransmitQueue};
 use crate::slot::Failure;
 use crate::{BATCH_MAX, Batch, Take};
 
@@ -38,32 +40,6 @@ pub(super) struct Running {
 pub(super) type Queue = Either<SplitDevice, PackedDevice>;
 
 impl Running {
-    /// Lends what the peer transmitted to `take`; how many frames those were.
-    #[inline]
-    pub(super) fn receive(
-        &mut self,
-        gathered: &mut Gathered,
-        take: &mut Take<'_>,
-    ) -> Result<usize, Failure> {
-        let (memory, header_len, malformed) = (&*self.memory, self.header_len, &*self.malformed);
-        let moved = either!(&mut self.queue, queue => {
-            receive(queue, memory, header_len, gathered, malformed, take)
-        });
-        self.finish(moved)
-    }
-
-    /// Copies `frames` into what the peer made available; how many were taken.
-    #[inline]
-    pub(super) fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
-        let malformed = &*self.malformed;
-        let room = Room { header_len: self.header_len, mergeable: self.mergeable };
-        let memory = &*self.memory;
-        let moved = either!(&mut self.queue, queue => {
-            transmit(queue, memory, room, frames, malformed)
-        });
-        self.finish(moved)
-    }
-
     /// After a batch: how many frames it moved. Zeroes are in the place of memory that is gone, so
     /// what was found there is no lie, and nothing that came from there is passed on as done.
     #[inline]
@@ -85,27 +61,36 @@ impl Running {
         }
     }
 
-    pub(super) fn want_kicks(&mut self, on: bool) -> bool {
-        either!(&mut self.queue, queue => queue.want_kicks(on))
-    }
-
     pub(super) fn base(&self) -> u16 {
         either!(&self.queue, queue => queue.base())
     }
 }
 
-/// Room for frames that a peer spread over several buffers: they are put together here, at the cost
-/// of a second copy. A frame of up to one buffer, as almost all are, never comes here.
-pub(super) struct Gathered(Box<[u8]>);
+impl ReceiveQueue for Running {
+    #[inline]
+    fn receive(&mut self, gathered: &mut Gathered, take: &mut Take<'_>) -> Result<usize, Failure> {
+        let (memory, header_len, malformed) = (&*self.memory, self.header_len, &*self.malformed);
+        let moved = either!(&mut self.queue, queue => {
+            receive(queue, memory, header_len, gathered, malformed, take)
+        });
+        self.finish(moved)
+    }
 
-/// Frames in one batch of which some may be spread over several buffers; the next ones wait for the
-/// next batch.
-const GATHERED_MAX: usize = 32;
+    fn want_events(&mut self, on: bool) -> bool {
+        either!(&mut self.queue, queue => queue.want_kicks(on))
+    }
+}
 
-impl Gathered {
-    pub(super) fn new() -> Self {
-        // Never touched, it takes no memory.
-        Self(vec![0; GATHERED_MAX * FRAME_LIMIT].into())
+impl TransmitQueue for Running {
+    #[inline]
+    fn transmit(&mut self, frames: &[Frame<'_>], _series: bool) -> Result<usize, Failure> {
+        let malformed = &*self.malformed;
+        let room = Room { header_len: self.header_len, mergeable: self.mergeable };
+        let memory = &*self.memory;
+        let moved = either!(&mut self.queue, queue => {
+            transmit(queue, memory, room, frames, malformed)
+        });
+        self.finish(moved)
     }
 }
 
@@ -157,9 +142,9 @@ fn receive_odd<Q: DeviceQueue>(
     malformed: &AtomicU64,
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Lie> {
-    let mut batch = ArrayVec::<Frame<'_>, GATHERED_MAX>::new();
-    let mut chains = ArrayVec::<Chain, GATHERED_MAX>::new();
-    for room in gathered.0.chunks_exact_mut(FRAME_LIMIT) {
+    let mut batch = ArrayVec::<Frame<'_>, { Gathered::MAX }>::new();
+    let mut chains = ArrayVec::<Chain, { Gathered::MAX }>::new();
+    for room in gathered.rooms() {
         let Some(chain) = queue.pop(memory, Access::Read)? else { break };
         match gather(&chain, queue.rest(), header_len, room) {
             Some(frame) => {

@@ -22,7 +22,8 @@ use super::queue::{Queue, ReceiveQueue, TransmitQueue};
 use super::{Device, VirtioUri};
 use crate::connection::{Control, End, Woken};
 use crate::event::Event;
-use crate::slot::{Failure, Slot, State};
+use crate::pairs::Pairs;
+use crate::slot::{Slot, State};
 
 /// vhost-user's own feature bit: there are protocol features.
 const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -76,7 +77,7 @@ pub(super) fn converse(
                 if control.is_stopping() {
                     break End::Stop;
                 }
-                if let Some(failure) = failure(device) {
+                if let Some(failure) = device.failure() {
                     break End::Refused(failure.to_string());
                 }
                 if matches!(woken, Woken::Readable) {
@@ -91,21 +92,8 @@ pub(super) fn converse(
 
 /// Takes all queues from the data threads.
 fn stop(device: &Device, end: End) -> End {
-    for pair in &device.pairs {
-        if let State::Running(queue) | State::Failed(_, queue) =
-            pair.receive.replace(State::Stopped)
-        {
-            pair.wakes.forget(queue.call.as_fd());
-        }
-        pair.transmit.replace(State::Stopped);
-    }
+    device.pairs.iter().for_each(|pair| pair.stop(|queue| queue.call.as_fd()));
     end
-}
-
-fn failure(device: &Device) -> Option<Failure> {
-    let pairs = device.pairs.iter();
-    let mut failures = pairs.map(|pair| pair.receive.failure().or_else(|| pair.transmit.failure()));
-    failures.find_map(|failure| failure)
 }
 
 const fn bit(feature: u32) -> u64 {
@@ -274,7 +262,7 @@ fn announce(
 }
 
 /// The rings of a virtqueue, in which nothing has happened yet.
-fn queue(device: &Device, uri: &VirtioUri, place: &Place) -> Result<Queue, String> {
+pub(super) fn queue(device: &Device, uri: &VirtioUri, place: &Place) -> Result<Queue, String> {
     let [descriptors, driver, used] =
         [place.descriptors, place.driver, place.device].map(|offset| device.memory.at(offset));
     if uri.packed {

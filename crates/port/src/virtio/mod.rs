@@ -9,28 +9,26 @@
 mod control;
 mod memory;
 mod queue;
-mod receive;
-mod transmit;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use dray_ring::QueueSize;
 
 use crate::connection::Connection;
-use crate::event::{Event, Wakes};
-use crate::link::{Link, LinkState, LinkStatus};
+use crate::event::Event;
+use crate::pairs::{self, Pair, Pairs};
 use crate::query::{Query, UriError, write_query};
-use crate::slot::Slot;
-use crate::unix::{parse_path, parse_queues, parse_wait, wait_pairs};
+use crate::unix::parse_path;
 use crate::{OpenError, Port, Wait};
 
 use memory::SharedMemory;
 use queue::{ReceiveQueue, TransmitQueue};
-use receive::VirtioReceive;
-use transmit::VirtioTransmit;
 
 /// A virtio port's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,89 +58,66 @@ impl VirtioUri {
         let size = query.take("size", "a power of two from 2 to 32768", |text| {
             QueueSize::new(text.parse().ok()?).ok()
         })?;
-        let hugepages = query.take("hugepages", "0 or 1", |text| match text {
-            "0" => Some(false),
-            "1" => Some(true),
-            _ => None,
-        })?;
         Ok(Self {
             path: parse_path("virtio", body, query)?,
-            queues: parse_queues(query)?,
+            queues: query.queues()?,
             size: size.unwrap_or(QueueSize::new(SIZE_DEFAULT).expect("a power of two")),
-            packed: query.flag("packed")?,
-            server: query.flag("server")?,
-            hugepages: hugepages.unwrap_or(true),
-            wait: parse_wait(query)?,
+            packed: query.flag("packed", false)?,
+            server: query.flag("server", false)?,
+            hugepages: query.flag("hugepages", true)?,
+            wait: Wait::parse(query)?,
         })
     }
 
     /// Makes the memory and begins to connect, or listens; the back end may come at any time, and
     /// come back.
     pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open().map_err(|(what, error)| OpenError::new(self, what, error))
+        self.try_open(None).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
-        let attention = Event::new().map_err(|error| ("eventfd", error))?;
-        let attention = Arc::new(attention);
+    /// As [`open`](Self::open), for the one back end at the other end of `stream`; the path means
+    /// nothing. Fuzzing has no time to connect.
+    #[doc(hidden)]
+    pub fn open_over(&self, stream: UnixStream) -> Result<Port, OpenError> {
+        self.try_open(Some(stream)).map_err(|(what, error)| OpenError::new(self, what, error))
+    }
+
+    fn try_open(&self, stream: Option<UnixStream>) -> Result<Port, (&'static str, io::Error)> {
+        let attention = Arc::new(Event::new().map_err(|error| ("eventfd", error))?);
         let memory = SharedMemory::new(self).map_err(|error| ("shared memory", error))?;
-        let pair = |_| -> io::Result<Pair> {
-            Ok(Pair {
-                receive: Slot::new(attention.clone()),
-                transmit: Slot::new(attention.clone()),
-                wakes: Wakes::new()?,
-            })
-        };
-        let pairs: io::Result<Vec<Pair>> = (0..self.queues).map(pair).collect();
-        let device = Arc::new(Device { pairs: pairs.map_err(|error| ("eventfd", error))?, memory });
+        let pairs = Pair::several(self.queues, &attention)?;
+        let device = Arc::new(Device { pairs, memory });
         let converse = {
             let (device, uri) = (device.clone(), self.clone());
             move |stream, control: &_| control::converse(&device, &uri, stream, control)
         };
-        let connection = Connection::open(&self.path, !self.server, attention, converse)?;
-        let shared = Arc::new(Shared { connection, device });
-        let queues = 0..usize::from(self.queues);
-        Ok(Port {
-            rx: queues
-                .clone()
-                .map(|q| Box::new(VirtioReceive::new(shared.clone(), q, self.wait)) as _)
-                .collect(),
-            tx: queues.map(|q| Box::new(VirtioTransmit::new(shared.clone(), q)) as _).collect(),
-            link: Some(shared),
-        })
+        let connection = match stream {
+            Some(stream) => Connection::over(stream, attention, converse)?,
+            None => Connection::open(&self.path, !self.server, attention, converse)?,
+        };
+        Ok(pairs::port(device, connection, self.wait))
     }
 }
 
 /// What the data threads and the control thread of a virtio port share.
 struct Device {
-    pairs: Vec<Pair>,
+    pairs: Vec<Pair<ReceiveQueue, TransmitQueue>>,
     /// Outlives every queue in it.
     memory: SharedMemory,
 }
 
-/// A pair of virtqueues.
-struct Pair {
-    receive: Slot<ReceiveQueue>,
-    transmit: Slot<TransmitQueue>,
-    /// What wakes who sleeps until a frame arrives.
-    wakes: Wakes,
-}
+impl Pairs for Device {
+    type Receive = ReceiveQueue;
+    type Transmit = TransmitQueue;
 
-/// What the halves of an open port share: the last one to go closes it.
-struct Shared {
-    // First, so that its thread has ended before the memory goes.
-    connection: Connection,
-    device: Arc<Device>,
-}
+    #[inline]
+    fn pairs(&self) -> &[Pair<ReceiveQueue, TransmitQueue>] {
+        &self.pairs
+    }
 
-impl Link for Shared {
-    fn status(&self) -> LinkStatus {
-        let mut status = self.connection.status();
+    fn is_running(&self) -> bool {
         // These come last.
-        if self.device.pairs.iter().all(|pair| pair.transmit.is_running()) {
-            status.state = LinkState::Running;
-        }
-        status
+        self.pairs.iter().all(|pair| pair.transmit.is_running())
     }
 }
 
@@ -164,7 +139,7 @@ impl fmt::Display for VirtioUri {
         if !self.hugepages {
             pairs.push(("hugepages", "0".to_owned()));
         }
-        pairs.extend(wait_pairs(self.wait));
+        pairs.extend(self.wait.pair());
         write_query(f, pairs)
     }
 }

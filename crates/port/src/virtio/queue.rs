@@ -12,6 +12,8 @@ use super::memory::{HEADER_LEN, SLOT_FRAME, Slots};
 use crate::either::{Either, either};
 use crate::event::Event;
 use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
+use crate::gathered::Gathered;
+use crate::pairs;
 use crate::slot::Failure;
 use crate::{BATCH_MAX, Batch, SERIES_HEAD, Take};
 
@@ -46,14 +48,11 @@ impl TransmitQueue {
         kick.signal();
         Self { queue, slots, kick, states: vec![SlotState::default(); slots.count()].into() }
     }
+}
 
-    /// Copies `frames` into slots and posts them; how many there was room for.
+impl pairs::TransmitQueue for TransmitQueue {
     #[inline]
-    pub(super) fn transmit(
-        &mut self,
-        frames: &[Frame<'_>],
-        series: bool,
-    ) -> Result<usize, Failure> {
+    fn transmit(&mut self, frames: &[Frame<'_>], series: bool) -> Result<usize, Failure> {
         let Self { queue, slots, states, .. } = self;
         let (taken, kick) =
             either!(queue, queue => transmit(queue, *slots, states, frames, series)?);
@@ -63,8 +62,7 @@ impl TransmitQueue {
         Ok(taken)
     }
 
-    /// Slots that the back end has yet to give back.
-    pub(super) fn pending(&mut self) -> Result<usize, Failure> {
+    fn pending(&mut self) -> Result<usize, Failure> {
         either!(&mut self.queue, queue => {
             queue.poll_each(usize::MAX, |_| ())?;
             Ok(queue.in_use().into())
@@ -182,28 +180,16 @@ pub(super) struct ReceiveQueue {
     pub(super) call: Event,
     /// Buffers that came back, in order, and whose frames were not taken yet.
     filled: ArrayVec<Used, FILLED_MAX>,
-    /// Room for frames that the back end spread over several slots.
-    gathered: Box<[u8]>,
 }
 
 /// Buffers that are looked at in one batch: a whole batch of frames, and what the last of them, a
 /// long one, may take beyond.
 const FILLED_MAX: usize = BATCH_MAX + SLOTS_MAX;
-/// Long frames in one batch; the next ones wait for the next batch.
-const GATHERED_MAX: usize = 32;
 
 impl ReceiveQueue {
     /// Posts every slot.
     pub(super) fn new(queue: Queue, slots: Slots, kick: Event, call: Event) -> Self {
-        let mut new = Self {
-            queue,
-            slots,
-            kick,
-            call,
-            filled: ArrayVec::new(),
-            // Never touched, it takes no memory.
-            gathered: vec![0; GATHERED_MAX * FRAME_LIMIT].into(),
-        };
+        let mut new = Self { queue, slots, kick, call, filled: ArrayVec::new() };
         either!(&mut new.queue, queue => {
             while let Some(id) = queue.next_id() {
                 queue.post(&[empty(slots, id)]);
@@ -214,11 +200,12 @@ impl ReceiveQueue {
         new.kick.signal();
         new
     }
+}
 
-    /// Lends the frames that have arrived to `take`; how many those were.
+impl pairs::ReceiveQueue for ReceiveQueue {
     #[inline]
-    pub(super) fn receive(&mut self, take: &mut Take<'_>) -> Result<usize, Failure> {
-        let Self { queue, slots, filled, gathered, .. } = self;
+    fn receive(&mut self, gathered: &mut Gathered, take: &mut Take<'_>) -> Result<usize, Failure> {
+        let Self { queue, slots, filled, .. } = self;
         let (lent, kick) = either!(queue, queue => receive(queue, *slots, filled, gathered, take)?);
         if kick {
             self.kick.signal();
@@ -226,8 +213,7 @@ impl ReceiveQueue {
         Ok(lent)
     }
 
-    /// Whether a frame is there already.
-    pub(super) fn want_calls(&mut self, on: bool) -> bool {
+    fn want_events(&mut self, on: bool) -> bool {
         either!(&mut self.queue, queue => queue.want_calls(on)) || !self.filled.is_empty()
     }
 }
@@ -242,11 +228,11 @@ fn receive<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
     filled: &mut ArrayVec<Used, FILLED_MAX>,
-    gathered: &mut [u8],
+    gathered: &mut Gathered,
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Failure> {
     queue.poll_each(filled.remaining_capacity(), |used| filled.push(used))?;
-    let mut room = gathered.chunks_exact_mut(FRAME_LIMIT);
+    let mut room = gathered.rooms();
     let mut batch = Batch::new();
     // How many buffers each frame takes.
     let mut counts = ArrayVec::<u16, BATCH_MAX>::new();
@@ -288,25 +274,8 @@ fn receive<Q: DriverQueue>(
             break;
         }
         let Some(to) = room.next() else { break };
-        let mut at = 0;
-        for (index, used) in filled[next..next + all].iter().enumerate() {
-            let header = if index == 0 { HEADER_LEN } else { 0 };
-            let part = (used.len as usize).saturating_sub(header);
-            // Slots behind the first are filled from their headers on.
-            let from = if index == 0 {
-                start
-            } else {
-                // SAFETY: the header is a part of the slot.
-                unsafe { slots.frame(used.id).sub(HEADER_LEN) }
-            };
-            if at + part > to.len() || part > SLOT_FRAME + HEADER_LEN {
-                return Err(Failure::Header { buffers, len: used.len });
-            }
-            // SAFETY: the part lies in its slot, and fits into `to`.
-            unsafe { frame::copy(from.as_ptr(), to[at..].as_mut_ptr(), part) };
-            at += part;
-        }
-        batch.push(Frame::from(&to[..at]));
+        let len = gather(slots, &filled[next..next + all], to)?;
+        batch.push(Frame::from(&to[..len]));
         counts.push(buffers);
         next += all;
     }
@@ -317,4 +286,29 @@ fn receive<Q: DriverQueue>(
     queue.repost(done);
     filled.drain(..usize::from(done));
     Ok((lent, queue.publish()))
+}
+
+/// Copies the frame that the back end spread over the slots `parts`; its length.
+#[cold]
+fn gather(slots: Slots, parts: &[Used], to: &mut [u8]) -> Result<usize, Failure> {
+    let lie = |len| Failure::Header { buffers: parts.len() as u16, len };
+    let mut at = 0;
+    for (index, used) in parts.iter().enumerate() {
+        // Slots behind the first are filled from their headers on.
+        let header = if index == 0 { HEADER_LEN } else { 0 };
+        let part = (used.len as usize).saturating_sub(header);
+        if at + part > to.len() || part > SLOT_FRAME + HEADER_LEN - header {
+            return Err(lie(used.len));
+        }
+        // SAFETY: the header is a part of the slot, the part lies in it, and fits into `to`.
+        unsafe {
+            let from = slots.frame(used.id).sub(HEADER_LEN - header);
+            frame::copy(from.as_ptr(), to[at..].as_mut_ptr(), part);
+        }
+        at += part;
+    }
+    if at == 0 {
+        return Err(lie(0));
+    }
+    Ok(at)
 }

@@ -5,7 +5,7 @@ use crate::Lie;
 use crate::sync::{Ordering, fence};
 
 /// The receiving side wants no interrupts.
-const MASK_INTERRUPTS: u16 = 1;
+pub(super) const MASK_INTERRUPTS: u16 = 1;
 
 /// The client's side of a ring. Entries are posted, and come back from the server, in order.
 ///

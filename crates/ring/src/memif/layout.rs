@@ -11,6 +11,8 @@
 use std::ptr::NonNull;
 
 use crate::QueueSize;
+#[cfg(not(loom))]
+use crate::align::{AlignError, aligned};
 use crate::sync::{AtomicU16, AtomicU32, Ordering::Relaxed};
 
 /// The first thing in a ring.
@@ -39,6 +41,7 @@ struct Cell {
     metadata: AtomicU32,
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Header>() == 128 && size_of::<Cell>() == 16);
 
 /// Pointers to the parts of a memif ring, aligned and certainly mapped.
@@ -52,13 +55,7 @@ pub struct MemifLayout {
 // SAFETY: the pointers lead to atomics, which any thread may use.
 unsafe impl Send for MemifLayout {}
 
-/// A ring is not where rings may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("memif ring at {address:#x} is not aligned to 64 bytes")]
-pub struct LayoutError {
-    address: usize,
-}
-
+#[cfg(not(loom))]
 impl MemifLayout {
     /// Bytes of a ring.
     pub fn len(size: QueueSize) -> usize {
@@ -73,16 +70,15 @@ impl MemifLayout {
     /// # Safety
     /// As many bytes as [`len`](Self::len) says must be mapped there, readable and writable, as long
     /// as any copy of the layout is used.
-    pub unsafe fn new(size: QueueSize, start: NonNull<u8>) -> Result<Self, LayoutError> {
-        let address = start.addr().get();
-        if !address.is_multiple_of(align_of::<Header>()) {
-            return Err(LayoutError { address });
-        }
+    pub unsafe fn new(size: QueueSize, start: NonNull<u8>) -> Result<Self, AlignError> {
+        aligned("memif ring", start, align_of::<Header>())?;
         let header = start.cast::<Header>();
         // SAFETY: the descriptors follow, by the contract.
         Ok(Self { size, header, descriptors: unsafe { header.add(1) }.cast() })
     }
+}
 
+impl MemifLayout {
     /// Makes it an empty ring whose receiving side wants interrupts.
     pub(super) fn clear(&self) {
         let header = self.header();
@@ -119,5 +115,31 @@ impl MemifLayout {
         cell.len.store(len, Relaxed);
         cell.offset.store(offset, Relaxed);
         cell.metadata.store(0, Relaxed);
+    }
+}
+
+#[cfg(loom)]
+impl MemifLayout {
+    /// A ring in leaked memory of its own, for the model checker.
+    pub fn for_model(size: QueueSize) -> Self {
+        let index = || AtomicU16::new(0);
+        let header = Header {
+            cookie: AtomicU32::new(0),
+            flags: index(),
+            head: index(),
+            _line: [0; 56],
+            tail: index(),
+        };
+        let word = || AtomicU32::new(0);
+        let cell = |_| Cell {
+            flags: index(),
+            region: index(),
+            len: word(),
+            offset: word(),
+            metadata: word(),
+        };
+        let cells: Vec<Cell> = (0..size.get()).map(cell).collect();
+        let header = NonNull::from(Box::leak(Box::new(header)));
+        Self { size, header, descriptors: NonNull::from(cells.leak()).cast() }
     }
 }

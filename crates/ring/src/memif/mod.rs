@@ -7,6 +7,10 @@
 
 mod client;
 mod layout;
+#[cfg(loom)]
+mod server;
 
 pub use client::{ClientRing, Returned};
-pub use layout::{LayoutError, MemifLayout};
+pub use layout::MemifLayout;
+#[cfg(loom)]
+pub use server::ServerRing;

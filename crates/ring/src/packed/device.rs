@@ -7,7 +7,6 @@ use crate::chain::{
 };
 use crate::packed::PackedLayout;
 use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Place, decode};
-use crate::split::keep;
 use crate::sync::{Ordering, fence};
 use crate::{DeviceQueue, Lie, Plain};
 
@@ -67,7 +66,7 @@ impl PackedDevice {
                 return Ok((first.ok_or(too_long)?, descriptor.tag, slots));
             }
             let segment = self.walk.segment(memory, access, descriptor)?;
-            keep(&mut first, &mut self.walk.rest, segment)?;
+            self.walk.keep(&mut first, segment)?;
             if descriptor.flags & NEXT == 0 {
                 return Ok((first.ok_or(too_long)?, descriptor.tag, slots));
             }
@@ -103,7 +102,7 @@ impl PackedDevice {
                 return Err(Lie::NestedIndirect);
             }
             let segment = self.walk.segment(memory, access, entry)?;
-            keep(first, &mut self.walk.rest, segment)?;
+            self.walk.keep(first, segment)?;
         }
         Ok(())
     }

@@ -9,9 +9,9 @@
 use std::ptr::NonNull;
 
 use crate::QueueSize;
-use crate::chain::Descriptor;
 #[cfg(not(loom))]
-use crate::split::{LayoutError, aligned};
+use crate::align::{AlignError, aligned};
+use crate::chain::Descriptor;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Made available in a round whose wrap counter is 1.
@@ -69,7 +69,7 @@ impl PackedLayout {
         descriptors: NonNull<u8>,
         driver_event: NonNull<u8>,
         device_event: NonNull<u8>,
-    ) -> Result<Self, LayoutError> {
+    ) -> Result<Self, AlignError> {
         aligned("descriptor ring", descriptors, 16)?;
         aligned("driver event suppression", driver_event, 4)?;
         aligned("device event suppression", device_event, 4)?;

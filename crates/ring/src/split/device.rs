@@ -6,14 +6,9 @@ use crate::chain::{
     Access, AddressSpace, CHAIN_MAX, Chain, Descriptor, INDIRECT, NEXT, Segment, Walk,
 };
 use crate::split::SplitLayout;
-use crate::split::layout::decode;
+use crate::split::layout::{NO_INTERRUPT, NO_NOTIFY, decode};
 use crate::sync::{Ordering, fence};
 use crate::{DeviceQueue, Lie, Plain, event_wanted};
-
-/// The driver wants no call (in the flags of the available ring).
-const NO_INTERRUPT: u16 = 1;
-/// The device wants no kick (in the flags of the used ring).
-const NO_NOTIFY: u16 = 1;
 
 /// The device side of a split virtqueue.
 #[derive(Debug)]
@@ -92,7 +87,7 @@ impl SplitDevice {
                 return first.ok_or(too_long);
             }
             let segment = self.walk.segment(memory, access, descriptor)?;
-            keep(&mut first, &mut self.walk.rest, segment)?;
+            self.walk.keep(&mut first, segment)?;
             if descriptor.flags & NEXT == 0 {
                 return first.ok_or(too_long);
             }
@@ -121,7 +116,7 @@ impl SplitDevice {
                 return Err(Lie::NestedIndirect);
             }
             let segment = self.walk.segment(memory, access, entry)?;
-            keep(first, &mut self.walk.rest, segment)?;
+            self.walk.keep(first, segment)?;
             if entry.flags & NEXT == 0 {
                 return Ok(());
             }
@@ -129,22 +124,6 @@ impl SplitDevice {
         }
         Err(Lie::ChainTooLong { max: CHAIN_MAX })
     }
-}
-
-/// Adds a buffer to the chain that is being walked.
-pub(crate) fn keep(
-    first: &mut Option<Segment>,
-    rest: &mut Vec<Segment>,
-    segment: Segment,
-) -> Result<(), Lie> {
-    if first.is_none() {
-        *first = Some(segment);
-    } else if rest.len() + 1 < usize::from(CHAIN_MAX) {
-        rest.push(segment);
-    } else {
-        return Err(Lie::ChainTooLong { max: CHAIN_MAX });
-    }
-    Ok(())
 }
 
 impl DeviceQueue for SplitDevice {

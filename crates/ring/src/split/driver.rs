@@ -5,11 +5,9 @@ use arrayvec::ArrayVec;
 use crate::chain::{Buffer, Descriptor, NEXT};
 use crate::free::FreeIds;
 use crate::split::SplitLayout;
+use crate::split::layout::{NO_INTERRUPT, NO_NOTIFY};
 use crate::sync::{Ordering, fence};
 use crate::{DriverQueue, Lie, Used, event_wanted};
-
-const NO_INTERRUPT: u16 = 1;
-const NO_NOTIFY: u16 = 1;
 
 /// The driver side of a split virtqueue.
 #[derive(Debug)]

@@ -9,8 +9,15 @@
 use std::ptr::NonNull;
 
 use crate::QueueSize;
+#[cfg(not(loom))]
+use crate::align::{AlignError, aligned};
 use crate::chain::Descriptor;
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// The driver wants no call (in the flags of the available ring).
+pub(crate) const NO_INTERRUPT: u16 = 1;
+/// The device wants no kick (in the flags of the used ring).
+pub(crate) const NO_NOTIFY: u16 = 1;
 
 /// A descriptor as its two words.
 #[repr(C, align(16))]
@@ -47,26 +54,6 @@ pub struct SplitLayout {
 // SAFETY: the pointers lead to atomics, which any thread may use.
 unsafe impl Send for SplitLayout {}
 
-/// A part of a ring is not where rings may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{part} at {address:#x} is not aligned to {align} bytes")]
-pub struct LayoutError {
-    pub(crate) part: &'static str,
-    pub(crate) address: usize,
-    pub(crate) align: usize,
-}
-
-/// Checks that a part of a ring is aligned as its fields need.
-#[cfg(not(loom))]
-pub(crate) fn aligned(
-    part: &'static str,
-    start: NonNull<u8>,
-    align: usize,
-) -> Result<(), LayoutError> {
-    let address = start.as_ptr() as usize;
-    if address.is_multiple_of(align) { Ok(()) } else { Err(LayoutError { part, address, align }) }
-}
-
 #[cfg(not(loom))]
 impl SplitLayout {
     /// Bytes of the descriptor table.
@@ -97,7 +84,7 @@ impl SplitLayout {
         descriptors: NonNull<u8>,
         available: NonNull<u8>,
         used: NonNull<u8>,
-    ) -> Result<Self, LayoutError> {
+    ) -> Result<Self, AlignError> {
         aligned("descriptor table", descriptors, 16)?;
         aligned("available ring", available, 2)?;
         aligned("used ring", used, 4)?;

@@ -6,8 +6,5 @@ mod driver;
 mod layout;
 
 pub use device::SplitDevice;
-pub(crate) use device::keep;
 pub use driver::SplitDriver;
-#[cfg(not(loom))]
-pub(crate) use layout::aligned;
-pub use layout::{LayoutError, SplitLayout};
+pub use layout::SplitLayout;

@@ -1,0 +1,66 @@
+//! The receiving half of a port with pairs of queues.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use super::{Pair, Pairs, ReceiveQueue, Shared};
+use crate::gathered::Gathered;
+use crate::{Receive, Take, Wait, wait_any};
+
+pub(super) struct ReceiveHalf<P> {
+    shared: Arc<Shared<P>>,
+    pair: usize,
+    gathered: Gathered,
+    wait: Wait,
+}
+
+impl<P: Pairs> ReceiveHalf<P> {
+    pub(super) fn new(shared: Arc<Shared<P>>, pair: usize, wait: Wait) -> Self {
+        Self { shared, pair, gathered: Gathered::new(), wait }
+    }
+
+    fn pair(&self) -> &Pair<P::Receive, P::Transmit> {
+        &self.shared.pairs.pairs()[self.pair]
+    }
+
+    #[inline]
+    fn poll(&mut self, take: &mut Take<'_>) -> usize {
+        let Self { shared, pair, gathered, .. } = self;
+        shared.pairs.pairs()[*pair].receive.with(|queue| queue.receive(gathered, take))
+    }
+}
+
+impl<P: Pairs> Receive for ReceiveHalf<P> {
+    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
+        let lent = self.poll(take);
+        if lent > 0 || self.wait != Wait::Block {
+            return Ok(lent);
+        }
+        wait_any(&mut [self])?;
+        Ok(self.poll(take))
+    }
+
+    fn dropped(&self) -> io::Result<u64> {
+        // One number for the whole port: the first queue reports it. What the peer's queue has no room
+        // for is dropped, and counted, by the peer.
+        Ok(if self.pair == 0 { self.shared.pairs.malformed() } else { 0 })
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.pair().wakes.as_fd())
+    }
+
+    fn arm(&mut self, on: bool) -> bool {
+        let pair = self.pair();
+        // Before anything is asked for, so that no later event is forgotten.
+        if on {
+            pair.wakes.clear();
+        }
+        pair.receive.with_patience(|queue| Ok(queue.want_events(on)))
+    }
+
+    fn set_wait(&mut self, wait: Wait) {
+        self.wait = wait;
+    }
+}

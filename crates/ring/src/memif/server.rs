@@ -1,0 +1,60 @@
+//! The server's side of a memif ring, for the model checker, which needs both.
+
+use super::MemifLayout;
+use super::client::{MASK_INTERRUPTS, Returned};
+use crate::sync::{Ordering, fence};
+
+/// The server's side of a ring. Entries are taken and given back in order.
+#[derive(Debug)]
+pub struct ServerRing {
+    ring: MemifLayout,
+    /// The next entry to take, running.
+    next: u16,
+    /// As far as the client knows of.
+    published: u16,
+}
+
+impl ServerRing {
+    /// Of a ring that the client has made empty.
+    pub fn new(ring: MemifLayout) -> Self {
+        Self { ring, next: 0, published: 0 }
+    }
+
+    /// Takes the next entry that the client has posted.
+    pub fn take(&mut self) -> Option<Returned> {
+        if self.ring.header().head.load(Ordering::Acquire) == self.next {
+            return None;
+        }
+        let (len, more) = self.ring.descriptor(self.next);
+        let entry = self.ring.size.slot(self.next) as u16;
+        self.next = self.next.wrapping_add(1);
+        Some(Returned { entry, len, more })
+    }
+
+    /// Says what was put into the entry that was taken last.
+    pub fn fill(&mut self, len: u32, more: bool) {
+        self.ring.set_descriptor(self.next.wrapping_sub(1), 0, len, more);
+    }
+
+    /// Gives back everything taken. Whether the client wants an interrupt, as the receiving side.
+    pub fn publish(&mut self) -> bool {
+        if self.next == self.published {
+            return false;
+        }
+        self.published = self.next;
+        let header = self.ring.header();
+        header.tail.store(self.next, Ordering::Release);
+        fence(Ordering::SeqCst);
+        header.flags.load(Ordering::Relaxed) & MASK_INTERRUPTS == 0
+    }
+
+    /// As the receiving side, asks for an interrupt when an entry is posted, or for none. Whether one
+    /// is posted already.
+    pub fn want_interrupts(&mut self, on: bool) -> bool {
+        let header = self.ring.header();
+        let flags = if on { 0 } else { MASK_INTERRUPTS };
+        header.flags.store(flags, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        header.head.load(Ordering::Acquire) != self.next
+    }
+}

@@ -1,0 +1,136 @@
+//! A memif client against a server that writes anything at any time.
+
+use dray_ring::memif::{ClientRing, MemifLayout};
+use dray_shm::{Mapping, MemoryFile, PageSize};
+
+use crate::bytes::Bytes;
+
+/// Where a ring has its indices, and its descriptors, which have 16 bytes.
+const FLAGS: usize = 4;
+const TAIL: usize = 64;
+const DESCRIPTORS: usize = 128;
+
+/// A ring as the server sees it.
+struct Ring {
+    mapping: Mapping,
+    size: u16,
+}
+
+impl Ring {
+    fn write<const N: usize>(&self, at: usize, value: [u8; N]) {
+        assert!(at + N <= self.mapping.len(), "{at}");
+        // SAFETY: within the mapping.
+        unsafe { self.mapping.start().add(at).cast::<[u8; N]>().write_volatile(value) }
+    }
+
+    fn read<const N: usize>(&self, at: usize) -> [u8; N] {
+        assert!(at + N <= self.mapping.len(), "{at}");
+        // SAFETY: within the mapping.
+        unsafe { self.mapping.start().add(at).cast::<[u8; N]>().read_volatile() }
+    }
+
+    fn descriptor(&self, index: u16) -> usize {
+        DESCRIPTORS + 16 * usize::from(index % self.size)
+    }
+
+    /// Writes where and what the bytes say: mostly something that could be meant. `tail` is how far the
+    /// server should be.
+    fn disturb(&self, bytes: &mut Bytes<'_>, tail: u16) {
+        match bytes.byte() % 8 {
+            0 => {
+                let at = bytes.u32() as usize % (self.mapping.len() - 8);
+                self.write(at, bytes.u64().to_ne_bytes());
+            }
+            1 => self.write(TAIL, bytes.u16().to_ne_bytes()),
+            2..5 => {
+                let tail = tail.wrapping_add(u16::from(bytes.byte() % 8)).wrapping_sub(1);
+                self.write(TAIL, tail.to_ne_bytes());
+            }
+            5 => self.write(FLAGS, bytes.u16().to_ne_bytes()),
+            _ => {
+                let at = self.descriptor(tail.wrapping_add(u16::from(bytes.byte() % 4)));
+                self.write(at, u16::from(bytes.byte()).to_ne_bytes());
+                self.write(at + 4, (bytes.u32() >> (bytes.byte() % 32)).to_ne_bytes());
+            }
+        }
+    }
+}
+
+/// Runs the operations in `bytes` on a client whose server lies.
+pub(crate) fn run(bytes: &[u8]) {
+    let mut bytes = Bytes(bytes);
+    let size = bytes.size();
+    let len = MemifLayout::len(size) as u64;
+    let file = MemoryFile::create("ring-test", len, PageSize::Normal).unwrap();
+    let ring = Ring { mapping: Mapping::new(&file, 0, len).unwrap(), size: size.get() };
+    // SAFETY: the ring lies in the mapping, which lives as long as the client.
+    let layout = unsafe { MemifLayout::new(size, ring.mapping.start()) }.unwrap();
+    let mut client = ClientRing::new(layout);
+    // Entries in all that were posted, published, returned and taken.
+    let (mut posted, mut published, mut returned, mut taken) = (0u64, 0u64, 0u64, 0u64);
+    let size = u64::from(ring.size);
+    while !bytes.is_empty() {
+        match bytes.byte() % 16 {
+            0..6 => ring.disturb(&mut bytes, returned as u16),
+            6..9 => {
+                for _ in 0..(bytes.byte() % 8).into() {
+                    if client.room() == 0 {
+                        break;
+                    }
+                    let entry = client.entry(0);
+                    assert_eq!(u64::from(entry), posted % size);
+                    let (offset, len, more) = (bytes.u16(), bytes.byte(), bytes.flag());
+                    client.post(offset.into(), len.into(), more);
+                    // Whatever lay there.
+                    let expected = [u32::from(more), len.into(), offset.into(), 0];
+                    let words = ring.read::<16>(ring.descriptor(entry));
+                    assert_eq!(words, *expected.map(u32::to_ne_bytes).as_flattened());
+                    posted += 1;
+                }
+            }
+            9..11 => {
+                client.publish();
+                published = posted;
+            }
+            11..13 => {
+                if let Ok(count) = client.poll() {
+                    let now = taken + u64::from(count);
+                    assert!((returned..=published).contains(&now), "{now}");
+                    returned = now;
+                }
+            }
+            13..15 => {
+                let count = u64::from(bytes.byte()).min(returned - taken) as u16;
+                for index in 0..count {
+                    let entry = client.returned(index).entry;
+                    assert_eq!(u64::from(entry), (taken + u64::from(index)) % size);
+                }
+                client.take(count);
+                taken += u64::from(count);
+            }
+            _ => {
+                // It looks at the index, too: what that says is found out by polling.
+                client.want_interrupts(bytes.flag());
+                if let Ok(count) = client.poll() {
+                    returned = taken + u64::from(count);
+                }
+            }
+        }
+        assert_eq!(u64::from(client.in_use()), posted - taken);
+        assert_eq!(u64::from(client.room()), size - (posted - taken));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+        #[test]
+        fn a_lying_server_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
+            run(&bytes);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! A memif client whose server writes anything into the ring at any time.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/ring/tests/ring/bytes.rs"]
+mod bytes;
+#[path = "../../crates/ring/tests/ring/client.rs"]
+mod client;
+
+fuzz_target!(|bytes: &[u8]| client::run(bytes));

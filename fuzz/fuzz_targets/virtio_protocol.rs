@@ -1,0 +1,344 @@
+//! A back end that answers anything to a virtio port, and writes anything into the memory that the port
+//! shares, while frames are moved: no panic, no hang, and the port can be closed.
+#![no_main]
+
+use std::io::{IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use dray_port::virtio::VirtioUri;
+use dray_port::{Port, Scratch, Wait, scratch};
+use dray_ring::packed::{PackedDevice, PackedLayout};
+use dray_ring::split::{SplitDevice, SplitLayout};
+use dray_ring::{Access, AddressSpace, DeviceQueue, QueueSize};
+use dray_shm::{Mapping, MemoryFile};
+use libfuzzer_sys::fuzz_target;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::time::Timespec;
+
+#[path = "../../crates/ring/tests/ring/bytes.rs"]
+#[allow(dead_code, reason = "each target uses a part of it")]
+mod bytes;
+
+use bytes::Bytes;
+
+/// No input takes so long, on a machine however slow.
+const HANG: Duration = Duration::from_secs(20);
+/// A port says what comes next within this time, or has left.
+const NEXT: Duration = Duration::from_millis(100);
+
+const GET_FEATURES: u32 = 1;
+const SET_MEM_TABLE: u32 = 5;
+const SET_VRING_ADDR: u32 = 9;
+const GET_PROTOCOL_FEATURES: u32 = 15;
+const SET_VRING_ENABLE: u32 = 18;
+/// In a message's flags: version 1, a reply, and that one is wanted.
+const VERSION: u32 = 1;
+const REPLY: u32 = 1 << 2;
+const NEED_REPLY: u32 = 1 << 3;
+
+/// `MRG_RXBUF`, vhost-user's own protocol features, `VERSION_1` and `RING_PACKED`.
+const FEATURES: u64 = 1 << 15 | 1 << 30 | 1 << 32 | 1 << 34;
+/// `REPLY_ACK`.
+const PROTOCOL_FEATURES: u64 = 1 << 3;
+/// Bytes of a virtio-net header, whose last two say how many buffers a frame takes.
+const HEADER_LEN: usize = 12;
+
+/// The memory that the port has shared, by the addresses that it has at the port.
+struct Memory {
+    mapping: Mapping,
+    start: u64,
+}
+
+impl Memory {
+    fn find(&self, address: u64, len: u64) -> Option<NonNull<u8>> {
+        let offset = address.checked_sub(self.start)?;
+        let is_inside = offset.checked_add(len)? <= self.mapping.len() as u64;
+        // SAFETY: within the mapping.
+        is_inside.then(|| unsafe { self.mapping.start().add(offset as usize) })
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) {
+        let to = self.find(address, bytes.len() as u64).expect("in the memory");
+        for (at, byte) in bytes.iter().enumerate() {
+            // SAFETY: just found.
+            unsafe { to.add(at).write_volatile(*byte) };
+        }
+    }
+}
+
+impl AddressSpace for Memory {
+    fn translate(&self, address: u64, len: u64, _hint: &mut usize) -> Option<NonNull<u8>> {
+        self.find(address, len)
+    }
+}
+
+enum Queue {
+    Split(SplitDevice),
+    Packed(PackedDevice),
+}
+
+/// The back end, and what it was told.
+struct BackEnd {
+    stream: UnixStream,
+    size: QueueSize,
+    packed: bool,
+    memory: Option<Memory>,
+    /// By virtqueue: where its three parts lie, and its device side. The port receives on the first.
+    parts: [Option<[u64; 3]>; 2],
+    queues: [Option<Queue>; 2],
+    events: Vec<OwnedFd>,
+}
+
+impl BackEnd {
+    fn reply(&mut self, request: u32, body: &[u8]) {
+        let header = [request, VERSION | REPLY, body.len() as u32].map(u32::to_ne_bytes);
+        let message = [header.as_flattened(), body].concat();
+        // Who has left hears nothing.
+        let _ = self.stream.write_all(&message);
+    }
+
+    /// The port's next message, which is answered as it should be, or as the bytes say. What it was;
+    /// `None` where the port has left or says nothing.
+    fn hear(&mut self, lie: &mut Option<Bytes<'_>>) -> Option<u32> {
+        let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
+        let limit = Timespec { tv_sec: 0, tv_nsec: NEXT.subsec_nanos().into() };
+        if !matches!(poll(&mut fds, Some(&limit)), Ok(1..)) {
+            return None;
+        }
+        let mut header = [0; 12];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let slices = &mut [IoSliceMut::new(&mut header)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let heard = recvmsg(&self.stream, slices, &mut ancillary, flags).ok()?;
+        if heard.bytes == 0 {
+            return None;
+        }
+        assert_eq!(heard.bytes, 12, "a header of a port");
+        let fd = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        let word = |bytes: &[u8], at: usize| {
+            u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+        };
+        let (request, flags) = (word(&header, 0), word(&header, 4));
+        let mut body = vec![0; word(&header, 8) as usize];
+        self.stream.read_exact(&mut body).ok()?;
+        let long = |at: usize| u64::from(word(&body, at)) | u64::from(word(&body, at + 4)) << 32;
+        match request {
+            SET_MEM_TABLE => {
+                let file = MemoryFile::from_peer(fd.expect("memory")).expect("memory");
+                let mapping = Mapping::new(&file, 0, file.len()).expect("memory");
+                // Count and padding, then address at the guest, length, and address at the port.
+                self.memory = Some(Memory { mapping, start: long(24) });
+            }
+            SET_VRING_ADDR => {
+                let place = self.parts.get_mut(word(&body, 0) as usize).expect("two virtqueues");
+                *place = Some([long(8), long(24), long(16)]);
+            }
+            _ => self.events.extend(fd),
+        }
+        let answer = match request {
+            GET_FEATURES => Some(FEATURES),
+            GET_PROTOCOL_FEATURES => Some(PROTOCOL_FEATURES),
+            _ => (flags & NEED_REPLY != 0).then_some(0),
+        };
+        let Some(answer) = answer else { return Some(request) };
+        let lies = lie.as_mut().is_some_and(|bytes| bytes.byte() >= 192);
+        if let Some(bytes) = lie.as_mut().filter(|_| lies) {
+            let kind = if bytes.flag() { request } else { bytes.byte().into() };
+            let body: Vec<u8> = (0..bytes.byte() % 16).map(|_| bytes.byte()).collect();
+            self.reply(kind, &body);
+        } else {
+            self.reply(request, &answer.to_ne_bytes());
+        }
+        Some(request)
+    }
+
+    /// Takes the device side of a virtqueue where the port has said where that lies.
+    fn start(&mut self, index: usize) {
+        let (Some(memory), Some(parts)) = (&self.memory, self.parts[index]) else { return };
+        let size = self.size;
+        let lens = match self.packed {
+            true => [PackedLayout::descriptors_len(size), 4, 4],
+            false => [
+                SplitLayout::descriptors_len(size),
+                SplitLayout::available_len(size),
+                SplitLayout::used_len(size),
+            ],
+        };
+        let [a, b, c] = [0, 1, 2].map(|part| {
+            memory.find(parts[part], lens[part] as u64).expect("a port's ring is in its memory")
+        });
+        // SAFETY: all parts were just found mapped, and the memory stays as long as this.
+        let queue = unsafe {
+            if self.packed {
+                let layout = PackedLayout::new(size, a, b, c).expect("aligned");
+                let device = PackedDevice::new(layout, 1 << 15, false, false);
+                Queue::Packed(device.expect("the first descriptor"))
+            } else {
+                let layout = SplitLayout::new(size, a, b, c).expect("aligned");
+                Queue::Split(SplitDevice::new(layout, 0, false, false))
+            }
+        };
+        self.queues[index] = Some(queue);
+    }
+
+    fn has_left(&self) -> bool {
+        let mut fds = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let _ = poll(&mut fds, Some(&Timespec::default()));
+        !fds[0].revents().is_empty()
+    }
+
+    /// Gives buffers back: most often as an honest back end could.
+    fn give_back(&mut self, bytes: &mut Bytes<'_>) {
+        let index = usize::from(bytes.byte() % 4 == 0);
+        let Some(memory) = &self.memory else { return };
+        match &mut self.queues[index] {
+            Some(Queue::Split(queue)) => give_back(queue, memory, index == 0, bytes),
+            Some(Queue::Packed(queue)) => give_back(queue, memory, index == 0, bytes),
+            None => {}
+        }
+    }
+
+    /// Writes into a ring, or anywhere.
+    fn scribble(&self, bytes: &mut Bytes<'_>) {
+        let Some(memory) = &self.memory else { return };
+        let len = memory.mapping.len() as u64;
+        let parts = self.parts[usize::from(bytes.flag())].unwrap_or_default();
+        let at = match parts[usize::from(bytes.byte() % 3)] {
+            0 => memory.start + u64::from(bytes.u32()) % (len - 8),
+            start => start + u64::from(bytes.byte()) * 2,
+        };
+        match bytes.byte() % 3 {
+            0 => memory.write(at, &[bytes.byte()]),
+            1 => memory.write(at, &bytes.u16().to_le_bytes()),
+            _ => memory.write(at, &bytes.u64().to_le_bytes()),
+        }
+    }
+}
+
+fn give_back(queue: &mut impl DeviceQueue, memory: &Memory, received: bool, bytes: &mut Bytes<'_>) {
+    let access = if received { Access::Write } else { Access::Read };
+    let (count, lie, merged) = (bytes.byte() % 64, bytes.byte(), u16::from(bytes.byte() % 6));
+    for number in 0..u16::from(count) {
+        // What was scribbled may lie to us as well.
+        let Ok(Some(mut chain)) = queue.pop(memory, access) else { break };
+        let len = match lie {
+            0 => 0,
+            1 => u32::from(bytes.byte()) % 16,
+            2 => bytes.u32(),
+            3 => 2049 + HEADER_LEN as u32,
+            _ => HEADER_LEN as u32 + 1 + u32::from(bytes.u16()) % 2048,
+        };
+        let buffers = match lie {
+            4 => bytes.u16(),
+            _ if merged > 1 && number % merged == 0 => merged,
+            _ => 1,
+        };
+        if received && chain.first.len as usize >= HEADER_LEN {
+            // SAFETY: the header lies in the buffer.
+            let at = unsafe { chain.first.start.add(HEADER_LEN - 2) };
+            // SAFETY: as above.
+            unsafe { at.cast::<[u8; 2]>().write_volatile(buffers.to_le_bytes()) };
+        }
+        match lie {
+            5 => chain.id = bytes.u16(),
+            6 => chain.id = chain.id.wrapping_add(1),
+            _ => {}
+        }
+        queue.push(&chain, if received { len } else { 0 });
+    }
+    queue.publish();
+}
+
+/// Moves frames as a worker does.
+fn exchange(port: &mut Port, scratch: &mut Scratch, frames: usize) {
+    let mut take = |lent: &[dray_port::Frame<'_>]| {
+        lent.iter().for_each(|frame| assert!(!frame.bytes(scratch).is_empty()));
+        lent.len() - lent.len() / 4
+    };
+    for rx in &mut port.rx {
+        rx.receive(&mut take).expect("a virtio port does not fail");
+        rx.arm(true);
+        rx.arm(false);
+    }
+    let long = [0x5a; 9018];
+    for tx in &mut port.tx {
+        let frames: Vec<_> = (0..frames).map(|n| long[..60 + n * 37 % 8900].into()).collect();
+        tx.transmit(&frames).expect("a virtio port does not fail");
+        let series: Vec<_> = frames.iter().map(|_| long[..100].into()).collect();
+        tx.transmit_series(&series).expect("a virtio port does not fail");
+        tx.pending();
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let begin = Instant::now();
+    let mut bytes = Bytes(input);
+    let (ours, theirs) = UnixStream::pair().expect("sockets");
+    theirs.set_read_timeout(Some(NEXT)).expect("a socket");
+    theirs.set_write_timeout(Some(NEXT)).expect("a socket");
+    let (packed, size) = (bytes.flag(), QueueSize::new(2 << (bytes.byte() % 6)));
+    let size = size.expect("a power of two");
+    let uri = VirtioUri {
+        path: "nowhere".into(),
+        queues: 1,
+        size,
+        packed,
+        server: false,
+        hugepages: false,
+        wait: Wait::Poll { pause_us: 0 },
+    };
+    let mut port = uri.open_over(ours).expect("eventfds and a thread");
+    let mut scratch = scratch();
+    let mut back = BackEnd {
+        stream: theirs,
+        size,
+        packed,
+        memory: None,
+        parts: [None; 2],
+        queues: [None, None],
+        events: Vec::new(),
+    };
+    // Most inputs begin where rings run.
+    let mut lie = (bytes.byte() >= 224).then(|| Bytes(bytes.0));
+    let (mut messages, mut enabled) = (0, 0);
+    while enabled < 2 && messages < 64 {
+        match back.hear(&mut lie) {
+            Some(SET_VRING_ENABLE) => enabled += 1,
+            Some(_) => messages += 1,
+            None => break,
+        }
+    }
+    if enabled == 2 {
+        (0..2).for_each(|index| back.start(index));
+        while !port.tx[0].is_ready() && !back.has_left() {
+            assert!(begin.elapsed() < HANG, "it never runs");
+            std::thread::yield_now();
+        }
+    }
+    while !bytes.is_empty() && !back.has_left() {
+        match bytes.byte() % 16 {
+            0 => {
+                let request = bytes.byte().into();
+                let body: Vec<u8> = (0..bytes.byte() % 32).map(|_| bytes.byte()).collect();
+                back.reply(request, &body);
+            }
+            1..=3 => back.scribble(&mut bytes),
+            4..=9 => back.give_back(&mut bytes),
+            _ => exchange(&mut port, &mut scratch, usize::from(bytes.byte() % 32)),
+        }
+    }
+    exchange(&mut port, &mut scratch, 8);
+    drop(back);
+    exchange(&mut port, &mut scratch, 8);
+    drop(port);
+    assert!(begin.elapsed() < HANG, "{:?}", begin.elapsed());
+});

@@ -7,9 +7,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{DRAY, alone, eventually};
+use common::veths::Veths;
+use common::{DRAY, Started, alone, eventually, listens, success};
 use dray_lab::link::LinkOptions;
-use dray_lab::{Cancel, ContainerId, Lab, LinkKind, placement};
+use dray_lab::{Cancel, ContainerId, Lab, LinkKind, Runtime, placement};
+use dray_measure::Results;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -163,31 +165,75 @@ fn every_packet_passes_between_packet_sockets() {
     }
 }
 
+/// Each worker had its share.
+fn check_workers(upf: &Value) {
+    for workers in ["uplink_workers", "downlink_workers"] {
+        let received: Vec<_> = upf[workers].as_array().unwrap().iter().collect();
+        assert_eq!(received.len(), 2, "{upf}");
+        assert!(received.iter().all(|count| count.as_u64() > Some(100)), "{upf}");
+    }
+}
+
 /// Through shared memory, both sides over one switch; slow enough for rings to hold what comes while
-/// others have the CPUs.
+/// others have the CPUs. With two queues, each has a worker of the switch and one of each direction.
 #[test]
 fn every_packet_passes_over_our_switch() {
     let _alone = alone();
-    let files = Upf::told(&format!("{CONFIG}{V4}"));
-    let port = |name: &str| format!("{name}=vhost:{}", files.at(name));
-    let mut switch = Command::new(DRAY);
-    switch.args(["switch", "--mode", "patch", "--control", &files.at("control")]);
-    for name in ["n3", "gnb", "n6", "dn"] {
-        switch.args(["--port", &port(name)]);
+    let cpus: Vec<_> = placement::allowed().iter().take(2).map(usize::to_string).collect();
+    for queues in 1..=2 {
+        if cpus.len() < queues {
+            common::skip("the switch needs two CPUs for two workers");
+            continue;
+        }
+        let files = Upf::told(&format!("{CONFIG}{V4}"));
+        let port = |name: &str| format!("{name}=vhost:{}?queues={queues}", files.at(name));
+        let mut switch = Command::new(DRAY);
+        switch.args(["switch", "--mode", "patch", "--control", &files.at("control")]);
+        switch.args(["--cpus", &cpus[..queues].join(",")]);
+        for name in ["n3", "gnb", "n6", "dn"] {
+            switch.args(["--port", &port(name)]);
+        }
+        let switch = Started(switch.spawn().unwrap());
+        assert!(eventually(|| listens(files.at("control"))));
+        let virtio = |name: &str| format!("virtio:{}?wait=poll&queues={queues}", files.at(name));
+        let load_options = ["--rate", "1k", "--duration", "0.5"];
+        let mut load = files.command("upf-load", &virtio("gnb"), &virtio("dn"), &load_options);
+        let load = load.spawn().unwrap();
+        wait_for_thread(&load, "role");
+        let workers = ["--workers", &queues.to_string()];
+        let upf = files.command("upf", &virtio("n3"), &virtio("n6"), &workers).spawn().unwrap();
+        let report = report(load);
+        let upf = interrupted(upf);
+        drop(switch);
+        check(&report, &upf);
+        if queues == 2 {
+            check_workers(&upf);
+        }
     }
-    let mut switch = switch.spawn().unwrap();
-    assert!(eventually(|| Path::new(&files.at("dn")).exists()));
-    let virtio = |name: &str| format!("virtio:{}?wait=poll", files.at(name));
-    let load_options = ["--rate", "1k", "--duration", "0.5"];
-    let mut load = files.command("upf-load", &virtio("gnb"), &virtio("dn"), &load_options);
-    let load = load.spawn().unwrap();
-    wait_for_thread(&load, "role");
-    let upf = files.command("upf", &virtio("n3"), &virtio("n6"), &[]).spawn().unwrap();
-    let report = report(load);
-    let upf = interrupted(upf);
-    kill_process(Pid::from_child(&switch), Signal::TERM).unwrap();
-    switch.wait().unwrap();
-    check(&report, &upf);
+}
+
+/// Each queue of an interface has an AF_XDP socket, and each of those a worker.
+#[test]
+fn every_packet_passes_between_queues_of_interfaces() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(2, &[["gnb", "n3"], ["dn", "n6"]]);
+    let port = |name: &str| format!("afxdp:{name}?queues=2");
+    for ends in [V4, V6] {
+        let files = Upf::told(&format!("{CONFIG}{ends}"));
+        let start = |name: &str, ports: [&str; 2], more: &[&str]| {
+            let [n3, n6] = ports.map(port);
+            let mut command = files.command(name, &n3, &n6, more);
+            veths.0.enter(|| command.spawn()).unwrap()
+        };
+        let load = start("upf-load", ["gnb", "dn"], &["--rate", "5k", "--duration", "0.5"]);
+        wait_for_thread(&load, "role");
+        let upf = start("upf", ["n3", "n6"], &["--workers", "2"]);
+        let report = report(load);
+        let upf = interrupted(upf);
+        check(&report, &upf);
+        check_workers(&upf);
+    }
 }
 
 /// A 10 Mb/s limit passes 10 Mb/s, of each of two sessions that are offered twice as much.
@@ -229,23 +275,93 @@ fn rates_are_what_sessions_were_given() {
     assert!(found.is_some(), "never as much as the limit");
 }
 
+/// The paper's function between a sender and a receiver, in containers of ours and of an engine: books
+/// balance over each link, and no packet is lost at a rate that all carry.
+#[test]
+fn it_is_measured_over_links() {
+    let _alone = alone();
+    require_root!();
+    let both = "bridge/raw-mmsg,switch/patch/virtio";
+    let all =
+        format!("{both},macvlan/bridge/raw-mmsg,veth/afxdp,direct/virtio,switch/learning/virtio");
+    for (runtime, techniques) in [(Runtime::Embedded, &*all), (Runtime::Docker, both)] {
+        if let Err(error) = runtime.version() {
+            common::skip(&error.to_string());
+            continue;
+        }
+        let text = success(&[
+            "bench",
+            "shyamkumar2022-fig6",
+            "--quick",
+            "--runtime",
+            runtime.name(),
+            "--technique",
+            techniques,
+            "--rate",
+            "1k",
+            "--duration",
+            "0.3",
+            "--trials",
+            "1",
+            "--json",
+            "-",
+        ]);
+        let results: Results = serde_json::from_str(&text).unwrap();
+        // Each way.
+        assert_eq!(results.results.len(), 2 * techniques.split(',').count(), "{text}");
+        for row in &results.results {
+            let load = row.upf.unwrap();
+            let name = format!("{runtime} {} {load}", row.technique);
+            let Some(measured) = row.measured() else {
+                let why = format!("{:?}", row.outcome);
+                assert!(
+                    row.link == "switch/learning" && why.contains("as switch/patch"),
+                    "{name}: {why}"
+                );
+                continue;
+            };
+            assert!(measured.counters_agree && measured.received > 0, "{name}: {measured:?}");
+            assert_eq!((load.sessions, load.pdrs, measured.lost), (8000, 2, 0), "{name}");
+        }
+    }
+}
+
 /// Sessions that are added, changed and removed by hand.
 #[test]
 fn sessions_change_by_command() {
     let files = Upf::told(&format!("{CONFIG}{V4}"));
     let upf = files.command("upf", "null:", "null:", &[]).spawn().unwrap();
-    assert!(eventually(|| Path::new(&files.at("upf.sock")).exists()));
+    assert!(eventually(|| listens(files.at("upf.sock"))));
     let more = "[generate]\ncount = 3\nteid = 900\ngnb_teid = 900\ngnbs = [\"10.0.3.2\"]\nue = \"10.46.0.1\"";
     std::fs::write(files.at("more.toml"), more).unwrap();
     let count = || number(&files.ask(&["status", "--json"]), "/sessions");
     assert_eq!(count(), 100);
     // Their SEIDs are others' already.
     let message = files.refused(&["sessions", "add", &files.at("more.toml")]);
-    assert!(message.contains("session 1: seid: is given twice"), "{message}");
+    assert!(message.contains("more.toml: session 1: seid: is given twice"), "{message}");
     let wrong = "[generate]\ncount = 0\ngnbs = []\nue = \"10.46.0.1\"";
     std::fs::write(files.at("wrong.toml"), wrong).unwrap();
     let message = files.refused(&["sessions", "add", &files.at("wrong.toml")]);
     assert!(message.contains("wrong.toml") && message.contains("generate.count"), "{message}");
+    let session = |teid: u32, more: &str| {
+        format!(
+            "[[sessions]]\nseid = 200\nue = [\"10.99.0.1\"]\nfars = [ {{ id = 1, action = \"forward\" }} ]\n\
+             pdrs = [ {{ id = 1, precedence = 1, from = \"access\", teid = {teid}, far = 1{more} }} ]\n"
+        )
+    };
+    for (text, part) in [
+        (session(500, ", qers = [7]"), "wrong.toml: session 200: pdrs[0].qers: QER 7"),
+        (session(50, ""), "wrong.toml: session 200: pdrs[0].teid: 50: session 50 has it"),
+        (session(500, "").replace("99", "45"), "wrong.toml: session 200: ue[0]: 10.45.0.1"),
+        (
+            session(500, ", filters = [\"permit in ip\"]"),
+            "wrong.toml: line 5: sessions[0].pdrs[0].filters[0]: ",
+        ),
+    ] {
+        std::fs::write(files.at("wrong.toml"), text).unwrap();
+        let message = files.refused(&["sessions", "add", &files.at("wrong.toml")]);
+        assert!(message.contains(part), "{message}");
+    }
     assert_eq!(count(), 100);
     files.ask(&["sessions", "modify", &files.at("more.toml"), "--end-marker"]);
     let sessions = files.ask(&["sessions", "ls", "--json"]);

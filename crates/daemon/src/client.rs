@@ -75,7 +75,13 @@ impl Client {
             }
             _ => self.broken(&error),
         })?;
-        let answer = exchange(&mut stream, method, target, body).map_err(|e| self.broken(&e))?;
+        let answer = exchange(&mut stream, method, target, body);
+        let answer = answer.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                self.broken(&format_args!("no answer in {} s", PATIENCE.as_secs()))
+            }
+            _ => self.broken(&error),
+        })?;
         let (status, body) = parse(&answer).map_err(|what| self.broken(&what))?;
         if (200..300).contains(&status) {
             return Ok(body.to_vec());

@@ -25,6 +25,10 @@ const CHANGES: u32 = 10_000;
 const TOGETHER: u32 = 100;
 /// Packets each second for sessions that stay.
 const RATE: u32 = 100_000;
+/// Packets under way at most: on a machine that is busy with something else, fewer are sent.
+const UNDER_WAY: u64 = RATE as u64;
+/// Without work for so long, a direction sleeps: an hour of this leaves a machine to others.
+const IDLE: Duration = Duration::from_micros(100);
 /// Sessions that stay.
 const STAYING: u32 = 8000;
 
@@ -56,6 +60,14 @@ fn frame(number: u32) -> Vec<u8> {
     frame
 }
 
+/// How many packets for users came out since the last call; neighbours are asked for there as well.
+fn users_packets(n3: &Peer) -> u64 {
+    let is_arp = |frame: &Vec<u8>| {
+        Ethernet::parse(frame).is_some_and(|header| header.ethertype == ethertype::ARP)
+    };
+    n3.received().iter().filter(|frame| !is_arp(frame)).count() as u64
+}
+
 /// Bytes of memory that this process has.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
@@ -80,7 +92,7 @@ fn churn(duration: Duration) {
     let (upf, directions) =
         Upf::new(&config(STAYING, room, ", urr = true"), n3.port(), n6.port()).expect("right");
     let cpus = [0, 1];
-    let running = Running::start(upf, directions.map(|worker| vec![worker]), &cpus, None);
+    let running = Running::start(upf, directions.map(|worker| vec![worker]), &cpus, Some(IDLE));
     let running = running.expect("threads");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("upf.sock");
@@ -115,18 +127,25 @@ fn churn(duration: Duration) {
     });
     let frames: Vec<_> = (0..STAYING).map(frame).collect();
     let (start, mut sent, mut received) = (Instant::now(), 0u64, 0u64);
+    let mut said = 0;
     while start.elapsed() < duration {
+        let tenth = (start.elapsed().as_secs_f64() / duration.as_secs_f64() * 10.0) as u32;
+        if tenth > said {
+            said = tenth;
+            println!("after {:.0} s: {} kB", start.elapsed().as_secs_f64(), resident() >> 10);
+        }
         let due = (start.elapsed().as_secs_f64() * f64::from(RATE)) as u64;
+        let due = due.min(received + UNDER_WAY).max(sent);
         n6.send((sent..due).map(|number| frames[number as usize % frames.len()].clone()));
         sent = due;
-        received += n3.received().len() as u64;
+        received += users_packets(&n3);
         thread::sleep(Duration::from_micros(200));
     }
     stop.store(true, Relaxed);
     let (made, elapsed, late, before, after) = changes.join().expect("no panic");
     let patience = Instant::now() + Duration::from_secs(10);
     while received < sent && Instant::now() < patience {
-        received += n3.received().len() as u64;
+        received += users_packets(&n3);
         thread::sleep(Duration::from_millis(1));
     }
     drop((server, running));

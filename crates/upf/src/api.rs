@@ -17,6 +17,7 @@ use dray_daemon::{ClientError, ControlSocket, Limits, Refusal, Request, Response
 use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError, SessionConfig};
+use crate::usage::Way;
 use crate::{Counters, Operation, SessionStatus, Upf};
 
 /// Where it is by default.
@@ -38,14 +39,31 @@ pub struct Status {
 }
 
 /// What was counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// From access to core.
     pub uplink: Counters,
     /// From core to access.
     pub downlink: Counters,
+    /// Frames that each worker of the uplink received.
+    pub uplink_workers: Vec<u64>,
+    /// The same of the downlink.
+    pub downlink_workers: Vec<u64>,
     /// Reports that were lost because nobody took them.
     pub events_lost: u64,
+}
+
+impl From<&Upf> for Stats {
+    fn from(upf: &Upf) -> Self {
+        let received = |way| upf.workers(way).map(|worker| worker.rx_packets).collect();
+        Self {
+            uplink: upf.uplink(),
+            downlink: upf.downlink(),
+            uplink_workers: received(Way::Uplink),
+            downlink_workers: received(Way::Downlink),
+            events_lost: upf.events_lost(),
+        }
+    }
 }
 
 /// Changes that are made together. Removed sessions go first, so that others may have what they leave.
@@ -99,10 +117,7 @@ fn route(upf: &Upf, started: Instant, request: &Request) -> Result<Response, Ref
         ([""] | ["stats"] | ["sessions", _], method) if method != "GET" => {
             Err(Refusal::not_allowed(request, "GET"))
         }
-        (["stats"], _) => {
-            let (uplink, downlink) = (upf.uplink(), upf.downlink());
-            Ok(Response::json(200, &Stats { uplink, downlink, events_lost: upf.events_lost() }))
-        }
+        (["stats"], _) => Ok(Response::json(200, &Stats::from(upf))),
         (["sessions", seid], _) => {
             let missing = || Refusal::new(404, format!("session {seid:?}: there is none"));
             let session = seid.parse().ok().and_then(|seid| upf.session(seid));

@@ -76,5 +76,8 @@ dray_daemon::counters! {
         end_markers,
         /// Error indications received.
         error_indications,
+        /// Messages sent about packets that could not go on, to who sent those: ICMP errors, error
+        /// indications, lists of extension headers that are understood.
+        complaints,
     }
 }

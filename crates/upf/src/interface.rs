@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dray_port::{Frame, Transmit};
@@ -15,6 +15,9 @@ use crate::config::{ConfigError, InterfaceConfig, Prefix};
 
 /// Next hops of an interface: neighbours that a route or a tunnel leads to.
 pub(crate) const HOPS_MAX: usize = 16_384;
+/// After so many questions without an answer, half a second each, a neighbour counts as not there (as
+/// long as in RFC 4861, section 10).
+const QUESTIONS: u32 = 6;
 
 /// An interface. The data threads read it; what changes in it are the neighbours' addresses.
 pub(crate) struct Interface {
@@ -40,6 +43,8 @@ struct Hop {
     address: OnceLock<IpAddr>,
     /// The Ethernet address in the low 48 bits; 0 while it is not known.
     mac: AtomicU64,
+    /// Questions since it answered last.
+    asked: AtomicU32,
 }
 
 /// What can be wrong with it.
@@ -162,6 +167,11 @@ impl Interface {
         (mac != [0; 6]).then_some(MacAddr(mac))
     }
 
+    /// Whether a hop was asked for again and again, and did not answer.
+    pub(crate) fn is_silent(&self, hop: u16) -> bool {
+        self.hops[usize::from(hop)].asked.load(Relaxed) > QUESTIONS
+    }
+
     /// Remembers where `address` is, if packets are sent there.
     fn learn(&self, address: IpAddr, mac: MacAddr) {
         if mac.0[0] & 1 != 0 {
@@ -176,7 +186,13 @@ impl Interface {
     pub(crate) fn questions(&self, missing: bool) -> Vec<Vec<u8>> {
         let count = lock(&self.numbers).len() as u16;
         let asked = (0..count).filter(|hop| !missing || self.mac_of(*hop).is_none());
-        asked.filter_map(|hop| self.question(*self.hops[usize::from(hop)].address.get()?)).collect()
+        let hops = asked.map(|hop| &self.hops[usize::from(hop)]);
+        hops.filter_map(|hop| {
+            // Control threads alone ask, and 68 years go by before this is 0 again.
+            hop.asked.fetch_add(1, Relaxed);
+            self.question(*hop.address.get()?)
+        })
+        .collect()
     }
 
     fn question(&self, address: IpAddr) -> Option<Vec<u8>> {
@@ -280,6 +296,7 @@ impl Interface {
 impl Hop {
     fn set(&self, MacAddr([a, b, c, d, e, f]): MacAddr) {
         self.mac.store(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Relaxed);
+        self.asked.store(0, Relaxed);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The user plane function as control threads see it.
 
 use std::collections::HashMap;
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
 use dray_port::{Frame, Port, Receive};
@@ -16,7 +17,9 @@ use crate::event::{Event, Events, events};
 use crate::interface::{Interface, lock};
 use crate::meter::Sharing;
 use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
-use crate::path::{self, Change, Downlink, Lane, Path, Sessions, Store, Uplink, Waiting};
+use crate::path::{
+    self, Change, Downlink, Lane, MESSAGES_MAX, Path, Sessions, Store, Uplink, Waiting,
+};
 use crate::session::Peer;
 use crate::usage::Way;
 
@@ -117,13 +120,19 @@ impl Upf {
             counters[way as usize].push(lane.published.clone());
             lane
         };
-        let uplink = deal(n3_rx, workers).into_iter().enumerate().map(|(worker, rx)| {
-            Direction::new(rx, Path::Uplink(Box::new(Uplink(lane(Way::Uplink, worker)))))
+        // What the uplink has for users.
+        let messages = (0..workers).map(|_| sync_channel(MESSAGES_MAX));
+        let (to_downlink, of_uplink): (Vec<_>, Vec<_>) = messages.unzip();
+        let uplink = deal(n3_rx, workers).into_iter().zip(to_downlink).enumerate();
+        let uplink = uplink.map(|(worker, (rx, to_downlink))| {
+            let uplink = Uplink { lane: lane(Way::Uplink, worker), to_downlink };
+            Direction::new(rx, Path::Uplink(Box::new(uplink)))
         });
         let uplink = uplink.collect();
-        let downlink = deal(n6_rx, workers).into_iter().enumerate().map(|(worker, rx)| {
+        let downlink = deal(n6_rx, workers).into_iter().zip(of_uplink).enumerate();
+        let downlink = downlink.map(|(worker, (rx, of_uplink))| {
             let store = Store::new(waiting.clone(), frame_max);
-            let downlink = Downlink { lane: lane(Way::Downlink, worker), store };
+            let downlink = Downlink { lane: lane(Way::Downlink, worker), store, of_uplink };
             Direction::new(rx, Path::Downlink(Box::new(downlink)))
         });
         let mut directions: [Vec<Direction>; 2] = [uplink, downlink.collect()];
@@ -200,8 +209,13 @@ impl Upf {
 
     fn counted(&self, way: Way) -> Counters {
         let mut sum = Counters::default();
-        self.counters[way as usize].iter().for_each(|worker| sum += &worker.read());
+        self.workers(way).for_each(|worker| sum += &worker);
         sum
+    }
+
+    /// What each worker of a direction has counted.
+    pub(crate) fn workers(&self, way: Way) -> impl Iterator<Item = Counters> {
+        self.counters[way as usize].iter().map(|worker| worker.read())
     }
 
     /// How many sessions there are.

@@ -17,8 +17,10 @@ const QUOTE_V6: usize = 1280 - IPV6_LEN - ICMP_LEN;
 /// Why a packet could not be passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// Nobody has its destination.
+    /// Nobody has its destination, or who has it does not answer.
     Unreachable,
+    /// No route leads to its destination.
+    NoRoute,
     /// It has been through too many routers.
     TimeExceeded,
     /// It is longer than this many bytes, and may not be fragmented.
@@ -26,15 +28,21 @@ pub enum Problem {
 }
 
 /// The packet that tells the sender of `packet` of a `problem`, in the name of `from`; `None` where
-/// the standards forbid it: nobody is told of an error message, a fragment but the first, or a packet
-/// to or from a group. `bytes` are the packet's, or its first ones.
+/// the standards forbid it (RFC 1812, section 4.3.2.7; RFC 4443, section 2.4): nobody is told of an
+/// error message, a redirect, a fragment but the first, a packet to a group, or one whose source is not
+/// a single host. `bytes` are the packet's, or its first ones.
 pub fn error(from: IpAddr, packet: &ip::Packet, bytes: &[u8], problem: Problem) -> Option<Vec<u8>> {
     let (src, dst) = (ip::address(packet.src), ip::address(packet.dst));
     let group = |address: IpAddr| match address {
         IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
         IpAddr::V6(address) => address.is_multicast(),
     };
-    if src.is_unspecified()
+    let is_host = match src {
+        // Neither "this network" nor class E.
+        IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 240..),
+        IpAddr::V6(address) => !address.is_unspecified(),
+    };
+    if !is_host
         || src.is_loopback()
         || group(src)
         || group(dst)
@@ -48,6 +56,7 @@ pub fn error(from: IpAddr, packet: &ip::Packet, bytes: &[u8], problem: Problem) 
         (IpAddr::V4(_), IpAddr::V4(_)) => {
             let (kind, code, rest) = match problem {
                 Problem::Unreachable => (3, 1, 0),
+                Problem::NoRoute => (3, 0, 0),
                 Problem::TimeExceeded => (11, 0, 0),
                 Problem::TooBig(mtu) => (3, 4, u32::from(mtu)),
             };
@@ -56,6 +65,7 @@ pub fn error(from: IpAddr, packet: &ip::Packet, bytes: &[u8], problem: Problem) 
         (IpAddr::V6(_), IpAddr::V6(_)) => {
             let (kind, code, rest) = match problem {
                 Problem::Unreachable => (1, 3, 0),
+                Problem::NoRoute => (1, 0, 0),
                 Problem::TimeExceeded => (3, 0, 0),
                 Problem::TooBig(mtu) => (2, 0, u32::from(mtu)),
             };
@@ -66,13 +76,13 @@ pub fn error(from: IpAddr, packet: &ip::Packet, bytes: &[u8], problem: Problem) 
     Some(into_packet(from, src, 64, message))
 }
 
-/// Whether `packet` is an ICMP error itself, or may be one that cannot be seen.
+/// Whether `packet` is an ICMP error or a redirect itself, or may be one that cannot be seen.
 fn is_error(packet: &ip::Packet, bytes: &[u8]) -> bool {
     let kind = bytes.get(packet.header_len);
     match packet.protocol {
         // All but the queries that there are (RFC 1812, section 4.3.2.7).
         protocol::ICMP => kind.is_none_or(|kind| ![0, 8, 13, 14].contains(kind)),
-        protocol::ICMPV6 => kind.is_none_or(|kind| *kind < 128),
+        protocol::ICMPV6 => kind.is_none_or(|kind| *kind < 128 || *kind == REDIRECT),
         _ => false,
     }
 }
@@ -150,6 +160,7 @@ pub enum Discovery {
 
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
+const REDIRECT: u8 = 137;
 const OPTION_SOURCE: u8 = 1;
 const OPTION_TARGET: u8 = 2;
 /// Of an advertisement: in answer to a solicitation, and instead of what was known.
@@ -247,9 +258,10 @@ mod tests {
     proptest! {
         #[test]
         fn errors_quote_the_packet_and_etherparse_reads_them(
-            v6: bool, len in 0usize..2000, problem in 0usize..3,
+            v6: bool, len in 0usize..2000, problem in 0usize..4,
         ) {
-            let problem = [Problem::Unreachable, Problem::TimeExceeded, Problem::TooBig(1400)][problem];
+            let all = [Problem::Unreachable, Problem::NoRoute, Problem::TimeExceeded, Problem::TooBig(1400)];
+            let problem = all[problem];
             let bytes = udp(v6, &vec![7; len]);
             let from: IpAddr = if v6 { [9; 16].into() } else { [10, 9, 9, 9].into() };
             let message = error(from, &parse(&bytes), &bytes, problem).unwrap();
@@ -265,6 +277,7 @@ mod tests {
                         Icmpv4Type::TimeExceeded(_) => problem == Problem::TimeExceeded,
                         Icmpv4Type::DestinationUnreachable(kind) => match kind {
                             etherparse::icmpv4::DestUnreachableHeader::Host => problem == Problem::Unreachable,
+                            etherparse::icmpv4::DestUnreachableHeader::Network => problem == Problem::NoRoute,
                             etherparse::icmpv4::DestUnreachableHeader::FragmentationNeeded { next_hop_mtu } =>
                                 problem == Problem::TooBig(next_hop_mtu),
                             _ => false,
@@ -278,7 +291,11 @@ mod tests {
                     let right = match icmp.icmp_type() {
                         Icmpv6Type::TimeExceeded(_) => problem == Problem::TimeExceeded,
                         Icmpv6Type::PacketTooBig { mtu } => problem == Problem::TooBig(mtu as u16),
-                        Icmpv6Type::DestinationUnreachable(_) => problem == Problem::Unreachable,
+                        Icmpv6Type::DestinationUnreachable(code) => match code {
+                            etherparse::icmpv6::DestUnreachableCode::Address => problem == Problem::Unreachable,
+                            etherparse::icmpv6::DestUnreachableCode::NoRoute => problem == Problem::NoRoute,
+                            _ => false,
+                        },
                         _ => false,
                     };
                     prop_assert!(right, "{:?}", icmp.icmp_type());
@@ -348,10 +365,21 @@ mod tests {
             Packet { src: group, ..packet },
             Packet { dst: group, ..packet },
             Packet { src: ip::number([0, 0, 0, 0].into()), ..packet },
+            Packet { src: ip::number([0, 0, 0, 9].into()), ..packet },
+            Packet { src: ip::number([127, 0, 0, 1].into()), ..packet },
+            Packet { src: ip::number([240, 0, 0, 1].into()), ..packet },
             Packet { fragment: later, ..packet },
         ] {
             assert_eq!(error(from, &silent, &bytes, Problem::Unreachable), None, "{silent:?}");
         }
+        let about = |kind: u8| {
+            let (mut bytes, from) = (udp(true, &[]), IpAddr::from([9; 16]));
+            bytes[IPV6_LEN] = kind;
+            let packet = Packet { protocol: protocol::ICMPV6, ..parse(&bytes) };
+            error(from, &packet, &bytes, Problem::Unreachable)
+        };
+        assert_eq!([about(1), about(REDIRECT)], [None, None]);
+        assert!(about(128).is_some(), "an echo request");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dray_daemon::ControlSocket;
 use dray_lab::{Cancel, Placement};
 use dray_switch::config::Idle;
-use dray_upf::api::{self, CONTROL};
+use dray_upf::api::{self, CONTROL, Stats};
 use dray_upf::{Running, Upf};
 
 use super::Ports;
@@ -82,13 +82,10 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     };
     drop(server);
     running.stop();
-    let (uplink, downlink) = (running.upf().uplink(), running.upf().downlink());
+    let stats = Stats::from(&**running.upf());
     match json {
-        true => {
-            let report = serde_json::json!({ "uplink": uplink, "downlink": downlink });
-            print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
-        }
-        false => print(&(describe("uplink", &uplink) + &describe("downlink", &downlink)))?,
+        true => print(&(serde_json::to_string_pretty(&stats)? + "\n"))?,
+        false => print(&describe(&stats))?,
     }
     end
 }

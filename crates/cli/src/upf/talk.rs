@@ -100,35 +100,36 @@ fn load(path: &std::path::Path) -> Result<Vec<SessionConfig>, Failure> {
 
 pub(super) fn sessions(command: Sessions) -> Result<(), Failure> {
     let none = Transaction::default();
-    let (control, transaction) = match command {
+    // And the file that all of it is from.
+    let (control, transaction, file) = match command {
         Sessions::Add(File { file, control }) => {
-            (control, Transaction { add: load(&file)?, ..none })
+            (control, Transaction { add: load(&file)?, ..none }, Some(file))
         }
         Sessions::Modify { file: File { file, control }, end_marker } => {
-            (control, Transaction { modify: load(&file)?, end_marker, ..none })
+            (control, Transaction { modify: load(&file)?, end_marker, ..none }, Some(file))
         }
         Sessions::Remove { mut seids, file, control } => {
-            let file = file.map_or(Ok(Vec::new()), |file| load(&file))?;
-            seids.extend(file.iter().map(|session| session.seid));
-            (control, Transaction { remove: seids, ..none })
+            let sessions = file.as_deref().map_or(Ok(Vec::new()), load)?;
+            let file = file.filter(|_| seids.is_empty());
+            seids.extend(sessions.iter().map(|session| session.seid));
+            (control, Transaction { remove: seids, ..none }, file)
         }
         Sessions::Ls(ask) => {
             let sessions = ask.control.client().sessions().map_err(refused)?;
             return ask.show(&sessions, |sessions| list(sessions));
         }
     };
-    control.client().change(&transaction).map_err(refused)
+    control.client().change(&transaction).map_err(|error| match (error, file) {
+        (ClientError::Refused { status: 400, what }, Some(file)) => {
+            Failure::usage(anyhow::anyhow!("{}: {what}", file.display()))
+        }
+        (error, _) => refused(error),
+    })
 }
 
 pub(super) fn stats(ask: &Ask) -> Result<(), Failure> {
     let stats = ask.control.client().stats().map_err(refused)?;
-    ask.show(&stats, |Stats { uplink, downlink, events_lost }| {
-        let lost = match events_lost {
-            0 => String::new(),
-            lost => format!("{lost} reports were lost because nobody took them\n"),
-        };
-        describe("uplink", uplink) + &describe("downlink", downlink) + &lost
-    })
+    ask.show(&stats, describe)
 }
 
 pub(super) fn status(ask: &Ask) -> Result<(), Failure> {
@@ -176,12 +177,27 @@ fn list(sessions: &[SessionStatus]) -> String {
     align(&lines, 1, 3)
 }
 
-/// A direction's counters.
-pub(super) fn describe(name: &str, counters: &Counters) -> String {
+/// Counters of both directions.
+pub(super) fn describe(stats: &Stats) -> String {
+    let Stats { uplink, downlink, uplink_workers, downlink_workers, events_lost } = stats;
+    let lost = match events_lost {
+        0 => String::new(),
+        lost => format!("{lost} reports were lost because nobody took them\n"),
+    };
+    direction("uplink", uplink, uplink_workers)
+        + &direction("downlink", downlink, downlink_workers)
+        + &lost
+}
+
+fn direction(name: &str, counters: &Counters, workers: &[u64]) -> String {
     let Counters { rx_packets, tx_packets, buffered, control, drops, .. } = counters;
+    let workers = match workers {
+        [_] => String::new(),
+        each => format!(" ({})", each.iter().map(u64::to_string).collect::<Vec<_>>().join(" + ")),
+    };
     let mut text = format!(
-        "{name}: received {rx_packets}, forwarded {tx_packets}, kept {buffered}, control {control}, \
-         dropped {}\n",
+        "{name}: received {rx_packets}{workers}, forwarded {tx_packets}, kept {buffered}, \
+         control {control}, dropped {}\n",
         drops.total(),
     );
     for (reason, packets) in drops.iter() {

@@ -108,3 +108,118 @@ impl Checker {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use dray_wire::ethernet::ethertype;
+    use dray_wire::gtpu::Container;
+
+    use super::*;
+    use crate::path::udp_packet;
+
+    const CONFIG: &str = r#"
+n3 = { mac = "02:00:00:00:03:01", addresses = ["10.0.3.1"] }
+n6 = { mac = "02:00:00:00:06:01", addresses = ["10.0.6.1"] }
+generate = { count = 2, gnbs = ["10.0.3.2"], ue = "10.45.0.1", gnb_teid = 1000, qfi = 9 }
+"#;
+    const LEN: usize = 200;
+    const GNB: MacAddr = MacAddr([2, 0, 0, 0, 3, 2]);
+
+    /// A packet to the second user, as it comes to the gNB.
+    struct Sent {
+        to: MacAddr,
+        own: &'static str,
+        teid: u32,
+        qfi: Option<u8>,
+        server: &'static str,
+        port: u16,
+        label: Label,
+        spoilt: Option<usize>,
+        len: usize,
+        hops: usize,
+    }
+
+    const RIGHT: Sent = Sent {
+        to: GNB,
+        own: "10.0.3.1",
+        teid: 1001,
+        qfi: Some(9),
+        server: "203.0.113.9",
+        port: PORTS.1,
+        label: Label { way: Way::Downlink, session: 1, number: 5 },
+        spoilt: None,
+        len: LEN,
+        hops: 1,
+    };
+
+    impl Sent {
+        fn frame(&self) -> Vec<u8> {
+            let address = |text: &str| text.parse::<IpAddr>().unwrap();
+            let mut payload = filling(self.len - 42);
+            self.label.write(&mut payload);
+            self.spoilt.into_iter().for_each(|at| payload[at] ^= 1);
+            let ends = ((address(self.server), PORTS.0), (address("10.45.0.2"), self.port));
+            let mut packet = udp_packet(ends.0, ends.1, &payload).unwrap();
+            (0..self.hops).for_each(|_| ip::decrement_ttl(&mut packet, ip::Version::V4));
+            let container = self.qfi.map(|qfi| Container {
+                direction: Direction::Downlink,
+                qfi,
+                reflective: false,
+                paging_policy: None,
+            });
+            let mut message = vec![0; gtpu::CONTAINER_LEN];
+            let len = gtpu::write_gpdu(&mut message, self.teid, container, packet.len());
+            message.truncate(len);
+            message.extend(packet);
+            let port = gtpu::PORT;
+            let outer =
+                udp_packet((address(self.own), port), (address("10.0.3.2"), port), &message);
+            let mut header = [0; ETHERNET_LEN];
+            let src = MacAddr([2, 0, 0, 0, 3, 1]);
+            Ethernet { dst: self.to, src, ethertype: ethertype::IPV4 }.write(&mut header);
+            [&header[..], &outer.unwrap()].concat()
+        }
+    }
+
+    /// What is said of `sent` behind a right packet; `None`: it is not the load's.
+    fn said(sent: &Sent) -> Option<Outcome> {
+        let config = UpfConfig::from_toml(CONFIG).unwrap();
+        let generator = config.generate.clone().unwrap();
+        let mut checker = Checker::new(&config, &generator, Way::Downlink, LEN, GNB).unwrap();
+        let before = Label { number: 4, ..RIGHT.label };
+        let mut outcome = Outcome::default();
+        assert!(checker.check(&Sent { label: before, ..RIGHT }.frame(), &mut outcome));
+        assert_eq!(outcome, Outcome { received: 1, ..Outcome::default() });
+        outcome = Outcome::default();
+        checker.check(&sent.frame(), &mut outcome).then_some(outcome)
+    }
+
+    #[test]
+    fn each_field_is_looked_at() {
+        let none = Outcome::default();
+        assert_eq!(said(&RIGHT), Some(Outcome { received: 1, ..none }));
+        let address = Some(Outcome { wrong_address: 1, ..none });
+        assert_eq!(said(&Sent { to: MacAddr([2, 0, 0, 0, 3, 9]), ..RIGHT }), address);
+        assert_eq!(said(&Sent { own: "10.0.3.9", ..RIGHT }), address);
+        assert_eq!(said(&Sent { server: "203.0.113.8", ..RIGHT }), address);
+        assert_eq!(said(&Sent { port: 1, ..RIGHT }), address);
+        let of_other = Label { session: 0, ..RIGHT.label };
+        assert_eq!(said(&Sent { label: of_other, ..RIGHT }), address, "the other user's");
+        assert_eq!(said(&Sent { teid: 1000, ..RIGHT }), Some(Outcome { wrong_teid: 1, ..none }));
+        let qfi = Some(Outcome { wrong_qfi: 1, ..none });
+        assert_eq!(said(&Sent { qfi: Some(8), ..RIGHT }), qfi);
+        assert_eq!(said(&Sent { qfi: None, ..RIGHT }), qfi);
+        let packet = Some(Outcome { wrong_packet: 1, ..none });
+        assert_eq!(said(&Sent { hops: 0, ..RIGHT }), packet);
+        assert_eq!(said(&Sent { hops: 2, ..RIGHT }), packet);
+        assert_eq!(said(&Sent { len: LEN - 1, ..RIGHT }), packet);
+        assert_eq!(said(&Sent { spoilt: Some(LEN - 43), ..RIGHT }), packet, "the last byte");
+        let again = Label { number: 4, ..RIGHT.label };
+        let reordered = Some(Outcome { reordered: 1, ..none });
+        assert_eq!(said(&Sent { label: again, ..RIGHT }), reordered);
+        assert_eq!(said(&Sent { spoilt: Some(0), ..RIGHT }), None, "no label");
+        assert_eq!(said(&Sent { label: Label { session: 2, ..RIGHT.label }, ..RIGHT }), None);
+    }
+}

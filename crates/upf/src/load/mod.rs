@@ -18,7 +18,7 @@ use dray_wire::icmp::Discovery;
 use dray_wire::ip::Packet;
 use serde::Serialize;
 
-use crate::config::{ConfigError, InterfaceConfig, UpfConfig};
+use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
 use crate::usage::Way;
 
 use check::Checker;
@@ -94,44 +94,61 @@ pub struct LoadReport {
 /// One side: the gNBs, or the data network.
 struct Side {
     rx: Vec<Box<dyn Receive>>,
-    tx: Box<dyn Transmit>,
+    /// Each with the packets of its sessions.
+    tx: Vec<(Box<dyn Transmit>, Packets)>,
+    /// Whose turn it is to send.
+    turn: usize,
     mac: MacAddr,
     /// Whom the user plane function may ask for.
     addresses: HashSet<IpAddr>,
     /// For whom it has not yet.
     awaited: HashSet<IpAddr>,
-    packets: Packets,
     /// What it receives.
     checker: Checker,
     outcome: Outcome,
 }
 
 impl Side {
-    /// `known`: whom it need not ask for.
+    /// For a port of the user plane function that was told `config`, by a station `mac` with these
+    /// addresses, which sends packets of `way`.
     fn new(
+        config: &UpfConfig,
+        generator: &Generator,
+        (way, len): (Way, usize),
         port: Port,
         mac: MacAddr,
         addresses: HashSet<IpAddr>,
-        known: &InterfaceConfig,
-        both: (Packets, Checker),
-    ) -> Self {
+    ) -> Result<Self, ConfigError> {
+        let (known, back) = match way {
+            Way::Uplink => (&config.n3, Way::Downlink),
+            Way::Downlink => (&config.n6, Way::Uplink),
+        };
         let mut awaited = addresses.clone();
         known.neighbours.iter().for_each(|neighbour| _ = awaited.remove(&neighbour.address));
         let mut rx = port.rx;
         rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
-        let tx = port.tx.into_iter().next().expect("a port has a queue");
-        let (packets, checker) = both;
-        Self { rx, tx, mac, addresses, awaited, packets, checker, outcome: Outcome::default() }
+        let queues = port.tx.len();
+        let with_packets = |(queue, tx)| {
+            Ok((tx, Packets::new(config, generator, way, (queue, queues), len, mac)?))
+        };
+        let tx = port.tx.into_iter().enumerate().map(with_packets);
+        let mut tx = tx.collect::<Result<Vec<_>, ConfigError>>()?;
+        tx.retain(|(_, packets)| packets.sessions() > 0);
+        let checker = Checker::new(config, generator, back, len, mac)?;
+        let outcome = Outcome::default();
+        Ok(Self { rx, tx, turn: 0, mac, addresses, awaited, checker, outcome })
     }
 
-    /// Sends up to `count` packets; how many were taken.
+    /// Sends up to `count` packets at the queue whose turn it is; how many were taken.
     fn send(&mut self, count: usize) -> io::Result<usize> {
-        self.packets.prepare(count);
-        let frames = self.packets.ready(count);
+        self.turn = (self.turn + 1) % self.tx.len();
+        let (tx, packets) = &mut self.tx[self.turn];
+        packets.prepare(count);
+        let frames = packets.ready(count);
         let batch: Batch<'_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
-        let taken = self.tx.transmit(&batch)?;
+        let taken = tx.transmit(&batch)?;
         drop(batch);
-        self.packets.sent(taken);
+        packets.sent(taken);
         Ok(taken)
     }
 
@@ -148,7 +165,8 @@ impl Side {
                         match answer(*mac, addresses, bytes) {
                             Some((address, answer)) => {
                                 // Asked again, it gets another answer: only one that left counts.
-                                if matches!(tx.transmit(&[Frame::from(&answer[..])]), Ok(1)) {
+                                let answer = [Frame::from(&answer[..])];
+                                if matches!(tx[0].0.transmit(&answer), Ok(1)) {
                                     awaited.remove(&address);
                                 }
                             }
@@ -211,23 +229,16 @@ impl Load {
         let macs = [MacAddr::local(0x0300), MacAddr::local(0x0600)];
         let [gnb_mac, network_mac] =
             [known_mac(&config.n3).unwrap_or(macs[0]), known_mac(&config.n6).unwrap_or(macs[1])];
-        let up = (
-            Packets::new(config, generator, Way::Uplink, settings.len, gnb_mac)?,
-            Checker::new(config, generator, Way::Downlink, settings.len, gnb_mac)?,
-        );
-        let down = (
-            Packets::new(config, generator, Way::Downlink, settings.len, network_mac)?,
-            Checker::new(config, generator, Way::Uplink, settings.len, network_mac)?,
-        );
         let via = |interface: &InterfaceConfig| -> HashSet<IpAddr> {
             interface.routes.iter().map(|route| route.via).collect()
         };
         let gnb_addresses = generator.gnbs.iter().copied().chain(via(&config.n3)).collect();
-        Ok(Self {
-            settings,
-            gnbs: Side::new(n3, gnb_mac, gnb_addresses, &config.n3, up),
-            network: Side::new(n6, network_mac, via(&config.n6), &config.n6, down),
-        })
+        let side = |way, port, mac, addresses| {
+            Side::new(config, generator, (way, settings.len), port, mac, addresses)
+        };
+        let gnbs = side(Way::Uplink, n3, gnb_mac, gnb_addresses)?;
+        let network = side(Way::Downlink, n6, network_mac, via(&config.n6))?;
+        Ok(Self { settings, gnbs, network })
     }
 
     /// Sends and checks, until its time is over or `stop` is set, and what was under way has arrived.

@@ -48,7 +48,7 @@ impl Label {
         Some(Self { way, session: word(8), number: word(12) })
     }
 
-    fn write(self, payload: &mut [u8]) {
+    pub(super) fn write(self, payload: &mut [u8]) {
         for (at, word) in
             [MAGIC, self.way as u32, self.session, self.number].into_iter().enumerate()
         {
@@ -78,10 +78,14 @@ pub(super) fn user(ue: IpAddr) -> IpAddr {
     }
 }
 
-/// Makes the packets of one way, session after session.
+/// Makes the packets of one way for one queue, session after session: every so many sessions are of the
+/// same queue, so that each keeps its order.
 pub(super) struct Packets {
     way: Way,
     generator: Generator,
+    /// The first of its sessions, and how far it is from one to the next.
+    first: u32,
+    step: u32,
     upf: InterfaceConfig,
     mac: MacAddr,
     /// Packets sent of all.
@@ -97,6 +101,7 @@ impl Packets {
         config: &UpfConfig,
         generator: &Generator,
         way: Way,
+        (queue, queues): (usize, usize),
         len: usize,
         mac: MacAddr,
     ) -> Result<Self, ConfigError> {
@@ -114,6 +119,8 @@ impl Packets {
         Ok(Self {
             way,
             generator: generator.clone(),
+            first: queue as u32,
+            step: queues as u32,
             upf: upf.clone(),
             mac,
             count: 0,
@@ -127,16 +134,21 @@ impl Packets {
     pub(super) fn prepare(&mut self, count: usize) {
         for index in self.prepared..count {
             let number = self.count + index as u64;
-            let sessions = u64::from(self.generator.count);
+            let sessions = self.sessions();
             let label = Label {
                 way: self.way,
-                session: (number % sessions) as u32,
+                session: self.first + self.step * (number % sessions) as u32,
                 number: (number / sessions) as u32,
             };
             let frame = self.frame(label);
             self.frames[index] = frame;
         }
         self.prepared = self.prepared.max(count);
+    }
+
+    /// How many sessions are its.
+    pub(super) fn sessions(&self) -> u64 {
+        u64::from(self.generator.count.saturating_sub(self.first).div_ceil(self.step))
     }
 
     /// The next packets.

@@ -1,6 +1,7 @@
 //! From N6 to N3: into the tunnel. The passes are those of the [uplink](super::uplink).
 
 use std::net::IpAddr;
+use std::sync::mpsc::Receiver;
 
 use arrayvec::ArrayVec;
 use dray_port::{Frame, ahead, clock};
@@ -27,6 +28,8 @@ use crate::session::{Peer, Rule};
 pub(crate) struct Downlink {
     pub(crate) lane: Lane,
     pub(crate) store: Store,
+    /// Frames of the uplink's for users: they go the way of those that come from N6.
+    pub(crate) of_uplink: Receiver<Vec<u8>>,
 }
 
 /// A packet for a user on its way. It is looked at when its session is there: to keep all that it says
@@ -67,6 +70,23 @@ impl Downlink {
         }
         self.lane.received(&frames[..taken]);
         taken
+    }
+
+    /// Takes a message that the uplink has for a user; whether there was one.
+    #[inline(always)]
+    pub(super) fn take_of_uplink(&mut self) -> bool {
+        match self.of_uplink.try_recv() {
+            Ok(frame) => {
+                self.take_one_of_uplink(&frame);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    #[cold]
+    fn take_one_of_uplink(&mut self, frame: &[u8]) {
+        self.chunk(&[Frame::from(frame)]);
     }
 
     #[inline(always)]
@@ -210,7 +230,7 @@ impl Downlink {
             // An IPv4 packet that may be fragmented is not: whoever sends so long a one learns it too.
             return Err(Stop::Tell(DropReason::TooBig, Problem::TooBig(mtu)));
         }
-        let dst = to.mac_of(peer.hop).ok_or(DropReason::NoNeighbour)?;
+        let dst = to.mac_of(peer.hop).ok_or_else(|| no_neighbour(to, peer.hop))?;
         self.lane.admit(item.slot, &rule, packet.len, now)?;
         let Lane { heads, to, scratch, .. } = &mut self.lane;
         let head = &mut heads[usize::from(item.frame)].0;
@@ -296,6 +316,15 @@ impl Downlink {
             }
             Err(reason) => self.lane.counters.drops.add(reason, 1),
         }
+    }
+}
+
+/// There is no Ethernet address of the next hop: while it is asked for, nobody is told.
+#[cold]
+fn no_neighbour(to: &Interface, hop: u16) -> Stop {
+    match to.is_silent(hop) {
+        true => Stop::Tell(DropReason::NoNeighbour, Problem::Unreachable),
+        false => DropReason::NoNeighbour.into(),
     }
 }
 

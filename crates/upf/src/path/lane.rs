@@ -160,13 +160,18 @@ impl Lane {
         self.from.transmit(self.worker, &[Frame::from(frame)]);
     }
 
-    /// As [`answer`](Self::answer), for messages about what went wrong: not more of them than so many.
-    pub(super) fn complain(&mut self, message: impl FnOnce() -> Option<Vec<u8>>) {
+    /// A frame about what went wrong, where there is one and there have not been too many.
+    pub(super) fn complaint(&mut self, frame: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
         let now = clock::ticks();
-        if self.answers.conforms(now)
-            && let Some(frame) = message()
-        {
-            self.answers.pass(now, frame.len(), Sharing::Alone);
+        let frame = if self.answers.conforms(now) { frame() } else { None }?;
+        self.answers.pass(now, frame.len(), Sharing::Alone);
+        self.counters.complaints += 1;
+        Some(frame)
+    }
+
+    /// As [`answer`](Self::answer), for a [`complaint`](Self::complaint).
+    pub(super) fn complain(&mut self, frame: impl FnOnce() -> Option<Vec<u8>>) {
+        if let Some(frame) = self.complaint(frame) {
             self.answer(&frame);
         }
     }

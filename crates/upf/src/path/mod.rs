@@ -20,7 +20,7 @@ pub(crate) use downlink::Downlink;
 pub(crate) use lane::Lane;
 pub(crate) use sessions::{CHANGES, Change, Changes, Farewell, Sessions};
 pub(crate) use store::{Store, Waiting};
-pub(crate) use uplink::Uplink;
+pub(crate) use uplink::{MESSAGES_MAX, Uplink};
 
 use crate::counters::Counters;
 
@@ -79,15 +79,19 @@ impl Path {
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         match self {
-            Self::Uplink(uplink) => uplink.0.is_full(),
+            Self::Uplink(uplink) => uplink.lane.is_full(),
             Self::Downlink(downlink) => downlink.lane.is_full(),
         }
     }
 
-    /// Makes changes that control threads want; whether there were any. None is made while packets
-    /// wait that were let pass by what would change.
+    /// Makes changes that control threads want, and takes what the other direction has for this one;
+    /// whether there was anything. No change is made while packets wait that were let pass by what would
+    /// change.
     pub(crate) fn adopt(&mut self) -> bool {
-        let mut any = false;
+        let mut any = match self {
+            Self::Uplink(_) => false,
+            Self::Downlink(downlink) => downlink.take_of_uplink(),
+        };
         for _ in 0..CHANGES {
             if self.is_full() {
                 break;
@@ -103,7 +107,7 @@ impl Path {
 
     pub(crate) fn change(&mut self, change: &mut Change) {
         match self {
-            Self::Uplink(uplink) => uplink.0.sessions.apply(change),
+            Self::Uplink(uplink) => uplink.lane.sessions.apply(change),
             Self::Downlink(downlink) => downlink.change(change),
         }
         self.lane().changes.made.fetch_add(1, Ordering::Release);
@@ -111,14 +115,14 @@ impl Path {
 
     pub(crate) fn counters(&self) -> &Counters {
         match self {
-            Self::Uplink(uplink) => &uplink.0.counters,
+            Self::Uplink(uplink) => &uplink.lane.counters,
             Self::Downlink(downlink) => &downlink.lane.counters,
         }
     }
 
     pub(crate) fn lane(&mut self) -> &mut Lane {
         match self {
-            Self::Uplink(uplink) => &mut uplink.0,
+            Self::Uplink(uplink) => &mut uplink.lane,
             Self::Downlink(downlink) => &mut downlink.lane,
         }
     }

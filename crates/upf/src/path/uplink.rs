@@ -3,11 +3,14 @@
 //! Each chunk of packets goes through passes: look at the headers and fetch the place in the table;
 //! find the session and fetch it; fetch what it points to; check and rewrite; transmit.
 
+use std::sync::mpsc::SyncSender;
+
 use arrayvec::ArrayVec;
 use dray_port::{Frame, ahead, clock};
 use dray_wire::checksum;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::gtpu::{self, FIXED_LEN as GTP_FIXED, GtpuError, Header, message};
+use dray_wire::icmp::{self, Problem};
 use dray_wire::ip::{self, Fragment, IPV4_LEN, Packet, protocol};
 use dray_wire::udp::{UDP_LEN, Udp};
 
@@ -23,7 +26,14 @@ use crate::matcher::Probe;
 /// ports.
 const INNER_LOOK: usize = 60 + 4;
 
-pub(crate) struct Uplink(pub(crate) Lane);
+/// Messages for users that wait for the downlink; more are lost.
+pub(crate) const MESSAGES_MAX: usize = 64;
+
+pub(crate) struct Uplink {
+    pub(crate) lane: Lane,
+    /// To a worker of the downlink: frames for users.
+    pub(crate) to_downlink: SyncSender<Vec<u8>>,
+}
 
 /// A user's packet on its way.
 #[derive(Clone, Copy)]
@@ -160,13 +170,13 @@ impl Uplink {
     pub(crate) fn take(&mut self, frames: &[Frame<'_>]) -> usize {
         let mut taken = 0;
         for chunk in frames.chunks(CHUNK) {
-            if self.0.is_full() {
+            if self.lane.is_full() {
                 break;
             }
             self.chunk(chunk);
             taken += chunk.len();
         }
-        self.0.received(&frames[..taken]);
+        self.lane.received(&frames[..taken]);
         taken
     }
 
@@ -174,16 +184,16 @@ impl Uplink {
     fn chunk(&mut self, frames: &[Frame<'_>]) {
         let items = self.look(frames);
         let items = self.find(frames, items);
-        self.0.sessions.prefetch_more(self.0.way, items.iter().map(|item| item.slot));
+        self.lane.sessions.prefetch_more(self.lane.way, items.iter().map(|item| item.slot));
         let now = clock::ticks();
         let mut departures = Departures::new();
         for item in items {
             match self.check(&frames[usize::from(item.frame)], item, now) {
                 Ok(leaving) => departures.push(leaving),
-                Err(reason) => self.0.counters.drops.add(reason, 1),
+                Err(reason) => self.refuse(frames, item, reason),
             }
         }
-        self.0.transmit(frames, &departures);
+        self.lane.transmit(frames, &departures);
     }
 
     /// Looks at the headers around users' packets, and deals with all that is none.
@@ -191,16 +201,16 @@ impl Uplink {
     fn look(&mut self, frames: &[Frame<'_>]) -> ArrayVec<Item, CHUNK> {
         let mut items = ArrayVec::new();
         for (index, frame) in ahead(frames).enumerate() {
-            let own = &self.0.from;
-            let bytes = self.0.heads[index].copy(frame);
+            let own = &self.lane.from;
+            let bytes = self.lane.heads[index].copy(frame);
             let usual = bytes.first_chunk().and_then(|head| usual_packet(head, frame.len(), own));
             let Some(mut item) = usual.or_else(|| self.unusual(index, frame)) else { continue };
             item.frame = index as u16;
             if usize::from(item.at) + INNER_LOOK > LOOK && frame.len() > LOOK {
                 item.look = PACKET as u16;
-                self.0.heads[index].copy_packet(frame, usize::from(item.at));
+                self.lane.heads[index].copy_packet(frame, usize::from(item.at));
             }
-            self.0.sessions.table.prefetch(item.teid.into());
+            self.lane.sessions.table.prefetch(item.teid.into());
             items.push(item);
         }
         items
@@ -215,9 +225,9 @@ impl Uplink {
     ) -> ArrayVec<Item, CHUNK> {
         let mut found = ArrayVec::new();
         for item in items {
-            match self.0.sessions.table.find(item.teid.into()) {
+            match self.lane.sessions.table.find(item.teid.into()) {
                 Some(slot) => {
-                    self.0.sessions.prefetch(self.0.way, slot);
+                    self.lane.sessions.prefetch(self.lane.way, slot);
                     found.push(Item { slot, ..item });
                 }
                 None => self.unknown_teid(&frames[usize::from(item.frame)]),
@@ -229,7 +239,7 @@ impl Uplink {
     /// Checks a packet against its session's rules, and writes its new header.
     #[inline(always)]
     fn check(&mut self, frame: &Frame<'_>, item: Item, now: u64) -> Result<Leaving, DropReason> {
-        let Lane { sessions, heads, to, scratch, .. } = &mut self.0;
+        let Lane { sessions, heads, to, scratch, .. } = &mut self.lane;
         let look = usize::from(item.look);
         let head = &mut heads[usize::from(item.frame)].0;
         let (at, len) = (usize::from(item.at), usize::from(item.len));
@@ -264,7 +274,7 @@ impl Uplink {
         let start = look - ETHERNET_LEN;
         header.write((&mut head[start..look]).try_into().expect("14 bytes"));
         let fixed = packet.fixed_len();
-        self.0.admit(item.slot, &rule, packet.len, now)?;
+        self.lane.admit(item.slot, &rule, packet.len, now)?;
         Ok(Leaving {
             frame: item.frame,
             head: (start as u16, (look + fixed) as u16),
@@ -272,14 +282,48 @@ impl Uplink {
         })
     }
 
+    /// Counts a user's packet that does not go on. Where a router has to, it tells the user: through the
+    /// tunnel that the session's rules say, which are the downlink's.
+    #[cold]
+    fn refuse(&mut self, frames: &[Frame<'_>], item: Item, reason: DropReason) {
+        self.lane.counters.drops.add(reason, 1);
+        let to = self.lane.to.clone();
+        let problem = match reason {
+            DropReason::TtlExpired => Problem::TimeExceeded,
+            DropReason::TooBig => Problem::TooBig(to.mtu as u16),
+            DropReason::NoRoute => Problem::NoRoute,
+            DropReason::NoNeighbour => Problem::Unreachable,
+            _ => return,
+        };
+        let frame = &frames[usize::from(item.frame)];
+        let message = self.lane.complaint(|| {
+            let mut whole = vec![0; frame.len()];
+            frame.copy_into(&mut whole);
+            let bytes = whole.get(usize::from(item.at)..)?.get(..usize::from(item.len))?;
+            let packet = Packet::parse(bytes, bytes.len()).ok()?;
+            // While a neighbour is asked for, it may answer still.
+            let is_lost = || to.route(packet.dst).is_some_and(|hop| to.is_silent(hop));
+            if problem == Problem::Unreachable && !is_lost() {
+                return None;
+            }
+            let own = to.address_for(ip::address(packet.src))?;
+            let message = icmp::error(own, &packet, bytes, problem)?;
+            Some(to.frame(to.mac, lane::ethertype(packet.version), &message))
+        });
+        if let Some(message) = message {
+            // Where so many wait already, one more is not worth waiting for.
+            let _ = self.to_downlink.try_send(message);
+        }
+    }
+
     /// The user's packet in a frame that is not as usual in something.
     #[cold]
     fn unusual(&mut self, index: usize, frame: &Frame<'_>) -> Option<Item> {
-        let bytes = self.0.heads[index].bytes(frame);
-        match user_packet(bytes, frame.len(), &self.0.from) {
+        let bytes = self.lane.heads[index].bytes(frame);
+        match user_packet(bytes, frame.len(), &self.lane.from) {
             Ok(item) => Some(item),
             Err(Odd::Drop(reason)) => {
-                self.0.counters.drops.add(reason, 1);
+                self.lane.counters.drops.add(reason, 1);
                 None
             }
             Err(Odd::Other) => self.other(frame),
@@ -291,12 +335,12 @@ impl Uplink {
     fn other(&mut self, frame: &Frame<'_>) -> Option<Item> {
         let mut whole = vec![0; frame.len()];
         frame.copy_into(&mut whole);
-        match user_packet(&whole, whole.len(), &self.0.from) {
+        match user_packet(&whole, whole.len(), &self.lane.from) {
             Ok(item) => return Some(item),
-            Err(Odd::Drop(reason)) => self.0.counters.drops.add(reason, 1),
+            Err(Odd::Drop(reason)) => self.lane.counters.drops.add(reason, 1),
             Err(Odd::Other) => match self.control(&whole) {
-                Ok(()) => self.0.counters.control += 1,
-                Err(reason) => self.0.counters.drops.add(reason, 1),
+                Ok(()) => self.lane.counters.control += 1,
+                Err(reason) => self.lane.counters.drops.add(reason, 1),
             },
         }
         None
@@ -304,13 +348,13 @@ impl Uplink {
 
     /// Deals with what is about the network itself.
     fn control(&mut self, frame: &[u8]) -> Result<(), DropReason> {
-        let from = self.0.from.clone();
+        let from = self.lane.from.clone();
         if let Ok(outer) = outer(frame, frame.len(), &from) {
             return self.message(frame, &outer);
         }
         let reply = hear(&from, frame)?;
         if let Some(reply) = reply {
-            self.0.answer(&reply);
+            self.lane.answer(&reply);
         }
         Ok(())
     }
@@ -322,8 +366,9 @@ impl Uplink {
         let header = match Header::parse(bytes, outer.udp.payload_len) {
             Ok(header) => header,
             Err(GtpuError::UnknownExtension(_)) => {
-                let from = self.0.from.clone();
-                self.0.complain(|| reply(&from, outer, gtpu::PORT, &gtpu::supported_extensions(0)));
+                let from = self.lane.from.clone();
+                self.lane
+                    .complain(|| reply(&from, outer, gtpu::PORT, &gtpu::supported_extensions(0)));
                 return Err(DropReason::GtpuUnknownExtension);
             }
             Err(GtpuError::ExtensionLength(_) | GtpuError::Container(_)) => {
@@ -337,16 +382,16 @@ impl Uplink {
                 // Its answer has the same number, which every request has to have.
                 let sequence = header.sequence.ok_or(DropReason::Gtpu)?;
                 let response = gtpu::echo_response(sequence);
-                if let Some(reply) = reply(&self.0.from, outer, reply_port, &response) {
-                    self.0.answer(&reply);
+                if let Some(reply) = reply(&self.lane.from, outer, reply_port, &response) {
+                    self.lane.answer(&reply);
                 }
             }
-            message::END_MARKER => self.0.counters.end_markers += 1,
+            message::END_MARKER => self.lane.counters.end_markers += 1,
             message::ERROR_INDICATION => {
                 let (teid, gnb) =
                     gtpu::parse_error_indication(payload).map_err(|_| DropReason::Gtpu)?;
-                self.0.counters.error_indications += 1;
-                self.0.teller.tell(Event::TunnelGone { gnb, teid });
+                self.lane.counters.error_indications += 1;
+                self.lane.teller.tell(Event::TunnelGone { gnb, teid });
             }
             message::ECHO_RESPONSE | message::SUPPORTED_EXTENSIONS => {}
             _ => return Err(DropReason::Gtpu),
@@ -357,9 +402,9 @@ impl Uplink {
     /// Tells a gNB that there is no such tunnel.
     #[cold]
     fn unknown_teid(&mut self, frame: &Frame<'_>) {
-        self.0.counters.drops.add(DropReason::UnknownTeid, 1);
-        let from = self.0.from.clone();
-        self.0.complain(|| {
+        self.lane.counters.drops.add(DropReason::UnknownTeid, 1);
+        let from = self.lane.from.clone();
+        self.lane.complain(|| {
             let mut whole = vec![0; frame.len()];
             frame.copy_into(&mut whole);
             let outer = outer(&whole, whole.len(), &from).ok()?;

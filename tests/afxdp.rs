@@ -7,10 +7,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::hosts::Hosts;
+use common::veths::Veths;
 use common::{DRAY, Started, alone};
-use dray_lab::{LinkKind, NetworkNamespace};
+use dray_lab::LinkKind;
 use dray_netdev::{Interface, Netdev};
-use dray_port::{Frame, LinkState, Port, PortUri, scratch};
+use dray_port::{Frame, LinkState, Port, scratch};
 use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
 use dray_wire::{FRAME_MAX, Flow, MacAddr};
 use dray_xdp::{Mode, Pass, Redirect};
@@ -223,56 +224,6 @@ fn links_of_programs_carry_what_sockets_send() {
         let frames: Vec<_> = (64..=1500).step_by(9).map(|size| frame(size, 0)).collect();
         let received = exchange(&mut from, &mut to, &frames, || {});
         assert_eq!(received.len(), frames.len());
-    }
-}
-
-/// A network namespace with veth pairs, both ends of each in it.
-struct Veths(NetworkNamespace);
-
-impl Veths {
-    fn new(queues: u32, pairs: &[[&str; 2]]) -> Self {
-        let veths = Self(NetworkNamespace::scratch().unwrap());
-        for [a, b] in pairs {
-            veths.add(a, b, queues, 1500);
-        }
-        veths
-    }
-
-    /// Makes a pair with so many queues in each direction.
-    fn add(&self, a: &str, b: &str, queues: u32, mtu: u32) {
-        let end = format!("mtu {mtu} numrxqueues {queues} numtxqueues {queues}");
-        self.ip(&format!("link add name {a} {end} type veth peer name {b} {end}"));
-        for end in [a, b] {
-            // The kernel sends nothing of its own.
-            self.ip(&format!("link set dev {end} addrgenmode none up"));
-        }
-    }
-
-    fn ip(&self, arguments: &str) {
-        let mut ip = Command::new("ip");
-        ip.args(arguments.split(' '));
-        assert!(self.0.enter(|| ip.status()).unwrap().success(), "ip {arguments}");
-    }
-
-    fn try_open(&self, uri: &str) -> Result<Port, String> {
-        let uri: PortUri = uri.parse().unwrap();
-        self.0.enter(|| Ok(uri.open())).unwrap().map_err(|error| error.to_string())
-    }
-
-    fn open(&self, uri: &str) -> Port {
-        self.try_open(uri).unwrap()
-    }
-
-    fn index(&self, interface: &str) -> u32 {
-        let index = self.0.enter(|| {
-            let socket = rustix::net::socket(
-                rustix::net::AddressFamily::UNIX,
-                rustix::net::SocketType::DGRAM,
-                None,
-            )?;
-            Ok(rustix::net::netdevice::name_to_index(&socket, interface)?)
-        });
-        index.unwrap()
     }
 }
 
@@ -492,7 +443,7 @@ fn a_switch_has_an_interface_for_a_port() {
     let mut switch = Command::new(DRAY);
     switch.args(["switch", "--port", &ports[0], "--port", &ports[1], "--control", &control]);
     let mut switch = Started(veths.0.enter(|| switch.stdout(Stdio::null()).spawn()).unwrap());
-    assert!(common::eventually(|| dir.path().join("c.sock").exists()));
+    assert!(common::eventually(|| common::listens(&control)));
     let mut container = veths.open(&format!("virtio:{socket}"));
     let is_up = |port: &Port| port.link.as_ref().unwrap().status().state == LinkState::Running;
     assert!(common::eventually(|| is_up(&container)));

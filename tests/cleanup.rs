@@ -72,37 +72,48 @@ fn fifty_interruptions_at_random_moments_leave_nothing() {
 }
 
 #[test]
-fn a_container_that_dies_costs_its_own_row_and_leaves_nothing() {
+fn what_dies_in_the_middle_ends_its_trial_costs_its_own_row_and_leaves_nothing() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
+    let arguments = ["--technique", "veth/udp,bridge/tcp,switch/patch", "--size", "64"];
     let bench = Command::new(DRAY)
-        .args([
-            "bench",
-            "--quick",
-            "--technique",
-            "veth/udp,veth/raw",
-            "--size",
-            "64",
-            "--json",
-            "-",
-        ])
+        .args(["bench", "--quick", "--duration", "120", "--json", "-"])
+        .args(arguments)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    assert!(eventually(|| children(&bench).len() == 3), "host, sender, receiver");
-    sleep(Duration::from_millis(500));
-    kill_process(*children(&bench).last().unwrap(), Signal::KILL).unwrap();
+    // By testbed what was killed there.
+    let mut killed: Vec<(Vec<Pid>, &str)> = Vec::new();
+    for _ in 0..3 {
+        let is_new =
+            || children(&bench).iter().all(|pid| killed.iter().all(|(old, _)| !old.contains(pid)));
+        let is_there =
+            || children(&bench).iter().any(|pid| words(*pid).contains(&"receiver".to_owned()));
+        assert!(
+            eventually(|| is_new() && is_there()),
+            "a testbed after {killed:?}: the trial goes on"
+        );
+        sleep(Duration::from_millis(500));
+        let now = children(&bench);
+        let find = |word: &str| now.iter().find(|pid| words(**pid).contains(&word.to_owned()));
+        let victim = if find("switch").is_some() { "switch" } else { "receiver" };
+        kill_process(*find(victim).unwrap(), Signal::KILL).unwrap();
+        killed.push((now, victim));
+    }
     let output = bench.wait_with_output().unwrap();
-    assert!(output.status.success());
     let results: dray_measure::Results = serde_json::from_slice(&output.stdout).unwrap();
-    // Whichever was the first.
-    let (measured, skipped): (Vec<_>, Vec<_>) =
-        results.results.iter().partition(|row| row.measured().is_some());
-    let text = serde_json::to_string(&skipped).unwrap();
-    assert!(text.contains("\"skipped\":\"container receiver: "), "{text}");
-    assert_eq!((measured.len(), skipped.len()), (1, 1), "{text}");
+    let text = serde_json::to_string(&(&results.results, &results.streams)).unwrap();
+    let count = |what: &str| text.matches(what).count();
+    assert_eq!(count("\"skipped\":\"container receiver: its first process ended\""), 2, "{text}");
+    assert_eq!(count("\"skipped\":\"dray: ended while it was needed; "), 1, "{text}");
     assert_eq!(Traces::now(), before);
+}
+
+/// A process's command line.
+fn words(pid: Pid) -> Vec<String> {
+    let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    line.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 fn children(parent: &Child) -> Vec<Pid> {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 pub mod endpoints;
 pub mod hosts;
+pub mod veths;
 
 pub const DRAY: &str = env!("CARGO_BIN_EXE_dray");
 
@@ -83,6 +85,11 @@ pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
         sleep(Duration::from_millis(10));
     }
     false
+}
+
+/// Whether somebody takes connections at a socket. Its file alone says less: it is there before.
+pub fn listens(socket: impl AsRef<Path>) -> bool {
+    UnixStream::connect(socket).is_ok()
 }
 
 /// Runs `dray` to its end.

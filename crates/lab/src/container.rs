@@ -1,26 +1,26 @@
 //! A container, seen from outside ([`Container`]) and from inside ([`enter`]).
 
+use std::collections::VecDeque;
 use std::ffi::CString;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use dray_traffic::agent::{Event, Request};
-use dray_traffic::{Agreement, Report};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{RecvFlags, recv};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::namespace::{Init, NetworkNamespace, ignore_children, spawn};
 use crate::netlink::Netlink;
 use crate::peer::PeerDir;
 use crate::peer::process::Process;
-use crate::runtime::Engine;
+use crate::runtime::{Engine, Helper};
 use crate::{Cancel, Holdings, LabError};
 
 /// Names a container within its lab.
@@ -30,12 +30,11 @@ pub struct ContainerId(pub(crate) usize);
 /// The command by which the program starts itself inside a container.
 pub const INSIDE_COMMAND: &str = "inside";
 
-/// How long a container may take to come up, and a role to open its ports: hundreds at a time on few
-/// CPUs, while the kernel takes down those that were there before.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// The index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
+
+/// What is said of a container that is gone.
+const ENDED: &str = "its first process ended";
 
 /// A container that is coming up. It dies with this value, and with the thread that made it.
 pub(crate) struct Starting {
@@ -63,10 +62,21 @@ pub struct Container {
     namespace: NetworkNamespace,
     netlink: Netlink,
     agent: UnixStream,
+    /// What the agent has said of a line that is not whole yet.
     received: Vec<u8>,
+    /// What it has said that nobody has asked for yet.
+    said: VecDeque<Event>,
     pub(crate) interfaces: usize,
-    /// The engine's process, where there is one.
-    engine: Option<Process>,
+    /// Where an engine made it.
+    run_by: Option<RunBy>,
+}
+
+/// What runs a container that an engine made. It lives as long as the container.
+struct RunBy {
+    /// The engine's process for this container.
+    process: Process,
+    /// The parent of the container's first process, where that is another one.
+    monitor: Option<Helper>,
 }
 
 impl Starting {
@@ -103,14 +113,15 @@ impl Starting {
         Ok(Self { name: name.to_owned(), cpus: cpus.to_vec(), by })
     }
 
-    /// Waits until the container's inside is set up. Returns the CPUs that it runs on as well.
-    pub(crate) fn wait_until_up(
+    /// Waits for the container's first process, whose inside may not be set up yet. Returns the CPUs that it
+    /// runs on as well.
+    pub(crate) fn wait_until_there(
         self,
         cancel: &Cancel,
     ) -> Result<(Container, Vec<usize>), LabError> {
         let Self { name, cpus, by } = self;
         let doing = |what: &str| LabError::doing(format!("container {name}: {what}"));
-        let (init, agent, engine) = match by {
+        let (init, agent, run_by) = match by {
             StartedBy::Lab { init, agent } => (init, agent, None),
             StartedBy::Engine { mut process, agents } => {
                 let mut agent = None;
@@ -119,31 +130,37 @@ impl Starting {
                     agent.is_some()
                 })?;
                 let (agent, _) = agent.expect("it was waited for");
-                agent.set_nonblocking(false).map_err(doing("socket"))?;
                 let credentials = socket_peercred(&agent)
                     .map_err(|errno| doing("whose socket it is")(errno.into()))?;
                 let init = Init::of(credentials.pid).map_err(doing("first process"))?;
-                (init, agent, Some(process))
+                let monitor = Helper::parent_of(init.pid).map_err(doing("its parent"))?;
+                let monitor = monitor.filter(|monitor| monitor.pid() != process.pid());
+                (init, agent, Some(RunBy { process, monitor }))
             }
         };
-        agent.set_read_timeout(Some(Cancel::INTERVAL)).map_err(doing("socket time-out"))?;
         let mut set = CpuSet::new();
         cpus.iter().for_each(|&cpu| set.set(cpu));
         sched_setaffinity(Some(init.pid), &set)
             .map_err(|errno| doing("CPU affinity")(errno.into()))?;
         let namespace = init.network().map_err(doing("network namespace"))?;
-        if engine.is_some() {
+        if run_by.is_some() {
             namespace.enter(keep_quiet).map_err(doing("no traffic of the kernel's own"))?;
         }
         let netlink = Netlink::open(&namespace).map_err(doing("netlink"))?;
         netlink.set_up(LOOPBACK).map_err(doing("loopback"))?;
-        let received = Vec::new();
-        let mut container =
-            Container { name, init, namespace, netlink, agent, received, interfaces: 0, engine };
-        match container.event(cancel, Duration::from_secs(20))? {
-            Event::Up => Ok((container, cpus)),
-            other => Err(container.gone(&describe(&other))),
-        }
+        let (received, said) = Default::default();
+        let container = Container {
+            name,
+            init,
+            namespace,
+            netlink,
+            agent,
+            received,
+            said,
+            interfaces: 0,
+            run_by,
+        };
+        Ok((container, cpus))
     }
 }
 
@@ -177,56 +194,61 @@ impl Container {
     pub fn request(&mut self, request: &Request) -> Result<(), LabError> {
         let mut line = serde_json::to_vec(request).expect("requests are plain data");
         line.push(b'\n');
-        self.agent.write_all(&line).map_err(|error| self.gone(&error.to_string()))
+        self.agent.write_all(&line).map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => self.gone(ENDED),
+            _ => self.gone(&error.to_string()),
+        })
     }
 
-    /// Waits until the role that was started has its ports open; what was agreed on for them.
-    pub fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<Vec<Agreement>, LabError> {
-        match self.event(cancel, PATIENCE)? {
-            Event::Ready(agreements) => Ok(agreements),
-            other => Err(self.gone(&describe(&other))),
-        }
+    /// What the agent has said by now and nobody has asked for, one thing after the other.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.said.pop_front()
     }
 
-    /// Waits for the report of the role that was started.
-    pub fn wait_until_done(
-        &mut self,
-        cancel: &Cancel,
-        patience: Duration,
-    ) -> Result<Report, LabError> {
-        match self.event(cancel, patience)? {
-            Event::Done(report) => {
-                self.check_engine()?;
-                Ok(*report)
-            }
-            other => Err(self.gone(&describe(&other))),
-        }
-    }
-
-    fn event(&mut self, cancel: &Cancel, patience: Duration) -> Result<Event, LabError> {
-        let deadline = Instant::now() + patience;
+    /// Takes in what the agent has said by now; an error where it, or its role, has failed.
+    pub(crate) fn take_in(&mut self) -> Result<(), LabError> {
         let mut chunk = [0; 1 << 16];
-        // A line may come in many pieces: look at each byte once.
-        let mut looked_at = 0;
         loop {
-            let fresh = &self.received[looked_at..];
-            if let Some(at) = fresh.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = self.received.drain(..=looked_at + at).collect();
-                return serde_json::from_slice(&line)
-                    .map_err(|error| self.gone(&error.to_string()));
-            }
-            looked_at = self.received.len();
-            cancel.check()?;
-            if Instant::now() > deadline {
-                return Err(self.gone(&format!("said nothing for {} s", patience.as_secs())));
-            }
-            match self.agent.read(&mut chunk) {
-                Ok(0) => return Err(self.gone("its first process ended")),
-                Ok(len) => self.received.extend_from_slice(&chunk[..len]),
-                Err(error) if is_timeout(&error) => self.check_engine()?,
-                Err(error) => return Err(self.gone(&error.to_string())),
+            let len = match recv(&self.agent, &mut chunk[..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(self.gone(ENDED)),
+                Ok((len, _)) => len,
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(()),
+                Err(errno) => return Err(self.gone(&io::Error::from(errno).to_string())),
+            };
+            for piece in chunk[..len].split_inclusive(|&byte| byte == b'\n') {
+                self.received.extend_from_slice(piece);
+                if !piece.ends_with(b"\n") {
+                    continue;
+                }
+                let line = std::mem::take(&mut self.received);
+                match serde_json::from_slice(&line) {
+                    Ok(Event::Failed { message }) => return Err(self.gone(&message)),
+                    Ok(event) => self.said.push_back(event),
+                    Err(error) => return Err(self.gone(&error.to_string())),
+                }
             }
         }
+    }
+
+    /// Fails where the container, or what runs it, has ended.
+    pub(crate) fn check(&mut self) -> Result<(), LabError> {
+        let is_running = self.init.is_running();
+        // One may have taken the other with it: whoever reads it shall know of both.
+        let mut ended: Vec<String> = (!is_running).then(|| ENDED.to_owned()).into_iter().collect();
+        if let Some(RunBy { process, monitor }) = &mut self.run_by {
+            ended.extend(monitor.as_ref().and_then(Helper::end));
+            ended.extend(process.end().map(|end| format!("what runs it {end}")));
+        }
+        if ended.is_empty() { Ok(()) } else { Err(self.gone(&ended.join("; "))) }
+    }
+
+    /// What becomes readable when there is a reason to [`check`](Self::check), or to
+    /// [`take_in`](Self::take_in).
+    pub(crate) fn signs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let run_by = self.run_by.iter().flat_map(|RunBy { process, monitor }| {
+            monitor.iter().map(Helper::sign).chain([process.sign()])
+        });
+        run_by.chain([self.init.sign(), self.agent.as_fd()])
     }
 
     /// What its agent, and with it its role, holds.
@@ -235,15 +257,7 @@ impl Container {
         Holdings::of(self.init.pid).map_err(doing)
     }
 
-    /// Fails where the engine's process has ended: the container may live on, but nobody is in charge.
-    fn check_engine(&mut self) -> Result<(), LabError> {
-        match self.engine.as_mut().and_then(Process::end) {
-            Some(end) => Err(self.gone(&format!("what runs it {end}"))),
-            None => Ok(()),
-        }
-    }
-
-    fn gone(&self, what: &str) -> LabError {
+    pub(crate) fn gone(&self, what: &str) -> LabError {
         LabError::Container { container: self.name.clone(), what: what.to_owned() }
     }
 
@@ -253,25 +267,11 @@ impl Container {
 
     /// Whether an engine made it.
     pub(crate) fn is_by_engine(&self) -> bool {
-        self.engine.is_some()
+        self.run_by.is_some()
     }
 
     pub(crate) fn kill(&self) {
         self.init.kill();
-    }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-    )
-}
-
-fn describe(event: &Event) -> String {
-    match event {
-        Event::Failed { message } => message.clone(),
-        other => format!("unexpected answer {other:?}"),
     }
 }
 

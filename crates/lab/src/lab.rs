@@ -25,7 +25,7 @@ pub struct Lab {
     runtime: Runtime,
     privileges: Privileges,
     /// Ready from the first container on that it makes.
-    engine: Option<Engine>,
+    pub(crate) engine: Option<Engine>,
     /// The network that it shall make, and its MTU.
     network: Option<(LinkKind, u32)>,
     group: LabGroup,
@@ -150,7 +150,11 @@ impl Lab {
     /// Waits until every container is set up inside.
     pub fn wait_until_up(&mut self) -> Result<(), LabError> {
         for starting in std::mem::take(&mut self.starting) {
-            let (container, cpus) = starting.wait_until_up(&self.cancel)?;
+            let (container, cpus) = starting.wait_until_there(&self.cancel)?;
+            let id = ContainerId(self.containers.len());
+            self.containers.push(container);
+            self.wait_until_set_up(id)?;
+            let container = &self[id];
             let (name, pid) = (container.name(), container.pid());
             self.has_control_groups &= if container.is_by_engine() {
                 self.group.holds(pid)
@@ -158,7 +162,6 @@ impl Lab {
                 let doing = LabError::doing(format!("control group of container {name}"));
                 self.group.add(name, pid, &placement::ranges(&cpus)).map_err(doing)?
             };
-            self.containers.push(container);
         }
         Ok(())
     }
@@ -251,6 +254,14 @@ impl Lab {
 
     pub(crate) fn card(&self) -> Option<&str> {
         self.card.as_deref()
+    }
+
+    pub(crate) fn containers(&self) -> &[Container] {
+        &self.containers
+    }
+
+    pub(crate) fn containers_mut(&mut self) -> &mut [Container] {
+        &mut self.containers
     }
 
     pub(crate) fn host(&self) -> &Container {

@@ -23,6 +23,7 @@ pub mod runtime;
 pub mod standing;
 pub mod topology;
 mod vm;
+mod wait;
 
 pub use cache::DividedCache;
 pub use cancel::Cancel;

@@ -110,10 +110,12 @@ impl Init {
 
     /// Whether the process runs.
     pub(crate) fn is_running(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        // The descriptor of a process that ended is readable.
-        let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        matches!(poll(&mut ended, Some(&Timespec::default())), Ok(0))
+        !has_ended(&self.pidfd)
+    }
+
+    /// Becomes readable when the process has ended.
+    pub(crate) fn sign(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
     }
 
     /// Waits until the process is gone, if it is ours to wait for. Its namespaces are emptied before
@@ -124,6 +126,13 @@ impl Init {
             waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
         {}
     }
+}
+
+/// Whether the process of a descriptor has ended, which is readable then (pidfd_open(2)).
+pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut ended = [PollFd::new(pidfd, PollFlags::IN)];
+    matches!(poll(&mut ended, Some(&Timespec::default())), Ok(1))
 }
 
 /// Namespaces belong to a thread: one that ends takes them with it.

@@ -3,18 +3,20 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::calls;
 use super::dir::PeerDir;
-use crate::namespace::Init;
+use crate::namespace::{Init, has_ended};
 use crate::{Cancel, LabError};
 
 /// How long a program may take to come up.
@@ -43,6 +45,7 @@ pub struct CpuTime {
 pub(crate) struct Process {
     name: String,
     child: Child,
+    pidfd: OwnedFd,
     log: PathBuf,
     started: Instant,
 }
@@ -88,8 +91,15 @@ impl Process {
             .process_group(0);
         dir.note_command(command);
         let started = Instant::now();
-        let child = spawn(command).map_err(doing())?;
-        Ok(Self { name: name.to_owned(), child, log, started })
+        let mut child = spawn(command).map_err(doing())?;
+        match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { name: name.to_owned(), child, pidfd, log, started }),
+            Err(errno) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(doing()(errno.into()))
+            }
+        }
     }
 
     /// What it is called in errors.
@@ -98,8 +108,13 @@ impl Process {
     }
 
     /// Its PID.
-    pub(super) fn id(&self) -> u32 {
-        self.child.id()
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Becomes readable when it has ended.
+    pub(crate) fn sign(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
     }
 
     /// Since when it runs.
@@ -142,6 +157,16 @@ impl Process {
         }
     }
 
+    /// Waits until it takes connections at a socket.
+    pub(super) fn wait_until_listening(
+        &mut self,
+        cancel: &Cancel,
+        what: &str,
+        socket: &Path,
+    ) -> Result<(), LabError> {
+        self.wait_until(cancel, what, |_| takes_connections(socket))
+    }
+
     /// Waits until it has ended; an error if it failed.
     pub(crate) fn wait_until_done(&mut self, cancel: &Cancel) -> Result<(), LabError> {
         let deadline = Instant::now() + PATIENCE;
@@ -162,6 +187,11 @@ impl Process {
     pub(crate) fn end(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         Some(format!("ended ({status}); its last words: {}", last_lines(&self.log())))
+    }
+
+    /// Fails where it has ended, which it should not have.
+    pub(super) fn check(&self) -> Result<(), LabError> {
+        if has_ended(&self.pidfd) { Err(self.failed("ended while it was needed")) } else { Ok(()) }
     }
 
     /// An error with the last lines of the log.
@@ -211,7 +241,7 @@ impl Drop for Process {
         let stdin = self.child.stdin.take();
         // Once it has been waited for, its PID may be another's.
         if let Ok(None) = self.child.try_wait() {
-            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            let _ = kill_process_group(self.pid(), Signal::KILL);
             let _ = self.child.wait();
         }
         // Its standard input has no reader any more once all that it started is gone too.
@@ -273,9 +303,27 @@ fn parse_cpu_time(stat: &str, schedstat: &str) -> Option<CpuTime> {
     Some(CpuTime { user: sum.saturating_sub(system), system })
 }
 
+/// Whether somebody takes connections at a socket. Its file alone says less: it is there from bind(2) on,
+/// and who connects before listen(2) is refused.
+fn takes_connections(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_takes_connections_later_than_its_file_is_there() {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        assert!(path.exists() && !takes_connections(&path));
+        listen(&listener, 1).unwrap();
+        assert!(takes_connections(&path));
+    }
 
     #[test]
     fn cpu_time_of_a_thread() {

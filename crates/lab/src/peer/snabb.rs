@@ -67,7 +67,7 @@ impl Snabb {
 
     /// A counter of the link from one port to its neighbour, eight bytes in a file.
     fn counter(&self, from: usize, name: &str) -> Result<u64, LabError> {
-        let pid = self.program.process.id();
+        let pid = self.program.process.pid().as_raw_nonzero();
         let link = format!("p{from}.tx -> p{}.rx", from ^ 1);
         let file = format!("var/run/snabb/{pid}/links/{link}/{name}.counter");
         let file = PathBuf::from(format!("/proc/{pid}/root")).join(file);

@@ -3,12 +3,11 @@
 use std::env;
 use std::fmt::Debug;
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-
-use rustix::process::Pid;
 
 use super::dray::Dray;
 use super::ovs::{self, Bridge, RunningBridge, VhostUser};
@@ -289,12 +288,21 @@ impl PeerSwitch {
         self.running.work_time()
     }
 
+    /// Becomes readable when there is a reason to [`check`](Self::check).
+    pub(crate) fn sign(&self) -> BorrowedFd<'_> {
+        self.running.program().process.sign()
+    }
+
+    /// Fails where it has ended.
+    pub(crate) fn check(&self) -> Result<(), LabError> {
+        self.running.program().process.check()
+    }
+
     /// What its process holds.
     pub fn holdings(&self) -> Result<Holdings, LabError> {
         let process = &self.running.program().process;
         let doing = LabError::doing(format!("what {} holds", process.name()));
-        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
-        Holdings::of(pid.expect("a process has a PID")).map_err(doing)
+        Holdings::of(process.pid()).map_err(doing)
     }
 
     /// What it had to be given.

@@ -89,7 +89,7 @@ impl Vpp {
         let program = Program::start(dir, name, &mut start, FORWARDING_THREAD, needs)?;
         let interfaces = interfaces(settings).collect();
         let mut vpp = Self { program, cli, interfaces };
-        vpp.program.process.wait_until(cancel, "its CLI socket", |_| vpp.cli.socket.exists())?;
+        vpp.program.process.wait_until_listening(cancel, "its CLI socket", &vpp.cli.socket)?;
         let version = vpp.cli.ask("show version")?;
         let Some(version) = version_of(&version) else {
             return Err(vpp.program.process.failed(&format!("its version: {version:?}")));

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 
 use super::state::FOLDER;
-use super::{Engine, Spec, devices};
+use super::{Daemon, Engine, Helper, Spec, devices};
 use crate::namespace::Init;
 use crate::peer::process::Process;
 use crate::{Cancel, LabError};
@@ -15,7 +15,7 @@ use crate::{Cancel, LabError};
 const IMAGE: &str = "dray";
 
 /// Starts the engine, and makes the image known to it.
-pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Process, LabError> {
+pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Daemon, LabError> {
     let socket = socket(engine);
     let state = |name: &str| format!("{FOLDER}/{name}");
     let settings = json!({
@@ -39,15 +39,17 @@ pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Pro
     let settings = engine.dir.write("docker.json", &settings.to_string())?;
     let mut command = engine.command("dockerd");
     command.arg("--config-file").arg(settings);
-    let mut daemon = Process::start_within(host, &engine.dir, "dockerd", &mut command)?;
-    daemon.wait_until(cancel, "socket of its own", |_| UnixStream::connect(&socket).is_ok())?;
+    let mut process = Process::start_within(host, &engine.dir, "dockerd", &mut command)?;
+    process.wait_until(cancel, "socket of its own", |_| UnixStream::connect(&socket).is_ok())?;
     // An archive of no files: two blocks of zeros (pax(1), "ustar Interchange Format").
     let nothing = engine.dir.write("nothing.tar", &"\0".repeat(1024))?;
     let mut import = client(engine);
     import.arg("import").arg(nothing).arg(IMAGE);
     let mut import = Process::start_within(host, &engine.dir, "docker import", &mut import)?;
     import.wait_until_done(cancel)?;
-    Ok(daemon)
+    let doing = LabError::doing("the processes of dockerd");
+    let helpers = Helper::children_of(process.pid()).map_err(doing)?;
+    Ok(Daemon { process, helpers })
 }
 
 /// The command that runs a container.

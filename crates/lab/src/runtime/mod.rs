@@ -11,6 +11,7 @@
 
 mod devices;
 mod docker;
+mod helper;
 mod image;
 mod lxc;
 pub(crate) mod network;
@@ -19,11 +20,13 @@ mod podman;
 mod privileges;
 mod state;
 
+pub(crate) use helper::Helper;
 pub use privileges::{Capability, Privileges};
 
 use std::env;
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
@@ -192,7 +195,14 @@ pub(crate) struct Engine {
     /// How its containers join the network that it makes, in its own words, where they do.
     network: Option<String>,
     /// What has to run besides, if anything.
-    _daemon: Option<Process>,
+    daemon: Option<Daemon>,
+}
+
+/// The daemon that containers are made by, and live under.
+struct Daemon {
+    process: Process,
+    /// What it has started for itself.
+    helpers: Vec<Helper>,
 }
 
 /// A container that an engine shall make.
@@ -242,10 +252,10 @@ impl Engine {
             privileges,
             devices,
             network: None,
-            _daemon: None,
+            daemon: None,
         };
         if runtime == Runtime::Docker {
-            engine._daemon = Some(docker::start(&engine, host, cancel)?);
+            engine.daemon = Some(docker::start(&engine, host, cancel)?);
         }
         Ok(engine)
     }
@@ -269,6 +279,20 @@ impl Engine {
             capability => capability.name(),
         };
         self.privileges.iter().map(name).collect()
+    }
+
+    /// Becomes readable when there may be an [`end`](Self::end).
+    pub(crate) fn signs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.daemon.iter().flat_map(|Daemon { process, helpers }| {
+            helpers.iter().map(Helper::sign).chain([process.sign()])
+        })
+    }
+
+    /// That what all of its containers need has ended, where it has.
+    pub(crate) fn end(&mut self) -> Option<String> {
+        let Daemon { process, helpers } = self.daemon.as_mut()?;
+        let end = process.end().map(|end| format!("what runs it {end}"));
+        end.or_else(|| helpers.iter().find_map(Helper::end))
     }
 
     /// Starts a container whose `dray` connects to `socket`. It ends with the process that this

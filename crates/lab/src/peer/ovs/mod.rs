@@ -79,7 +79,7 @@ impl Ovs {
         let Start { name, forwarding_thread, needs, .. } = *start;
         let mut switch = Program::start(dir, name, &mut command, forwarding_thread, needs)?;
         let control = home.control();
-        switch.process.wait_until(cancel, "its control socket", |_| control.exists())?;
+        switch.process.wait_until_listening(cancel, "its control socket", &control)?;
         Ok(Self { switch, database, home })
     }
 
@@ -127,7 +127,7 @@ impl Home {
             .arg(format!("--remote=p{}", self.remote()));
         let mut database = Process::start(&self.dir, "ovsdb-server", &mut command)?;
         let socket = self.path.join("db.sock");
-        database.wait_until(cancel, "its socket", |_| socket.exists())?;
+        database.wait_until_listening(cancel, "its socket", &socket)?;
         Ok(database)
     }
 

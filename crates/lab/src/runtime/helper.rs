@@ -1,0 +1,89 @@
+//! Processes that an engine starts for its containers: not ours, and needed all the same.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::namespace::has_ended;
+
+/// A process that an engine has started, such as `containerd` or `conmon`.
+pub(crate) struct Helper {
+    pid: Pid,
+    name: String,
+    pidfd: OwnedFd,
+}
+
+impl Helper {
+    /// The parent of a process, where it has one that can be seen from here.
+    pub(crate) fn parent_of(pid: Pid) -> io::Result<Option<Self>> {
+        let Some(of_it) = parent(pid)? else { return Ok(None) };
+        let helper = Self::hold(of_it)?;
+        // It may have ended, and its number be another's, before it was held.
+        Ok((parent(pid)? == Some(of_it)).then_some(helper))
+    }
+
+    /// The processes that a process has started and that run.
+    pub(crate) fn children_of(pid: Pid) -> io::Result<Vec<Self>> {
+        let is_child = |other: &Pid| parent(*other).is_ok_and(|parent| parent == Some(pid));
+        let pids = fs::read_dir("/proc")?.flatten();
+        let pids = pids.filter_map(|entry| parse_pid(entry.file_name().to_str()?));
+        // One that is gone before it was held was not needed.
+        let hold = |other| Self::hold(other).ok().filter(|_| is_child(&other));
+        Ok(pids.filter(is_child).filter_map(hold).collect())
+    }
+
+    fn hold(pid: Pid) -> io::Result<Self> {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()))?;
+        Ok(Self { pid, name: name.trim_end().to_owned(), pidfd })
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Becomes readable when it has ended.
+    pub(crate) fn sign(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// That it has ended, where it has.
+    pub(crate) fn end(&self) -> Option<String> {
+        has_ended(&self.pidfd).then(|| format!("{}, which runs it, ended", self.name))
+    }
+}
+
+/// The parent of a process (field 4 of proc_pid_stat(5)); none where that is not to be seen from here.
+fn parent(pid: Pid) -> io::Result<Option<Pid>> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))?;
+    // The second field, the name in parentheses, may hold spaces and parentheses.
+    let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    Ok(rest.split(' ').nth(1).and_then(parse_pid))
+}
+
+fn parse_pid(text: &str) -> Option<Pid> {
+    Pid::from_raw(text.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{getpid, getppid};
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_parent_and_its_children_are_found_and_their_end_is_seen() {
+        let parent = Helper::parent_of(getpid()).unwrap();
+        assert_eq!(parent.map(|parent| parent.pid), getppid());
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let children = Helper::children_of(getpid()).unwrap();
+        let of_it = children.iter().find(|helper| helper.pid == Pid::from_child(&child));
+        let helper = of_it.expect("the child is found");
+        assert_eq!(helper.end(), None);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(helper.end().unwrap().ends_with(", which runs it, ended"));
+    }
+}

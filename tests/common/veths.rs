@@ -1,0 +1,56 @@
+//! Pairs of veth in one network namespace, with as many queues as a test wants.
+
+use std::process::Command;
+
+use dray_lab::NetworkNamespace;
+use dray_port::{Port, PortUri};
+
+/// A network namespace with veth pairs, both ends of each in it.
+pub struct Veths(pub NetworkNamespace);
+
+impl Veths {
+    pub fn new(queues: u32, pairs: &[[&str; 2]]) -> Self {
+        let veths = Self(NetworkNamespace::scratch().unwrap());
+        for [a, b] in pairs {
+            veths.add(a, b, queues, 1500);
+        }
+        veths
+    }
+
+    /// Makes a pair with so many queues in each direction.
+    pub fn add(&self, a: &str, b: &str, queues: u32, mtu: u32) {
+        let end = format!("mtu {mtu} numrxqueues {queues} numtxqueues {queues}");
+        self.ip(&format!("link add name {a} {end} type veth peer name {b} {end}"));
+        for end in [a, b] {
+            // The kernel sends nothing of its own.
+            self.ip(&format!("link set dev {end} addrgenmode none up"));
+        }
+    }
+
+    pub fn ip(&self, arguments: &str) {
+        let mut ip = Command::new("ip");
+        ip.args(arguments.split(' '));
+        assert!(self.0.enter(|| ip.status()).unwrap().success(), "ip {arguments}");
+    }
+
+    pub fn try_open(&self, uri: &str) -> Result<Port, String> {
+        let uri: PortUri = uri.parse().unwrap();
+        self.0.enter(|| Ok(uri.open())).unwrap().map_err(|error| error.to_string())
+    }
+
+    pub fn open(&self, uri: &str) -> Port {
+        self.try_open(uri).unwrap()
+    }
+
+    pub fn index(&self, interface: &str) -> u32 {
+        let index = self.0.enter(|| {
+            let socket = rustix::net::socket(
+                rustix::net::AddressFamily::UNIX,
+                rustix::net::SocketType::DGRAM,
+                None,
+            )?;
+            Ok(rustix::net::netdevice::name_to_index(&socket, interface)?)
+        });
+        index.unwrap()
+    }
+}

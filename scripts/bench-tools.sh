@@ -4,7 +4,7 @@
 #
 # Usage: bench-tools.sh [udp|tcp|rtt|testpmd|batch|udp-max]...; without a word, all but the last
 #   udp      iperf3 -u, full frames at a rate (RATE=40000 a second): what is received, within 10 %
-#   tcp      iperf3: goodput, within 10 % (STREAMS=1, MTU=1500)
+#   tcp      iperf3: goodput, within 10 % (STREAMS="1 4", MTU=1500)
 #   rtt      sockperf ping-pong: the median round trip of 64-byte frames over UDP, within 15 %
 #   testpmd  what DPDK's testpmd counts at its ports as a switch: the same to the frame
 #   udp-max  the same as fast as either can, for information: iperf3 makes more system calls a datagram
@@ -14,7 +14,6 @@ set -euo pipefail
 
 rounds=${ROUNDS:-5}
 seconds=${SECONDS_EACH:-3}
-streams=${STREAMS:-1}
 rate=${RATE:-40000}
 mtu=${MTU:-1500}
 dray=$(realpath "${DRAY:-$(dirname "$0")/../target/release/dray}")
@@ -83,15 +82,15 @@ dray_udp() { # $1: bytes of payload, $2: options of the ports, then more for the
     per_second frames
 }
 
-iperf3_tcp() { # bits per second that arrive, without the first second
+iperf3_tcp() { # $1: streams; bits per second that arrive, without the first second
     serve iperf3 -s -1
-    ask iperf3 -c 198.18.0.2 -t "$seconds" -O 1 -P "$streams" -J
+    ask iperf3 -c 198.18.0.2 -t "$seconds" -O 1 -P "$1" -J
     jq '.end.sum_received.bits_per_second | floor' "$folder/here"
 }
 
-dray_tcp() {
+dray_tcp() { # the same
     serve "$dray" receive --sampled --json --duration $((seconds + 3)) --port tcp:198.18.0.2:9000
-    ask "$dray" send --duration $((seconds + 1)) --flows "$streams" --port tcp:198.18.0.2:9000
+    ask "$dray" send --duration $((seconds + 1)) --flows "$1" --port tcp:198.18.0.2:9000
     echo $((8 * $(per_second bytes)))
 }
 
@@ -154,7 +153,10 @@ for word in "$@"; do
             "iperf3_udp $full $rate" "dray_udp $full ?wait=block --rate $rate --burst 1" ;;
         udp-max) compare "UDP, $full bytes a datagram, as fast as it goes" kpps 1000 0 100 iperf3 \
             "iperf3_udp $full 0" "dray_udp $full ?wait=block" ;;
-        tcp) compare "TCP, $streams streams" Gb/s 1000000000 0.9 1.1 iperf3 iperf3_tcp dray_tcp ;;
+        tcp) for streams in ${STREAMS:-1 4}; do
+            compare "TCP, $streams at a time" Gb/s 1000000000 0.9 1.1 iperf3 \
+                "iperf3_tcp $streams" "dray_tcp $streams" || failed=1
+        done ;;
         rtt) compare "UDP round trips" us 1000 0.85 1.15 sockperf sockperf_rtt dray_rtt ;;
         batch) compare "UDP, 22 bytes a datagram, 64 of ours a call" kpps 1000 1.3 100 iperf3 \
             "iperf3_udp 22 0" "dray_udp 22 ?batch=64&wait=poll" ;;

@@ -42,5 +42,8 @@ done
 echo "== other tools"
 $sudo scripts/bench-tools.sh batch tcp
 
+echo "== ports in shared memory by themselves"
+cargo bench -p dray-port --locked --quiet
+
 echo "== the user plane function by itself"
 cargo bench -p dray-upf --locked --quiet

@@ -96,7 +96,11 @@ pub enum Check {
     /// [`SAMPLE`](Self::SAMPLE): a program that is busy with headers. Fetching all of a long frame
     /// from another CPU's cache takes longer than everything else.
     Sampled,
-    /// Not at all: frames are counted, whatever they are. What the look costs is known by this.
+    /// At none, but the first bytes of every frame are fetched, as by any program that uses what it
+    /// receives: what the look itself costs is known by this.
+    Fetched,
+    /// Not at all: frames are counted, whatever they are, and where memory is shared they stay in the
+    /// cache of whoever wrote them.
     None,
 }
 

@@ -140,7 +140,11 @@ impl StreamReceiver {
     }
 }
 
-/// Reads once and counts what came; whether the connection goes on.
+/// Takes what is there, a buffer's worth at most before it is another stream's turn, and counts it;
+/// whether the connection goes on.
+///
+/// It reads on until nothing is left: what came during the last read is still in the CPU's caches,
+/// and would not be after all the other streams' turns.
 fn take(
     incoming: &mut Incoming,
     counts: &mut Counts,
@@ -148,24 +152,35 @@ fn take(
     pattern: &Pattern,
     whole: bool,
 ) -> bool {
-    let read = incoming.read(buffer, pattern, whole);
-    let ended = read == Read::End;
-    match read {
-        Read::Nothing => {}
-        Read::Intact(len) => {
-            counts.bytes += len as u64;
-            if let Some(number) = incoming.number {
-                counts.stream(number).bytes += len as u64;
+    let mut taken = 0;
+    while taken < buffer.len() {
+        let read = incoming.read(&mut buffer[taken..], pattern, whole);
+        let ended = read == Read::End;
+        match read {
+            Read::Nothing => return true,
+            Read::Intact(len) => {
+                taken += len;
+                counts.bytes += len as u64;
+                if let Some(number) = incoming.number {
+                    counts.stream(number).bytes += len as u64;
+                }
             }
-        }
-        Read::Corrupt => counts.corrupt += 1,
-        Read::Foreign => counts.foreign += 1,
-        Read::End | Read::Broken => {
-            if let Some(number) = incoming.number {
-                counts.by_tcp += incoming.by_tcp(ended).unwrap_or(0);
-                counts.stream(number).ended |= ended;
+            Read::Corrupt => {
+                counts.corrupt += 1;
+                return true;
+            }
+            Read::Foreign => {
+                counts.foreign += 1;
+                return false;
+            }
+            Read::End | Read::Broken => {
+                if let Some(number) = incoming.number {
+                    counts.by_tcp += incoming.by_tcp(ended).unwrap_or(0);
+                    counts.stream(number).ended |= ended;
+                }
+                return false;
             }
         }
     }
-    !matches!(read, Read::Foreign | Read::End | Read::Broken)
+    true
 }

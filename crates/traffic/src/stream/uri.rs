@@ -82,7 +82,7 @@ impl FromStr for StreamUri {
         let buffer = query.take("buffer", "1 to 1048576 bytes", |text| {
             text.parse().ok().filter(|bytes| (1..=Self::BUFFER_MAX).contains(bytes))
         })?;
-        let zerocopy = query.flag("zerocopy")?;
+        let zerocopy = query.flag("zerocopy", false)?;
         query.finish(scheme)?;
         Ok(Self { family, address, buffer: buffer.unwrap_or(Self::BUFFER), zerocopy })
     }

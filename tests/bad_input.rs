@@ -11,6 +11,15 @@ use common::{DRAY, Traces, alone, dray};
 /// Arguments, and what the message must contain: what was given and what is allowed.
 const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "nosuch"], &["\"nosuch\"", "ara2019-table1"]),
+    (&["bench", "veth/udp"], &["\"veth/udp\"", "--technique veth/udp"]),
+    (&["bench", "podman"], &["\"podman\"", "--runtime podman"]),
+    (&["bench", "--size", "64,128,64"], &["--size 64", "named twice"]),
+    (&["bench", "--runtime", "runc,runc"], &["--runtime runc", "named twice"]),
+    (&["bench", "--mtu", "jumbo"], &["'jumbo'", "--mtu", "whole number"]),
+    (&["bench", "--trials", "1.5"], &["'1.5'", "--trials", "whole number"]),
+    (&["bench", "--parent", "nosuch0"], &["--parent nosuch0", "there are", "lo"]),
+    (&["bench", "paper-all", "--json", "/dev/null"], &["--json /dev/null", "takes a folder"]),
+    (&["report", "Cargo.toml", "-o", "report.pdf"], &["-o report.pdf", ".html, .md or .csv"]),
     (&["bench", "--technique", "tokenring"], &["\"tokenring\"", "veth", "udp-mmsg"]),
     (&["bench", "--technique", "veth/udp,x"], &["\"x\"", "bridge"]),
     (&["bench", "--technique", "veth/virtio"], &["\"veth/virtio\"", "virtio"]),

@@ -291,7 +291,7 @@ fn a_receiver_that_looks_at_nothing_counts_the_same() {
     check_books(&results);
     let checks: Vec<_> =
         results.results.iter().map(|row| row.measured().unwrap().check.as_str()).collect();
-    assert_eq!(checks, ["none", "sampled", "whole"]);
+    assert_eq!(checks, ["none", "fetched", "sampled", "whole"]);
 }
 
 #[test]

@@ -96,6 +96,31 @@ fn an_interrupted_run_goes_on_where_it_was() {
 }
 
 #[test]
+fn an_interrupted_run_shows_what_it_found() {
+    let _alone = alone();
+    require_root!();
+    let mut command = Command::new(DRAY);
+    let run = command.args(&BENCH[..BENCH.len() - 1]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = run.spawn().unwrap();
+    let children = || {
+        let path = format!("/proc/{0}/task/{0}/children", run.id());
+        fs::read_to_string(path).unwrap_or_default()
+    };
+    assert!(eventually(|| !children().is_empty()), "a testbed");
+    let first = children().split_whitespace().next().unwrap().to_owned();
+    let is_gone = || !children().split_whitespace().any(|pid| pid == first);
+    assert!(eventually(is_gone), "the trials in it are over");
+    kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let [table, said] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(table.lines().any(|line| line.starts_with("veth/")), "{table}");
+    assert!(table.contains("INCOMPLETE: ") && table.contains(" of 8 trials"), "{table}");
+    assert!(said.contains("interrupted; ") && said.contains("--json FILE"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
 fn another_plan_is_refused_and_the_file_stays() {
     let _alone = alone();
     require_root!();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use dray_lab::{Cancel, LinkKind, Runtime};
+use dray_lab::{Cancel, LabError, LinkKind, Runtime};
 use dray_measure::isolation::Verdict;
 use dray_measure::rounds::{Journal, Listener, Resumed, Step};
 use dray_measure::{
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Frame sizes in bytes, from destination MAC to end of payload.
-    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = parse::number::<usize>)]
     size: Option<Vec<usize>>,
     /// Frames per second; without it, as many as possible.
     #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
@@ -45,16 +45,16 @@ pub(crate) struct Arguments {
         value_parser = parse::share)]
     loss: Option<Vec<f64>>,
     /// Frames per burst.
-    #[arg(long, value_name = "FRAMES")]
+    #[arg(long, value_name = "FRAMES", value_parser = parse::number::<usize>)]
     burst: Option<usize>,
     /// Flows per link of the sender; of tcp techniques, streams of each sender.
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT", value_parser = parse::number::<u16>)]
     flows: Option<u16>,
     /// So many pairs of sender and receiver at the same time, over one segment.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse::number::<usize>)]
     pairs: Option<Vec<usize>>,
     /// Pairs of machines, by their MAC addresses, that frames are between in turn.
-    #[arg(long, value_name = "PAIRS")]
+    #[arg(long, value_name = "PAIRS", value_parser = parse::number::<u16>)]
     stations: Option<u16>,
     /// Techniques: LINK, ENDPOINT or LINK/ENDPOINT.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -67,13 +67,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Option<Duration>,
     /// Trials of each technique.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = parse::number::<usize>)]
     trials: Option<usize>,
     /// What the random order of trials follows from; results name it.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = parse::number::<u32>)]
     seed: Option<u32>,
     /// MTU of the links.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = parse::number::<u32>)]
     mtu: Option<u32>,
     /// The SR-IOV network card for link sriov. While that is measured, containers get virtual functions of
     /// it; they are given back, and the card itself is not touched.
@@ -184,41 +184,50 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let cancel = cancel_on_signals()?;
     let outputs = outputs.open()?;
-    let results = measure(&mut run, &outputs, &cancel)?;
+    let (results, ended) = measure(&mut run, &outputs, &cancel);
+    if let Some(error) = ended {
+        return Err(show_what_there_is(error, &results, outputs, run.plan.experiment()));
+    }
     outputs.write(&results, run.plan.experiment())?;
     judge(&results)?;
     baseline.map_or(Ok(()), |baseline| hold_against(&baseline, results))
 }
 
-/// Runs what is left of the plan. What was found is kept meanwhile, and also where it ends early.
+/// Runs what is left of the plan. What was found is kept meanwhile. The second result is why it ended
+/// early, where it did.
 pub(crate) fn measure(
     run: &mut Resumed,
     outputs: &Outputs,
     cancel: &Cancel,
-) -> Result<Results, Failure> {
+) -> (Results, Option<LabError>) {
     let mut progress = Progress::new(run, outputs);
     let program = Path::new("/proc/self/exe");
     let ended = rounds::run(&run.plan, program, cancel, &mut run.journal, &mut progress);
     progress.bar.finish_and_clear();
-    let results = run.journal.results(&run.plan, &run.choices);
-    let Err(error) = ended else { return Ok(results) };
-    if let (Some(incomplete), false) = (&results.incomplete, run.journal.is_empty()) {
-        if let Some(json) = &outputs.json
-            && json.is_stdout()
-        {
-            print(&to_json(&results)?)?;
+    (run.journal.results(&run.plan, &run.choices), ended.err())
+}
+
+/// Shows what a run found that ended early, and says where it is kept.
+pub(crate) fn show_what_there_is(
+    error: LabError,
+    results: &Results,
+    outputs: Outputs,
+    experiment: &Experiment,
+) -> Failure {
+    let Some(incomplete) = results.incomplete.as_ref().filter(|it| !it.journal.is_empty()) else {
+        return Failure::Failed(error.into());
+    };
+    let trials = format!("{} of {} trials", incomplete.trials_done, incomplete.trials);
+    let kept = match (&outputs.json, &outputs.json_path) {
+        (Some(json), Some(path)) if json.is_file() => {
+            format!("{trials} are in {0}: go on with --resume {0}", path.display())
         }
-        let trials = format!("{} of {} trials", incomplete.trials_done, incomplete.trials);
-        let kept = match &outputs.json_path {
-            Some(path) if outputs.json.as_ref().is_some_and(Output::is_file) => {
-                format!("{trials} are in {0}: go on with --resume {0}", path.display())
-            }
-            _ if incomplete.trials_done == 0 => return Err(error.into()),
-            _ => format!("{trials} were done; with --json FILE they would be kept"),
-        };
-        return Err(anyhow!("{error}; {kept}").into());
+        _ => format!("{trials} were done; with --json FILE, --resume FILE could go on with them"),
+    };
+    match outputs.write(results, experiment) {
+        Ok(()) => Failure::Failed(anyhow!("{error}; {kept}")),
+        Err(failure) => failure,
     }
-    Err(error.into())
 }
 
 /// Where results go, by name.
@@ -256,12 +265,8 @@ impl Outputs {
         Ok(Self { json, json_path: Some(path.to_owned()), page: None })
     }
 
-    /// Writes the JSON and nothing else.
-    pub(crate) fn write_json(self, results: &Results) -> Result<(), Failure> {
-        self.json.map_or(Ok(()), |json| json.write(&to_json(results)?))
-    }
-
-    fn write(self, results: &Results, experiment: &Experiment) -> Result<(), Failure> {
+    /// Shows the table, where nothing else goes to standard output, and writes the files.
+    pub(crate) fn write(self, results: &Results, experiment: &Experiment) -> Result<(), Failure> {
         if [&self.json, &self.page].into_iter().flatten().all(|output| !output.is_stdout()) {
             print(&colour(&table::render(results, experiment)))?;
         }
@@ -328,7 +333,7 @@ struct Progress<'r> {
 impl<'r> Progress<'r> {
     fn new(run: &Resumed, outputs: &'r Outputs) -> Self {
         let style =
-            ProgressStyle::with_template("{pos}/{len} [{bar:20}] {prefix:>8} left  {wide_msg}")
+            ProgressStyle::with_template("{pos}/{len} [{bar:10}] {prefix:>8} left  {wide_msg}")
                 .expect("the template is right");
         let bar = ProgressBar::new(run.plan.trials() as u64).with_style(style);
         if !bar.is_hidden() {

@@ -118,7 +118,8 @@ fn main() -> ExitCode {
 }
 
 fn complain(message: &str, status: u8) -> ExitCode {
-    eprintln!("dray: {message}");
+    // Where nobody reads it there is nothing more to be done.
+    let _ = writeln!(std::io::stderr(), "dray: {message}");
     ExitCode::from(status)
 }
 
@@ -126,7 +127,7 @@ fn complain(message: &str, status: u8) -> ExitCode {
 fn wrong_usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        eprint!("{error}");
+        let _ = write!(std::io::stderr(), "{error}");
         return ExitCode::from(2);
     }
     complain(&one_line(error), 2)

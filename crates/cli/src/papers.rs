@@ -9,7 +9,7 @@ use dray_measure::rounds::{Journal, Resumed};
 use dray_measure::{Choices, Experiment, Plan, experiments, table};
 use dray_report::{Report, Run};
 
-use crate::bench::{Outputs, measure};
+use crate::bench::{Outputs, measure, show_what_there_is};
 use crate::output::{Output, colour};
 use crate::{Failure, cancel_on_signals, print};
 
@@ -45,6 +45,10 @@ pub(crate) fn run(choices: &Choices, to: &Where) -> Result<(), Failure> {
             let why = format!("--resume {}: no such folder; --json begins one", folder.display());
             return Err(Failure::usage(anyhow!(why)));
         }
+        (Some(file), None) if file.exists() && !file.is_dir() => {
+            let why = format!("--json {}: a file, where {NAME} takes a folder", file.display());
+            return Err(Failure::usage(anyhow!(why)));
+        }
         (Some(folder), None) | (None, Some(folder)) => folder.clone(),
         (None, None) => PathBuf::from(FOLDER),
     };
@@ -72,23 +76,29 @@ fn one(
     folder: &Path,
 ) -> Result<Run, Failure> {
     let run = match state {
-        State::Complete(run) => *run,
+        State::Complete(run) => {
+            print(&colour(&table::render(&run.results, experiment)))?;
+            *run
+        }
         State::ToRun(mut resumed) => {
             let outputs = Outputs::to_file(file)?;
-            let results =
-                measure(&mut resumed, &outputs, cancel).map_err(|failure| match failure {
+            let (results, ended) = measure(&mut resumed, &outputs, cancel);
+            if let Some(error) = ended {
+                let failure = show_what_there_is(error, &results, outputs, experiment);
+                return Err(match failure {
                     Failure::Failed(error) => {
                         let folder = folder.display();
-                        let all = format!("all of them: dray bench {NAME} --resume {folder}");
-                        Failure::Failed(anyhow!("{error:#}; {all}"))
+                        let all = format!("with all papers by dray bench {NAME} --resume {folder}");
+                        Failure::Failed(anyhow!("{error:#}, or {all}"))
                     }
                     other => other,
-                })?;
-            outputs.write_json(&results)?;
+                });
+            }
+            outputs.write(&results, experiment)?;
             Run { file: file.display().to_string(), results }
         }
     };
-    print(&(colour(&table::render(&run.results, experiment)) + "\n"))?;
+    print("\n")?;
     Ok(run)
 }
 

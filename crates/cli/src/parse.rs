@@ -1,6 +1,12 @@
 //! Values on the command line.
 
+use std::str::FromStr;
 use std::time::Duration;
+
+/// A whole number.
+pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "give a whole number".to_owned())
+}
 
 /// Frames per second: a number above zero, with `k`, `M` or `G` behind it where wanted.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {

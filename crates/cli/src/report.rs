@@ -23,7 +23,7 @@ pub(crate) struct ReportArguments {
     /// Where the report goes; without it, or with `-`, to standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Its format; by default what the output's name ends in (.md, .csv), else HTML.
+    /// Its format; by default what the output's name ends in (.html, .md, .csv), and HTML without one.
     #[arg(long)]
     format: Option<Format>,
 }
@@ -66,18 +66,23 @@ enum Format {
 }
 
 impl Format {
-    fn by_name(output: Option<&Path>) -> Self {
-        match output.and_then(Path::extension).and_then(|extension| extension.to_str()) {
-            Some("md" | "markdown") => Self::Markdown,
-            Some("csv") => Self::Csv,
-            _ => Self::Html,
+    fn by_name(output: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = output else { return Ok(Self::Html) };
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("md" | "markdown") => Ok(Self::Markdown),
+            Some("csv") => Ok(Self::Csv),
+            Some("html" | "htm") | None => Ok(Self::Html),
+            Some(other) => Err(Failure::usage(anyhow!(
+                "-o {}: no report is called .{other}: end it in .html, .md or .csv, or say --format",
+                path.display()
+            ))),
         }
     }
 }
 
 pub(crate) fn report(arguments: &ReportArguments) -> Result<(), Failure> {
     let path = arguments.output.as_deref();
-    let format = arguments.format.unwrap_or_else(|| Format::by_name(path));
+    let format = arguments.format.map_or_else(|| Format::by_name(path), Ok)?;
     let to_stdout = path.is_none_or(|path| path == Path::new("-"));
     if to_stdout && matches!(format, Format::Html) && stdout().is_terminal() {
         return Err(Failure::usage(anyhow!("a page is not for a terminal: give -o FILE.html")));

@@ -67,18 +67,17 @@ impl Present {
         };
         let memory_bytes = memory_bytes(&HostFacts::gather());
         let job = NeighbourJob { memory_bytes, interval: Duration::from_secs(1) };
-        let cancel = lab.cancel().clone();
         lab[self.container].request(&Request::Start(Box::new(Job::Neighbour(job))))?;
-        lab[self.container].wait_until_ready(&cancel)?;
-        let done = work(lab);
+        lab.wait_until_ready(self.container)?;
+        let done = work(lab)?;
         lab[self.container].request(&Request::Drain)?;
-        let report = lab[self.container].wait_until_done(&cancel, PATIENCE)?;
+        let report = lab.wait_until_done(self.container, PATIENCE)?;
         let Report::Neighbour(report) = report else {
             let what = format!("unexpected report {report:?}");
             return Err(LabError::Container { container: "neighbour".to_owned(), what });
         };
         let rate = report.written_bytes as f64 * 1e9 / report.elapsed_ns.max(1) as f64;
-        Ok((done?, rate))
+        Ok((done, rate))
     }
 }
 

@@ -61,13 +61,13 @@ pub(crate) fn observe_round(
         },
     )?;
     endpoint.wait_until_ready(&cancel)?;
-    cancel.sleep_until(Instant::now() + SETTLE)?;
+    lab.sleep_until(Instant::now() + SETTLE)?;
     let kernel = KernelReading::take();
     endpoint.start_traffic()?;
     let mut sampler = Sampler::default();
     let measured = sampler.measure(lab, timing, |sampler| sampler.look(&endpoint, None))?;
     endpoint.drain_traffic()?;
-    cancel.sleep_until(Instant::now() + QUIET)?;
+    lab.sleep_until(Instant::now() + QUIET)?;
     sampler.look(&endpoint, None)?;
     Ok(sampler.observed(measured, kernel))
 }
@@ -102,14 +102,14 @@ pub(crate) fn observe_one_way(
     let mut sender = start(lab, from, &from.outs[0], role)?;
     sender.wait_until_ready(&cancel)?;
     receiver.start_traffic()?;
-    cancel.sleep_until(Instant::now() + SETTLE)?;
+    lab.sleep_until(Instant::now() + SETTLE)?;
     let kernel = KernelReading::take();
     sender.start_traffic()?;
     let mut sampler = Sampler::default();
     let measured =
         sampler.measure(lab, timing, |sampler| sampler.look(&sender, Some(&receiver)))?;
     sender.stop_traffic()?;
-    cancel.sleep_until(Instant::now() + QUIET)?;
+    lab.sleep_until(Instant::now() + QUIET)?;
     sampler.look(&sender, Some(&receiver))?;
     Ok(sampler.observed(measured, kernel))
 }
@@ -167,17 +167,16 @@ impl Sampler {
     /// Has `look` take samples after the warm-up, as often as `timing` says.
     fn measure(
         &mut self,
-        lab: &Lab,
+        lab: &mut Lab,
         timing: &Timing,
         look: impl Fn(&mut Self) -> Result<(), LabError>,
     ) -> Result<Measured, LabError> {
-        let cancel = lab.cancel();
-        cancel.sleep_until(Instant::now() + timing.warm_up)?;
+        lab.sleep_until(Instant::now() + timing.warm_up)?;
         let (from, measure_from_ns) = (Instant::now(), monotonic_ns());
         let before = CpuReading::take(lab)?;
         let intervals = (timing.measure.as_nanos() / timing.interval.as_nanos()) as u32;
         for number in 0..=intervals {
-            cancel.sleep_until(from + number * timing.interval)?;
+            lab.sleep_until(from + number * timing.interval)?;
             look(self)?;
         }
         Ok((measure_from_ns, [before, CpuReading::take(lab)?]))

@@ -79,10 +79,12 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
     if !results.streams.is_empty() && !has_streams {
         if results.results.is_empty() {
             text.clear();
-        } else {
+        }
+        let list = streams::list(&results.streams);
+        if !text.is_empty() && !list.is_empty() {
             text.push('\n');
         }
-        text.push_str(&streams::list(&results.streams));
+        text.push_str(&list);
     }
     if !results.limits.is_empty() && experiment.layout != Layout::Switches {
         text.push_str(&switches::limits(&results.limits));

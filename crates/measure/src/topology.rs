@@ -147,6 +147,13 @@ impl Topology {
         placement: &Placement,
         mtu: u32,
     ) -> Result<Vec<Self>, LabError> {
+        let link = technique.link;
+        if matches!(shape, Shape::Upf(_)) && link.switch().is_some() && link.learns {
+            let what = "a switch that learns never hears of a user plane function where that only receives, \
+                        and sends everything there to everybody: take a switch that joins ports in pairs, \
+                        as switch/patch";
+            return Err(LabError::Peer { peer: link.to_string(), what: what.to_owned() });
+        }
         let names = match shape {
             Shape::Echo => ["ping", "echo"],
             _ => ["sender", "receiver"],

@@ -173,7 +173,6 @@ fn observe(
     load: &Load,
     timing: &Timing,
 ) -> Result<Run, LabError> {
-    let cancel = lab.cancel().clone();
     let Timing { warm_up, measure, interval } = *timing;
     let switched_before = switched(lab, topologies)?;
     let asked = Instant::now();
@@ -184,7 +183,7 @@ fn observe(
     let stations = || topologies.iter().flat_map(Topology::stations);
     let mut agreements = Agreements::new();
     for station in stations() {
-        let agreed = lab[station.container].wait_until_ready(&cancel)?;
+        let agreed = lab.wait_until_ready(station.container)?;
         if !agreed.is_empty() {
             agreements.insert(lab[station.container].name().to_owned(), agreed);
         }
@@ -202,15 +201,15 @@ fn observe(
 
     let until_start = Duration::from_nanos(start_at_ns.saturating_sub(monotonic_ns()));
     let measure_from = Instant::now() + until_start + warm_up;
-    let read_cpus_at = |moment| {
-        cancel.sleep_until(moment)?;
+    let mut read_cpus_at = |moment| {
+        lab.sleep_until(moment)?;
         CpuReading::take(lab)
     };
     let cpus = [read_cpus_at(measure_from)?, read_cpus_at(measure_from + measure)?];
 
     let mut reports = Vec::new();
     for topology in topologies {
-        reports.push(vec![lab[topology.sender.container].wait_until_done(&cancel, PATIENCE)?]);
+        reports.push(vec![lab.wait_until_done(topology.sender.container, PATIENCE)?]);
     }
     let kernel = [kernel_before, KernelReading::take()];
     if let Some(before) = switched_before {
@@ -220,7 +219,7 @@ fn observe(
         while switched(lab, topologies)?.is_some_and(|now| now - before < sent)
             && Instant::now() < deadline
         {
-            cancel.sleep_until(Instant::now() + Duration::from_millis(2))?;
+            lab.sleep_until(Instant::now() + Duration::from_millis(2))?;
         }
     }
     // Drain in the direction of travel: a station is quiet only once those before it are done.
@@ -230,7 +229,7 @@ fn observe(
             lab[station.container].request(&Request::Drain)?;
         }
         for (station, reports) in stations().zip(&mut reports) {
-            reports.push(lab[station.container].wait_until_done(&cancel, PATIENCE)?);
+            reports.push(lab.wait_until_done(station.container, PATIENCE)?);
         }
     }
     let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;

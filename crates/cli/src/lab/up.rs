@@ -66,8 +66,13 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
     drop(stdin);
     let said = wait_for_word(&mut keeper, &cancel)?;
     if said == UP {
-        let (containers, links) = (topology.containers.len(), topology.links.len());
-        return print(&format!("lab {name} is up: {containers} containers, {links} links\n"));
+        let count = |count, what| match count {
+            1 => format!("1 {what}"),
+            count => format!("{count} {what}s"),
+        };
+        let containers = count(topology.containers.len(), "container");
+        let links = count(topology.links.len(), "link");
+        return print(&format!("lab {name} is up: {containers}, {links}\n"));
     }
     let status = keeper.wait()?;
     Err(match said.as_str() {

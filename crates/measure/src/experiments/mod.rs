@@ -23,6 +23,9 @@ mod streams;
 mod switches;
 mod upf;
 
+use dray_lab::Runtime;
+
+use crate::Technique;
 pub use experiment::Experiment;
 pub(crate) use experiment::{MachineLimit, STEADY};
 pub use layout::Layout;
@@ -64,9 +67,23 @@ pub const DEFAULT: &str = all::ALL.name;
 
 /// A word that names no experiment.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("unknown experiment {given:?}: one of {}", names().join(", "))]
+#[error("unknown experiment {given:?}: {}", self.advice())]
 pub struct UnknownExperiment {
     given: String,
+}
+
+impl UnknownExperiment {
+    /// What would be right: the word may be right elsewhere.
+    fn advice(&self) -> String {
+        let given = &self.given;
+        if given.parse::<Runtime>().is_ok() {
+            return format!("it is a runtime, so give --runtime {given}");
+        }
+        if Technique::check_name(given).is_ok() {
+            return format!("it is a technique, so give --technique {given}");
+        }
+        format!("one of {}", names().join(", "))
+    }
 }
 
 /// The names of all experiments.
@@ -94,6 +111,7 @@ pub fn find(name: &str) -> Result<&'static Experiment, UnknownExperiment> {
 mod tests {
     use super::*;
     use crate::plan::{Choices, Plan};
+    use crate::trial::Timing;
 
     #[test]
     fn each_is_found_by_its_name_alone() {
@@ -110,6 +128,31 @@ mod tests {
         let message = find("tokenring").unwrap_err().to_string();
         assert!(message.contains("\"tokenring\""), "{message}");
         assert!(names().iter().all(|name| message.contains(name)), "{message}");
+        for (word, option) in [("bridge/tcp", "--technique bridge/tcp"), ("lxc", "--runtime lxc")] {
+            let message = find(word).unwrap_err().to_string();
+            assert!(message.ends_with(option), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_documents_table_has_the_lengths_of_all_trials() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measurement.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let lengths = |it: &Experiment| {
+            let Timing { warm_up, measure, interval } = it.timing;
+            let [warm_up, measure, interval] =
+                [warm_up, measure, interval].map(|t| t.as_secs_f64());
+            format!("| {warm_up} s | {measure} s | {interval} s | {} |", it.trials)
+        };
+        let usual = lengths(&Experiment::USUAL);
+        assert!(text.contains(&format!("| where nothing else is said {usual}")), "{usual}");
+        for experiment in EXPERIMENTS.iter().filter(|it| it.layout != Layout::Limits) {
+            let name = format!("`{}`", experiment.name);
+            let row = text.lines().find(|line| line.starts_with("| `") && line.contains(&name));
+            let row =
+                row.map_or(usual.clone(), |row| row[row.find(" | ").unwrap() + 1..].to_owned());
+            assert_eq!(row, lengths(experiment), "{name}");
+        }
     }
 
     #[test]

@@ -8,14 +8,14 @@ use crate::{Endpoint, Technique};
 
 pub(super) const RECEIVER_COST: Experiment = Experiment {
     name: "receiver-cost",
-    about: "what is received when the receiver looks at nothing, at headers, and at every byte",
+    about: "what is received when the receiver fetches frames, and looks at headers or every byte",
     techniques: || {
         let kernel = [Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::AFXDP];
         let links = [LinkKind::VETH, LinkKind::PATCH, LinkKind::DIRECT];
         Technique::by_link(&links, &[&kernel[..], &[Endpoint::VIRTIO]].concat())
     },
     sizes: &[64, 1500],
-    checks: &[Some(Check::None), Some(Check::Sampled), Some(Check::Whole)],
+    checks: &[Some(Check::None), Some(Check::Fetched), Some(Check::Sampled), Some(Check::Whole)],
     trials: 3,
     machine_limit: MachineLimit::Never,
     layout: Layout::Checks,

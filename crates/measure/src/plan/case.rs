@@ -35,16 +35,24 @@ pub struct Case {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.technique)?;
-        if let Shape::Pairs(pairs) = self.shape {
-            write!(f, " x {pairs}")?;
-        }
-        if let Shape::Upf(load) = self.shape {
-            write!(f, " {load}")?;
+        match self.shape {
+            Shape::Pairs(pairs) => write!(f, " x {pairs}")?,
+            Shape::Upf(load) => write!(f, " {load}")?,
+            Shape::Chain(_) | Shape::Fan(_) | Shape::Echo => {}
         }
         match self.technique.endpoint.is_stream() {
             true => write!(f, " MTU {}", self.mtu),
             false => write!(f, " {} B", self.size),
         }?;
+        if let Some(rate) = self.rate {
+            write!(f, " at {:.0} kpps", rate / 1e3)?;
+        }
+        match self.shape {
+            Shape::Chain(count @ 1..) => write!(f, ", {count} forwarders in a chain")?,
+            Shape::Fan(count) => write!(f, ", {count} forwarders side by side")?,
+            Shape::Echo => write!(f, ", there and back")?,
+            Shape::Chain(0) | Shape::Pairs(_) | Shape::Upf(_) => {}
+        }
         if let Some(neighbour) = self.neighbour {
             write!(f, ", {} neighbour", neighbour.name())?;
         }

@@ -43,6 +43,10 @@ impl Plan {
     /// Checks the choices. Nothing is started before everything has been checked.
     pub fn new(experiment: &'static Experiment, choices: &Choices) -> Result<Self, WrongChoice> {
         let settings = Settings::new(experiment, choices)?;
+        no_twins("--size", choices.sizes.as_deref())?;
+        no_twins("--pairs", choices.pairs.as_deref())?;
+        no_twins("--loss", choices.losses.as_deref())?;
+        no_twins("--runtime", choices.runtimes.as_deref())?;
         let mtus = match choices.mtu {
             Some(ref mtu) => std::slice::from_ref(mtu),
             None => experiment.mtus,
@@ -139,6 +143,17 @@ impl Plan {
     pub fn trials(&self) -> usize {
         self.settings.trials * self.cases.len()
     }
+}
+
+/// Whether each of what was chosen was chosen once: of two rows that differ in nothing nobody could tell
+/// which is which.
+fn no_twins<T: PartialEq + ToString>(
+    option: &'static str,
+    chosen: Option<&[T]>,
+) -> Result<(), WrongChoice> {
+    let chosen = chosen.unwrap_or_default();
+    let twin = chosen.iter().enumerate().find(|(at, one)| chosen[..*at].contains(one));
+    twin.map_or(Ok(()), |(_, one)| Err(WrongChoice::Twice { option, given: one.to_string() }))
 }
 
 /// The experiment's topologies, or instead of them `pairs` of sender and receiver.

@@ -1,5 +1,6 @@
 //! Settings: all that holds for every case of a plan.
 
+use std::fs;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -95,6 +96,7 @@ impl Settings {
         let seed = choices.seed.unwrap_or_else(order::any_seed);
         let runtimes = choices.runtimes.clone().unwrap_or_default();
         let parent = choices.parent.clone();
+        parent.as_deref().map_or(Ok(()), check_interface)?;
         Ok(Self {
             burst,
             flows,
@@ -110,6 +112,16 @@ impl Settings {
             runtimes,
         })
     }
+}
+
+fn check_interface(name: &str) -> Result<(), WrongChoice> {
+    let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let names: Vec<_> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    if names.iter().any(|there| there == name) {
+        return Ok(());
+    }
+    Err(WrongChoice::NoInterface { given: name.to_owned(), there: names.join(", ") })
 }
 
 /// How a rate is searched for. `trial` is the length of a trial, where it was chosen.
@@ -164,6 +176,7 @@ mod tests {
             ("--rate NaN", Choices { rate: Some(nan), ..none() }),
             ("--trials 0", Choices { trials: Some(0), ..none() }),
             ("--trials 1001", Choices { trials: Some(1001), ..none() }),
+            ("--parent nosuch0: there is", Choices { parent: Some("nosuch0".into()), ..none() }),
             ("--duration 0.1", Choices { duration: Some(Duration::from_millis(100)), ..none() }),
             ("--duration 3601", Choices { duration: Some(Duration::from_secs(3601)), ..none() }),
         ] {

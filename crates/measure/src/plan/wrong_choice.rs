@@ -65,6 +65,10 @@ pub enum WrongChoice {
     NoSize { given: usize, technique: Technique },
     #[error("{technique} sends as fast as it can and at no given rate; choose other techniques")]
     NoRate { technique: Technique },
+    #[error("{option} {given}: named twice; name each once")]
+    Twice { option: &'static str, given: String },
+    #[error("--parent {given}: there is no such interface; there are {there}")]
+    NoInterface { given: String, there: String },
     #[error("--trials {given}: 1 to 1000")]
     Trials { given: usize },
     #[error("--duration {} s: 0.2 to 3600 seconds", given.as_secs_f64())]

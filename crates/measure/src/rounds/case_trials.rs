@@ -75,6 +75,7 @@ impl CaseTrials {
             _ if first.shape == Shape::Echo => "whole",
             Check::Whole => "whole",
             Check::Sampled => "sampled",
+            Check::Fetched => "fetched",
             Check::None => "none",
         };
         check.clone_into(&mut self.check);

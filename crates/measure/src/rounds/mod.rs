@@ -44,7 +44,7 @@ pub struct Step {
     pub left: Duration,
     /// What runs now.
     pub what: String,
-    /// What was found of it so far.
+    /// What was found so far: of it, or else of what ran before.
     pub so_far: Option<String>,
 }
 
@@ -88,6 +88,7 @@ pub fn run(
             journal.limits[index].push(machine_limit(size, settings)?);
             listener.found(journal);
         }
+        let mut before = None;
         // Cases of one technique and shape follow each other and share a testbed.
         let mut testbed: Option<Testbed> = None;
         for number in order(&plan.cases, settings.seed, round) {
@@ -99,7 +100,7 @@ pub fn run(
                 done: journal.trials(),
                 left: estimate.left(),
                 what: case.to_string(),
-                so_far: journal.cases[number].so_far(),
+                so_far: journal.cases[number].so_far().or_else(|| before.clone()),
             };
             listener.now(&step);
             // One that does not serve goes before the next is built.
@@ -132,6 +133,8 @@ pub fn run(
                 Err(error) => trials.fail(&error),
             }
             trials.rounds = round + 1;
+            let found = trials.so_far().unwrap_or_else(|| "no figure".to_owned());
+            before = Some(format!("(before: {case} {found})"));
             estimate.done(Estimate::of(plan, case));
             listener.found(journal);
         }

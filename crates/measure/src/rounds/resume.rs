@@ -134,9 +134,13 @@ fn same_cases(
     }
     let names = |results: &Results| {
         let frames = results.results.iter().map(|row| {
-            let rate = row.offered_pps.unwrap_or_default();
+            // A share's rate is known only once what it is a share of was found.
+            let rate = match row.load_share {
+                Some(share) => format!("{share} of the loss-free rate"),
+                None => format!("{} pps", row.offered_pps.unwrap_or_default()),
+            };
             let (topology, forwarders) = (&row.topology, row.forwarders);
-            format!("{} {} B {topology} {forwarders} {rate} pps", row.technique, row.frame_size)
+            format!("{} {} B {topology} {forwarders} {rate}", row.technique, row.frame_size)
         });
         let streams = results.streams.iter();
         let streams =
@@ -160,7 +164,11 @@ mod tests {
     use crate::experiments::find;
 
     fn interrupted(choices: &Choices) -> Results {
-        let plan = Plan::new(find("all").unwrap(), choices).unwrap();
+        interrupted_in("all", choices)
+    }
+
+    fn interrupted_in(experiment: &str, choices: &Choices) -> Results {
+        let plan = Plan::new(find(experiment).unwrap(), choices).unwrap();
         Journal::new(&plan, String::new()).results(&plan, choices)
     }
 
@@ -179,6 +187,14 @@ mod tests {
             assert!(resumed.plan.cases.iter().all(|case| case.technique.link.name == "veth"));
         }
         assert!(Resumed::new(results, Some("all"), &Choices::default()).is_ok());
+    }
+
+    #[test]
+    fn a_share_is_the_same_whatever_rate_it_came_to() {
+        let mut results = interrupted_in("latency", &of("veth/raw"));
+        let shares = results.results.iter_mut().filter(|row| row.load_share.is_some());
+        assert_ne!(shares.map(|row| row.offered_pps = Some(1234.5)).count(), 0);
+        Resumed::new(results, None, &Choices::default()).unwrap();
     }
 
     #[test]

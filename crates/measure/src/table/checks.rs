@@ -5,12 +5,24 @@ use super::distinct;
 use super::text::align;
 use crate::results::ResultRow;
 
-/// A row for each technique and size: what is received when the receiver looks at nothing, and by how
-/// much less when it looks more closely.
+/// A row for each technique and size: what is received when the receiver only counts frames or fetches
+/// their first bytes too, and by how much less than the latter when it looks more closely.
 pub(super) fn table(rows: &[ResultRow]) -> String {
-    let closely = ["none", "sampled", "whole"];
-    let header = ["technique", "size", "none", "±", "sampled", "±", "costs", "whole", "±", "costs"];
-    let units = ["", "B", "kpps", "%", "kpps", "%", "%", "kpps", "%", "%"];
+    let header = [
+        "technique",
+        "size",
+        "none",
+        "±",
+        "fetched",
+        "±",
+        "sampled",
+        "±",
+        "costs",
+        "whole",
+        "±",
+        "costs",
+    ];
+    let units = ["", "B", "kpps", "%", "kpps", "%", "kpps", "%", "%", "kpps", "%", "%"];
     let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
     for (technique, size) in distinct(rows, |row| (row.technique.clone(), row.frame_size)) {
         let mut line = vec![technique.clone(), size.to_string()];
@@ -19,15 +31,17 @@ pub(super) fn table(rows: &[ResultRow]) -> String {
             let mut measured = rows.iter().filter(mine).filter_map(ResultRow::measured);
             measured.find(|measured| measured.check == check)
         };
-        for check in closely {
+        let fetched = found("fetched").map(|it| it.received_pps);
+        for check in ["none", "fetched", "sampled", "whole"] {
             let figures = found(check).map(|it| {
                 let rate = format!("{}{}", kilo(it.received_pps), mark(it));
-                let less = found("none").map(|none| 1.0 - it.received_pps / none.received_pps);
+                let less = fetched.map(|fetched| 1.0 - it.received_pps / fetched);
                 let costs = less.map_or("-".to_owned(), |less| format!("{:.1}", 100.0 * less));
                 [rate, spread(it.interval()), costs]
             });
             let figures = figures.unwrap_or(["-", "", ""].map(str::to_owned));
-            line.extend(figures.into_iter().take(if check == "none" { 2 } else { 3 }));
+            let looks = check == "sampled" || check == "whole";
+            line.extend(figures.into_iter().take(if looks { 3 } else { 2 }));
         }
         cells.push(line);
     }

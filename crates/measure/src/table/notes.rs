@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{distinct, latency};
 use crate::results::{DropRate, Measured, Outcome, ResultRow, Results};
+use crate::streams::StreamOutcome;
 
 pub(super) fn notes(results: &Results) -> Vec<String> {
     let measured = || results.results.iter().filter_map(ResultRow::measured);
@@ -16,21 +17,23 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
         let note = "Nobody who copies once can be faster: see docs/measurement.md.";
         return vec![note.to_owned()];
     }
-    let mut notes = vec![format!(
-        "Each figure: mean of {samples} samples of {} s after {} s of warm-up; loss over the whole trial.",
-        settings.interval_s, settings.warm_up_s
-    )];
-    notes.push(format!(
-        "±: half the 95 % interval, {}.",
-        if trials > 1 { "over the trials" } else { "over the samples of one trial" }
-    ));
-    notes.extend(searches_apart(measured()));
+    let mut notes = Vec::new();
     if let Some(incomplete) = &results.incomplete {
         notes.push(format!(
-            "INCOMPLETE: {} of {} trials; --resume goes on with them.",
+            "INCOMPLETE: {} of {} trials; the run was interrupted.",
             incomplete.trials_done, incomplete.trials
         ));
     }
+    if trials > 0 {
+        notes.push(format!(
+            "Each figure: mean of {samples} samples of {} s after {} s of warm-up; loss over the whole \
+             trial.",
+            settings.interval_s, settings.warm_up_s
+        ));
+        let over = if trials > 1 { "over the trials" } else { "over the samples of one trial" };
+        notes.push(format!("±: half the 95 % interval, {over}."));
+    }
+    notes.extend(searches_apart(measured()));
     let frames_and_streams = || {
         let frames = results.results.iter();
         let frames = frames.filter_map(|row| Some((&row.runtime, &row.measured()?.setting)));
@@ -45,7 +48,7 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
     if !engines.is_empty() {
         notes.push(format!("Containers by {}.", engines.join(", ")));
     }
-    if settings.quick {
+    if settings.quick && trials > 0 {
         notes.push(format!(
             "--quick: a first look; trials of each: {trials}. Without it the samples are longer and more."
         ));
@@ -75,7 +78,7 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
     }
     notes.extend(results.clock.as_ref().map(latency::clock));
     notes.extend(af_xdp(&results.results));
-    notes.extend(skipped(&results.results));
+    notes.extend(skipped(results));
     notes
 }
 
@@ -125,25 +128,36 @@ fn searches_apart<'m>(measured: impl Iterator<Item = &'m Measured>) -> Option<St
 }
 
 /// What could not run, by reason.
-fn skipped(rows: &[ResultRow]) -> Vec<String> {
-    let mut reasons: Vec<(&str, Vec<&ResultRow>)> = Vec::new();
-    for row in rows {
-        let Outcome::Skipped { skipped: why } = &row.outcome else { continue };
-        match reasons.iter_mut().find(|(other, _)| other == why) {
-            Some((_, cases)) => cases.push(row),
-            None => reasons.push((why, vec![row])),
+fn skipped(results: &Results) -> Vec<String> {
+    let frames = results.results.iter().filter_map(|row| match &row.outcome {
+        Outcome::Skipped { skipped } => {
+            Some((skipped, &row.link, format!("{} {} B", row.technique, row.frame_size)))
         }
+        _ => None,
+    });
+    let streams = results.streams.iter().filter_map(|row| match &row.outcome {
+        StreamOutcome::Skipped { skipped } => Some((skipped, &row.link, row.technique.clone())),
+        StreamOutcome::Measured(_) => None,
+    });
+    // By reason: the links, and the cases.
+    let mut reasons: Vec<(&str, Vec<&str>, Vec<String>)> = Vec::new();
+    for (why, link, case) in frames.chain(streams) {
+        let at = reasons.iter().position(|(other, ..)| other == why).unwrap_or_else(|| {
+            reasons.push((why, Vec::new(), Vec::new()));
+            reasons.len() - 1
+        });
+        let (_, links, cases) = &mut reasons[at];
+        links.push(link);
+        cases.push(case);
     }
-    let note = |(why, cases): (&str, Vec<&ResultRow>)| {
-        let mut links: Vec<&str> = cases.iter().map(|row| row.link.as_str()).collect();
+    let note = |(why, mut links, cases): (&str, Vec<&str>, Vec<String>)| {
         links.dedup();
         match (&cases[..], &links[..]) {
-            ([case], _) => format!("{} {} B skipped: {why}", case.technique, case.frame_size),
+            ([case], _) => format!("{case} skipped: {why}"),
             (_, [link]) => format!("{link} skipped ({} cases): {why}", cases.len()),
             _ => {
-                let mut families: Vec<_> =
-                    links.iter().filter_map(|link| link.split('/').next()).collect();
-                families.dedup();
+                let families = links.iter().filter_map(|link| link.split('/').next());
+                let families = distinct(&families.collect::<Vec<_>>(), |family| *family);
                 format!("{} skipped ({} cases): {why}", families.join(", "), cases.len())
             }
         }

@@ -2,7 +2,7 @@
 
 use super::cell::{kilo, loss, mark, mega, spread};
 use super::distinct;
-use super::text::{align, fit};
+use super::text::{fit, list_of};
 use crate::isolation::{Isolation, Verdict};
 use crate::results::{Measured, Outcome, ResultRow};
 
@@ -33,7 +33,7 @@ pub(super) fn list(rows: &[ResultRow]) -> String {
         }
         cells.push(line);
     }
-    align(&cells, 2, 2)
+    list_of(&cells, 2)
 }
 
 /// What came of keeping containers apart, in place of figures.

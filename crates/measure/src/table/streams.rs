@@ -4,9 +4,9 @@ use dray_wire::headers::{ETHERNET_LEN, HEADERS_LEN};
 
 use super::cell::{loss, mark, spread};
 use super::distinct;
-use super::text::{align, fit};
+use super::text::{fit, list_of};
 use crate::results::{Measured, ResultRow, Results};
-use crate::streams::{MeasuredStreams, StreamOutcome, StreamRow};
+use crate::streams::{MeasuredStreams, StreamRow};
 
 /// A row for each result, all figures in it.
 pub(super) fn list(rows: &[StreamRow]) -> String {
@@ -17,15 +17,14 @@ pub(super) fn list(rows: &[StreamRow]) -> String {
     let units = ["", "B", "", "", "Gb/s", "%", "", "", "%", "%", "%", "/byte"];
     let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
     for row in rows {
+        // The notes below say why there is none.
+        let Some(measured) = row.measured() else { continue };
         let mut line = vec![row.technique.clone(), row.mtu.to_string()];
         line.extend([row.pairs.to_string(), row.streams.to_string()]);
-        match row.measured() {
-            Some(measured) => line.extend(figures(measured)),
-            None => line.push("skipped".to_owned()),
-        }
+        line.extend(figures(measured));
         cells.push(line);
     }
-    align(&cells, 2, 1)
+    list_of(&cells, 1)
 }
 
 fn figures(measured: &MeasuredStreams) -> [String; 8] {
@@ -127,15 +126,6 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
             notes.push(format!(
                 "{name}: the kernel copied in {percent:.0} % of the calls after all."
             ));
-        }
-    }
-    let mut skipped = Vec::new();
-    for row in rows {
-        if let StreamOutcome::Skipped { skipped: why } = &row.outcome
-            && !skipped.contains(&(&row.technique, why))
-        {
-            notes.push(format!("{} skipped: {why}", row.technique));
-            skipped.push((&row.technique, why));
         }
     }
     notes

@@ -51,6 +51,12 @@ pub(super) fn fit(cells: &[Vec<String>], front: usize, together: usize) -> Strin
     tables.join("\n")
 }
 
+/// A list with two lines of names and units above it, which do not stand alone; the first `left` columns to
+/// the left.
+pub(super) fn list_of(cells: &[Vec<String>], left: usize) -> String {
+    if cells.len() > 2 { align(cells, 2, left) } else { String::new() }
+}
+
 /// Lines of cells as text: the first `left` columns to the left, the others to the right; a rule under
 /// the first `headers` lines. The last cell of a line that has fewer than others runs on over the
 /// columns behind it.

@@ -334,7 +334,7 @@ fn what_is_no_result_file_is_named_and_replaces_nothing() {
     for (text, what) in [
         (&good[..good.len() / 2], "cut short"),
         ("<html>", "not JSON"),
-        ("", "not JSON"),
+        ("", "nothing is in it"),
         (
             &good.replacen("\"schema\":1", "\"schema\":2", 1),
             "schema version 2; this dray reads version 1",

@@ -5,9 +5,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use dray_measure::Results;
-use dray_measure::results::SCHEMA;
-use dray_measure::streams::StreamOutcome;
+use dray_measure::results::{Measured, SCHEMA};
+use dray_measure::streams::{MeasuredStreams, StreamOutcome};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// One result file.
 #[derive(Clone, Debug)]
@@ -31,6 +32,10 @@ pub enum InputError {
     TooLong { file: PathBuf },
     #[error("{}: cut short: the JSON ends at line {line} in the middle of something", file.display())]
     CutShort { file: PathBuf, line: usize },
+    #[error("{}: nothing is in it; give what `dray bench --json` wrote", file.display())]
+    Empty { file: PathBuf },
+    #[error("{}: not text; give what `dray bench --json` wrote", file.display())]
+    NotText { file: PathBuf },
     #[error("{}: not JSON: {error}; give what `dray bench --json` wrote", file.display())]
     NotJson { file: PathBuf, error: serde_json::Error },
     #[error("{}: no `schema` in it; give what `dray bench --json` wrote", file.display())]
@@ -38,7 +43,7 @@ pub enum InputError {
     #[error("{}: results of schema version {version}; this dray reads version {SCHEMA}", file.display())]
     OtherSchema { file: PathBuf, version: u64 },
     #[error("{}: not results of schema version {SCHEMA}: {error}", file.display())]
-    NotResults { file: PathBuf, error: serde_path_to_error::Error<serde_json::Error> },
+    NotResults { file: PathBuf, error: String },
     #[error("{}: {what}", file.display())]
     Impossible { file: PathBuf, what: String },
 }
@@ -54,13 +59,14 @@ impl Run {
     pub fn read(file: &Path) -> Result<Self, InputError> {
         let named = || file.to_owned();
         let unreadable = |error| InputError::Unreadable { file: named(), error };
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         let opened = fs::File::open(file).map_err(unreadable)?;
-        opened.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
-        if text.len() as u64 > MAX_BYTES {
+        opened.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_BYTES {
             return Err(InputError::TooLong { file: named() });
         }
-        Self::parse(file, &text)
+        let text = str::from_utf8(&bytes).map_err(|_| InputError::NotText { file: named() })?;
+        Self::parse(file, text)
     }
 
     /// Reads `text`, which stands in `file`.
@@ -70,27 +76,51 @@ impl Run {
             schema: Option<u64>,
         }
         let named = || file.to_owned();
-        let value: serde_json::Value = serde_json::from_str(text).map_err(|error| {
-            if error.is_eof() && !text.trim().is_empty() {
+        if text.trim().is_empty() {
+            return Err(InputError::Empty { file: named() });
+        }
+        let value: Value = serde_json::from_str(text).map_err(|error| {
+            if error.is_eof() {
                 InputError::CutShort { file: named(), line: error.line() }
             } else {
                 InputError::NotJson { file: named(), error }
             }
         })?;
-        match Version::deserialize(&value) {
+        let version = value.is_object().then(|| Version::deserialize(&value));
+        match version.unwrap_or(Ok(Version { schema: None })) {
             Ok(Version { schema: Some(version) }) if version == u64::from(SCHEMA) => {}
             Ok(Version { schema: Some(version) }) => {
                 return Err(InputError::OtherSchema { file: named(), version });
             }
             _ => return Err(InputError::NoSchema { file: named() }),
         }
-        let results: Results = serde_path_to_error::deserialize(value)
-            .map_err(|error| InputError::NotResults { file: named(), error })?;
+        let results: Results = serde_path_to_error::deserialize(&value).map_err(|error| {
+            let error = wrong_field(&value).unwrap_or_else(|| error.to_string());
+            InputError::NotResults { file: named(), error }
+        })?;
         if let Some(what) = impossible(&results) {
             return Err(InputError::Impossible { file: named(), what });
         }
         Ok(Self { file: file.display().to_string(), results })
     }
+}
+
+/// The first field of a measured row that is not as it should be. What a row can be is not told apart by a
+/// name, so its own error would say nothing of it.
+fn wrong_field(value: &Value) -> Option<String> {
+    let rows = |list: &str| value[list].as_array().into_iter().flatten().enumerate();
+    let is_measured = |row: &Value| row.get("skipped").is_none() && row.get("isolation").is_none();
+    let frames = rows("results").filter(|(_, row)| is_measured(row)).find_map(|(number, row)| {
+        let error = serde_path_to_error::deserialize::<_, Measured>(row).err()?;
+        Some(format!("results[{number}].{error}"))
+    });
+    let streams = || {
+        rows("streams").filter(|(_, row)| is_measured(row)).find_map(|(number, row)| {
+            let error = serde_path_to_error::deserialize::<_, MeasuredStreams>(row).err()?;
+            Some(format!("streams[{number}].{error}"))
+        })
+    };
+    frames.or_else(streams)
 }
 
 /// The first figure that cannot have been measured: a chart of it would say nothing.
@@ -153,7 +183,7 @@ mod tests {
             assert!(message.starts_with("some.json: cut short"), "{message}");
         }
         for (text, what) in [
-            ("", "not JSON"),
+            (" \n", "nothing is in it"),
             ("\u{0}ELF", "not JSON"),
             ("[1, 2", "cut short"),
             ("[1, 2]", "no `schema`"),
@@ -167,6 +197,9 @@ mod tests {
         }
         let message = refused(&good.replacen("\"burst\":64", "\"burst\":\"many\"", 1));
         assert!(message.contains("results[0]"), "{message}");
+        let fast = sample::row("veth/udp", 64).with("received_pps", "\"fast\"");
+        let message = refused(&sample::results(&[fast]));
+        assert!(message.contains("results[0].received_pps: invalid type"), "{message}");
         let deep = "[".repeat(100_000);
         assert!(refused(&deep).starts_with("some.json: "));
     }

@@ -71,6 +71,8 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
     let trusted: Vec<(&Run, MeasuredRow)> = runs
         .iter()
         .flat_map(|run| self::measured(run).map(move |row| (*run, row)))
+        // Who has a noisy neighbour asks another question.
+        .filter(|(_, (row, _))| row.neighbour.as_deref().is_none_or(|it| it == "quiet"))
         .filter(|(_, (_, measured))| measured.counters_agree)
         .collect();
     let (full, how) = at_full_rate(&trusted);

@@ -1,0 +1,131 @@
+//! What must be equal for figures to be compared.
+
+use std::fmt::Write;
+
+use dray_lab::Runtime;
+use dray_measure::streams::StreamRow;
+use dray_measure::{ResultRow, UpfLoad};
+
+use crate::number::rate_unit;
+
+/// What must be equal for figures of frames to be compared.
+#[derive(PartialEq)]
+pub(super) struct Key<'a> {
+    technique: &'a str,
+    topology: &'a str,
+    forwarders: usize,
+    upf: Option<UpfLoad>,
+    frame_size: usize,
+    burst: usize,
+    flows: u16,
+    stations: u16,
+    pairs: usize,
+    mtu: u32,
+    runtime: &'a str,
+    neighbour: Option<&'a str>,
+    /// `None` where it is a share of what was found in each run.
+    offered_pps: Option<f64>,
+    load_share: Option<f64>,
+    /// How closely receivers looked, where rows differ in nothing else.
+    check: Option<&'a str>,
+}
+
+impl<'a> Key<'a> {
+    pub(super) fn of(row: &'a ResultRow, tells_checks_apart: bool) -> Self {
+        let check = row.measured().map(|measured| measured.check.as_str());
+        Self {
+            technique: &row.technique,
+            topology: &row.topology,
+            forwarders: row.forwarders,
+            upf: row.upf,
+            frame_size: row.frame_size,
+            burst: row.burst,
+            flows: row.flows,
+            stations: row.stations,
+            pairs: row.pairs,
+            mtu: row.mtu,
+            runtime: &row.runtime,
+            neighbour: row.neighbour.as_deref(),
+            offered_pps: row.offered_pps.filter(|_| row.load_share.is_none()),
+            load_share: row.load_share,
+            check: check.filter(|_| tells_checks_apart),
+        }
+    }
+
+    /// Whether some of these rows are told apart only by how closely receivers looked.
+    pub(super) fn checks_differ(rows: &[ResultRow]) -> bool {
+        let differ = |row, other| {
+            Key::of(row, false) == Key::of(other, false)
+                && Key::of(row, true) != Key::of(other, true)
+        };
+        rows.iter().enumerate().any(|(at, row)| rows[..at].iter().any(|other| differ(row, other)))
+    }
+
+    /// In words, without what is usual.
+    pub(super) fn describe(&self) -> String {
+        let mut text = format!("{} {} B", self.technique, self.frame_size);
+        if let Some(pps) = self.offered_pps {
+            write!(text, " at {}", rate_unit(pps).with(pps)).ok();
+        }
+        if let Some(share) = self.load_share {
+            write!(text, " at {:.0} % of the loss-free rate", 100.0 * share).ok();
+        }
+        if self.topology != "chain" {
+            write!(text, " {}", self.topology).ok();
+        }
+        if let Some(load) = self.upf {
+            write!(text, " {load}").ok();
+        }
+        text += &in_runtime(self.runtime);
+        if let Some(neighbour) = self.neighbour {
+            write!(text, ", {neighbour} neighbour").ok();
+        }
+        if let Some(check) = self.check {
+            write!(text, ", check {check}").ok();
+        }
+        text + &unusual(&[
+            (self.forwarders, 0, "forwarders"),
+            (usize::from(self.flows), 1, "flows"),
+            (usize::from(self.stations), 1, "stations"),
+            (self.pairs, 1, "pairs"),
+            (self.mtu as usize, 1500, "B of MTU"),
+        ])
+    }
+}
+
+/// What must be equal for figures of streams to be compared.
+#[derive(PartialEq)]
+pub(super) struct StreamKey<'a> {
+    technique: &'a str,
+    runtime: &'a str,
+    pairs: usize,
+    streams: u16,
+    mtu: u32,
+}
+
+impl<'a> StreamKey<'a> {
+    pub(super) fn of(row: &'a StreamRow) -> Self {
+        let StreamRow { technique, runtime, pairs, streams, mtu, .. } = row;
+        Self { technique, runtime, pairs: *pairs, streams: *streams, mtu: *mtu }
+    }
+
+    /// In words, without what is usual.
+    pub(super) fn describe(&self) -> String {
+        let counts = [
+            (self.pairs, 1, "pairs"),
+            (usize::from(self.streams), 1, "streams each"),
+            (self.mtu as usize, 1500, "B of MTU"),
+        ];
+        self.technique.to_owned() + &in_runtime(self.runtime) + &unusual(&counts)
+    }
+}
+
+fn in_runtime(runtime: &str) -> String {
+    if runtime == Runtime::Embedded.name() { String::new() } else { format!(" in {runtime}") }
+}
+
+/// Those counts that are not the usual ones, each with what it counts.
+fn unusual(counts: &[(usize, usize, &str)]) -> String {
+    let counts = counts.iter().filter(|(count, usual, _)| count != usual);
+    counts.map(|(count, _, what)| format!(" {count} {what}")).collect()
+}

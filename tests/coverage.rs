@@ -11,6 +11,7 @@ mod page;
 #[path = "coverage/papers.rs"]
 mod papers;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use dray_measure::topology::{Hop, Load, Shape, Station, Topology};
 use dray_measure::trial::{self, Timing};
 use dray_measure::{Endpoint, Technique};
 use dray_traffic::Check;
-use page::{Case, Place, Proven};
+use page::{Case, Place, Proven, UNPACKAGED};
 
 /// Long enough for some frames.
 const TIMING: Timing = Timing {
@@ -49,6 +50,8 @@ const TRIES: usize = 20;
 
 /// Where it is set, everything is tried, and lists and page are written.
 const WRITE: &str = "DRAY_COVERAGE_WRITE";
+/// The versions of switches that were proven and that Debian does not package.
+const VERSIONS: &str = "versions.txt";
 /// In the virtual machine: the network card there, which says that it is one.
 const CARD: &str = "DRAY_TEST_CARD";
 /// What a proof looks like in its output.
@@ -89,7 +92,11 @@ fn groups(cases: &[Case]) -> Vec<Group> {
 impl Group {
     /// Passes frames by each of them. Says by which they did not pass, but for those that this kernel or
     /// machine cannot have.
-    fn prove(&self, proven: &mut Proven) -> anyhow::Result<Vec<String>> {
+    fn prove(
+        &self,
+        proven: &mut Proven,
+        versions: &mut BTreeSet<String>,
+    ) -> anyhow::Result<Vec<String>> {
         let Self { runtime, ref techniques } = *self;
         let first = techniques[0];
         let privileges = first.endpoint.privileges();
@@ -115,6 +122,7 @@ impl Group {
                 Err(error) => failures.push(format!("{case}: {error}")),
             }
         }
+        versions.extend(lab.record().into_iter().flat_map(|record| record.versions));
         Ok(failures)
     }
 }
@@ -195,30 +203,51 @@ fn cannot_be_here(error: &anyhow::Error) -> bool {
     matches!(error, Some(LabError::NotInKernel { .. } | LabError::NoCard { .. }))
 }
 
-/// Those of `cases` that work.
-fn prove(cases: &[Case]) -> Proven {
-    let mut proven = Proven::default();
+/// Those of `cases` that work, and the versions of other people's programs.
+fn prove(cases: &[Case]) -> (Proven, BTreeSet<String>) {
+    let (mut proven, mut versions) = (Proven::default(), BTreeSet::new());
     let mut failures = Vec::new();
     for group in groups(cases) {
         let (runtime, first) = (group.runtime, group.techniques[0]);
         eprintln!("{runtime}: {first} and {} like it", group.techniques.len() - 1);
-        match group.prove(&mut proven) {
+        match group.prove(&mut proven, &mut versions) {
             Ok(failed) => failures.extend(failed),
             Err(error) if cannot_be_here(&error) => {}
             Err(error) => failures.push(format!("{runtime}, a lab for {first}: {error}")),
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    proven
+    (proven, versions)
+}
+
+/// Notes with which versions of what Debian does not package something was proven; of those that were not
+/// used now, what was noted before.
+fn write_versions(used: &BTreeSet<String>) {
+    let before = read_versions();
+    let version = |(_, name): &(_, &str)| {
+        let mut all = used.iter().chain(&before);
+        all.find(|version| version.starts_with(name)).map(|version| format!("{version}\n"))
+    };
+    fs::write(folder().join(VERSIONS), UNPACKAGED.iter().filter_map(version).collect::<String>())
+        .unwrap();
+}
+
+fn read_versions() -> Vec<String> {
+    let text = fs::read_to_string(folder().join(VERSIONS)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Holds what was proven of the `tried` against the list of what was before, or writes that.
-fn check(place: Place, tried: &[Case], proven: &Proven) {
+fn check(place: Place, tried: &[Case], (proven, versions): &(Proven, BTreeSet<String>)) {
     let list = folder().join(place.list());
+    let claimed: Proven = fs::read_to_string(&list).unwrap_or_default().parse().unwrap();
     if is_whole() {
-        return fs::write(list, proven.to_string()).unwrap();
+        // What takes a program that is not here was not tried: what was seen before stands.
+        let mut all = proven.clone();
+        all.add_all(claimed.of(&cases_without_program()));
+        write_versions(versions);
+        return fs::write(list, all.to_string()).unwrap();
     }
-    let claimed: Proven = fs::read_to_string(list).unwrap().parse().unwrap();
     let claimed = claimed.of(tried);
     assert_ne!(claimed, Proven::default(), "nothing was tried that is said to work");
     let false_claims: Vec<_> = claimed.without(proven).collect();
@@ -246,6 +275,13 @@ fn cases(runtime: Runtime) -> Vec<Case> {
     };
     let cases = techniques.into_iter().map(|technique| Case { runtime, technique });
     cases.filter(|case| case.can_be() && case.is_tried()).collect()
+}
+
+/// What could be tried if a program were installed that nobody has to have.
+fn cases_without_program() -> Vec<Case> {
+    let of =
+        |runtime| Technique::every().into_iter().map(move |technique| Case { runtime, technique });
+    Runtime::ALL.into_iter().flat_map(of).filter(Case::lacks_program).collect()
 }
 
 #[test]
@@ -305,7 +341,7 @@ fn in_a_virtual_machine() {
     assert_eq!(output.status, 0, "{said}\n{}", output.console);
     let lines = said.lines().filter_map(|line| line.strip_prefix(PROOF));
     let proven: String = lines.map(|line| format!("{line}\n")).collect();
-    check(Place::Vm, &cases_of_vm(), &proven.parse().unwrap());
+    check(Place::Vm, &cases_of_vm(), &(proven.parse().unwrap(), BTreeSet::new()));
 }
 
 #[test]
@@ -314,7 +350,7 @@ fn inside_the_virtual_machine() {
     if std::env::var_os(CARD).is_none() {
         return;
     }
-    let proven = prove(&cases_of_vm());
+    let (proven, _) = prove(&cases_of_vm());
     proven.to_string().lines().for_each(|line| println!("{PROOF}{line}"));
 }
 
@@ -332,7 +368,7 @@ fn the_page_is_made_of_the_lists() {
         let list = folder().join(place.list());
         (place, fs::read_to_string(list).unwrap_or_default().parse().unwrap())
     };
-    let page = page::render(&Place::ALL.map(read).into());
+    let page = page::render(&Place::ALL.map(read).into(), &read_versions());
     let file = folder().join("../../docs/coverage.md");
     if is_whole() {
         fs::write(file, page).unwrap();

@@ -49,6 +49,10 @@ impl Place {
     }
 }
 
+/// Switches of which Debian has no package, and how their versions begin.
+pub(crate) const UNPACKAGED: [(SwitchKind, &str); 2] =
+    [(SwitchKind::Vpp, "VPP"), (SwitchKind::Snabb, "Snabb")];
+
 /// What works: lines of a runtime and a technique.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Proven(BTreeSet<String>);
@@ -56,6 +60,10 @@ pub(crate) struct Proven(BTreeSet<String>);
 impl Proven {
     pub(crate) fn add(&mut self, case: Case) {
         self.0.insert(case.to_string());
+    }
+
+    pub(crate) fn add_all(&mut self, other: Self) {
+        self.0.extend(other.0);
     }
 
     /// What is here and not in `other`.
@@ -102,25 +110,24 @@ impl Case {
 
     /// Whether nothing is known to stand in the way here.
     pub(crate) fn is_tried(&self) -> bool {
-        let is_there = |switch: SwitchKind| match switch {
-            SwitchKind::Vpp | SwitchKind::Snabb => switch.find().is_ok(),
-            _ => true,
-        };
-        self.refusal().is_none() && self.technique.link.switch().is_none_or(is_there)
+        self.refusal().is_none() && !self.lacks_program()
+    }
+
+    /// Whether it takes a program that nobody has to have, and that is not here.
+    pub(crate) fn lacks_program(&self) -> bool {
+        self.unpackaged().is_some_and(|(switch, _)| switch.find().is_err())
+    }
+
+    fn unpackaged(&self) -> Option<(SwitchKind, &'static str)> {
+        let is_it = |(switch, _): &(SwitchKind, _)| self.technique.link.switch() == Some(*switch);
+        UNPACKAGED.into_iter().find(is_it)
     }
 
     /// Why it is not proven, for which there has to be a reason.
     fn why_not(&self) -> Option<String> {
-        self.refusal().or_else(|| match self.technique.link.switch() {
-            Some(SwitchKind::Vpp) => Some(
-                "needs VPP, which is in no Debian: FD.io has packages; with 25.10 \
-                     `our_ports_at_both_ends_of_vpp` in `tests/interop.rs` passed"
-                    .to_owned(),
-            ),
-            Some(SwitchKind::Snabb) => {
-                Some("needs Snabb, which is in no Debian: it is built from source".to_owned())
-            }
-            _ => None,
+        self.refusal().or_else(|| {
+            let (_, name) = self.unpackaged()?;
+            Some(format!("needs {name}, of which Debian has no package ({HOW})"))
         })
     }
 
@@ -185,16 +192,21 @@ fn usual(link: LinkKind) -> Technique {
     Technique::by_link(&[link], &endpoints)[0]
 }
 
+/// How to get what Debian does not package.
+const HOW: &str = "[how to get it](techniques.md#other-peoples-switches)";
+
 /// What was proven, and the reasons for the rest as they come up.
-struct Tables {
-    proven: BTreeMap<Place, Proven>,
+struct Tables<'a> {
+    proven: &'a BTreeMap<Place, Proven>,
+    /// The versions of [`UNPACKAGED`] switches that it was proven with.
+    versions: &'a [String],
     notes: Vec<String>,
     text: String,
 }
 
 /// The page.
-pub(crate) fn render(proven: &BTreeMap<Place, Proven>) -> String {
-    let mut tables = Tables { proven: proven.clone(), notes: Vec::new(), text: HEAD.to_owned() };
+pub(crate) fn render(proven: &BTreeMap<Place, Proven>, versions: &[String]) -> String {
+    let mut tables = Tables { proven, versions, notes: Vec::new(), text: HEAD.to_owned() };
     tables.runtimes();
     tables.endpoints();
     tables.papers();
@@ -219,7 +231,7 @@ with a newer kernel and an emulated network card. The tests are in `tests/covera
 embedded runtime and, where that can be here, in Docker, and fails where one is not true any more.
 ";
 
-impl Tables {
+impl Tables<'_> {
     /// Links by runtime, then endpoints by runtime.
     fn runtimes(&mut self) {
         let runtimes = Runtime::ALL.map(|runtime| runtime.to_string());
@@ -294,7 +306,7 @@ impl Tables {
                     let case = Case { runtime: Runtime::Embedded, technique };
                     (format!("`{word}`"), self.cell(case))
                 }
-                Err(needs) => (String::new(), self.note(needs.to_owned())),
+                Err(needs) => (String::new(), self.note("no", needs.to_owned())),
             };
             self.row(paper, &[what.to_owned(), here, cell]);
         }
@@ -307,18 +319,31 @@ impl Tables {
         }
         let place = self.proven.iter().find(|(_, proven)| proven.holds(case));
         match (place, case.why_not()) {
-            (Some((place, _)), _) => place.word().to_owned(),
-            (None, Some(why)) => self.note(why),
+            (Some((place, _)), _) => match case.unpackaged() {
+                Some((_, name)) => {
+                    let mut versions = self.versions.iter();
+                    let version = versions.find(|version| version.starts_with(name));
+                    let version = version.unwrap_or_else(|| panic!("{case}: with which {name}?"));
+                    let why = format!(
+                        "with {version}, of which Debian has no package ({HOW}); tried again where it is \
+                         installed"
+                    );
+                    self.note(place.word(), why)
+                }
+                None => place.word().to_owned(),
+            },
+            (None, Some(why)) => self.note("no", why),
             (None, None) => panic!("{case}: no test shows that it works, and nothing says why not"),
         }
     }
 
-    fn note(&mut self, why: String) -> String {
+    /// A word with the number of a note.
+    fn note(&mut self, word: &str, why: String) -> String {
         let number = self.notes.iter().position(|note| *note == why).unwrap_or_else(|| {
             self.notes.push(why);
             self.notes.len() - 1
         });
-        format!("no ({})", number + 1)
+        format!("{word} ({})", number + 1)
     }
 
     fn title(&mut self, title: &str) {
@@ -336,7 +361,7 @@ impl Tables {
 
     /// The reasons.
     fn end(mut self) -> String {
-        self.title("Why not");
+        self.title("Why not, and with what");
         for (number, note) in (1..).zip(&self.notes) {
             writeln!(self.text, "{number}. {note}").expect("memory");
         }

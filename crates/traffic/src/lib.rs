@@ -6,6 +6,7 @@
 //! terminal; an [`agent`] runs roles inside a container for `dray bench`.
 
 pub mod agent;
+mod counts;
 mod cpu_time;
 pub mod echo;
 pub mod forwarder;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use dray_port::{Scratch, Transmit, clock};
 use dray_wire::test_frame::{self, Stamp, Verdict};
 
+use crate::counts::Counts;
 use crate::intake::Intake;
 use crate::latency::Latency;
 use crate::links::Links;
 use crate::pacer::Pacer;
-use crate::receiver::Counts;
 use crate::sample::{Sampler, monotonic_ns};
 use crate::sender::{Late, OpenLane};
 use crate::{OnSample, Phase, PingJob, PingReport, RoleError, SendReport, Signal};
@@ -205,7 +205,7 @@ impl Answers {
     }
 
     fn record(&mut self, verdict: Verdict, len: usize, sent: u64) {
-        self.counts.record([(verdict, len)].into_iter());
+        self.counts.record(verdict, len);
         let Verdict::Intact(Stamp { sequence, ticks, .. }) = verdict else { return };
         // Nobody else's number ends a wait.
         if sequence < sent {

@@ -12,6 +12,8 @@
 //! exactly the payload of the smallest frame, 64 bytes; longer frames continue with a fixed pattern.
 //! `ticks` is the sender's time-stamp counter, meaningful on the same host only.
 
+use std::array::from_fn;
+
 use crate::checksum;
 use crate::headers::{self, ETHERNET_LEN, Flow, HEADERS_LEN, IPV4_LEN};
 
@@ -121,7 +123,7 @@ fn ip_len(head: &[u8; FRAME_MIN]) -> usize {
 /// one kind of move and is looked at by another has to wait for the store in between.
 #[inline]
 pub fn read_head(head: &[u8; FRAME_MIN], len: usize) -> Verdict {
-    let word = |at: usize| u64::from_be_bytes(*head[8 * at..].first_chunk().expect("eight words"));
+    let word = |at| u64::from_be(word_of(head, at));
     let (of_ip, of_udp) = (word(2), word(4));
     // Bytes 12 to 15: IPv4, and no options.
     let is_ip = word(1) >> 8 & 0xff_ffff == 0x08_0045;
@@ -142,6 +144,75 @@ pub fn read_head(head: &[u8; FRAME_MIN], len: usize) -> Verdict {
         return Verdict::Corrupt(None);
     }
     Verdict::Intact(Stamp { stream: rest as u16, sequence, ticks })
+}
+
+/// The heads of one burst, which differ in their numbers and in the checksums of those. To compare a head
+/// with what it should be takes a fraction of the time that [`read_head`] takes. Without a first head, by
+/// default, none is of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Burst {
+    /// The first head, word by word in the order of its bytes.
+    first: [u64; FRAME_MIN / 8],
+    sequence: u64,
+    /// What the first checksum is the complement of.
+    sum: u64,
+    /// Of a frame.
+    len: usize,
+}
+
+/// What all heads of a burst have in common: all but the checksum and the number.
+const IN_COMMON: [u64; FRAME_MIN / 8] =
+    [u64::MAX, u64::MAX, u64::MAX, u64::MAX, u64::MAX, (!(0xffff_u64 << 32)).to_be(), 0, u64::MAX];
+
+impl Burst {
+    /// How many heads of a burst are known by it.
+    pub const MAX: u64 = 1 << 16;
+
+    /// The burst that begins with an intact head, of a frame of `len` bytes, of which [`read_head`] says
+    /// `stamp`.
+    #[inline]
+    pub fn from(head: &[u8; FRAME_MIN], len: usize, stamp: Stamp) -> Self {
+        // The number after the highest has not the next checksum, and no burst gets there.
+        if stamp.sequence > u64::MAX - Self::MAX {
+            return Self::default();
+        }
+        let first = from_fn(|at| word_of(head, at));
+        Self { first, sequence: stamp.sequence, sum: u64::from(!check_of(head)), len }
+    }
+
+    /// Whether `head`, of a frame of `len` bytes, is the one that is `nth` behind the first: if so
+    /// [`read_head`] finds it intact.
+    ///
+    /// # Panics
+    /// In debug builds where `nth` is not below [`MAX`](Self::MAX).
+    #[inline(always)]
+    pub fn is(&self, nth: u64, head: &[u8; FRAME_MIN], len: usize) -> bool {
+        debug_assert!(nth < Self::MAX, "{nth}");
+        let words = self.first.iter().zip(IN_COMMON).enumerate();
+        let differs = words
+            .fold(0, |differs, (at, (first, mask))| differs | (word_of(head, at) ^ first) & mask);
+        // Each number adds one to the sum, modulo 65,535: so much is left of it where it carries from
+        // one of its words into another.
+        let sum = self.sum + nth;
+        let check = !((sum & 0xffff) + (sum >> 16)) as u16;
+        let number = u64::from_be(word_of(head, 6)).wrapping_sub(self.sequence);
+        differs == 0
+            && number == nth
+            && check_of(head) == check
+            && len == self.len
+    }
+}
+
+/// The checksum of a head.
+#[inline(always)]
+fn check_of(head: &[u8; FRAME_MIN]) -> u16 {
+    u16::from_be_bytes([head[HEADERS_LEN], head[HEADERS_LEN + 1]])
+}
+
+/// A word of a head, in the order of its bytes.
+#[inline(always)]
+fn word_of(head: &[u8; FRAME_MIN], at: usize) -> u64 {
+    u64::from_ne_bytes(*head[8 * at..].first_chunk().expect("eight words"))
 }
 
 #[cfg(test)]
@@ -182,6 +253,26 @@ mod tests {
             let frame = &frame[..(size - cut).max(FRAME_MIN)];
             let is_found = headers::udp_payload(frame).is_some_and(|payload| payload.len() >= TEST_HEADER_LEN);
             prop_assert_eq!(read(frame) != Verdict::Foreign, is_found);
+        }
+
+        /// A burst's heads are those that its sender writes, and no others.
+        #[test]
+        fn heads_of_a_burst(first in any_stamp(), near_end: bool, nth in 0..Burst::MAX, other in 0..Burst::MAX, bit in 0..FRAME_MIN * 8) {
+            let frame = build(&Flow::default(), FRAME_MIN);
+            let mut head: [u8; FRAME_MIN] = frame.try_into().unwrap();
+            let mut at = |sequence| {
+                stamp(&mut head, Stamp { sequence, ..first });
+                head
+            };
+            let sequence = if near_end { u64::MAX - nth } else { first.sequence };
+            let burst = Burst::from(&at(sequence), FRAME_MIN, Stamp { sequence, ..first });
+            let mut sent = at(sequence.wrapping_add(nth));
+            let is_known = sequence <= u64::MAX - Burst::MAX;
+            prop_assert_eq!(burst.is(nth, &sent, FRAME_MIN), is_known);
+            prop_assert_eq!(burst.is(other, &sent, FRAME_MIN), is_known && other == nth);
+            prop_assert!(!burst.is(nth, &sent, FRAME_MIN + 1));
+            sent[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(!burst.is(nth, &sent, FRAME_MIN) && !Burst::default().is(nth, &sent, FRAME_MIN));
         }
 
         #[test]

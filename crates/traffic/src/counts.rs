@@ -1,0 +1,193 @@
+//! Counting what frames turned out to be.
+
+use dray_port::Frame;
+use dray_wire::test_frame::{Burst, FRAME_MIN, Stamp, Verdict};
+
+use crate::sequence::Tracker;
+use crate::{ReceiveReport, Sample, StreamReport};
+
+/// What has been counted so far.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) received: u64,
+    pub(crate) bytes: u64,
+    corrupt: u64,
+    foreign: u64,
+    /// By stream number, as long as the highest one seen.
+    streams: Vec<Stream>,
+}
+
+#[derive(Default)]
+struct Stream {
+    tracker: Tracker,
+    corrupt: u64,
+}
+
+/// Frames of one length and one stream that were due at once and came one after the other. They are
+/// counted together: frame by frame, the counters of a stream would take longer than all the rest.
+pub(crate) struct Run {
+    burst: Burst,
+    first: Stamp,
+    count: u64,
+    len: usize,
+}
+
+impl Default for Run {
+    /// One that no frame continues.
+    fn default() -> Self {
+        let first = Stamp { stream: 0, sequence: 0, ticks: 0 };
+        Self { burst: Burst::default(), first, count: 0, len: 0 }
+    }
+}
+
+impl Run {
+    /// The run that begins with an intact frame.
+    #[inline]
+    pub(crate) fn from(head: &[u8; FRAME_MIN], len: usize, first: Stamp) -> Self {
+        Self { burst: Burst::from(head, len, first), first, count: 1, len }
+    }
+
+    /// Counts a frame whose head says that it continues the run; `false` where it does not.
+    #[inline(always)]
+    pub(crate) fn extend(&mut self, head: &[u8; FRAME_MIN], len: usize) -> bool {
+        let continues = self.burst.is(self.count, head, len);
+        self.count += u64::from(continues);
+        continues
+    }
+
+    /// Counts an intact frame that continues the run; `false` where it does not.
+    #[inline]
+    pub(crate) fn extend_by(&mut self, stamp: Stamp, len: usize) -> bool {
+        let sequence = self.first.sequence.wrapping_add(self.count);
+        let continues =
+            self.count > 0 && stamp == Stamp { sequence, ..self.first } && len == self.len;
+        self.count += u64::from(continues);
+        continues
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The tick at which they were due.
+    pub(crate) fn due(&self) -> u64 {
+        self.first.ticks
+    }
+}
+
+impl Counts {
+    /// Counts frames at which nobody looks.
+    pub(crate) fn count(&mut self, frames: &[Frame<'_>]) {
+        self.received += frames.len() as u64;
+        self.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+    }
+
+    /// Counts a frame that turned out to be `verdict`.
+    pub(crate) fn record(&mut self, verdict: Verdict, len: usize) {
+        match verdict {
+            Verdict::Intact(Stamp { stream, sequence, .. }) => {
+                self.record_intact(stream, sequence, 1, len);
+            }
+            Verdict::Corrupt(stream) => {
+                self.corrupt += 1;
+                if let Some(stream) = stream {
+                    self.stream(stream).corrupt += 1;
+                }
+            }
+            Verdict::Foreign => self.foreign += 1,
+        }
+    }
+
+    /// Counts the frames of a run.
+    #[inline]
+    pub(crate) fn record_run(&mut self, run: &Run) {
+        if run.count > 0 {
+            self.record_intact(run.first.stream, run.first.sequence, run.count, run.len);
+        }
+    }
+
+    #[inline]
+    fn record_intact(&mut self, stream: u16, first: u64, count: u64, len: usize) {
+        let tracker = &mut self.stream(stream).tracker;
+        let before = tracker.received;
+        tracker.record_run(first, count);
+        let fresh = tracker.received - before;
+        self.received += fresh;
+        self.bytes += fresh * len as u64;
+    }
+
+    #[inline]
+    fn stream(&mut self, stream: u16) -> &mut Stream {
+        let stream = usize::from(stream);
+        if stream >= self.streams.len() {
+            self.streams.resize_with(stream + 1, Stream::default);
+        }
+        &mut self.streams[stream]
+    }
+
+    pub(crate) fn into_report(self, dropped: u64, samples: Vec<Sample>) -> ReceiveReport {
+        // A hostile sender's numbers may be anything.
+        let sum = |field: fn(&Tracker) -> u64| {
+            let values = self.streams.iter().map(|stream| field(&stream.tracker));
+            values.fold(0, u64::saturating_add)
+        };
+        ReceiveReport {
+            received: self.received,
+            bytes: self.bytes,
+            lost: sum(|tracker| tracker.lost),
+            duplicated: sum(|tracker| tracker.duplicated),
+            reordered: sum(|tracker| tracker.reordered),
+            corrupt: self.corrupt,
+            foreign: self.foreign,
+            dropped,
+            latency: None,
+            streams: self
+                .streams
+                .iter()
+                .enumerate()
+                .filter(|(_, Stream { tracker, corrupt })| {
+                    tracker.received + tracker.duplicated + corrupt > 0
+                })
+                .map(|(number, Stream { tracker, corrupt })| StreamReport {
+                    stream: number as u16,
+                    received: tracker.received,
+                    lost: tracker.lost,
+                    duplicated: tracker.duplicated,
+                    reordered: tracker.reordered,
+                    corrupt: *corrupt,
+                    next: tracker.next,
+                })
+                .collect(),
+            samples,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_wire::{Flow, test_frame};
+
+    use super::*;
+
+    #[test]
+    fn every_frame_is_counted_under_one_word() {
+        let mut frame = test_frame::build(&Flow::default(), 100);
+        let mut counts = Counts::default();
+        for (stream, sequence) in [(0, 0), (0, 1), (7, 1), (7, 0), (0, 1), (0, 4)] {
+            test_frame::stamp(&mut frame, Stamp { stream, sequence, ticks: 0 });
+            counts.record(test_frame::read(&frame), frame.len());
+        }
+        test_frame::stamp(&mut frame, Stamp { stream: 7, sequence: 2, ticks: 0 });
+        frame[80] ^= 1;
+        counts.record(test_frame::read(&frame), frame.len());
+        counts.record(test_frame::read(&[0; 64]), 64);
+        let report = counts.into_report(3, Vec::new());
+        assert_eq!((report.received, report.lost, report.duplicated), (5, 2, 1));
+        assert_eq!((report.reordered, report.corrupt, report.foreign), (1, 1, 1));
+        assert_eq!((report.dropped, report.bytes), (3, 500));
+        let streams: Vec<_> =
+            report.streams.iter().map(|s| (s.stream, s.received, s.lost, s.corrupt)).collect();
+        assert_eq!(streams, [(0, 3, 2, 0), (7, 2, 0, 1)]);
+    }
+}

@@ -424,4 +424,19 @@ mod tests {
         let (answers, _) = answers_of(&[row("veth/udp", 64, &[1e5, 1.1e5]), wrong, paced]);
         assert_eq!(answers[0].best, "veth/udp");
     }
+
+    #[test]
+    fn a_noisy_neighbour_is_no_technique() {
+        let beside = |technique, neighbour, samples: &[f64]| {
+            row(technique, 64, samples).with("neighbour", &format!("\"{neighbour}\""))
+        };
+        let (answers, _) = answers_of(&[
+            beside("veth/udp", "quiet", &[20e5, 20.1e5]),
+            beside("bridge/udp", "quiet", &[10e5, 10.1e5]),
+            beside("bridge/udp", "noisy", &[30e5, 30.1e5]),
+            beside("bridge/udp", "confined", &[40e5, 40.1e5]),
+        ]);
+        assert!(answers[0].best.starts_with("veth/udp"), "{}", answers[0].best);
+        assert!(answers[0].verdict.contains("by 99 %"), "{}", answers[0].verdict);
+    }
 }

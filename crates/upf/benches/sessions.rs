@@ -25,8 +25,9 @@ const CHANGES: u32 = 10_000;
 const TOGETHER: u32 = 100;
 /// Packets each second for sessions that stay.
 const RATE: u32 = 100_000;
-/// Packets under way at most: on a machine that is busy with something else, fewer are sent.
-const UNDER_WAY: u64 = RATE as u64;
+/// Packets under way at most: on a machine that is busy with something else, fewer are sent. What waits is
+/// memory as well.
+const UNDER_WAY: u64 = RATE as u64 / 10;
 /// Without work for so long, a direction sleeps: an hour of this leaves a machine to others.
 const IDLE: Duration = Duration::from_micros(100);
 /// Sessions that stay.

@@ -437,6 +437,6 @@ mod tests {
             beside("bridge/udp", "confined", &[40e5, 40.1e5]),
         ]);
         assert!(answers[0].best.starts_with("veth/udp"), "{}", answers[0].best);
-        assert!(answers[0].verdict.contains("by 99 %"), "{}", answers[0].verdict);
+        assert!(answers[0].verdict.contains("bridge/udp by 2.0 times"), "{}", answers[0].verdict);
     }
 }

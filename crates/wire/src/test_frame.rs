@@ -196,10 +196,7 @@ impl Burst {
         let sum = self.sum + nth;
         let check = !((sum & 0xffff) + (sum >> 16)) as u16;
         let number = u64::from_be(word_of(head, 6)).wrapping_sub(self.sequence);
-        differs == 0
-            && number == nth
-            && check_of(head) == check
-            && len == self.len
+        differs == 0 && number == nth && check_of(head) == check && len == self.len
     }
 }
 

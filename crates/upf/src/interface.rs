@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use dray_port::{Frame, Transmit};
+use dray_port::{Batch, Frame, Transmit};
 use dray_wire::arp::Arp;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::icmp::{self, Discovery};
@@ -35,6 +35,8 @@ pub(crate) struct Interface {
     /// Its queues, each locked for the length of a batch: where there is one for each worker, no two
     /// data threads want the same but for an answer now and then.
     tx: Vec<Mutex<Box<dyn Transmit>>>,
+    /// Whether whoever is there has been told where its addresses are.
+    announced: AtomicBool,
 }
 
 /// A neighbour that packets are sent to.
@@ -85,6 +87,7 @@ impl Interface {
         }
         let mut interface = Self {
             mac: config.mac,
+            announced: AtomicBool::new(false),
             v4: config.addresses.iter().find_map(|address| match address {
                 IpAddr::V4(address) => Some(*address),
                 IpAddr::V6(_) => None,
@@ -193,6 +196,29 @@ impl Interface {
             self.question(*hop.address.get()?)
         })
         .collect()
+    }
+
+    /// Tells whoever is there, as soon as somebody is, where its own addresses are: a switch that learns
+    /// would else send everything that is only ever received here to everybody.
+    pub(crate) fn announce(&self) {
+        let frames = self.announcements();
+        let frames: Batch<'_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
+        let done = self.is_ready(0)
+            && (self.announced.load(Relaxed) || self.transmit(0, &frames) == frames.len());
+        self.announced.store(done, Relaxed);
+    }
+
+    /// What says where its own addresses are: an ARP announcement (RFC 5227, section 2.3), and an
+    /// advertisement that nobody asked for (RFC 4861, section 7.2.6).
+    fn announcements(&self) -> Vec<Vec<u8>> {
+        let v4 = self.v4.and_then(|own| self.question(own.into()));
+        let v6 = self.v6.map(|target| {
+            let (group, mac) = icmp::ALL_NODES;
+            let packet =
+                Discovery::Advertisement { target, mac: self.mac }.to_packet(target, group);
+            self.frame(mac, ethertype::IPV6, &packet)
+        });
+        v4.into_iter().chain(v6).collect()
     }
 
     fn question(&self, address: IpAddr) -> Option<Vec<u8>> {

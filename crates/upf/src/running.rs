@@ -64,6 +64,7 @@ impl Running {
         let (upf, stop) = (running.upf.clone(), running.stop.clone());
         let asker = thread::Builder::new().name("upf-neighbours".to_owned()).spawn(move || {
             for round in 0u32.. {
+                upf.announce();
                 upf.ask_for_neighbours(round % ASK_ALL == ASK_ALL - 1);
                 thread::park_timeout(ASK);
                 if stop.load(Ordering::Relaxed) {

@@ -248,6 +248,12 @@ impl Upf {
         self.events.lost()
     }
 
+    /// Tells whoever is there now, and was not at the last call, where its interfaces' addresses are.
+    pub fn announce(&self) {
+        self.n3.announce();
+        self.n6.announce();
+    }
+
     /// Asks for neighbours whose Ethernet address is not known, or for `all` of them.
     pub fn ask_for_neighbours(&self, all: bool) {
         for interface in [&self.n3, &self.n6] {

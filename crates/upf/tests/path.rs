@@ -415,6 +415,27 @@ fn neighbours_are_asked_for() {
     assert_eq!(ip::address(outer.dst).to_string(), "10.0.3.7");
 }
 
+/// Whoever is at the other end is told once where the addresses are.
+#[test]
+fn own_addresses_are_announced() {
+    let ends = Ends::new(&plain_session(1));
+    ends.upf.announce();
+    for (peer, mac, last) in [(&ends.n3, ends::N3_MAC, 3), (&ends.n6, ends::N6_MAC, 6)] {
+        let [v4, v6] = &peer.received()[..] else { panic!("an announcement for each version") };
+        assert_eq!((&v4[..6], &v4[6..12]), (&[0xff; 6][..], &mac.0[..]));
+        let arp = dray_wire::arp::Arp::parse(&v4[14..]).unwrap();
+        assert!(arp.is_request && arp.sender == (mac, arp.target.1));
+        assert_eq!(arp.target.1.octets()[2], last);
+        assert_eq!((&v6[..6], &v6[6..12]), (&[0x33, 0x33, 0, 0, 0, 1][..], &mac.0[..]));
+        let packet = Packet::parse(&v6[14..], v6.len() - 14).unwrap();
+        let said = dray_wire::icmp::Discovery::parse(&packet, &v6[14..]);
+        let target = format!("fd00:{last}::1").parse().unwrap();
+        assert_eq!(said, Some(dray_wire::icmp::Discovery::Advertisement { target, mac }));
+    }
+    ends.upf.announce();
+    assert_eq!([ends.n3.received(), ends.n6.received()], [NOTHING, NOTHING]);
+}
+
 /// What goes to a gNB beyond a router goes to the router.
 #[test]
 fn gnbs_may_be_behind_routers() {

@@ -163,8 +163,14 @@ const ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
 const OPTION_SOURCE: u8 = 1;
 const OPTION_TARGET: u8 = 2;
-/// Of an advertisement: in answer to a solicitation, and instead of what was known.
-const SOLICITED_OVERRIDE: u32 = 0x6000_0000;
+/// Of an advertisement: in answer to a solicitation.
+const SOLICITED: u32 = 0x4000_0000;
+/// Of an advertisement: instead of what was known.
+const OVERRIDE: u32 = 0x2000_0000;
+/// The group of all nodes on a link, and its Ethernet address (RFC 4291, section 2.7.1; RFC 2464,
+/// section 7).
+pub const ALL_NODES: (Ipv6Addr, MacAddr) =
+    (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), MacAddr([0x33, 0x33, 0, 0, 0, 1]));
 
 impl Discovery {
     /// Reads the message in `packet`, all of whose bytes are `bytes`; `None` where that is not one,
@@ -213,7 +219,9 @@ impl Discovery {
                 (SOLICITATION, 0, target, OPTION_SOURCE, source)
             }
             Self::Advertisement { target, mac } => {
-                (ADVERTISEMENT, SOLICITED_OVERRIDE, target, OPTION_TARGET, Some(mac))
+                // Nobody asked for what everybody is told (RFC 4861, section 7.2.6).
+                let solicited = if dst.is_multicast() { 0 } else { SOLICITED };
+                (ADVERTISEMENT, solicited | OVERRIDE, target, OPTION_TARGET, Some(mac))
             }
         };
         let mut bytes = message(kind, 0, flags, &target.octets());

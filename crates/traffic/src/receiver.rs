@@ -192,7 +192,9 @@ impl Look {
             } else {
                 let bytes = frame.bytes(&mut self.scratch);
                 // The sender may have changed it since.
-                bytes.first_chunk().inspect(|first| head = **first);
+                if let Some(first) = bytes.first_chunk() {
+                    head = *first;
+                }
                 test_frame::read(bytes)
             };
             match verdict {

@@ -541,6 +541,33 @@ fn rates_are_kept_by_session_and_by_flow() {
     assert_eq!(ends.up((0..100).map(|_| from_gnb(2, None, &other))).len(), 100, "no limit");
 }
 
+/// A packet passes where every rate of its rule has room, and what one of them refuses counts for none.
+#[test]
+fn several_rates_of_one_rule() {
+    let session = plain_session(1)
+        .replace(
+            "qers = [1] }",
+            "qers = [1, 3, 2] }, { id = 3, precedence = 1, from = \"core\", far = 2, \
+             qers = [1, 3], filters = [\"permit out 17 from 203.0.113.9 81 to assigned\"] }",
+        )
+        .replace(
+            "qfi = 9 }",
+            "qfi = 9 }, { id = 2, mbr_downlink_kbps = 1000 }, \
+             { id = 3, mbr_downlink_kbps = 10000 }",
+        );
+    let mut ends = Ends::new(&session);
+    let packets =
+        |port| (0..100).map(move |_| from_dn(&udp(SERVER, "10.45.0.1", (port, 5000), &[0; 972])));
+    // 50 ms of 1 Mb/s, as above.
+    let slow = ends.down(packets(80)).len();
+    assert!((7..9).contains(&slow), "{slow}");
+    // 50 ms of 10 Mb/s, less what has passed.
+    let fast = ends.down(packets(81)).len();
+    assert!((52..60).contains(&fast), "{fast}");
+    let policed = 200 - (slow + fast) as u64;
+    ends.assert_drops(&ends.upf.downlink(), &[(DropReason::Policed, policed)]);
+}
+
 #[test]
 fn kept_packets_go_on_in_order_when_their_session_lets_them() {
     let forward = plain_session(1);

@@ -1,6 +1,27 @@
 use super::*;
 
 #[test]
+fn a_file_is_toml_or_json() {
+    let toml = "sessions_max = 8\nn3 = { mac = \"02:00:00:00:03:01\", addresses = [\"10.0.3.1\"] }\n\
+                n6 = { mac = \"02:00:00:00:06:01\", addresses = [\"10.0.6.1\"] }\n\
+                generate = { count = 2, gnbs = [\"10.0.3.2\"], ue = \"10.45.0.1\" }\n";
+    let json = r#"{ "sessions_max": 8, "n3": { "mac": "02:00:00:00:03:01", "addresses": ["10.0.3.1"] },
+        "n6": { "mac": "02:00:00:00:06:01", "addresses": ["10.0.6.1"] },
+        "generate": { "count": 2, "gnbs": ["10.0.3.2"], "ue": "10.45.0.1" } }"#;
+    let folder = tempfile::tempdir().unwrap();
+    let load = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        UpfConfig::load(&path)
+    };
+    let told = |name, text| format!("{:?}", load(name, text).unwrap());
+    assert_eq!(told("upf.toml", toml), told("upf.json", json));
+    let error = load("wrong.json", &json.replace("\"count\": 2", "\"count\": -2")).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("wrong.json") && error.contains("generate.count"), "{error}");
+}
+
+#[test]
 fn errors_name_line_and_field() {
     for (text, parts) in [
         ("n3 = 1", ["line 1", "n3"]),

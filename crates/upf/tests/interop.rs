@@ -170,7 +170,7 @@ fn what_we_build_scapy_reads() {
             2 => assert!(read["layers"].to_string().contains("EchoResponse"), "{read}"),
             31 => assert!(read["layers"].to_string().contains("SupportedExtension"), "{read}"),
             254 => {
-                assert_eq!((&read["teid"], &read["length"]), (&json!(1001), &json!(0)), "{read}")
+                assert_eq!((&read["teid"], &read["length"]), (&json!(1001), &json!(0)), "{read}");
             }
             other => panic!("type {other}: {read}"),
         }

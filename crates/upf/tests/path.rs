@@ -415,6 +415,25 @@ fn neighbours_are_asked_for() {
     assert_eq!(ip::address(outer.dst).to_string(), "10.0.3.7");
 }
 
+/// The same over IPv6: by a solicitation, and what the advertisement says.
+#[test]
+fn neighbours_are_solicited() {
+    use dray_wire::icmp::Discovery;
+    let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "fd00:3::7"));
+    assert_eq!(ends.down([from_dn(&down_packet(b""))]), NOTHING);
+    ends.upf.ask_for_neighbours(false);
+    let [asked] = &ends.n3.received()[..] else { panic!("one question") };
+    let packet = Packet::parse(&asked[14..], asked.len() - 14).unwrap();
+    let target = "fd00:3::7".parse().unwrap();
+    let question = Discovery::Solicitation { target, source: Some(ends::N3_MAC) };
+    assert_eq!(Discovery::parse(&packet, &asked[14..]), Some(question));
+    let answer = Discovery::Advertisement { target, mac: ends::GNB_MAC };
+    let answer = answer.to_packet(target, "fd00:3::1".parse().unwrap());
+    ends.up([ends::frame(ends::GNB_MAC, ends::N3_MAC, &answer)]);
+    let (outer, ..) = to_gnb(&ends.down([from_dn(&down_packet(b""))])[0]);
+    assert_eq!(ip::address(outer.dst).to_string(), "fd00:3::7");
+}
+
 /// Whoever is at the other end is told once where the addresses are.
 #[test]
 fn own_addresses_are_announced() {
@@ -489,6 +508,26 @@ qers = [ { id = 1, qfi = 1 }, { id = 2, qfi = 2 } ]
     assert_eq!(qfi("198.51.101.7", 443, 0xb8), None);
     assert_eq!(qfi("198.51.101.7", 443, 0xb9), None, "the mask leaves two bits out");
     ends.assert_drops(&ends.upf.downlink(), &[(DropReason::Rule, 2)]);
+}
+
+/// A later fragment has no ports: it is not one of a flow that is told by them.
+#[test]
+fn users_fragments_pass_by_rules_without_ports() {
+    let rule = "{ id = 3, precedence = 1, from = \"access\", teid = 1, far = 3, \
+                filters = [\"permit out 17 from 203.0.113.9 80 to assigned\"] }, { id = 2,";
+    let session = plain_session(1)
+        .replace("{ id = 2, precedence", &format!("{rule} precedence"))
+        .replace("fars = [", "fars = [ { id = 3, action = \"drop\" },");
+    let mut ends = Ends::new(&session);
+    let mut out =
+        |at, value| ends.up([from_gnb(1, None, &changed(up_packet(&[7; 64]), at, value))]);
+    assert_eq!((out(6, 0x00), out(6, 0x20)), (vec![], vec![]), "the ports are there");
+    let later = changed(up_packet(&[7; 64]), 7, 3);
+    assert_eq!(out(7, 3), [to_dn(&later)]);
+    ends.assert_drops(&ends.upf.uplink(), &[(DropReason::Rule, 2)]);
+    // The other way a user is found by its address alone.
+    let later = changed(down_packet(&[7; 64]), 7, 3);
+    assert_eq!(to_gnb(&ends.down([from_dn(&later)])[0]).2, routed(&later));
 }
 
 #[test]

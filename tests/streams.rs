@@ -145,22 +145,40 @@ fn pairs_of_frames_balance_too() {
         assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
         assert_eq!(measured.setting.role_cores.len(), 2 * row.pairs, "{name}");
     }
-    let text = success(&[
-        "bench",
-        "claassen2016-local-udp",
-        "--quick",
-        "--technique",
-        "bridge",
-        "--pairs",
-        "2",
-        "--duration",
-        "0.5",
-        "--mtu",
-        "1500",
-        "--trials",
-        "1",
-    ]);
+    let words = "claassen2016-local-udp --quick --technique bridge --pairs 2 --duration 0.5 --mtu 1500 \
+                 --trials 1";
+    let text = success(&["bench"].into_iter().chain(words.split(' ')).collect::<Vec<_>>());
     assert!(text.contains("pairs  bridge/udp 1500") && text.contains("Gb/s"), "{text}");
+}
+
+/// Each of the paper's experiments, with more pairs at once than there are CPUs to wake them all.
+#[test]
+fn many_pairs_at_once() {
+    let _alone = alone();
+    require_root!();
+    for (experiment, link, pairs) in [
+        ("claassen2016-local-tcp", "macvlan/bridge", 128),
+        ("claassen2016-local-udp", "macvlan/bridge", 128),
+        ("claassen2016-switched-tcp", "vxlan", 16),
+        ("claassen2016-switched-udp", "vxlan", 16),
+    ] {
+        let name = format!("{experiment}, {link} x {pairs}");
+        let pairs_word = pairs.to_string();
+        let words = [experiment, "--technique", link, "--pairs", &pairs_word, "--mtu", "1500"];
+        let (json, results) =
+            bench(&[&words[..], &["--duration", "0.5", "--trials", "1"]].concat());
+        assert_schema(&json);
+        for row in &results.results {
+            let measured = row.measured().unwrap_or_else(|| panic!("{name}: {:?}", row.outcome));
+            assert!(measured.counters_agree && measured.received > 0, "{name}: {measured:?}");
+            assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
+        }
+        results.streams.iter().for_each(check_bytes);
+        let of_pairs = results.results.iter().map(|row| row.pairs);
+        let of_pairs: Vec<_> =
+            of_pairs.chain(results.streams.iter().map(|row| row.pairs)).collect();
+        assert_eq!(of_pairs, [pairs], "{name}");
+    }
 }
 
 #[test]

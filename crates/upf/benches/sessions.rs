@@ -28,11 +28,11 @@ const TOGETHER: u32 = 100;
 const RATE: u32 = 100_000;
 /// Packets under way at most: on a machine that is busy with something else, fewer are sent. What waits is
 /// memory as well.
-const UNDER_WAY: u64 = RATE as u64 / 10;
+const UNDER_WAY: u64 = RATE as u64 / 100;
 /// Without work for so long, a direction sleeps: an hour of this leaves a machine to others.
 const IDLE: Duration = Duration::from_micros(100);
-/// Memory that may have come in use meanwhile, in kB: queues that were longer once.
-const GROWTH_MAX: usize = 512;
+/// Memory that may have come in use meanwhile, in kB: room of queues that were longer once.
+const GROWTH_MAX: usize = 256;
 /// Sessions that stay.
 const STAYING: u32 = 8000;
 

@@ -355,7 +355,7 @@ fn sessions_change_by_command() {
         (session(500, "").replace("99", "45"), "wrong.toml: session 200: ue[0]: 10.45.0.1"),
         (
             session(500, ", filters = [\"permit in ip\"]"),
-            "wrong.toml: line 5: sessions[0].pdrs[0].filters[0]: ",
+            "wrong.toml: line 5: session 200: pdrs[0].filters[0]: ",
         ),
     ] {
         std::fs::write(files.at("wrong.toml"), text).unwrap();
@@ -395,7 +395,7 @@ fn a_wrong_configuration_is_refused_as_a_whole() {
         (session(200, 500, "10.45.0.9", ""), ["session 200", "ue[0]", "10.45.0.9"]),
         (
             session(200, 500, "10.99.0.1", ", filters = [\"permit in ip\"]"),
-            ["filters[0]", "\"in\"", "line"],
+            ["session 200", "pdrs[0].filters[0]", "\"in\""],
         ),
         (session(7, 500, "10.99.0.1", ""), ["session 7", "seid", "twice"]),
     ] {

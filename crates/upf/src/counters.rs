@@ -13,7 +13,7 @@ dray_daemon::counters! {
         OuterFragment = "outer_fragment",
         /// An IP packet for an address of our own, and not one that we answer.
         NotForUs = "not_for_us",
-        /// N3: the UDP header is wrong, or the port is not GTP-U's.
+        /// N3: the UDP header is wrong.
         OuterUdp = "outer_udp",
         /// N3: the GTP-U header is wrong, or the message is of a type that is not known.
         Gtpu = "gtpu",

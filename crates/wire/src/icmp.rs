@@ -21,6 +21,8 @@ pub enum Problem {
     Unreachable,
     /// No route leads to its destination.
     NoRoute,
+    /// Nobody is at its port.
+    NoPort,
     /// It has been through too many routers.
     TimeExceeded,
     /// It is longer than this many bytes, and may not be fragmented.
@@ -57,6 +59,7 @@ pub fn error(from: IpAddr, packet: &ip::Packet, bytes: &[u8], problem: Problem) 
             let (kind, code, rest) = match problem {
                 Problem::Unreachable => (3, 1, 0),
                 Problem::NoRoute => (3, 0, 0),
+                Problem::NoPort => (3, 3, 0),
                 Problem::TimeExceeded => (11, 0, 0),
                 Problem::TooBig(mtu) => (3, 4, u32::from(mtu)),
             };
@@ -66,6 +69,7 @@ pub fn error(from: IpAddr, packet: &ip::Packet, bytes: &[u8], problem: Problem) 
             let (kind, code, rest) = match problem {
                 Problem::Unreachable => (1, 3, 0),
                 Problem::NoRoute => (1, 0, 0),
+                Problem::NoPort => (1, 4, 0),
                 Problem::TimeExceeded => (3, 0, 0),
                 Problem::TooBig(mtu) => (2, 0, u32::from(mtu)),
             };
@@ -266,9 +270,11 @@ mod tests {
     proptest! {
         #[test]
         fn errors_quote_the_packet_and_etherparse_reads_them(
-            v6: bool, len in 0usize..2000, problem in 0usize..4,
+            v6: bool, len in 0usize..2000, problem in 0usize..5,
         ) {
-            let all = [Problem::Unreachable, Problem::NoRoute, Problem::TimeExceeded, Problem::TooBig(1400)];
+            let all = [
+                Problem::Unreachable, Problem::NoRoute, Problem::NoPort, Problem::TimeExceeded, Problem::TooBig(1400),
+            ];
             let problem = all[problem];
             let bytes = udp(v6, &vec![7; len]);
             let from: IpAddr = if v6 { [9; 16].into() } else { [10, 9, 9, 9].into() };
@@ -286,6 +292,7 @@ mod tests {
                         Icmpv4Type::DestinationUnreachable(kind) => match kind {
                             etherparse::icmpv4::DestUnreachableHeader::Host => problem == Problem::Unreachable,
                             etherparse::icmpv4::DestUnreachableHeader::Network => problem == Problem::NoRoute,
+                            etherparse::icmpv4::DestUnreachableHeader::Port => problem == Problem::NoPort,
                             etherparse::icmpv4::DestUnreachableHeader::FragmentationNeeded { next_hop_mtu } =>
                                 problem == Problem::TooBig(next_hop_mtu),
                             _ => false,
@@ -302,6 +309,7 @@ mod tests {
                         Icmpv6Type::DestinationUnreachable(code) => match code {
                             etherparse::icmpv6::DestUnreachableCode::Address => problem == Problem::Unreachable,
                             etherparse::icmpv6::DestUnreachableCode::NoRoute => problem == Problem::NoRoute,
+                            etherparse::icmpv6::DestUnreachableCode::Port => problem == Problem::NoPort,
                             _ => false,
                         },
                         _ => false,

@@ -27,7 +27,10 @@ fn errors_name_line_and_field() {
         ("n3 = 1", ["line 1", "n3"]),
         ("n3 = { mac = \"x\", addresses = [] }", ["line 1", "n3.mac"]),
         ("[[sessions]]\nseid = -1", ["line 2", "seid"]),
-        ("[[sessions]]\nseid = 1\nue = [\"10.0.0.300\"]", ["line 3", "10.0.0.300"]),
+        (
+            "[[sessions]]\nseid = 8\nue = [\"10.0.0.300\"]",
+            ["line 3: session 8: ue[0]: ", "10.0.0.300"],
+        ),
         ("colour = \"red\"", ["line 1", "colour"]),
         ("n3 = {", ["line 1", "unclosed"]),
     ] {

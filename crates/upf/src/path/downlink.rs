@@ -8,7 +8,7 @@ use dray_port::{Frame, ahead, clock};
 use dray_wire::MacAddr;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::gtpu::{self, Container, Direction};
-use dray_wire::icmp::{self, Problem};
+use dray_wire::icmp::Problem;
 use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, Version, protocol};
 use dray_wire::udp::{UDP_LEN, Udp};
 
@@ -16,7 +16,6 @@ use super::TTL;
 use super::head::{PACKET, ROOM};
 use super::lane::{self, CHUNK, Departures, Lane, Leaving};
 use super::store::Store;
-use super::uplink::hear;
 use crate::compile::address_key;
 use crate::config::{Action, Ends};
 use crate::counters::DropReason;
@@ -289,16 +288,10 @@ impl Downlink {
     /// Tells a sender what became of its packet.
     #[cold]
     fn tell(&mut self, frame: &Frame<'_>, problem: Problem) {
-        let from = self.lane.from.clone();
-        self.lane.complain(|| {
+        self.lane.tell(problem, || {
             let mut whole = vec![0; frame.len()];
             frame.copy_into(&mut whole);
-            let bytes = whole.get(ETHERNET_LEN..)?;
-            let packet = Packet::parse(bytes, bytes.len()).ok()?;
-            let own = from.address_for(ip::address(packet.src))?;
-            let message = icmp::error(own, &packet, bytes, problem)?;
-            let to = Ethernet::parse(&whole)?.src;
-            Some(from.frame(to, lane::ethertype(packet.version), &message))
+            whole
         });
     }
 
@@ -307,15 +300,7 @@ impl Downlink {
     fn other(&mut self, frame: &Frame<'_>) {
         let mut whole = vec![0; frame.len()];
         frame.copy_into(&mut whole);
-        match hear(&self.lane.from, &whole) {
-            Ok(reply) => {
-                self.lane.counters.control += 1;
-                if let Some(reply) = reply {
-                    self.lane.answer(&reply);
-                }
-            }
-            Err(reason) => self.lane.counters.drops.add(reason, 1),
-        }
+        self.lane.hear(&whole);
     }
 }
 

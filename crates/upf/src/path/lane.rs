@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use dray_port::{Frame, Scratch, clock, scratch};
-use dray_wire::ip::{Packet, Version};
+use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
+use dray_wire::icmp::{self, Problem};
+use dray_wire::ip::{self, Packet, Version, protocol};
 
 use super::head::{Head, LOOK, ROOM};
 use super::held::Held;
@@ -176,6 +178,41 @@ impl Lane {
         }
     }
 
+    /// Tells the sender of a frame, which is copied out if need be, what became of its packet.
+    #[cold]
+    pub(super) fn tell(&mut self, problem: Problem, frame: impl FnOnce() -> Vec<u8>) {
+        let from = self.from.clone();
+        self.complain(|| {
+            let frame = frame();
+            let bytes = frame.get(ETHERNET_LEN..)?;
+            let packet = Packet::parse(bytes, bytes.len()).ok()?;
+            let own = from.address_for(ip::address(packet.src))?;
+            let message = icmp::error(own, &packet, bytes, problem)?;
+            let to = Ethernet::parse(&frame)?.src;
+            Some(from.frame(to, ethertype(packet.version), &message))
+        });
+    }
+
+    /// Deals with a frame that is about the network itself: it is for us, or for a group. Whoever sends
+    /// to a port of ours where nobody is learns that (RFC 1122, section 3.2.2.1; RFC 4443, section 3.1).
+    #[cold]
+    pub(super) fn hear(&mut self, frame: &[u8]) {
+        match heard(&self.from, frame) {
+            Ok(reply) => {
+                self.counters.control += 1;
+                if let Some(reply) = reply {
+                    self.answer(&reply);
+                }
+            }
+            Err(reason) => {
+                self.counters.drops.add(reason, 1);
+                if reason == DropReason::NotForUs && is_datagram(frame) {
+                    self.tell(Problem::NoPort, || frame.to_vec());
+                }
+            }
+        }
+    }
+
     /// Whether the limits of `rule` let the packet pass, which is counted then.
     #[inline(always)]
     pub(super) fn admit(
@@ -228,12 +265,33 @@ fn whole<'f>(frame: &'f Frame<'_>, at: usize, scratch: &'f mut Scratch) -> &'f [
     &frame.bytes(scratch)[at..]
 }
 
+fn is_datagram(frame: &[u8]) -> bool {
+    let bytes = frame.get(ETHERNET_LEN..).unwrap_or_default();
+    Packet::parse(bytes, bytes.len()).is_ok_and(|packet| packet.protocol == protocol::UDP)
+}
+
+/// What is to be answered to a frame that is for us or for a group.
+fn heard(own: &Interface, frame: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
+    let ethernet = Ethernet::parse(frame).ok_or(DropReason::NotIp)?;
+    let bytes = &frame[ETHERNET_LEN..];
+    match ethernet.ethertype {
+        ethertype::ARP => Ok(own.hear_arp(bytes)),
+        ethertype::IPV4 | ethertype::IPV6 => {
+            let packet = Packet::parse(bytes, bytes.len()).map_err(|_| DropReason::OuterIp)?;
+            own.hear_ip(ethernet.src, &packet, bytes).map_err(|()| match own.is_own(packet.dst) {
+                true => DropReason::NotForUs,
+                false => DropReason::Group,
+            })
+        }
+        _ => Err(DropReason::NotIp),
+    }
+}
+
 /// What follows an Ethernet header.
 #[inline(always)]
 pub(super) fn ethertype(version: Version) -> u16 {
-    use dray_wire::ethernet::ethertype::{IPV4, IPV6};
     match version {
-        Version::V4 => IPV4,
-        Version::V6 => IPV6,
+        Version::V4 => ethertype::IPV4,
+        Version::V6 => ethertype::IPV6,
     }
 }

@@ -98,8 +98,10 @@ fn outer(bytes: &[u8], len: usize, own: &Interface) -> Result<Outer, Odd> {
     }
     let at = ETHERNET_LEN + packet.header_len;
     let datagram = bytes.get(at..at + UDP_LEN).ok_or(Odd::Other)?;
-    let udp = Udp::parse(datagram, packet.len - packet.header_len);
-    let udp = udp.filter(|udp| udp.dst_port == gtpu::PORT).ok_or(DropReason::OuterUdp)?;
+    let udp = Udp::parse(datagram, packet.len - packet.header_len).ok_or(DropReason::OuterUdp)?;
+    if udp.dst_port != gtpu::PORT {
+        return Err(Odd::Other);
+    }
     Ok(Outer { ethernet, packet, udp, at: at + UDP_LEN })
 }
 
@@ -338,25 +340,15 @@ impl Uplink {
         match user_packet(&whole, whole.len(), &self.lane.from) {
             Ok(item) => return Some(item),
             Err(Odd::Drop(reason)) => self.lane.counters.drops.add(reason, 1),
-            Err(Odd::Other) => match self.control(&whole) {
-                Ok(()) => self.lane.counters.control += 1,
-                Err(reason) => self.lane.counters.drops.add(reason, 1),
+            Err(Odd::Other) => match outer(&whole, whole.len(), &self.lane.from) {
+                Err(_) => self.lane.hear(&whole),
+                Ok(outer) => match self.message(&whole, &outer) {
+                    Ok(()) => self.lane.counters.control += 1,
+                    Err(reason) => self.lane.counters.drops.add(reason, 1),
+                },
             },
         }
         None
-    }
-
-    /// Deals with what is about the network itself.
-    fn control(&mut self, frame: &[u8]) -> Result<(), DropReason> {
-        let from = self.lane.from.clone();
-        if let Ok(outer) = outer(frame, frame.len(), &from) {
-            return self.message(frame, &outer);
-        }
-        let reply = hear(&from, frame)?;
-        if let Some(reply) = reply {
-            self.lane.answer(&reply);
-        }
-        Ok(())
     }
 
     /// Deals with a GTP-U message that is no user's packet, or is wrong.
@@ -422,21 +414,4 @@ fn reply(own: &Interface, outer: &Outer, port: u16, message: &[u8]) -> Option<Ve
     let datagram = super::datagram(src, dst, port, message)?;
     let kind = lane::ethertype(outer.packet.version);
     Some(own.frame(outer.ethernet.src, kind, &datagram))
-}
-
-/// Deals with a frame that is for us or for a group: what is to be answered.
-pub(super) fn hear(own: &Interface, frame: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
-    let ethernet = Ethernet::parse(frame).ok_or(DropReason::NotIp)?;
-    let bytes = &frame[ETHERNET_LEN..];
-    match ethernet.ethertype {
-        ethertype::ARP => Ok(own.hear_arp(bytes)),
-        ethertype::IPV4 | ethertype::IPV6 => {
-            let packet = Packet::parse(bytes, bytes.len()).map_err(|_| DropReason::OuterIp)?;
-            own.hear_ip(ethernet.src, &packet, bytes).map_err(|()| match own.is_own(packet.dst) {
-                true => DropReason::NotForUs,
-                false => DropReason::Group,
-            })
-        }
-        _ => Err(DropReason::NotIp),
-    }
 }

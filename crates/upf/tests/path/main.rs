@@ -1,0 +1,30 @@
+//! The data path between two ports in memory: what goes in, and what comes out.
+
+#[path = "../ends/mod.rs"]
+mod ends;
+mod neighbours;
+mod packets;
+mod rules;
+mod told;
+
+use ends::udp;
+
+const SERVER: &str = "203.0.113.9";
+const NOTHING: [Vec<u8>; 0] = [];
+
+fn up_packet(payload: &[u8]) -> Vec<u8> {
+    udp("10.45.0.1", SERVER, (5000, 80), payload)
+}
+
+fn down_packet(payload: &[u8]) -> Vec<u8> {
+    udp(SERVER, "10.45.0.1", (80, 5000), payload)
+}
+
+/// An IPv4 packet with another byte in its header.
+fn changed(mut packet: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
+    packet[at] = value;
+    packet[10..12].fill(0);
+    let sum = dray_wire::checksum::internet(&packet[..20]);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet
+}

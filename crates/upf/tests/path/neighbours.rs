@@ -1,0 +1,125 @@
+//! Those around the user plane function.
+
+use dray_upf::DropReason;
+use dray_wire::gtpu;
+use dray_wire::ip::{self, Packet};
+use etherparse::PacketBuilder;
+
+use crate::ends::{self, Ends, from_dn, message_from_gnb, plain_session, to_gnb};
+use crate::{NOTHING, down_packet};
+
+#[test]
+fn peers_and_neighbours_are_answered() {
+    let mut ends = Ends::new(&plain_session(1));
+    ends.up([message_from_gnb(&gtpu::echo_request(0x1234))]);
+    let reply = ends.n3.received();
+    assert_eq!(reply[0][42..], gtpu::echo_response(0x1234));
+    assert_eq!(reply[0][36..38], 40000u16.to_be_bytes(), "to where it came from");
+
+    let mut ping = Vec::new();
+    PacketBuilder::ipv4([10, 0, 6, 2], [10, 0, 6, 1], 64)
+        .icmpv4_echo_request(1, 2)
+        .write(&mut ping, b"hello")
+        .unwrap();
+    ends.down([from_dn(&ping)]);
+    assert_eq!(ends.n6.received()[0][34], 0, "an echo reply");
+
+    let gnb = "10.0.3.2".parse().unwrap();
+    let asks = dray_wire::arp::Arp {
+        is_request: true,
+        sender: (ends::GNB_MAC, gnb),
+        target: (dray_wire::MacAddr([0; 6]), "10.0.3.1".parse().unwrap()),
+    };
+    let mut frame = [&[0xff; 6][..], &ends::GNB_MAC.0, &[8, 6]].concat();
+    frame.extend(asks.to_bytes());
+    ends.up([frame]);
+    let reply = dray_wire::arp::Arp::parse(&ends.n3.received()[0][14..]).unwrap();
+    assert_eq!((reply.is_request, reply.sender.0), (false, ends::N3_MAC));
+
+    let target = "fd00:3::1".parse().unwrap();
+    let (group, mac) = dray_wire::icmp::solicited_node(target);
+    let asks = dray_wire::icmp::Discovery::Solicitation { target, source: Some(ends::GNB_MAC) };
+    let packet = asks.to_packet("fd00:3::2".parse().unwrap(), group);
+    ends.up([ends::frame(ends::GNB_MAC, mac, &packet)]);
+    let reply = &ends.n3.received()[0];
+    let packet = Packet::parse(&reply[14..], reply.len() - 14).unwrap();
+    let expected = dray_wire::icmp::Discovery::Advertisement { target, mac: ends::N3_MAC };
+    assert_eq!(dray_wire::icmp::Discovery::parse(&packet, &reply[14..]), Some(expected));
+    assert_eq!(ends.upf.uplink().control, 3);
+}
+
+/// A gNB is asked for, and what it answers is where packets go.
+#[test]
+fn neighbours_are_asked_for() {
+    let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "10.0.3.7"));
+    assert_eq!(ends.down([from_dn(&down_packet(b""))]), NOTHING);
+    ends.assert_drops(&ends.upf.downlink(), &[(DropReason::NoNeighbour, 1)]);
+    ends.upf.ask_for_neighbours(false);
+    let asked = ends.n3.received();
+    let question = dray_wire::arp::Arp::parse(&asked[0][14..]).unwrap();
+    assert_eq!((asked.len(), question.target.1.to_string().as_str()), (1, "10.0.3.7"));
+    let answer = dray_wire::arp::Arp {
+        is_request: false,
+        sender: (ends::GNB_MAC, question.target.1),
+        target: question.sender,
+    };
+    let mut frame = [&ends::N3_MAC.0[..], &ends::GNB_MAC.0, &[8, 6]].concat();
+    frame.extend(answer.to_bytes());
+    ends.up([frame]);
+    let (outer, ..) = to_gnb(&ends.down([from_dn(&down_packet(b""))])[0]);
+    assert_eq!(ip::address(outer.dst).to_string(), "10.0.3.7");
+}
+
+/// The same over IPv6: by a solicitation, and what the advertisement says.
+#[test]
+fn neighbours_are_solicited() {
+    use dray_wire::icmp::Discovery;
+    let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "fd00:3::7"));
+    assert_eq!(ends.down([from_dn(&down_packet(b""))]), NOTHING);
+    ends.upf.ask_for_neighbours(false);
+    let [asked] = &ends.n3.received()[..] else { panic!("one question") };
+    let packet = Packet::parse(&asked[14..], asked.len() - 14).unwrap();
+    let target = "fd00:3::7".parse().unwrap();
+    let question = Discovery::Solicitation { target, source: Some(ends::N3_MAC) };
+    assert_eq!(Discovery::parse(&packet, &asked[14..]), Some(question));
+    let answer = Discovery::Advertisement { target, mac: ends::GNB_MAC };
+    let answer = answer.to_packet(target, "fd00:3::1".parse().unwrap());
+    ends.up([ends::frame(ends::GNB_MAC, ends::N3_MAC, &answer)]);
+    let (outer, ..) = to_gnb(&ends.down([from_dn(&down_packet(b""))])[0]);
+    assert_eq!(ip::address(outer.dst).to_string(), "fd00:3::7");
+}
+
+/// Whoever is at the other end is told once where the addresses are.
+#[test]
+fn own_addresses_are_announced() {
+    let ends = Ends::new(&plain_session(1));
+    ends.upf.announce();
+    for (peer, mac, last) in [(&ends.n3, ends::N3_MAC, 3), (&ends.n6, ends::N6_MAC, 6)] {
+        let [v4, v6] = &peer.received()[..] else { panic!("an announcement for each version") };
+        assert_eq!((&v4[..6], &v4[6..12]), (&[0xff; 6][..], &mac.0[..]));
+        let arp = dray_wire::arp::Arp::parse(&v4[14..]).unwrap();
+        assert!(arp.is_request && arp.sender == (mac, arp.target.1));
+        assert_eq!(arp.target.1.octets()[2], last);
+        assert_eq!((&v6[..6], &v6[6..12]), (&[0x33, 0x33, 0, 0, 0, 1][..], &mac.0[..]));
+        let packet = Packet::parse(&v6[14..], v6.len() - 14).unwrap();
+        let said = dray_wire::icmp::Discovery::parse(&packet, &v6[14..]);
+        let target = format!("fd00:{last}::1").parse().unwrap();
+        assert_eq!(said, Some(dray_wire::icmp::Discovery::Advertisement { target, mac }));
+    }
+    ends.upf.announce();
+    assert_eq!([ends.n3.received(), ends.n6.received()], [NOTHING, NOTHING]);
+}
+
+/// What goes to a gNB beyond a router goes to the router.
+#[test]
+fn gnbs_may_be_behind_routers() {
+    let routes = r#"n3 = { routes = [ { to = "10.1.0.0/16", via = "10.0.3.2" },
+        { to = "fd01::/16", via = "fd00:3::2" } ], mac"#;
+    let interfaces = ends::INTERFACES.replace("n3 = { mac", routes);
+    for gnb in ["10.1.2.3", "fd01::5"] {
+        let session = plain_session(1).replace("10.0.3.2", gnb);
+        let mut ends = Ends::try_new(&format!("{interfaces}{session}")).unwrap();
+        let (outer, ..) = to_gnb(&ends.down([from_dn(&down_packet(b""))])[0]);
+        assert_eq!(ip::address(outer.dst).to_string(), gnb);
+    }
+}

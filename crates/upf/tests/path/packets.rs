@@ -1,0 +1,163 @@
+//! Packets through tunnels, and what is wrong with some.
+
+use dray_upf::DropReason;
+use dray_wire::gtpu::{self, Direction};
+use dray_wire::ip;
+
+use crate::ends::{
+    self, Ends, from_dn, from_gnb, message_from_gnb, plain_session, routed, to_dn, to_gnb, udp,
+};
+use crate::{NOTHING, SERVER, changed, down_packet, up_packet};
+
+#[test]
+fn packets_leave_their_tunnel() {
+    let mut ends = Ends::new(&plain_session(1));
+    let v6 = udp("2001:db8:1::77", "2001:db8:ff::1", (1, 2), b"six");
+    for payload_len in [0, 1, 50, 64, 128, 1400] {
+        let packet = up_packet(&vec![7; payload_len]);
+        for qfi in [None, Some(9)] {
+            let frames = [from_gnb(1, qfi, &packet), from_gnb(1, qfi, &v6)];
+            assert_eq!(ends.up(frames), [to_dn(&packet), to_dn(&v6)], "{payload_len} {qfi:?}");
+        }
+        // Ethernet pads short frames.
+        let padded = [from_gnb(1, None, &packet), vec![0; 9]].concat();
+        assert_eq!(ends.up([padded]), [to_dn(&packet)]);
+    }
+    ends.assert_drops(&ends.upf.uplink(), &[]);
+}
+
+#[test]
+fn packets_go_into_their_tunnel() {
+    let mut ends = Ends::new(&plain_session(1));
+    let v6 = udp("2001:db8:ff::1", "2001:db8:1::77", (2, 1), b"six");
+    for packet in [down_packet(b""), down_packet(&[7; 1400]), v6] {
+        let padded = [from_dn(&packet), vec![0; 9]].concat();
+        let frames = ends.down([padded]);
+        let [frame] = &frames[..] else { panic!("{frames:?}") };
+        let (outer, header, inner) = to_gnb(frame);
+        assert_eq!(ip::address(outer.src).to_string(), "10.0.3.1");
+        assert_eq!(ip::address(outer.dst).to_string(), "10.0.3.2");
+        assert_eq!((header.message, header.teid), (gtpu::message::G_PDU, 1001));
+        let container = header.container.unwrap();
+        assert_eq!((container.direction, container.qfi), (Direction::Downlink, 9));
+        assert_eq!(inner, routed(&packet));
+    }
+    ends.assert_drops(&ends.upf.downlink(), &[]);
+}
+
+/// IPv6 around all of it: the checksum is obligatory there.
+#[test]
+fn tunnels_over_ipv6() {
+    let session = plain_session(1).replace("gnb = \"10.0.3.2\"", "gnb = \"fd00:3::2\"");
+    let mut ends = Ends::new(&session);
+    for len in [0, 1, 99, 1300] {
+        let packet = down_packet(&vec![len as u8; len]);
+        let frames = ends.down([from_dn(&packet)]);
+        let (outer, header, inner) = to_gnb(&frames[0]);
+        assert_eq!((outer.version, header.teid), (ip::Version::V6, 1001));
+        assert_eq!(inner, routed(&packet));
+        let packet = udp("2001:db8:1::1", "2001:db8:ff::1", (1, 2), &vec![3; len]);
+        let mut header = [0; 16];
+        let header_len = gtpu::write_gpdu(&mut header, 1, None, packet.len());
+        let message = [&header[..header_len], &packet].concat();
+        let outer = udp("fd00:3::2", "fd00:3::1", (2152, 2152), &message);
+        let frame = ends::frame(ends::GNB_MAC, ends::N3_MAC, &outer);
+        assert_eq!(ends.up([frame]), [to_dn(&packet)]);
+    }
+}
+
+#[test]
+fn every_legal_form_of_header_is_taken() {
+    let mut ends = Ends::new(&plain_session(1));
+    let packet = up_packet(b"payload");
+    // Flags, what they bring, and chains: short, long, and longer than is looked at at first.
+    let long: Vec<u8> = (0..40).flat_map(|_| [1, 0, 0, 0x20]).collect();
+    let very_long = [&long[..long.len() - 1], &[0x85, 1, 0x10, 9, 0]].concat();
+    let all: [(u8, Vec<u8>); 9] = [
+        (0x30, vec![]),
+        (0x31, vec![0, 0, 5, 0x85]),
+        (0x32, vec![1, 2, 0, 0x85]),
+        (0x33, vec![1, 2, 5, 0x85]),
+        (0x34, vec![0, 0, 0, 0]),
+        (0x34, vec![9, 9, 9, 0x85, 1, 0x10, 9, 0]),
+        (0x37, vec![1, 2, 3, 0x40, 1, 8, 104, 0x85, 2, 0x18, 9, 0, 0, 0, 0, 0]),
+        (0x36, [&[1, 2, 3, 0x20][..], &very_long].concat()),
+        (0x36, [&[1, 2, 3, 0x20][..], &long[..long.len() - 1], &[0]].concat()),
+    ];
+    for (flags, optional) in all {
+        let rest = [&optional[..], &packet].concat();
+        let mut message = vec![flags, 255];
+        message.extend((rest.len() as u16).to_be_bytes());
+        message.extend([0, 0, 0, 1]);
+        message.extend(rest);
+        assert_eq!(
+            ends.up([message_from_gnb(&message)]),
+            [to_dn(&packet)],
+            "{flags:x} {optional:x?}"
+        );
+    }
+    ends.assert_drops(&ends.upf.uplink(), &[]);
+}
+
+#[test]
+fn what_is_wrong_is_dropped_by_its_reason() {
+    let mut ends = Ends::new(&plain_session(1));
+    let right = from_gnb(1, Some(9), &up_packet(b"payload"));
+    let with = |at: usize, value: u8| {
+        let mut frame = right.clone();
+        frame[at] = value;
+        frame
+    };
+    let (ip, udp_at, gtp, inner) = (14, 34, 42, 58);
+    let inner_ttl = changed(up_packet(b""), 8, 1);
+    let wrong = [
+        (DropReason::OtherHost, with(5, 9)),
+        (DropReason::NotIp, with(12, 0x81)),
+        (DropReason::NotIp, right[..13].to_vec()),
+        (DropReason::OuterIp, right[..33].to_vec()),
+        (DropReason::OuterIp, with(ip, 0x44)),
+        (DropReason::OuterIp, with(ip + 8, 3)),
+        (DropReason::NotForUs, with(udp_at + 3, 9)),
+        (DropReason::OuterUdp, with(udp_at + 5, 7)),
+        (DropReason::Gtpu, with(gtp, 0x50)),
+        (DropReason::Gtpu, with(gtp + 2, 9)),
+        (DropReason::Gtpu, with(gtp + 1, 200)),
+        (DropReason::GtpuExtension, with(gtp + 12, 0)),
+        (DropReason::GtpuExtension, with(gtp + 13, 0x30)),
+        (DropReason::GtpuUnknownExtension, with(gtp + 11, 0xc1)),
+        (DropReason::UnknownTeid, with(gtp + 7, 2)),
+        (DropReason::InnerIp, with(inner, 0x55)),
+        (DropReason::InnerIp, with(inner + 3, 200)),
+        (DropReason::Spoofed, from_gnb(1, None, &udp("10.45.0.2", SERVER, (1, 2), b""))),
+        (DropReason::Spoofed, from_gnb(1, None, &udp("2001:db8:2::1", "2001:db8::1", (1, 2), b""))),
+        (DropReason::TtlExpired, from_gnb(1, None, &inner_ttl)),
+        (DropReason::NoRoute, from_gnb(1, None, &udp("2001:db8:1::1", "2001:db9::1", (1, 2), b""))),
+    ];
+    for (reason, frame) in wrong {
+        let before = ends.upf.uplink();
+        assert_eq!(ends.up([frame.clone()]), NOTHING, "{reason:?}");
+        let after = ends.upf.uplink();
+        assert_eq!(after.drops.get(reason), before.drops.get(reason) + 1, "{reason:?} {frame:x?}");
+        assert_eq!(after.drops.total(), before.drops.total() + 1, "{reason:?}");
+        // One bad packet among good ones harms none of them.
+        let many = [right.clone(), frame, right.clone()];
+        assert_eq!(ends.up(many).len(), 2, "{reason:?}");
+        ends.n3.received();
+    }
+    let expired = changed(down_packet(b""), 8, 1);
+    let group = udp(SERVER, "224.0.0.1", (1, 2), b"");
+    for (reason, packet) in [
+        (DropReason::NoSession, udp(SERVER, "10.45.0.99", (1, 2), b"")),
+        (DropReason::NoSession, group),
+        (DropReason::TtlExpired, expired),
+        (DropReason::TooBig, down_packet(&[0; 1500 - 44 - 28 + 1])),
+        (DropReason::InnerIp, vec![0x45; 40]),
+        (DropReason::NotForUs, udp(SERVER, "10.0.6.1", (1, 2), b"")),
+    ] {
+        let before = ends.upf.downlink();
+        assert_eq!(ends.down([from_dn(&packet)]), NOTHING, "{reason:?}");
+        let after = ends.upf.downlink();
+        assert_eq!(after.drops.get(reason), before.drops.get(reason) + 1, "{reason:?}");
+    }
+    assert_eq!(ends.down([from_dn(&down_packet(&[0; 1500 - 44 - 28]))]).len(), 1, "just fits");
+}

@@ -6,6 +6,8 @@ SHELL := /bin/bash
 DRAY := target/release/dray
 # Containers need root. Where we are root already, nothing is put in front.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+# Linked statically, where the C library can be: then containers need nothing but the program.
+STATIC := $(shell [ -e "$$(cc -print-file-name=libc.a)" ] && echo -C target-feature=+crt-static)
 
 .PHONY: help demo build check test test-vm coverage bench bench-tools fuzz profile clean
 
@@ -20,7 +22,7 @@ demo: ## Set up, build, and measure this host for three minutes
 	@echo "Results: results/demo.json"
 
 build: ## Build the release
-	@cargo build --release --locked --quiet --package dray
+	@cargo rustc --release --locked --quiet --package dray --bin dray -- $(STATIC)
 
 check: ## What to run before every commit: format, lints, fast tests
 	@scripts/setup.sh build

@@ -23,6 +23,8 @@ export DRAY_SKIPPED=$skipped
 echo "== cargo test"
 cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log" || status=1
 unset DRAY_SKIPPED
+# As `make build` links the program: it runs where there is nothing else.
+step scripts/test-static.sh
 # The memory ordering of rings, in a build of its own.
 step env RUSTFLAGS="--cfg loom" cargo test --package dray-ring --release --test loom --locked \
     --quiet --target-dir target/loom

@@ -113,6 +113,19 @@ impl<'a> Frame<'a> {
         Some(copy)
     }
 
+    /// A copy of the first `N` words, in the order of their bytes, where there are so many and all of the
+    /// frame lies in one place. It stays in registers where it is only looked at.
+    #[inline(always)]
+    pub fn first_words<const N: usize>(&self) -> Option<[u64; N]> {
+        if !self.is_whole() || self.len() < 8 * N {
+            return None;
+        }
+        // SAFETY: as in `first`; a word may lie anywhere.
+        let words = unsafe { self.start.cast::<[u64; N]>().read_unaligned() };
+        compiler_fence(Ordering::SeqCst);
+        Some(words)
+    }
+
     /// Copies its bytes from `from` on to `to`, as many as there are and as fit; how many those were.
     #[inline]
     pub fn copy_from(&self, from: usize, to: &mut [u8]) -> usize {
@@ -375,6 +388,10 @@ mod tests {
             let shared = unsafe { Frame::shared(frame.start, len as u32) };
             assert_eq!(shared.bytes(&mut scratch()), &from[..len]);
             assert_eq!(shared.first::<14>().is_some(), len >= 14);
+            let words = from.first_chunk().map(|words: &[u8; 16]| {
+                [0, 8].map(|at| u64::from_ne_bytes(*words[at..].first_chunk().unwrap()))
+            });
+            assert_eq!(shared.first_words(), words.filter(|_| len >= 16));
         }
     }
 
@@ -396,6 +413,7 @@ mod tests {
             assert_eq!(frame.len(), expected.len());
             assert_eq!(frame.bytes(&mut scratch()), expected);
             assert_eq!(frame.first::<20>(), expected.first_chunk().copied());
+            assert_eq!(frame.first_words::<1>().is_some(), head_len == 0 && expected.len() >= 8);
             let mut copied = vec![0; expected.len() + 3];
             for at in 0..=expected.len() + 1 {
                 let rest = &expected[at.min(expected.len())..];

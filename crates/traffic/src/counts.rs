@@ -1,7 +1,7 @@
 //! Counting what frames turned out to be.
 
 use dray_port::Frame;
-use dray_wire::test_frame::{Burst, FRAME_MIN, Stamp, Verdict};
+use dray_wire::test_frame::{Burst, Stamp, Verdict};
 
 use crate::sequence::Tracker;
 use crate::{ReceiveReport, Sample, StreamReport};
@@ -21,59 +21,6 @@ pub(crate) struct Counts {
 struct Stream {
     tracker: Tracker,
     corrupt: u64,
-}
-
-/// Frames of one length and one stream that were due at once and came one after the other. They are
-/// counted together: frame by frame, the counters of a stream would take longer than all the rest.
-pub(crate) struct Run {
-    burst: Burst,
-    first: Stamp,
-    count: u64,
-    len: usize,
-}
-
-impl Default for Run {
-    /// One that no frame continues.
-    fn default() -> Self {
-        let first = Stamp { stream: 0, sequence: 0, ticks: 0 };
-        Self { burst: Burst::default(), first, count: 0, len: 0 }
-    }
-}
-
-impl Run {
-    /// The run that begins with an intact frame.
-    #[inline]
-    pub(crate) fn from(head: &[u8; FRAME_MIN], len: usize, first: Stamp) -> Self {
-        Self { burst: Burst::from(head, len, first), first, count: 1, len }
-    }
-
-    /// Counts a frame whose head says that it continues the run; `false` where it does not.
-    #[inline(always)]
-    pub(crate) fn extend(&mut self, head: &[u8; FRAME_MIN], len: usize) -> bool {
-        let continues = self.burst.is(self.count, head, len);
-        self.count += u64::from(continues);
-        continues
-    }
-
-    /// Counts an intact frame that continues the run; `false` where it does not.
-    #[inline]
-    pub(crate) fn extend_by(&mut self, stamp: Stamp, len: usize) -> bool {
-        let sequence = self.first.sequence.wrapping_add(self.count);
-        let continues =
-            self.count > 0 && stamp == Stamp { sequence, ..self.first } && len == self.len;
-        self.count += u64::from(continues);
-        continues
-    }
-
-    /// How many there are.
-    pub(crate) fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// The tick at which they were due.
-    pub(crate) fn due(&self) -> u64 {
-        self.first.ticks
-    }
 }
 
 impl Counts {
@@ -99,11 +46,13 @@ impl Counts {
         }
     }
 
-    /// Counts the frames of a run.
+    /// Counts the frames of a burst together: frame by frame, the counters of a stream would take longer
+    /// than all the rest.
     #[inline]
-    pub(crate) fn record_run(&mut self, run: &Run) {
-        if run.count > 0 {
-            self.record_intact(run.first.stream, run.first.sequence, run.count, run.len);
+    pub(crate) fn record_burst(&mut self, burst: &Burst) {
+        if burst.count() > 0 {
+            let Stamp { stream, sequence, .. } = burst.first();
+            self.record_intact(stream, sequence, burst.count(), burst.len());
         }
     }
 

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Scratch, Transmit, clock};
-use dray_wire::test_frame::{self, FRAME_MIN, Verdict};
+use dray_wire::test_frame::{self, Burst, FRAME_MIN, Verdict, Words};
 
-use crate::counts::{Counts, Run};
+use crate::counts::Counts;
 use crate::intake::{Intake, Progress};
 use crate::links::Links;
 use crate::sample::ticks_at;
@@ -100,7 +100,9 @@ impl Receiver {
                             counts.count(frames);
                         }
                         Check::Whole | Check::Sampled => {
-                            look.record(frames, &mut counts, &mut timer);
+                            let now = timer.as_mut().map(Timer::now);
+                            let (counts, timer) = (&mut counts, &mut timer);
+                            look.record(frames, &mut Books { counts, timer, now });
                         }
                     }
                     frames.len()
@@ -140,10 +142,11 @@ impl<'s> Timer<'s> {
 
     /// Notes frames that were due at once.
     #[inline]
-    fn note(&mut self, now: u64, run: &Run) {
-        if self.from.is_some_and(|from| run.due() >= from) {
-            let late = clock::nanoseconds(now.saturating_sub(run.due()));
-            self.latency.record_ns(late, run.count());
+    fn note(&mut self, now: u64, burst: &Burst) {
+        let due = burst.first().ticks;
+        if self.from.is_some_and(|from| due >= from) {
+            let late = clock::nanoseconds(now.saturating_sub(due));
+            self.latency.record_ns(late, burst.count());
         }
     }
 }
@@ -168,64 +171,99 @@ impl Look {
         Self { check, tunnelled, unchecked: 0, scratch: dray_port::scratch() }
     }
 
-    /// Looks at frames and counts them.
-    fn record(&mut self, frames: &[Frame<'_>], counts: &mut Counts, timer: &mut Option<Timer<'_>>) {
-        let now = timer.as_mut().map(Timer::now);
-        let mut end = |counts: &mut Counts, run: &Run| {
-            if let (Some(timer), Some(now)) = (timer.as_mut(), now) {
-                timer.note(now, run);
-            }
-            counts.record_run(run);
-        };
-        let (mut run, mut head) = (Run::default(), [0; FRAME_MIN]);
+    /// Looks at frames and counts them in `books`.
+    fn record(&mut self, frames: &[Frame<'_>], books: &mut Books<'_, '_>) {
+        // The loop is short, and what it works on stays in registers: all that is not the next frame of a
+        // burst is looked at elsewhere.
+        let mut burst = Burst::default();
         for frame in dray_port::ahead(frames) {
             let head_only = self.head_is_enough(frame.len());
-            let Some(len) = self.head(frame, &mut head) else {
-                counts.record(Verdict::Foreign, frame.len());
-                continue;
-            };
-            if head_only && run.extend(&head, len) {
-                continue;
-            }
-            let verdict = if head_only {
-                test_frame::read_head(&head, len)
-            } else {
-                let bytes = frame.bytes(&mut self.scratch);
-                // The sender may have changed it since.
-                if let Some(first) = bytes.first_chunk() {
-                    head = *first;
-                }
-                test_frame::read(bytes)
-            };
-            match verdict {
-                Verdict::Intact(stamp) if run.extend_by(stamp, len) => {}
-                Verdict::Intact(stamp) => {
-                    end(counts, &run);
-                    run = Run::from(&head, len, stamp);
-                }
-                Verdict::Corrupt(_) | Verdict::Foreign => counts.record(verdict, len),
+            let goes_on =
+                head_only && self.words(frame).is_some_and(|(words, len)| burst.take(&words, len));
+            if !goes_on {
+                burst = self.look_closely(frame, head_only, burst, books);
             }
         }
-        end(counts, &run);
+        books.close(&burst);
+    }
+
+    /// Looks at a frame that may go on with `burst`, or begins another; the one that it is of.
+    #[inline(never)]
+    fn look_closely(
+        &mut self,
+        frame: &Frame<'_>,
+        head_only: bool,
+        mut burst: Burst,
+        books: &mut Books<'_, '_>,
+    ) -> Burst {
+        let (head, len, verdict) = if head_only {
+            let Some((head, len)) = self.head(frame) else {
+                books.counts.record(Verdict::Foreign, frame.len());
+                return burst;
+            };
+            (head, len, test_frame::read_head(&head, len))
+        } else {
+            let bytes = frame.bytes(&mut self.scratch);
+            let head = bytes.first_chunk().copied().unwrap_or([0; FRAME_MIN]);
+            (head, bytes.len(), test_frame::read(bytes))
+        };
+        match verdict {
+            Verdict::Intact(_) if burst.take(&test_frame::words_of(&head), len) => {}
+            Verdict::Intact(stamp) => {
+                books.close(&burst);
+                burst = Burst::from(&head, len, stamp);
+            }
+            Verdict::Corrupt(_) | Verdict::Foreign => books.counts.record(verdict, len),
+        }
+        burst
     }
 
     /// Whether a frame's head says all that is asked for.
     #[inline(always)]
     fn head_is_enough(&mut self, len: usize) -> bool {
-        let may_skip = self.check == Check::Sampled && self.unchecked < Check::SAMPLE - 1;
         // A head may be all of the frame.
-        let head_only = may_skip || self.tunnelled || len <= FRAME_MIN;
-        self.unchecked = if head_only { self.unchecked + u32::from(may_skip) } else { 0 };
+        if len <= FRAME_MIN || self.tunnelled {
+            return true;
+        }
+        let head_only = self.check == Check::Sampled && self.unchecked < Check::SAMPLE - 1;
+        self.unchecked = if head_only { self.unchecked + 1 } else { 0 };
         head_only
     }
 
-    /// Copies a frame's head; how long the frame is. Before a tunnel, both. `None` where it has none.
+    /// The words of a frame's head, and how long the frame is; both as before a tunnel. `None` where it has
+    /// none, or may have to be looked for.
     #[inline(always)]
-    fn head(&self, frame: &Frame<'_>, head: &mut [u8; FRAME_MIN]) -> Option<usize> {
+    fn words(&self, frame: &Frame<'_>) -> Option<(Words, usize)> {
         if self.tunnelled {
-            *head = users::unwrap(&frame.first()?)?;
-            return Some(frame.len() - TUNNEL_LEN);
+            return self.head(frame).map(|(head, len)| (test_frame::words_of(&head), len));
         }
-        (frame.copy_first(head) == FRAME_MIN).then_some(frame.len())
+        Some((frame.first_words()?, frame.len()))
+    }
+
+    /// A copy of a frame's head, and how long the frame is; both as before a tunnel. `None` where it has
+    /// none.
+    fn head(&self, frame: &Frame<'_>) -> Option<([u8; FRAME_MIN], usize)> {
+        if self.tunnelled {
+            let head = users::unwrap(&frame.first()?)?;
+            return Some((head, frame.len() - TUNNEL_LEN));
+        }
+        Some((frame.first()?, frame.len()))
+    }
+}
+
+/// Where a batch of frames is counted, and timed where `now` is known: when it was received.
+struct Books<'a, 's> {
+    counts: &'a mut Counts,
+    timer: &'a mut Option<Timer<'s>>,
+    now: Option<u64>,
+}
+
+impl Books<'_, '_> {
+    /// Enters a burst.
+    fn close(&mut self, burst: &Burst) {
+        if let (Some(timer), Some(now)) = (&mut *self.timer, self.now) {
+            timer.note(now, burst);
+        }
+        self.counts.record_burst(burst);
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! [`headers`] is for test frames, whose headers are all of one kind; the other modules read and
 //! write what network functions meet: [`ethernet`], [`arp`], [`ip`], [`icmp`], [`udp`], [`gtpu`].
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod arp;
 pub mod checksum;

@@ -1,12 +1,18 @@
 //! What each technique carries without losing anything, and with losing a little.
 
-use crate::Technique;
+use dray_lab::LinkKind;
+
 use crate::experiments::{Experiment, Layout};
+use crate::{Endpoint, Technique};
 
 pub(super) const LOSS_FREE: Experiment = Experiment {
     name: "loss-free",
     about: "the highest rate of every technique without loss (NDR), and with 0.5 % of loss (PDR)",
-    techniques: || Technique::all().into_iter().filter(|t| !t.link.isolates).collect(),
+    techniques: || {
+        let peers = Technique::by_link(&LinkKind::PEERS, &Endpoint::USUAL_MEMORY);
+        let carry = |technique: &Technique| !technique.link.isolates;
+        [Technique::all(), peers].concat().into_iter().filter(carry).collect()
+    },
     usual: Technique::is_usual,
     losses: &[0.0, 0.005],
     layout: Layout::DropRates,

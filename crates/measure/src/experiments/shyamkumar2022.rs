@@ -42,23 +42,22 @@ pub(super) const FIG6: Experiment = Experiment {
     about: "a user plane function with 8000 sessions: Mb/s per core, each way, and without loss",
     shapes: &[Shape::Upf(UpfLoad::uplink(SESSIONS, 2)), Shape::Upf(UpfLoad::downlink(SESSIONS, 2))],
     techniques: || {
-        let kernel = [
-            LinkKind::BRIDGE,
-            LinkKind::MACVLAN_BRIDGE,
-            LinkKind::IPVLAN[0],
-            LinkKind::IPVLAN_L3,
-            LinkKind::VETH,
-        ];
-        let endpoints = [Endpoint::RAW_MMSG, Endpoint::AFXDP, Endpoint::AFXDP_DEFERRED];
-        let kernel = Technique::by_link(&kernel, &endpoints).into_iter();
+        let endpoints =
+            [Endpoint::RAW_MMSG, Endpoint::AFXDP, Endpoint::AFXDP_DEFERRED, Endpoint::TAP];
+        let kernel = Technique::by_link(&LinkKind::ALL, &endpoints).into_iter();
+        let kernel = kernel.filter(|technique| !technique.link.isolates);
         kernel.chain(sets::shared_memory()).filter(|technique| technique.check().is_ok()).collect()
     },
     usual: |technique| {
         let Technique { link, endpoint } = *technique;
-        let is_ours = [LinkKind::DIRECT, LinkKind::PATCH, LinkKind::LEARNING].contains(&link);
         // AF_XDP in the driver wants a program at the other end of a veth, too, which is there only
         // where the pair is all of the link.
-        is_ours || (endpoint == Endpoint::RAW_MMSG) == (link != LinkKind::VETH)
+        let has_xdp = link == LinkKind::VETH && endpoint.xdp().is_some();
+        let kernel =
+            [LinkKind::BRIDGE, LinkKind::MACVLAN_BRIDGE, LinkKind::IPVLAN[0], LinkKind::IPVLAN_L3];
+        let has_stack = kernel.contains(&link) && endpoint == Endpoint::RAW_MMSG;
+        let is_ours = [LinkKind::DIRECT, LinkKind::PATCH, LinkKind::LEARNING].contains(&link);
+        has_xdp || has_stack || is_ours
     },
     sizes: &[SIZE],
     // What the paper offered, and what it carried without loss; and what is carried without loss here.

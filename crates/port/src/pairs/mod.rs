@@ -99,6 +99,28 @@ impl<R, T> Pair<R, T> {
     }
 }
 
+/// The queues of a port in memory of its own, all of which are put in and taken out together.
+pub(crate) struct Device<R, T, M> {
+    pub(crate) pairs: Vec<Pair<R, T>>,
+    /// Outlives every queue in it.
+    pub(crate) memory: M,
+}
+
+impl<R: ReceiveQueue, T: TransmitQueue, M: Send + Sync + 'static> Pairs for Device<R, T, M> {
+    type Receive = R;
+    type Transmit = T;
+
+    #[inline]
+    fn pairs(&self) -> &[Pair<R, T>] {
+        &self.pairs
+    }
+
+    fn is_running(&self) -> bool {
+        // These come last.
+        self.pairs.iter().all(|pair| pair.transmit.is_running())
+    }
+}
+
 /// What the halves of an open port share: the last one to go closes it.
 struct Shared<P> {
     // First, so that its thread has ended before the queues go.

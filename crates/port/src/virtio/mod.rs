@@ -22,7 +22,7 @@ use dray_ring::QueueSize;
 
 use crate::connection::Connection;
 use crate::event::Event;
-use crate::pairs::{self, Pair, Pairs};
+use crate::pairs::{self, Pair};
 use crate::query::{Query, UriError, write_query};
 use crate::unix::parse_path;
 use crate::{OpenError, Port, Wait};
@@ -100,26 +100,7 @@ impl VirtioUri {
 }
 
 /// What the data threads and the control thread of a virtio port share.
-struct Device {
-    pairs: Vec<Pair<ReceiveQueue, TransmitQueue>>,
-    /// Outlives every queue in it.
-    memory: SharedMemory,
-}
-
-impl Pairs for Device {
-    type Receive = ReceiveQueue;
-    type Transmit = TransmitQueue;
-
-    #[inline]
-    fn pairs(&self) -> &[Pair<ReceiveQueue, TransmitQueue>] {
-        &self.pairs
-    }
-
-    fn is_running(&self) -> bool {
-        // These come last.
-        self.pairs.iter().all(|pair| pair.transmit.is_running())
-    }
-}
+type Device = pairs::Device<ReceiveQueue, TransmitQueue, SharedMemory>;
 
 impl fmt::Display for VirtioUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

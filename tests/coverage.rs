@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use common::{DRAY, alone, may_lack};
-use dray_lab::link::LinkOptions;
+use dray_lab::link::{Functions, LinkOptions};
 use dray_lab::{Cancel, ContainerId, Lab, LabError, Placement, Runtime, Vm, placement::Cpu};
 use dray_measure::isolation::Verdict;
 use dray_measure::topology::{Hop, Load, Shape, Station, Topology};
@@ -101,7 +101,7 @@ impl Group {
         let first = techniques[0];
         let privileges = first.endpoint.privileges();
         let mut lab = Lab::with_runtime(DRAY.into(), runtime, privileges, Cancel::default())?;
-        std::env::var(CARD).iter().for_each(|card| lab.use_card(card));
+        std::env::var(CARD).iter().for_each(|card| lab.use_card(card, &Functions::default()));
         if first.link.runtime().is_some() {
             lab.have_network(first.link, 1500);
         }

@@ -19,6 +19,28 @@ use dray_wire::MacAddr;
 /// Much longer than any machine takes on a busy host.
 const LIMIT: Duration = Duration::from_secs(300);
 
+/// A network card with virtual functions, at the other end of which is nobody.
+const CARD: [&str; 6] = [
+    "-device",
+    "pcie-root-port,id=root,chassis=1",
+    "-netdev",
+    "hubport,id=n,hubid=0",
+    "-device",
+    "igb,bus=root,netdev=n",
+];
+
+/// Sets `card` to its name and `functions` to the file with the number of its virtual functions, once it is
+/// up.
+const FIND_CARD: &str = "
+    modprobe -a igb igbvf
+    card=$(ls /sys/bus/pci/drivers/igb/*/net/)
+    functions=/sys/class/net/$card/device/sriov_numvfs
+    /busybox ip link set $card up
+    for i in $(seq 100); do
+        test $(cat /sys/class/net/$card/operstate) = up && break
+        sleep 0.1
+    done";
+
 /// Returns from the calling test where `scripts/setup-vm.sh` has not run.
 macro_rules! require_vm {
     () => {
@@ -28,6 +50,9 @@ macro_rules! require_vm {
         }
     };
 }
+
+#[path = "vm/functions.rs"]
+mod functions;
 
 #[test]
 fn a_script_runs_and_its_output_and_status_come_back() {
@@ -287,14 +312,8 @@ fn links_that_the_host_may_lack() {
     let techniques = techniques.concat();
     let words: Vec<_> = techniques.iter().map(Technique::to_string).collect();
     let script = format!(
-        "modprobe -a ipvlan openvswitch igb igbvf || exit 1
-         card=$(ls /sys/bus/pci/drivers/igb/*/net/)
-         functions=/sys/class/net/$card/device/sriov_numvfs
-         /busybox ip link set $card up
-         for i in $(seq 100); do
-             test $(cat /sys/class/net/$card/operstate) = up && break
-             sleep 0.1
-         done
+        "modprobe -a ipvlan openvswitch || exit 1
+         {FIND_CARD}
          # Whoever is killed gives the card back no sooner than somebody cleans up.
          {DRAY} bench --quick --technique sriov/raw --parent $card > /dev/null 2>&1 &
          for i in $(seq 600); do test $(cat $functions) = 2 && break; sleep 0.05; done
@@ -328,13 +347,7 @@ END
     let output = Vm::new("links")
         .cpus(2)
         .memory_mib(1024)
-        .arguments([
-            "-device",
-            "pcie-root-port,id=root,chassis=1",
-            "-netdev",
-            "hubport,id=n,hubid=0",
-        ])
-        .arguments(["-device", "igb,bus=root,netdev=n"])
+        .arguments(CARD)
         .script(&script)
         .boot(LIMIT)
         .unwrap();

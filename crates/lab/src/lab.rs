@@ -12,7 +12,7 @@ use dray_sockmap::Shortcut;
 
 use crate::cgroup::{self, LabGroup};
 use crate::container::Starting;
-use crate::link::{self, Place};
+use crate::link::{self, Functions, Place};
 use crate::peer::{PeerDir, PeerPort, PeerSwitch, Record, SwitchKind, SwitchSettings, Wiring};
 use crate::runtime::network::{self, Network};
 use crate::runtime::{Engine, Privileges};
@@ -39,8 +39,8 @@ pub struct Lab {
     shortcut: Option<Shortcut>,
     /// What links need for as long as they are there.
     held: Vec<Box<dyn Any>>,
-    /// The network card that containers may get functions of.
-    card: Option<String>,
+    /// The network card that containers may get functions of, and what those are to be.
+    card: Option<(String, Functions)>,
     /// Where sockets are, once there are some.
     dir: Option<PeerDir>,
 }
@@ -248,12 +248,12 @@ impl Lab {
 
     /// Lets links take virtual functions of this network card of the machine's, which are given back
     /// when the lab goes.
-    pub fn use_card(&mut self, name: &str) {
-        self.card = Some(name.to_owned());
+    pub fn use_card(&mut self, name: &str, functions: &Functions) {
+        self.card = Some((name.to_owned(), functions.clone()));
     }
 
-    pub(crate) fn card(&self) -> Option<&str> {
-        self.card.as_deref()
+    pub(crate) fn card(&self) -> Option<&(String, Functions)> {
+        self.card.as_ref()
     }
 
     pub(crate) fn containers(&self) -> &[Container] {

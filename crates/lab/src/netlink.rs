@@ -10,9 +10,8 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
     InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoMacVtap, InfoNetkit, InfoVeth,
-    InfoVxlan, IpVlanFlags, IpVlanMode, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
-    LinkVfInfo, MacVlanMode, NetkitMode, State, VfInfo, VfInfoMac, VfInfoSpoofCheck, VfInfoTrust,
-    VfInfoVlan,
+    InfoVxlan, IpVlanFlags, IpVlanMode, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo,
+    LinkMessage, LinkVfInfo, MacVlanMode, NetkitMode, State, VfInfo,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -37,20 +36,6 @@ pub struct NewInterface<'a> {
     pub mac: Option<MacAddr>,
     /// In bytes.
     pub mtu: u32,
-}
-
-/// What a virtual function of a network card is to be.
-#[derive(Clone, Copy, Debug)]
-pub struct VirtualFunction {
-    /// Which of the card's.
-    pub number: u32,
-    /// Its address.
-    pub mac: MacAddr,
-    /// The VLAN that the card puts it in; 0 for none.
-    pub vlan: u32,
-    /// Whether its user may change its address and receive everything. The card drops what it sends
-    /// from another address in either case.
-    pub trusted: bool,
 }
 
 /// An interface as the kernel describes it.
@@ -224,17 +209,27 @@ impl Netlink {
         self.set_link(index, |link| link.attributes.push(LinkAttribute::Address(mac.0.to_vec())))
     }
 
-    /// Sets what a virtual function of the card `index` is to be.
-    pub fn set_virtual_function(&self, index: u32, function: VirtualFunction) -> io::Result<()> {
-        let VirtualFunction { number, mac, vlan, trusted } = function;
-        let settings = vec![
-            VfInfo::Mac(VfInfoMac::new(number, &mac.0)),
-            VfInfo::Vlan(VfInfoVlan::new(number, vlan, 0)),
-            VfInfo::SpoofCheck(VfInfoSpoofCheck::new(number, true)),
-            VfInfo::Trust(VfInfoTrust::new(number, trusted)),
-        ];
-        let list = LinkAttribute::VfInfoList(vec![LinkVfInfo(settings)]);
+    /// Sets one thing about a virtual function of the card `index`.
+    pub fn set_virtual_function(&self, index: u32, setting: VfInfo) -> io::Result<()> {
+        let list = LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![setting])]);
         self.set_link(index, |link| link.attributes.push(list))
+    }
+
+    /// What the card `index` says of each of its virtual functions, in their order.
+    pub fn virtual_functions(&self, index: u32) -> io::Result<Vec<Vec<VfInfo>>> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::Vf])];
+        let replies = exchange(&self.0, RouteNetlinkMessage::GetLink(link), NLM_F_ACK)?;
+        let attributes = replies.into_iter().flat_map(|reply| match reply {
+            RouteNetlinkMessage::NewLink(link) => link.attributes,
+            _ => Vec::new(),
+        });
+        let functions = attributes.flat_map(|attribute| match attribute {
+            LinkAttribute::VfInfoList(functions) => functions,
+            _ => Vec::new(),
+        });
+        Ok(functions.map(|LinkVfInfo(said)| said).collect())
     }
 
     /// Moves an interface into `namespace`, where it is called `name`.

@@ -6,6 +6,7 @@
 mod address;
 mod bridge;
 pub(crate) mod engine;
+mod function;
 mod ipvlan;
 mod kind;
 mod macvlan;
@@ -20,6 +21,7 @@ mod veth;
 mod vxlan;
 mod xdp;
 
+pub use function::Functions;
 pub use kind::{Carries, LinkKind};
 pub(crate) use sriov::give_back_all as give_back_cards;
 

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::function::{Functions, VirtualFunction};
 use super::{End, Link, LinkKind, LinkOptions, Segment};
-use crate::netlink::{Netlink, VirtualFunction};
+use crate::netlink::Netlink;
 use crate::peer::PeerDir;
 use crate::{ContainerId, Lab, LabError, NetworkNamespace};
 
@@ -35,14 +36,14 @@ pub(super) fn link(
     pairs: &[[ContainerId; 2]],
     options: LinkOptions,
 ) -> Result<Vec<Link>, LabError> {
-    let name = lab.card().map(str::to_owned).ok_or_else(|| {
+    let (name, functions) = lab.card().cloned().ok_or_else(|| {
         no_card("name one with --parent; the containers get virtual functions of it".to_owned())
     })?;
     let dir = lab.dir()?;
     lab.link_interfaces(kind, pairs, options, |segment| {
         let count = segment.ends().count();
         let card = Card::create(dir, &name, count)?;
-        card.hand_out(segment)?;
+        card.hand_out(segment, &functions)?;
         Ok(Some(Box::new(card)))
     })
 }
@@ -91,19 +92,24 @@ impl Card {
         Ok(card)
     }
 
-    /// Gives each end a function with its address, in a VLAN of their own, without trust: what it sends
-    /// from other addresses the card drops.
-    fn hand_out(&self, segment: &Segment<'_>) -> Result<(), LabError> {
+    /// Gives each end a function that is what it shall be before its driver begins.
+    fn hand_out(&self, segment: &Segment<'_>, functions: &Functions) -> Result<(), LabError> {
         let doing = |what: &str| segment.doing(&format!("{what} of card {}", self.name));
         let here = NetworkNamespace::current().map_err(doing("network namespace"))?;
         let netlink = Netlink::open(&here).map_err(doing("network namespace"))?;
         let index = netlink.interface(&self.name).map_err(doing("interface"))?.index;
         // There are more links than VLANs, but no card has functions for so many.
-        let vlan = 1 + (segment.number - 1) % 4094;
-        for (number, end) in (0..).zip(segment.ends()) {
-            let function = VirtualFunction { number, mac: end.mac, vlan, trusted: false };
-            let set = netlink.set_virtual_function(index, function);
-            set.map_err(doing("settings of a virtual function"))?;
+        let own_vlan = 1 + (segment.number - 1) % 4094;
+        for (number, end) in segment.ends().enumerate() {
+            let function = VirtualFunction {
+                number: number as u32,
+                mac: functions.macs.get(number).copied().unwrap_or(end.mac),
+                vlan: functions.vlan.unwrap_or(own_vlan as u16),
+                spoof_check: functions.spoof_check,
+                trust: functions.trust,
+            };
+            let set = function.set(&netlink, index);
+            set.map_err(doing(&format!("virtual function {number}")))?;
         }
         write(&self.name, "sriov_drivers_autoprobe", "1").map_err(doing("drivers"))?;
         // Drivers ask for the address when they begin, so they begin now.

@@ -83,7 +83,7 @@ impl Built {
             has_machines: plan.kind.takes_only_machines(),
             switch_cpu: plan.cpu.unwrap_or_else(|| Placement::of_this_process().assign(1)[0].id),
         };
-        plan.parent.iter().for_each(|card| self.lab.use_card(card));
+        plan.parent.iter().for_each(|card| self.lab.use_card(card, &plan.functions));
         let links = self.lab.link(plan.kind, &pairs, options)?;
         let ends = links.into_iter().flat_map(|link| link.ends).take(ids.len());
         let ends: Vec<_> = ends.collect();

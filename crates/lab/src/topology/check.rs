@@ -1,12 +1,12 @@
 //! Whether a file makes sense, before anything is made of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use toml::Spanned;
 
 use super::file::{self, File, Wrong, at};
-use super::{ContainerPlan, EndPlan, HOST, LinkPlan, Network, Topology, forwarders};
+use super::{ContainerPlan, EndPlan, HOST, LinkPlan, Network, Topology, card, forwarders};
 use crate::LinkKind;
 
 /// As `dray bench` has it.
@@ -51,7 +51,7 @@ pub(super) fn check(
             "a second switch that is a program; a lab has one at most: put its ends at the first";
         return Err(at(&second.get_ref().kind, what));
     }
-    check_cards(file)?;
+    card::check_alone(file)?;
     let topology = Topology { name, containers, links };
     check_commands(file, &topology, check_command)?;
     Ok(topology)
@@ -102,22 +102,6 @@ fn check_containers(
         });
     }
     Ok(containers)
-}
-
-/// The virtual functions of a card are made all at once, for one link.
-fn check_cards(file: &File) -> Result<(), Wrong> {
-    let cards = file.links.iter().filter_map(|link| link.get_ref().parent.as_ref());
-    let mut seen = BTreeSet::new();
-    for card in cards {
-        if !seen.insert(card.get_ref()) {
-            let what = format!(
-                "parent {:?}: a link before has it; put the ends at that one",
-                card.get_ref()
-            );
-            return Err(at(card, what));
-        }
-    }
-    Ok(())
 }
 
 fn check_cpu(cpu: &Spanned<usize>, cpus: &[usize]) -> Result<(), String> {
@@ -191,27 +175,15 @@ fn check_link(
         }
         check_cpu(cpu, cpus).map_err(|what| at(cpu, format!("cpu: {what}")))?;
     }
-    match &link.parent {
-        None if kind.needs_card() => {
-            let what = format!(
-                "a {kind} link needs parent = \"INTERFACE\": the network card whose virtual functions \
-                 its ends get"
-            );
-            return Err(at(&link.kind, what));
-        }
-        Some(parent) if !kind.needs_card() => {
-            let what = format!("parent: a {kind} link has no network card; leave it out");
-            return Err(at(parent, what));
-        }
-        _ => {}
-    }
+    let functions = card::check(link, kind)?;
     if link.xdp_programs && !kind.name.starts_with("xdp/") {
         let what = format!("xdp_programs: only for xdp/ links; on a {kind} link leave it out");
         return Err(at(&link.kind, what));
     }
     let cpu = link.cpu.as_ref().map(|cpu| *cpu.get_ref());
     let parent = link.parent.as_ref().map(|parent| parent.get_ref().clone());
-    Ok(LinkPlan { kind, ends, network, mtu, cpu, parent, xdp_programs: link.xdp_programs })
+    let xdp_programs = link.xdp_programs;
+    Ok(LinkPlan { kind, ends, network, mtu, cpu, parent, functions, xdp_programs })
 }
 
 fn check_ends(

@@ -39,8 +39,18 @@ pub(super) struct Link {
     pub(super) mtu: Option<Spanned<u32>>,
     pub(super) cpu: Option<Spanned<usize>>,
     pub(super) parent: Option<Spanned<String>>,
+    pub(super) functions: Option<Spanned<Functions>>,
     #[serde(default)]
     pub(super) xdp_programs: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Functions {
+    pub(super) macs: Option<Spanned<Vec<Spanned<String>>>>,
+    pub(super) vlan: Option<Spanned<u16>>,
+    pub(super) spoof_check: Option<bool>,
+    pub(super) trust: Option<bool>,
 }
 
 impl File {

@@ -3,6 +3,7 @@
 //! A file is read and checked as a whole before anything is made; what is wrong is named with its line
 //! and what would be right.
 
+mod card;
 mod check;
 mod file;
 mod forwarders;
@@ -17,6 +18,7 @@ pub use network::{Network, NetworkError};
 pub use svg::draw;
 
 use crate::LinkKind;
+use crate::link::Functions;
 
 /// The container that every lab has: it stands for the host.
 pub const HOST: &str = "host";
@@ -58,6 +60,8 @@ pub struct LinkPlan {
     pub cpu: Option<usize>,
     /// The network card of the machine's whose virtual functions its ends get, where the kind needs one.
     pub parent: Option<String>,
+    /// What those are to be.
+    pub functions: Functions,
     /// The programs at its ends attach XDP programs of their own.
     pub xdp_programs: bool,
 }

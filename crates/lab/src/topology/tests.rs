@@ -51,10 +51,28 @@ fn a_file_with_everything() {
     assert_eq!(read(TWO).unwrap().name, "file", "without a name it is the file's");
 }
 
+#[test]
+fn virtual_functions_are_what_the_file_says_or_as_usual() {
+    let card = format!("{TWO}[[links]]\nkind = 'sriov'\nends = ['a', 'b']\nparent = 'eth7'\n");
+    let functions = |rest: &str| read(&format!("{card}{rest}")).unwrap().links[0].functions.clone();
+    let usual = Functions { macs: Vec::new(), vlan: None, spoof_check: true, trust: false };
+    assert_eq!(functions(""), usual);
+    assert_eq!(functions("functions = { vlan = 0 }"), Functions { vlan: Some(0), ..usual });
+    let macs = [1, 2].map(dray_wire::MacAddr::local);
+    let text = "functions = { macs = ['02:00:00:00:00:01', '02:00:00:00:00:02'], vlan = 7, \
+                spoof_check = false, trust = true }";
+    let all = Functions { macs: macs.into(), vlan: Some(7), spoof_check: false, trust: true };
+    assert_eq!(functions(text), all);
+}
+
 /// What follows the two containers, its line, and what the message must contain.
 #[test]
 fn what_is_wrong_is_named_with_its_line_and_what_would_be_right() {
     let link = |rest: &str| format!("[[links]]\nkind = 'bridge'\nends = ['a', 'b']\n{rest}\n");
+    let functions = |what: &str| {
+        let card = "[[links]]\nkind = 'sriov'\nends = ['a', 'b']\nparent = 'eth7'";
+        format!("{card}\nfunctions = {{ {what} }}\n")
+    };
     let cases: &[(String, usize, &[&str])] = &[
         ("[[containers]]\nname = 'a'\n".into(), 6, &["\"a\"", "the name is taken"]),
         ("[[containers]]\nname = 'a.b'\n".into(), 6, &["\"a.b\"", "A-Z a-z 0-9 _ -"]),
@@ -116,6 +134,22 @@ fn what_is_wrong_is_named_with_its_line_and_what_would_be_right() {
             "[[links]]\nkind = 'sriov'\nends = ['a', 'b']\nparent = 'eth7'\n".repeat(2),
             12,
             &["\"eth7\"", "put the ends at that one"],
+        ),
+        (link("functions = { vlan = 5 }"), 8, &["functions", "leave it out"]),
+        (functions("vlan = 4095"), 9, &["vlan = 4095", "0, for none, to 4094"]),
+        (functions("trust = 'yes'"), 9, &["trust", "boolean"]),
+        (functions("speed = 1"), 9, &["speed", "expected one of", "`spoof_check`"]),
+        (functions("macs = ['02:00:00:00:00:01']"), 9, &["1 given for 2 ends"]),
+        (functions("macs = ['02:00:00:00:00:01', '2:1']"), 9, &["\"2:1\"", "six hexadecimal"]),
+        (
+            functions("macs = ['02:00:00:00:00:01', '03:00:00:00:00:01']"),
+            9,
+            &["03:00:00:00:00:01", "no station's"],
+        ),
+        (
+            functions("macs = ['02:00:00:00:00:01', '02:00:00:00:00:01']"),
+            9,
+            &["02:00:00:00:00:01", "two ends have it"],
         ),
         ("[[links]\n".into(), 5, &[]),
     ];

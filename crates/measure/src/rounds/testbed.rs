@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use dray_lab::link::Functions;
 use dray_lab::{Cancel, Lab, LabError, Runtime};
 use dray_traffic::Check;
 
@@ -50,7 +51,7 @@ impl Testbed {
         endpoint.check_runtime(runtime)?;
         let program = program.to_owned();
         let mut lab = Lab::with_runtime(program, runtime, endpoint.privileges(), cancel.clone())?;
-        settings.parent.iter().for_each(|card| lab.use_card(card));
+        settings.parent.iter().for_each(|card| lab.use_card(card, &Functions::default()));
         let (placement, neighbour) = match case.neighbour {
             None => (placement.clone(), None),
             Some(_) => {

@@ -1,0 +1,133 @@
+//! What a virtual function of a network card is: asked of the card's driver, and read back.
+
+use std::io;
+
+use dray_wire::MacAddr;
+use netlink_packet_route::link::{VfInfo, VfInfoMac, VfInfoSpoofCheck, VfInfoTrust, VfInfoVlan};
+use rustix::io::Errno;
+
+use crate::netlink::Netlink;
+
+/// What the virtual functions of a link's ends are to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Functions {
+    /// Their addresses, in the order of the ends. Who is not in the list gets one of the lab's own.
+    pub macs: Vec<MacAddr>,
+    /// The VLAN that the card puts them in, 0 for none; `None` for one of the link's own.
+    pub vlan: Option<u16>,
+    /// Whether the card drops what they send from other addresses.
+    pub spoof_check: bool,
+    /// Whether their users may change their addresses and receive everything.
+    pub trust: bool,
+}
+
+impl Default for Functions {
+    fn default() -> Self {
+        Self { macs: Vec::new(), vlan: None, spoof_check: true, trust: false }
+    }
+}
+
+/// What one of them is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VirtualFunction {
+    /// Which of the card's.
+    pub(super) number: u32,
+    pub(super) mac: MacAddr,
+    /// 0 for none.
+    pub(super) vlan: u16,
+    pub(super) spoof_check: bool,
+    pub(super) trust: bool,
+}
+
+impl VirtualFunction {
+    /// Has the driver of the card `index` make it so. An error says which setting it was that the driver
+    /// refused, or did not take although it said so.
+    pub(super) fn set(&self, netlink: &Netlink, index: u32) -> io::Result<()> {
+        for wanted in self.settings() {
+            // A driver that knows no trust gives none.
+            if matches!(&wanted, VfInfo::Trust(trust) if !trust.enabled) {
+                continue;
+            }
+            let set = netlink.set_virtual_function(index, wanted.clone());
+            set.map_err(|error| refused(&wanted, &error))?;
+        }
+        let functions = netlink.virtual_functions(index)?;
+        let said = functions.get(self.number as usize).map_or(&[][..], Vec::as_slice);
+        self.settings().iter().try_for_each(|wanted| is_taken(wanted, said))
+    }
+
+    fn settings(&self) -> [VfInfo; 4] {
+        let number = self.number;
+        [
+            VfInfo::Mac(VfInfoMac::new(number, &self.mac.0)),
+            VfInfo::Vlan(VfInfoVlan::new(number, self.vlan.into(), 0)),
+            VfInfo::SpoofCheck(VfInfoSpoofCheck::new(number, self.spoof_check)),
+            VfInfo::Trust(VfInfoTrust::new(number, self.trust)),
+        ]
+    }
+}
+
+/// A setting in the words of topology files and of ip-link(8).
+fn describe(setting: &VfInfo) -> String {
+    let on = |enabled| if enabled { "on" } else { "off" };
+    match setting {
+        VfInfo::Mac(VfInfoMac { mac: [a, b, c, d, e, f, ..], .. }) => {
+            format!("MAC address {}", MacAddr([*a, *b, *c, *d, *e, *f]))
+        }
+        VfInfo::Vlan(vlan) => format!("VLAN {}", vlan.vlan_id),
+        VfInfo::SpoofCheck(check) => format!("spoof check {}", on(check.enabled)),
+        VfInfo::Trust(trust) => format!("trust {}", on(trust.enabled)),
+        other => format!("{other:?}"),
+    }
+}
+
+fn refused(wanted: &VfInfo, error: &io::Error) -> io::Error {
+    let wanted = describe(wanted);
+    let what = match Errno::from_io_error(error) {
+        Some(Errno::OPNOTSUPP) => format!("{wanted}: the card's driver cannot set that"),
+        _ => format!("{wanted}: the card's driver refuses it: {error}"),
+    };
+    io::Error::new(error.kind(), what)
+}
+
+/// Fails where the card says otherwise, or nothing of it.
+fn is_taken(wanted: &VfInfo, said: &[VfInfo]) -> io::Result<()> {
+    let same = |other: &&VfInfo| std::mem::discriminant(*other) == std::mem::discriminant(wanted);
+    let wrong = |what: String| Err(io::Error::other(format!("{}: {what}", describe(wanted))));
+    match said.iter().find(same) {
+        Some(other) if other == wanted => Ok(()),
+        Some(other) => wrong(format!("the card says {} all the same", describe(other))),
+        None => wrong("the card's driver says nothing of it".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_driver_does_not_take_is_named() {
+        let function = VirtualFunction {
+            number: 3,
+            mac: MacAddr::local(7),
+            vlan: 5,
+            spoof_check: true,
+            trust: true,
+        };
+        let wanted = function.settings();
+        let words: Vec<_> = wanted.iter().map(describe).collect();
+        let expected = ["MAC address 02:00:00:00:00:07", "VLAN 5", "spoof check on", "trust on"];
+        assert_eq!(words, expected);
+        let [.., trust] = &wanted;
+        let cannot = refused(trust, &Errno::OPNOTSUPP.into()).to_string();
+        assert_eq!(cannot, "trust on: the card's driver cannot set that");
+        let will_not = refused(trust, &Errno::BUSY.into()).to_string();
+        assert!(will_not.starts_with("trust on: the card's driver refuses it: "), "{will_not}");
+
+        is_taken(trust, &wanted).unwrap();
+        let not_trusted = VirtualFunction { trust: false, ..function }.settings();
+        let error = is_taken(trust, &not_trusted).unwrap_err().to_string();
+        assert_eq!(error, "trust on: the card says trust off all the same");
+        assert!(is_taken(trust, &[]).unwrap_err().to_string().contains("says nothing of it"));
+    }
+}

@@ -1,0 +1,92 @@
+//! What a file says of a network card and its virtual functions.
+
+use std::collections::BTreeSet;
+
+use dray_wire::MacAddr;
+use toml::Spanned;
+
+use super::file::{self, File, Wrong, at};
+use crate::LinkKind;
+use crate::link::Functions;
+
+/// 0 stands for none, and 4095 is reserved (IEEE 802.1Q, table 9-2).
+const VLANS: std::ops::RangeInclusive<u16> = 0..=4094;
+
+/// The virtual functions of a card are made all at once, for one link.
+pub(super) fn check_alone(file: &File) -> Result<(), Wrong> {
+    let cards = file.links.iter().filter_map(|link| link.get_ref().parent.as_ref());
+    let mut seen = BTreeSet::new();
+    for card in cards {
+        if !seen.insert(card.get_ref()) {
+            let card_name = card.get_ref();
+            let what =
+                format!("parent {card_name:?}: a link before has it; put the ends at that one");
+            return Err(at(card, what));
+        }
+    }
+    Ok(())
+}
+
+/// What the functions of a link are to be, where it is of a kind that has them.
+pub(super) fn check(link: &file::Link, kind: LinkKind) -> Result<Functions, Wrong> {
+    match &link.parent {
+        None if kind.needs_card() => {
+            let what = format!(
+                "a {kind} link needs parent = \"INTERFACE\": the network card whose virtual functions \
+                 its ends get"
+            );
+            return Err(at(&link.kind, what));
+        }
+        Some(parent) if !kind.needs_card() => {
+            let what = format!("parent: a {kind} link has no network card; leave it out");
+            return Err(at(parent, what));
+        }
+        _ => {}
+    }
+    let usual = Functions::default();
+    let Some(written) = &link.functions else { return Ok(usual) };
+    if !kind.needs_card() {
+        let what = format!("functions: a {kind} link has no virtual functions; leave it out");
+        return Err(at(written, what));
+    }
+    let functions = written.get_ref();
+    if let Some(vlan) = functions.vlan.as_ref().filter(|vlan| !VLANS.contains(vlan.get_ref())) {
+        let (given, first, last) = (vlan.get_ref(), VLANS.start(), VLANS.end());
+        return Err(at(vlan, format!("vlan = {given}: give {first}, for none, to {last}")));
+    }
+    Ok(Functions {
+        macs: check_macs(link, functions.macs.as_ref())?,
+        vlan: functions.vlan.as_ref().map(|vlan| *vlan.get_ref()),
+        spoof_check: functions.spoof_check.unwrap_or(usual.spoof_check),
+        trust: functions.trust.unwrap_or(usual.trust),
+    })
+}
+
+/// An address for each end, where there are any.
+fn check_macs(
+    link: &file::Link,
+    macs: Option<&Spanned<Vec<Spanned<String>>>>,
+) -> Result<Vec<MacAddr>, Wrong> {
+    let Some(macs) = macs else { return Ok(Vec::new()) };
+    let (given, count) = (macs.get_ref().len(), link.ends.get_ref().len());
+    if given != count {
+        let what = format!("macs: {given} given for {count} ends; give one for each");
+        return Err(at(macs, what));
+    }
+    let mut checked = Vec::new();
+    for text in macs.get_ref() {
+        let mac = text.get_ref().parse();
+        let mac: MacAddr =
+            mac.map_err(|error: dray_wire::ParseMacError| at(text, error.to_string()))?;
+        let wrong = |what: &str| Err(at(text, format!("MAC address {mac}: {what}")));
+        // Groups have the lowest bit of the first octet.
+        if mac.0[0] & 1 == 1 || mac.0 == [0; 6] {
+            return wrong("no station's; give one such as 02:00:00:00:00:01");
+        }
+        if checked.contains(&mac) {
+            return wrong("two ends have it; give each its own");
+        }
+        checked.push(mac);
+    }
+    Ok(checked)
+}

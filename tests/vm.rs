@@ -53,6 +53,8 @@ macro_rules! require_vm {
 
 #[path = "vm/functions.rs"]
 mod functions;
+#[path = "vm/placement.rs"]
+mod placement;
 
 #[test]
 fn a_script_runs_and_its_output_and_status_come_back() {

@@ -4,13 +4,14 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use common::endpoints::{BOTH_ENDS, at_rest, go_round};
-use common::{Traces, alone, eventually, success};
+use common::{DRAY, Traces, alone, eventually, success};
 use dray_lab::peer::{
     Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, PeerDir, PeerEndpoint, PeerPort,
     PeerSwitch, SwitchKind, SwitchSettings, Wiring,
@@ -145,6 +146,32 @@ impl Setting {
             assert_eq!(counters.sent_frames, port.received_frames, "{counters:?} {port:?}");
         }
     }
+}
+
+/// It is found first, and says of itself what DPDK's does.
+#[test]
+fn a_peer_that_is_too_old_is_a_reason_in_the_results() {
+    let _alone = alone();
+    require_root!();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("dpdk-testpmd");
+    fs::write(&program, "#!/bin/sh\necho \"EAL: RTE Version: 'DPDK 20.11.10'\"\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let words = ["--technique", "testpmd/pairs/virtio", "--quick", "--duration", "0.2"];
+    let output = Command::new(DRAY)
+        .args(["bench", "switches", "--json", "-"])
+        .args(words)
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
+    let expected = format!(
+        "testpmd: {} is DPDK 20.11.10, and 22.11 or later is needed; apt install dpdk-dev",
+        program.display()
+    );
+    assert_eq!(json["results"][0]["skipped"], expected, "{said}");
 }
 
 #[test]

@@ -1,35 +1,40 @@
 //! Our own switch, run as a program as those of others are.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use dray_switch::client::Client;
 
-use super::process::command;
+use super::adapter::{Adapter, Launch};
 use super::program::Program;
 use super::switch::Running;
-use super::{Needs, PeerDir, PortCounters, SwitchSettings, Wiring};
-use crate::{Cancel, LabError};
+use super::{Needs, PortCounters, Protocol, Wiring};
+use crate::LabError;
+
+pub(super) static ADAPTER: Adapter = Adapter {
+    name: "dray",
+    installed: None,
+    learns: true,
+    protocols: &[Protocol::VhostUser],
+    queues_max: u16::MAX,
+    start: |launch| Ok(Box::new(Dray::start(launch)?)),
+};
 
 /// The worker's name begins with this.
 const FORWARDING_THREAD: &str = "dray-worker";
 
 /// A running switch.
 #[derive(Debug)]
-pub(super) struct Dray {
+struct Dray {
     program: Program,
     control: PathBuf,
 }
 
 impl Dray {
-    pub(super) fn start(
-        dir: &PeerDir,
-        program: &Path,
-        settings: &SwitchSettings,
-        cancel: &Cancel,
-    ) -> Result<Self, LabError> {
+    fn start(launch: &Launch<'_>) -> Result<Self, LabError> {
+        let Launch { dir, settings, .. } = launch;
         let control = dir.join("dray.ctl");
-        let mut command = command(program);
+        let mut command = launch.command();
         // It polls for good, as the others do.
         command.args(["switch", "--idle", "never", "--cpus", &settings.cpu.to_string()]);
         command.args(match settings.wiring {
@@ -43,13 +48,12 @@ impl Dray {
             let port = format!("p{index}=vhost:{socket}?queues={queues}{client}");
             command.args(["--port", &port]);
         }
-        let name = settings.kind.name();
-        let program = Program::start(dir, name, &mut command, FORWARDING_THREAD, Needs::NOTHING)?;
+        let program = launch.start(&mut command, FORWARDING_THREAD, Needs::NOTHING)?;
         let mut dray = Self { program, control };
         let client = Client::new(&dray.control);
         // It answers once its ports are open.
         let answers = |_: &_| client.status().is_ok();
-        dray.program.process.wait_until(cancel, "its control socket", answers)?;
+        dray.program.process.wait_until(launch.cancel, "its control socket", answers)?;
         Ok(dray)
     }
 }

@@ -5,6 +5,7 @@
 //! writes is in their [`PeerDir`]; its huge pages are reserved for as long as it runs. It dies with the
 //! thread that started it. What it had to be given is in its [`Needs`].
 
+mod adapter;
 pub(crate) mod calls;
 mod dir;
 mod dray;
@@ -21,6 +22,7 @@ mod telemetry;
 mod testpmd;
 mod vpp;
 
+pub use adapter::Found;
 pub use dir::PeerDir;
 pub(crate) use dir::{PARENT, remove_stale};
 pub use endpoint::{EndpointRole, EndpointSettings, OnInterface, PeerEndpoint};
@@ -28,7 +30,7 @@ pub use ovs::{Bridge, BridgePort, Datapath};
 pub use port::{Driver, EndpointPort, PeerPort, PortCounters, Protocol};
 pub use process::CpuTime;
 pub use record::{Record, command_line};
-pub use switch::{Found, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
+pub use switch::{PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 
 /// How a peer that lets one choose gets its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

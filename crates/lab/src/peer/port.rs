@@ -1,6 +1,7 @@
 //! The ports of peers.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use dray_wire::MacAddr;
@@ -17,6 +18,15 @@ pub enum Protocol {
     VhostUser,
     /// memif, VPP's own.
     Memif,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::VhostUser => "vhost-user",
+            Self::Memif => "memif",
+        })
+    }
 }
 
 /// A port of a switch: the side that reaches into the memory of the other, a driver's or a client's.

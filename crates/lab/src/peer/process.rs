@@ -157,6 +157,16 @@ impl Process {
         }
     }
 
+    /// Waits until its log has `words`.
+    pub(super) fn wait_until_says(
+        &mut self,
+        cancel: &Cancel,
+        what: &str,
+        words: &str,
+    ) -> Result<(), LabError> {
+        self.wait_until(cancel, what, |process| process.log().contains(words))
+    }
+
     /// Waits until it takes connections at a socket.
     pub(super) fn wait_until_listening(
         &mut self,

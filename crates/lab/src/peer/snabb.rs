@@ -1,18 +1,33 @@
 //! Snabb, which runs programs of packet-processing apps: ours is `snabb.lua`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use super::process::{Process, command};
+use super::adapter::{Adapter, Installed, Launch};
+use super::process::command;
 use super::program::Program;
 use super::switch::Running;
-use super::{Needs, PeerDir, PortCounters, SwitchSettings, calls};
-use crate::{Cancel, LabError};
+use super::{Needs, PortCounters, Protocol, calls};
+use crate::LabError;
 
-pub(super) const PROGRAM: &str = "snabb";
-
-const SCRIPT: &str = include_str!("snabb.lua");
+pub(super) static ADAPTER: Adapter = Adapter {
+    name: "snabb",
+    installed: Some(Installed {
+        program: "snabb",
+        folder: None,
+        whose: "Snabb",
+        remedy: "Debian has no package, see github.com/snabbco/snabb",
+        minimum: "2022.07",
+        command: private,
+        ask: &["--version"],
+        version: |said| Some(format!("Snabb {}", said.lines().next()?.strip_prefix("snabb ")?)),
+    }),
+    learns: false,
+    protocols: &[Protocol::VhostUser],
+    queues_max: 1,
+    start: |launch| Ok(Box::new(Snabb::start(launch)?)),
+};
 
 const NEEDS: Needs = Needs {
     // For its packets, of 10 KiB each: it takes 1000, and 2000 more when both links are full. With too
@@ -22,57 +37,41 @@ const NEEDS: Needs = Needs {
     others: &["a mount namespace of its own"],
 };
 
-/// All of it runs in one thread.
-const FORWARDING_THREAD: &str = PROGRAM;
-
 /// A running switch.
 #[derive(Debug)]
-pub(super) struct Snabb {
+struct Snabb {
     program: Program,
     ports: usize,
 }
 
 /// A command that keeps its counters and its mount of huge pages to itself. Snabb has them in
 /// `/var/run/snabb`, wherever that is, and leaves something there even when asked for its version.
-pub(super) fn private(program: &Path) -> Command {
+fn private(program: &Path) -> Command {
     let mut command = command(program);
     calls::mount_tmpfs(&mut command, c"/var", &[c"/var/run"]);
     command
 }
 
 impl Snabb {
-    pub(super) fn start(
-        dir: &PeerDir,
-        program: &Path,
-        settings: &SwitchSettings,
-        cancel: &Cancel,
-    ) -> Result<Self, LabError> {
-        let (name, ports) = (settings.kind.name(), &settings.ports);
-        if let Some(port) = ports.iter().find(|port| port.queues > 1) {
-            let (socket, queues) = (port.socket.display(), port.queues);
-            let what = format!("socket {socket}: {queues} queues; it has 1 at each port");
-            return Err(LabError::peer(name, what));
-        }
-        let script = dir.write("snabb.lua", SCRIPT)?;
-        let mut command = private(program);
-        command.arg("snsh").arg(script).arg(settings.cpu.to_string());
-        for port in ports {
+    fn start(launch: &Launch<'_>) -> Result<Self, LabError> {
+        let script = launch.dir.write("snabb.lua", include_str!("snabb.lua"))?;
+        let mut command = launch.command();
+        command.arg("snsh").arg(script).arg(launch.settings.cpu.to_string());
+        for port in &launch.settings.ports {
             command.arg(&port.socket).arg(if port.server { "listen" } else { "connect" });
         }
-        let mut program = Program::start(dir, name, &mut command, FORWARDING_THREAD, NEEDS)?;
-        let says_so = |process: &Process| process.log().contains("forwarding\n");
-        program.process.wait_until(cancel, "its ports", says_so)?;
-        Ok(Self { program, ports: ports.len() })
+        // All of it runs in one thread.
+        let mut program = launch.start(&mut command, "snabb", NEEDS)?;
+        program.process.wait_until_says(launch.cancel, "its ports", "forwarding\n")?;
+        Ok(Self { program, ports: launch.settings.ports.len() })
     }
 
     /// A counter of the link from one port to its neighbour, eight bytes in a file.
     fn counter(&self, from: usize, name: &str) -> Result<u64, LabError> {
         let pid = self.program.process.pid().as_raw_nonzero();
         let link = format!("p{from}.tx -> p{}.rx", from ^ 1);
-        let file = format!("var/run/snabb/{pid}/links/{link}/{name}.counter");
-        let file = PathBuf::from(format!("/proc/{pid}/root")).join(file);
-        let failed =
-            |what: &str| self.program.process.failed(&format!("{}: {what}", file.display()));
+        let file = format!("/proc/{pid}/root/var/run/snabb/{pid}/links/{link}/{name}.counter");
+        let failed = |what: &str| self.program.process.failed(&format!("{file}: {what}"));
         let bytes = fs::read(&file).map_err(|error| failed(&error.to_string()))?;
         let bytes = bytes.try_into().map_err(|_| failed("a counter of 8 bytes is expected"))?;
         Ok(u64::from_ne_bytes(bytes))

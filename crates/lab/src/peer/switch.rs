@@ -1,24 +1,16 @@
 //! A switch that runs as a program: ours, or somebody else's.
 
-use std::env;
 use std::fmt::Debug;
 use std::fs;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::dray::Dray;
-use super::ovs::{self, Bridge, RunningBridge, VhostUser};
-use super::port::check;
-use super::process::command;
+use super::adapter::{Adapter, Found, Launch};
+use super::ovs::{self, Bridge, RunningBridge};
 use super::program::Program;
-use super::snabb::{self, Snabb};
-use super::testpmd::{self, Testpmd};
-use super::vpp::{self, Vpp};
-use super::{CpuTime, Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol};
-use crate::doctor::programs;
+use super::{CpuTime, Memory, Needs, PeerDir, PeerPort, PortCounters, dray, snabb, testpmd, vpp};
 use crate::{Cancel, Holdings, LabError, Placement};
 
 /// Whose switch.
@@ -36,15 +28,6 @@ pub enum SwitchKind {
     Snabb,
     /// Our own.
     Dray,
-}
-
-/// An installed program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The file.
-    pub program: PathBuf,
-    /// Its version, as it says it.
-    pub version: String,
 }
 
 /// Which frames go where.
@@ -98,64 +81,31 @@ pub(super) trait Running: Debug {
 }
 
 impl SwitchKind {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Testpmd, Self::OvsDpdk, Self::Ovs, Self::Vpp, Self::Snabb, Self::Dray];
+
+    pub(super) fn adapter(self) -> &'static Adapter {
+        match self {
+            Self::Testpmd => &testpmd::ADAPTER,
+            Self::OvsDpdk => &ovs::DPDK_ADAPTER,
+            Self::Ovs => &ovs::ADAPTER,
+            Self::Vpp => &vpp::ADAPTER,
+            Self::Snabb => &snabb::ADAPTER,
+            Self::Dray => &dray::ADAPTER,
+        }
+    }
+
     /// Its name in tables and results.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Testpmd => "testpmd",
-            Self::OvsDpdk => "ovs-dpdk",
-            Self::Ovs => "ovs",
-            Self::Vpp => "vpp",
-            Self::Snabb => "snabb",
-            Self::Dray => "dray",
-        }
+        self.adapter().name
     }
 
-    /// The installed program, or why there is none and what to do.
+    /// The installed program, or why there is none that will do and what to do.
     pub fn find(self) -> Result<Found, String> {
-        let (program, remedy, whose) = match self {
-            Self::Testpmd => (testpmd::PROGRAM, "apt install dpdk-dev", "DPDK's"),
-            Self::OvsDpdk => {
-                let remedy = "apt install openvswitch-switch-dpdk";
-                (ovs::PROGRAM_DPDK, remedy, "Open vSwitch with DPDK")
-            }
-            Self::Ovs => (ovs::PROGRAM, "apt install openvswitch-switch", "Open vSwitch"),
-            Self::Vpp => (vpp::PROGRAM, "Debian has no package, see fd.io", "VPP"),
-            Self::Snabb => {
-                let remedy = "Debian has no package, see github.com/snabbco/snabb";
-                (snabb::PROGRAM, remedy, "Snabb")
-            }
-            Self::Dray => {
-                let program = env::current_exe().map_err(|error| format!("dray: {error}"))?;
-                return Ok(Found { program, version: env!("CARGO_PKG_VERSION").to_owned() });
-            }
-        };
-        let mut path = programs::search_path(env::var_os("PATH"));
-        if self == Self::OvsDpdk {
-            // Debian's name for it, which is not on anybody's PATH.
-            path.insert(0, ovs::DEBIAN_FOLDER.into());
-        }
-        let missing = || format!("{program} is not installed; {remedy}");
-        let program = programs::find(program, &path).ok_or_else(missing)?;
-        let mut command = match self {
-            Self::Snabb => snabb::private(&program),
-            _ => command(&program),
-        };
-        // testpmd says its version only on the way to something else; its help is harmless.
-        let arguments: &[&str] = match self {
-            Self::Testpmd => &["-v", "-h"],
-            _ => &["--version"],
-        };
-        let shown = program.display();
-        let output = command.args(arguments).stdin(Stdio::null()).output();
-        let output = output.map_err(|error| format!("{shown}: {error}"))?;
-        let said = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
-        let version = said.iter().find_map(|text| version(self, text));
-        let version = version.ok_or_else(|| format!("{shown} does not say that it is {whose}"))?;
-        Ok(Found { program, version })
+        self.adapter().find()
     }
-}
 
-impl SwitchKind {
     /// The installed program, for `name`, which is about to be started in `dir`.
     pub(super) fn find_for(self, dir: &PeerDir, name: &str) -> Result<Found, LabError> {
         let found = self.find().map_err(|why| LabError::peer(name, why))?;
@@ -164,33 +114,6 @@ impl SwitchKind {
             dir.note_program(&found);
         }
         Ok(found)
-    }
-}
-
-/// Finds the version in what a program says of itself.
-fn version(kind: SwitchKind, text: &str) -> Option<String> {
-    match kind {
-        SwitchKind::Testpmd => {
-            let (_, rest) = text.split_once("RTE Version: '")?;
-            Some(rest.split_once('\'')?.0.to_owned())
-        }
-        SwitchKind::OvsDpdk => {
-            let ovs = text.lines().next()?.rsplit(' ').next()?;
-            let dpdk = text.lines().find(|line| line.starts_with("DPDK "))?;
-            Some(format!("Open vSwitch {ovs}, {dpdk}"))
-        }
-        SwitchKind::Ovs => {
-            let (_, version) = text.lines().next()?.split_once("(Open vSwitch) ")?;
-            Some(format!("Open vSwitch {version}"))
-        }
-        // It has no such option, complains in its own way, and says its version when it runs.
-        SwitchKind::Vpp => text.contains("vlib_plugin_config").then(|| "VPP".to_owned()),
-        SwitchKind::Snabb => {
-            let line = text.lines().next()?.strip_prefix("snabb ")?;
-            Some(format!("Snabb {line}"))
-        }
-        // It is not asked.
-        SwitchKind::Dray => None,
     }
 }
 
@@ -213,34 +136,13 @@ impl PeerSwitch {
         settings: &SwitchSettings,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
-        let SwitchSettings { kind, cpu, wiring, ports, .. } = settings;
-        let name = kind.name();
-        let sockets = ports.iter().map(|port| (port.socket.as_path(), port.queues));
-        check(name, sockets, *wiring == Wiring::Pairs)?;
-        let learns = !matches!(kind, SwitchKind::Testpmd | SwitchKind::Snabb);
-        if *wiring == Wiring::Learning && !learns {
-            let what = "it does not learn addresses; wire its ports in pairs";
-            return Err(LabError::peer(name, what));
-        }
-        let foreign = ports.iter().find(|port| port.protocol == Protocol::Memif);
-        if let Some(port) = foreign.filter(|_| *kind != SwitchKind::Vpp) {
-            let what = format!("socket {}: it does not speak memif", port.socket.display());
-            return Err(LabError::peer(name, what));
-        }
-        Placement::of(&[*cpu])?;
-        for port in ports.iter().filter(|port| port.server) {
+        let adapter = settings.kind.adapter();
+        adapter.check(settings)?;
+        Placement::of(&[settings.cpu])?;
+        for port in settings.ports.iter().filter(|port| port.server) {
             remove_old_socket(&port.socket)?;
         }
-        let running: Box<dyn Running> = match kind {
-            SwitchKind::Testpmd => Box::new(Testpmd::start_switch(dir, program, settings, cancel)?),
-            SwitchKind::OvsDpdk => Box::new(VhostUser::start(dir, program, settings, cancel)?),
-            SwitchKind::Ovs => {
-                return Err(LabError::peer(name, "its ports are interfaces, not sockets"));
-            }
-            SwitchKind::Vpp => Box::new(Vpp::start(dir, program, settings, cancel)?),
-            SwitchKind::Snabb => Box::new(Snabb::start(dir, program, settings, cancel)?),
-            SwitchKind::Dray => Box::new(Dray::start(dir, program, settings, cancel)?),
-        };
+        let running = (adapter.start)(&Launch { adapter, dir, program, settings, cancel })?;
         Ok(Self::ready(running))
     }
 
@@ -317,30 +219,5 @@ fn remove_old_socket(path: &Path) -> Result<(), LabError> {
         Ok(meta) if meta.file_type().is_socket() || meta.is_symlink() => fs::remove_file(path)
             .map_err(LabError::doing(format!("removing the old socket {}", path.display()))),
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions() {
-        let testpmd = "EAL: Detected NUMA nodes: 1\nEAL: RTE Version: 'DPDK 22.11.11'\n";
-        assert_eq!(version(SwitchKind::Testpmd, testpmd).as_deref(), Some("DPDK 22.11.11"));
-        let ovs = "ovs-vswitchd (Open vSwitch) 3.1.0\nDPDK 22.11.11\n";
-        let said = version(SwitchKind::OvsDpdk, ovs);
-        assert_eq!(said.as_deref(), Some("Open vSwitch 3.1.0, DPDK 22.11.11"));
-        // Built without DPDK it is another switch.
-        assert_eq!(version(SwitchKind::OvsDpdk, "ovs-vswitchd (Open vSwitch) 3.1.0\n"), None);
-        let ovs = "ovs-vswitchd (Open vSwitch) 3.1.0\n";
-        assert_eq!(version(SwitchKind::Ovs, ovs).as_deref(), Some("Open vSwitch 3.1.0"));
-        assert_eq!(version(SwitchKind::Testpmd, ""), None);
-        let vpp = "vlib_plugin_config: unknown input '--version'";
-        assert_eq!(version(SwitchKind::Vpp, vpp).as_deref(), Some("VPP"));
-        assert_eq!(version(SwitchKind::Vpp, "vpp 1.0\n"), None);
-        let snabb = "snabb 2022.07\nCopyright (C) 2012-2017 Snabb authors\n";
-        assert_eq!(version(SwitchKind::Snabb, snabb).as_deref(), Some("Snabb 2022.07"));
-        assert_eq!(version(SwitchKind::Snabb, "1.0\n"), None);
     }
 }

@@ -2,14 +2,35 @@
 
 use std::path::{Path, PathBuf};
 
-use super::process::{Process, command};
+use super::adapter::{Adapter, Installed, Launch};
+use super::process::command;
 use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
 use super::switch::Running;
 use super::telemetry::Telemetry;
-use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, SwitchSettings};
+use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol};
 use crate::{Cancel, LabError};
 
-pub(super) const PROGRAM: &str = "dpdk-testpmd";
+pub(super) static ADAPTER: Adapter = Adapter {
+    name: "testpmd",
+    installed: Some(Installed {
+        program: "dpdk-testpmd",
+        folder: None,
+        whose: "DPDK's",
+        remedy: "apt install dpdk-dev",
+        minimum: "22.11",
+        command: |program| command(program),
+        // It says its version only on the way to something else; its help is harmless.
+        ask: &["-v", "-h"],
+        version: |said| {
+            let (_, rest) = said.split_once("RTE Version: '")?;
+            Some(rest.split_once('\'')?.0.to_owned())
+        },
+    }),
+    learns: false,
+    protocols: &[Protocol::VhostUser],
+    queues_max: u16::MAX,
+    start: |launch| Ok(Box::new(Testpmd::start_switch(launch)?)),
+};
 
 /// Buffers of a program with few ports. Few of them stay in the caches better.
 const BUFFERS_MIN: usize = 8192;
@@ -87,13 +108,9 @@ impl Testpmd {
     }
 
     /// Starts one that passes frames between ports of its vhost driver, and waits until it does.
-    pub(super) fn start_switch(
-        dir: &PeerDir,
-        program: &Path,
-        settings: &SwitchSettings,
-        cancel: &Cancel,
-    ) -> Result<Self, LabError> {
-        let (name, ports) = (settings.kind.name(), &settings.ports);
+    fn start_switch(launch: &Launch<'_>) -> Result<Self, LabError> {
+        let Launch { dir, settings, .. } = launch;
+        let (name, ports) = (ADAPTER.name, &settings.ports);
         let device = |(index, port): (usize, &PeerPort)| {
             vhost_device(index, &port.socket, port.server, port.queues)
         };
@@ -101,7 +118,7 @@ impl Testpmd {
             dir,
             &Settings {
                 name,
-                program: program.to_owned(),
+                program: launch.program.to_owned(),
                 cpu: settings.cpu,
                 housekeeping_cpu: housekeeping_cpu(settings.cpu),
                 memory: settings.memory,
@@ -110,16 +127,15 @@ impl Testpmd {
                 options: vec!["--auto-start".into(), "--forward-mode=io".into()],
             },
         )?;
-        testpmd.wait_until_ready(cancel)?;
+        testpmd.wait_until_ready(launch.cancel)?;
         Ok(testpmd)
     }
 
     /// Waits for the prompt: all ports are up then, and with `--auto-start` frames are forwarded.
     pub(super) fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<(), LabError> {
         if self.telemetry.is_none() {
-            let has_prompt = |process: &Process| process.log().contains("testpmd> ");
             let process = &mut self.program.process;
-            process.wait_until(cancel, "its prompt", has_prompt)?;
+            process.wait_until_says(cancel, "its prompt", "testpmd> ")?;
             let connected = Telemetry::connect(self.dir.path(), process.name());
             let failed = |error| process.failed(&format!("telemetry: {error}"));
             self.telemetry = Some(connected.map_err(failed)?);

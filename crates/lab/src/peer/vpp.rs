@@ -3,15 +3,35 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::adapter::{Adapter, Found, Installed, Launch};
 use super::process::{ask, command, run};
 use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
-use super::switch::{Found, Running};
+use super::switch::Running;
 use super::{
     Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol, SwitchSettings, Wiring, calls,
 };
-use crate::{Cancel, LabError};
+use crate::LabError;
 
-pub(super) const PROGRAM: &str = "vpp";
+pub(super) static ADAPTER: Adapter = Adapter {
+    name: "vpp",
+    installed: Some(INSTALLED),
+    learns: true,
+    protocols: &[Protocol::VhostUser, Protocol::Memif],
+    queues_max: u16::MAX,
+    start: |launch| Ok(Box::new(Vpp::start(launch)?)),
+};
+
+const INSTALLED: Installed = Installed {
+    program: "vpp",
+    folder: None,
+    whose: "VPP",
+    remedy: "Debian has no package, see fd.io",
+    minimum: "25.10",
+    command: private,
+    // It has no such option, complains in its own way, and says its version when it runs.
+    ask: &["--version"],
+    version: |said| said.contains("vlib_plugin_config").then(|| "VPP".to_owned()),
+};
 
 /// For its buffers, 16384 of them with 2 KiB of data each.
 const HUGEPAGES_MIB: u32 = 64;
@@ -23,7 +43,7 @@ const FORWARDING_THREAD: &str = "vpp_wk_0";
 
 /// A running switch.
 #[derive(Debug)]
-pub(super) struct Vpp {
+struct Vpp {
     program: Program,
     cli: Cli,
     /// What it calls each port.
@@ -58,24 +78,20 @@ impl Cli {
 
 /// A command that has files of its own where programs would speak to it through them, in place of the
 /// machine's: it would leave them there.
-pub(super) fn private(program: &Path) -> Command {
+fn private(program: &Path) -> Command {
     let mut command = command(program);
     calls::mount_tmpfs(&mut command, c"/dev/shm", &[]);
     command
 }
 
 impl Vpp {
-    pub(super) fn start(
-        dir: &PeerDir,
-        program: &Path,
-        settings: &SwitchSettings,
-        cancel: &Cancel,
-    ) -> Result<Self, LabError> {
+    fn start(launch: &Launch<'_>) -> Result<Self, LabError> {
+        let Launch { dir, program, settings, .. } = *launch;
         let socket = dir.join("vpp.ctl");
         let cli = Cli { dir: dir.clone(), program: program.with_file_name("vppctl"), socket };
         let configuration = dir.write("vpp.conf", &startup(dir.path(), &cli.socket, settings))?;
         let commands = dir.write("vpp.cli", &wiring(settings))?;
-        let mut start = private(program);
+        let mut start = launch.command();
         start.arg("-c").arg(&configuration);
         let needs = match settings.memory {
             Memory::HugePages => {
@@ -85,16 +101,18 @@ impl Vpp {
                 Needs { hugepages_mib: 0, privileges: "root, to pin threads", others: OTHERS }
             }
         };
-        let name = settings.kind.name();
-        let program = Program::start(dir, name, &mut start, FORWARDING_THREAD, needs)?;
+        let forwarding = launch.start(&mut start, FORWARDING_THREAD, needs)?;
         let interfaces = interfaces(settings).collect();
-        let mut vpp = Self { program, cli, interfaces };
-        vpp.program.process.wait_until_listening(cancel, "its CLI socket", &vpp.cli.socket)?;
+        let mut vpp = Self { program: forwarding, cli, interfaces };
+        let process = &mut vpp.program.process;
+        process.wait_until_listening(launch.cancel, "its CLI socket", &vpp.cli.socket)?;
         let version = vpp.cli.ask("show version")?;
         let Some(version) = version_of(&version) else {
-            return Err(vpp.program.process.failed(&format!("its version: {version:?}")));
+            return Err(process.failed(&format!("its version: {version:?}")));
         };
-        dir.note_program(&Found { program: vpp.cli.program.with_file_name(PROGRAM), version });
+        let found = Found { program: program.to_owned(), version };
+        INSTALLED.judge(&found).map_err(|why| LabError::peer(ADAPTER.name, why))?;
+        dir.note_program(&found);
         let said = vpp.cli.tell(&format!("exec {}", commands.display()))?;
         // It says the names of new interfaces, and what is wrong.
         let mut lines = said.lines().map(str::trim);

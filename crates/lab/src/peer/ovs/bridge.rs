@@ -6,10 +6,34 @@ use std::time::Instant;
 use dray_wire::MacAddr;
 
 use super::{BRIDGE, Ovs, POLLING_THREAD, Start, mask};
+use crate::peer::adapter::{Adapter, Installed};
+use crate::peer::process::command;
 use crate::peer::program::{Program, housekeeping_cpu};
 use crate::peer::switch::Running;
 use crate::peer::{Needs, PeerDir, PortCounters};
 use crate::{Cancel, LabError};
+
+pub(in crate::peer) static ADAPTER: Adapter = Adapter {
+    name: "ovs",
+    installed: Some(Installed {
+        program: "ovs-vswitchd",
+        folder: None,
+        whose: "Open vSwitch",
+        remedy: "apt install openvswitch-switch",
+        minimum: "3.1",
+        command: |program| command(program),
+        ask: &["--version"],
+        version: |said| {
+            let (_, version) = said.lines().next()?.split_once("(Open vSwitch) ")?;
+            Some(format!("Open vSwitch {version}"))
+        },
+    }),
+    learns: true,
+    protocols: &[],
+    queues_max: 0,
+    // It is started by another call.
+    start: |_| Err(LabError::peer("ovs", "its ports are interfaces, not sockets")),
+};
 
 /// What passes frames on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,16 +15,9 @@ use super::program::Program;
 use super::{Needs, PeerDir, calls};
 use crate::{Cancel, LabError};
 
-pub(super) use bridge::RunningBridge;
+pub(super) use bridge::{ADAPTER, RunningBridge};
 pub use bridge::{Bridge, BridgePort, Datapath};
-pub(super) use vhost_user::VhostUser;
-
-/// With the kernel's datapath, or one in user space.
-pub(super) const PROGRAM: &str = "ovs-vswitchd";
-/// The same, built with DPDK.
-pub(super) const PROGRAM_DPDK: &str = "ovs-vswitchd-dpdk";
-/// Where Debian has that.
-pub(super) const DEBIAN_FOLDER: &str = "/usr/lib/openvswitch-switch-dpdk";
+pub(super) use vhost_user::ADAPTER as DPDK_ADAPTER;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 

@@ -1,14 +1,35 @@
 //! Open vSwitch with its user-space datapath on DPDK, between vhost-user sockets.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use super::{BRIDGE, Home, Ovs, POLLING_THREAD, Start, mask, port_number};
+use crate::LabError;
+use crate::peer::adapter::{Adapter, Installed, Launch};
+use crate::peer::process::command;
 use crate::peer::program::{Program, housekeeping_cpu};
 use crate::peer::switch::Running;
-use crate::peer::{Needs, PeerDir, PortCounters, SwitchSettings, Wiring};
-use crate::{Cancel, LabError};
+use crate::peer::{Needs, PortCounters, Protocol, SwitchSettings, Wiring};
+
+pub(in crate::peer) static ADAPTER: Adapter = Adapter {
+    name: "ovs-dpdk",
+    installed: Some(Installed {
+        program: "ovs-vswitchd-dpdk",
+        // Debian's.
+        folder: Some("/usr/lib/openvswitch-switch-dpdk"),
+        whose: "Open vSwitch with DPDK",
+        remedy: "apt install openvswitch-switch-dpdk",
+        minimum: "3.1",
+        command: |program| command(program),
+        ask: &["--version"],
+        version,
+    }),
+    learns: true,
+    protocols: &[Protocol::VhostUser],
+    queues_max: u16::MAX,
+    start: |launch| Ok(Box::new(VhostUser::start(launch)?)),
+};
 
 /// Its buffers, 752 MiB when the first driver connects, and what it needs for each port. With less it
 /// takes all that there is, finds that it does not do, and asks for half as many buffers; a driver
@@ -24,29 +45,25 @@ const NEEDS: Needs = Needs {
 
 /// A running switch.
 #[derive(Debug)]
-pub(in crate::peer) struct VhostUser {
+struct VhostUser {
     ovs: Ovs,
     /// The sockets that its ports were to have: other names of those that it made.
     links: Vec<PathBuf>,
 }
 
 impl VhostUser {
-    pub(in crate::peer) fn start(
-        dir: &PeerDir,
-        program: &Path,
-        settings: &SwitchSettings,
-        cancel: &Cancel,
-    ) -> Result<Self, LabError> {
+    fn start(launch: &Launch<'_>) -> Result<Self, LabError> {
+        let Launch { dir, settings, .. } = launch;
         let start = Start {
-            name: settings.kind.name(),
-            program,
+            name: ADAPTER.name,
+            program: launch.program,
             config: &config(settings.cpu),
             // DPDK moves its threads itself.
             cpu: None,
             forwarding_thread: POLLING_THREAD,
             needs: NEEDS,
         };
-        let mut switch = Self { ovs: Ovs::start(dir, &start, cancel)?, links: Vec::new() };
+        let mut switch = Self { ovs: Ovs::start(dir, &start, launch.cancel)?, links: Vec::new() };
         let done = switch.add_ports(settings);
         done.map_err(|error| switch.ovs.failed(&error))?;
         Ok(switch)
@@ -120,6 +137,13 @@ fn config(cpu: usize) -> [String; 6] {
         format!("dpdk-lcore-mask={}", mask(housekeeping_cpu(cpu))),
         format!("pmd-cpu-mask={}", mask(cpu)),
     ]
+}
+
+/// Built without DPDK it is another switch, and says nothing of it.
+fn version(said: &str) -> Option<String> {
+    let ovs = said.lines().next()?.rsplit(' ').next()?;
+    let dpdk = said.lines().find(|line| line.starts_with("DPDK "))?;
+    Some(format!("Open vSwitch {ovs}, {dpdk}"))
 }
 
 /// What it calls a port's interface.

@@ -1,0 +1,235 @@
+//! What there is to say of a peer before it runs: how it is found, from which version on it will do, what it
+//! can, and how it is started. Each peer's file has one.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::port::check;
+use super::process::command;
+use super::program::Program;
+use super::switch::Running;
+use super::{Needs, PeerDir, Protocol, SwitchSettings, Wiring};
+use crate::doctor::programs;
+use crate::{Cancel, LabError};
+
+/// A peer, as the lab knows it.
+pub(super) struct Adapter {
+    /// Its name in tables and results.
+    pub(super) name: &'static str,
+    /// The program; `None` for this very one.
+    pub(super) installed: Option<Installed>,
+    /// Whether it can learn addresses, or only wire its ports in pairs.
+    pub(super) learns: bool,
+    /// What it speaks at its ports; nothing where they are interfaces.
+    pub(super) protocols: &'static [Protocol],
+    /// The most pairs of queues that a port can have.
+    pub(super) queues_max: u16,
+    /// Starts it and waits until it forwards: its sockets exist, and whoever connects to them is served.
+    pub(super) start: fn(&Launch<'_>) -> Result<Box<dyn Running>, LabError>,
+}
+
+/// A program that somebody has to have installed.
+#[derive(Clone, Copy)]
+pub(super) struct Installed {
+    pub(super) program: &'static str,
+    /// A folder where it may be that is on nobody's PATH.
+    pub(super) folder: Option<&'static str>,
+    /// Whose it is, in errors.
+    pub(super) whose: &'static str,
+    /// How to get it.
+    pub(super) remedy: &'static str,
+    /// The oldest version that it has been tried with, as in `22.11`.
+    pub(super) minimum: &'static str,
+    /// How it is called, so that it sees and leaves nothing outside; arguments follow.
+    pub(super) command: fn(&Path) -> Command,
+    /// With what arguments it says its version.
+    pub(super) ask: &'static [&'static str],
+    /// Finds the version in what it says then.
+    pub(super) version: fn(&str) -> Option<String>,
+}
+
+/// An installed program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The file.
+    pub program: PathBuf,
+    /// Its version, as it says it.
+    pub version: String,
+}
+
+/// A switch about to be started, by settings that have been checked.
+pub(super) struct Launch<'a> {
+    pub(super) adapter: &'static Adapter,
+    pub(super) dir: &'a PeerDir,
+    pub(super) program: &'a Path,
+    pub(super) settings: &'a SwitchSettings,
+    pub(super) cancel: &'a Cancel,
+}
+
+impl Adapter {
+    /// The installed program, or why there is none that will do and what to do.
+    pub(super) fn find(&self) -> Result<Found, String> {
+        match &self.installed {
+            Some(installed) => installed.find(),
+            None => {
+                let program = env::current_exe().map_err(|error| format!("dray: {error}"))?;
+                Ok(Found { program, version: env!("CARGO_PKG_VERSION").to_owned() })
+            }
+        }
+    }
+
+    /// Whether it can be what the settings say, or why not.
+    pub(super) fn check(&self, settings: &SwitchSettings) -> Result<(), LabError> {
+        let SwitchSettings { ports, wiring, .. } = settings;
+        let wrong = |what: String| Err(LabError::peer(self.name, what));
+        let sockets = ports.iter().map(|port| (port.socket.as_path(), port.queues));
+        check(self.name, sockets, *wiring == Wiring::Pairs)?;
+        if *wiring == Wiring::Learning && !self.learns {
+            return wrong("it does not learn addresses; wire its ports in pairs".to_owned());
+        }
+        for port in ports {
+            let socket = port.socket.display();
+            if !self.protocols.contains(&port.protocol) {
+                return wrong(format!("socket {socket}: it does not speak {}", port.protocol));
+            }
+            if port.queues > self.queues_max {
+                let (queues, most) = (port.queues, self.queues_max);
+                return wrong(format!(
+                    "socket {socket}: {queues} queues; it has {most} at each port"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Installed {
+    fn find(&self) -> Result<Found, String> {
+        let mut path = programs::search_path(env::var_os("PATH"));
+        path.splice(0..0, self.folder.map(PathBuf::from));
+        let missing = || format!("{} is not installed; {}", self.program, self.remedy);
+        let program = programs::find(self.program, &path).ok_or_else(missing)?;
+        let shown = program.display();
+        let output = (self.command)(&program).args(self.ask).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("{shown}: {error}"))?;
+        let said = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
+        let version = said.iter().find_map(|text| (self.version)(text));
+        let version =
+            version.ok_or_else(|| format!("{shown} does not say that it is {}", self.whose))?;
+        let found = Found { program, version };
+        self.judge(&found)?;
+        Ok(found)
+    }
+
+    /// Whether it is new enough, or what to do. A version without a number cannot be judged.
+    pub(super) fn judge(&self, found: &Found) -> Result<(), String> {
+        let Self { minimum, remedy, .. } = self;
+        if numbers(&found.version).is_none_or(|there| Some(there) >= numbers(minimum)) {
+            return Ok(());
+        }
+        let (program, version) = (found.program.display(), &found.version);
+        Err(format!("{program} is {version}, and {minimum} or later is needed; {remedy}"))
+    }
+}
+
+impl Launch<'_> {
+    /// Its program, to be given arguments.
+    pub(super) fn command(&self) -> Command {
+        match &self.adapter.installed {
+            Some(installed) => (installed.command)(self.program),
+            None => command(self.program),
+        }
+    }
+
+    /// [Starts](Program::start) it.
+    pub(super) fn start(
+        &self,
+        command: &mut Command,
+        forwarding_thread: &'static str,
+        needs: Needs,
+    ) -> Result<Program, LabError> {
+        Program::start(self.dir, self.adapter.name, command, forwarding_thread, needs)
+    }
+}
+
+/// The first number in a version and what follows it, as in `Name 22.11.1-rc2`: 22, 11, 1.
+fn numbers(version: &str) -> Option<Vec<u32>> {
+    let digits = &version[version.find(|c: char| c.is_ascii_digit())?..];
+    let end = digits.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(digits.len());
+    Some(digits[..end].split('.').map_while(|number| number.parse().ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::SwitchKind;
+    use super::*;
+
+    #[test]
+    fn programs_say_their_versions() {
+        let testpmd = "EAL: Detected NUMA nodes: 1\nEAL: RTE Version: 'DPDK 22.11.11'\n";
+        let ovs = "ovs-vswitchd (Open vSwitch) 3.1.0\n";
+        let with_dpdk = format!("{ovs}DPDK 22.11.11\n");
+        let snabb = "snabb 2022.07\nCopyright (C) 2012-2017 Snabb authors\n";
+        for (kind, said, version) in [
+            (SwitchKind::Testpmd, testpmd, Some("DPDK 22.11.11")),
+            (SwitchKind::OvsDpdk, &with_dpdk, Some("Open vSwitch 3.1.0, DPDK 22.11.11")),
+            // Built without DPDK it is another switch.
+            (SwitchKind::OvsDpdk, ovs, None),
+            (SwitchKind::Ovs, ovs, Some("Open vSwitch 3.1.0")),
+            (SwitchKind::Vpp, "vlib_plugin_config: unknown input '--version'", Some("VPP")),
+            (SwitchKind::Vpp, "vpp 1.0\n", None),
+            (SwitchKind::Snabb, snabb, Some("Snabb 2022.07")),
+            (SwitchKind::Snabb, "1.0\n", None),
+            (SwitchKind::Testpmd, "", None),
+        ] {
+            let found = (kind.adapter().installed.unwrap().version)(said);
+            assert_eq!(found.as_deref(), version, "{said}");
+        }
+    }
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        for (version, expected) in [
+            ("DPDK 22.11.11", Some(vec![22, 11, 11])),
+            ("DPDK 24.03.0-rc1", Some(vec![24, 3, 0])),
+            ("Open vSwitch 3.1.0, DPDK 22.11.11", Some(vec![3, 1, 0])),
+            ("VPP 25.10-release", Some(vec![25, 10])),
+            ("Snabb 2022.07", Some(vec![2022, 7])),
+            ("1.", Some(vec![1])),
+            ("VPP", None),
+        ] {
+            assert_eq!(numbers(version), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn who_is_too_old_is_told_what_would_do() {
+        let installed = SwitchKind::Testpmd.adapter().installed.unwrap();
+        let judge = |version: &str| {
+            let program = "/usr/bin/dpdk-testpmd".into();
+            installed.judge(&Found { program, version: version.to_owned() })
+        };
+        assert_eq!(
+            judge("DPDK 20.11.10").unwrap_err(),
+            "/usr/bin/dpdk-testpmd is DPDK 20.11.10, and 22.11 or later is needed; apt install \
+             dpdk-dev"
+        );
+        // Numbers are no decimals.
+        for version in ["DPDK 22.9.1", "DPDK 22", "DPDK 3.99"] {
+            judge(version).unwrap_err();
+        }
+        for version in ["DPDK 22.11", "DPDK 22.11.0-rc1", "DPDK 23.07", "DPDK 100.1", "DPDK"] {
+            judge(version).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_minimum_is_a_number() {
+        for kind in SwitchKind::ALL {
+            let installed = kind.adapter().installed;
+            assert_eq!(installed.is_none(), kind == SwitchKind::Dray);
+            assert!(installed.is_none_or(|it| numbers(it.minimum).is_some()), "{kind:?}");
+        }
+    }
+}

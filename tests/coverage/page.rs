@@ -8,7 +8,7 @@ use dray_lab::peer::SwitchKind;
 use dray_lab::{LinkKind, Runtime};
 use dray_measure::{Endpoint, Technique};
 
-use super::papers::PAPERS;
+use super::papers::{Here, PAPERS};
 
 /// A technique in containers of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,17 +298,18 @@ impl Tables<'_> {
         self.title("The papers' techniques");
         self.text.push_str("In the embedded runtime.\n\n");
         self.head("paper", &["what it measures", "technique here", ""].map(str::to_owned));
-        for &(paper, what, words) in PAPERS {
-            let (here, cell) = match words {
-                Ok(word) => {
+        for (paper, what, here) in PAPERS {
+            let (here, cell) = match *here {
+                Here::Technique(word) => {
                     let technique = Technique::every().into_iter().find(|t| t.to_string() == word);
                     let technique = technique.unwrap_or_else(|| panic!("{word} is no technique"));
                     let case = Case { runtime: Runtime::Embedded, technique };
                     (format!("`{word}`"), self.cell(case))
                 }
-                Err(needs) => (String::new(), self.note("no", needs.to_owned())),
+                Here::Shown(by) => (String::new(), self.note(Place::Vm.word(), by.to_owned())),
+                Here::No(needs) => (String::new(), self.note("no", needs.to_owned())),
             };
-            self.row(paper, &[what.to_owned(), here, cell]);
+            self.row(paper, &[(*what).to_owned(), here, cell]);
         }
     }
 

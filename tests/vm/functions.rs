@@ -1,6 +1,7 @@
 //! Virtual functions of a network card, which QEMU's `igb` has and Linux' driver of the same name manages.
 
 use dray_lab::Vm;
+use dray_lab::peer::SwitchKind;
 
 use crate::common::{self, DRAY, alone};
 use crate::{CARD, FIND_CARD, LIMIT};
@@ -102,4 +103,75 @@ END
         assert!(line.contains(", spoof checking on, ") && line.contains(", trust off"), "{line}");
     }
     assert!(after.contains("at the host: 2"), "{after}");
+}
+
+/// Frames that a sender sends, four bursts of testpmd's.
+const BURSTS: usize = 4;
+
+/// DPDK's own driver behind an IOMMU, in two containers: frames pass from one function's user space to the
+/// other's through the card's switch, each once.
+#[test]
+fn dpdk_passes_frames_from_one_function_to_another() {
+    let _alone = alone();
+    require_vm!();
+    if let Err(why) = SwitchKind::Testpmd.find() {
+        common::skip(&why);
+        return;
+    }
+    let script = format!(
+        "set -e
+         {FIND_CARD}
+         modprobe -a vfio-pci vfio_iommu_type1
+         # Nobody else sends.
+         echo 1 > /proc/sys/net/ipv6/conf/$card/disable_ipv6
+         device=/sys/class/net/$card/device
+         echo 0 > $device/sriov_drivers_autoprobe
+         echo 2 > $functions
+         for number in 0 1; do
+             /sbin/ip link set $card vf $number mac 02:00:00:00:00:0$number
+             address=$(basename $(readlink -f $device/virtfn$number))
+             echo vfio-pci > /sys/bus/pci/devices/$address/driver_override
+             echo $address > /sys/bus/pci/drivers_probe
+         done
+         echo 64 > /proc/sys/vm/nr_hugepages
+         printf \"[[containers]]\\nname = 'f0'\\n[[containers]]\\nname = 'f1'\\n\" > /tmp/two.toml
+         {DRAY} lab up /tmp/two.toml
+         cd /tmp
+         await() {{ for i in $(seq 300); do eval \"$1\" && return; sleep 0.2; done; cat f0 f1; exit 1; }}
+         # Standard input is what testpmd in the container of function $1 is told.
+         testpmd() {{
+             {DRAY} lab exec f$1 -- stdbuf -oL dpdk-testpmd --lcores=1@0,2@1 --in-memory \
+                 --file-prefix=f$1 -a $(basename $(readlink -f $device/virtfn$1)) -- --interactive \
+                 --forward-mode=rxonly --total-num-mbufs=4096 --eth-peer=0,02:00:00:00:00:0$2 > f$1 2>&1
+         }}
+         ready() {{ await \"grep -q 'testpmd> ' f$1\"; }}
+         (ready 1; echo start; await 'test -e sent'; sleep 1; echo stop
+          echo show port stats 0; echo quit) | testpmd 1 0 &
+         ready 1
+         (ready 0; echo start tx_first {BURSTS}; sleep 1; echo stop
+          echo show port stats 0; echo quit) | testpmd 0 1
+         touch sent
+         wait
+         cat f0; echo == receiver; cat f1
+         {DRAY} lab down"
+    );
+    let output = Vm::new("dpdk")
+        .cpus(2)
+        .memory_mib(1536)
+        .kernel_argument("intel_iommu=on")
+        .arguments(["-machine", "q35,kernel-irqchip=off", "-device", "intel-iommu"])
+        .arguments(CARD)
+        .script(&script)
+        .boot(LIMIT)
+        .unwrap();
+    let said = &output.output;
+    assert_eq!(output.status, 0, "{output:?}");
+    let (sender, receiver) = said.split_once("== receiver\n").unwrap_or_else(|| panic!("{said}"));
+    let frames = 32 * BURSTS;
+    for (side, count) in [(sender, "TX"), (receiver, "RX")] {
+        // Of forwarding, of all ports, and of this one as the driver counts it.
+        let count = format!("  {count}-packets: {frames} ");
+        assert_eq!(side.matches(&count).count(), 3, "{count}: {said}");
+        assert!(side.contains("net_e1000_igb_vf") && side.contains("Using IOMMU type 1"), "{said}");
+    }
 }

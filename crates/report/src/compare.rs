@@ -1,17 +1,16 @@
 //! What changed between two runs, and whether that is more than noise.
 
-mod frames;
+mod change;
 mod key;
 mod render;
-mod streams;
 mod verdict;
 
 use dray_measure::ResultRow;
+use dray_measure::streams::StreamRow;
 use serde::Serialize;
 
-pub use self::frames::{Change, Figures};
+pub use self::change::{Change, Counted, Figures};
 use self::key::{Key, StreamKey};
-pub use self::streams::{Goodput, StreamChange};
 pub use self::verdict::Verdict;
 use crate::host::host_differences;
 use crate::input::Run;
@@ -25,10 +24,8 @@ pub struct Comparison {
     pub b: String,
     /// Why figures of the two may differ for other reasons than the technique.
     pub warnings: Vec<String>,
-    /// Rows that are in both.
+    /// Rows that are in both, those of frames first.
     pub rows: Vec<Change>,
-    /// Rows of byte streams that are in both.
-    pub streams: Vec<StreamChange>,
     /// Rows that are only in the first.
     pub only_a: Vec<String>,
     /// Rows that are only in the second.
@@ -57,20 +54,19 @@ impl Comparison {
             return Err(NothingInCommon { a: a.file.clone(), b: b.file.clone() });
         }
         let frame = |row: &ResultRow| Key::of(row, by_check).describe();
-        let stream = |row| StreamKey::of(row).describe();
+        let stream = |row: &StreamRow| StreamKey::of(row).describe();
         let only = |frames: Vec<_>, streams: Vec<_>| {
             frames.into_iter().map(frame).chain(streams.into_iter().map(stream)).collect()
         };
         // Skipped in both: nothing to say.
-        let rows = frames.both.iter().filter_map(|(a, b)| Change::new(frame(a), a, b)).collect();
-        let both = streams.both.iter();
-        let streams_of_both = both.filter_map(|(a, b)| StreamChange::new(stream(a), a, b));
+        let of_frames = |(a, b): &(&_, &_)| Change::of_frames(frame(a), a, b);
+        let of_streams = |(a, b): &(&_, &_)| Change::of_streams(stream(a), a, b);
+        let rows = frames.both.iter().filter_map(of_frames);
         Ok(Self {
             a: a.file.clone(),
             b: b.file.clone(),
             warnings: warnings(a, b),
-            rows,
-            streams: streams_of_both.collect(),
+            rows: rows.chain(streams.both.iter().filter_map(of_streams)).collect(),
             only_a: only(frames.only_a, streams.only_a),
             only_b: only(frames.only_b, streams.only_b),
         })
@@ -78,9 +74,7 @@ impl Comparison {
 
     /// How many rows have this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
-        let frames = self.rows.iter().map(|row| row.verdict);
-        let all = frames.chain(self.streams.iter().map(|row| row.verdict));
-        all.filter(|found| *found == verdict).count()
+        self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 }
 
@@ -241,6 +235,31 @@ mod tests {
     }
 
     #[test]
+    fn searches_are_judged_by_the_rates_that_they_found() {
+        // At each of these rates what arrives is steady, whatever another search would find.
+        let found = |found: &[f64]| {
+            let search = "{\"throughput_pps\":1.0,\"limited_by\":\"loss\",\"trials\":9}";
+            let half = dray_measure::Interval::of(found).map(|interval| interval.half);
+            let drop_rates = format!(
+                "[{{\"loss_ratio\":0.0,\"trial_s\":2.0,\"sum_s\":10.0,\"exceed_ratio\":0.5,\"width\":0.005,\
+                 \"pps\":{:?},\"interval95_pps\":{},\"searches\":[{search}]}}]",
+                dray_measure::stats::mean(found),
+                half.map_or("null".to_owned(), |half| format!("{half:?}")),
+            );
+            let steady = [found[0], found[0] + 1.0, found[0]];
+            run(&[rates("veth/udp", &steady).with("drop_rates", &drop_rates)])
+        };
+        let judged = |a: &[f64], b: &[f64]| {
+            let comparison = Comparison::new(&found(a), &found(b)).unwrap();
+            (comparison.rows[0].verdict, comparison.rows[0].a.rate)
+        };
+        let before = [10e5, 11e5, 12e5];
+        assert_eq!(judged(&before, &[10.5e5, 11.5e5]), (Verdict::NoDifference, 11e5));
+        assert_eq!(judged(&before, &[5e5, 5.1e5, 5.2e5]), (Verdict::Slower, 11e5));
+        assert_eq!(judged(&before, &[5e5]), (Verdict::NotJudged, 11e5));
+    }
+
+    #[test]
     fn streams_are_compared_with_streams() {
         let a =
             sample::run(&sample::streams(&[("veth/tcp", &[9e9, 9.01e9]), ("bridge/tcp", &[5e9])]));
@@ -248,8 +267,8 @@ mod tests {
             sample::run(&sample::streams(&[("veth/tcp", &[6e9, 6.01e9]), ("macvlan/tcp", &[5e9])]));
         let comparison = Comparison::new(&a, &b).unwrap();
         let verdicts: Vec<_> =
-            comparison.streams.iter().map(|row| (&*row.row, row.verdict)).collect();
-        assert_eq!(verdicts, [("veth/tcp", Verdict::Slower)]);
+            comparison.rows.iter().map(|row| (&*row.row, row.unit, row.verdict)).collect();
+        assert_eq!(verdicts, [("veth/tcp", Counted::Bits, Verdict::Slower)]);
         assert_eq!((&*comparison.only_a[0], &*comparison.only_b[0]), ("bridge/tcp", "macvlan/tcp"));
         assert_eq!(comparison.count(Verdict::Slower), 1);
         let text = comparison.render();

@@ -22,6 +22,6 @@ mod scale;
 mod summary;
 mod technique;
 
-pub use compare::{Change, Comparison, Figures, Goodput, NothingInCommon, StreamChange, Verdict};
+pub use compare::{Change, Comparison, Counted, Figures, NothingInCommon, Verdict};
 pub use input::{InputError, Run};
 pub use report::Report;

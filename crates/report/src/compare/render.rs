@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use dray_measure::table::align;
 
-use super::{Comparison, Figures, Goodput, StreamChange, Verdict};
-use crate::number::{GIGABITS, change, rate_unit};
+use super::{Change, Comparison, Figures, Verdict};
+use crate::number::change;
 
 impl Comparison {
     /// For people, at most 100 columns wide unless names are long.
@@ -18,33 +18,18 @@ impl Comparison {
         let mut cells =
             vec![["", "A", "±", "B", "±", "", "change", ""].map(str::to_owned).to_vec()];
         for row in &self.rows {
-            let unit = rate_unit(row.a.received_pps.max(row.b.received_pps));
-            let half = |figures: &Figures| {
-                figures.half_interval_pps.map_or("-".into(), |half| unit.half(half))
-            };
+            let unit = row.shown_in();
+            let half =
+                |of: &Figures| of.half_interval.map_or("-".to_owned(), |half| unit.half(half));
             cells.push(vec![
                 row.row.clone(),
-                unit.of(row.a.received_pps),
+                unit.of(row.a.rate),
                 half(&row.a),
-                unit.of(row.b.received_pps),
+                unit.of(row.b.rate),
                 half(&row.b),
                 unit.name.to_owned(),
                 row.ratio.map_or("-".to_owned(), change),
                 row.verdict.in_words().to_owned(),
-            ]);
-        }
-        for StreamChange { row, a, b, ratio, verdict, .. } in &self.streams {
-            let half =
-                |it: &Goodput| it.half_interval_bps.map_or("-".into(), |half| GIGABITS.half(half));
-            cells.push(vec![
-                row.clone(),
-                GIGABITS.of(a.goodput_bps),
-                half(a),
-                GIGABITS.of(b.goodput_bps),
-                half(b),
-                GIGABITS.name.to_owned(),
-                ratio.map_or("-".to_owned(), change),
-                verdict.in_words().to_owned(),
             ]);
         }
         text.push_str(&align(&cells, 1, 1));
@@ -58,8 +43,7 @@ impl Comparison {
             count(Verdict::NotJudged)
         )
         .ok();
-        let frames = self.rows.iter().map(|it| (&it.row, &it.remarks));
-        for (row, remarks) in frames.chain(self.streams.iter().map(|it| (&it.row, &it.remarks))) {
+        for Change { row, remarks, .. } in &self.rows {
             for remark in remarks {
                 writeln!(text, "{row}: {remark}.").ok();
             }

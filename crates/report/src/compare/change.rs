@@ -1,0 +1,177 @@
+//! What changed in a row of both runs, of frames or of byte streams.
+
+use std::collections::BTreeMap;
+
+use dray_measure::results::Measured;
+use dray_measure::streams::{MeasuredStreams, StreamRow};
+use dray_measure::{Interval, ResultRow};
+use serde::Serialize;
+
+use super::Verdict;
+use crate::charts::drop_rates::highest;
+use crate::number::{GIGABITS, Unit, percent, rate_unit, time};
+
+/// One row in both runs.
+#[derive(Debug, Serialize)]
+pub struct Change {
+    /// Technique, size, and whatever else tells it from others.
+    pub row: String,
+    /// What its rates are counted in.
+    pub unit: Counted,
+    /// In the first run.
+    pub a: Figures,
+    /// In the second.
+    pub b: Figures,
+    /// `b / a` of the rates; absent where nothing was received in the first.
+    pub ratio: Option<f64>,
+    /// What that means.
+    pub verdict: Verdict,
+    /// Why it is not judged, or should not be judged alone.
+    pub remarks: Vec<String>,
+}
+
+/// What rates are counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Counted {
+    /// Frames per second.
+    #[serde(rename = "pps")]
+    Frames,
+    /// Bits of payload per second.
+    #[serde(rename = "bps")]
+    Bits,
+}
+
+/// The figures of a row that are compared.
+#[derive(Debug, Default, Serialize)]
+pub struct Figures {
+    /// Frames or bits received per second; of a search the rate that it has found.
+    pub rate: f64,
+    /// Half the 95 % confidence interval of that, where there is one.
+    pub half_interval: Option<f64>,
+    /// `lost / sent`, of frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_ratio: Option<f64>,
+    /// CPU cycles of all roles per frame received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycles_per_frame: Option<f64>,
+    /// Round-trip time that 99 % of frames stayed within, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<u64>,
+}
+
+/// What one run has of a row.
+struct Side<'r> {
+    figures: Figures,
+    /// Why it is not to be believed.
+    wrong: Option<&'static str>,
+    disturbed: Option<String>,
+    role_cores: &'r BTreeMap<String, usize>,
+    /// How closely receivers looked at frames.
+    check: &'r str,
+}
+
+impl Change {
+    /// `None` where neither has figures.
+    pub(super) fn of_frames(row: String, a: &ResultRow, b: &ResultRow) -> Option<Self> {
+        let sides = [a, b].map(|row| row.measured().map(Side::of_frames));
+        Self::new(row, Counted::Frames, sides)
+    }
+
+    /// The same of byte streams.
+    pub(super) fn of_streams(row: String, a: &StreamRow, b: &StreamRow) -> Option<Self> {
+        let sides = [a, b].map(|row| row.measured().map(Side::of_streams));
+        Self::new(row, Counted::Bits, sides)
+    }
+
+    fn new(row: String, unit: Counted, sides: [Option<Side>; 2]) -> Option<Self> {
+        if sides.iter().all(Option::is_none) {
+            return None;
+        }
+        let mut remarks = remarks(&sides);
+        let [a, b] = sides.map(|side| side.map_or_else(Figures::default, |side| side.figures));
+        let verdict = Verdict::of(a.interval().zip(b.interval()), &mut remarks);
+        if let Some((first, second)) = a.p99_ns.zip(b.p99_ns) {
+            let [from, to] = [first, second].map(|ns| time(ns as f64));
+            remarks.push(format!(
+                "p99 of round trips from {from} to {to}; there is no interval to judge by"
+            ));
+        }
+        if let Some((first, second)) = a.loss_ratio.zip(b.loss_ratio)
+            && (first - second).abs() >= 0.0001
+        {
+            let [from, to] = [first, second].map(percent);
+            remarks.push(format!("loss from {from} % to {to} %"));
+        }
+        let ratio = (a.rate > 0.0).then(|| b.rate / a.rate);
+        Some(Self { row, unit, a, b, ratio, verdict, remarks })
+    }
+
+    /// The unit that its rates are shown in.
+    pub(super) fn shown_in(&self) -> Unit {
+        match self.unit {
+            Counted::Frames => rate_unit(self.a.rate.max(self.b.rate)),
+            Counted::Bits => GIGABITS,
+        }
+    }
+}
+
+/// Why the figures of a row are not to be compared.
+fn remarks(sides: &[Option<Side>; 2]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for (name, side) in ["A", "B"].into_iter().zip(sides) {
+        let Some(side) = side else {
+            remarks.push(format!("skipped in {name}"));
+            continue;
+        };
+        remarks.extend(side.wrong.map(|what| format!("in {name} {what}")));
+        remarks.extend(side.disturbed.as_ref().map(|what| format!("disturbed in {name}: {what}")));
+    }
+    if let [Some(a), Some(b)] = sides {
+        if a.role_cores != b.role_cores {
+            remarks.push("the roles ran on other CPUs".to_owned());
+        }
+        if a.check != b.check {
+            remarks.push(format!("receivers checked {} in A and {} in B", a.check, b.check));
+        }
+    }
+    remarks
+}
+
+impl<'r> Side<'r> {
+    fn of_frames(measured: &'r Measured) -> Self {
+        let (rate, interval) = highest(measured);
+        Self {
+            figures: Figures {
+                rate,
+                half_interval: interval.map(|interval| interval.half),
+                loss_ratio: Some(measured.loss_ratio),
+                cycles_per_frame: measured.cycles_per_frame,
+                p99_ns: measured.latency_ns.or(measured.one_way_ns).map(|latency| latency.p99),
+            },
+            wrong: (!measured.counters_agree).then_some("our counters and the kernel's disagree"),
+            disturbed: measured.disturbed(),
+            role_cores: &measured.setting.role_cores,
+            check: &measured.check,
+        }
+    }
+
+    fn of_streams(measured: &'r MeasuredStreams) -> Self {
+        Self {
+            figures: Figures {
+                rate: measured.goodput_bps,
+                half_interval: measured.interval().map(|interval| interval.half),
+                ..Figures::default()
+            },
+            wrong: (!measured.counters_agree).then_some("bytes are missing or wrong"),
+            disturbed: measured.disturbed(),
+            role_cores: &measured.setting.role_cores,
+            check: "",
+        }
+    }
+}
+
+impl Figures {
+    fn interval(&self) -> Option<Interval> {
+        self.half_interval.map(|half| Interval { mean: self.rate, half })
+    }
+}

@@ -108,3 +108,45 @@ fn distinct<R, T: PartialEq>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::experiments;
+    use text::WIDTH;
+
+    /// What the tests of reports show, too.
+    const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/results");
+
+    #[test]
+    fn what_was_measured_fits_a_terminal() {
+        let files = fs::read_dir(RESULTS).unwrap().map(|entry| entry.unwrap().path());
+        let mut layouts = Vec::new();
+        for file in files.collect::<Vec<_>>() {
+            let text = fs::read_to_string(&file).unwrap();
+            let results: Results = serde_json::from_str(&text).unwrap();
+            let experiment = experiments::find(&results.experiment).unwrap();
+            assert_fits(&render(&results, experiment), &file);
+            layouts.push(experiment.layout);
+        }
+        for layout in experiments::EXPERIMENTS.iter().map(|experiment| experiment.layout) {
+            // Of the limit alone there is nothing but a list of three figures.
+            let is_shown = layout == Layout::Limits || layouts.contains(&layout);
+            assert!(is_shown, "{layout:?}: there is no file of such an experiment in {RESULTS}");
+        }
+    }
+
+    fn assert_fits(text: &str, file: &Path) {
+        assert!(text.lines().count() > 5, "{}: {text}", file.display());
+        for line in text.lines() {
+            let width = line.chars().count();
+            assert!(width <= WIDTH, "{}: {width} columns:\n{line}\n{text}", file.display());
+            // One column each: letters, and signs that no terminal draws wide.
+            let is_narrow = |it: char| it.is_ascii() || "±─µ×".contains(it);
+            assert!(line.chars().all(is_narrow), "{}: {line}", file.display());
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::cell::{kilo, mark, spread};
 use super::distinct;
-use super::text::align;
+use super::text::fit;
 use crate::results::ResultRow;
 
 /// A row for each technique and size: what is received when the receiver only counts frames or fetches
@@ -33,5 +33,5 @@ pub(super) fn table(rows: &[ResultRow]) -> String {
         }
         cells.push(line);
     }
-    align(&cells, 2, 1)
+    fit(&cells, 1, 2, &[2, 2, 3, 3])
 }

@@ -1,7 +1,7 @@
 //! The highest rates within given losses.
 
 use super::cell::{kilo, mark, spread};
-use super::text::align;
+use super::text::fit;
 use crate::results::{LimitedBy, ResultRow};
 
 /// A row for each technique and size: for each loss that was allowed the highest rate, what limits it;
@@ -46,5 +46,5 @@ pub(super) fn table(rows: &[ResultRow]) -> String {
         ]);
         cells.push(line);
     }
-    align(&cells, 2, 1)
+    fit(&cells, 1, 2, &[3])
 }

@@ -4,7 +4,7 @@ use dray_traffic::Percentiles;
 
 use super::cell::{kilo, loss, mark};
 use super::distinct;
-use super::text::align;
+use super::text::fit;
 use crate::clock::ClockFacts;
 use crate::results::{Measured, ResultRow};
 
@@ -24,7 +24,7 @@ pub(super) fn by_load(rows: &[ResultRow]) -> String {
             cells.push(line(row, measured));
         }
         if cells.len() > 2 {
-            text.push_str(&format!("{size} B, {way}\n{}\n", align(&cells, 2, 1)));
+            text.push_str(&format!("{size} B, {way}\n{}\n", fit(&cells, 1, 2, &[1])));
         }
     }
     text

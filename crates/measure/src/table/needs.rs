@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::cell::spread;
 use super::distinct;
-use super::text::align;
+use super::text::{align, fit, wrapped};
 use crate::needs::SetUp;
 use crate::results::Results;
-use crate::{Needs, stats};
+use crate::{Interval, Needs, stats};
 
 /// A row for each technique: how long it takes until it is ready, and what it holds and needs then.
 pub(super) fn table(results: &Results) -> String {
@@ -18,22 +19,13 @@ pub(super) fn table(results: &Results) -> String {
     });
     let found: Vec<(&String, &Needs)> =
         frames.chain(streams).filter_map(|(technique, needs)| Some((technique, needs?))).collect();
-    let header = [
-        "technique",
-        "ready",
-        "±",
-        "link",
-        "ports",
-        "memory",
-        "switch",
-        "files",
-        "switch",
-        "huge",
-        "privileges",
-    ];
-    let units =
-        ["", "ms", "%", "ms", "ms", "MiB", "MiB", "", "", "MiB", "in the container; on the host"];
-    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    let header =
+        ["technique", "ready", "±", "link", "ports", "memory", "switch", "files", "switch", "huge"];
+    let units = ["", "ms", "%", "ms", "ms", "MiB", "MiB", "", "", "MiB"];
+    let mut cells = [header, units].map(|line| line.map(str::to_owned).to_vec()).to_vec();
+    let header = ["technique", "privileges"];
+    let units = ["", "in the container; on the host"];
+    let mut privileges = [header, units].map(|line| line.map(str::to_owned).to_vec()).to_vec();
     for technique in distinct(&found, |(technique, _)| (*technique).clone()) {
         let Some((_, needs)) = found.iter().find(|(other, _)| **other == technique) else {
             continue;
@@ -43,7 +35,6 @@ pub(super) fn table(results: &Results) -> String {
         };
         let mean = |of| format!("{:.1}", stats::mean(&milliseconds(of)));
         let ready = milliseconds(SetUp::sum_s);
-        let error = stats::standard_error(&ready).map(|error| 100.0 * error / stats::mean(&ready));
         let (of_roles, of_switch) = split(&needs.memory_bytes);
         let (files, files_of_switch) = split(&needs.file_descriptors);
         let mebibytes = |bytes: Option<u64>| {
@@ -54,10 +45,11 @@ pub(super) fn table(results: &Results) -> String {
         let capabilities: Vec<_> =
             needs.capabilities.iter().map(|name| name.trim_start_matches("CAP_")).collect();
         let inside = if capabilities.is_empty() { "none".into() } else { capabilities.join(" ") };
+        privileges.push(vec![technique.clone(), format!("{inside}; {}", needs.on_host)]);
         cells.push(vec![
             technique,
             mean(SetUp::sum_s),
-            error.map_or("-".to_owned(), |error| format!("{error:.0}")),
+            spread(Interval::of(&ready)),
             mean(|set_up| set_up.link_s),
             mean(|set_up| set_up.ports_s),
             mebibytes(of_roles),
@@ -65,12 +57,15 @@ pub(super) fn table(results: &Results) -> String {
             count(files),
             count(files_of_switch),
             needs.hugepages_mib.to_string(),
-            format!("{inside}; {}", needs.on_host),
         ]);
     }
-    align(&cells, 2, 1)
-        + "ready: containers, link and ports. memory, files: of both roles together, and of the \
-           switch; without the kernel's buffers.\n"
+    fit(&cells, 1, 1, &[1])
+        + &wrapped(
+            "ready: containers, link and ports. memory, files: of both roles together, and of the \
+             switch; without the kernel's buffers.",
+        )
+        + "\n"
+        + &align(&privileges, 2, 2)
 }
 
 /// The sum over the roles, and the switch's, where they are known.

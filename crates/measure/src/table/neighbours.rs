@@ -2,7 +2,7 @@
 
 use super::cell::{kilo, mark};
 use super::distinct;
-use super::text::align;
+use super::text::{fit, wrapped};
 use crate::Neighbour;
 use crate::results::ResultRow;
 
@@ -57,10 +57,10 @@ pub(super) fn table(rows: &[ResultRow]) -> String {
     }
     let writes = rows.iter().filter_map(|row| row.measured()?.neighbour_bytes_per_s);
     let writes = writes.fold(0.0, f64::max);
-    align(&cells, 2, 1)
-        + &format!(
+    fit(&cells, 1, 2, &[1])
+        + &wrapped(&format!(
             "noisy: on another core, a program that writes up to {:.1} GB/s all over twice the \
-             largest cache; confined: the same, in the least part of the cache.\n",
+             largest cache; confined: the same, in the least part of the cache.",
             writes / 1e9
-        )
+        ))
 }

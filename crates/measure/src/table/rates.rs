@@ -33,7 +33,7 @@ pub(super) fn list(rows: &[ResultRow]) -> String {
         }
         cells.push(line);
     }
-    list_of(&cells, 2)
+    list_of(&cells, 2, 2)
 }
 
 /// What came of keeping containers apart, in place of figures.
@@ -104,7 +104,8 @@ pub(super) fn matrix(
         }
         cells.push(line);
     }
-    fit(&cells, if paper { 2 } else { 1 }, 3)
+    let front = if paper { 2 } else { 1 };
+    fit(&cells, front, front, &[3])
 }
 
 /// A row for each `row_of`, a column for each `column_of`, and nothing but one rate in each.
@@ -133,5 +134,5 @@ pub(super) fn grid(
         };
         cells.push(std::iter::once(name.clone()).chain(columns.iter().map(cell)).collect());
     }
-    fit(&cells, 1, 1)
+    fit(&cells, 1, 1, &[1])
 }

@@ -3,7 +3,7 @@
 use dray_traffic::Percentiles;
 
 use super::cell::{kilo, loss, mark};
-use super::text::align;
+use super::text::fit;
 use crate::results::ResultRow;
 
 /// A row for each technique and size: round trips per second, and how long they take.
@@ -28,5 +28,5 @@ pub(super) fn table(rows: &[ResultRow]) -> String {
         }
         cells.push(line);
     }
-    align(&cells, 2, 1)
+    fit(&cells, 1, 2, &[1])
 }

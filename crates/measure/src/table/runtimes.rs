@@ -2,7 +2,7 @@
 
 use super::cell::{kilo, mark};
 use super::distinct;
-use super::text::fit;
+use super::text::{fit, wrapped};
 use crate::Interval;
 use crate::results::{ResultRow, Results};
 
@@ -83,11 +83,11 @@ pub(super) fn table(results: &Results) -> String {
         lines.push(line);
     }
     let limit = 100.0 * ALIKE;
-    fit(&lines, 3, 2)
-        + &format!(
+    fit(&lines, 3, 3, &[2])
+        + &wrapped(&format!(
             "apart: the slowest runtime behind the fastest; over {limit} % in {apart} of {compared} \
-             rows. ±: half the 95 % interval, over the trials, in which runtimes have their turn.\n"
-        )
+             rows. ±: half the 95 % interval, over the trials, in which runtimes have their turn."
+        ))
 }
 
 /// By how much the lowest of some rates is behind the highest, as a share of that, and half the

@@ -24,7 +24,7 @@ pub(super) fn list(rows: &[StreamRow]) -> String {
         line.extend(figures(measured));
         cells.push(line);
     }
-    list_of(&cells, 1)
+    list_of(&cells, 1, 4)
 }
 
 fn figures(measured: &MeasuredStreams) -> [String; 8] {
@@ -87,7 +87,7 @@ pub(super) fn pairs(results: &Results) -> String {
         }
         lines.push(line);
     }
-    fit(&lines, 1, below.len())
+    fit(&lines, 1, 1, &[below.len()])
 }
 
 struct Cell {

@@ -2,7 +2,8 @@
 
 use super::cell::{mark, mega, spread};
 use super::distinct;
-use super::text::{align, fit};
+use super::text::{align, fit, wrapped};
+use crate::Interval;
 use crate::results::{LimitRow, ResultRow, Results};
 
 /// A row for each switch with each endpoint, and below what each switch had to be given.
@@ -32,8 +33,8 @@ pub(super) fn table(results: &Results) -> String {
             let limit = results.limits.iter().find(|limit| limit.frame_size == *size);
             line.extend(match limit {
                 Some(limit) => {
-                    let spread = 100.0 * limit.stddev_pps / limit.pps;
-                    [mega(limit.pps), format!("{spread:.1}"), "".into(), "".into(), "1".into()]
+                    let spread = spread(Interval::of(&limit.samples_pps));
+                    [mega(limit.pps), spread, "".into(), "".into(), "1".into()]
                 }
                 None => std::array::from_fn(|_| String::new()),
             });
@@ -73,19 +74,19 @@ pub(super) fn table(results: &Results) -> String {
         }
         cells.push(line);
     }
-    let mut text = fit(&cells, 2, FIGURES.len());
+    let mut text = fit(&cells, 2, 2, &[FIGURES.len()]);
     for link in distinct(rows, |row| row.link.clone()) {
         let mine = || rows.iter().filter(|row| row.link == link).filter_map(ResultRow::measured);
         let Some(switch) = mine().find_map(|measured| measured.setting.switch.as_ref()) else {
             continue;
         };
         let others: String = switch.others.iter().map(|other| format!("; {other}")).collect();
-        text.push_str(&format!(
-            "{link}: ready in {:.0} ms; huge pages: {} MiB; privileges: {}{others}.\n",
+        text.push_str(&wrapped(&format!(
+            "{link}: ready in {:.0} ms; huge pages: {} MiB; privileges: {}{others}.",
             switch.ready_s * 1e3,
             switch.hugepages_mib,
             switch.privileges
-        ));
+        )));
     }
     text
 }
@@ -102,7 +103,7 @@ pub(super) fn limits(limits: &[LimitRow]) -> String {
             "one copy, two CPUs".to_owned(),
             limit.frame_size.to_string(),
             mega(limit.pps),
-            format!("{:.1}", 100.0 * limit.stddev_pps / limit.pps.max(1.0)),
+            spread(Interval::of(&limit.samples_pps)),
             format!("{:.1}", limit.pps * limit.frame_size as f64 * 8.0 / 1e9),
         ]));
     }

@@ -25,36 +25,43 @@ pub(super) fn wrapped(note: &str) -> String {
     text + "\n"
 }
 
-/// Lines of cells as tables below each other, none wider than a terminal if that can be helped. The first
-/// `front` columns are in each; of the others, so many as `together` says are not parted.
-pub(super) fn fit(cells: &[Vec<String>], front: usize, together: usize) -> String {
+/// Lines of cells, two of names and units above the others, as tables below each other, none wider than a
+/// terminal if that can be helped. The first `front` columns are in each, `left` of them to the left; of
+/// the others so many are not parted as `groups` says, over and over.
+pub(super) fn fit(cells: &[Vec<String>], left: usize, front: usize, groups: &[usize]) -> String {
     const HEADERS: usize = 2;
     let columns = cells.iter().map(Vec::len).max().unwrap_or(0);
     let table = |range: std::ops::Range<usize>| {
+        // One that ran on in the table before has nothing more to say.
+        let has_more = |line: &&Vec<String>| range.start == front || line.len() > range.start;
         let part = |line: &Vec<String>| {
             let behind = line.iter().skip(range.start).take(range.len());
             line.iter().take(front).chain(behind).cloned().collect()
         };
-        align(&cells.iter().map(part).collect::<Vec<_>>(), HEADERS, front)
+        align(&cells.iter().filter(has_more).map(part).collect::<Vec<_>>(), HEADERS, left)
     };
     let is_narrow = |text: &str| text.lines().all(|line| line.chars().count() <= WIDTH);
+    let end_of = |end: &mut usize, group: &usize| {
+        *end += group;
+        Some((*end).min(columns))
+    };
+    let ends = groups.iter().cycle().scan(front, end_of).take(columns.saturating_sub(front));
+    let ends: Vec<usize> = ends.collect();
     let (mut tables, mut from) = (Vec::new(), front);
     while from < columns {
-        let groups = (columns - from).div_ceil(together);
-        let ends = (1..=groups).rev().map(|count| (from + count * together).min(columns));
-        let to = ends.clone().find(|&to| is_narrow(&table(from..to)));
+        let mut behind = ends.iter().copied().filter(|end| *end > from);
         // One group is the least.
-        let to = to.unwrap_or((from + together).min(columns));
+        let least = behind.clone().next().unwrap_or(columns);
+        let to = behind.rfind(|&to| is_narrow(&table(from..to))).unwrap_or(least);
         tables.push(table(from..to));
         from = to;
     }
     tables.join("\n")
 }
 
-/// A list with two lines of names and units above it, which do not stand alone; the first `left` columns to
-/// the left.
-pub(super) fn list_of(cells: &[Vec<String>], left: usize) -> String {
-    if cells.len() > 2 { align(cells, 2, left) } else { String::new() }
+/// The same of a list whose names and units do not stand alone.
+pub(super) fn list_of(cells: &[Vec<String>], left: usize, front: usize) -> String {
+    if cells.len() > 2 { fit(cells, left, front, &[1]) } else { String::new() }
 }
 
 /// Lines of cells as text: the first `left` columns to the left, the others to the right; a rule under
@@ -104,14 +111,14 @@ mod tests {
         };
         let cells: Vec<Vec<String>> =
             vec![line("", "twenty-two characters."), line("", "kpps"), line("row", "1")];
-        let text = fit(&cells, 1, 2);
+        let text = fit(&cells, 1, 1, &[2]);
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         // Three columns would fit, but two belong together.
         assert_eq!(text.lines().filter(|line| line.starts_with("row")).count(), 2, "{text}");
         assert_eq!(text.matches("twenty-two").count(), 8);
         assert_eq!(text.matches('─').count() / 2, text.lines().nth(2).unwrap().chars().count());
         let narrow: Vec<_> = cells.iter().map(|line| line[..3].to_vec()).collect();
-        assert_eq!(fit(&narrow, 1, 2), align(&narrow, 2, 1));
+        assert_eq!(fit(&narrow, 1, 1, &[2]), align(&narrow, 2, 1));
     }
 
     #[test]

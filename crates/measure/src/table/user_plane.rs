@@ -2,12 +2,14 @@
 
 use dray_traffic::UserWay;
 
-use super::cell::{kilo, loss, mark};
-use super::text::align;
+use super::cell::{kilo, loss, mark, spread};
+use super::distinct;
+use super::text::{fit, wrapped};
 use crate::results::ResultRow;
 
 /// A row for each result.
 pub(super) fn render(rows: &[ResultRow]) -> String {
+    let loads = distinct(rows, |row| row.upf.map(|load| (load.sessions, load.pdrs)));
     let header = [
         "technique",
         "way",
@@ -34,7 +36,10 @@ pub(super) fn render(rows: &[ResultRow]) -> String {
             (None, None) => "max".to_owned(),
         };
         let received = measured.drop_rates.first().map_or(measured.received_pps, |rate| rate.pps);
-        let deviation = 100.0 * measured.stddev_pps / measured.received_pps.max(1.0);
+        let interval = match measured.drop_rates.first() {
+            Some(rate) => rate.interval(),
+            None => measured.interval(),
+        };
         let mbps = |pps: f64| pps * row.frame_size as f64 * 8.0 / 1e6;
         let per_core =
             measured.upf_pps_per_core().map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps)));
@@ -46,12 +51,15 @@ pub(super) fn render(rows: &[ResultRow]) -> String {
             offered,
             kilo(measured.sent_pps),
             format!("{}{}", kilo(received), mark(measured)),
-            format!("{deviation:.1}"),
+            spread(interval),
             loss(measured),
             measured.upf_cores().map_or("-".to_owned(), |cores| format!("{cores:.2}")),
             per_core,
             row.paper_pps.map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps))),
         ]);
     }
-    align(&cells, 2, 2)
+    // What all have in common is said once.
+    let [Some((sessions, pdrs))] = loads[..] else { return fit(&cells, 2, 5, &[1]) };
+    cells.iter_mut().for_each(|line| drop(line.drain(2..4)));
+    fit(&cells, 2, 3, &[1]) + &wrapped(&format!("{sessions} sessions with {pdrs} PDRs each."))
 }

@@ -34,16 +34,16 @@ fn read(file: &Path) -> Results {
     results
 }
 
-fn start(file: &Path) -> Child {
+fn start(arguments: &[&str], file: &Path) -> Child {
     let mut command = Command::new(DRAY);
-    command.args(BENCH).arg(file).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.args(arguments).arg(file).stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
 /// Starts a run, and ends it by `signal` once something is in its file; what that holds then, and what
 /// the run said.
-fn interrupt(file: &Path, signal: Signal) -> (Results, String) {
-    let run = start(file);
+fn interrupt(arguments: &[&str], file: &Path, signal: Signal) -> (Results, String) {
+    let run = start(arguments, file);
     assert!(eventually(|| file.exists()), "a first trial");
     kill_process(Pid::from_child(&run), signal).unwrap();
     let output = run.wait_with_output().unwrap();
@@ -58,7 +58,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
     for signal in [Signal::INT, Signal::KILL] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("results.json");
-        let (results, said) = interrupt(&file, signal);
+        let (results, said) = interrupt(&BENCH, &file, signal);
         let incomplete = results.incomplete.as_ref().expect("it is marked");
         assert_eq!(incomplete.trials, TRIALS);
         assert!((1..TRIALS).contains(&incomplete.trials_done), "{incomplete:?}");
@@ -96,6 +96,41 @@ fn an_interrupted_run_goes_on_where_it_was() {
 }
 
 #[test]
+fn searches_that_have_ended_are_kept_and_others_begin_anew() {
+    let _alone = alone();
+    require_root!();
+    const SEARCHES: usize = 4;
+    let words = "bench --quick --duration 0.2 --technique veth/udp,veth/raw-mmsg --size 64 --loss 0,1% \
+                 --trials 2 --json";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("results.json");
+    let arguments: Vec<_> = words.split_whitespace().collect();
+    let (results, _) = interrupt(&arguments, &file, Signal::INT);
+    let incomplete = results.incomplete.as_ref().expect("it is marked");
+    // The second had begun, and some of its trials may have been run.
+    assert_eq!((incomplete.trials_done, incomplete.trials), (1, SEARCHES));
+    let found = |results: &Results| {
+        let measured = results.results.iter().filter_map(|row| row.measured());
+        let rates = measured.flat_map(|measured| measured.drop_rates.clone());
+        rates.map(|rate| (rate.loss_ratio, rate.searches)).collect::<Vec<_>>()
+    };
+    let before = found(&results);
+    assert_eq!(before.iter().map(|(loss, _)| *loss).collect::<Vec<_>>(), [0.0, 0.01]);
+    assert!(before.iter().all(|(_, searches)| searches.len() == 1), "{before:?}");
+
+    success(&["bench", "--resume", file.to_str().unwrap()]);
+    let all = read(&file);
+    assert_eq!(all.incomplete, None);
+    let now = found(&all);
+    assert_eq!(now.len(), 4, "two techniques, two losses: {now:?}");
+    assert!(now.iter().all(|(_, searches)| searches.len() == 2), "{now:?}");
+    for (loss, searches) in before {
+        let is_kept = now.iter().any(|(other, all)| *other == loss && all[0] == searches[0]);
+        assert!(is_kept, "{searches:?} is not in {now:?}");
+    }
+}
+
+#[test]
 fn an_interrupted_run_shows_what_it_found() {
     let _alone = alone();
     require_root!();
@@ -126,7 +161,7 @@ fn another_plan_is_refused_and_the_file_stays() {
     require_root!();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("results.json");
-    interrupt(&file, Signal::INT);
+    interrupt(&BENCH, &file, Signal::INT);
     let (name, text) = (file.to_str().unwrap(), fs::read_to_string(&file).unwrap());
     let refused = |arguments: &[&str], what: &str| {
         let output = dray(&[&["bench", "--resume", name], arguments].concat());

@@ -208,7 +208,7 @@ pub(crate) fn measure(
 }
 
 /// Shows what a run found that ended early, and says where it is kept.
-pub(crate) fn show_what_there_is(
+fn show_what_there_is(
     error: LabError,
     results: &Results,
     outputs: Outputs,
@@ -279,7 +279,7 @@ impl Outputs {
     }
 }
 
-fn to_json(results: &Results) -> anyhow::Result<String> {
+pub(crate) fn to_json(results: &Results) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(results)? + "\n")
 }
 

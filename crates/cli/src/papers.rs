@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use dray_lab::Cancel;
+use dray_lab::{Cancel, LabError};
 use dray_measure::rounds::{Journal, Resumed};
-use dray_measure::{Choices, Experiment, Plan, experiments, table};
+use dray_measure::{Choices, Experiment, Plan, Results, Technique, experiments, table};
 use dray_report::{Report, Run};
 
-use crate::bench::{Outputs, measure, show_what_there_is};
+use crate::bench::{Outputs, measure, to_json};
 use crate::output::{Output, colour};
 use crate::{Failure, cancel_on_signals, print};
 
@@ -36,70 +36,121 @@ pub(crate) struct Where {
 
 pub(crate) fn run(choices: &Choices, to: &Where) -> Result<(), Failure> {
     only_common(choices)?;
-    let folder = match (&to.folder, &to.resume) {
-        (Some(_), Some(_)) => {
-            let why = "--resume names the folder already: leave out --json";
-            return Err(Failure::usage(anyhow!(why)));
-        }
-        (None, Some(folder)) if !folder.is_dir() => {
-            let why = format!("--resume {}: no such folder; --json begins one", folder.display());
-            return Err(Failure::usage(anyhow!(why)));
-        }
-        (Some(file), None) if file.exists() && !file.is_dir() => {
-            let why = format!("--json {}: a file, where {NAME} takes a folder", file.display());
-            return Err(Failure::usage(anyhow!(why)));
-        }
-        (Some(folder), None) | (None, Some(folder)) => folder.clone(),
-        (None, None) => PathBuf::from(FOLDER),
+    let folder = folder(to)?;
+    let planned = match to.resume {
+        Some(_) => begun(choices, &folder)?,
+        None => plans(choices, &folder)?,
     };
-    let planned = plans(choices, &folder, to.resume.is_some())?;
     let cancel = cancel_on_signals()?;
     fs::create_dir_all(&folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
     let report = to.report.clone().unwrap_or_else(|| PathBuf::from(REPORT));
     let page = Output::open("--report", &report)?;
-    let mut runs = Vec::new();
-    let count = planned.len();
-    for (number, (experiment, file, state)) in (1..).zip(planned) {
-        print(&format!("{number}/{count} {}: {}\n", experiment.name, experiment.about))?;
-        runs.push(one(experiment, &file, state, &cancel, &folder)?);
+    // Whoever goes on with the folder finds what is to be done in it, and how.
+    for Planned { file, state, .. } in &planned {
+        if let State::ToRun(run) = state {
+            Output::open("--json", file)?.keep(&to_json(&results(run))?)?;
+        }
     }
-    page.write(&Report::new(runs).html())?;
-    print(&format!("The papers beside this machine: {}\n", report.display()))
+    let left_out = left_out(&planned);
+    let (runs, ended) = measure_all(planned, &cancel)?;
+    let is_bare = |run: &Run| run.results.incomplete.as_ref().is_some_and(|it| it.trials_done == 0);
+    if let (Some(error), true) = (&ended, runs.iter().all(is_bare)) {
+        if to.resume.is_none() {
+            forget(&runs, &folder);
+        }
+        return Err(anyhow!("{error}").into());
+    }
+    let mut report_of_all = Report::new(runs);
+    left_out.iter().for_each(|what| report_of_all.beware(what));
+    page.write(&report_of_all.html())?;
+    let (folder, report) = (folder.display(), report.display());
+    match ended {
+        None => print(&format!("The papers beside this machine: {report}\n")),
+        Some(error) => Err(Failure::Failed(anyhow!(
+            "{error}; go on with dray bench {NAME} --resume {folder}; what was found by now is in {report}"
+        ))),
+    }
 }
 
-/// What an experiment finds; its table is printed.
-fn one(
-    experiment: &Experiment,
-    file: &Path,
-    state: State,
+/// Where results go.
+fn folder(to: &Where) -> Result<PathBuf, Failure> {
+    match (&to.folder, &to.resume) {
+        (Some(_), Some(_)) => {
+            let why = "--resume names the folder already: leave out --json";
+            Err(Failure::usage(anyhow!(why)))
+        }
+        (None, Some(folder)) if !folder.is_dir() => {
+            let why = format!("--resume {}: no such folder; --json begins one", folder.display());
+            Err(Failure::usage(anyhow!(why)))
+        }
+        (Some(file), None) if file.exists() && !file.is_dir() => {
+            let why = format!("--json {}: a file, where {NAME} takes a folder", file.display());
+            Err(Failure::usage(anyhow!(why)))
+        }
+        (Some(folder), None) | (None, Some(folder)) => Ok(folder.clone()),
+        (None, None) => Ok(PathBuf::from(FOLDER)),
+    }
+}
+
+/// Runs what is not complete, and prints a table of each. The second result is why it ended early, where it
+/// did; what there was no time for is in the first all the same.
+fn measure_all(
+    planned: Vec<Planned>,
     cancel: &Cancel,
-    folder: &Path,
-) -> Result<Run, Failure> {
-    let run = match state {
-        State::Complete(run) => {
-            print(&colour(&table::render(&run.results, experiment)))?;
-            *run
+) -> Result<(Vec<Run>, Option<LabError>), Failure> {
+    let count = planned.len();
+    let (mut runs, mut ended) = (Vec::new(), None);
+    for (number, Planned { experiment, file, state }) in (1..).zip(planned) {
+        if ended.is_none() {
+            print(&format!("{number}/{count} {}: {}\n", experiment.name, experiment.about))?;
         }
-        State::ToRun(mut resumed) => {
-            let outputs = Outputs::to_file(file)?;
-            let (results, ended) = measure(&mut resumed, &outputs, cancel);
-            if let Some(error) = ended {
-                let failure = show_what_there_is(error, &results, outputs, experiment);
-                return Err(match failure {
-                    Failure::Failed(error) => {
-                        let folder = folder.display();
-                        let all = format!("with all papers by dray bench {NAME} --resume {folder}");
-                        Failure::Failed(anyhow!("{error:#}, or {all}"))
-                    }
-                    other => other,
-                });
+        let run = match state {
+            State::Complete(run) => {
+                if ended.is_none() {
+                    print(&(colour(&table::render(&run.results, experiment)) + "\n"))?;
+                }
+                *run
             }
-            outputs.write(&results, experiment)?;
-            Run { file: file.display().to_string(), results }
-        }
-    };
-    print("\n")?;
-    Ok(run)
+            State::ToRun(run) if ended.is_some() => read(&file, results(&run)),
+            State::ToRun(mut run) => {
+                let outputs = Outputs::to_file(&file)?;
+                let (results, error) = measure(&mut run, &outputs, cancel);
+                ended = error;
+                if results.incomplete.as_ref().is_none_or(|it| it.trials_done > 0) {
+                    outputs.write(&results, experiment)?;
+                    print("\n")?;
+                }
+                read(&file, results)
+            }
+        };
+        runs.push(run);
+    }
+    Ok((runs, ended))
+}
+
+fn read(file: &Path, results: Results) -> Run {
+    Run { file: file.display().to_string(), results }
+}
+
+/// What a run has found so far.
+fn results(run: &Resumed) -> Results {
+    run.journal.results(&run.plan, &run.choices)
+}
+
+/// Nothing was found: everything is as it was before.
+fn forget(runs: &[Run], folder: &Path) {
+    for run in runs {
+        let _ = fs::remove_file(&run.file);
+    }
+    // Unless something else is in it.
+    let _ = fs::remove_dir(folder);
+}
+
+/// An experiment, and where its results are.
+struct Planned {
+    experiment: &'static Experiment,
+    file: PathBuf,
+    state: State,
 }
 
 /// How far an experiment is.
@@ -108,43 +159,111 @@ enum State {
     ToRun(Box<Resumed>),
 }
 
-/// Every experiment of a paper, with its file. Nothing is started before all are known to be right.
-fn plans(
-    choices: &Choices,
-    folder: &Path,
-    resume: bool,
-) -> Result<Vec<(&'static Experiment, PathBuf, State)>, Failure> {
+fn file(folder: &Path, experiment: &Experiment) -> PathBuf {
+    folder.join(format!("{}.json", experiment.name))
+}
+
+/// Every experiment of a paper that has any of the chosen techniques. Nothing is started before all are
+/// known to be right.
+fn plans(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
     let mut planned = Vec::new();
     for experiment in experiments::of_papers() {
-        let file = folder.join(format!("{}.json", experiment.name));
-        let state = if resume && file.exists() {
-            let run = Run::read(&file)?;
-            if run.results.incomplete.is_some() {
-                let resumed = Resumed::new(run.results, Some(experiment.name), choices);
-                let wrong = |error| Failure::usage(anyhow!("--resume {}: {error}", file.display()));
-                State::ToRun(Box::new(resumed.map_err(wrong)?))
-            } else {
-                State::Complete(Box::new(run))
-            }
+        let file = file(folder, experiment);
+        if file.exists() {
+            return Err(Failure::usage(anyhow!(
+                "{}: is there already; go on with --resume {}, or give --json another folder",
+                file.display(),
+                folder.display()
+            )));
+        }
+        let Some(choices) = choices_of(choices, experiment) else { continue };
+        let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
+        let journal = Journal::new(&plan, dray_lab::command_line(std::env::args_os()));
+        let state = State::ToRun(Box::new(Resumed { plan, choices, journal }));
+        planned.push(Planned { experiment, file, state });
+    }
+    match &choices.techniques {
+        Some(words) if planned.is_empty() => {
+            let words = words.join(",");
+            Err(Failure::usage(anyhow!(
+                "--technique {words}: no paper's experiment has any of them"
+            )))
+        }
+        _ => Ok(planned),
+    }
+}
+
+/// Every experiment that the folder's run has.
+fn begun(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
+    let mut planned = Vec::new();
+    for experiment in experiments::of_papers() {
+        let file = file(folder, experiment);
+        if !file.exists() {
+            continue;
+        }
+        let run = Run::read(&file)?;
+        let wrong = |why: String| Failure::usage(anyhow!("--resume {}: {why}", file.display()));
+        let state = if run.results.incomplete.is_some() {
+            let Some(choices) = choices_of(choices, experiment) else {
+                return Err(wrong("has none of the techniques that --technique names".to_owned()));
+            };
+            let resumed = Resumed::new(run.results, Some(experiment.name), &choices);
+            State::ToRun(Box::new(resumed.map_err(|error| wrong(error.to_string()))?))
         } else {
-            let plan = Plan::new(experiment, choices).map_err(Failure::usage)?;
-            let journal = Journal::new(&plan, dray_lab::command_line(std::env::args_os()));
-            State::ToRun(Box::new(Resumed { plan, choices: choices.clone(), journal }))
+            State::Complete(Box::new(run))
         };
-        planned.push((experiment, file, state));
+        planned.push(Planned { experiment, file, state });
+    }
+    if planned.is_empty() {
+        let why = format!("--resume {}: nothing of {NAME} is in it", folder.display());
+        return Err(Failure::usage(anyhow!(why)));
     }
     Ok(planned)
 }
 
+/// The choices with those techniques only that the experiment has; `None` where it has none of them.
+fn choices_of(choices: &Choices, experiment: &Experiment) -> Option<Choices> {
+    let mut choices = choices.clone();
+    if let Some(words) = &mut choices.techniques {
+        // A word that nobody knows is an experiment's to complain of.
+        words.retain(|word| Technique::check_name(word).is_err() || experiment.has(word));
+        if words.is_empty() {
+            return None;
+        }
+    }
+    Some(choices)
+}
+
+/// What a report says of the experiments that are not in it.
+fn left_out(planned: &[Planned]) -> Option<String> {
+    let is_planned = |name: &str| planned.iter().any(|it| it.experiment.name == name);
+    let names = experiments::of_papers().map(|experiment| experiment.name);
+    let others: Vec<_> = names.filter(|name| !is_planned(name)).collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "Not all experiments have the techniques of this run; left out: {}.",
+            others.join(", ")
+        )
+    })
+}
+
 /// Options that mean something to every experiment.
 fn only_common(choices: &Choices) -> Result<(), Failure> {
-    let Choices { duration, trials, cpus, seed, quick, runtimes, .. } = choices.clone();
-    let common = Choices { duration, trials, cpus, seed, quick, runtimes, ..Choices::default() };
-    if *choices == common {
+    let others = Choices {
+        techniques: None,
+        duration: None,
+        trials: None,
+        cpus: None,
+        seed: None,
+        quick: false,
+        runtimes: None,
+        ..choices.clone()
+    };
+    if others == Choices::default() {
         return Ok(());
     }
     Err(Failure::usage(anyhow!(
-        "{NAME} takes --quick, --duration, --trials, --cpus, --seed, --runtime, --json FOLDER, --resume \
-         FOLDER and --report FILE; what else there is, the experiments say themselves"
+        "{NAME} takes --quick, --technique, --duration, --trials, --cpus, --seed, --runtime, --json FOLDER, \
+         --resume FOLDER and --report FILE; what else there is, the experiments say themselves"
     )))
 }

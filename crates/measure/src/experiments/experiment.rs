@@ -76,6 +76,11 @@ pub(crate) const STEADY: Timing = Timing {
 };
 
 impl Experiment {
+    /// Whether `word`, as `--technique` reads it, names one of its techniques.
+    pub fn has(&self, word: &str) -> bool {
+        (self.techniques)().iter().any(|technique| technique.is_called(word))
+    }
+
     /// What most experiments have in common: an experiment says where it differs.
     pub(super) const USUAL: Self = Self {
         name: "",

@@ -14,7 +14,7 @@ pub(super) fn techniques(
     let Some(words) = words else { return Ok(own.into_iter().filter(experiment.usual).collect()) };
     for word in words {
         Technique::check_name(word)?;
-        if !own.iter().any(|technique| technique.is_called(word)) {
+        if !experiment.has(word) {
             return Err(WrongChoice::TechniqueOfAnother {
                 experiment: experiment.name,
                 given: word.clone(),

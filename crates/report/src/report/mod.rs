@@ -86,6 +86,11 @@ impl Report {
         Self::new(vec![Run { file: String::new(), results }])
     }
 
+    /// Adds what is to be known of all its figures to what stands above them.
+    pub fn beware(&mut self, of: &str) {
+        self.hosts.iter_mut().for_each(|host| host.caveats.push(of.to_owned()));
+    }
+
     /// One HTML page that needs nothing else.
     pub fn html(&self) -> String {
         html::render(self)
@@ -135,13 +140,15 @@ fn caveats(runs: &[&Run]) -> Vec<String> {
             all().count()
         ));
     }
-    for run in runs {
-        if let Some(incomplete) = &run.results.incomplete {
-            caveats.push(format!(
-                "{} was interrupted: {} of {} trials are in it.",
-                run.results.experiment, incomplete.trials_done, incomplete.trials
-            ));
-        }
+    let incomplete = runs.iter().filter_map(|run| Some((run, run.results.incomplete.as_ref()?)));
+    let (part, none): (Vec<_>, Vec<_>) = incomplete.partition(|(_, it)| it.trials_done > 0);
+    caveats.extend(part.iter().map(|(run, it)| {
+        let (name, done, all) = (&run.results.experiment, it.trials_done, it.trials);
+        format!("{name} was interrupted: {done} of {all} trials are in it.")
+    }));
+    if !none.is_empty() {
+        let names: Vec<&str> = none.iter().map(|(run, _)| &*run.results.experiment).collect();
+        caveats.push(format!("Nothing was measured yet of {}.", names.join(", ")));
     }
     let streams = || runs.iter().flat_map(|run| &run.results.streams);
     let streams = || streams().filter_map(|row| row.measured());

@@ -1,0 +1,54 @@
+//! What is different where somebody looks: colour and progress on a terminal, and neither in a pipe.
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use common::{DRAY, alone, dray};
+
+/// The machine's limit: a table, whoever asks.
+const BENCH: &str = "bench limit --quick --duration 0.2 --size 64";
+const COLOUR: &str = "\x1b[1m";
+
+/// What a shell's `command` writes to a terminal, which script(1) makes and stands for.
+fn on_a_terminal(command: &str) -> String {
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", command, "/dev/null"]);
+    script.env("TERM", "xterm").env_remove("NO_COLOR").stdin(Stdio::null());
+    let Output { status, stdout, .. } = script.output().expect("script, of package bsdutils");
+    let text = String::from_utf8(stdout).unwrap();
+    assert!(status.success(), "{command}: {text}");
+    text
+}
+
+#[test]
+fn tables_have_colour_on_a_terminal_alone() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("table");
+    let shown = on_a_terminal(&format!("{DRAY} {BENCH} 2>/dev/null"));
+    let heads: Vec<&str> = shown.lines().filter(|line| line.starts_with(COLOUR)).collect();
+    assert_eq!(heads.len(), 2, "{shown:?}");
+    assert!(heads[0].contains("limit of the machine") && heads[1].contains("Mpps"), "{shown:?}");
+    assert!(shown.contains("one copy, two CPUs"), "{shown:?}");
+    // Whoever asks for none gets none.
+    let plain = on_a_terminal(&format!("NO_COLOR=1 {DRAY} {BENCH} 2>/dev/null"));
+    assert!(plain.contains("one copy, two CPUs") && !plain.contains('\x1b'), "{plain:?}");
+    // A table that goes elsewhere has none, though a terminal is near.
+    let seen = on_a_terminal(&format!("{DRAY} {BENCH} >{} 2>/dev/null", file.display()));
+    let table = fs::read_to_string(&file).unwrap();
+    assert!(table.contains("one copy, two CPUs") && !table.contains('\x1b'), "{table:?}");
+    assert_eq!(seen, "");
+}
+
+#[test]
+fn progress_is_shown_on_a_terminal_alone() {
+    let _alone = alone();
+    let shown = on_a_terminal(&format!("{DRAY} {BENCH} >/dev/null"));
+    assert!(shown.contains("limit 64 B") && shown.contains(" left"), "{shown:?}");
+    let output = dray(&BENCH.split(' ').collect::<Vec<_>>());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.is_empty(), "{said:?}");
+    assert!(!output.stdout.contains(&0x1b));
+}

@@ -1,4 +1,5 @@
 //! A headless Chromium, driven over the WebDriver protocol (W3C) by Chromium's own driver.
+#![allow(dead_code, reason = "each test program uses a part of this")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -69,11 +69,18 @@ impl Panel {
         )
         .ok();
         let ticks = self.scale.ticks();
-        // On a phone every other label goes.
-        for (number, tick) in ticks.iter().enumerate() {
-            let odd = if number % 2 == 1 { " class=\"odd\"" } else { "" };
-            let text = plain(tick / self.unit.factor);
-            write!(out, "<text{odd} x=\"{:.2}%\" y=\"13\">{text}</text>", at(*tick)).ok();
+        let labels = labels(&ticks, self.unit, at);
+        // Every second, third and so on: what is left should be even.
+        let has_room = |step: &usize| {
+            let labels: Vec<_> = labels.iter().step_by(*step).cloned().collect();
+            with_room(&labels, TRACK_WIDTH).into_iter().all(|has_room| has_room)
+        };
+        let step = (1..labels.len()).find(has_room).unwrap_or(labels.len().max(1));
+        for (number, (x, text)) in labels.iter().enumerate() {
+            let tight = if number % step == 0 { "" } else { " class=\"tight\"" };
+            // The figures' unit stands behind the last.
+            let end = if *x > 99.0 { " dx=\"8\" style=\"text-anchor:end\"" } else { "" };
+            write!(out, "<text{tight}{end} x=\"{x:.2}%\" y=\"13\">{text}</text>").ok();
         }
         write!(out, "</svg><div class=\"unit\">{}</div><div class=\"rows\">", self.unit.name).ok();
         out.push_str("<svg class=\"grid\" aria-hidden=\"true\">");
@@ -196,6 +203,37 @@ pub(crate) struct Point {
 
 /// Letters at the ends of lines are so far apart, in pixels.
 const LABEL_HEIGHT: f64 = 15.0;
+/// The axis of a panel that has another beside it is so long at least, in pixels.
+const TRACK_WIDTH: f64 = 150.0;
+/// A plot is so wide at least where it has names beside it.
+const PLOT_WIDTH: f64 = 390.0;
+/// And on a phone.
+const PHONE_WIDTH: f64 = 260.0;
+
+/// What is written beside an axis: where, in percent of its length, and what.
+fn labels(ticks: &[f64], unit: Unit, at: impl Fn(f64) -> f64) -> Vec<(f64, String)> {
+    ticks.iter().map(|tick| (at(*tick), plain(tick / unit.factor))).collect()
+}
+
+/// Which of these have room along an axis of `width` pixels: from the first on those that do not come near
+/// the one before.
+fn with_room(labels: &[(f64, String)], width: f64) -> Vec<bool> {
+    const DIGIT: f64 = 7.0;
+    const GAP: f64 = 7.0;
+    // The last may stand out by so much.
+    const BEYOND: f64 = 8.0;
+    let mut before = f64::NEG_INFINITY;
+    let mut has_room = |(at, text): &(f64, String)| {
+        let half = DIGIT * text.chars().count() as f64 / 2.0;
+        let middle = (at / 100.0 * width).min(width + BEYOND - half);
+        let has_room = middle - half >= before + GAP;
+        if has_room {
+            before = middle + half;
+        }
+        has_room
+    };
+    labels.iter().map(&mut has_room).collect()
+}
 
 impl Axis {
     fn ticks(&self) -> Vec<f64> {
@@ -234,14 +272,14 @@ impl Plot {
             )
             .ok();
         }
-        let ticks = self.x.ticks();
-        for (number, tick) in ticks.iter().enumerate() {
-            let (at, text) = (x(*tick), plain(tick / self.x.unit.factor));
-            let odd = if number % 2 == 1 && ticks.len() > 5 { " odd" } else { "" };
+        let mut labels = labels(&self.x.ticks(), self.x.unit, x);
+        let mut has_room = with_room(&labels, PLOT_WIDTH).into_iter();
+        labels.retain(|_| has_room.next().unwrap_or(false));
+        for ((at, text), on_phone) in labels.iter().zip(with_room(&labels, PHONE_WIDTH)) {
+            let tight = if on_phone { "" } else { " tight" };
             write!(
                 out,
-                "<line class=\"g x\" x1=\"{at:.2}%\" x2=\"{at:.2}%\" y1=\"100%\" y2=\"100%\"/>\
-                 <text class=\"tx{odd}\" x=\"{at:.2}%\" y=\"100%\" dy=\"20\">{text}</text>"
+                "<text class=\"tx{tight}\" x=\"{at:.2}%\" y=\"100%\" dy=\"20\">{text}</text>"
             )
             .ok();
         }
@@ -258,9 +296,15 @@ impl Plot {
                 .ok();
             }
             if let Some(&(last_x, last_y)) = points.last() {
+                // Where there is more room.
+                let side = if x(last_x) < 50.0 {
+                    "dx=\"8\" style=\"text-anchor:start\""
+                } else {
+                    "dx=\"-6\""
+                };
                 write!(
                     out,
-                    "<text class=\"ref\" x=\"{:.2}%\" y=\"{:.2}%\" dx=\"-6\" dy=\"-6\">{}</text>",
+                    "<text class=\"ref\" x=\"{:.2}%\" y=\"{:.2}%\" {side} dy=\"-6\">{}</text>",
                     x(last_x),
                     y(last_y),
                     html(what)
@@ -395,6 +439,19 @@ fn spread(series: &[Series], pixels: impl Fn(f64) -> f64, height: f64) -> Vec<f6
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_do_not_touch_each_other() {
+        let labels = |texts: &[(f64, &str)]| {
+            texts.iter().map(|(at, text)| (*at, (*text).to_owned())).collect::<Vec<_>>()
+        };
+        let far = labels(&[(0.0, "0"), (50.0, "5"), (100.0, "10")]);
+        assert_eq!(with_room(&far, 150.0), [true; 3]);
+        let near = labels(&[(0.0, "1"), (60.0, "8000"), (62.0, "10000"), (100.0, "1000000")]);
+        assert_eq!(with_room(&near, 390.0), [true, true, false, true]);
+        assert_eq!(with_room(&near, 100.0), [true, true, false, false]);
+        assert_eq!(with_room(&[], 100.0), [false; 0]);
+    }
 
     #[test]
     fn names_of_lines_never_overlap_and_stay_inside() {

@@ -10,7 +10,8 @@ use dray_measure::streams::StreamRow;
 use serde::Serialize;
 
 pub use self::change::{Change, Counted, Figures};
-use self::key::{Key, StreamKey};
+pub(crate) use self::key::Key;
+use self::key::StreamKey;
 pub use self::verdict::Verdict;
 use crate::host::host_differences;
 use crate::input::Run;

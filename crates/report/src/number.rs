@@ -83,6 +83,7 @@ fn two_digits(value: f64) -> String {
         v if v >= 0.995 => 1,
         v if v >= 0.0995 => 2,
         v if v >= 0.00995 => 3,
+        v if v >= 0.000_995 => 4,
         _ => return format!("{value:.0e}"),
     };
     format!("{value:.places$}")
@@ -125,7 +126,7 @@ mod tests {
         assert_eq!(digits(0.000_05), "5.0e-5");
         assert_eq!(
             [0.0, 0.5526, 12.34, 1.04, 0.004].map(two_digits),
-            ["0", "0.55", "12", "1.0", "4e-3"]
+            ["0", "0.55", "12", "1.0", "0.0040"]
         );
         assert_eq!(GIGABITS.with(7.75e9), "7.75 Gb/s");
     }

@@ -5,7 +5,7 @@ use dray_measure::streams::StreamRow;
 use serde::Serialize;
 
 use crate::charts::drop_rates::highest;
-use crate::charts::{catalogued, distinct, measured};
+use crate::charts::{MeasuredRow, bits, catalogued, distinct, is_of_needs, measured, needs};
 use crate::input::Run;
 use crate::number::{GIGABITS, rate_unit, time};
 
@@ -38,17 +38,13 @@ fn here(run: &Run) -> Vec<String> {
     let rows: Vec<_> = measured(run).collect();
     let techniques = distinct(&rows, |(row, _)| row.technique.clone());
     let of_frames = techniques.into_iter().map(|name| {
-        let mine = || rows.iter().filter(|(row, _)| row.technique == name);
-        let times: Vec<f64> =
-            mine().filter_map(|(_, measured)| Some(measured.latency_ns?.p50 as f64)).collect();
-        if !times.is_empty() {
-            return format!("{name}: p50 {}", range(&times, time));
-        }
-        let rates: Vec<f64> = mine().map(|(_, measured)| highest(measured).0).collect();
-        let unit = rate_unit(rates.iter().copied().fold(0.0, f64::max));
-        let paper = mine().find_map(|(row, _)| row.paper_pps);
-        let paper = paper.map_or(String::new(), |pps| format!(" (the paper: {})", unit.with(pps)));
-        format!("{name}: {}{paper}", range(&rates, |pps| unit.with(pps)))
+        let mine = rows.iter().filter(|(row, _)| row.technique == name).copied();
+        let mine: Vec<MeasuredRow> = mine.collect();
+        let times = mine.iter().filter_map(|(_, measured)| Some(measured.latency_ns?.p50 as f64));
+        let times: Vec<f64> = times.collect();
+        let times = (!times.is_empty()).then(|| format!("p50 {}", range(&times, time)));
+        let found: Vec<String> = rates(&mine).into_iter().chain(times).collect();
+        format!("{name}: {}", found.join("; "))
     });
     let streams = &run.results.streams;
     let of_streams =
@@ -59,7 +55,29 @@ fn here(run: &Run) -> Vec<String> {
             let range = range(&rates, |bps| GIGABITS.with(bps));
             (!rates.is_empty()).then(|| format!("{name}: {range}"))
         });
-    of_frames.chain(of_streams).collect()
+    let of_needs = needs::ready(run).into_iter();
+    let of_needs = of_needs.map(|(name, ns)| format!("{name}: ready after {}", time(ns)));
+    if is_of_needs(run) { of_needs.collect() } else { of_frames.chain(of_streams).collect() }
+}
+
+/// What was received, and beside it the paper's figure: of a user plane function that for each core.
+fn rates(rows: &[MeasuredRow]) -> Option<String> {
+    let is_rate =
+        |(row, measured): &&MeasuredRow| row.topology != "echo" && measured.one_way_ns.is_none();
+    let rows = || rows.iter().filter(is_rate);
+    let beside = |rates: &[f64], paper: Option<f64>, in_words: &dyn Fn(f64) -> String| {
+        let paper = paper.map_or(String::new(), |rate| format!(" (the paper: {})", in_words(rate)));
+        (!rates.is_empty()).then(|| range(rates, in_words) + &paper)
+    };
+    let per_core = rows().filter_map(|(row, it)| Some(bits(row, it.upf_pps_per_core()?)));
+    let per_core: Vec<f64> = per_core.collect();
+    if !per_core.is_empty() {
+        let paper = rows().find_map(|(row, _)| Some(bits(row, row.paper_pps?)));
+        return beside(&per_core, paper, &|bps| format!("{} per core", GIGABITS.with(bps)));
+    }
+    let rates: Vec<f64> = rows().map(|(_, measured)| highest(measured).0).collect();
+    let unit = rate_unit(rates.iter().copied().fold(0.0, f64::max));
+    beside(&rates, rows().find_map(|(row, _)| row.paper_pps), &|pps| unit.with(pps))
 }
 
 fn range(values: &[f64], in_words: impl Fn(f64) -> String) -> String {

@@ -1,12 +1,13 @@
 //! Which technique to use: an answer to each of the questions that people have, or why there is none.
 
+use dray_measure::experiments::Layout;
 use dray_measure::results::{DropRate, Measured};
 use dray_measure::streams::StreamRow;
 use dray_measure::{Interval, ResultRow};
 use serde::Serialize;
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{MeasuredRow, bits, cores, distinct, measured, pairs, tip};
+use crate::charts::{MeasuredRow, bits, catalogued, cores, distinct, measured, pairs, tip};
 use crate::input::Run;
 use crate::number::{GIGABITS, Unit, percent, rate_unit, time, time_unit};
 use crate::scale::Scale;
@@ -70,6 +71,8 @@ const LARGE: usize = 1024;
 pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, Vec<&'static str>) {
     let trusted: Vec<(&Run, MeasuredRow)> = runs
         .iter()
+        // What a receiver costs is another question as well.
+        .filter(|run| catalogued(run).is_none_or(|experiment| experiment.layout != Layout::Checks))
         .flat_map(|run| self::measured(run).map(move |row| (*run, row)))
         // Who has a noisy neighbour asks another question.
         .filter(|(_, (row, _))| row.neighbour.as_deref().is_none_or(|it| it == "quiet"))

@@ -3,6 +3,7 @@
 use dray_lab::Runtime;
 use dray_measure::ResultRow;
 
+use crate::compare::Key;
 use crate::input::Run;
 
 /// All techniques of a report, in the order in which they appear.
@@ -20,7 +21,8 @@ pub(crate) struct Technique {
 }
 
 /// A run in which techniques are called after their circumstances as well: whose containers they were
-/// measured in, beside what neighbour, and with what MTU, unless it is the usual one.
+/// measured in, beside what neighbour, with what MTU, unless it is the usual one, and how closely receivers
+/// looked, where rows differ in nothing else.
 pub(crate) fn named(run: &Run) -> Run {
     let mut run = run.clone();
     let inside = |technique: &str, runtime: &str| {
@@ -29,8 +31,12 @@ pub(crate) fn named(run: &Run) -> Run {
         if is_usual { String::new() } else { format!(" in {runtime}") }
     };
     let with = |mtu: u32| if mtu == 1500 { String::new() } else { format!(", MTU {mtu}") };
+    let by_check = Key::checks_differ(&run.results.results);
     for row in &mut run.results.results {
         let mut text = inside(&row.technique, &row.runtime) + &with(row.mtu);
+        if let (true, Some(measured)) = (by_check, row.measured()) {
+            text += &format!(", check {}", measured.check);
+        }
         if let Some(neighbour) = &row.neighbour {
             text += &format!(", {neighbour} neighbour");
         }

@@ -3,7 +3,7 @@
 use dray_measure::cpu::CpuCost;
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{MeasuredRow, between_two, cores, panel_sizes, tip};
+use crate::charts::{MeasuredRow, between_two, cores, panel_sizes, tip_with};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::{Unit, digits};
@@ -56,7 +56,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
                     digits(all),
                     cores(row.1).map_or(String::new(), |cores| format!("{cores:.1} cores")),
                 ),
-                tip: tip(*row),
+                tip: tip_with(&in_words(parts), *row),
             }
         };
         let panel = Panel {
@@ -73,8 +73,8 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         title: "What a frame costs".to_owned(),
         reading: "CPU time of all roles per frame received, in nanoseconds; shorter is better.".to_owned(),
         chart: format!(
-            "<p class=\"key\"><i class=\"b0\"></i>user mode <i class=\"b1\"></i>kernel \
-             <i class=\"b2\"></i>soft interrupts <i class=\"b3\"></i>polling</p><div class=\"panels\">{chart}</div>"
+            "<p class=\"key\"><span><i class=\"b0\"></i>user mode</span> <span><i class=\"b1\"></i>kernel</span> \
+             <span><i class=\"b2\"></i>soft interrupts</span> <span><i class=\"b3\"></i>polling</span></p><div class=\"panels\">{chart}</div>"
         ),
         notes: vec![
             "At full rate. Polling: looking for frames where there were none, of roles that know; it is \
@@ -83,6 +83,14 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         ],
         table: table(&rows, techniques),
     }]
+}
+
+fn in_words(parts: &Parts) -> String {
+    let [user, system, softirq, polling] = parts.map(digits);
+    let all = digits(parts.iter().sum());
+    format!(
+        "{all} ns: user mode {user}, kernel {system}, soft interrupts {softirq}, polling {polling}"
+    )
 }
 
 fn table(rows: &[(MeasuredRow, Parts)], techniques: &Techniques) -> Table {

@@ -4,7 +4,9 @@ use dray_measure::Interval;
 use dray_measure::results::{DropRate, LimitedBy, Measured};
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{MeasuredRow, mark, measured, panel_sizes, plus_minus, tip};
+use crate::charts::{
+    MeasuredRow, explain_marks, mark, measured, panel_sizes, plus_minus, tip_with,
+};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::{digits, percent, rate, rate_unit};
@@ -50,7 +52,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
                     format!("{}{}", unit.of(first.pps), mark(row.1)),
                     plus_minus(interval, unit),
                 ),
-                tip: format!("{}\n{}", lines(&row.1.drop_rates), tip(*row)),
+                tip: tip_with(&lines(&row.1.drop_rates), *row),
             }
         };
         let panel = Panel {
@@ -71,6 +73,13 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     } else {
         format!(" Ring: with at most {} lost.", others.join(", "))
     };
+    let mut notes = explain_marks(&rows);
+    notes.push(format!(
+        "Trials of {} s; the search ends when its bounds are within {} % of each other. ± is over \
+         several searches.",
+        digits(first.trial_s),
+        percent(first.width)
+    ));
     vec![Figure {
         title: "Highest rate within a given loss".to_owned(),
         reading: format!(
@@ -79,12 +88,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
             percent(first.loss_ratio)
         ),
         chart: format!("<div class=\"panels\">{chart}</div>"),
-        notes: vec![format!(
-            "Trials of {} s; the search ends when its bounds are within {} % of each other. ± is over \
-             several searches.",
-            digits(first.trial_s),
-            percent(first.width)
-        )],
+        notes,
         table: table(&rows, techniques),
     }]
 }

@@ -7,10 +7,10 @@ use dray_measure::results::Measured;
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::drop_rates::highest;
 use crate::charts::rates::table;
-use crate::charts::{MeasuredRow, catalogued, distinct, explain_marks, measured, tip};
+use crate::charts::{MeasuredRow, catalogued, distinct, explain_marks, measured, tip_with};
 use crate::figure::{Column, Figure};
 use crate::input::Run;
-use crate::number::{Unit, percent, rate_unit};
+use crate::number::{Unit, percent, rate, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -54,6 +54,12 @@ fn figure(
     let most = rows.iter().map(|(row, _)| row.forwarders).max().unwrap_or(0);
     let mut counts = distinct(rows, |(row, _)| row.forwarders);
     counts.sort_unstable();
+    let is_searched = rows.iter().any(|(_, measured)| !measured.drop_rates.is_empty());
+    let what = match (is_of_sender(run), is_searched) {
+        (true, _) => "sent",
+        (false, true) => "highest rate",
+        (false, false) => "received",
+    };
     let rates = rows.iter().map(|(_, measured)| rate_of(run, measured).0);
     let sizes = distinct(rows, |(row, _)| row.frame_size);
     let lines = distinct(rows, |(row, _)| {
@@ -71,7 +77,7 @@ fn figure(
             x: row.0.forwarders as f64,
             y: rate_of(run, row.1).0,
             interval: rate_of(run, row.1).1.map(|it| (it.low(), it.high())),
-            tip: tip(**row),
+            tip: tip_with(&format!("{what} {}", rate(rate_of(run, row.1).0)), **row),
         };
         Series {
             technique: techniques.number(&name),
@@ -79,7 +85,6 @@ fn figure(
             label: if sizes.len() > 1 { format!("{name}, {size} B") } else { name },
         }
     });
-    let is_searched = rows.iter().any(|(_, measured)| !measured.drop_rates.is_empty());
     let plot = Plot {
         label: title.to_owned(),
         x: Axis {
@@ -89,12 +94,7 @@ fn figure(
             ticks: counts.iter().map(|count| *count as f64).collect(),
         },
         y: Axis {
-            title: match (is_of_sender(run), is_searched) {
-                (true, _) => "sent",
-                (false, true) => "highest rate",
-                (false, false) => "received",
-            }
-            .to_owned(),
+            title: what.to_owned(),
             scale: Scale::linear(rates.clone().fold(0.0, f64::max)),
             unit: rate_unit(rates.fold(0.0, f64::max)),
             ticks: Vec::new(),

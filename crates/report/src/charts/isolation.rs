@@ -7,7 +7,7 @@ use crate::chart::{Panel, PanelRow, Shape};
 use crate::charts::distinct;
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
-use crate::number::Unit;
+use crate::number::{Unit, percent};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -22,12 +22,11 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     sizes.sort_unstable();
     let chart = sizes.iter().map(|&size| {
         let here: Vec<_> = rows.iter().filter(|(row, _)| row.frame_size == size).collect();
-        let most = here.iter().map(|(_, isolation)| isolation.offered).max().unwrap_or(0);
         let panel = Panel {
             title: format!("{size} B"),
             size,
-            scale: Scale::linear(most.max(1) as f64),
-            unit: Unit { name: "frames", factor: 1.0 },
+            scale: Scale::linear(1.0),
+            unit: Unit { name: "%", factor: 0.01 },
             reference: None,
             rows: here.iter().map(|row| panel_row(row, techniques)).collect(),
         };
@@ -36,9 +35,10 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let chart: String = chart.collect();
     vec![Figure {
         title: "Kept apart".to_owned(),
-        reading: "Frames from one container for another that arrived there (dot), of those that were sent \
-                  (ring), over links that shall let none through."
-            .to_owned(),
+        reading:
+            "Of the frames that one container sent to another, the share that arrived there, over \
+                  links that shall let none through."
+                .to_owned(),
         chart: format!("<div class=\"panels\">{chart}</div>"),
         notes: Vec::new(),
         table: table(&rows, techniques),
@@ -55,11 +55,11 @@ fn in_words(verdict: Verdict) -> &'static str {
 
 fn panel_row((row, isolation): &(&ResultRow, &Isolation), techniques: &Techniques) -> PanelRow {
     let Isolation { verdict, offered, left, dropped, arrived } = **isolation;
-    let verdict = in_words(verdict);
+    let (verdict, share) = (in_words(verdict), arrived as f64 / offered.max(1) as f64);
     PanelRow {
         technique: techniques.number(&row.technique),
-        shapes: vec![Shape::Ring(offered as f64), Shape::Dot(arrived as f64)],
-        value: (arrived.to_string(), verdict.to_owned()),
+        shapes: vec![Shape::Dot(share)],
+        value: (percent(share), verdict.to_owned()),
         tip: format!(
             "{} · {} B\n{verdict}\n{offered} frames sent, {left} left the host, {dropped} dropped, \
              {arrived} arrived",

@@ -8,7 +8,7 @@ mod forwarders;
 mod isolation;
 mod latency;
 mod latency_load;
-mod needs;
+pub(crate) mod needs;
 mod offered;
 pub(crate) mod pairs;
 mod rates;
@@ -127,7 +127,11 @@ pub(crate) fn mark(measured: &Measured) -> &'static str {
 
 /// Explains the marks that occur among `rows`.
 fn explain_marks<'a>(rows: impl IntoIterator<Item = &'a MeasuredRow<'a>>) -> Vec<String> {
-    let marks = distinct(rows, |(_, measured)| mark(measured));
+    explain(&distinct(rows, |(_, measured)| mark(measured)))
+}
+
+/// What these marks say.
+fn explain(marks: &[&str]) -> Vec<String> {
     let mut notes = Vec::new();
     if marks.contains(&"!") {
         notes
@@ -142,6 +146,13 @@ fn explain_marks<'a>(rows: impl IntoIterator<Item = &'a MeasuredRow<'a>>) -> Vec
         );
     }
     notes
+}
+
+/// The same as [`tip`], with what else a chart says of the figure behind the technique's name.
+fn tip_with(more: &str, row: MeasuredRow) -> String {
+    let text = tip(row);
+    let (name, rest) = text.split_once('\n').unwrap_or((&text, ""));
+    format!("{name}\n{more}\n{rest}")
 }
 
 /// Everything about a figure, in lines: exact values, and how it was measured.

@@ -14,10 +14,13 @@ use crate::technique::Techniques;
 /// A technique, the size of its frames (0 of streams), and what it needs.
 type Needy<'a> = (&'a str, usize, &'a Needs);
 
-pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
-    if !is_of_needs(run) {
-        return Vec::new();
-    }
+/// How long each technique takes until it is ready, in nanoseconds, the quickest first.
+pub(crate) fn ready(run: &Run) -> Vec<(&str, f64)> {
+    needy(run).into_iter().map(|(name, _, needs)| (name, ready_ns(needs))).collect()
+}
+
+/// One row of each technique, the quickest first.
+fn needy(run: &Run) -> Vec<Needy<'_>> {
     let frames = run.results.results.iter().filter_map(|row| {
         Some((row.technique.as_str(), row.frame_size, row.measured()?.setting.needs.as_ref()?))
     });
@@ -30,10 +33,15 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     for name in distinct(&all, |(name, ..)| *name) {
         rows.extend(all.iter().find(|(other, ..)| *other == name));
     }
-    if rows.is_empty() {
+    rows.sort_by(|a, b| ready_ns(a.2).total_cmp(&ready_ns(b.2)));
+    rows
+}
+
+pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
+    let rows = needy(run);
+    if rows.is_empty() || !is_of_needs(run) {
         return Vec::new();
     }
-    rows.sort_by(|a, b| ready_ns(a.2).total_cmp(&ready_ns(b.2)));
     let most = rows.iter().map(|(.., needs)| ready_ns(needs)).fold(1.0, f64::max);
     let unit = time_unit(most);
     let panel_row = |(name, _, needs): &Needy| PanelRow {
@@ -43,7 +51,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         tip: tip(name, needs),
     };
     let panel = Panel {
-        title: "until the first frame".to_owned(),
+        title: "until everything is ready".to_owned(),
         size: rows[0].1,
         scale: Scale::linear(most),
         unit,
@@ -99,6 +107,7 @@ fn table(rows: &[Needy], techniques: &Techniques) -> Table {
     let ms = Some("ms");
     let mut table = Table::new(&[
         ("technique", None),
+        ("ready", ms),
         ("containers", ms),
         ("link", ms),
         ("ports", ms),
@@ -118,6 +127,7 @@ fn table(rows: &[Needy], techniques: &Techniques) -> Table {
             size: *size,
             cells: vec![
                 (*name).to_owned(),
+                mean(SetUp::sum_s),
                 mean(|set_up| set_up.containers_s),
                 mean(|set_up| set_up.link_s),
                 mean(|set_up| set_up.ports_s),

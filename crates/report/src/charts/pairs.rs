@@ -1,10 +1,13 @@
-//! What several pairs of containers carry at the same time: a line for each technique and MTU.
+//! What pairs of containers carry: a line for each technique and MTU where their number varies, a panel of
+//! dots where it does not.
 
 use dray_measure::Interval;
 use dray_measure::streams::{MeasuredStreams, StreamOutcome, StreamRow};
 
-use crate::chart::{Axis, Plot, Point, Series};
-use crate::charts::{bits, catalogued, distinct, is_of_needs, measured, tip};
+use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Series, Shape};
+use crate::charts::{
+    bits, catalogued, distinct, explain, is_of_needs, mark, measured, plus_minus, tip_with,
+};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::{GIGABITS, Unit, digits};
@@ -20,7 +23,7 @@ struct Pairs {
     pairs: usize,
     bps: f64,
     interval: Option<Interval>,
-    agrees: bool,
+    mark: &'static str,
     tip: String,
 }
 
@@ -32,8 +35,11 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         pairs: row.0.pairs,
         bps: bits(row.0, row.1.received_pps),
         interval: row.1.interval().map(|interval| interval.scaled(bits(row.0, 1.0))),
-        agrees: row.1.counters_agree,
-        tip: format!("{} pairs\n{}", row.0.pairs, tip(row)),
+        mark: mark(row.1),
+        tip: tip_with(
+            &format!("{} pairs, {}", row.0.pairs, GIGABITS.with(bits(row.0, row.1.received_pps))),
+            row,
+        ),
     });
     let is_timed = !is_of_needs(run);
     let streams = run.results.streams.iter().filter(|_| is_timed);
@@ -48,6 +54,9 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     rows.sort_by_key(|row| row.pairs);
     let most = rows.iter().map(|row| row.bps).fold(0.0, f64::max);
     let counts = distinct(&rows, |row| row.pairs);
+    if let [count] = counts[..] {
+        return vec![of_one_count(count, rows, techniques)];
+    }
     let last = counts.iter().copied().max().unwrap_or(1);
     let lines = distinct(&rows, |row| (row.technique.clone(), row.mtu, row.size));
     let series = lines.into_iter().map(|line| {
@@ -85,6 +94,8 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         series: series.collect(),
     };
     let paper = catalogued(run).and_then(|experiment| experiment.paper);
+    let mut notes = explain(&distinct(&rows, |row| row.mark));
+    notes.extend(paper.map(|paper| format!("The paper: {paper}.")));
     vec![Figure {
         title: "Pairs against throughput".to_owned(),
         reading:
@@ -92,9 +103,50 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
                   further up is better."
                 .to_owned(),
         chart: plot.draw(techniques),
-        notes: paper.into_iter().map(|paper| format!("The paper: {paper}.")).collect(),
+        notes,
         table: table(&rows, techniques),
     }]
+}
+
+/// All rows are of `count` pairs.
+fn of_one_count(count: usize, mut rows: Vec<Pairs>, techniques: &Techniques) -> Figure {
+    rows.sort_by(|a, b| b.bps.total_cmp(&a.bps));
+    let highs = rows.iter().map(|row| row.interval.map_or(row.bps, Interval::high));
+    let scale = Scale::linear(highs.fold(0.0, f64::max));
+    let panel_row = |row: &Pairs| {
+        let whisker = row.interval.map(|it| Shape::Whisker(it.low(), it.high()));
+        PanelRow {
+            technique: techniques.number(&row.technique),
+            shapes: [Shape::Lead(row.bps)]
+                .into_iter()
+                .chain(whisker)
+                .chain([Shape::Dot(row.bps)])
+                .collect(),
+            value: (
+                format!("{}{}", GIGABITS.of(row.bps), row.mark),
+                plus_minus(row.interval, GIGABITS),
+            ),
+            tip: row.tip.clone(),
+        }
+    };
+    let panels = distinct(&rows, |row| row.size).into_iter().map(|size| {
+        let mine = rows.iter().filter(|row| row.size == size);
+        let of = if size == 0 { "byte streams".to_owned() } else { format!("frames of {size} B") };
+        let pairs = if count == 1 { "one pair".to_owned() } else { format!("{count} pairs") };
+        let title = format!("{of}, {pairs}");
+        let rows = mine.map(panel_row).collect();
+        Panel { title, size, scale, unit: GIGABITS, reference: None, rows }.draw(techniques)
+    });
+    let chart: String = panels.collect();
+    Figure {
+        title: "Throughput".to_owned(),
+        reading: "Bits received per second by all pairs together, payload of streams or whole \
+                  frames; the line through a dot is its 95 % interval. Further right is better."
+            .to_owned(),
+        chart: format!("<div class=\"panels\">{chart}</div>"),
+        notes: explain(&distinct(&rows, |row| row.mark)),
+        table: table(&rows, techniques),
+    }
 }
 
 fn of_streams(row: &StreamRow, measured: &MeasuredStreams) -> Pairs {
@@ -105,7 +157,11 @@ fn of_streams(row: &StreamRow, measured: &MeasuredStreams) -> Pairs {
         pairs: row.pairs,
         bps: measured.goodput_bps,
         interval: measured.interval(),
-        agrees: measured.counters_agree,
+        mark: match (measured.counters_agree, measured.disturbed()) {
+            (false, _) => "!",
+            (true, Some(_)) => "~",
+            (true, None) => "",
+        },
         tip: tip_of_streams(row, measured),
     }
 }
@@ -138,7 +194,6 @@ fn table(rows: &[Pairs], techniques: &Techniques) -> Table {
         ("± 95 %", Some("Gb/s")),
     ]);
     for row in rows {
-        let mark = if row.agrees { "" } else { "!" };
         let half = row.interval.map_or(String::new(), |interval| GIGABITS.half(interval.half));
         let size = if row.size == 0 { "stream".to_owned() } else { row.size.to_string() };
         table.rows.push(TableRow {
@@ -149,7 +204,7 @@ fn table(rows: &[Pairs], techniques: &Techniques) -> Table {
                 row.pairs.to_string(),
                 row.mtu.to_string(),
                 size,
-                format!("{}{mark}", digits(row.bps / 1e9)),
+                format!("{}{}", digits(row.bps / 1e9), row.mark),
                 half,
             ],
         });

@@ -5,7 +5,9 @@ use dray_measure::UpfLoad;
 use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Series, Shape};
 use crate::charts::drop_rates::highest;
 use crate::charts::rates::table;
-use crate::charts::{MeasuredRow, bits, catalogued, distinct, explain_marks, mark, measured, tip};
+use crate::charts::{
+    MeasuredRow, bits, catalogued, distinct, explain_marks, mark, measured, tip, tip_with,
+};
 use crate::figure::{Column, Figure, Table};
 use crate::input::Run;
 use crate::number::{Unit, rate, rate_unit};
@@ -63,11 +65,8 @@ fn notes(run: &Run, rows: &[UpfRow]) -> Vec<String> {
 
 /// Mb/s for each core that the function was busy on: a panel for each way and offered rate.
 fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
-    let mbps_per_core = |(_, (row, measured)): &UpfRow| {
-        measured.upf_pps_per_core().map_or(0.0, |pps| bits(row, pps))
-    };
     let paper = |(_, (row, _)): &UpfRow| row.paper_pps.map(|pps| bits(row, pps));
-    let ends = rows.iter().flat_map(|row| [Some(mbps_per_core(row)), paper(row)]).flatten();
+    let ends = rows.iter().flat_map(|row| [Some(bps_per_core(row)), paper(row)]).flatten();
     let scale = Scale::fitting(ends);
     let kinds = distinct(rows, |(load, (row, measured))| {
         let searched = !measured.drop_rates.is_empty();
@@ -79,9 +78,9 @@ fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
                 == (load.clone(), *offered, *searched, *size)
         };
         let mut mine: Vec<UpfRow> = rows.iter().filter(is_mine).copied().collect();
-        mine.sort_by(|a, b| mbps_per_core(b).total_cmp(&mbps_per_core(a)));
+        mine.sort_by(|a, b| bps_per_core(b).total_cmp(&bps_per_core(a)));
         let row = |it: &UpfRow| {
-            let value = mbps_per_core(it);
+            let value = bps_per_core(it);
             let (_, (row, measured)) = it;
             let mut shapes = vec![Shape::Lead(value), Shape::Dot(value)];
             shapes.extend(paper(it).map(Shape::Diamond));
@@ -90,7 +89,7 @@ fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
                 technique: techniques.number(&row.technique),
                 shapes,
                 value: (format!("{}{}", MBPS.of(value), mark(measured)), small),
-                tip: tip((row, measured)),
+                tip: tip_with(&format!("{} per core", MBPS.with(value)), (row, measured)),
             }
         };
         let at = match (offered, searched) {
@@ -115,8 +114,23 @@ fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
             .to_owned(),
         chart: format!("<div class=\"panels\">{chart}</div>"),
         notes: notes(run, rows),
-        table: with_loads(rows, techniques),
+        table: with_cores(rows, techniques),
     }
+}
+
+/// All figures, with what passed for each core.
+fn with_cores(rows: &[UpfRow], techniques: &Techniques) -> Table {
+    let mut table = with_loads(rows, techniques);
+    table.columns.insert(2, Column { title: "per core", unit: "Mb/s", is_number: true });
+    for (line, row) in table.rows.iter_mut().zip(rows) {
+        line.cells.insert(2, format!("{:.0}", bps_per_core(row) / MBPS.factor));
+    }
+    table
+}
+
+/// Bits per second that passed, for each core that the function was busy on.
+fn bps_per_core((_, (row, measured)): &UpfRow) -> f64 {
+    measured.upf_pps_per_core().map_or(0.0, |pps| bits(row, pps))
 }
 
 /// A line for each technique and rate over what `of` says of the load.

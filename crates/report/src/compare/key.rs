@@ -10,7 +10,7 @@ use crate::number::rate_unit;
 
 /// What must be equal for figures of frames to be compared.
 #[derive(PartialEq)]
-pub(super) struct Key<'a> {
+pub(crate) struct Key<'a> {
     technique: &'a str,
     topology: &'a str,
     forwarders: usize,
@@ -53,7 +53,7 @@ impl<'a> Key<'a> {
     }
 
     /// Whether some of these rows are told apart only by how closely receivers looked.
-    pub(super) fn checks_differ(rows: &[ResultRow]) -> bool {
+    pub(crate) fn checks_differ(rows: &[ResultRow]) -> bool {
         let differ = |row, other| {
             Key::of(row, false) == Key::of(other, false)
                 && Key::of(row, true) != Key::of(other, true)

@@ -150,9 +150,10 @@ fn the_example_with_a_user_plane_function_carries_packets_both_ways() {
     let how = ["--rate", "5k", "--duration", "0.3", "--json"];
     let report = up.exec_well("generator", &[&load[..], &how].concat());
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let stats = up.exec_well("upf", &["dray", "upf", "stats", "--json"]);
     for way in ["uplink", "downlink"] {
         let number = |name: &str| report[way][name].as_u64().unwrap();
-        assert!(number("sent") > 100 && number("received") == number("sent"), "{report}");
+        assert!(number("sent") > 100 && number("received") == number("sent"), "{report} {stats}");
     }
     up.down();
 }

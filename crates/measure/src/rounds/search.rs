@@ -17,8 +17,9 @@ use crate::trial::{Timing, Trial};
 const RATE_MIN: u64 = 100;
 /// More than anybody can send, in frames per second.
 const RATE_MAX: f64 = 1e9;
-/// By how much a sender at a given rate may be faster than one that sends as fast as it can.
-const MARGIN: f64 = 1.02;
+/// By how much a sender may be faster than it was in the one trial that says how fast it can be: that one
+/// may have been slow. A rate that it cannot keep costs a search a few short trials.
+const MARGIN: f64 = 1.1;
 
 /// A search that has ended, and its trials.
 struct Ended {

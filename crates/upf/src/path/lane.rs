@@ -206,7 +206,7 @@ impl Lane {
             }
             Err(reason) => {
                 self.counters.drops.add(reason, 1);
-                if reason == DropReason::NotForUs && is_datagram(frame) {
+                if reason == DropReason::NotForUs && asks_a_port(frame) {
                     self.tell(Problem::NoPort, || frame.to_vec());
                 }
             }
@@ -265,9 +265,13 @@ fn whole<'f>(frame: &'f Frame<'_>, at: usize, scratch: &'f mut Scratch) -> &'f [
     &frame.bytes(scratch)[at..]
 }
 
-fn is_datagram(frame: &[u8]) -> bool {
+/// Whether a frame has a UDP packet, and was sent to one station alone: nobody is told of what all of a link
+/// were sent (RFC 1122, section 3.2.2).
+fn asks_a_port(frame: &[u8]) -> bool {
     let bytes = frame.get(ETHERNET_LEN..).unwrap_or_default();
-    Packet::parse(bytes, bytes.len()).is_ok_and(|packet| packet.protocol == protocol::UDP)
+    let is_for_one = frame.first().is_some_and(|byte| byte & 1 == 0);
+    is_for_one
+        && Packet::parse(bytes, bytes.len()).is_ok_and(|packet| packet.protocol == protocol::UDP)
 }
 
 /// What is to be answered to a frame that is for us or for a group.

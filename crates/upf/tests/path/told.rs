@@ -55,7 +55,11 @@ fn senders_are_told_what_went_wrong() {
             (own, &expected[..])
         );
         assert_eq!(message[8..], stray);
-        // Nobody is told of what was for a connection.
+        // Nobody is told of what all of the link were sent, or of what was for a connection.
+        let mut to_all = from_dn(&stray);
+        to_all[..6].fill(0xff);
+        ends.down([to_all]);
+        assert_eq!(ends.n6.received(), NOTHING);
         let mut other = stray;
         other[if own.contains(':') { 6 } else { 9 }] = 6;
         let other = if own.contains(':') { other } else { changed(other, 8, 64) };

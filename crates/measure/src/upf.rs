@@ -101,6 +101,7 @@ pub(crate) fn job(
         sessions_max: sessions as usize,
         buffer_packets: 0,
         buffer_per_session: 0,
+        buffer_ms: 1,
         applications: Vec::new(),
         generate: Some(Generator {
             count: sessions,

@@ -41,8 +41,12 @@ dray_daemon::counters! {
         Policed = "policed",
         /// A quota is used up.
         Quota = "quota",
-        /// There is no room to keep the packet.
+        /// There is no room to keep the packet: too many wait.
         BufferFull = "buffer_full",
+        /// There is no room to keep the packet: too many of its session wait.
+        BufferSession = "buffer_session",
+        /// The packet was kept, and its session did not forward it in time.
+        BufferExpired = "buffer_expired",
         /// The packet was kept and its session is gone.
         SessionGone = "session_gone",
         /// It has been through too many routers.

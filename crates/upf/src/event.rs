@@ -25,7 +25,8 @@ pub enum Event {
         /// Counted so far.
         counted: Counted,
     },
-    /// The first packet for a session that keeps its packets.
+    /// There are packets for a session that keeps them, or would if there were room. Told once until
+    /// the session forwards packets, and again where they have waited in vain.
     DownlinkData {
         /// The session.
         seid: u64,
@@ -52,11 +53,14 @@ pub(crate) struct Teller {
 }
 
 impl Teller {
-    pub(crate) fn tell(&self, event: Event) {
+    /// Returns true if there was room for the event.
+    pub(crate) fn tell(&self, event: Event) -> bool {
         // Nobody ever sleeps at the other end, so nobody is woken.
-        if self.sender.try_send(event).is_err() {
+        let told = self.sender.try_send(event).is_ok();
+        if !told {
             self.lost.fetch_add(1, Relaxed);
         }
+        told
     }
 }
 

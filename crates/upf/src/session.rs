@@ -298,7 +298,7 @@ impl Session {
         (due != Due::Nothing).then_some(report)
     }
 
-    /// Whether any rule keeps packets.
+    /// Returns true if any rule keeps packets.
     pub(crate) fn buffers(&self) -> bool {
         self.rules.iter().any(|rule| rule.action == Action::Buffer)
     }

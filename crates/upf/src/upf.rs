@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use dray_port::{Frame, Port, Receive};
+use dray_port::{Frame, Port, Receive, clock};
 use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
 use dray_wire::gtpu;
 
@@ -22,6 +23,9 @@ use crate::path::{
 };
 use crate::session::Peer;
 use crate::usage::Way;
+
+/// The longest that packets may wait, in milliseconds: an hour.
+const BUFFER_MS_MAX: u32 = 3_600_000;
 
 /// A user plane function. Its directions run on threads of their own
 /// ([`Running`](crate::Running)), or wherever they
@@ -72,6 +76,10 @@ impl Upf {
         if config.buffer_packets > 1 << 20 {
             return wrong("buffer_packets", "give 1048576 at most".to_owned());
         }
+        if !(1..=BUFFER_MS_MAX).contains(&config.buffer_ms) {
+            let what = format!("{}: give 1 to {BUFFER_MS_MAX}", config.buffer_ms);
+            return wrong("buffer_ms", what);
+        }
         if let Some(generator) = &config.generate {
             generator.check()?;
         }
@@ -104,7 +112,9 @@ impl Upf {
         let keys = KEYS_PER_SESSION * config.sessions_max;
         let numbers = config.sessions_max + LEAVING_MAX;
         let accounts = Accounts::new(numbers);
-        let waiting = Waiting::new(config.buffer_packets, config.buffer_per_session, numbers);
+        let lifetime = clock::to_ticks(Duration::from_millis(config.buffer_ms.into()));
+        let waiting =
+            Waiting::new(config.buffer_packets, config.buffer_per_session, lifetime, numbers);
         let frame_max = ETHERNET_LEN + usize::from(config.n6.mtu);
         let sharing = if workers == 1 { Sharing::Alone } else { Sharing::Shared };
         let (mut wires, mut counters) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);

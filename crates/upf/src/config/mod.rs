@@ -40,6 +40,9 @@ pub struct UpfConfig {
     /// Of which one session may have so many.
     #[serde(default = "UpfConfig::default_buffer_per_session")]
     pub buffer_per_session: u16,
+    /// They wait for so many milliseconds at most.
+    #[serde(default = "UpfConfig::default_buffer_ms")]
+    pub buffer_ms: u32,
     /// Applications that rules may name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applications: Vec<Application>,
@@ -62,6 +65,10 @@ impl UpfConfig {
 
     fn default_buffer_per_session() -> u16 {
         64
+    }
+
+    fn default_buffer_ms() -> u32 {
+        10_000
     }
 
     /// Reads a configuration file. What its values mean together is checked where they are used:

@@ -204,19 +204,12 @@ impl Downlink {
     #[inline(always)]
     fn check(&mut self, frame: &Frame<'_>, item: &Item, now: u64) -> Result<Leaving, Stop> {
         let packet = self.packet(item.frame, frame)?;
-        let (server_port, user_port) = packet.ports.unzip();
-        let ends = Ends {
-            protocol: packet.protocol,
-            remote: (packet.src, server_port),
-            local: (packet.dst, user_port),
-        };
-        let session = &mut self.lane.sessions.slots[item.slot as usize];
-        let probe = Probe { teid: 0, qfi: 0, tos: packet.tos, ends };
-        let rule = *session.find(&probe).ok_or(DropReason::NoRule)?;
+        let session = &self.lane.sessions.slots[item.slot as usize];
+        let rule = *session.find(&probe(&packet)).ok_or(DropReason::NoRule)?;
         match rule.action {
             Action::Forward => {}
             Action::Drop => return Err(DropReason::Rule.into()),
-            Action::Buffer => return Err(self.keep(frame, item.slot, &rule)),
+            Action::Buffer => return Err(self.keep(frame, item.slot, &rule, packet.len, now)),
         }
         if packet.ttl <= 1 {
             return Err(Stop::Tell(DropReason::TtlExpired, Problem::TimeExceeded));
@@ -248,17 +241,39 @@ impl Downlink {
         })
     }
 
-    /// Keeps a packet until its session changes.
+    /// Keeps a packet of `len` bytes until its session changes. The control plane is told also where
+    /// there is no room for it: it has to reach the user all the more.
     #[cold]
-    fn keep(&mut self, frame: &Frame<'_>, slot: u32, rule: &Rule) -> Stop {
+    fn keep(&mut self, frame: &Frame<'_>, slot: u32, rule: &Rule, len: usize, now: u64) -> Stop {
         let session = &mut self.lane.sessions.slots[slot as usize];
-        let Some(is_first) = self.store.keep(slot, &mut session.waiting, frame) else {
-            return DropReason::BufferFull.into();
-        };
-        if is_first {
-            self.lane.teller.tell(Event::DownlinkData { seid: session.seid, pdr: rule.pdr });
+        if self.store.waiting.must_report(slot, now)
+            && !self.lane.teller.tell(Event::DownlinkData { seid: session.seid, pdr: rule.pdr })
+        {
+            self.store.waiting.forget_report(slot);
         }
-        Stop::Kept
+        match self.store.keep(slot, &mut session.waiting, frame, ETHERNET_LEN + len, now) {
+            Ok(()) => Stop::Kept,
+            Err(reason) => reason.into(),
+        }
+    }
+
+    /// Drops packets that have waited for too long.
+    #[inline(always)]
+    pub(super) fn expire(&mut self) {
+        if !self.store.is_empty() {
+            self.expire_at(clock::ticks());
+        }
+    }
+
+    #[cold]
+    fn expire_at(&mut self, now: u64) {
+        // No more at once than take about as long as a batch.
+        for _ in 0..CHUNK {
+            let Some(slot) = self.store.expired(now) else { break };
+            let session = &mut self.lane.sessions.slots[slot as usize];
+            self.store.forget_first(slot, &mut session.waiting);
+            self.lane.counters.drops.add(DropReason::BufferExpired, 1);
+        }
     }
 
     /// Makes a change that a control thread wants, and lets go of packets that need not wait any more.
@@ -269,7 +284,10 @@ impl Downlink {
         }
         self.lane.sessions.apply(change);
         let session = &mut self.lane.sessions.slots[change.slot as usize];
-        if session.waiting == 0 || session.buffers() {
+        if !session.buffers() {
+            self.store.waiting.forget_report(change.slot);
+        }
+        if session.waiting == 0 {
             return;
         }
         let mut waiting = std::mem::take(&mut session.waiting);
@@ -279,10 +297,24 @@ impl Downlink {
             return;
         }
         let mut store = std::mem::take(&mut self.store);
-        let frames: Vec<Frame<'_>> = store.waiting(waiting).map(Frame::from).collect();
+        let mut leaving = store.divide(&mut waiting, |frame| self.must_wait(change.slot, frame));
+        self.lane.sessions.slots[change.slot as usize].waiting = waiting;
+        // All that waited of a flow goes now, before any newer packet is looked at: so its order stays.
+        let frames: Vec<Frame<'_>> = store.waiting(leaving).map(Frame::from).collect();
         frames.chunks(CHUNK).for_each(|chunk| self.chunk(chunk));
-        store.forget(change.slot, &mut waiting);
+        store.forget(change.slot, &mut leaving);
         self.store = store;
+    }
+
+    /// Returns true if the rule that is for a frame of a session keeps it.
+    fn must_wait(&mut self, slot: u32, frame: &[u8]) -> bool {
+        let frame = Frame::from(frame);
+        let Ok(Some(key)) = self.key(0, &frame) else { return false };
+        let Ok(packet) = self.packet(0, &frame) else { return false };
+        let sessions = &self.lane.sessions;
+        let rule = sessions.slots[slot as usize].find(&probe(&packet));
+        sessions.table.find(key) == Some(slot)
+            && rule.is_some_and(|rule| rule.action == Action::Buffer)
     }
 
     /// Tells a sender what became of its packet.
@@ -302,6 +334,18 @@ impl Downlink {
         frame.copy_into(&mut whole);
         self.lane.hear(&whole);
     }
+}
+
+/// What rules ask of a packet to a user.
+#[inline(always)]
+fn probe(packet: &Packet) -> Probe {
+    let (server_port, user_port) = packet.ports.unzip();
+    let ends = Ends {
+        protocol: packet.protocol,
+        remote: (packet.src, server_port),
+        local: (packet.dst, user_port),
+    };
+    Probe { teid: 0, qfi: 0, tos: packet.tos, ends }
 }
 
 /// There is no Ethernet address of the next hop: while it is asked for, nobody is told.

@@ -90,7 +90,10 @@ impl Path {
     pub(crate) fn adopt(&mut self) -> bool {
         let mut any = match self {
             Self::Uplink(_) => false,
-            Self::Downlink(downlink) => downlink.take_of_uplink(),
+            Self::Downlink(downlink) => {
+                downlink.expire();
+                downlink.take_of_uplink()
+            }
         };
         for _ in 0..CHANGES {
             if self.is_full() {

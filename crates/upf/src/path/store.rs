@@ -1,49 +1,77 @@
-//! Packets that wait until their session forwards them: each worker keeps those that it received.
+//! Packets that wait until their session forwards them. Each worker keeps those that it received.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use dray_port::Frame;
 
-/// What is known of a place in the store.
+use crate::counters::DropReason;
+
+/// One session may have this part of the room that is free. So sessions that nobody can reach leave
+/// room for others, however many packets they are sent.
+const PART_OF_FREE: usize = 8;
+
+/// State of one place in the store. Numbers of places are indexes plus one; 0: none.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    /// The next one of the same session plus one, or the next free one; 0: none.
+    /// The next one of the same session, or the next free one.
     next: u32,
+    /// The one that was kept just before it, and just after it, of any session.
+    older: u32,
+    newer: u32,
+    /// The session.
+    slot: u32,
+    /// Tick at which it expires.
+    due: u64,
     len: u16,
-    /// In a session's first place: how many wait, and the last one plus one.
+    /// In a session's first place: number of packets, and the last place.
     count: u16,
     last: u32,
 }
 
-/// How many packets wait at all workers.
+/// How many packets wait at all workers, and which sessions the control plane was told of.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     all: AtomicUsize,
     /// By number of the session.
     of: Box<[AtomicU16]>,
+    /// By number of the session: the tick of the last report; 0: none.
+    reported: Box<[AtomicU64]>,
     most: usize,
     most_per_session: u16,
+    /// In ticks.
+    lifetime: u64,
 }
 
 impl Waiting {
-    /// Up to `most` may wait, and of each of so many `sessions` as many as are given.
-    pub(crate) fn new(most: usize, most_per_session: u16, sessions: usize) -> Arc<Self> {
+    /// Up to `most` packets may wait, each for `lifetime` ticks, and up to `most_per_session` of each
+    /// of `sessions`.
+    pub(crate) fn new(
+        most: usize,
+        most_per_session: u16,
+        lifetime: u64,
+        sessions: usize,
+    ) -> Arc<Self> {
         let of = (0..if most > 0 { sessions } else { 0 }).map(|_| AtomicU16::new(0)).collect();
-        Arc::new(Self { all: AtomicUsize::new(0), of, most, most_per_session })
+        let reported = (0..sessions).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Self { all: AtomicUsize::new(0), of, reported, most, most_per_session, lifetime })
     }
 
-    /// One more: how many of the session there were before, if there is room.
-    fn add(&self, slot: u32) -> Option<u16> {
-        let of = self.of.get(slot as usize)?;
+    /// Takes room for one more packet of a session.
+    fn add(&self, slot: u32) -> Result<(), DropReason> {
+        let of = self.of.get(slot as usize).ok_or(DropReason::BufferFull)?;
         let all = |all| (all < self.most).then_some(all + 1);
-        self.all.fetch_update(Relaxed, Relaxed, all).ok()?;
-        let more = |count| (count < self.most_per_session).then_some(count + 1);
-        let before = of.fetch_update(Relaxed, Relaxed, more);
-        if before.is_err() {
-            self.all.fetch_sub(1, Relaxed);
+        let all = self.all.fetch_update(Relaxed, Relaxed, all);
+        let free = self.most - all.map_err(|_| DropReason::BufferFull)?;
+        let most = (free / PART_OF_FREE).max(1).min(self.most_per_session.into());
+        let more = |count: u16| (usize::from(count) < most).then_some(count + 1);
+        match of.fetch_update(Relaxed, Relaxed, more) {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                self.all.fetch_sub(1, Relaxed);
+                Err(DropReason::BufferSession)
+            }
         }
-        before.ok()
     }
 
     fn remove(&self, slot: u32, count: u16) {
@@ -52,17 +80,34 @@ impl Waiting {
             of.fetch_sub(count, Relaxed);
         }
     }
+
+    /// Returns true to one caller if the control plane has to be told at the tick `now` that there are
+    /// packets for a session: it was not told yet, or a packet's lifetime ago.
+    pub(super) fn must_report(&self, slot: u32, now: u64) -> bool {
+        let due = |last| (last == 0 || now.saturating_sub(last) > self.lifetime).then_some(now);
+        let reported = self.reported.get(slot as usize);
+        reported.is_some_and(|reported| reported.fetch_update(Relaxed, Relaxed, due).is_ok())
+    }
+
+    /// The control plane does not know any more that there are packets for a session.
+    pub(super) fn forget_report(&self, slot: u32) {
+        if let Some(reported) = self.reported.get(slot as usize) {
+            reported.store(0, Relaxed);
+        }
+    }
 }
 
 /// Room for a fixed number of frames, for all sessions together. A session has a chain of places, and
-/// remembers the first of them plus one; 0: nothing waits.
+/// remembers the number of the first; 0: nothing waits. All places in use are linked by age as well.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     places: Box<[Place]>,
     frames: Box<[u8]>,
     frame_max: usize,
     free: u32,
-    waiting: Arc<Waiting>,
+    oldest: u32,
+    newest: u32,
+    pub(super) waiting: Arc<Waiting>,
 }
 
 impl Store {
@@ -79,25 +124,53 @@ impl Store {
             frames: vec![0; count * frame_max].into(),
             frame_max,
             free: u32::from(count > 0),
+            oldest: 0,
+            newest: 0,
             waiting,
         }
     }
 
-    /// Keeps a copy of `frame` behind those of the session `slot` that wait already: whether it is the
-    /// session's first at any worker, if there was room.
-    pub(crate) fn keep(&mut self, slot: u32, first: &mut u32, frame: &Frame<'_>) -> Option<bool> {
-        let head = first.checked_sub(1).map(|first| self.places[first as usize]);
-        if self.free == 0 || frame.len() > self.frame_max {
-            return None;
+    fn place(&mut self, number: u32) -> Option<&mut Place> {
+        self.places.get_mut((number as usize).wrapping_sub(1))
+    }
+
+    /// Keeps a copy of the first `len` bytes of `frame` behind what waits of the session `slot`.
+    pub(crate) fn keep(
+        &mut self,
+        slot: u32,
+        first: &mut u32,
+        frame: &Frame<'_>,
+        len: usize,
+        now: u64,
+    ) -> Result<(), DropReason> {
+        if len > self.frame_max {
+            return Err(DropReason::TooBig);
         }
-        let before = self.waiting.add(slot)?;
-        let number = self.free;
+        let (number, newest) = (self.free, self.newest);
+        if number == 0 {
+            return Err(DropReason::BufferFull);
+        }
+        self.waiting.add(slot)?;
+        let due = now + self.waiting.lifetime;
         let index = number as usize - 1;
         self.free = self.places[index].next;
-        self.places[index] =
-            Place { len: frame.len() as u16, count: 1, last: number, ..Place::default() };
-        frame.copy_into(&mut self.frames[index * self.frame_max..][..frame.len()]);
-        match head {
+        self.places[index] = Place {
+            next: 0,
+            older: newest,
+            newer: 0,
+            slot,
+            due,
+            len: len as u16,
+            count: 1,
+            last: number,
+        };
+        frame.copy_from(0, &mut self.frames[index * self.frame_max..][..len]);
+        match self.place(newest) {
+            None => self.oldest = number,
+            Some(newest) => newest.newer = number,
+        }
+        self.newest = number;
+        match self.place(*first).copied() {
             None => *first = number,
             Some(head) => {
                 self.places[head.last as usize - 1].next = number;
@@ -105,25 +178,92 @@ impl Store {
                 (head.last, head.count) = (number, head.count + 1);
             }
         }
-        Some(before == 0)
+        Ok(())
     }
 
-    /// The frames that wait, in order.
+    /// The frames of a chain, in order.
     pub(crate) fn waiting(&self, first: u32) -> impl Iterator<Item = &[u8]> {
         let place = |number: u32| number.checked_sub(1).map(|index| index as usize);
-        std::iter::successors(place(first), move |index| place(self.places[*index].next)).map(
-            |index| &self.frames[index * self.frame_max..][..usize::from(self.places[index].len)],
-        )
+        std::iter::successors(place(first), move |index| place(self.places[*index].next))
+            .map(|index| self.frame(index))
     }
 
-    /// Nothing waits any more; how many did.
+    fn frame(&self, index: usize) -> &[u8] {
+        &self.frames[index * self.frame_max..][..usize::from(self.places[index].len)]
+    }
+
+    /// Divides a chain: frames that `stays` returns true for stay in it, and the others become the
+    /// chain that is returned. Both keep their order.
+    pub(crate) fn divide(&mut self, first: &mut u32, mut stays: impl FnMut(&[u8]) -> bool) -> u32 {
+        let mut number = std::mem::take(first);
+        let mut leaving = 0;
+        while let Some(index) = number.checked_sub(1).map(|index| index as usize) {
+            let chain = if stays(self.frame(index)) { &mut *first } else { &mut leaving };
+            let place = &mut self.places[index];
+            let next = std::mem::take(&mut place.next);
+            (place.count, place.last) = (1, number);
+            match *chain {
+                0 => *chain = number,
+                head => {
+                    let head = &mut self.places[head as usize - 1];
+                    let last = std::mem::replace(&mut head.last, number);
+                    head.count += 1;
+                    self.places[last as usize - 1].next = number;
+                }
+            }
+            number = next;
+        }
+        leaving
+    }
+
+    /// Frees a chain, and returns how many frames it had.
     pub(crate) fn forget(&mut self, slot: u32, first: &mut u32) -> u16 {
-        let Some(index) = std::mem::take(first).checked_sub(1) else { return 0 };
-        let head = self.places[index as usize];
-        self.places[head.last as usize - 1].next = self.free;
-        self.free = index + 1;
-        self.waiting.remove(slot, head.count);
-        head.count
+        let head = *first;
+        let Some(Place { count, last, .. }) = self.place(head).copied() else { return 0 };
+        let mut number = std::mem::take(first);
+        while let Some(place) = self.place(number).copied() {
+            self.unlink(place);
+            number = place.next;
+        }
+        self.places[last as usize - 1].next = self.free;
+        self.free = head;
+        self.waiting.remove(slot, count);
+        count
+    }
+
+    /// Takes a place out of the list by age.
+    fn unlink(&mut self, place: Place) {
+        match self.place(place.older) {
+            None => self.oldest = place.newer,
+            Some(older) => older.newer = place.newer,
+        }
+        match self.place(place.newer) {
+            None => self.newest = place.older,
+            Some(newer) => newer.older = place.older,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.oldest == 0
+    }
+
+    /// The session of a frame that has expired at the tick `now`; it is the first of its chain.
+    pub(crate) fn expired(&self, now: u64) -> Option<u32> {
+        let oldest = &self.places[self.oldest.checked_sub(1)? as usize];
+        (oldest.due <= now).then_some(oldest.slot)
+    }
+
+    /// Frees the first frame of a chain.
+    pub(crate) fn forget_first(&mut self, slot: u32, first: &mut u32) {
+        let Some(head) = self.place(*first).copied() else { return };
+        if let Some(next) = self.place(head.next) {
+            (next.count, next.last) = (head.count - 1, head.last);
+        }
+        let Some(place) = self.place(*first) else { return };
+        (place.next, place.count, place.last) = (0, 1, *first);
+        let mut alone = std::mem::replace(first, head.next);
+        self.forget(slot, &mut alone);
     }
 }
 
@@ -135,31 +275,88 @@ mod tests {
 
     use super::*;
 
+    const SESSIONS: usize = 3;
+    const LIFETIME: u64 = 20;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Keep(usize),
+        Forget,
+        /// Frames whose first byte has this bit stay.
+        Divide(u8),
+        Expire,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (0usize..12).prop_map(Step::Keep),
+            1 => Just(Step::Forget),
+            1 => (0u8..3).prop_map(Step::Divide),
+            2 => Just(Step::Expire),
+        ]
+    }
+
     proptest! {
         #[test]
-        fn agrees_with_queues(ops in prop::collection::vec((0usize..3, any::<bool>(), 0usize..12), 0..100)) {
-            let (count, per_session, frame_max) = (8, 5, 10);
-            let mut store = Store::new(Waiting::new(count, per_session, 3), frame_max);
-            let mut firsts = [0; 3];
-            let mut oracle = [const { VecDeque::<Vec<u8>>::new() }; 3];
-            for (number, (session, keep, len)) in ops.into_iter().enumerate() {
-                if keep {
-                    let bytes = vec![number as u8; len];
-                    let all: usize = oracle.iter().map(VecDeque::len).sum();
-                    let fits = all < count && oracle[session].len() < per_session.into() && len <= frame_max;
-                    let kept = store.keep(session as u32, &mut firsts[session], &Frame::from(&bytes[..]));
-                    prop_assert_eq!(kept, fits.then_some(oracle[session].is_empty()));
-                    if fits {
-                        oracle[session].push_back(bytes);
+        fn agrees_with_queues(steps in prop::collection::vec((0..SESSIONS, step(), 0u64..4), 0..150)) {
+            let (count, per_session, frame_max) = (40, 4, 10);
+            let waiting = Waiting::new(count, per_session, LIFETIME, SESSIONS);
+            let mut store = Store::new(waiting, frame_max);
+            let mut firsts = [0; SESSIONS];
+            let mut oracle = [const { VecDeque::<(u64, Vec<u8>)>::new() }; SESSIONS];
+            let mut now = 1;
+            for (number, (session, step, later)) in steps.into_iter().enumerate() {
+                now += later;
+                let (slot, first) = (session as u32, &mut firsts[session]);
+                let all: usize = oracle.iter().map(VecDeque::len).sum();
+                match step {
+                    Step::Keep(len) => {
+                        let bytes = vec![number as u8; 12];
+                        let most = ((count - all) / PART_OF_FREE).clamp(1, per_session.into());
+                        let expected = match () {
+                            () if len > frame_max => Err(DropReason::TooBig),
+                            () if all == count => Err(DropReason::BufferFull),
+                            () if oracle[session].len() >= most => Err(DropReason::BufferSession),
+                            () => Ok(()),
+                        };
+                        let frame = Frame::from(&bytes[..]);
+                        prop_assert_eq!(store.keep(slot, first, &frame, len, now), expected);
+                        if expected.is_ok() {
+                            oracle[session].push_back((now, bytes[..len].to_vec()));
+                        }
                     }
-                } else {
-                    let forgotten = usize::from(store.forget(session as u32, &mut firsts[session]));
-                    prop_assert_eq!(forgotten, oracle[session].len());
-                    oracle[session].clear();
+                    Step::Forget => {
+                        prop_assert_eq!(usize::from(store.forget(slot, first)), oracle[session].len());
+                        oracle[session].clear();
+                    }
+                    Step::Divide(bit) => {
+                        let stays = |bytes: &[u8]| bytes.first().is_some_and(|byte| byte >> bit & 1 != 0);
+                        let mut leaving = store.divide(first, stays);
+                        let (stay, leave): (Vec<_>, Vec<_>) =
+                            oracle[session].drain(..).partition(|(_, bytes)| stays(bytes));
+                        prop_assert!(store.waiting(leaving).eq(leave.iter().map(|it| &it.1[..])));
+                        prop_assert_eq!(usize::from(store.forget(slot, &mut leaving)), leave.len());
+                        oracle[session].extend(stay);
+                    }
+                    Step::Expire => {
+                        let mut expired = [0; SESSIONS];
+                        while let Some(slot) = store.expired(now) {
+                            store.forget_first(slot, &mut firsts[slot as usize]);
+                            expired[slot as usize] += 1;
+                        }
+                        for (queue, expired) in oracle.iter_mut().zip(expired) {
+                            let before = queue.len();
+                            queue.retain(|(kept, _)| kept + LIFETIME > now);
+                            prop_assert_eq!(before - queue.len(), expired);
+                        }
+                    }
                 }
                 for (first, expected) in firsts.iter().zip(&oracle) {
-                    prop_assert!(store.waiting(*first).eq(expected.iter().map(Vec::as_slice)));
+                    prop_assert!(store.waiting(*first).eq(expected.iter().map(|it| &it.1[..])));
                 }
+                let all: usize = oracle.iter().map(VecDeque::len).sum();
+                prop_assert_eq!(store.waiting.all.load(Relaxed), all);
+                prop_assert_eq!(store.is_empty(), all == 0);
             }
         }
     }

@@ -6,6 +6,7 @@ mod neighbours;
 mod packets;
 mod rules;
 mod told;
+mod waiting;
 
 use ends::udp;
 

@@ -162,7 +162,7 @@ fn kept_packets_go_on_in_order_when_their_session_lets_them() {
     let packets: Vec<_> = (0..50u8).map(|number| down_packet(&[number; 100])).collect();
     assert_eq!(ends.down(packets.iter().map(|packet| from_dn(packet))), NOTHING);
     assert_eq!(ends.upf.downlink().buffered, 40);
-    ends.assert_drops(&ends.upf.downlink(), &[(DropReason::BufferFull, 10)]);
+    ends.assert_drops(&ends.upf.downlink(), &[(DropReason::BufferSession, 10)]);
     assert_eq!(ends.upf.events(), [Event::DownlinkData { seid: 1, pdr: 2 }]);
 
     let modify =

@@ -1,0 +1,158 @@
+//! Packets that wait for a user who cannot be reached.
+
+use std::time::Duration;
+
+use dray_upf::{DropReason, Event, Operation};
+
+use crate::NOTHING;
+use crate::ends::{Ends, from_dn, plain_session, routed, session_of, to_gnb, udp};
+
+const FORWARD: &str = "action = \"forward\", tunnel";
+const SERVERS: [&str; 2] = ["203.0.113.9", "198.51.100.7"];
+
+/// [`plain_session`] whose packets from core wait.
+fn buffering(seid: u8) -> String {
+    plain_session(seid).replace(
+        &format!("{FORWARD} = {{ gnb = \"10.0.3.2\", teid = 100{seid} }}"),
+        "action = \"buffer\"",
+    )
+}
+
+/// A session whose two flows, from [`SERVERS`], have a rule each.
+fn two_flows(first: &str, second: &str) -> String {
+    let action = |action: &str| match action {
+        "forward" => format!("{FORWARD} = {{ gnb = \"10.0.3.2\", teid = 1001 }}"),
+        other => format!("action = \"{other}\""),
+    };
+    format!(
+        r#"
+[[sessions]]
+seid = 1
+ue = ["10.45.0.1"]
+pdrs = [ {{ id = 1, precedence = 255, from = "access", teid = 1, far = 1 }},
+         {{ id = 2, precedence = 255, from = "core", far = 2 }},
+         {{ id = 3, precedence = 10, from = "core", far = 3,
+            filters = ["permit out ip from 198.51.100.0/24 to assigned"] }} ]
+fars = [ {{ id = 1, action = "forward" }}, {{ id = 2, {} }}, {{ id = 3, {} }} ]
+"#,
+        action(first),
+        action(second),
+    )
+}
+
+fn to_user(seid: u8, number: u8) -> Vec<u8> {
+    udp(SERVERS[0], &format!("10.45.0.{seid}"), (80, 5000), &[number])
+}
+
+fn of_flow(flow: usize, number: u8) -> Vec<u8> {
+    udp(SERVERS[flow], "10.45.0.1", (80, 5000), &[number])
+}
+
+fn modify(ends: &mut Ends, text: &str) -> Vec<Vec<u8>> {
+    let session = session_of(text);
+    ends.upf.apply(&[Operation::Modify { session, end_marker: false }]).unwrap();
+    ends.run();
+    ends.n3.received().iter().map(|frame| to_gnb(frame).2).collect()
+}
+
+fn paged(ends: &Ends) -> Vec<u64> {
+    let seid = |event| match event {
+        Event::DownlinkData { seid, .. } => seid,
+        other => panic!("{other:?}"),
+    };
+    ends.upf.events().into_iter().map(seid).collect()
+}
+
+#[test]
+fn full_store_does_not_suppress_paging() {
+    for room in [0, 2] {
+        let sessions: String = (1..=3).map(buffering).collect();
+        let mut ends = Ends::new(&format!("buffer_packets = {room}\n{sessions}"));
+        for seid in 1..=3 {
+            ends.down([from_dn(&to_user(seid, 0)), from_dn(&to_user(seid, 1))]);
+        }
+        assert_eq!(paged(&ends), [1, 2, 3], "once for each session");
+        assert_eq!(ends.upf.downlink().buffered, room);
+        assert_eq!(ends.upf.downlink().drops.total(), 6 - room);
+    }
+}
+
+#[test]
+fn unreachable_users_leave_room_for_others() {
+    let sessions: String = (1..=9).map(buffering).collect();
+    let mut ends = Ends::new(&format!("buffer_packets = 64\nbuffer_per_session = 16\n{sessions}"));
+    for seid in 1..=8 {
+        ends.down((0..100).map(|number| from_dn(&to_user(seid, number))));
+    }
+    ends.down([from_dn(&to_user(9, 0))]);
+    assert_eq!(modify(&mut ends, &plain_session(9)), [routed(&to_user(9, 0))]);
+    // Those of a session that are kept are its first, in order.
+    let kept = modify(&mut ends, &plain_session(1));
+    assert!(!kept.is_empty());
+    let expected: Vec<_> = (0..kept.len() as u8).map(|it| routed(&to_user(1, it))).collect();
+    assert_eq!(kept, expected);
+}
+
+#[test]
+fn waiting_packets_expire() {
+    let mut ends = Ends::new(&format!("buffer_ms = 300\n{}{}", buffering(1), buffering(2)));
+    ends.down([from_dn(&to_user(1, 0)), from_dn(&to_user(2, 0)), from_dn(&to_user(1, 1))]);
+    assert_eq!(paged(&ends), [1, 2]);
+    std::thread::sleep(Duration::from_millis(400));
+    ends.run();
+    ends.assert_drops(&ends.upf.downlink(), &[(DropReason::BufferExpired, 3)]);
+    // The next packet waits again, and the control plane is told again.
+    ends.down([from_dn(&to_user(1, 2))]);
+    assert_eq!(paged(&ends), [1]);
+    assert_eq!(modify(&mut ends, &plain_session(1)), [routed(&to_user(1, 2))]);
+    assert_eq!(modify(&mut ends, &plain_session(2)), NOTHING);
+}
+
+#[test]
+fn paging_is_reported_again_after_the_session_forwarded() {
+    let mut ends = Ends::new(&format!("buffer_packets = 0\n{}", buffering(1)));
+    for _ in 0..2 {
+        ends.down([from_dn(&to_user(1, 0)), from_dn(&to_user(1, 0))]);
+        assert_eq!(paged(&ends), [1]);
+        modify(&mut ends, &plain_session(1));
+        modify(&mut ends, &buffering(1));
+    }
+}
+
+#[test]
+fn one_flow_forwards_while_another_waits() {
+    let mut ends = Ends::new(&two_flows("buffer", "buffer"));
+    let all = (0..8).flat_map(|number| [of_flow(0, number), of_flow(1, number)]);
+    assert_eq!(ends.down(all.map(|packet| from_dn(&packet))), NOTHING);
+    let flow = |flow: usize, numbers: std::ops::Range<u8>| -> Vec<_> {
+        numbers.map(|number| routed(&of_flow(flow, number))).collect()
+    };
+    // What waited of the flow comes before what is new.
+    ends.n6.send((8..10).map(|number| from_dn(&of_flow(0, number))));
+    let out = modify(&mut ends, &two_flows("forward", "buffer"));
+    assert_eq!(out, flow(0, 0..10));
+    assert_eq!(ends.down([from_dn(&of_flow(1, 8))]), NOTHING);
+    let events = ends.upf.events();
+    assert_eq!(events.len(), 1, "told once of a session: {events:?}");
+    let out = modify(&mut ends, &two_flows("buffer", "forward"));
+    assert_eq!(out, flow(1, 0..9));
+    ends.assert_drops(&ends.upf.downlink(), &[]);
+    assert_eq!(ends.upf.downlink().buffered, 17, "each is counted once");
+    // A rule that drops takes what waited.
+    ends.down([from_dn(&of_flow(0, 0)), from_dn(&of_flow(1, 0))]);
+    assert_eq!(modify(&mut ends, &two_flows("drop", "forward")), NOTHING);
+    ends.assert_drops(&ends.upf.downlink(), &[(DropReason::Rule, 1)]);
+}
+
+#[test]
+fn lifetime_of_waiting_packets_has_limits() {
+    for ms in ["0", "3600001"] {
+        let text = format!("buffer_ms = {ms}\n{}", crate::ends::INTERFACES);
+        let error = Ends::try_new(&text).err().map(|error| error.to_string());
+        assert_eq!(error, Some(format!("buffer_ms: {ms}: give 1 to 3600000")));
+    }
+    let none = format!("buffer_per_session = 0\n{}", buffering(1));
+    let mut ends = Ends::new(&none);
+    assert_eq!(ends.down([from_dn(&to_user(1, 0))]), NOTHING);
+    ends.assert_drops(&ends.upf.downlink(), &[(DropReason::BufferSession, 1)]);
+}

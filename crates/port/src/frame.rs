@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
 /// The longest frame that any port carries, in bytes: the longest test frame and a VLAN tag.
 pub const FRAME_LIMIT: usize = dray_wire::FRAME_MAX + 4;
@@ -78,6 +78,12 @@ impl<'a> Frame<'a> {
             shared: self.shared,
             lent: PhantomData,
         }
+    }
+
+    /// Returns true if others may write to the frame while it is lent: two looks at it can differ.
+    #[inline]
+    pub fn may_change(&self) -> bool {
+        self.shared
     }
 
     /// Whether all of it lies in one place.
@@ -271,6 +277,19 @@ impl<'a> From<&'a [u8]> for Frame<'a> {
             shared: false,
             lent: PhantomData,
         }
+    }
+}
+
+impl<'a> From<&'a [AtomicU8]> for Frame<'a> {
+    /// A frame in memory that others may write to.
+    ///
+    /// # Panics
+    /// Where the slice is longer than [`FRAME_LIMIT`].
+    #[inline]
+    fn from(bytes: &'a [AtomicU8]) -> Self {
+        assert!(bytes.len() <= FRAME_LIMIT, "a frame of {} bytes", bytes.len());
+        // SAFETY: the slice stays for `'a`.
+        unsafe { Self::shared(NonNull::from(bytes).cast(), bytes.len() as u32) }
     }
 }
 

@@ -8,8 +8,11 @@ dray_daemon::counters! {
         ReceiverFull = "receiver_full",
         /// tx: no peer is connected, or it has not made its rings ready.
         ReceiverNotReady = "receiver_not_ready",
-        /// tx: longer than this port's peer takes.
+        /// tx: longer than this port's peer takes, or than a frame may be once it has its VLAN's tag.
         TooLong = "too_long",
+        /// tx: it leaves without the tag of its VLAN, and a tag in its payload would take that tag's
+        /// place.
+        DoubleTag = "double_tag",
         /// rx: shorter than an Ethernet header.
         TooShort = "too_short",
         /// rx: what the peer handed over is no frame, such as a virtio-net header that asks for what was

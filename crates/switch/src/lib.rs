@@ -18,5 +18,5 @@ pub use counters::{Counters, DropReason};
 pub use engine::{
     Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
 };
-pub use path::Switch;
+pub use path::{InlineSwitch, Switch};
 pub use table::Table;

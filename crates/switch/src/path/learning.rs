@@ -4,23 +4,15 @@
 use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
-use dray_port::{BATCH_MAX, Batch, FRAME_LIMIT, Frame};
+use dray_port::{BATCH_MAX, Batch, Frame};
 use dray_wire::MacAddr;
 
-use super::port::{Egress, OpenPort, bytes};
+use super::head::{ETHERNET_LEN, Head};
+use super::port::{OpenPort, bytes};
 use super::worker::Tally;
 use super::{Setting, View};
-use crate::config::Vlan;
 use crate::counters::DropReason;
 use crate::table::Learned;
-
-/// Destination, source and type.
-const ETHERNET_LEN: usize = 14;
-/// The type that says that a VLAN tag follows (IEEE 802.1Q).
-const TAG: [u8; 2] = [0x81, 0x00];
-const TAG_LEN: usize = 4;
-/// Frames whose tag is changed in one go.
-const REWRITTEN_MAX: usize = 32;
 
 /// Where a frame goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,19 +26,14 @@ enum Way {
 pub(super) struct Learner {
     /// By port: which frames of the batch go there.
     lists: Vec<ArrayVec<u8, BATCH_MAX>>,
-    /// Frames that leave with another tag than they came with are put together here.
-    rewritten: Box<[u8]>,
-}
-
-/// What a frame's first bytes say.
-struct Heading {
-    vlan: u16,
-    tagged: bool,
+    /// By frame of the batch: the head that it leaves with. Not used for frames that leave as they
+    /// are.
+    heads: Box<[Head]>,
 }
 
 impl Learner {
     pub(super) fn new() -> Self {
-        Self { lists: Vec::new(), rewritten: vec![0; REWRITTEN_MAX * FRAME_LIMIT].into() }
+        Self { lists: Vec::new(), heads: vec![Head::EMPTY; BATCH_MAX].into() }
     }
 
     /// Moves `frames`, received on port `from`.
@@ -61,40 +48,38 @@ impl Learner {
     ) {
         let now = setting.now.load(Ordering::Relaxed);
         tally.received(from.index, frames.len(), bytes(frames));
-        // A plain frame between plain ports needs no look at its tag and no change.
-        let plain = from.config.vlan == Vlan::Unaware;
-        let mut headings = ArrayVec::<Heading, BATCH_MAX>::new();
+        // Between ports without VLANs nobody is promised anything about a frame's head: it needs no
+        // copy.
+        let plain = !from.vlans.is_aware();
         let mut ways = ArrayVec::<Way, BATCH_MAX>::new();
         // Frames often come in trains from one station to another.
         let (mut last_head, mut last_way) = ([0; 12], Way::Drop(DropReason::TooShort));
         let (mut last_vlan, mut same) = (u16::MAX, true);
-        for frame in dray_port::ahead(frames) {
-            let Some(head) = frame.first::<ETHERNET_LEN>() else {
+        for (frame, head) in dray_port::ahead(frames).zip(&mut self.heads) {
+            let Some(first) = frame.first::<ETHERNET_LEN>() else {
                 ways.push(Way::Drop(DropReason::TooShort));
-                headings.push(Heading { vlan: 0, tagged: false });
                 same = false;
                 continue;
             };
-            let heading = match plain {
-                true => Ok(Heading { vlan: 0, tagged: false }),
-                false => classify(&from.config.vlan, frame, head),
+            let vlan = match plain {
+                true => Ok(0),
+                false => Head::read(&from.vlans, frame, first).map(|read| {
+                    *head = read;
+                    read.vlan
+                }),
             };
-            let (heading, way) = match heading {
-                Ok(heading) if head[..12] == last_head && heading.vlan == last_vlan => {
-                    (heading, last_way)
+            let way = match vlan {
+                Ok(vlan) if first[..12] == last_head && vlan == last_vlan => last_way,
+                Ok(vlan) => {
+                    last_way = way(view, setting, now, from, vlan, first, tally);
+                    last_head.copy_from_slice(&first[..12]);
+                    last_vlan = vlan;
+                    last_way
                 }
-                Ok(heading) => {
-                    let way = way(view, setting, now, from, heading.vlan, head, tally);
-                    last_head.copy_from_slice(&head[..12]);
-                    last_vlan = heading.vlan;
-                    last_way = way;
-                    (heading, way)
-                }
-                Err(reason) => (Heading { vlan: 0, tagged: false }, Way::Drop(reason)),
+                Err(reason) => Way::Drop(reason),
             };
             same &= ways.first().is_none_or(|first| *first == way);
             ways.push(way);
-            headings.push(heading);
         }
         // All to one place, as they are: the list of frames is the one that was lent.
         if same
@@ -105,30 +90,24 @@ impl Learner {
             deliver(to, worker, frames, tally);
             return;
         }
-        self.sort(view, from, &headings, &ways, tally);
+        self.sort(view, from, plain, &ways, tally);
         for to in view.all() {
-            self.emit(to, worker, frames, &headings, tally);
+            self.emit(to, worker, plain, frames, tally);
         }
     }
 
     /// Puts each frame on the lists of the ports that it goes to.
-    fn sort(
-        &mut self,
-        view: &View,
-        from: &OpenPort,
-        headings: &[Heading],
-        ways: &[Way],
-        tally: &mut Tally,
-    ) {
+    fn sort(&mut self, view: &View, from: &OpenPort, plain: bool, ways: &[Way], tally: &mut Tally) {
         if self.lists.len() < view.ports.len() {
             self.lists.resize_with(view.ports.len(), ArrayVec::new);
         }
-        for (index, (way, heading)) in ways.iter().zip(headings).enumerate() {
+        for (index, (way, head)) in ways.iter().zip(&self.heads).enumerate() {
             match way {
                 Way::To(to) => self.lists[usize::from(*to)].push(index as u8),
                 Way::Flood => {
+                    let vlan = if plain { 0 } else { head.vlan };
                     let mut nobody = true;
-                    for to in view.all().filter(|to| may_flood(from, to, heading.vlan)) {
+                    for to in view.all().filter(|to| may_flood(from, to, vlan)) {
                         self.lists[usize::from(to.index)].push(index as u8);
                         nobody = false;
                     }
@@ -146,35 +125,28 @@ impl Learner {
         &mut self,
         to: &OpenPort,
         worker: usize,
+        plain: bool,
         frames: &[Frame<'_>],
-        headings: &[Heading],
         tally: &mut Tally,
     ) {
-        let list = std::mem::take(&mut self.lists[usize::from(to.index)]);
-        let mut rest = list.as_slice();
-        while !rest.is_empty() {
-            let mut room = self.rewritten.chunks_exact_mut(FRAME_LIMIT);
-            let mut batch = Batch::new();
-            let mut done = 0;
-            for index in rest.iter().map(|index| usize::from(*index)) {
-                let (frame, heading) = (frames[index], &headings[index]);
-                let egress = to.egress(heading.vlan).unwrap_or(Egress::AsItIs);
-                let retagged = match (heading.tagged, egress) {
-                    (true, Egress::Untagged) => rewrite(&frame, true, None, &mut room),
-                    // A tag may be of VLAN 0, and what its peer makes of it after it was read must
-                    // not lead into another VLAN.
-                    (tagged, Egress::Tagged) => {
-                        rewrite(&frame, tagged, Some(heading.vlan), &mut room)
-                    }
-                    _ => Some(frame),
-                };
-                let Some(frame) = retagged else { break };
-                batch.push(frame);
-                done += 1;
-            }
-            deliver(to, worker, &batch, tally);
-            rest = &rest[done..];
+        let list = &mut self.lists[usize::from(to.index)];
+        if list.is_empty() {
+            return;
         }
+        let mut batch = Batch::new();
+        for index in list.drain(..).map(usize::from) {
+            if plain {
+                batch.push(frames[index]);
+                continue;
+            }
+            let head = &self.heads[index];
+            let egress = to.vlans.egress(head.vlan).ok_or(DropReason::VlanNotAllowed);
+            match egress.and_then(|egress| head.leave(&frames[index], egress)) {
+                Ok(frame) => batch.push(frame),
+                Err(reason) => tally.of(to.index).drops.add(reason, 1),
+            }
+        }
+        deliver(to, worker, &batch, tally);
     }
 }
 
@@ -210,7 +182,9 @@ fn way(
         Some(to) if to == from.index => Way::Drop(DropReason::Hairpin),
         Some(to) => match view.port(to) {
             Some(port) if isolated(from, port) => Way::Drop(DropReason::Isolated),
-            Some(port) if port.egress(vlan).is_none() => Way::Drop(DropReason::VlanNotAllowed),
+            Some(port) if port.vlans.egress(vlan).is_none() => {
+                Way::Drop(DropReason::VlanNotAllowed)
+            }
             Some(_) => Way::To(to),
             // Removed since, and about to be forgotten.
             None => Way::Flood,
@@ -220,69 +194,9 @@ fn way(
 }
 
 fn may_flood(from: &OpenPort, to: &OpenPort, vlan: u16) -> bool {
-    to.index != from.index && to.egress(vlan).is_some() && !isolated(from, to)
+    to.index != from.index && to.vlans.egress(vlan).is_some() && !isolated(from, to)
 }
 
 fn isolated(from: &OpenPort, to: &OpenPort) -> bool {
     from.config.group.is_some() && from.config.group == to.config.group
-}
-
-/// The VLAN of a frame that came in on a port with `vlan`.
-fn classify(
-    vlan: &Vlan,
-    frame: &Frame<'_>,
-    head: [u8; ETHERNET_LEN],
-) -> Result<Heading, DropReason> {
-    let tagged = head[12..] == TAG;
-    // Tag 0 marks a priority only; the frame belongs where an untagged one would.
-    let tag = match (tagged, frame.first::<{ ETHERNET_LEN + TAG_LEN }>()) {
-        (false, _) => 0,
-        (true, Some(bytes)) => u16::from_be_bytes([bytes[14], bytes[15]]) & 0xfff,
-        (true, None) => return Err(DropReason::TooShort),
-    };
-    let vlan = match (vlan, tag) {
-        (Vlan::Unaware, _) => 0,
-        (Vlan::Access(access), 0) => u16::from(*access),
-        (Vlan::Trunk { native: Some(native), .. }, 0) => u16::from(*native),
-        (Vlan::Trunk { tagged, .. }, tag) if tagged.iter().any(|vlan| u16::from(*vlan) == tag) => {
-            tag
-        }
-        _ => return Err(DropReason::VlanNotAllowed),
-    };
-    Ok(Heading { vlan, tagged })
-}
-
-/// `frame`, which is `tagged` or not, with the tag of `vlan`, or without any; `None` where there is
-/// no room left in this batch. A tag's priority is kept.
-fn rewrite<'r>(
-    frame: &Frame<'_>,
-    tagged: bool,
-    vlan: Option<u16>,
-    room: &mut std::slice::ChunksExactMut<'r, u8>,
-) -> Option<Frame<'r>> {
-    let to = room.next()?;
-    let len = frame.copy_into(to);
-    let addresses = ETHERNET_LEN - 2;
-    let len = match vlan {
-        Some(vlan) if tagged => {
-            let priority = u16::from_be_bytes([to[addresses + 2], to[addresses + 3]]) & 0xf000;
-            to[addresses..addresses + 2].copy_from_slice(&TAG);
-            to[addresses + 2..addresses + TAG_LEN]
-                .copy_from_slice(&(priority | vlan).to_be_bytes());
-            len
-        }
-        Some(vlan) if len + TAG_LEN <= to.len() => {
-            to.copy_within(addresses..len, addresses + TAG_LEN);
-            to[addresses..addresses + 2].copy_from_slice(&TAG);
-            to[addresses + 2..addresses + TAG_LEN].copy_from_slice(&vlan.to_be_bytes());
-            len + TAG_LEN
-        }
-        // Nothing that long comes in untagged; cut, it is at least not another station's.
-        Some(_) => len,
-        None => {
-            to.copy_within(addresses + TAG_LEN..len, addresses);
-            len - TAG_LEN
-        }
-    };
-    Some(Frame::from(&to[..len]))
 }

@@ -4,18 +4,22 @@
 //! picks it up between two batches. A view never changes, so a port that comes or goes leaves the
 //! others alone.
 
+mod head;
+mod inline;
 mod learning;
 mod patch;
 mod port;
 mod switch;
+mod vlans;
 mod worker;
 
+pub use inline::InlineSwitch;
 pub use switch::Switch;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use crate::config::{Flow, Idle, Mode};
+use crate::config::{Flow, Idle, Mode, Pairs};
 use crate::table::Table;
 
 use port::OpenPort;
@@ -46,6 +50,19 @@ impl View {
 
     fn partner(&self, index: u16) -> Option<&Arc<OpenPort>> {
         self.port((*self.partners.get(usize::from(index))?)?)
+    }
+
+    fn find(&self, name: &str) -> Option<&Arc<OpenPort>> {
+        self.all().find(|port| port.config.name.as_str() == name)
+    }
+
+    /// Writes down which ports are paired with each other, by index.
+    fn pair(&mut self, pairs: &Pairs) {
+        let partners = self.ports.iter().map(|port| {
+            let partner = pairs.partner(&port.as_ref()?.config.name)?;
+            self.find(partner.as_str()).map(|port| port.index)
+        });
+        self.partners = partners.collect();
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<OpenPort>> {

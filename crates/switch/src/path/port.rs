@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dray_port::{FRAME_LIMIT, Frame, Link, Receive, Transmit};
 
-use crate::config::{PortConfig, Vlan, VlanId};
+use super::vlans::Vlans;
+use crate::config::PortConfig;
 use crate::counters::{Counters, DropReason, Published};
 
 /// An open port. Its receiving halves each belong to one worker; the transmitting ones are shared,
@@ -14,6 +15,7 @@ use crate::counters::{Counters, DropReason, Published};
 pub(super) struct OpenPort {
     pub(super) index: u16,
     pub(super) config: PortConfig,
+    pub(super) vlans: Vlans,
     pub(super) rx: Vec<ReceiveHalf>,
     tx: Vec<Mutex<Box<dyn Transmit>>>,
     pub(super) link: Option<Arc<dyn Link>>,
@@ -50,6 +52,7 @@ impl OpenPort {
         };
         Ok(Self {
             index,
+            vlans: Vlans::new(&config.vlan),
             config,
             rx: port.rx.into_iter().zip(workers).map(half).collect::<io::Result<_>>()?,
             tx: port.tx.into_iter().map(Mutex::new).collect(),
@@ -135,22 +138,6 @@ impl OpenPort {
         counters.drops.add(reason, frames as u64);
     }
 
-    /// How a frame of `vlan` goes out here: with its tag or without; `None` where the port does not
-    /// belong to it. VLAN 0 stands for ports that know none.
-    pub(super) fn egress(&self, vlan: u16) -> Option<Egress> {
-        match &self.config.vlan {
-            Vlan::Unaware => (vlan == 0).then_some(Egress::AsItIs),
-            Vlan::Access(access) => (vlan == u16::from(*access)).then_some(Egress::Untagged),
-            Vlan::Trunk { native: Some(native), .. } if vlan == u16::from(*native) => {
-                Some(Egress::Untagged)
-            }
-            Vlan::Trunk { tagged, .. } => {
-                let vlan = VlanId::try_from(i64::from(vlan)).ok()?;
-                tagged.contains(&vlan).then_some(Egress::Tagged)
-            }
-        }
-    }
-
     /// What has been counted, by all workers.
     pub(super) fn counted(&self) -> Counters {
         let mut sum = Counters::default();
@@ -163,14 +150,6 @@ impl OpenPort {
         sum.drops.add(DropReason::Malformed, malformed);
         sum
     }
-}
-
-/// How a frame leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Egress {
-    AsItIs,
-    Untagged,
-    Tagged,
 }
 
 /// Bytes of all frames.

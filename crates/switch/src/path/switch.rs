@@ -11,7 +11,7 @@ use dray_port::{LinkState, LinkStatus, OpenError};
 use super::port::{OpenPort, lock};
 use super::worker::{self, Shared};
 use super::{Setting, View};
-use crate::config::{Mode, Name, Pairs, PortConfig, SwitchConfig};
+use crate::config::{Mode, Pairs, PortConfig, SwitchConfig};
 use crate::engine::{Engine, EngineError, PortState, PortStatus, Status, TableEntry, WorkerStatus};
 use crate::table::PORTS_MAX;
 
@@ -42,21 +42,15 @@ struct Ports {
 
 impl Ports {
     fn find(&self, name: &str) -> Option<&Arc<OpenPort>> {
-        self.view.all().find(|port| port.config.name.as_str() == name)
+        self.view.find(name)
+    }
+
+    fn pair(&mut self) {
+        self.view.pair(&self.pairs);
     }
 
     fn in_order(&self) -> impl Iterator<Item = &Arc<OpenPort>> {
         self.order.iter().filter_map(|index| self.view.port(*index))
-    }
-
-    /// Writes down who is paired with whom, by index.
-    fn pair(&mut self) {
-        let index_of = |name: &Name| self.find(name.as_str()).map(|port| port.index);
-        let partners = self.view.ports.iter().map(|port| {
-            let partner = self.pairs.partner(&port.as_ref()?.config.name)?;
-            index_of(partner)
-        });
-        self.view.partners = partners.collect();
     }
 }
 

@@ -1,5 +1,6 @@
 //! A worker: a thread that polls its ports and moves what they have.
 
+use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -122,8 +123,9 @@ impl Tally {
     }
 }
 
-struct Worker<'s> {
-    shared: &'s Shared,
+/// `S` leads to what it shares with control threads.
+pub(super) struct Worker<S> {
+    shared: S,
     view: Arc<View>,
     adopted: u64,
     /// The receiving halves that are this worker's: port and queue.
@@ -143,18 +145,28 @@ struct Round {
 
 /// Runs on the calling thread until it is told to stop.
 pub(super) fn run(shared: &Shared) {
-    let mut worker = Worker {
-        shared,
-        view: Arc::default(),
-        adopted: 0,
-        mine: Vec::new(),
-        tally: Tally::default(),
-        learner: Learner::new(),
-    };
-    worker.run();
+    Worker::new(shared).run();
 }
 
-impl Worker<'_> {
+impl<S: Deref<Target = Shared>> Worker<S> {
+    pub(super) fn new(shared: S) -> Self {
+        Self {
+            shared,
+            view: Arc::default(),
+            adopted: 0,
+            mine: Vec::new(),
+            tally: Tally::default(),
+            learner: Learner::new(),
+        }
+    }
+
+    /// Takes up the present view, moves one batch of each port, and publishes its counters.
+    pub(super) fn step(&mut self) {
+        self.adopt();
+        self.round();
+        self.tally.publish(&self.view, self.shared.number);
+    }
+
     fn run(&mut self) {
         let patience = match self.shared.setting.idle {
             Idle::After(time) => clock::to_ticks(time),

@@ -1,0 +1,104 @@
+//! The head that a frame leaves with: bytes that the switch has copied once, looked at, and sends.
+//!
+//! A sender that shares memory can change a frame at any time. Where that could break a promise,
+//! which is where ports have VLANs or pinned addresses, nothing that was looked at is read a second
+//! time: addresses, tag and type leave as they were when the frame was classified, and what follows
+//! is payload, whatever it says.
+
+use dray_port::{FRAME_LIMIT, Frame};
+
+use super::vlans::{Egress, Vlans};
+use crate::counters::DropReason;
+
+/// Destination, source and type.
+pub(super) const ETHERNET_LEN: usize = 14;
+/// The same, with a tag between source and type.
+const TAGGED_LEN: usize = ETHERNET_LEN + 4;
+/// The type that says that a VLAN tag follows (IEEE 802.1Q).
+const TAG: [u8; 2] = [0x81, 0x00];
+/// The type of a provider's VLAN tag (IEEE 802.1ad).
+const SERVICE_TAG: [u8; 2] = [0x88, 0xa8];
+
+/// What was read of a frame's beginning, and both heads that it can leave with.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    /// 0: between ports without VLANs.
+    pub(super) vlan: u16,
+    /// How it leaves where it leaves with the very bytes that it came with.
+    came: Option<Egress>,
+    /// How many bytes of the frame the head takes the place of.
+    len: u8,
+    bare: [u8; ETHERNET_LEN],
+    tagged: [u8; TAGGED_LEN],
+}
+
+impl Head {
+    pub(super) const EMPTY: Self =
+        Self { vlan: 0, came: None, len: 0, bare: [0; ETHERNET_LEN], tagged: [0; TAGGED_LEN] };
+
+    /// The head of `frame`, which came in on a port with `vlans` and begins with `first`: that has
+    /// been read already, and is not read again.
+    #[inline]
+    pub(super) fn read(
+        vlans: &Vlans,
+        frame: &Frame<'_>,
+        first: [u8; ETHERNET_LEN],
+    ) -> Result<Self, DropReason> {
+        let mut head = Self { bare: first, len: ETHERNET_LEN as u8, ..Self::EMPTY };
+        if !vlans.is_aware() {
+            head.came = Some(Egress::AsItIs);
+            return Ok(head);
+        }
+        let [addresses @ .., kind_0, kind_1] = first;
+        let (tci, came) = match [kind_0, kind_1] {
+            TAG => {
+                let mut rest = [0; TAGGED_LEN - ETHERNET_LEN];
+                if frame.copy_from(ETHERNET_LEN, &mut rest) < rest.len() {
+                    return Err(DropReason::TooShort);
+                }
+                let [tci_0, tci_1, kind @ ..] = rest;
+                head.bare[ETHERNET_LEN - 2..].copy_from_slice(&kind);
+                head.len = TAGGED_LEN as u8;
+                let tci = u16::from_be_bytes([tci_0, tci_1]);
+                // Tag 0 marks a priority only; the frame belongs where an untagged one would.
+                (tci, (tci & 0xfff != 0).then_some(Egress::Tagged))
+            }
+            // No port belongs to a VLAN of a provider.
+            SERVICE_TAG => return Err(DropReason::VlanNotAllowed),
+            _ => (0, Some(Egress::Untagged)),
+        };
+        head.came = came;
+        head.vlan = vlans.ingress(tci & 0xfff).ok_or(DropReason::VlanNotAllowed)?;
+        // A tag's priority is kept.
+        let tci = tci & 0xf000 | head.vlan;
+        head.tagged[..12].copy_from_slice(&addresses);
+        head.tagged[12..14].copy_from_slice(&TAG);
+        head.tagged[14..16].copy_from_slice(&tci.to_be_bytes());
+        head.tagged[16..].copy_from_slice(&head.bare[12..]);
+        Ok(head)
+    }
+
+    /// `frame`, whose head this is, as it leaves by `egress`.
+    #[inline]
+    pub(super) fn leave<'f>(
+        &'f self,
+        frame: &Frame<'f>,
+        egress: Egress,
+    ) -> Result<Frame<'f>, DropReason> {
+        if self.came == Some(egress) && !frame.may_change() {
+            return Ok(*frame);
+        }
+        let body = usize::from(self.len)..frame.len();
+        let head = match egress {
+            Egress::Tagged if TAGGED_LEN + body.len() > FRAME_LIMIT => {
+                return Err(DropReason::TooLong);
+            }
+            Egress::Tagged => &self.tagged[..],
+            Egress::Untagged if [TAG, SERVICE_TAG].contains(&[self.bare[12], self.bare[13]]) => {
+                return Err(DropReason::DoubleTag);
+            }
+            Egress::Untagged | Egress::AsItIs => &self.bare,
+        };
+        Ok(frame.with_head(head, body))
+    }
+}

@@ -1,0 +1,60 @@
+//! A switch whose frames are moved by the calling thread, between ports that the caller made.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use dray_port::Port;
+
+use super::port::OpenPort;
+use super::worker::{Shared, Worker};
+use super::{Setting, View};
+use crate::config::{Mode, Pairs, SwitchConfig};
+use crate::counters::Counters;
+
+/// The data path of a [`Switch`](super::Switch) without its threads: for tests, fuzzers and
+/// benchmarks, in which nothing happens at a time of its own.
+pub struct InlineSwitch {
+    view: Arc<View>,
+    worker: Worker<Arc<Shared>>,
+}
+
+impl InlineSwitch {
+    /// A switch with the ports of `config`, which was checked. `ports` are used in place of what
+    /// their URIs name.
+    pub fn new(config: &SwitchConfig, ports: Vec<Port>) -> io::Result<Self> {
+        assert_eq!(config.ports.len(), ports.len(), "a port for each of the configuration");
+        let setting = Setting {
+            mode: config.mode,
+            flow: config.flow,
+            idle: config.idle,
+            table: config.table(),
+            now: AtomicU32::new(0),
+        };
+        let mut view = View::default();
+        let mut pairs = Pairs::default();
+        for (index, (port, config)) in ports.into_iter().zip(&config.ports).enumerate() {
+            let workers = vec![0; port.rx.len()];
+            let open = OpenPort::new(index as u16, config.clone(), port, &workers, 1)?;
+            view.ports.push(Some(Arc::new(open)));
+            if setting.mode == Mode::Patch {
+                pairs.add(config).map_err(io::Error::other)?;
+            }
+        }
+        view.pair(&pairs);
+        let view = Arc::new(view);
+        let shared = Arc::new(Shared::new(Arc::new(setting), 0)?);
+        shared.publish(view.clone());
+        Ok(Self { view, worker: Worker::new(shared) })
+    }
+
+    /// Moves one batch of each port.
+    pub fn step(&mut self) {
+        self.worker.step();
+    }
+
+    /// What was counted at a port, by its place in the configuration.
+    pub fn counters(&self, port: usize) -> Counters {
+        self.view.port(port as u16).map(|port| port.counted()).unwrap_or_default()
+    }
+}

@@ -3,7 +3,7 @@
 dray_daemon::counters! {
     /// Why a packet was dropped.
     reasons {
-        /// A frame for another Ethernet address.
+        /// A frame for another Ethernet address, or on N3 a packet for another IP address.
         OtherHost = "other_host",
         /// Neither IP nor ARP, or cut short.
         NotIp = "not_ip",
@@ -11,6 +11,15 @@ dray_daemon::counters! {
         OuterIp = "outer_ip",
         /// N3: a fragment of an outer packet; these are not put together.
         OuterFragment = "outer_fragment",
+        /// The source can be no other host's: an IP address that is unspecified, of loopback, of a group,
+        /// reserved or our own, or an Ethernet address of a group or our own.
+        MartianSource = "martian_source",
+        /// The destination can be no host's: an IP address that is unspecified, of loopback or reserved.
+        MartianDestination = "martian_destination",
+        /// An ARP or neighbour discovery message that is not valid.
+        InvalidMessage = "invalid_message",
+        /// It says that a neighbour has another Ethernet address than the configuration says.
+        NeighbourRefused = "neighbour_refused",
         /// An IP packet for an address of our own, and not one that we answer.
         NotForUs = "not_for_us",
         /// N3: the UDP header is wrong.
@@ -29,7 +38,7 @@ dray_daemon::counters! {
         Spoofed = "spoofed",
         /// N6: no session has this address.
         NoSession = "no_session",
-        /// N6: to a group.
+        /// To a group, by its IP address or by its frame's, and nothing that we answer.
         Group = "group",
         /// No rule of the session is for this packet.
         NoRule = "no_rule",

@@ -12,6 +12,7 @@ use dray_wire::icmp::{self, Discovery};
 use dray_wire::{MacAddr, ip};
 
 use crate::config::{ConfigError, InterfaceConfig, Prefix};
+use crate::counters::DropReason;
 
 /// Next hops of an interface: neighbours that a route or a tunnel leads to.
 pub(crate) const HOPS_MAX: usize = 16_384;
@@ -24,6 +25,8 @@ pub(crate) struct Interface {
     pub(crate) mac: MacAddr,
     pub(crate) v4: Option<Ipv4Addr>,
     pub(crate) v6: Option<Ipv6Addr>,
+    /// The addresses of both interfaces.
+    ours: Vec<IpAddr>,
     /// The longest IP packet that it sends, in bytes.
     pub(crate) mtu: usize,
     /// Longest prefixes first.
@@ -47,6 +50,8 @@ struct Hop {
     mac: AtomicU64,
     /// Questions since it answered last.
     asked: AtomicU32,
+    /// Whether the Ethernet address is what the configuration says.
+    is_configured: AtomicBool,
 }
 
 /// What can be wrong with it.
@@ -55,10 +60,11 @@ fn wrong(name: &str, field: &str, what: impl Into<String>) -> ConfigError {
 }
 
 impl Interface {
-    /// `name` is for messages.
+    /// `name` is for messages; `ours` are the addresses of both interfaces.
     pub(crate) fn new(
         name: &str,
         config: &InterfaceConfig,
+        ours: Vec<IpAddr>,
         tx: Vec<Box<dyn Transmit>>,
     ) -> Result<Self, ConfigError> {
         let mut of_version = [Vec::new(), Vec::new()];
@@ -96,6 +102,7 @@ impl Interface {
                 IpAddr::V6(address) => Some(*address),
                 IpAddr::V4(_) => None,
             }),
+            ours,
             mtu,
             routes: Vec::new(),
             gateways: config.routes.iter().map(|route| (route.to, route.via)).collect(),
@@ -113,6 +120,7 @@ impl Interface {
             let full = || wrong(name, "neighbours", format!("{HOPS_MAX} at most"));
             let hop = interface.hop(neighbour.address).ok_or_else(full)?;
             interface.hops[usize::from(hop)].set(neighbour.mac);
+            interface.hops[usize::from(hop)].is_configured.store(true, Relaxed);
         }
         Ok(interface)
     }
@@ -132,6 +140,16 @@ impl Interface {
             Some(address) => self.v4 == Some(address),
             None => self.v6.is_some_and(|own| u128::from(own) == address),
         }
+    }
+
+    /// Returns true if `mac` is that of a single station, other than this one: where a reply may go.
+    pub(crate) fn is_other_station(&self, mac: MacAddr) -> bool {
+        mac.is_station() && mac != self.mac
+    }
+
+    /// Returns true if `address` is that of a single host, other than this one: where a reply may go.
+    pub(crate) fn is_other_host(&self, address: IpAddr) -> bool {
+        ip::is_host(address) && !self.ours.contains(&address)
     }
 
     /// The number of the hop through which `peer` is reached; `None` where there are too many.
@@ -175,14 +193,17 @@ impl Interface {
         self.hops[usize::from(hop)].asked.load(Relaxed) > QUESTIONS
     }
 
-    /// Remembers where `address` is, if packets are sent there.
-    fn learn(&self, address: IpAddr, mac: MacAddr) {
-        if mac.0[0] & 1 != 0 {
-            return;
+    /// Remembers where `address` is, if packets are sent there. What the configuration says of a neighbour
+    /// stays.
+    fn learn(&self, address: IpAddr, mac: MacAddr) -> Result<(), DropReason> {
+        let Some(number) = lock(&self.numbers).get(&address).copied() else { return Ok(()) };
+        let hop = &self.hops[usize::from(number)];
+        if hop.is_configured.load(Relaxed) {
+            let is_same = self.mac_of(number) == Some(mac);
+            return is_same.then_some(()).ok_or(DropReason::NeighbourRefused);
         }
-        if let Some(number) = lock(&self.numbers).get(&address) {
-            self.hops[usize::from(*number)].set(mac);
-        }
+        hop.set(mac);
+        Ok(())
     }
 
     /// Frames that ask for the neighbours: for all of them, or for those that are `missing` only.
@@ -240,51 +261,91 @@ impl Interface {
         }
     }
 
-    /// Deals with an ARP message: the answer, where one is due.
-    pub(crate) fn hear_arp(&self, message: &[u8]) -> Option<Vec<u8>> {
-        let arp = Arp::parse(message)?;
-        let (mac, address) = arp.sender;
-        self.learn(address.into(), mac);
-        if !arp.is_request || self.v4 != Some(arp.target.1) {
-            return None;
+    /// Deals with an ARP message: the reply, where one is due, or why the message is refused.
+    pub(crate) fn hear_arp(&self, message: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
+        let arp = Arp::parse(message).ok_or(DropReason::InvalidMessage)?;
+        let ((mac, address), target) = (arp.sender, arp.target.1);
+        // Who asks whether an address is free has none yet (RFC 5227, section 2.1.1).
+        let is_probe = arp.is_request && address.is_unspecified();
+        if !self.is_other_station(mac) || !(is_probe || self.is_other_host(address.into())) {
+            return Err(DropReason::MartianSource);
         }
-        let reply = Arp { is_request: false, sender: (self.mac, arp.target.1), target: arp.sender };
-        Some(self.frame(mac, ethertype::ARP, &reply.to_bytes()))
+        if !ip::is_host(target.into()) {
+            return Err(DropReason::MartianDestination);
+        }
+        let learned = self.learn(address.into(), mac);
+        if !arp.is_request {
+            return learned.map(|()| None);
+        }
+        if self.v4 != Some(target) {
+            return Ok(None);
+        }
+        let reply = Arp { is_request: false, sender: (self.mac, target), target: arp.sender };
+        Ok(Some(self.frame(mac, ethertype::ARP, &reply.to_bytes())))
     }
 
-    /// Deals with a packet to one of our own addresses, or to a group: the answer, where one is due,
-    /// or `Err` where it is none that we know.
+    /// Deals with a packet to one of our own addresses, or to a group: the reply, where one is due, or
+    /// why the packet is refused.
     pub(crate) fn hear_ip(
+        &self,
+        ethernet: &Ethernet,
+        packet: &ip::Packet,
+        bytes: &[u8],
+    ) -> Result<Option<Vec<u8>>, DropReason> {
+        let (src, dst) = (packet.source(), packet.destination());
+        if !ip::is_host(dst) && !ip::is_group(dst) {
+            return Err(DropReason::MartianDestination);
+        }
+        let is_discovery = Discovery::is_in(packet, bytes);
+        if !(self.is_other_host(src) || is_discovery && src.is_unspecified()) {
+            return Err(DropReason::MartianSource);
+        }
+        match (ip::is_group(dst), ethernet.dst == self.mac) {
+            (true, _) if is_discovery => {}
+            // A packet to one host in a frame to many is discarded (RFC 1122, section 3.3.6).
+            (true, _) | (false, false) => return Err(DropReason::Group),
+            (false, true) if !self.is_own(packet.dst) => return Err(DropReason::OtherHost),
+            (false, true) => {}
+        }
+        if is_discovery {
+            let message = Discovery::parse(packet, bytes).ok_or(DropReason::InvalidMessage)?;
+            return self.hear_discovery(ethernet.src, packet, message);
+        }
+        let reply = icmp::echo_reply(packet, bytes).ok_or(DropReason::NotForUs)?;
+        Ok(Some(self.frame(ethernet.src, ethernet.ethertype, &reply)))
+    }
+
+    /// Deals with a message of neighbour discovery that `from` sent.
+    fn hear_discovery(
         &self,
         from: MacAddr,
         packet: &ip::Packet,
-        bytes: &[u8],
-    ) -> Result<Option<Vec<u8>>, ()> {
-        let kind = match packet.version {
-            ip::Version::V4 => ethertype::IPV4,
-            ip::Version::V6 => ethertype::IPV6,
+        message: Discovery,
+    ) -> Result<Option<Vec<u8>>, DropReason> {
+        let asker = Ipv6Addr::from(packet.src);
+        let (target, mac) = match message {
+            Discovery::Advertisement { target, mac } => (target, mac),
+            Discovery::Solicitation { target, source } => (target, source.unwrap_or(from)),
         };
-        match Discovery::parse(packet, bytes) {
-            Some(Discovery::Advertisement { target, mac }) => {
-                self.learn(target.into(), mac);
-                return Ok(None);
-            }
-            Some(Discovery::Solicitation { target, source }) => {
-                let asker = Ipv6Addr::from(packet.src);
-                if let Some(mac) = source {
-                    self.learn(asker.into(), mac);
-                }
-                if self.v6 != Some(target) || asker.is_unspecified() {
-                    return Ok(None);
-                }
-                let answer = Discovery::Advertisement { target, mac: self.mac };
-                let answer = answer.to_packet(target, asker);
-                return Ok(Some(self.frame(source.unwrap_or(from), kind, &answer)));
-            }
-            None => {}
+        if !self.is_other_station(mac) {
+            return Err(DropReason::MartianSource);
         }
-        let reply = icmp::echo_reply(packet, bytes).filter(|_| self.is_own(packet.dst));
-        reply.map(|reply| Some(self.frame(from, kind, &reply))).ok_or(())
+        if !ip::is_host(target.into()) {
+            return Err(DropReason::MartianDestination);
+        }
+        match message {
+            Discovery::Advertisement { .. } => {
+                return self.learn(target.into(), mac).map(|()| None);
+            }
+            Discovery::Solicitation { source, .. } => {
+                let _ = source.map(|mac| self.learn(asker.into(), mac));
+            }
+        }
+        if self.v6 != Some(target) || asker.is_unspecified() {
+            return Ok(None);
+        }
+        let reply = Discovery::Advertisement { target, mac: self.mac }.to_packet(target, asker);
+        Ok(Some(self.frame(mac, ethertype::IPV6, &reply)))
     }
 
     /// A frame from us.

@@ -1,11 +1,12 @@
 //! A user plane function on threads of its own.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::direction::Direction;
+use crate::direction::{self, Direction};
 use crate::interface::lock;
 use crate::upf::Upf;
 use crate::usage::Way;
@@ -62,7 +63,7 @@ impl Running {
             running.spawn(name, cpu, workers, idle)?;
         }
         let (upf, stop) = (running.upf.clone(), running.stop.clone());
-        let asker = thread::Builder::new().name("upf-neighbours".to_owned()).spawn(move || {
+        running.watch("upf-neighbours", move || {
             for round in 0u32.. {
                 upf.announce();
                 upf.ask_for_neighbours(round % ASK_ALL == ASK_ALL - 1);
@@ -71,9 +72,33 @@ impl Running {
                     break;
                 }
             }
+            Ok(())
         })?;
-        running.threads.push(asker);
         Ok(running)
+    }
+
+    /// Starts a thread. How it fails, also by a panic, is the failure of all.
+    fn watch(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let failure = self.failure.clone();
+        let of_thread = name.to_owned();
+        self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(move || {
+            // Nothing of what it had is used afterwards but what stays right: counters and locks.
+            let why = match catch_unwind(AssertUnwindSafe(work)) {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => format!("a port failed: {error}"),
+                Err(panic) => {
+                    let what = panic.downcast_ref::<String>().map(String::as_str);
+                    let what = what.or(panic.downcast_ref::<&str>().copied());
+                    format!("thread {of_thread} panicked: {}", what.unwrap_or("no reason given"))
+                }
+            };
+            lock(&failure).get_or_insert(why);
+        })?);
+        Ok(())
     }
 
     fn spawn(
@@ -83,19 +108,13 @@ impl Running {
         mut directions: Vec<Direction>,
         idle: Option<Duration>,
     ) -> std::io::Result<()> {
-        let (stop, failure) = (self.stop.clone(), self.failure.clone());
-        self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let stop = self.stop.clone();
+        self.watch(name, move || {
             let mut set = rustix::thread::CpuSet::new();
             set.set(cpu);
-            let pinned = rustix::thread::sched_setaffinity(None, &set);
-            let result = pinned
-                .map_err(std::io::Error::from)
-                .and_then(|()| crate::direction::run(&mut directions, idle, &stop));
-            if let Err(error) = result {
-                *lock(&failure) = Some(error.to_string());
-            }
-        })?);
-        Ok(())
+            rustix::thread::sched_setaffinity(None, &set)?;
+            direction::run(&mut directions, idle, &stop)
+        })
     }
 
     /// The user plane function.
@@ -103,7 +122,7 @@ impl Running {
         &self.upf
     }
 
-    /// Why a direction ended, if one did.
+    /// Why a thread ended before it was told to, if one did: users' packets are not served any more.
     pub fn failure(&self) -> Option<String> {
         lock(&self.failure).clone()
     }
@@ -113,7 +132,7 @@ impl Running {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // It only ends by itself or by a panic, which has been reported.
+            // How it failed, if it did, is known.
             let _ = thread.join();
         }
     }

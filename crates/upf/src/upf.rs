@@ -106,8 +106,9 @@ impl Upf {
         }
         let Port { rx: n3_rx, tx: n3_tx, .. } = n3;
         let Port { rx: n6_rx, tx: n6_tx, .. } = n6;
-        let n3 = Arc::new(Interface::new("n3", &config.n3, n3_tx)?);
-        let n6 = Arc::new(Interface::new("n6", &config.n6, n6_tx)?);
+        let ours = [&config.n3.addresses[..], &config.n6.addresses].concat();
+        let n3 = Arc::new(Interface::new("n3", &config.n3, ours.clone(), n3_tx)?);
+        let n6 = Arc::new(Interface::new("n6", &config.n6, ours, n6_tx)?);
         let (teller, events) = events();
         let keys = KEYS_PER_SESSION * config.sessions_max;
         let numbers = config.sessions_max + LEAVING_MAX;

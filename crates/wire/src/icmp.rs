@@ -30,24 +30,14 @@ pub enum Problem {
 }
 
 /// The packet that tells the sender of `packet` of a `problem`, in the name of `from`; `None` where
-/// the standards forbid it (RFC 1812, section 4.3.2.7; RFC 4443, section 2.4): nobody is told of an
-/// error message, a redirect, a fragment but the first, a packet to a group, or one whose source is not
-/// a single host. `bytes` are the packet's, or its first ones.
+/// the standards forbid it (RFC 1812, section 4.3.2.7; RFC 4443, section 2.4): there is no error about
+/// an error message, a redirect, a fragment but the first, a packet to a group, or one whose source is
+/// not a single host ([`ip::is_host`]) or is `from` itself. `bytes` are the packet's, or its first ones.
 pub fn error(from: IpAddr, packet: &ip::Packet, bytes: &[u8], problem: Problem) -> Option<Vec<u8>> {
-    let (src, dst) = (ip::address(packet.src), ip::address(packet.dst));
-    let group = |address: IpAddr| match address {
-        IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
-        IpAddr::V6(address) => address.is_multicast(),
-    };
-    let is_host = match src {
-        // Neither "this network" nor class E.
-        IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 240..),
-        IpAddr::V6(address) => !address.is_unspecified(),
-    };
-    if !is_host
-        || src.is_loopback()
-        || group(src)
-        || group(dst)
+    let (src, dst) = (packet.source(), packet.destination());
+    if !ip::is_host(src)
+        || src == from
+        || ip::is_group(dst)
         || packet.fragment == ip::Fragment::Later
         || is_error(packet, bytes)
     {
@@ -77,7 +67,7 @@ pub fn error(from: IpAddr, packet: &ip::Packet, bytes: &[u8], problem: Problem) 
         }
         _ => return None,
     };
-    Some(into_packet(from, src, 64, message))
+    into_packet(from, src, 64, message)
 }
 
 /// Whether `packet` is an ICMP error or a redirect itself, or may be one that cannot be seen.
@@ -91,9 +81,17 @@ fn is_error(packet: &ip::Packet, bytes: &[u8]) -> bool {
     }
 }
 
-/// The answer to `packet`, where that is an echo request; `bytes` are all of the packet's.
+/// The reply to `packet`, where that is an echo request from one host to another; `bytes` are all of the
+/// packet's.
 pub fn echo_reply(packet: &ip::Packet, bytes: &[u8]) -> Option<Vec<u8>> {
-    let (src, dst) = (ip::address(packet.src), ip::address(packet.dst));
+    let (src, dst) = (packet.source(), packet.destination());
+    if packet.fragment != ip::Fragment::Whole
+        || !ip::is_host(src)
+        || !ip::is_host(dst)
+        || src == dst
+    {
+        return None;
+    }
     let request = bytes.get(packet.header_len..packet.len)?;
     let reply = match (packet.protocol, request.first_chunk::<ICMP_LEN>()?) {
         (protocol::ICMP, [8, 0, ..]) if checksum::internet(request) == 0 => 0,
@@ -106,7 +104,7 @@ pub fn echo_reply(packet: &ip::Packet, bytes: &[u8]) -> Option<Vec<u8>> {
     };
     let mut message = request.to_vec();
     message[0] = reply;
-    (packet.fragment == ip::Fragment::Whole).then(|| into_packet(dst, src, 64, message))
+    into_packet(dst, src, 64, message)
 }
 
 fn message(kind: u8, code: u8, rest: u32, body: &[u8]) -> Vec<u8> {
@@ -116,31 +114,36 @@ fn message(kind: u8, code: u8, rest: u32, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The message in a packet, with its checksum.
-///
-/// # Panics
-/// Where the addresses are not of one version.
-fn into_packet(src: IpAddr, dst: IpAddr, ttl: u8, mut message: Vec<u8>) -> Vec<u8> {
+/// The message in a packet, with its checksum; `None` where the addresses are not of one version, or no
+/// packet of theirs is so long.
+fn into_packet(src: IpAddr, dst: IpAddr, ttl: u8, mut message: Vec<u8>) -> Option<Vec<u8>> {
     message[2..4].fill(0);
-    let payload_len = message.len() as u16;
-    let (mut packet, sum) = match (src, dst) {
+    match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            let mut header = [0; IPV4_LEN];
+            let len = u16::try_from(IPV4_LEN + message.len()).ok()?;
+            let payload_len = len - IPV4_LEN as u16;
             let protocol = protocol::ICMP;
+            let sum = checksum::internet(&message);
+            message[2..4].copy_from_slice(&sum.to_be_bytes());
+            let mut header = [0; IPV4_LEN];
             Header { src, dst, protocol, tos: 0, ttl, payload_len }.write(&mut header);
-            (header.to_vec(), checksum::internet(&message))
+            Some([&header[..], &message].concat())
         }
-        (IpAddr::V6(a), IpAddr::V6(b)) => {
-            let mut header = [0; IPV6_LEN];
-            let protocol = protocol::ICMPV6;
-            Header { src: a, dst: b, protocol, tos: 0, ttl, payload_len }.write(&mut header);
-            (header.to_vec(), ip::upper_checksum(src, dst, protocol, &[&message]))
-        }
-        _ => panic!("{src} and {dst} are not of one version"),
-    };
+        (IpAddr::V6(src), IpAddr::V6(dst)) => into_packet_v6(src, dst, ttl, message),
+        _ => None,
+    }
+}
+
+/// As [`into_packet`], over IPv6.
+fn into_packet_v6(src: Ipv6Addr, dst: Ipv6Addr, ttl: u8, mut message: Vec<u8>) -> Option<Vec<u8>> {
+    let payload_len = u16::try_from(message.len()).ok()?;
+    let protocol = protocol::ICMPV6;
+    message[2..4].fill(0);
+    let sum = ip::upper_checksum(src.into(), dst.into(), protocol, &[&message]);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
-    packet.extend(message);
-    packet
+    let mut header = [0; IPV6_LEN];
+    Header { src, dst, protocol, tos: 0, ttl, payload_len }.write(&mut header);
+    Some([&header[..], &message].concat())
 }
 
 /// A message of neighbour discovery.
@@ -169,6 +172,8 @@ const OPTION_SOURCE: u8 = 1;
 const OPTION_TARGET: u8 = 2;
 /// Of an advertisement: in answer to a solicitation.
 const SOLICITED: u32 = 0x4000_0000;
+/// The same in the first byte of the flags.
+const SOLICITED_BIT: u8 = (SOLICITED >> 24) as u8;
 /// Of an advertisement: instead of what was known.
 const OVERRIDE: u32 = 0x2000_0000;
 /// The group of all nodes on a link, and its Ethernet address (RFC 4291, section 2.7.1; RFC 2464,
@@ -177,11 +182,19 @@ pub const ALL_NODES: (Ipv6Addr, MacAddr) =
     (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), MacAddr([0x33, 0x33, 0, 0, 0, 1]));
 
 impl Discovery {
+    /// Returns true if `packet` says that it is a solicitation or an advertisement of a neighbour, valid
+    /// or not.
+    pub fn is_in(packet: &ip::Packet, bytes: &[u8]) -> bool {
+        let kind = bytes.get(packet.header_len);
+        packet.protocol == protocol::ICMPV6
+            && kind.is_some_and(|kind| matches!(*kind, SOLICITATION | ADVERTISEMENT))
+    }
+
     /// Reads the message in `packet`, all of whose bytes are `bytes`; `None` where that is not one,
     /// or not valid (sections 7.1.1 and 7.1.2).
     pub fn parse(packet: &ip::Packet, bytes: &[u8]) -> Option<Self> {
         let body = bytes.get(packet.header_len..packet.len)?;
-        let (src, dst) = (ip::address(packet.src), ip::address(packet.dst));
+        let (src, dst) = (packet.source(), packet.destination());
         // A hop limit of 255 shows that no router passed it on.
         if packet.protocol != protocol::ICMPV6
             || packet.ttl != 255
@@ -206,11 +219,15 @@ impl Discovery {
             options = rest;
         }
         match (head[0], head[1]) {
-            (SOLICITATION, 0) if !target.is_multicast() => {
-                // Who asks whether an address is free has none yet.
-                let source = source_mac.filter(|_| !src.is_unspecified());
-                Some(Self::Solicitation { target, source })
+            _ if target.is_multicast() => None,
+            // Who asks whether an address is free has none yet: it asks a group, and has no option.
+            (SOLICITATION, 0)
+                if src.is_unspecified() && !(dst.is_multicast() && source_mac.is_none()) =>
+            {
+                None
             }
+            (SOLICITATION, 0) => Some(Self::Solicitation { target, source: source_mac }),
+            (ADVERTISEMENT, 0) if dst.is_multicast() && head[4] & SOLICITED_BIT != 0 => None,
             (ADVERTISEMENT, 0) => Some(Self::Advertisement { target, mac: target_mac? }),
             _ => None,
         }
@@ -233,7 +250,7 @@ impl Discovery {
             bytes.extend([option, 1]);
             bytes.extend(mac.0);
         }
-        into_packet(src.into(), dst.into(), 255, bytes)
+        into_packet_v6(src, dst, 255, bytes).expect("a message of 32 bytes")
     }
 }
 
@@ -329,6 +346,7 @@ mod tests {
         ) {
             let (src, dst, target) = (Ipv6Addr::from(src), Ipv6Addr::from(dst), Ipv6Addr::from(target));
             prop_assume!(!target.is_multicast() && !src.is_unspecified());
+            prop_assume!(src.to_ipv4_mapped().is_none() && dst.to_ipv4_mapped().is_none());
             let mac = mac.map(MacAddr);
             let messages = [
                 Discovery::Solicitation { target, source: mac },
@@ -396,6 +414,70 @@ mod tests {
         };
         assert_eq!([about(1), about(REDIRECT)], [None, None]);
         assert!(about(128).is_some(), "an echo request");
+    }
+
+    proptest! {
+        /// Whatever a packet's fields say, also such as no parser makes.
+        #[test]
+        fn no_fields_of_a_packet_make_anything_panic(
+            v6: bool, addresses in any::<(u128, u128)>(), mapped: (bool, bool), protocol: u8, fragment in 0usize..3,
+            header_len in 0usize..100, len in 0usize..70_000, kind: u8, from: bool,
+        ) {
+            let number = |number: u128, mapped: bool| if mapped { 0xffff << 32 | number >> 96 } else { number };
+            let packet = Packet {
+                version: if v6 { ip::Version::V6 } else { ip::Version::V4 },
+                src: number(addresses.0, mapped.0),
+                dst: number(addresses.1, mapped.1),
+                protocol: [protocol, protocol::ICMP, protocol::ICMPV6][usize::from(protocol) % 3],
+                fragment: [ip::Fragment::Whole, ip::Fragment::First, ip::Fragment::Later][fragment],
+                header_len,
+                len,
+                ..parse(&udp(false, &[]))
+            };
+            let (src, dst) = (packet.source(), packet.destination());
+            let mut bytes = vec![0; 70_000];
+            if let Some(message) = bytes.get_mut(header_len..len).filter(|message| message.len() >= 8) {
+                message[0] = [kind, 8, 128, 135, 136][usize::from(kind) % 5];
+                let sum = match packet.protocol {
+                    protocol::ICMP => checksum::internet(message),
+                    other => ip::upper_checksum(src, dst, other, &[message]),
+                };
+                message[2..4].copy_from_slice(&sum.to_be_bytes());
+            }
+            let from: IpAddr = if from { [9; 16].into() } else { [10, 9, 9, 9].into() };
+            let _ = error(from, &packet, &bytes, Problem::NoPort);
+            let _ = Discovery::parse(&packet, &bytes);
+            if let Some(reply) = echo_reply(&packet, &bytes) {
+                prop_assert!(ip::is_host(src) && ip::is_host(dst) && src != dst);
+                prop_assert_eq!(parse(&reply).destination(), src);
+            }
+        }
+    }
+
+    /// RFC 4861, sections 7.1.1 and 7.1.2.
+    #[test]
+    fn invalid_discovery_is_refused() {
+        let host: Ipv6Addr = "fe80::1".parse().unwrap();
+        let (group, _) = ALL_NODES;
+        let mac = MacAddr::local(1);
+        let asks = |source| Discovery::Solicitation { target: host, source };
+        let says = Discovery::Advertisement { target: host, mac };
+        let read = |bytes: &[u8]| Discovery::parse(&parse(bytes), bytes);
+        let free = asks(None).to_packet(Ipv6Addr::UNSPECIFIED, group);
+        assert_eq!(read(&free), Some(asks(None)));
+        let with_option = asks(Some(mac)).to_packet(Ipv6Addr::UNSPECIFIED, group);
+        assert_eq!(read(&with_option), None, "from nobody, with an option");
+        let to_host = asks(None).to_packet(Ipv6Addr::UNSPECIFIED, host);
+        assert_eq!(read(&to_host), None, "from nobody, to a host");
+        let about = Discovery::Advertisement { target: group, mac }.to_packet(host, host);
+        assert_eq!(read(&about), None, "about a group");
+        let mut solicited = says.to_packet(host, group);
+        assert_eq!(read(&solicited), Some(says));
+        solicited[IPV6_LEN + 4] |= 0x40;
+        solicited[IPV6_LEN + 2..IPV6_LEN + 4].fill(0);
+        let sum = ip::upper_checksum(host.into(), group.into(), 58, &[&solicited[IPV6_LEN..]]);
+        solicited[IPV6_LEN + 2..IPV6_LEN + 4].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(read(&solicited), None, "solicited, to a group");
     }
 
     #[test]

@@ -60,6 +60,27 @@ pub fn as_ipv4(number: u128) -> Option<Ipv4Addr> {
     (number >> 32 == MAPPED >> 32).then(|| (number as u32).into())
 }
 
+/// Returns true if `address` can be the address of a single host on a network: the only kind that may be
+/// the source of a packet, and that a reply or an error may go to (RFC 1122, section 3.2.1.3; RFC 4443,
+/// section 2.4; RFC 6890). Not "this network", loopback, groups, class E and the limited broadcast, nor
+/// `::/64` (unspecified, loopback, IPv4-mapped).
+#[inline]
+pub fn is_host(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !matches!(address.octets()[0], 0 | 127 | 224..),
+        IpAddr::V6(address) => u128::from(address) >> 64 != 0 && !address.is_multicast(),
+    }
+}
+
+/// Returns true if `address` is that of a group: multicast, or the limited broadcast.
+#[inline]
+pub fn is_group(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_multicast(),
+    }
+}
+
 /// Versions of IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
@@ -67,6 +88,17 @@ pub enum Version {
     V4,
     /// RFC 8200.
     V6,
+}
+
+impl Version {
+    /// The address of this version that [`number`] makes the number of; for IPv4 its low 32 bits.
+    #[inline]
+    fn address(self, number: u128) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::from(number as u32).into(),
+            Self::V6 => Ipv6Addr::from(number).into(),
+        }
+    }
 }
 
 /// Which part of a packet a fragment is.
@@ -123,6 +155,10 @@ pub enum IpError {
     /// The IPv4 header's checksum is wrong.
     #[error("a wrong header checksum")]
     Checksum,
+    /// An IPv6 packet from or to an IPv4-mapped address, which no packet may have (RFC 6890, table 20):
+    /// it would be taken for that IPv4 address.
+    #[error("an IPv4-mapped address in an IPv6 packet")]
+    Mapped,
     /// An IPv6 extension header reaches beyond the packet.
     #[error("an extension header that does not fit the packet")]
     Extension,
@@ -207,6 +243,9 @@ impl Packet {
             header_len: IPV6_LEN,
             len,
         };
+        if as_ipv4(packet.src).is_some() || as_ipv4(packet.dst).is_some() {
+            return Err(IpError::Mapped);
+        }
         if is_extension(packet.protocol) {
             packet.skip_extensions(bytes)?;
         }
@@ -250,10 +289,24 @@ impl Packet {
         Ok(())
     }
 
-    /// Whether its headers go on beyond the bytes that were looked at.
+    /// Source address. It is of the packet's version, whatever the number is.
+    #[inline]
+    pub fn source(&self) -> IpAddr {
+        self.version.address(self.src)
+    }
+
+    /// Destination address. It is of the packet's version, whatever the number is.
+    #[inline]
+    pub fn destination(&self) -> IpAddr {
+        self.version.address(self.dst)
+    }
+
+    /// Returns true if headers or ports lie beyond the bytes that were looked at.
     #[inline]
     pub fn is_cut(&self) -> bool {
-        is_extension(self.protocol) && self.fragment != Fragment::Later
+        let has_ports = has_ports(self.protocol) && self.header_len + PORTS_LEN <= self.len;
+        let is_missing = is_extension(self.protocol) || has_ports && self.ports.is_none();
+        is_missing && self.fragment != Fragment::Later
     }
 
     /// Length of the header that a router may change: without options and extension headers.
@@ -272,6 +325,15 @@ fn is_extension(number: u8) -> bool {
     matches!(number, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION)
 }
 
+/// Returns true if the header of a protocol begins with ports.
+#[inline]
+fn has_ports(number: u8) -> bool {
+    matches!(number, protocol::TCP | protocol::UDP | protocol::SCTP)
+}
+
+/// Length of both ports, in bytes.
+pub const PORTS_LEN: usize = 4;
+
 #[inline]
 fn ports(
     number: u8,
@@ -280,11 +342,10 @@ fn ports(
     at: usize,
     len: usize,
 ) -> Option<(u16, u16)> {
-    let has = matches!(number, protocol::TCP | protocol::UDP | protocol::SCTP);
-    if !has || fragment == Fragment::Later || at + 4 > len {
+    if !has_ports(number) || fragment == Fragment::Later || at + PORTS_LEN > len {
         return None;
     }
-    let [a, b, c, d] = *bytes.get(at..at + 4)?.first_chunk()?;
+    let [a, b, c, d] = *bytes.get(at..at + PORTS_LEN)?.first_chunk()?;
     Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
 }
 
@@ -511,7 +572,13 @@ mod tests {
             for len in 0..bytes.len() {
                 prop_assert!(Packet::parse(&bytes[..len], len).is_err());
                 // Less than all to look at is not less than all there is.
-                prop_assert_eq!(Packet::parse(&bytes[..len], bytes.len()).is_ok(), len >= IPV6_LEN);
+                let seen = Packet::parse(&bytes[..len], bytes.len());
+                prop_assert_eq!(seen.is_ok(), len >= IPV6_LEN);
+                // Where anything that rules look at is missing, that is known.
+                if let Ok(seen) = seen {
+                    let knows = (seen.protocol, seen.ports) == (packet.protocol, packet.ports);
+                    prop_assert!(knows || seen.is_cut(), "{len} of {seen:?}");
+                }
             }
         }
 
@@ -537,6 +604,45 @@ mod tests {
             let mut bytes = Vec::new();
             PacketBuilder::ipv6(src, dst, 64).udp(1, 2).write(&mut bytes, &payload).unwrap();
             prop_assert_eq!(upper_checksum(src.into(), dst.into(), 17, &[&bytes[IPV6_LEN..]]), 0);
+        }
+    }
+
+    #[test]
+    fn mapped_addresses_are_in_no_ipv6_packet() {
+        let right: [Ipv6Addr; 2] = ["2001:db8::1".parse().unwrap(), "fd00::1".parse().unwrap()];
+        let mapped = "::ffff:192.0.2.1".parse().unwrap();
+        for (src, dst, outcome) in [
+            (right[0], right[1], Ok(())),
+            (mapped, right[1], Err(IpError::Mapped)),
+            (right[0], mapped, Err(IpError::Mapped)),
+        ] {
+            let header = Header { src, dst, protocol: 17, tos: 0, ttl: 1, payload_len: 0 };
+            let mut bytes = [0; IPV6_LEN];
+            header.write(&mut bytes);
+            assert_eq!(Packet::parse(&bytes, bytes.len()).map(drop), outcome, "{src} {dst}");
+        }
+    }
+
+    #[test]
+    fn hosts_and_groups_are_told_apart() {
+        for (address, expected) in [
+            ("10.0.0.1", (true, false)),
+            ("0.0.0.0", (false, false)),
+            ("0.0.0.9", (false, false)),
+            ("127.0.0.1", (false, false)),
+            ("224.0.0.1", (false, true)),
+            ("240.0.0.1", (false, false)),
+            ("255.255.255.255", (false, true)),
+            ("2001:db8::1", (true, false)),
+            ("fe80::1", (true, false)),
+            ("::", (false, false)),
+            ("::1", (false, false)),
+            ("::ffff:10.0.0.1", (false, false)),
+            ("::10.0.0.1", (false, false)),
+            ("ff02::1", (false, true)),
+        ] {
+            let address: IpAddr = address.parse().unwrap();
+            assert_eq!((is_host(address), is_group(address)), expected, "{address}");
         }
     }
 

@@ -16,6 +16,19 @@ impl MacAddr {
         let b = id.to_be_bytes();
         Self([0x02, b[3], b[4], b[5], b[6], b[7]])
     }
+
+    /// Returns true if this is the address of a group of stations, such as all of them.
+    #[inline]
+    pub const fn is_group(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+
+    /// Returns true if this can be the address of a single station: the only kind that may be the source
+    /// of a frame.
+    #[inline]
+    pub fn is_station(self) -> bool {
+        !self.is_group() && self.0 != [0; 6]
+    }
 }
 
 impl fmt::Display for MacAddr {

@@ -73,7 +73,7 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
             eprintln!("{}", serde_json::to_string(&event)?);
         }
         if let Some(failure) = running.failure() {
-            break Err(anyhow::anyhow!("a port failed: {failure}").into());
+            break Err(anyhow::anyhow!(failure).into());
         }
         if cancel.check().is_err() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             break Ok(());

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use dray_port::{Frame, Scratch, clock, scratch};
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::icmp::{self, Problem};
-use dray_wire::ip::{self, Packet, Version, protocol};
+use dray_wire::ip::{Packet, Version, protocol};
 
 use super::head::{Head, LOOK, ROOM};
 use super::held::Held;
@@ -186,9 +186,11 @@ impl Lane {
             let frame = frame();
             let bytes = frame.get(ETHERNET_LEN..)?;
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
-            let own = from.address_for(ip::address(packet.src))?;
+            let own = from.address_for(packet.source())?;
             let message = icmp::error(own, &packet, bytes, problem)?;
             let to = Ethernet::parse(&frame)?.src;
+            let is_right = from.is_other_station(to) && from.is_other_host(packet.source());
+            is_right.then_some(())?;
             Some(from.frame(to, ethertype(packet.version), &message))
         });
     }
@@ -274,18 +276,20 @@ fn asks_a_port(frame: &[u8]) -> bool {
         && Packet::parse(bytes, bytes.len()).is_ok_and(|packet| packet.protocol == protocol::UDP)
 }
 
-/// What is to be answered to a frame that is for us or for a group.
+/// Returns the reply to a frame that is for us or for a group.
 fn heard(own: &Interface, frame: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
     let ethernet = Ethernet::parse(frame).ok_or(DropReason::NotIp)?;
     let bytes = &frame[ETHERNET_LEN..];
     match ethernet.ethertype {
-        ethertype::ARP => Ok(own.hear_arp(bytes)),
+        // No reply may go to a group, nor to ourselves.
+        _ if !own.is_other_station(ethernet.src) => Err(DropReason::MartianSource),
+        ethertype::ARP => own.hear_arp(bytes),
         ethertype::IPV4 | ethertype::IPV6 => {
             let packet = Packet::parse(bytes, bytes.len()).map_err(|_| DropReason::OuterIp)?;
-            own.hear_ip(ethernet.src, &packet, bytes).map_err(|()| match own.is_own(packet.dst) {
-                true => DropReason::NotForUs,
-                false => DropReason::Group,
-            })
+            match ethernet.ethertype == self::ethertype(packet.version) {
+                true => own.hear_ip(&ethernet, &packet, bytes),
+                false => Err(DropReason::OuterIp),
+            }
         }
         _ => Err(DropReason::NotIp),
     }

@@ -308,7 +308,7 @@ impl Uplink {
             if problem == Problem::Unreachable && !is_lost() {
                 return None;
             }
-            let own = to.address_for(ip::address(packet.src))?;
+            let own = to.address_for(packet.source())?;
             let message = icmp::error(own, &packet, bytes, problem)?;
             Some(to.frame(to.mac, lane::ethertype(packet.version), &message))
         });
@@ -353,6 +353,11 @@ impl Uplink {
 
     /// Deals with a GTP-U message that is no user's packet, or is wrong.
     fn message(&mut self, frame: &[u8], outer: &Outer) -> Result<(), DropReason> {
+        if !self.lane.from.is_other_station(outer.ethernet.src)
+            || !self.lane.from.is_other_host(outer.packet.source())
+        {
+            return Err(DropReason::MartianSource);
+        }
         let bytes = &frame[outer.at..];
         let reply_port = outer.udp.src_port;
         let header = match Header::parse(bytes, outer.udp.payload_len) {
@@ -401,16 +406,19 @@ impl Uplink {
             frame.copy_into(&mut whole);
             let outer = outer(&whole, whole.len(), &from).ok()?;
             let header = Header::parse(&whole[outer.at..], outer.udp.payload_len).ok()?;
-            let own = ip::address(outer.packet.dst);
+            let own = outer.packet.destination();
             let indication = gtpu::error_indication(header.teid, own, outer.udp.src_port);
             reply(&from, &outer, gtpu::PORT, &indication)
         });
     }
 }
 
-/// A frame with `message` to where `outer` came from, to the port `port`.
+/// A frame with `message` to where `outer` came from, to the port `port`; `None` where no reply may go
+/// there.
 fn reply(own: &Interface, outer: &Outer, port: u16, message: &[u8]) -> Option<Vec<u8>> {
-    let (src, dst) = (ip::address(outer.packet.dst), ip::address(outer.packet.src));
+    let (src, dst) = (outer.packet.destination(), outer.packet.source());
+    let is_right = own.is_other_host(dst) && own.is_other_station(outer.ethernet.src);
+    is_right.then_some(())?;
     let datagram = super::datagram(src, dst, port, message)?;
     let kind = lane::ethertype(outer.packet.version);
     Some(own.frame(outer.ethernet.src, kind, &datagram))

@@ -1,6 +1,8 @@
 //! What tests share: a user plane function between ports in memory, and packets by hand.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 
+pub mod craft;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

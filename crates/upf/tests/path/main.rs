@@ -2,6 +2,7 @@
 
 #[path = "../ends/mod.rs"]
 mod ends;
+mod hostile;
 mod neighbours;
 mod packets;
 mod rules;

@@ -63,9 +63,7 @@ impl MemoryFile {
         // from a file system that the peer itself provides, and whoever touches it waits for it. This
         // call asks no file system, as fstat would.
         if fcntl_get_seals(&fd).is_err() {
-            let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-            let link = link.map_or("something else".to_owned(), |link| link.display().to_string());
-            return Err(FileError::NotMemory(link));
+            return Err(FileError::NotMemory(name_of(&fd)));
         }
         let stat = fstat(&fd).map_err(|errno| FileError::Inspect(errno.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -91,6 +89,21 @@ impl MemoryFile {
     pub fn is_from_peer(&self) -> bool {
         self.from_peer
     }
+}
+
+/// The name of what `fd` is, for messages. A peer chooses the names of its files: characters that a
+/// terminal would obey are escaped, and a long name is cut.
+pub fn name_of(fd: &impl AsFd) -> String {
+    const MAX: usize = 80;
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()));
+    let Ok(link) = link else { return "something else".to_owned() };
+    let link = link.to_string_lossy();
+    let mut characters = link.chars();
+    let mut name: String = characters.by_ref().take(MAX).flat_map(char::escape_debug).collect();
+    if characters.next().is_some() {
+        name.push_str("...");
+    }
+    name
 }
 
 impl AsFd for MemoryFile {
@@ -122,5 +135,14 @@ mod tests {
             let file = std::fs::File::open(path).unwrap();
             assert!(MemoryFile::from_peer(file.into()).is_err(), "{path}");
         }
+    }
+
+    #[test]
+    fn names_of_files_are_escaped_and_short() {
+        let red = memfd_create("\x1b[31mred\nnext\u{202e}", MemfdFlags::CLOEXEC).unwrap();
+        assert_eq!(name_of(&red), "/memfd:\\u{1b}[31mred\\nnext\\u{202e} (deleted)");
+        let long = memfd_create("x".repeat(249), MemfdFlags::CLOEXEC).unwrap();
+        let name = name_of(&long);
+        assert!(name.len() == 83 && name.ends_with("xxx..."), "{name}");
     }
 }

@@ -15,7 +15,7 @@ mod guest;
 mod huge;
 mod mapping;
 
-pub use file::{FileError, MemoryFile, PageSize};
+pub use file::{FileError, MemoryFile, PageSize, name_of};
 pub use guest::{GuestMemory, Region, RegionError, Window};
 pub use huge::vec_in_huge_pages;
 pub use mapping::Mapping;

@@ -4,34 +4,65 @@
 //! looks up the address among the guarded mappings; for one of them it puts zeroes in the place of
 //! the whole mapping, marks it, and lets the thread go on as if nothing had happened. Who uses the
 //! mapping looks at the mark ([`Mapping::is_lost`](crate::Mapping::is_lost)) between two batches and
-//! parts with the peer. A SIGBUS anywhere else kills the process, as it would have without us.
+//! parts with the peer. A SIGBUS anywhere else kills the process, as it would have without us; one
+//! that somebody sent is no access, and is ignored.
+//!
+//! The zeroes come from a file of our own, all holes, of which each guard has a part. A shared mapping
+//! of a file is charged to nobody until its pages are touched, so there is no limit on memory by which
+//! putting it there can fail. Touching them can (no memory may be left, with `vm.overcommit_memory=2`
+//! none may be promised any more): then each page that is touched is replaced by the one page that was
+//! set aside for the guard when it was made.
 
 use std::io;
 use std::mem;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering, fence};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 
 /// How many mappings can be guarded at a time.
-pub const GUARDS_MAX: usize = 4096;
+pub const GUARDS_MAX: usize = 16_384;
 
-/// One guarded mapping. `len` is zero while the slot is free or being filled: it is stored last and
-/// cleared first, so the handler never sees the start of one mapping with the length of another.
+/// The longest mapping that can be guarded, in bytes.
+pub const GUARDED_MAX: u64 = 1 << 46;
+
+/// After this many faults in one mapping the pages are replaced one by one. Threads that fault at the
+/// same time each replace all of it.
+const FAULTS_MAX: u32 = 64;
+
+/// One guarded mapping.
 struct Slot {
     taken: AtomicBool,
+    /// Odd while nothing is guarded, or `start` and `len` change. A handler that finds the same even
+    /// number before and after it has read them has read the ends of one mapping.
+    version: AtomicUsize,
     start: AtomicUsize,
     len: AtomicUsize,
-    lost: AtomicBool,
+    /// Since it was taken.
+    faults: AtomicU32,
 }
 
 static SLOTS: [Slot; GUARDS_MAX] = [const {
     Slot {
         taken: AtomicBool::new(false),
+        version: AtomicUsize::new(1),
         start: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
-        lost: AtomicBool::new(false),
+        faults: AtomicU32::new(0),
     }
 }; GUARDS_MAX];
+
+/// How many slots have been in use: those from here on never were.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// The file of zeroes; open for as long as the process lives.
+static ZEROES: AtomicI32 = AtomicI32::new(-1);
+
+/// Where a slot's part of the file begins, and how long it is: room for the longest mapping, and for
+/// the page that is set aside, at its beginning.
+const PART: u64 = 2 * GUARDED_MAX;
 
 /// Keeps one mapping guarded.
 #[derive(Debug)]
@@ -40,33 +71,70 @@ pub(crate) struct Guard(usize);
 impl Guard {
     /// Guards `len` mapped bytes from `start` on, both multiples of the page size.
     pub(crate) fn new(start: usize, len: usize) -> io::Result<Self> {
-        install_handler()?;
+        let zeroes = install()?;
+        if len as u64 > GUARDED_MAX {
+            return Err(io::Error::other(format!(
+                "{len} bytes; at most {GUARDED_MAX} can be mapped at once"
+            )));
+        }
         let free = SLOTS.iter().position(|slot| !slot.taken.swap(true, Ordering::Acquire));
         let index = free.ok_or_else(|| {
             io::Error::other(format!("more than {GUARDS_MAX} mappings of peers' memory"))
         })?;
+        USED.fetch_max(index + 1, Ordering::Release);
         let slot = &SLOTS[index];
-        slot.lost.store(false, Ordering::Relaxed);
+        if let Err(errno) = fallocate(zeroes, FallocateFlags::KEEP_SIZE, part(index), page()) {
+            slot.taken.store(false, Ordering::Release);
+            return Err(errno.into());
+        }
+        slot.faults.store(0, Ordering::Relaxed);
         slot.start.store(start, Ordering::Relaxed);
-        slot.len.store(len, Ordering::Release);
+        slot.len.store(len, Ordering::Relaxed);
+        slot.version.fetch_add(1, Ordering::Release);
         Ok(Self(index))
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        SLOTS[self.0].lost.load(Ordering::Relaxed)
+        SLOTS[self.0].faults.load(Ordering::Relaxed) > 0
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        SLOTS[self.0].len.store(0, Ordering::Release);
-        SLOTS[self.0].taken.store(false, Ordering::Release);
+        let slot = &SLOTS[self.0];
+        slot.version.fetch_add(1, Ordering::Relaxed);
+        // No later store to the slot is seen before that one.
+        fence(Ordering::Release);
+        if self.is_lost()
+            && let Ok(zeroes) = install()
+        {
+            // Nobody finds what was written there. The mapping is still there, and shows zeroes again.
+            let all = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = fallocate(zeroes, all, part(self.0), PART);
+        }
+        slot.taken.store(false, Ordering::Release);
     }
 }
 
-fn install_handler() -> io::Result<()> {
-    static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
+fn part(index: usize) -> u64 {
+    index as u64 * PART
+}
+
+fn page() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// Makes the file of zeroes and installs the handler, once.
+fn install() -> io::Result<&'static OwnedFd> {
+    static INSTALLED: OnceLock<Result<OwnedFd, i32>> = OnceLock::new();
     let result = INSTALLED.get_or_init(|| {
+        let file = || -> rustix::io::Result<OwnedFd> {
+            let file = memfd_create("dray-zeroes", MemfdFlags::CLOEXEC)?;
+            ftruncate(&file, part(GUARDS_MAX))?;
+            ZEROES.store(file.as_raw_fd(), Ordering::Release);
+            Ok(file)
+        };
+        let file = file().map_err(rustix::io::Errno::raw_os_error)?;
         // SAFETY: an all-zero sigaction is a valid value; the handler has the signature that
         // SA_SIGINFO asks for and makes only system calls and atomic accesses.
         unsafe {
@@ -74,12 +142,12 @@ fn install_handler() -> io::Result<()> {
             action.sa_sigaction = on_sigbus as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
             match libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) {
-                0 => Ok(()),
+                0 => Ok(file),
                 _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)),
             }
         }
     });
-    result.map_err(io::Error::from_raw_os_error)
+    result.as_ref().map_err(|errno| io::Error::from_raw_os_error(*errno))
 }
 
 extern "C" fn on_sigbus(
@@ -87,23 +155,46 @@ extern "C" fn on_sigbus(
     info: *mut libc::siginfo_t,
     _context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel passes a valid siginfo_t, whose address is set for a SIGBUS.
+    /// A page is broken that nobody is accessing.
+    const BUS_MCEERR_AO: libc::c_int = 5;
+    // SAFETY: the kernel passes a valid siginfo_t.
+    let code = unsafe { (*info).si_code };
+    // Positive where the kernel says it, and not somebody by kill(2) or sigqueue(3).
+    if code <= 0 || code == BUS_MCEERR_AO {
+        return;
+    }
+    // SAFETY: the address is set for a SIGBUS of the kernel's.
     let address = unsafe { (*info).si_addr() } as usize;
-    for slot in &SLOTS {
-        let len = slot.len.load(Ordering::Acquire);
-        let start = slot.start.load(Ordering::Relaxed);
-        if address.wrapping_sub(start) < len && replace_by_zeroes(start, len) {
-            slot.lost.store(true, Ordering::Relaxed);
+    let used = USED.load(Ordering::Acquire).min(GUARDS_MAX);
+    for (index, slot) in SLOTS[..used].iter().enumerate() {
+        let version = slot.version.load(Ordering::Acquire);
+        let (start, len) = (slot.start.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        // A slot that changes is not the one of a mapping that is in use just now, as ours is.
+        let stable = version % 2 == 0 && slot.version.load(Ordering::Relaxed) == version;
+        if !stable || address.wrapping_sub(start) >= len {
+            continue;
+        }
+        let faults = slot.faults.fetch_add(1, Ordering::Relaxed);
+        let replaced = if faults < FAULTS_MAX {
+            replace(start, len, part(index) + page())
+        } else {
+            let page = page() as usize;
+            replace(address / page * page, page, part(index))
+        };
+        if replaced {
             return;
         }
+        break;
     }
     // Not ours: without a handler the same access faults again and ends the process.
     // SAFETY: setting the default action is always allowed, in a handler too.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
-/// Whether the mapping could be replaced.
-fn replace_by_zeroes(start: usize, len: usize) -> bool {
+/// Maps zeroes over `len` bytes from `start` on, those at `offset` of their file. Returns whether that
+/// could be done.
+fn replace(start: usize, len: usize, offset: u64) -> bool {
     // SAFETY: the range is a live mapping of ours: its guard is dropped before it is unmapped, and
     // the thread that faulted is using it. Whoever else reads it meanwhile sees old bytes or zeroes,
     // and must expect any bytes anyway. errno belongs to the interrupted code and is kept.
@@ -113,11 +204,46 @@ fn replace_by_zeroes(start: usize, len: usize) -> bool {
             start as *mut libc::c_void,
             len,
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
+            libc::MAP_FIXED | libc::MAP_SHARED | libc::MAP_NORESERVE,
+            ZEROES.load(Ordering::Acquire),
+            offset as libc::off_t,
         );
         *libc::__errno_location() = errno;
         result != libc::MAP_FAILED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mapping, MemoryFile};
+
+    /// As where no page of zeroes can be had: the mapping goes on faulting after it was replaced.
+    #[test]
+    fn pages_are_replaced_one_by_one_where_all_together_cannot_be() {
+        const LEN: usize = 1 << 20;
+        let fd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, LEN as u64).unwrap();
+        let theirs = fd.try_clone().unwrap();
+        let mapping = Mapping::new(&MemoryFile::from_peer(fd).unwrap(), 0, LEN as u64).unwrap();
+        let start = mapping.start().as_ptr();
+        let slot = SLOTS.iter().position(|slot| {
+            slot.version.load(Ordering::Acquire) % 2 == 0
+                && slot.start.load(Ordering::Relaxed) == start as usize
+        });
+        let slot = slot.expect("it is guarded");
+        let blocks = || rustix::fs::fstat(install().unwrap()).unwrap().st_blocks;
+        let before = blocks();
+        SLOTS[slot].faults.store(FAULTS_MAX, Ordering::Relaxed);
+        ftruncate(&theirs, 0).unwrap();
+        for at in (0..LEN).step_by(4096) {
+            // SAFETY: within the mapping.
+            unsafe { start.add(at).write_volatile(7) };
+        }
+        assert!(mapping.is_lost());
+        let faults = SLOTS[slot].faults.load(Ordering::Relaxed) - FAULTS_MAX;
+        assert_eq!(faults as usize, LEN / 4096, "each page by itself");
+        // Other tests may take a page each meanwhile.
+        assert!(blocks() - before < 64 * 8, "no page was asked for");
     }
 }

@@ -42,13 +42,16 @@ impl Mapping {
         let pages_len = as_usize((end - first).next_multiple_of(page))?;
         let lead = as_usize(offset - first)?;
         let first = libc::off_t::try_from(first).map_err(|_| invalid(format!("offset {first}")))?;
+        // Huge pages are set aside for whoever maps them first: those of a peer are the peer's to
+        // reserve. The guard catches an access to one that cannot be had.
+        let reserve = if file.is_from_peer() { libc::MAP_NORESERVE } else { 0 };
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
         let pages = unsafe {
             libc::mmap(
                 ptr::null_mut(),
                 pages_len,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
+                libc::MAP_SHARED | reserve,
                 file.as_fd().as_raw_fd(),
                 first,
             )
@@ -194,5 +197,69 @@ mod tests {
         for _ in 0..2 * crate::guard::GUARDS_MAX {
             Mapping::new(&file, 0, 4096).unwrap();
         }
+    }
+
+    fn huge_pages(which: &str) -> u64 {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let line = text.lines().find(|line| line.starts_with(which)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// Changes the number of huge pages for as long as it lives; needs root.
+    struct HugePages(String);
+
+    impl HugePages {
+        const PATH: &str = "/proc/sys/vm/nr_hugepages";
+
+        fn add(count: u64) -> Option<Self> {
+            let before = std::fs::read_to_string(Self::PATH).ok()?;
+            let number: u64 = before.trim().parse().ok()?;
+            std::fs::write(Self::PATH, format!("{}", number + count)).ok()?;
+            let pages = Self(before);
+            (huge_pages("HugePages_Free") >= count).then_some(pages)
+        }
+    }
+
+    impl Drop for HugePages {
+        fn drop(&mut self) {
+            let _ = std::fs::write(Self::PATH, &self.0);
+        }
+    }
+
+    /// One test at a time may take huge pages.
+    static TAKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+    #[test]
+    fn a_peers_huge_pages_are_not_reserved_by_us() {
+        let _guard = TAKING.lock().unwrap();
+        let Some(_pages) = HugePages::add(4) else {
+            eprintln!("skipped: no huge pages can be reserved");
+            return;
+        };
+        let size = 1024 * huge_pages("Hugepagesize");
+        let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB).unwrap();
+        ftruncate(&fd, 4 * size).unwrap();
+        let file = MemoryFile::from_peer(fd).unwrap();
+        let reserved = huge_pages("HugePages_Rsvd");
+        let mapping = Mapping::new(&file, 0, 4 * size).unwrap();
+        assert_eq!(huge_pages("HugePages_Rsvd"), reserved);
+        write(&mapping, 5, 7);
+        assert_eq!((read(&mapping, 5), mapping.is_lost()), (7, false), "there is one to be had");
+    }
+
+    #[test]
+    fn a_huge_page_that_cannot_be_had_is_one_that_is_lost() {
+        let _guard = TAKING.lock().unwrap();
+        let size = 1024 * huge_pages("Hugepagesize");
+        let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB).unwrap();
+        // More than there are.
+        let count = huge_pages("HugePages_Total") + 16;
+        ftruncate(&fd, count * size).unwrap();
+        let file = MemoryFile::from_peer(fd).unwrap();
+        let mapping = Mapping::new(&file, 0, count * size).unwrap();
+        for page in 0..count {
+            write(&mapping, (page * size) as usize, 1);
+        }
+        assert!(mapping.is_lost());
     }
 }

@@ -10,11 +10,18 @@
 //! choice when an operation is complete. The operation here is to wait until an eventfd of our own
 //! is readable. It always is, so it is complete before the one system call returns. That call takes
 //! 450 ns where the write takes 200, once for each time that a peer which sleeps is woken.
+//!
+//! Where there is no asynchronous I/O (the machine's `fs.aio-max-nr` is used up, a kernel without it, or
+//! a system call filter), no data thread signals: the port's control thread writes, and an alarm ends
+//! that write where a peer makes it wait.
 
+use std::io;
+use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
@@ -60,13 +67,13 @@ struct Context {
 }
 
 impl Context {
-    fn new() -> std::io::Result<Self> {
+    fn new() -> io::Result<Self> {
         let readable = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mut id: libc::c_ulong = 0;
         // SAFETY: the kernel writes the identity to `id`, which is zero as it must be.
         match unsafe { libc::syscall(libc::SYS_io_setup, RING, &raw mut id) } {
             0 => Ok(Self { id, readable, submitted: AtomicU32::new(0) }),
-            _ => Err(std::io::Error::last_os_error()),
+            _ => Err(io::Error::last_os_error()),
         }
     }
 
@@ -111,25 +118,95 @@ impl Context {
     }
 }
 
-/// Adds one to the counter of `event`, an eventfd, unless it is full. Never waits.
-///
-/// Without asynchronous I/O, which a kernel can be built without, the counter is looked at before it
-/// is written to; a peer that is quick enough can make the caller wait then.
-pub(crate) fn signal(event: BorrowedFd<'_>) {
-    static CONTEXT: OnceLock<Option<Context>> = OnceLock::new();
-    if let Some(context) = CONTEXT.get_or_init(|| Context::new().ok()) {
-        if context.signal(event) {
-            return;
-        }
-        // All completions are taken: other threads have signalled meanwhile.
-        context.reap();
-        if context.signal(event) {
-            return;
+/// The one context of the process, where there is one.
+static CONTEXT: OnceLock<Context> = OnceLock::new();
+
+/// Makes the context, unless there is one. `fs.aio-max-nr` is one number for all of the machine, so
+/// any user can take what there is at any time, and give it back: each port tries anew.
+pub(crate) fn prepare() {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if CONTEXT.get().is_none()
+        && let Ok(context) = Context::new()
+    {
+        let _ = CONTEXT.set(context);
+    }
+}
+
+/// Adds one to the counter of `event`, an eventfd, unless it is full. Never waits. Returns false where
+/// there is no asynchronous I/O to do so: then nothing has happened.
+#[inline]
+pub(crate) fn signal(event: BorrowedFd<'_>) -> bool {
+    let Some(context) = CONTEXT.get() else { return false };
+    if context.signal(event) {
+        return true;
+    }
+    // All completions are taken: other threads have signalled meanwhile.
+    context.reap();
+    context.signal(event)
+}
+
+/// As [`signal`], without asynchronous I/O: a write that may wait, but for [`PATIENCE`] at most. Not for
+/// a data thread.
+pub(crate) fn write_in_time(event: BorrowedFd<'_>) {
+    let mut fds = [PollFd::from_borrowed_fd(event, PollFlags::OUT)];
+    if !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) {
+        return;
+    }
+    // A peer may fill it just now. The alarm rings until it has been heard, so it is no matter that it
+    // may ring before the write begins.
+    if let Ok(_alarm) = Alarm::set(PATIENCE) {
+        let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+    }
+}
+
+/// How long one write may wait.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// Interrupts the system calls of the thread that set it, again and again, until it is dropped.
+struct Alarm(libc::timer_t);
+
+impl Alarm {
+    /// Nothing else uses this signal.
+    const SIGNAL: libc::c_int = libc::SIGURG;
+
+    fn set(period: Duration) -> io::Result<Self> {
+        extern "C" fn on_signal(_: libc::c_int) {}
+        static HANDLER: Once = Once::new();
+        HANDLER.call_once(|| {
+            // SAFETY: an all-zero sigaction is valid; without SA_RESTART the handler ends the
+            // system call that it interrupts, and it does nothing.
+            unsafe {
+                let mut action: libc::sigaction = mem::zeroed();
+                action.sa_sigaction = on_signal as *const () as usize;
+                libc::sigaction(Self::SIGNAL, &raw const action, ptr::null_mut());
+            }
+        });
+        let period = libc::timespec { tv_sec: 0, tv_nsec: period.subsec_nanos().into() };
+        let times = libc::itimerspec { it_interval: period, it_value: period };
+        let mut timer: libc::timer_t = ptr::null_mut();
+        // SAFETY: the kernel reads `event` and `times`, and writes `timer`.
+        unsafe {
+            let mut event: libc::sigevent = mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = Self::SIGNAL;
+            event.sigev_notify_thread_id = libc::gettid();
+            if libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let alarm = Self(timer);
+            if libc::timer_settime(timer, 0, &raw const times, ptr::null_mut()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(alarm)
         }
     }
-    let mut fds = [PollFd::from_borrowed_fd(event, PollFlags::OUT)];
-    if matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) {
-        let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        // SAFETY: it was created by `set` and is deleted once.
+        unsafe { libc::timer_delete(self.0) };
     }
 }
 
@@ -150,9 +227,10 @@ mod tests {
     fn every_signal_counts() {
         let events = [(); 2].map(|()| eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         std::thread::scope(|scope| {
+            prepare();
             for event in &events {
                 for _ in 0..2 {
-                    scope.spawn(|| (0..5 * RING).for_each(|_| signal(event.as_fd())));
+                    scope.spawn(|| (0..5 * RING).for_each(|_| assert!(signal(event.as_fd()))));
                 }
             }
         });
@@ -168,10 +246,35 @@ mod tests {
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let (done, wait) = mpsc::channel();
         let copy = event.try_clone().unwrap();
+        prepare();
         std::thread::spawn(move || {
-            (0..1000).for_each(|_| signal(copy.as_fd()));
+            (0..1000).for_each(|_| assert!(signal(copy.as_fd())));
             done.send(()).unwrap();
         });
         wait.recv_timeout(Duration::from_secs(10)).expect("signalling does not wait");
+    }
+
+    /// `poll` says that there is room, and then a peer fills the counter.
+    #[test]
+    fn an_alarm_ends_a_write_that_waits() {
+        let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let (done, wait) = mpsc::channel();
+        std::thread::spawn(move || {
+            let _alarm = Alarm::set(PATIENCE).unwrap();
+            // Long enough for it to ring before the write.
+            std::thread::sleep(3 * PATIENCE);
+            let result = rustix::io::write(&event, &1u64.to_ne_bytes());
+            done.send(result).unwrap();
+        });
+        let result = wait.recv_timeout(Duration::from_secs(10)).expect("the write ends");
+        assert_eq!(result, Err(rustix::io::Errno::INTR));
+    }
+
+    #[test]
+    fn a_write_in_time_counts() {
+        let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        (0..3).for_each(|_| write_in_time(event.as_fd()));
+        assert_eq!(counter(&event), 3);
     }
 }

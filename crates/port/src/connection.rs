@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SocketType;
 use rustix::time::Timespec;
 
-use crate::event::Event;
+use crate::attention::Attention;
 use crate::link::{LinkState, LinkStatus};
 use crate::unix;
 
@@ -34,7 +34,7 @@ pub(crate) struct Connection {
 /// What the control thread and the port share.
 pub(crate) struct Control {
     /// Signalled when a queue was given up, and when the port is closed.
-    attention: Arc<Event>,
+    attention: Arc<Attention>,
     stop: AtomicBool,
     status: Mutex<LinkStatus>,
 }
@@ -65,7 +65,7 @@ impl Connection {
     pub(crate) fn open(
         path: &Path,
         client: bool,
-        attention: Arc<Event>,
+        attention: Arc<Attention>,
         converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, (&'static str, io::Error)> {
         let listener = match client {
@@ -81,7 +81,7 @@ impl Connection {
     /// Connects to the socket of packets at `path` again and again; `converse` speaks with each peer.
     pub(crate) fn by_packets(
         path: &Path,
-        attention: Arc<Event>,
+        attention: Arc<Attention>,
         converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, (&'static str, io::Error)> {
         let path = path.to_owned();
@@ -93,14 +93,14 @@ impl Connection {
     /// Speaks with the one peer at the other end of `stream`.
     pub(crate) fn over(
         stream: UnixStream,
-        attention: Arc<Event>,
+        attention: Arc<Attention>,
         mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, (&'static str, io::Error)> {
         Self::spawn(attention, move |control| control.serve_one(stream, &mut converse))
     }
 
     fn spawn<T>(
-        attention: Arc<Event>,
+        attention: Arc<Attention>,
         serve: impl FnOnce(&Control) -> T + Send + 'static,
     ) -> Result<Self, (&'static str, io::Error)> {
         let control =
@@ -212,8 +212,12 @@ impl Control {
         change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Waits for something to read from `fd`, or for attention.
+    /// Waits for something to read from `fd`, or for attention. Sends what data threads left to be
+    /// signalled.
     pub(crate) fn wait(&self, fd: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Woken {
+        let rest = self.attention.deliver();
+        let rests = rest.is_some_and(|rest| limit.is_none_or(|limit| rest < limit));
+        let limit = if rests { rest } else { limit };
         let limit = limit.map(|limit| Timespec {
             tv_sec: limit.as_secs() as i64,
             tv_nsec: limit.subsec_nanos().into(),
@@ -223,7 +227,7 @@ impl Control {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
         if !matches!(poll(&mut fds, limit.as_ref()), Ok(1..)) {
-            return Woken::Timeout;
+            return if rests { Woken::Attention } else { Woken::Timeout };
         }
         if !fds[0].revents().is_empty() {
             self.attention.clear();

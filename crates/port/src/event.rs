@@ -2,61 +2,96 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use dray_shm::name_of;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::Timespec;
 
-use crate::aio;
+use crate::attention::Attention;
 
-/// An eventfd, ours or a peer's.
+/// An eventfd that nobody else has.
 #[derive(Debug)]
-pub(crate) struct Event {
-    fd: OwnedFd,
-    /// Whether a peer has it as well, and may do with it what it likes.
-    shared: bool,
-}
+pub(crate) struct Event(OwnedFd);
 
 impl Event {
-    /// One that nobody else has.
     pub(crate) fn new() -> io::Result<Self> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { fd, shared: false })
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// One to be passed to a peer.
-    pub(crate) fn for_peer() -> io::Result<Self> {
-        Ok(Self { shared: true, ..Self::new()? })
-    }
-
-    /// What a peer passed as an event. Anything but an eventfd could block who signals it, or never
-    /// be quiet.
-    pub(crate) fn from_peer(fd: OwnedFd) -> io::Result<Self> {
-        use std::os::fd::AsRawFd;
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
-        if link.as_os_str() != "anon_inode:[eventfd]" {
-            return Err(io::Error::other(format!("{} is no eventfd", link.display())));
-        }
-        Ok(Self { fd, shared: true })
-    }
-
-    /// Adds one. Where the counter is full the other side has been told often enough. Never waits,
-    /// whatever a peer has done to it.
+    /// Adds one. Where the counter is full the other side has been told often enough.
     pub(crate) fn signal(&self) {
-        if self.shared {
-            aio::signal(self.fd.as_fd());
-        } else {
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
-        }
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Sets one that nobody else has back to zero.
+    /// Sets it back to zero.
     pub(crate) fn clear(&self) {
-        debug_assert!(!self.shared, "reading it could wait");
-        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 
 impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// An eventfd that a peer has as well, which may do with it what it likes: make it blocking, fill or
+/// drain it, and hang any number of watchers on it.
+///
+/// It is closed by the port's control thread: to close one with many watchers takes long.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerEvent {
+    shared: Arc<Shared>,
+    attention: Arc<Attention>,
+}
+
+/// The part of a peer's event that the control thread needs to signal it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    fd: OwnedFd,
+    /// Whether a data thread left a signal to the control thread.
+    pub(crate) owed: AtomicBool,
+}
+
+impl PeerEvent {
+    /// One to be passed to a peer.
+    pub(crate) fn for_peer(attention: &Arc<Attention>) -> io::Result<Self> {
+        Ok(Self::of(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?, attention))
+    }
+
+    /// What a peer passed as an event. Anything but an eventfd could block who signals it, or never
+    /// be quiet.
+    pub(crate) fn from_peer(fd: OwnedFd, attention: &Arc<Attention>) -> io::Result<Self> {
+        let name = name_of(&fd);
+        if name != "anon_inode:[eventfd]" {
+            return Err(io::Error::other(format!("{name} is no eventfd")));
+        }
+        Ok(Self::of(fd, attention))
+    }
+
+    fn of(fd: OwnedFd, attention: &Arc<Attention>) -> Self {
+        let shared = Arc::new(Shared { fd, owed: AtomicBool::new(false) });
+        attention.register(&shared);
+        Self { shared, attention: attention.clone() }
+    }
+
+    /// Adds one. Where the counter is full the other side has been told often enough. Never waits,
+    /// whatever a peer has done to it.
+    #[inline]
+    pub(crate) fn signal(&self) {
+        self.attention.signal_peer(&self.shared);
+    }
+}
+
+impl AsFd for PeerEvent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.as_fd()
+    }
+}
+
+impl AsFd for Shared {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -11,6 +11,7 @@
 
 pub mod afxdp;
 mod aio;
+mod attention;
 pub mod clock;
 mod connection;
 mod either;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use dray_ring::Lie;
 
-use crate::event::Event;
+use crate::attention::Attention;
 
 /// A queue in the hands of the data thread, or not.
 ///
@@ -18,7 +18,7 @@ pub(crate) struct Slot<Q> {
     /// Whether it is worth trying the lock.
     runs: AtomicBool,
     /// Wakes the control thread when the data thread gave a queue up.
-    failed: Arc<Event>,
+    failed: Arc<Attention>,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) enum Failure {
 }
 
 impl<Q> Slot<Q> {
-    pub(crate) fn new(failed: Arc<Event>) -> Self {
+    pub(crate) fn new(failed: Arc<Attention>) -> Self {
         Self { state: Mutex::new(State::Stopped), runs: AtomicBool::new(false), failed }
     }
 

@@ -13,7 +13,7 @@ use super::message::{Limits, Message, Request, VERSION, receive};
 use super::queue::{ReceiveQueue, TransmitQueue};
 use super::{Device, MemifUri};
 use crate::connection::{Control, End, Woken};
-use crate::event::Event;
+use crate::event::PeerEvent;
 use crate::pairs::{Pair, Pairs};
 use crate::slot::State;
 
@@ -63,8 +63,9 @@ impl Conversation<'_> {
         let mut events = Vec::new();
         for from_client in [true, false] {
             for index in 0..self.uri.queues {
-                let event =
-                    Event::for_peer().map_err(|error| refused(format!("eventfd: {error}")))?;
+                let attention = &self.device.pairs[usize::from(index)].attention;
+                let event = PeerEvent::for_peer(attention)
+                    .map_err(|error| refused(format!("eventfd: {error}")))?;
                 let offset = memory.ring_offset(self.ring(from_client, index));
                 let size = self.uri.size.get().ilog2() as u8;
                 let ring = Request::add_ring(from_client, index, offset, size);
@@ -151,7 +152,7 @@ impl Conversation<'_> {
 }
 
 /// A ring with its buffers, and its event.
-type Ring = ((ClientRing, Buffers), Event);
+type Ring = ((ClientRing, Buffers), PeerEvent);
 
 /// Gives a pair of rings to the data threads.
 fn install(

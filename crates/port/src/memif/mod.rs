@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use dray_ring::QueueSize;
 
+use crate::attention::Attention;
 use crate::connection::Connection;
-use crate::event::Event;
 use crate::pairs::{self, Pair};
 use crate::query::{Query, UriError, write_query};
 use crate::unix::parse_path;
@@ -89,7 +89,7 @@ impl MemifUri {
     }
 
     fn try_open(&self, socket: Option<OwnedFd>) -> Result<Port, (&'static str, io::Error)> {
-        let attention = Arc::new(Event::new().map_err(|error| ("eventfd", error))?);
+        let attention = Attention::new().map_err(|error| ("eventfd", error))?;
         let memory =
             SharedMemory::new(self.size, self.queues).map_err(|error| ("shared memory", error))?;
         let pairs = Pair::several(self.queues, &attention)?;

@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use dray_ring::memif::ClientRing;
 
 use super::memory::{BUFFER, Buffers};
-use crate::event::Event;
+use crate::event::PeerEvent;
 use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
 use crate::pairs;
@@ -17,13 +17,13 @@ pub(super) struct TransmitQueue {
     ring: ClientRing,
     buffers: Buffers,
     /// Signalled when the server wants to know of frames.
-    event: Event,
+    event: PeerEvent,
     /// For each buffer the length of the series' frame in it; 0 for anything else.
     series: Box<[u16]>,
 }
 
 impl TransmitQueue {
-    pub(super) fn new(ring: ClientRing, buffers: Buffers, event: Event) -> Self {
+    pub(super) fn new(ring: ClientRing, buffers: Buffers, event: PeerEvent) -> Self {
         Self { ring, buffers, event, series: vec![0; buffers.count()].into() }
     }
 
@@ -102,12 +102,12 @@ pub(super) struct ReceiveQueue {
     ring: ClientRing,
     buffers: Buffers,
     /// Signalled by the server when a frame has arrived.
-    pub(super) event: Event,
+    pub(super) event: PeerEvent,
 }
 
 impl ReceiveQueue {
     /// Posts every buffer.
-    pub(super) fn new(ring: ClientRing, buffers: Buffers, event: Event) -> Self {
+    pub(super) fn new(ring: ClientRing, buffers: Buffers, event: PeerEvent) -> Self {
         let mut new = Self { ring, buffers, event };
         new.ring.want_interrupts(false);
         post_all(&mut new.ring, buffers);

@@ -11,8 +11,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use crate::attention::Attention;
 use crate::connection::Connection;
-use crate::event::{Event, Wakes};
+use crate::event::Wakes;
 use crate::frame::Frame;
 use crate::gathered::Gathered;
 use crate::link::{Link, LinkState, LinkStatus};
@@ -71,19 +72,22 @@ pub(crate) struct Pair<R, T> {
     pub(crate) transmit: Slot<T>,
     /// What wakes who sleeps until a frame arrives.
     pub(crate) wakes: Wakes,
+    /// Signalled by a data thread that needs the control thread.
+    pub(crate) attention: Arc<Attention>,
 }
 
 impl<R, T> Pair<R, T> {
-    /// `count` of them without queues. `attention` is signalled by a data thread that gives up one.
+    /// `count` of them without queues. `attention` wakes the control thread.
     pub(crate) fn several(
         count: u16,
-        attention: &Arc<Event>,
+        attention: &Arc<Attention>,
     ) -> Result<Vec<Self>, (&'static str, io::Error)> {
         let one = |_| -> io::Result<Self> {
             Ok(Self {
                 receive: Slot::new(attention.clone()),
                 transmit: Slot::new(attention.clone()),
                 wakes: Wakes::new()?,
+                attention: attention.clone(),
             })
         };
         (0..count).map(one).collect::<io::Result<_>>().map_err(|error| ("eventfd", error))

@@ -28,7 +28,7 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 
 use super::device::Device;
 use super::queue::{Queue, Running};
-use crate::event::Event;
+use crate::event::PeerEvent;
 use crate::slot::State;
 
 /// vhost-user's own feature bit: there are protocol features.
@@ -69,8 +69,8 @@ struct Vring {
     size: Option<QueueSize>,
     addresses: Option<Addresses>,
     base: u16,
-    kick: Option<Event>,
-    call: Option<Event>,
+    kick: Option<PeerEvent>,
+    call: Option<PeerEvent>,
     started: bool,
     enabled: bool,
 }
@@ -277,9 +277,10 @@ impl Backend {
         self.vring(index)
     }
 
-    fn event(&mut self, what: &str, index: u8, fd: Option<File>) -> Result<Option<Event>> {
+    fn event(&mut self, what: &str, index: u8, fd: Option<File>) -> Result<Option<PeerEvent>> {
         self.vring(index.into())?;
-        match fd.map(|fd| Event::from_peer(fd.into())).transpose() {
+        let attention = self.device.attention();
+        match fd.map(|fd| PeerEvent::from_peer(fd.into(), attention)).transpose() {
             Ok(event) => Ok(event),
             Err(error) => self.refuse(format!("{what} of virtqueue {index}: {error}")),
         }
@@ -416,12 +417,19 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let call = self.event("the call", index, fd)?;
         // Changes while the queue runs, when a guest masks an interrupt.
-        if let State::Running(running) = &mut *self.device.slot(index.into()).lock() {
-            running.call = call;
+        let index = usize::from(index);
+        let new = call.clone();
+        let old = match &mut *self.device.slot(index).lock() {
+            State::Running(running) => std::mem::replace(&mut running.call, call),
+            _ => std::mem::replace(&mut self.vrings[index].call, call),
+        };
+        // Both can take long, and a data thread may be waiting for the lock.
+        drop(old);
+        if self.device.slot(index).is_running()
+            && let Some(call) = new
+        {
             // What was used under the old one may not have been told.
-            running.call_now();
-        } else {
-            self.vrings[usize::from(index)].call = call;
+            call.signal();
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::queue::Running;
-use crate::event::Event;
+use crate::attention::Attention;
 use crate::pairs::{Pair, Pairs};
 use crate::slot::Slot;
 
@@ -22,7 +22,7 @@ impl Device {
     /// `attention` is signalled by a data thread that gives up a queue.
     pub(super) fn new(
         queues: u16,
-        attention: &Arc<Event>,
+        attention: &Arc<Attention>,
     ) -> Result<Self, (&'static str, io::Error)> {
         Ok(Self { pairs: Pair::several(queues, attention)?, malformed: Arc::default() })
     }
@@ -54,6 +54,11 @@ impl Device {
         if comes_from_driver(index) {
             self.pair(index).wakes.forget(kick);
         }
+    }
+
+    /// What wakes the control thread.
+    pub(super) fn attention(&self) -> &Arc<Attention> {
+        &self.pairs[0].attention
     }
 
     /// To be counted up by its queues.

@@ -22,8 +22,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::attention::Attention;
 use crate::connection::Connection;
-use crate::event::Event;
 use crate::pairs;
 use crate::query::{Query, UriError, write_query};
 use crate::unix::parse_path;
@@ -67,7 +67,7 @@ impl VhostUri {
     }
 
     fn try_open(&self, stream: Option<UnixStream>) -> Result<Port, (&'static str, io::Error)> {
-        let attention = Arc::new(Event::new().map_err(|error| ("eventfd", error))?);
+        let attention = Attention::new().map_err(|error| ("eventfd", error))?;
         let device = Arc::new(Device::new(self.queues, &attention)?);
         let converse = {
             let device = device.clone();

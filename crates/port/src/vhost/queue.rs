@@ -11,7 +11,7 @@ use dray_ring::{Access, CHAIN_MAX, Chain, DeviceQueue, Lie, Plain, Segment};
 use dray_shm::GuestMemory;
 
 use crate::either::{Either, either};
-use crate::event::Event;
+use crate::event::PeerEvent;
 use crate::frame::{self, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
 use crate::pairs::{ReceiveQueue, TransmitQueue};
@@ -27,7 +27,7 @@ pub(super) struct Running {
     pub(super) queue: Queue,
     pub(super) memory: Arc<GuestMemory>,
     /// Signalled when the peer wants to know of used buffers.
-    pub(super) call: Option<Event>,
+    pub(super) call: Option<PeerEvent>,
     /// Length of the virtio-net header in front of each frame.
     pub(super) header_len: u32,
     /// Whether a frame may be spread over several chains.
@@ -48,17 +48,10 @@ impl Running {
             return Err(Failure::MemoryLost);
         }
         let (frames, call) = moved?;
-        if call {
-            self.call_now();
+        if let Some(event) = self.call.as_ref().filter(|_| call) {
+            event.signal();
         }
         Ok(frames)
-    }
-
-    /// Tells the peer to look, where it wants to be told at all.
-    pub(super) fn call_now(&self) {
-        if let Some(call) = &self.call {
-            call.signal();
-        }
     }
 
     pub(super) fn base(&self) -> u16 {

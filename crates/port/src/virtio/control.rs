@@ -21,7 +21,7 @@ use super::memory::Place;
 use super::queue::{Queue, ReceiveQueue, TransmitQueue};
 use super::{Device, VirtioUri};
 use crate::connection::{Control, End, Woken};
-use crate::event::Event;
+use crate::event::PeerEvent;
 use crate::pairs::Pairs;
 use crate::slot::{Slot, State};
 
@@ -191,8 +191,8 @@ fn set_up(
     }
     // SAFETY: the slots are empty, so no queue of ours uses the rings.
     places.iter().for_each(|place| unsafe { device.memory.clear(place) });
-    let events = || -> std::io::Result<(EventFd, Event)> {
-        let event = Event::for_peer()?;
+    let events = || -> std::io::Result<(EventFd, PeerEvent)> {
+        let event = PeerEvent::for_peer(&pair.attention)?;
         let copy = event.as_fd().try_clone_to_owned()?;
         // SAFETY: the descriptor is our own, an eventfd, and given away here.
         let copy = unsafe { EventFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(copy)) };

@@ -10,7 +10,7 @@ use dray_ring::{Access, Buffer, DriverQueue, Lie, Used};
 
 use super::memory::{HEADER_LEN, SLOT_FRAME, Slots};
 use crate::either::{Either, either};
-use crate::event::Event;
+use crate::event::PeerEvent;
 use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
 use crate::pairs;
@@ -28,7 +28,7 @@ pub(super) struct TransmitQueue {
     queue: Queue,
     slots: Slots,
     /// Signalled when the back end wants to know of frames.
-    kick: Event,
+    kick: PeerEvent,
     states: Box<[SlotState]>,
 }
 
@@ -44,7 +44,7 @@ struct SlotState {
 impl TransmitQueue {
     /// Kicks once, though there is nothing yet: a back end may start a ring only then (vhost-user, "Ring
     /// states"), and VPP takes a port for down until all its rings are.
-    pub(super) fn new(queue: Queue, slots: Slots, kick: Event) -> Self {
+    pub(super) fn new(queue: Queue, slots: Slots, kick: PeerEvent) -> Self {
         kick.signal();
         Self { queue, slots, kick, states: vec![SlotState::default(); slots.count()].into() }
     }
@@ -175,9 +175,9 @@ fn buffer(start: NonNull<u8>, header: usize, len: usize, access: Access) -> Buff
 pub(super) struct ReceiveQueue {
     queue: Queue,
     slots: Slots,
-    kick: Event,
+    kick: PeerEvent,
     /// Signalled by the back end when a frame has arrived.
-    pub(super) call: Event,
+    pub(super) call: PeerEvent,
     /// Buffers that came back, in order, and whose frames were not taken yet.
     filled: ArrayVec<Used, FILLED_MAX>,
 }
@@ -188,7 +188,7 @@ const FILLED_MAX: usize = BATCH_MAX + SLOTS_MAX;
 
 impl ReceiveQueue {
     /// Posts every slot.
-    pub(super) fn new(queue: Queue, slots: Slots, kick: Event, call: Event) -> Self {
+    pub(super) fn new(queue: Queue, slots: Slots, kick: PeerEvent, call: PeerEvent) -> Self {
         let mut new = Self { queue, slots, kick, call, filled: ArrayVec::new() };
         either!(&mut new.queue, queue => {
             while let Some(id) = queue.next_id() {

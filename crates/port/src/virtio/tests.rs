@@ -9,7 +9,8 @@ use dray_ring::{Access, AddressSpace, DeviceQueue};
 use super::memory::{HEADER_LEN, Place, SLOT_FRAME};
 use super::queue::ReceiveQueue;
 use super::{Device, SharedMemory, VirtioUri, control};
-use crate::event::Event;
+use crate::attention::Attention;
+use crate::event::PeerEvent;
 use crate::gathered::Gathered;
 use crate::pairs::ReceiveQueue as _;
 use crate::slot::Failure;
@@ -43,7 +44,9 @@ fn received(returned: &[(u16, usize)]) -> Result<Vec<usize>, Failure> {
         let Ok(PortUri::Virtio(uri)) = text.parse() else { panic!("{text}") };
         let device = Device { pairs: Vec::new(), memory: SharedMemory::new(&uri).unwrap() };
         let place = device.memory.place(0);
-        let (slots, event) = (device.memory.slots(&place), || Event::new().unwrap());
+        let (slots, event) = (device.memory.slots(&place), || {
+            PeerEvent::for_peer(&Attention::new().unwrap()).unwrap()
+        });
         let queue = control::queue(&device, &uri, &place).unwrap();
         let mut port = ReceiveQueue::new(queue, slots, event(), event());
         back_end(&device, &uri, &place, returned);

@@ -1,0 +1,304 @@
+//! What wakes a port's control thread, and the signals that it sends in place of data threads.
+//!
+//! A data thread signals a peer itself as long as that is quick. A peer can make it slow: a hundred
+//! thousand epoll watchers on its eventfd are all woken inside the system call of whoever signals it.
+//! After a slow signal the data thread only notes that one is owed, and the port's control thread
+//! sends it. Each port has one, so a slow peer delays no signals but its own.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::aio;
+use crate::event::{Event, Shared};
+
+/// A signal that takes a data thread longer than this is slow. Most take one to five microseconds.
+const SLOW: u64 = 20_000;
+/// After a slow signal the control thread signals for this many times as long as it took: slow signals
+/// take at most a thousandth of a data thread's time.
+const DELEGATED: u64 = 1000;
+/// And for at most this long, in nanoseconds.
+const DELEGATED_MAX: u64 = 60_000_000_000;
+/// The control thread rests this many times as long as a signal took, so that a slow peer costs a
+/// tenth of a CPU at most.
+const REST: u64 = 9;
+
+/// What wakes a port's control thread.
+#[derive(Debug)]
+pub(crate) struct Attention {
+    event: Event,
+    /// Whether the last signal seemed slow: then the next ones are timed by the CPU time that they
+    /// take, for a data thread that was preempted is no peer's fault.
+    suspect: AtomicBool,
+    /// Until then, in nanoseconds of the monotonic clock, the control thread signals.
+    delegated_until: AtomicU64,
+    /// Until then the control thread rests.
+    rests_until: AtomicU64,
+    /// All events of peers, those that are gone too until the next one comes. Data threads never look
+    /// at this list.
+    events: Mutex<Vec<Weak<Shared>>>,
+}
+
+impl Attention {
+    pub(crate) fn new() -> std::io::Result<Arc<Self>> {
+        // Before a peer can come and take all that the machine has.
+        aio::prepare();
+        Ok(Arc::new(Self {
+            event: Event::new()?,
+            suspect: AtomicBool::new(false),
+            delegated_until: AtomicU64::new(0),
+            rests_until: AtomicU64::new(0),
+            events: Mutex::default(),
+        }))
+    }
+
+    /// Wakes the control thread.
+    pub(crate) fn signal(&self) {
+        self.event.signal();
+    }
+
+    /// For the control thread: it has been woken.
+    pub(crate) fn clear(&self) {
+        self.event.clear();
+    }
+
+    /// From now on the control thread sends what is owed to `event`.
+    pub(super) fn register(&self, event: &Arc<Shared>) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.retain(|event| event.strong_count() > 0);
+        events.push(Arc::downgrade(event));
+    }
+
+    /// For a data thread: signals `event`, or leaves that to the control thread.
+    #[inline]
+    pub(super) fn signal_peer(&self, event: &Shared) {
+        let start = now();
+        if start < self.delegated_until.load(Ordering::Relaxed) {
+            return self.owe(event);
+        }
+        let cpu_time = self.suspect.load(Ordering::Relaxed).then(cpu_time);
+        if !aio::signal(event.as_fd()) {
+            return self.owe(event);
+        }
+        let seems_slow = now() - start > SLOW;
+        if seems_slow || cpu_time.is_some() {
+            self.judge(seems_slow, cpu_time.map(|before| self::cpu_time() - before));
+        }
+    }
+
+    #[cold]
+    fn owe(&self, event: &Shared) {
+        if !event.owed.swap(true, Ordering::AcqRel) {
+            self.signal();
+        }
+    }
+
+    /// After a signal that may have been slow, and the CPU time that it took where that is known.
+    #[cold]
+    fn judge(&self, seems_slow: bool, cpu_time: Option<u64>) {
+        let slow = cpu_time.filter(|time| *time > SLOW);
+        if let Some(time) = slow {
+            self.delegate(time);
+        }
+        self.suspect.store(seems_slow || slow.is_some(), Ordering::Relaxed);
+    }
+
+    fn delegate(&self, slow: u64) {
+        let until = now() + slow.saturating_mul(DELEGATED).min(DELEGATED_MAX);
+        self.delegated_until.store(until, Ordering::Relaxed);
+    }
+
+    /// For the control thread: sends the signals that are owed. Returns after which time it is to be
+    /// called again, where it has to rest first.
+    pub(crate) fn deliver(&self) -> Option<Duration> {
+        let owed = || -> Vec<Arc<Shared>> {
+            let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+            let alive = events.iter().filter_map(Weak::upgrade);
+            alive.filter(|event| event.owed.load(Ordering::Acquire)).collect()
+        };
+        for event in owed() {
+            let start = now();
+            if let rest @ 1.. = self.rests_until.load(Ordering::Relaxed).saturating_sub(start) {
+                return Some(Duration::from_nanos(rest));
+            }
+            event.owed.store(false, Ordering::Release);
+            let before = cpu_time();
+            if !aio::signal(event.as_fd()) {
+                aio::write_in_time(event.as_fd());
+            }
+            let took = cpu_time() - before;
+            if took > SLOW {
+                // Still as slow: the data thread need not find out again.
+                self.delegate(took);
+                self.rests_until.store(now() + REST * took, Ordering::Relaxed);
+            }
+        }
+        None
+    }
+}
+
+impl AsFd for Attention {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// Nanoseconds of the monotonic clock.
+#[inline]
+fn now() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+/// Nanoseconds that this thread has run for.
+fn cpu_time() -> u64 {
+    nanoseconds(ClockId::ThreadCPUTime)
+}
+
+#[inline]
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::PeerEvent;
+    use rustix::event::{EventfdFlags, epoll, eventfd};
+    use rustix::io::fcntl_dupfd_cloexec;
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::sync::mpsc;
+
+    /// Epolls that watch `event` `count` times in all. One watches a file once for each descriptor
+    /// number, and goes on where that has been closed.
+    fn watchers(event: BorrowedFd<'_>, count: usize) -> Vec<OwnedFd> {
+        const EACH: i32 = 1000;
+        let epolls = count.div_ceil(EACH as usize);
+        let epolls: Vec<_> =
+            (0..epolls).map(|_| epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()).collect();
+        for number in 0..EACH {
+            let copy = fcntl_dupfd_cloexec(event, 3000 + number).unwrap();
+            for epoll in &epolls {
+                let (data, flags) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
+                // A number that another test uses meanwhile can come twice.
+                let _ = epoll::add(epoll, &copy, data, flags | epoll::EventFlags::ET);
+            }
+        }
+        epolls
+    }
+
+    fn peer_event(flags: EventfdFlags) -> (Arc<Attention>, PeerEvent, OwnedFd) {
+        let attention = Attention::new().unwrap();
+        let event = eventfd(0, EventfdFlags::CLOEXEC | flags).unwrap();
+        let ours = PeerEvent::from_peer(event.try_clone().unwrap(), &attention).unwrap();
+        (attention, ours, event)
+    }
+
+    fn count(event: &OwnedFd) -> u64 {
+        let mut value = [0; 8];
+        match rustix::io::read(event, &mut value) {
+            Ok(_) => u64::from_ne_bytes(value),
+            Err(_) => 0,
+        }
+    }
+
+    #[test]
+    fn slow_signals_are_left_to_the_control_thread() {
+        let (attention, ours, event) = peer_event(EventfdFlags::NONBLOCK);
+        let epolls = watchers(event.as_fd(), 50_000);
+        // One that seems slow, one that is; the time of a preemption in between does not count.
+        let sent = (1..=10).find(|_| {
+            ours.signal();
+            now() < attention.delegated_until.load(Ordering::Relaxed)
+        });
+        let sent = sent.expect("a signal to 50,000 watchers is slow");
+        (0..1000).for_each(|_| ours.signal());
+        assert_eq!(count(&event), sent, "the data thread pays for no more");
+        attention.deliver();
+        assert_eq!(count(&event), 1, "all that are owed are one");
+        assert!(attention.deliver().is_none(), "nothing is owed");
+        ours.signal();
+        assert!(attention.deliver().is_some(), "the control thread rests");
+        assert_eq!(count(&event), 0);
+        drop(epolls);
+    }
+
+    #[test]
+    fn one_slow_peer_delays_no_signal_of_another() {
+        let (slow, ours, event) = peer_event(EventfdFlags::NONBLOCK);
+        slow.delegate(DELEGATED_MAX);
+        let (_quick, other, others) = peer_event(EventfdFlags::NONBLOCK);
+        (0..10).for_each(|_| {
+            ours.signal();
+            other.signal();
+        });
+        assert_eq!((count(&event), count(&others)), (0, 10));
+    }
+
+    /// As where there is no asynchronous I/O.
+    #[test]
+    fn a_counter_that_is_full_and_waits_holds_no_thread_up_without_aio() {
+        let (attention, ours, event) = peer_event(EventfdFlags::empty());
+        attention.delegate(DELEGATED_MAX);
+        rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let (done, wait) = mpsc::channel();
+        let filler = event.try_clone().unwrap();
+        std::thread::spawn(move || {
+            for _ in 0..100 {
+                ours.signal();
+                aio::write_in_time(ours.as_fd());
+            }
+            done.send(()).unwrap();
+        });
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        let ended = loop {
+            // Drained and filled again: room when it is looked at, none when it is written to.
+            let nowait = rustix::io::ReadWriteFlags::NOWAIT;
+            let buffer = &mut [0; 8];
+            let mut buffers = [std::io::IoSliceMut::new(buffer)];
+            let _ = rustix::io::preadv2(&filler, &mut buffers, u64::MAX, nowait);
+            if wait.recv_timeout(Duration::from_micros(50)).is_ok() {
+                break true;
+            }
+            aio::write_in_time(filler.as_fd());
+            if std::time::Instant::now() > end {
+                break false;
+            }
+        };
+        assert!(ended, "an owed signal waits for no peer");
+    }
+
+    #[test]
+    fn a_semaphore_is_an_event_like_others() {
+        let (attention, ours, event) = peer_event(EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE);
+        (0..3).for_each(|_| ours.signal());
+        assert_eq!((0..5).map(|_| count(&event)).sum::<u64>(), 3);
+        assert!(attention.deliver().is_none());
+    }
+
+    /// `cargo test --release -p dray-port watchers -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "prints figures"]
+    fn what_watchers_cost() {
+        for number in [0, 1000, 10_000, 100_000] {
+            let (_attention, _ours, event) = peer_event(EventfdFlags::NONBLOCK);
+            let epolls = watchers(event.as_fd(), number);
+            let mut times: Vec<_> = (0..20)
+                .map(|_| {
+                    let start = now();
+                    assert!(aio::signal(event.as_fd()));
+                    now() - start
+                })
+                .collect();
+            times.sort_unstable();
+            println!("{number} watchers: a signal takes {} us", times[10] as f64 / 1e3);
+            println!("  descriptor {}, {} epolls", event.as_raw_fd(), epolls.len());
+            let start = now();
+            drop((event, _ours));
+            println!("  closing takes {} us", (now() - start) as f64 / 1e3);
+        }
+    }
+}

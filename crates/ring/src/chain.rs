@@ -147,12 +147,19 @@ pub(crate) struct Walk {
     pub(crate) rest: Vec<Segment>,
     pub(crate) hint: usize,
     pub(crate) indirect_allowed: bool,
+    /// Descriptors that may be read still. A chain that has been begun is read to its end.
+    pub(crate) budget: u32,
 }
 
 impl Walk {
     pub(crate) fn new(indirect_allowed: bool) -> Self {
         // Never grows: a chain is cut off at CHAIN_MAX.
-        Self { rest: Vec::with_capacity(CHAIN_MAX.into()), hint: 0, indirect_allowed }
+        Self {
+            rest: Vec::with_capacity(CHAIN_MAX.into()),
+            hint: 0,
+            indirect_allowed,
+            budget: u32::MAX,
+        }
     }
 
     #[inline(always)]
@@ -162,6 +169,7 @@ impl Walk {
         access: Access,
         descriptor: Descriptor,
     ) -> Result<Segment, Lie> {
+        self.budget = self.budget.saturating_sub(1);
         access.check(descriptor.flags)?;
         let Descriptor { address, len, .. } = descriptor;
         match memory.translate(address, len.into(), &mut self.hint) {
@@ -186,6 +194,8 @@ impl Walk {
             return Ok(Plain { start, len, id });
         }
         let Segment { start, len } = self.segment(memory, access, descriptor)?;
+        // Counted by whoever asks for many.
+        self.budget += 1;
         *window = memory.window(self.hint);
         Ok(Plain { start, len, id })
     }
@@ -212,6 +222,7 @@ impl Walk {
         memory: &M,
         descriptor: Descriptor,
     ) -> Result<(NonNull<u8>, u16), Lie> {
+        self.budget = self.budget.saturating_sub(1);
         let Descriptor { address, len, flags, .. } = descriptor;
         if !self.indirect_allowed {
             return Err(Lie::IndirectNotNegotiated);

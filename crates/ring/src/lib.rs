@@ -40,6 +40,12 @@ pub use size::{QueueSize, SizeError};
 /// A device [`pop`](Self::pop)s chains, returns them with [`push`](Self::push) in the order in
 /// which it got them, and makes the batch known with [`publish`](Self::publish).
 pub trait DeviceQueue: Send {
+    /// Sets how many descriptors may be read from now on, in the ring and in indirect tables, by
+    /// [`pop`](Self::pop) and [`pop_plain`](Self::pop_plain) together; without it there is no bound.
+    /// Once they have been read nothing is available any more. A chain that has been begun is read to
+    /// its end, so up to [`CHAIN_MAX`] more and one for its table are read.
+    fn allow(&mut self, descriptors: u32);
+
     /// The next available chain, all of its buffers found in `memory` and meant for `access`.
     /// What the chain has beyond its first buffer is in [`rest`](Self::rest) until the next call.
     /// Never are more entries out than the ring has.

@@ -18,6 +18,11 @@ use crate::pairs::{ReceiveQueue, TransmitQueue};
 use crate::slot::Failure;
 use crate::{BATCH_MAX, Batch, Take};
 
+/// Descriptors that are read in one call, up to the end of a chain: while it reads them a data thread
+/// has no time for anybody else. A whole batch of the longest frames in buffers of 500 bytes needs as
+/// many.
+const DESCRIPTORS_MAX: u32 = 8192;
+
 /// Shorter than its Ethernet header, a frame is none.
 const FRAME_LEAST: usize = 14;
 
@@ -96,6 +101,7 @@ fn receive<Q: DeviceQueue>(
     malformed: &AtomicU64,
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Lie> {
+    queue.allow(DESCRIPTORS_MAX);
     let mut plain = ArrayVec::<Plain, BATCH_MAX>::new();
     let mut odd = queue.pop_plain(memory, Access::Read, BATCH_MAX, &mut plain)?;
     let mut batch = Batch::new();
@@ -226,11 +232,15 @@ fn transmit<Q: DeviceQueue>(
     // It costs us more than it saves the receiver, but whoever is not behind has the time. A whole
     // batch means that more frames wait.
     let demotes = frames.len() < BATCH_MAX;
+    queue.allow(DESCRIPTORS_MAX);
     let mut taken = 0;
+    // After a frame that did not fit one buffer the next one will not either.
+    let mut look = BATCH_MAX;
     while taken < frames.len() {
         let rest = &frames[taken..];
+        let most = rest.len().min(look);
         let mut buffers = ArrayVec::<Plain, BATCH_MAX>::new();
-        let mut odd = queue.pop_plain(memory, Access::Write, rest.len(), &mut buffers)?;
+        let mut odd = queue.pop_plain(memory, Access::Write, most, &mut buffers)?;
         let mut later = rest.iter().zip(&buffers);
         later.by_ref().take(AHEAD).for_each(prefetch);
         let mut filled = 0;
@@ -256,13 +266,15 @@ fn transmit<Q: DeviceQueue>(
         }
         queue.unpop((buffers.len() - filled) as u16);
         taken += filled;
-        if taken == frames.len()
-            || !odd
-            || !scatter(queue, memory, room, &frames[taken], malformed)?
-        {
+        if filled == most {
+            look = BATCH_MAX;
+            continue;
+        }
+        if !odd || !scatter(queue, memory, room, &frames[taken], malformed)? {
             break;
         }
         taken += 1;
+        look = AHEAD;
     }
     Ok((taken, queue.publish()))
 }
@@ -292,8 +304,8 @@ unsafe fn write_header(to: NonNull<u8>, header_len: u32, buffers: u16) {
 }
 
 /// A frame that does not fit one buffer: over all buffers of its chain and, where that was
-/// negotiated, over more chains. Whether there was room; where there was none nothing was used. A
-/// frame that never fits is dropped and counted.
+/// negotiated, over more chains. Returns false where there is no room at present; then nothing was used.
+/// A frame that never fits is dropped and counted.
 #[cold]
 fn scatter<Q: DeviceQueue>(
     queue: &mut Q,
@@ -304,13 +316,21 @@ fn scatter<Q: DeviceQueue>(
 ) -> Result<bool, Lie> {
     /// With buffers of 256 bytes a jumbo frame takes 37.
     const CHAINS_MAX: usize = 64;
+    /// Buffers without any room count too: a driver that posts nothing else gets no frame.
     const SEGMENTS_MAX: usize = 2 * CHAIN_MAX as usize;
     let whole = room.header_len as usize + frame.len();
     let mut segments: ArrayVec<Segment, SEGMENTS_MAX> = ArrayVec::new();
     let mut chains: ArrayVec<(Chain, u32), CHAINS_MAX> = ArrayVec::new();
     let mut space = 0;
-    let Some(mut chain) = queue.pop(memory, Access::Write)? else { return Ok(false) };
-    loop {
+    while space < whole {
+        let may_go_on = room.mergeable && !chains.is_full() && !segments.is_full();
+        if !chains.is_empty() && !may_go_on {
+            return Ok(give_back_empty(queue, &chains, malformed));
+        }
+        let Some(chain) = queue.pop(memory, Access::Write)? else {
+            queue.unpop(chains.iter().map(|(chain, _)| chain.slots).sum());
+            return Ok(false);
+        };
         let mut len = 0;
         let rest = if chain.more { queue.rest() } else { &[] };
         for segment in std::iter::once(&chain.first).chain(rest) {
@@ -321,30 +341,10 @@ fn scatter<Q: DeviceQueue>(
         let used = (whole - space).min(len);
         space += used;
         chains.push((chain, used as u32));
-        if space == whole {
-            break;
-        }
-        let next = match room.mergeable && !chains.is_full() {
-            true => queue.pop(memory, Access::Write)?,
-            false => None,
-        };
-        let Some(next) = next else {
-            if room.mergeable && !chains.is_full() {
-                queue.unpop(chains.iter().map(|(chain, _)| chain.slots).sum());
-                return Ok(false);
-            }
-            // This peer never has room for it. The chains go back empty.
-            malformed.fetch_add(1, Ordering::Relaxed);
-            chains.iter().for_each(|(chain, _)| queue.push(chain, 0));
-            return Ok(true);
-        };
-        chain = next;
     }
     if segments[0].len < room.header_len {
         // A header cut in two is legal but nobody does it.
-        malformed.fetch_add(1, Ordering::Relaxed);
-        chains.iter().for_each(|(chain, _)| queue.push(chain, 0));
-        return Ok(true);
+        return Ok(give_back_empty(queue, &chains, malformed));
     }
     // SAFETY: the first buffer has room for the header.
     unsafe { write_header(segments[0].start, room.header_len, chains.len() as u16) };
@@ -360,4 +360,140 @@ fn scatter<Q: DeviceQueue>(
     }
     queue.push_together(&chains);
     Ok(true)
+}
+
+/// Drops a frame for which the driver never has room. The chains go back empty.
+fn give_back_empty<Q: DeviceQueue>(
+    queue: &mut Q,
+    chains: &[(Chain, u32)],
+    malformed: &AtomicU64,
+) -> bool {
+    malformed.fetch_add(1, Ordering::Relaxed);
+    chains.iter().for_each(|(chain, _)| queue.push(chain, 0));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A driver whose ring is full of chains of `buffers` buffers of `len` bytes.
+    struct Full {
+        buffers: usize,
+        len: u32,
+        budget: u32,
+        /// Descriptors read, in all.
+        read: u32,
+        rest: Vec<Segment>,
+        memory: Vec<u8>,
+    }
+
+    impl Full {
+        fn new(buffers: usize, len: u32) -> Self {
+            let memory = vec![0; len as usize + 1];
+            Self { buffers, len, budget: u32::MAX, read: 0, rest: Vec::new(), memory }
+        }
+
+        fn segment(&mut self) -> Segment {
+            Segment { start: NonNull::from(&mut self.memory[0]), len: self.len }
+        }
+
+        fn count(&mut self, descriptors: usize) {
+            self.read += descriptors as u32;
+            self.budget = self.budget.saturating_sub(descriptors as u32);
+        }
+    }
+
+    impl DeviceQueue for Full {
+        fn allow(&mut self, descriptors: u32) {
+            self.budget = descriptors;
+        }
+
+        fn pop<M: dray_ring::AddressSpace>(
+            &mut self,
+            _: &M,
+            _: Access,
+        ) -> Result<Option<Chain>, Lie> {
+            if self.budget == 0 {
+                return Ok(None);
+            }
+            self.count(self.buffers + 1);
+            self.rest = vec![self.segment(); self.buffers - 1];
+            Ok(Some(Chain { id: 0, slots: 1, first: self.segment(), more: self.buffers > 1 }))
+        }
+
+        fn pop_plain<M: dray_ring::AddressSpace, const N: usize>(
+            &mut self,
+            _: &M,
+            _: Access,
+            most: usize,
+            out: &mut ArrayVec<Plain, N>,
+        ) -> Result<bool, Lie> {
+            if self.buffers > 1 {
+                return Ok(true);
+            }
+            let most = most.min(self.budget as usize);
+            self.count(most);
+            let Segment { start, len } = self.segment();
+            out.extend(std::iter::repeat_n(Plain { start, len, id: 0 }, most));
+            Ok(false)
+        }
+
+        fn push_plain(&mut self, _: u16, _: u32) {}
+        fn rest(&self) -> &[Segment] {
+            &self.rest
+        }
+        fn unpop(&mut self, _: u16) {}
+        fn push(&mut self, _: &Chain, _: u32) {}
+        fn push_together(&mut self, _: &[(Chain, u32)]) {}
+        fn publish(&mut self) -> bool {
+            false
+        }
+        fn want_kicks(&mut self, _: bool) -> bool {
+            false
+        }
+        fn base(&self) -> u16 {
+            0
+        }
+    }
+
+    /// Up to the end of a chain and its table.
+    const MOST: u32 = DESCRIPTORS_MAX + CHAIN_MAX as u32 + 1;
+
+    #[test]
+    fn one_call_reads_a_bounded_number_of_descriptors() {
+        let (memory, malformed) = (GuestMemory::default(), AtomicU64::new(0));
+        let long = vec![7; 9018];
+        let frames: Vec<Frame<'_>> = (0..BATCH_MAX).map(|_| Frame::from(&long[..])).collect();
+        for mergeable in [false, true] {
+            for (buffers, len) in [(256, 0), (256, 1), (2, 0), (1, 0), (1, 11), (1, 256), (1, 2048)]
+            {
+                let room = Room { header_len: 12, mergeable };
+                let mut queue = Full::new(buffers, len);
+                let (taken, _) = transmit(&mut queue, &memory, room, &frames, &malformed).unwrap();
+                assert!(queue.read <= MOST, "{buffers} of {len}: {} descriptors", queue.read);
+                assert!(taken > 0, "{buffers} of {len}: it goes on");
+
+                let mut queue = Full::new(buffers, len);
+                let mut gathered = Gathered::new();
+                let take: &mut Take<'_> = &mut |frames| frames.len();
+                receive(&mut queue, &memory, 12, &mut gathered, &malformed, take).unwrap();
+                assert!(queue.read <= MOST, "{buffers} of {len}: {} descriptors", queue.read);
+            }
+        }
+    }
+
+    #[test]
+    fn a_whole_batch_of_long_frames_fits_usual_buffers() {
+        let (memory, malformed) = (GuestMemory::default(), AtomicU64::new(0));
+        let long = vec![7; 9018];
+        let frames: Vec<Frame<'_>> = (0..BATCH_MAX).map(|_| Frame::from(&long[..])).collect();
+        let room = Room { header_len: 12, mergeable: true };
+        for len in [1526, 2048, 4096, 9030] {
+            let mut queue = Full::new(1, len);
+            let (taken, _) = transmit(&mut queue, &memory, room, &frames, &malformed).unwrap();
+            assert_eq!(taken, BATCH_MAX, "{len}");
+        }
+        assert_eq!(malformed.into_inner(), 0);
+    }
 }

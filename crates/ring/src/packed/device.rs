@@ -137,7 +137,15 @@ impl PackedDevice {
 
 impl DeviceQueue for PackedDevice {
     #[inline(always)]
+    fn allow(&mut self, descriptors: u32) {
+        self.walk.budget = descriptors;
+    }
+
+    #[inline(always)]
     fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie> {
+        if self.walk.budget == 0 {
+            return Ok(None);
+        }
         let head = self.ring.descriptor(self.next.at);
         if !self.next.is_available(head.flags) {
             return Ok(None);
@@ -172,7 +180,8 @@ impl DeviceQueue for PackedDevice {
         let (ring, mut next) = (self.ring, self.next);
         let mut popped = 0;
         let mut odd = false;
-        for _ in out.len()..most.min(N) {
+        let wanted = (most.min(N) - out.len()).min(self.walk.budget as usize);
+        for _ in 0..wanted {
             let head = ring.descriptor(next.at);
             if !next.is_available(head.flags) {
                 break;
@@ -191,6 +200,7 @@ impl DeviceQueue for PackedDevice {
         }
         self.next = next;
         self.out += popped;
+        self.walk.budget -= u32::from(popped);
         Ok(odd)
     }
 

@@ -128,8 +128,13 @@ impl SplitDevice {
 
 impl DeviceQueue for SplitDevice {
     #[inline(always)]
+    fn allow(&mut self, descriptors: u32) {
+        self.walk.budget = descriptors;
+    }
+
+    #[inline(always)]
     fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie> {
-        if !self.look(1)? {
+        if self.walk.budget == 0 || !self.look(1)? {
             return Ok(None);
         }
         let id = u16::from_le(self.ring.available(self.next).load(Ordering::Relaxed));
@@ -154,7 +159,7 @@ impl DeviceQueue for SplitDevice {
         out: &mut ArrayVec<Plain, N>,
     ) -> Result<bool, Lie> {
         self.walk.rest.clear();
-        let wanted = most.min(N) - out.len();
+        let wanted = (most.min(N) - out.len()).min(self.walk.budget as usize);
         if !self.look(wanted.min(usize::from(u16::MAX)) as u16)? {
             return Ok(false);
         }
@@ -167,12 +172,14 @@ impl DeviceQueue for SplitDevice {
             let id = u16::from_le(ring.available(next).load(Ordering::Relaxed));
             let head = ring.descriptor(self.in_table(id)?);
             if head.flags & (NEXT | INDIRECT) != 0 {
+                self.walk.budget -= u32::from(next.wrapping_sub(self.next));
                 self.next = next;
                 return Ok(true);
             }
             out.push(self.walk.plain(memory, &mut window, access, head, id)?);
             next = next.wrapping_add(1);
         }
+        self.walk.budget -= u32::from(next.wrapping_sub(self.next));
         self.next = next;
         Ok(false)
     }

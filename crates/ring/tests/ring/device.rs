@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
+use arrayvec::ArrayVec;
 use dray_ring::packed::PackedLayout;
 use dray_ring::split::SplitLayout;
-use dray_ring::{Access, AddressSpace, CHAIN_MAX, DeviceQueue};
+use dray_ring::{Access, AddressSpace, CHAIN_MAX, Chain, DeviceQueue, Plain, Segment};
 
 use crate::bytes::Bytes;
 use crate::memory::{Layout, Memory};
@@ -19,6 +20,27 @@ struct Restless<'a, 'b, L> {
     /// How often an address was looked up.
     asked: Cell<u16>,
     layout: std::marker::PhantomData<L>,
+}
+
+impl<'a, 'b, L> Restless<'a, 'b, L> {
+    fn new(memory: &'a Memory, bytes: &'a mut Bytes<'b>, place: u16) -> Self {
+        let layout = std::marker::PhantomData;
+        Self { memory, bytes: RefCell::new(bytes), place, asked: Cell::new(0), layout }
+    }
+
+    /// After a call that may go beyond what is `allowed` by `chain` addresses.
+    fn check(&self, allowed: &mut Option<u32>, chain: u32) {
+        let asked = u32::from(self.asked.get());
+        match allowed {
+            None => {}
+            Some(0) => assert_eq!(asked, 0, "nothing is left to be read"),
+            Some(allowed) => {
+                assert!(asked <= *allowed + chain, "{asked} addresses of {allowed}");
+                *allowed = allowed.saturating_sub(asked);
+            }
+        }
+        assert!(asked <= chain.max(64), "{asked} addresses");
+    }
 }
 
 impl<L: Layout> AddressSpace for Restless<'_, '_, L> {
@@ -57,21 +79,45 @@ fn run_layout<L: Layout>(bytes: &mut Bytes) {
     };
     let mut device = layout.device(base, indirect, event_index);
     let mut popped = VecDeque::new();
+    // Descriptors that may be read still.
+    let mut allowed = None::<u32>;
     while !bytes.is_empty() {
-        match bytes.byte() % 16 {
+        match bytes.byte() % 18 {
+            16 => {
+                let budget = u32::from(bytes.byte());
+                device.allow(budget);
+                allowed = Some(budget);
+            }
+            17 => {
+                let place = device.base();
+                let restless = Restless::<L>::new(&memory, bytes, place);
+                let mut plain = ArrayVec::<Plain, 64>::new();
+                let most = usize::from(place % 80);
+                let result = device.pop_plain(&restless, access, most, &mut plain);
+                restless.check(&mut allowed, 0);
+                if result.is_err() {
+                    assert_eq!(device.base(), place);
+                    device.allow(u32::MAX);
+                    allowed = None;
+                    continue;
+                }
+                for buffer in plain {
+                    // One of no bytes may be anywhere.
+                    let held = buffer.len == 0 || memory.holds(buffer.start, buffer.len);
+                    assert!(held, "{buffer:?}");
+                    let first = Segment { start: buffer.start, len: buffer.len };
+                    popped.push_back(Chain { id: buffer.id, slots: 1, first, more: false });
+                }
+                let out: u32 = popped.iter().map(|chain| u32::from(chain.slots)).sum();
+                assert!(out <= size.get().into(), "{out} entries of {}", size.get());
+            }
             0..6 => memory.disturb::<L>(bytes, device.base(), false),
             6..11 => {
                 let place = device.base();
-                let restless = Restless {
-                    memory: &memory,
-                    bytes: RefCell::new(bytes),
-                    place,
-                    asked: Cell::new(0),
-                    layout: std::marker::PhantomData::<L>,
-                };
+                let restless = Restless::<L>::new(&memory, bytes, place);
                 let result = device.pop(&restless, access);
                 // One for each buffer, one for a table, one for what is too much.
-                assert!(restless.asked.get() <= CHAIN_MAX + 2);
+                restless.check(&mut allowed, u32::from(CHAIN_MAX) + 2);
                 let Ok(Some(chain)) = result else {
                     // One who keeps on after a lie is where it was.
                     assert_eq!(device.base(), place);

@@ -96,6 +96,26 @@ pub(crate) struct Limited {
     pub(crate) limits: Arc<Limits>,
 }
 
+/// A user's addresses.
+#[derive(Clone, Copy)]
+pub(crate) struct User {
+    v4: Ipv4Addr,
+    /// The first half.
+    v6: u64,
+}
+
+impl User {
+    /// Returns true if `address` is one of them.
+    #[inline(always)]
+    pub(crate) fn has(self, version: ip::Version, address: u128) -> bool {
+        match version {
+            // Nobody sends from 0.0.0.0 or ::, so what is not set matches nothing.
+            ip::Version::V4 => address as u32 == u32::from(self.v4) && address as u32 != 0,
+            ip::Version::V6 => (address >> 64) as u64 == self.v6 && self.v6 != 0,
+        }
+    }
+}
+
 impl Default for Session {
     fn default() -> Self {
         Self {
@@ -186,11 +206,13 @@ impl Session {
     /// Whether a packet from `address` is the user's own.
     #[inline(always)]
     pub(crate) fn is_from_user(&self, version: ip::Version, address: u128) -> bool {
-        match version {
-            // Nobody sends from 0.0.0.0 or ::, so what is not set matches nothing.
-            ip::Version::V4 => address as u32 == u32::from(self.ue_v4) && address as u32 != 0,
-            ip::Version::V6 => (address >> 64) as u64 == self.ue_v6 && self.ue_v6 != 0,
-        }
+        self.user().has(version, address)
+    }
+
+    /// Whom packets may come from.
+    #[inline(always)]
+    pub(crate) fn user(&self) -> User {
+        User { v4: self.ue_v4, v6: self.ue_v6 }
     }
 
     /// The first rule that is for the packet.

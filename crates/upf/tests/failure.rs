@@ -12,8 +12,10 @@ use dray_port::{Receive, Take, Wait};
 use dray_upf::{Running, Upf, UpfConfig};
 use ends::{INTERFACES, plain_session};
 
+type Outcome = fn() -> io::Result<usize>;
+
 /// A port that fails in its way.
-struct Failing(fn() -> io::Result<usize>);
+struct Failing(Outcome);
 
 impl Receive for Failing {
     fn receive(&mut self, _: &mut Take<'_>) -> io::Result<usize> {
@@ -33,7 +35,7 @@ impl Receive for Failing {
 
 #[test]
 fn a_thread_that_fails_is_seen_with_its_reason() {
-    let cases: [(fn() -> io::Result<usize>, &str); 3] = [
+    let cases: [(Outcome, &str); 3] = [
         (|| panic!("as a test has it"), "thread upf-uplink panicked: as a test has it"),
         (|| panic!("number {}", 7), "thread upf-uplink panicked: number 7"),
         (|| Err(io::Error::other("gone")), "a port failed: gone"),

@@ -13,8 +13,8 @@ use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, Version, protocol}
 use dray_wire::udp::{UDP_LEN, Udp};
 
 use super::TTL;
-use super::head::{PACKET, ROOM};
-use super::lane::{self, CHUNK, Departures, Lane, Leaving};
+use super::head::{LOOK, PACKET, ROOM};
+use super::lane::{self, CHUNK, Departures, Lane, Leaving, Unread};
 use super::store::Store;
 use crate::compile::address_key;
 use crate::config::{Action, Ends};
@@ -48,11 +48,22 @@ enum Stop {
     Drop(DropReason),
     Kept,
     Tell(DropReason, Problem),
+    /// A copy of it has to be looked at.
+    Copy,
 }
 
 impl From<DropReason> for Stop {
     fn from(reason: DropReason) -> Self {
         Self::Drop(reason)
+    }
+}
+
+impl From<Unread> for Stop {
+    fn from(why: Unread) -> Self {
+        match why {
+            Unread::Invalid => Self::Drop(DropReason::InnerIp),
+            Unread::MayChange => Self::Copy,
+        }
     }
 }
 
@@ -105,9 +116,20 @@ impl Downlink {
                     self.lane.counters.drops.add(reason, 1);
                     self.tell(frame, problem);
                 }
+                Err(Stop::Copy) => self.check_copy(frames, frame, &mut departures),
             }
         }
         self.lane.transmit(frames, &departures);
+    }
+
+    /// Takes a copy of `frame`, which nobody can write to, behind those of `frames` that leave already.
+    #[cold]
+    fn check_copy(&mut self, frames: &[Frame<'_>], frame: &Frame<'_>, departures: &mut Departures) {
+        let whole = lane::copy_of(frame);
+        self.lane.transmit(frames, departures);
+        departures.clear();
+        // It uses the first head, whose own packet has left or was dropped.
+        self.chunk(&[Frame::from(&whole[..])]);
     }
 
     /// Looks at the headers, and deals with all that is no user's packet.
@@ -156,7 +178,7 @@ impl Downlink {
 
     /// What the packet of a frame says; it is of the version that the frame says, or nothing at all.
     #[inline(always)]
-    fn packet(&mut self, index: u16, frame: &Frame<'_>) -> Result<Packet, DropReason> {
+    fn packet(&mut self, index: u16, frame: &Frame<'_>) -> Result<Packet, Unread> {
         let Lane { heads, scratch, .. } = &mut self.lane;
         let bytes = heads[usize::from(index)].bytes(frame);
         let len = frame.len() - ETHERNET_LEN;
@@ -164,7 +186,7 @@ impl Downlink {
         let kind = [bytes[ETHERNET_LEN - 2], bytes[ETHERNET_LEN - 1]];
         match kind == lane::ethertype(packet.version).to_be_bytes() {
             true => Ok(packet),
-            false => Err(DropReason::InnerIp),
+            false => Err(Unread::Invalid),
         }
     }
 
@@ -192,8 +214,8 @@ impl Downlink {
     #[cold]
     fn unknown(&mut self, index: u16, frame: &Frame<'_>) {
         match self.packet(index, frame) {
-            Err(reason) => self.lane.counters.drops.add(reason, 1),
-            Ok(_) => {
+            Err(Unread::Invalid) => self.lane.counters.drops.add(DropReason::InnerIp, 1),
+            Ok(_) | Err(Unread::MayChange) => {
                 self.lane.counters.drops.add(DropReason::NoSession, 1);
                 self.tell(frame, Problem::Unreachable);
             }
@@ -227,17 +249,20 @@ impl Downlink {
         let Lane { heads, to, scratch, .. } = &mut self.lane;
         let head = &mut heads[usize::from(item.frame)].0;
         ip::decrement_ttl(&mut head[PACKET..], packet.version);
-        let fixed = packet.fixed_len();
+        // What was looked at of the frame, as in `packet`.
+        let there = frame.len().min(LOOK) - ETHERNET_LEN;
+        let checked = lane::checked_len(&packet, there);
         let tunnel = Tunnel { peer, qfi: rule.qfi, own: to, dst };
         tunnel.write(&mut head[..PACKET], packet.len);
         if peer.address.is_ipv6() {
-            let rest = &frame.bytes(scratch)[ETHERNET_LEN + fixed..ETHERNET_LEN + packet.len];
-            tunnel.write_checksum(&mut head[..PACKET + fixed], rest);
+            // Where others change the rest before it leaves, it leaves with a wrong checksum.
+            let rest = &frame.bytes(scratch)[ETHERNET_LEN + checked..ETHERNET_LEN + packet.len];
+            tunnel.write_checksum(&mut head[..PACKET + checked], rest);
         }
         Ok(Leaving {
             frame: item.frame,
-            head: ((ROOM - outer_len) as u16, (PACKET + fixed) as u16),
-            body: ((ETHERNET_LEN + fixed) as u16, (ETHERNET_LEN + packet.len) as u16),
+            head: ((ROOM - outer_len) as u16, (PACKET + checked) as u16),
+            body: ((ETHERNET_LEN + checked) as u16, (ETHERNET_LEN + packet.len) as u16),
         })
     }
 
@@ -320,19 +345,13 @@ impl Downlink {
     /// Tells a sender what became of its packet.
     #[cold]
     fn tell(&mut self, frame: &Frame<'_>, problem: Problem) {
-        self.lane.tell(problem, || {
-            let mut whole = vec![0; frame.len()];
-            frame.copy_into(&mut whole);
-            whole
-        });
+        self.lane.tell(problem, || lane::copy_of(frame));
     }
 
     /// Deals with a frame that is for us, or for a group.
     #[cold]
     fn other(&mut self, frame: &Frame<'_>) {
-        let mut whole = vec![0; frame.len()];
-        frame.copy_into(&mut whole);
-        self.lane.hear(&whole);
+        self.lane.hear(&lane::copy_of(frame));
     }
 }
 
@@ -414,7 +433,7 @@ impl Tunnel<'_> {
     }
 
     /// Writes the UDP checksum, which is obligatory with IPv6: of the headers at the end of `head`,
-    /// behind which the fixed header of the packet follows, and of the `rest` of the packet.
+    /// behind which the first bytes of the packet follow, and of the `rest` of the packet.
     #[cold]
     fn write_checksum(&self, head: &mut [u8], rest: &[u8]) {
         let udp = PACKET - Self::headers_len(&self.peer, self.qfi) + IPV6_LEN;

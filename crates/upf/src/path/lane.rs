@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use dray_port::{Frame, Scratch, clock, scratch};
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::icmp::{self, Problem};
-use dray_wire::ip::{Packet, Version, protocol};
+use dray_wire::ip::{PORTS_LEN, Packet, Version, protocol};
 
 use super::head::{Head, LOOK, ROOM};
 use super::held::Held;
@@ -238,6 +238,15 @@ fn tell(teller: &Teller, seid: u64, report: &Report) {
     teller.tell(Event::Usage { seid, urr, quota: due == Due::Quota, counted });
 }
 
+/// Why a packet was not read.
+pub(super) enum Unread {
+    /// It is not valid.
+    Invalid,
+    /// Its headers go on behind the bytes that were copied, in memory that others may write to: what is
+    /// there when it is looked at need not be what leaves. A copy of all of it has to be looked at.
+    MayChange,
+}
+
 /// Reads the packet of `len` bytes that lies at `at` in the frame; `look` holds its first bytes, at
 /// least 60 where it has as many. Where its headers go on behind those, all of the frame is looked at.
 #[inline(always)]
@@ -247,19 +256,37 @@ pub(super) fn parse<'f>(
     frame: &'f Frame<'_>,
     at: usize,
     scratch: &'f mut Scratch,
-) -> Result<Packet, DropReason> {
+) -> Result<Packet, Unread> {
     let mut bytes = look;
     let mut scratch = Some(scratch);
     // A loop, for what a call returned would go through memory each time.
     loop {
-        let packet = Packet::parse(bytes, len).map_err(|_| DropReason::InnerIp)?;
+        let packet = Packet::parse(bytes, len).map_err(|_| Unread::Invalid)?;
         match scratch.take() {
             Some(scratch) if packet.is_cut() && look.len() < len => {
+                if frame.may_change() {
+                    return Err(Unread::MayChange);
+                }
                 bytes = whole(frame, at, scratch);
             }
             _ => return Ok(packet),
         }
     }
+}
+
+/// Bytes of a packet that was read from its first `there` bytes that have to leave as they were read: all
+/// but those that nothing was decided by.
+#[inline(always)]
+pub(super) fn checked_len(packet: &Packet, there: usize) -> usize {
+    (packet.header_len + PORTS_LEN).min(packet.len).min(there)
+}
+
+/// A copy of all of a frame.
+#[cold]
+pub(super) fn copy_of(frame: &Frame<'_>) -> Vec<u8> {
+    let mut whole = vec![0; frame.len()];
+    frame.copy_into(&mut whole);
+    whole
 }
 
 #[cold]

@@ -15,7 +15,7 @@ use dray_wire::ip::{self, Fragment, IPV4_LEN, Packet, protocol};
 use dray_wire::udp::{UDP_LEN, Udp};
 
 use super::head::{LOOK, PACKET, ROOM};
-use super::lane::{self, CHUNK, Departures, Lane, Leaving};
+use super::lane::{self, CHUNK, Departures, Lane, Leaving, Unread};
 use crate::config::{Action, Ends};
 use crate::counters::DropReason;
 use crate::event::Event;
@@ -50,6 +50,28 @@ struct Item {
     teid: u32,
     /// Number of its session.
     slot: u32,
+}
+
+/// Why a user's packet does not go on as it is.
+enum Stop {
+    Drop(DropReason),
+    /// A copy of it has to be looked at.
+    Copy,
+}
+
+impl From<DropReason> for Stop {
+    fn from(reason: DropReason) -> Self {
+        Self::Drop(reason)
+    }
+}
+
+impl From<Unread> for Stop {
+    fn from(why: Unread) -> Self {
+        match why {
+            Unread::Invalid => Self::Drop(DropReason::InnerIp),
+            Unread::MayChange => Self::Copy,
+        }
+    }
 }
 
 /// A frame that is no user's packet in a tunnel to us, as far as it was looked at.
@@ -190,12 +212,24 @@ impl Uplink {
         let now = clock::ticks();
         let mut departures = Departures::new();
         for item in items {
-            match self.check(&frames[usize::from(item.frame)], item, now) {
+            let frame = &frames[usize::from(item.frame)];
+            match self.check(frame, item, now) {
                 Ok(leaving) => departures.push(leaving),
-                Err(reason) => self.refuse(frames, item, reason),
+                Err(Stop::Drop(reason)) => self.refuse(frames, item, reason),
+                Err(Stop::Copy) => self.check_copy(frames, frame, &mut departures),
             }
         }
         self.lane.transmit(frames, &departures);
+    }
+
+    /// Takes a copy of `frame`, which nobody can write to, behind those of `frames` that leave already.
+    #[cold]
+    fn check_copy(&mut self, frames: &[Frame<'_>], frame: &Frame<'_>, departures: &mut Departures) {
+        let whole = lane::copy_of(frame);
+        self.lane.transmit(frames, departures);
+        departures.clear();
+        // It uses the first head, whose own packet has left or was dropped.
+        self.chunk(&[Frame::from(&whole[..])]);
     }
 
     /// Looks at the headers around users' packets, and deals with all that is none.
@@ -240,7 +274,7 @@ impl Uplink {
 
     /// Checks a packet against its session's rules, and writes its new header.
     #[inline(always)]
-    fn check(&mut self, frame: &Frame<'_>, item: Item, now: u64) -> Result<Leaving, DropReason> {
+    fn check(&mut self, frame: &Frame<'_>, item: Item, now: u64) -> Result<Leaving, Stop> {
         let Lane { sessions, heads, to, scratch, .. } = &mut self.lane;
         let look = usize::from(item.look);
         let head = &mut heads[usize::from(item.frame)].0;
@@ -249,7 +283,7 @@ impl Uplink {
         let packet = lane::parse(&head[look..look + there], len, frame, at, scratch)?;
         let session = &sessions.slots[item.slot as usize];
         if !session.is_from_user(packet.version, packet.src) {
-            return Err(DropReason::Spoofed);
+            return Err(DropReason::Spoofed.into());
         }
         let (user_port, server_port) = packet.ports.unzip();
         let ends = Ends {
@@ -260,13 +294,13 @@ impl Uplink {
         let probe = Probe { teid: item.teid, qfi: item.qfi, tos: packet.tos, ends };
         let rule = *session.find(&probe).ok_or(DropReason::NoRule)?;
         if rule.action != Action::Forward {
-            return Err(DropReason::Rule);
+            return Err(DropReason::Rule.into());
         }
         if packet.ttl <= 1 {
-            return Err(DropReason::TtlExpired);
+            return Err(DropReason::TtlExpired.into());
         }
         if packet.len > to.mtu {
-            return Err(DropReason::TooBig);
+            return Err(DropReason::TooBig.into());
         }
         let hop = to.route(packet.dst).ok_or(DropReason::NoRoute)?;
         let dst = to.mac_of(hop).ok_or(DropReason::NoNeighbour)?;
@@ -275,12 +309,12 @@ impl Uplink {
         // The tunnel's headers make room for this one.
         let start = look - ETHERNET_LEN;
         header.write((&mut head[start..look]).try_into().expect("14 bytes"));
-        let fixed = packet.fixed_len();
+        let checked = lane::checked_len(&packet, there);
         self.lane.admit(item.slot, &rule, packet.len, now)?;
         Ok(Leaving {
             frame: item.frame,
-            head: (start as u16, (look + fixed) as u16),
-            body: ((at + fixed) as u16, (at + packet.len) as u16),
+            head: (start as u16, (look + checked) as u16),
+            body: ((at + checked) as u16, (at + packet.len) as u16),
         })
     }
 
@@ -298,11 +332,13 @@ impl Uplink {
             _ => return,
         };
         let frame = &frames[usize::from(item.frame)];
+        let user = self.lane.sessions.slots[item.slot as usize].user();
         let message = self.lane.complaint(|| {
-            let mut whole = vec![0; frame.len()];
-            frame.copy_into(&mut whole);
+            let whole = lane::copy_of(frame);
             let bytes = whole.get(usize::from(item.at)..)?.get(..usize::from(item.len))?;
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
+            // It may have changed since: only the user itself is told.
+            user.has(packet.version, packet.src).then_some(())?;
             // While a neighbour is asked for, it may answer still.
             let is_lost = || to.route(packet.dst).is_some_and(|hop| to.is_silent(hop));
             if problem == Problem::Unreachable && !is_lost() {
@@ -335,8 +371,7 @@ impl Uplink {
     /// Looks at all of a frame: it may be a user's packet still, behind headers longer than usual.
     #[cold]
     fn other(&mut self, frame: &Frame<'_>) -> Option<Item> {
-        let mut whole = vec![0; frame.len()];
-        frame.copy_into(&mut whole);
+        let whole = lane::copy_of(frame);
         match user_packet(&whole, whole.len(), &self.lane.from) {
             Ok(item) => return Some(item),
             Err(Odd::Drop(reason)) => self.lane.counters.drops.add(reason, 1),
@@ -402,8 +437,7 @@ impl Uplink {
         self.lane.counters.drops.add(DropReason::UnknownTeid, 1);
         let from = self.lane.from.clone();
         self.lane.complain(|| {
-            let mut whole = vec![0; frame.len()];
-            frame.copy_into(&mut whole);
+            let whole = lane::copy_of(frame);
             let outer = outer(&whole, whole.len(), &from).ok()?;
             let header = Header::parse(&whole[outer.at..], outer.udp.payload_len).ok()?;
             let own = outer.packet.destination();

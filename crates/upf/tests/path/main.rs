@@ -1,5 +1,6 @@
 //! The data path between two ports in memory: what goes in, and what comes out.
 
+mod changing;
 #[path = "../ends/mod.rs"]
 mod ends;
 mod hostile;

@@ -13,6 +13,9 @@ dray_daemon::counters! {
         /// tx: it leaves without the tag of its VLAN, and a tag in its payload would take that tag's
         /// place.
         DoubleTag = "double_tag",
+        /// tx: the kernel did not take this one frame: its sender has taken back the memory that it
+        /// was in, or the interface takes no such frame.
+        Undeliverable = "undeliverable",
         /// rx: shorter than an Ethernet header.
         TooShort = "too_short",
         /// rx: what the peer handed over is no frame, such as a virtio-net header that asks for what was

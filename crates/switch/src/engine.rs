@@ -89,7 +89,7 @@ pub enum PortState {
     Connected,
     /// Frames can pass.
     Running,
-    /// It failed and does not come back by itself; the last disconnect says why.
+    /// It failed and nothing has passed since; the last disconnect says why.
     Failed,
 }
 

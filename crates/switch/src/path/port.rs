@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dray_port::{FRAME_LIMIT, Frame, Link, Receive, Transmit};
@@ -23,8 +24,14 @@ pub(super) struct OpenPort {
     frame_max: usize,
     /// By worker.
     pub(super) counters: Vec<Published>,
-    /// Why it failed for good.
-    pub(super) failure: Mutex<Option<String>>,
+    failure: Failure,
+}
+
+/// Why a port failed, where it did and nothing has passed since.
+#[derive(Default)]
+struct Failure {
+    is_there: AtomicBool,
+    why: Mutex<Option<String>>,
 }
 
 /// A receiving half, and the worker that it belongs to. Control threads look at it as well, which
@@ -59,7 +66,7 @@ impl OpenPort {
             link: port.link,
             frame_max,
             counters: (0..worker_count).map(|_| Published::default()).collect(),
-            failure: Mutex::default(),
+            failure: Failure::default(),
         })
     }
 
@@ -99,7 +106,7 @@ impl OpenPort {
                 taken
             }
             Err(error) => {
-                *lock(&self.failure) = Some(error.to_string());
+                self.failed(&error);
                 counters.drops.add(DropReason::ReceiverNotReady, frames.len() as u64);
                 frames.len()
             }
@@ -122,13 +129,62 @@ impl OpenPort {
                 done += run.len();
                 continue;
             }
-            let taken = self.transmit_all(worker, run, counters);
+            let taken = self.transmit_some(worker, run, counters);
             done += taken;
             if taken < run.len() {
                 break;
             }
         }
         done
+    }
+
+    /// As [`transmit_all`](Self::transmit_all), for a port behind which the kernel may refuse a single
+    /// frame: that one is lost, and neither the rest of the batch nor the port is the worse for it.
+    fn transmit_some(&self, worker: usize, frames: &[Frame<'_>], counters: &mut Counters) -> usize {
+        let mut queue = self.queue(worker);
+        let before = queue.dropped();
+        let result = queue.transmit(frames);
+        let lost = queue.dropped() - before;
+        drop(queue);
+        counters.drops.add(DropReason::Undeliverable, lost);
+        match result {
+            Ok(taken) => {
+                counters.tx_frames += (taken as u64).saturating_sub(lost);
+                if lost < taken as u64 {
+                    // Which ones were lost is not known; they are few, or somebody means harm.
+                    counters.tx_bytes += bytes(&frames[..taken]);
+                    self.recovered();
+                }
+                taken
+            }
+            Err(error) => {
+                self.failed(&error);
+                let rest = (frames.len() as u64).saturating_sub(lost);
+                counters.drops.add(DropReason::ReceiverNotReady, rest);
+                frames.len()
+            }
+        }
+    }
+
+    /// Remembers why the port failed, until something passes again.
+    #[cold]
+    pub(super) fn failed(&self, error: &io::Error) {
+        *lock(&self.failure.why) = Some(error.to_string());
+        self.failure.is_there.store(true, Relaxed);
+    }
+
+    /// To be called where frames have passed.
+    #[inline]
+    pub(super) fn recovered(&self) {
+        if self.failure.is_there.load(Relaxed) {
+            self.failure.is_there.store(false, Relaxed);
+            *lock(&self.failure.why) = None;
+        }
+    }
+
+    /// Why it failed, where it did and nothing has passed since.
+    pub(super) fn failure(&self) -> Option<String> {
+        lock(&self.failure.why).clone()
     }
 
     /// Counts frames that were not taken.
@@ -208,6 +264,60 @@ mod tests {
         }
         let dropped = counters.drops.iter().filter(|(_, frames)| *frames > 0);
         (taken.map(|taken| *lock(&taken)), dropped.map(|(reason, _)| reason).collect())
+    }
+
+    /// A port of the kernel's: each call takes what the next of `results` says, of which some frames
+    /// are lost.
+    struct Kernel {
+        results: Vec<io::Result<(usize, u64)>>,
+        lost: u64,
+    }
+
+    impl Transmit for Kernel {
+        fn transmit(&mut self, _: &[Frame<'_>]) -> io::Result<usize> {
+            let (taken, lost) = self.results.remove(0)?;
+            self.lost += lost;
+            Ok(taken)
+        }
+
+        fn frame_max(&self) -> usize {
+            1514
+        }
+
+        fn dropped(&self) -> u64 {
+            self.lost
+        }
+    }
+
+    #[test]
+    fn frame_that_the_kernel_refuses_does_not_fail_the_port() {
+        let results = vec![
+            Ok((4, 1)),
+            Ok((2, 2)),
+            Err(io::ErrorKind::NetworkDown.into()),
+            Ok((1, 1)),
+            Ok((4, 0)),
+        ];
+        let tx: Vec<Box<dyn Transmit>> = vec![Box::new(Kernel { results, lost: 0 })];
+        let port = dray_port::Port { rx: Vec::new(), tx, link: None };
+        let port = OpenPort::new(0, "a=null:".parse().unwrap(), port, &[], 1).unwrap();
+        let mut counters = Counters::default();
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            let taken = port.transmit(0, &[Frame::from(&[0; 60][..]); 4], &mut counters);
+            let drops = [DropReason::Undeliverable, DropReason::ReceiverNotReady]
+                .map(|reason| counters.drops.get(reason));
+            seen.push((taken, counters.tx_frames, drops, port.failure().is_some()));
+        }
+        let expected = [
+            (4, 3, [1, 0], false),
+            (2, 3, [3, 0], false),
+            (4, 3, [3, 4], true),
+            // Nothing has passed.
+            (1, 3, [4, 4], true),
+            (4, 7, [4, 4], false),
+        ];
+        assert_eq!(seen, expected);
     }
 
     #[test]

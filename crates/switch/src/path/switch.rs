@@ -134,7 +134,7 @@ impl Switch {
             Some(link) => link.status(),
             None => LinkStatus { state: LinkState::Running, ..LinkStatus::default() },
         };
-        let failure = lock(&port.failure).clone();
+        let failure = port.failure();
         let state = match (&failure, link.state) {
             (Some(_), _) => PortState::Failed,
             (None, LinkState::Waiting) => PortState::Waiting,

@@ -278,8 +278,10 @@ impl<S: Deref<Target = Shared>> Worker<S> {
                     frames.len()
                 }),
             };
-            if let Err(error) = result {
-                *lock(&port.failure) = Some(error.to_string());
+            match result {
+                Ok(0) => {}
+                Ok(_) => port.recovered(),
+                Err(error) => port.failed(&error),
             }
         }
         round

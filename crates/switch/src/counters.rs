@@ -29,6 +29,15 @@ dray_daemon::counters! {
         VlanNotAllowed = "vlan_not_allowed",
         /// rx: the destination's port is in the same isolation group.
         Isolated = "isolated",
+        /// rx: its source address is pinned to another port, or this port may send from its own
+        /// addresses only.
+        Spoofed = "spoofed",
+        /// rx: to be flooded, and the port has flooded all that `storm` allows.
+        Storm = "storm",
+        /// rx: beyond what the port's peer may send.
+        PolicedIn = "policed_in",
+        /// tx: beyond what the port's peer is to be sent.
+        PolicedOut = "policed_out",
     }
 
     /// A port's counters, as the switch sees them: `rx` is what the port's peer sent.
@@ -44,5 +53,8 @@ dray_daemon::counters! {
         /// Source addresses that were not learned, because the port has used up its share or the table
         /// is full. Their frames went on.
         addresses_refused,
+        /// Source addresses that were not learned, because the port has learned all that `storm`
+        /// allows. Their frames went on.
+        addresses_limited,
     }
 }

@@ -19,9 +19,9 @@ pub trait Engine: Send + Sync {
     fn status(&self) -> Status;
     /// The ports, in the order of adding.
     fn ports(&self) -> Vec<PortStatus>;
-    /// The stations of the learning mode, ordered by VLAN and address.
+    /// The stations of the learning mode, learned or pinned, ordered by VLAN and address.
     fn table(&self) -> Vec<TableEntry>;
-    /// Forgets all stations.
+    /// Forgets all stations that were learned.
     fn flush_table(&self);
 }
 
@@ -34,6 +34,9 @@ pub enum EngineError {
     /// There is no port of this name.
     #[error("port {0:?}: there is none of this name")]
     NoSuchPort(String),
+    /// An address is pinned to another port.
+    #[error("port {0:?}: mac: {1} is pinned to port {2:?}; an address belongs to one port")]
+    AddressTaken(String, MacAddr, String),
     /// The pair that it asks for cannot be.
     #[error(transparent)]
     Pair(#[from] PairError),
@@ -153,12 +156,16 @@ impl From<PortStatus> for PortStats {
 /// A known station.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableEntry {
-    /// Its VLAN; 0 for ports that know none.
+    /// Its VLAN; 0 for ports that know none, and for an address that is pinned to a trunk: it is so
+    /// in all the trunk's VLANs.
     pub vlan: u16,
     /// Its address.
     pub mac: MacAddr,
     /// The port it is behind.
     pub port: Name,
-    /// Seconds since it was last heard of.
+    /// Seconds since it was last heard of; 0 where it is pinned.
     pub age_s: u32,
+    /// It is pinned to its port: it was not learned, and is not forgotten.
+    #[serde(default)]
+    pub pinned: bool,
 }

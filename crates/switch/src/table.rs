@@ -67,6 +67,8 @@ pub enum Learned {
     Moved,
     /// Nothing: the port has used up its share, or the table is full.
     Refused,
+    /// Nothing: the caller did not allow a change.
+    Limited,
 }
 
 /// One known station.
@@ -124,6 +126,19 @@ impl Table {
     /// not change. A station that is known there costs two reads, and one write per unit of time.
     #[inline]
     pub fn learn(&self, vlan: u16, mac: MacAddr, port: u16, now: u32) -> Learned {
+        self.learn_if(vlan, mac, port, now, || true)
+    }
+
+    /// As [`learn`](Self::learn); where something would change, `may` has to allow it.
+    #[inline]
+    pub fn learn_if(
+        &self,
+        vlan: u16,
+        mac: MacAddr,
+        port: u16,
+        now: u32,
+        may: impl FnOnce() -> bool,
+    ) -> Learned {
         let key = key(vlan, mac);
         let (bucket, rest) = self.place(key);
         let word = word(rest, port);
@@ -136,14 +151,17 @@ impl Table {
                 return Learned::Nothing;
             }
         }
-        self.change(key, port, now)
+        self.change(key, port, now, may)
     }
 
     /// Adds or moves a station.
     #[cold]
-    fn change(&self, key: u64, port: u16, now: u32) -> Learned {
+    fn change(&self, key: u64, port: u16, now: u32, may: impl FnOnce() -> bool) -> Learned {
         if !is_station(key) {
             return Learned::Nothing;
+        }
+        if !may() {
+            return Learned::Limited;
         }
         let Some(learned) = self.learned.get(usize::from(port)) else { return Learned::Refused };
         if learned.load(Relaxed) >= self.port_limit {

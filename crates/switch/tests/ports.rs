@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dray_port::Frame;
-use dray_switch::{DropReason, Engine};
+use dray_switch::{DropReason, Engine, EngineError};
+use dray_wire::MacAddr;
 use ends::{Frames, add, counters, cpus, drops, eventually, pass, plug, reach, status, switch};
 
 #[test]
@@ -113,4 +114,30 @@ fn a_peer_that_starts_one_of_two_queues_hears_both_workers() {
     }
     let drops = counters(&switch, "to").drops;
     assert_eq!(drops.get(DropReason::ReceiverNotReady), 0, "{drops:?}");
+}
+
+#[test]
+fn address_is_pinned_to_one_port_at_a_time() {
+    let switch = switch("mode = 'learning'");
+    let pinned = || -> Vec<_> {
+        let entries = switch.table().into_iter().filter(|entry| entry.pinned);
+        entries.map(|entry| (entry.vlan, entry.mac, entry.port.to_string())).collect()
+    };
+    add(&switch, "a=null:,vlan=7,mac=02:00:00:00:00:01+02:00:00:00:00:02");
+    let second = "b=null:,mac=02:00:00:00:00:03+02:00:00:00:00:02".parse().unwrap();
+    let refused = switch.add_port(&second).unwrap_err();
+    let taken = EngineError::AddressTaken("b".to_owned(), MacAddr::local(2), "a".to_owned());
+    assert_eq!(refused, taken);
+    // Nothing half made: its name and its other address are free.
+    assert_eq!(switch.ports().len(), 1);
+    add(&switch, "b=null:,mac=02:00:00:00:00:03");
+    switch.flush_table();
+    let [one, two, three] = [1, 2, 3].map(MacAddr::local);
+    let (a, b) = ("a".to_owned(), "b".to_owned());
+    assert_eq!(pinned(), [(0, three, b.clone()), (7, one, a.clone()), (7, two, a)]);
+    switch.remove_port("a").unwrap();
+    switch.remove_port("b").unwrap();
+    assert_eq!(pinned(), []);
+    switch.add_port(&second).unwrap();
+    assert_eq!(pinned(), [(0, two, b.clone()), (0, three, b)]);
 }

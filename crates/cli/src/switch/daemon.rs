@@ -39,7 +39,8 @@ pub(super) struct DaemonArguments {
     /// Control socket [default: /run/dray/switch.sock].
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// A port, once for each: NAME=URI, then `,key=value` for vlan, trunk (10+20), native, group, pair.
+    /// A port, once for each: NAME=URI, then `,key=value` for vlan, trunk (10+20), native, group, pair,
+    /// mac (MAC+MAC), spoof_check, rate_in, rate_out, storm, burst.
     #[arg(long, value_name = "NAME=URI")]
     port: Vec<PortConfig>,
 }

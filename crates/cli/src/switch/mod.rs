@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use dray_port::PortUri;
 use dray_switch::client::{Client, ClientError};
-use dray_switch::config::{self, CONTROL, Name, VlanId};
+use dray_switch::config::{self, Burst, CONTROL, FrameRate, Name, Rate, VlanId};
 use dray_switch::{PortConfig, PortStats, PortStatus};
+use dray_wire::MacAddr;
 use serde::Serialize;
 
 use crate::{Failure, print};
@@ -41,8 +42,10 @@ enum Command {
 Examples:
   dray switch add-port a raw:eth0
   dray switch add-port up 'afxdp:eth0?defer=50'
-  dray switch add-port b raw:eth1 --trunk 10,20 --native 1 --group tenants")]
-    AddPort(AddPort),
+  dray switch add-port b raw:eth1 --trunk 10,20 --native 1 --group tenants
+  dray switch add-port c vhost:/run/dray/c.sock --mac 52:54:00:00:00:01 --storm 1kpps
+  dray switch add-port d vhost:/run/dray/d.sock --rate-in 10Gbit+1Mpps --burst 5ms")]
+    AddPort(Box<AddPort>),
     /// Remove a port.
     #[command(after_help = "Example:\n  dray switch del-port a")]
     DelPort(DelPort),
@@ -52,7 +55,7 @@ Examples:
     /// Show frames, bytes and drops by port.
     #[command(after_help = "Examples:\n  dray switch stats\n  dray switch stats --json")]
     Stats(Ask),
-    /// Show the stations that were learned, or forget them.
+    /// Show the stations that were learned or are pinned, or forget those that were learned.
     #[command(after_help = "\
 Examples:
   dray switch fdb --port a
@@ -91,7 +94,7 @@ struct AddPort {
     vlan: Option<VlanId>,
     /// Trunk port of these VLANs: frames carry their tag.
     #[arg(long, value_name = "VLANS", value_parser = trunk)]
-    trunk: Option<Trunk>,
+    trunk: Option<List<VlanId>>,
     /// The trunk's VLAN whose frames carry no tag.
     #[arg(long, value_name = "VLAN")]
     native: Option<VlanId>,
@@ -101,16 +104,39 @@ struct AddPort {
     /// The port to exchange frames with, in patch mode; without it, the next one that is free.
     #[arg(long, value_name = "NAME")]
     pair: Option<Name>,
+    /// Addresses that are pinned to the port: frames of other ports that claim them are dropped.
+    #[arg(long, value_name = "MACS", value_parser = macs)]
+    mac: Option<List<MacAddr>>,
+    /// With --mac: drop frames from any other source address (the default), or not.
+    #[arg(long, value_name = "BOOL")]
+    spoof_check: Option<bool>,
+    /// The most that its peer may send, such as 1Mpps, 10Gbit, or both as 10Gbit+1Mpps.
+    #[arg(long, value_name = "RATE")]
+    rate_in: Option<Rate>,
+    /// The most that its peer is sent.
+    #[arg(long, value_name = "RATE")]
+    rate_out: Option<Rate>,
+    /// The most of its peer's frames that are flooded, and of its addresses that are learned, such as
+    /// 1kpps.
+    #[arg(long, value_name = "RATE")]
+    storm: Option<FrameRate>,
+    /// Time by which the port may be ahead of these rates [default: 10ms].
+    #[arg(long, value_name = "TIME")]
+    burst: Option<Burst>,
     #[command(flatten)]
     control: Control,
 }
 
 /// A list that is one value for clap.
 #[derive(Clone)]
-struct Trunk(Vec<VlanId>);
+struct List<T>(Vec<T>);
 
-fn trunk(text: &str) -> Result<Trunk, config::VlanError> {
-    config::parse_trunk(text).map(Trunk)
+fn trunk(text: &str) -> Result<List<VlanId>, config::VlanError> {
+    config::parse_trunk(text).map(List)
+}
+
+fn macs(text: &str) -> Result<List<MacAddr>, dray_wire::ParseMacError> {
+    config::parse_macs(text).map(List)
 }
 
 #[derive(clap::Args)]
@@ -167,7 +193,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 
 fn talk(command: Command) -> Result<(), Failure> {
     match command {
-        Command::AddPort(arguments) => add_port(arguments),
+        Command::AddPort(arguments) => add_port(*arguments),
         Command::DelPort(DelPort { name, control }) => {
             control.client().remove_port(&name).map_err(refused)
         }
@@ -189,9 +215,24 @@ fn talk(command: Command) -> Result<(), Failure> {
 }
 
 fn add_port(arguments: AddPort) -> Result<(), Failure> {
-    let AddPort { name, uri, vlan, trunk, native, group, pair, control } = arguments;
-    let trunk = trunk.map(|trunk| trunk.0);
-    let keys = config::Keys { name, uri, vlan, trunk, native, group, pair };
+    let AddPort { name, uri, vlan, trunk, native, group, pair, control, .. } = arguments;
+    let AddPort { mac, spoof_check, rate_in, rate_out, storm, burst, .. } = arguments;
+    let (trunk, mac) = (trunk.map(|list| list.0), mac.map(|list| list.0));
+    let keys = config::Keys {
+        name,
+        uri,
+        vlan,
+        trunk,
+        native,
+        group,
+        pair,
+        mac,
+        spoof_check,
+        rate_in,
+        rate_out,
+        storm,
+        burst,
+    };
     let port = PortConfig::try_from(keys).map_err(Failure::usage)?;
     control.client().add_port(&port).map(drop).map_err(refused)
 }

@@ -68,13 +68,21 @@ pub(super) fn stats(stats: &[PortStats]) -> String {
     if stats.iter().any(|port| port.counters.addresses_refused != 0) {
         text.push_str("refused: source addresses that were not learned, for want of room.\n");
     }
+    for port in stats.iter().filter(|port| port.counters.addresses_limited != 0) {
+        let many = port.counters.addresses_limited;
+        text.push_str(&format!(
+            "{}: {many} source addresses not learned, beyond storm\n",
+            port.name
+        ));
+    }
     text
 }
 
 pub(super) fn stations(stations: &[TableEntry]) -> String {
     let rows = stations.iter().map(|station| {
-        let TableEntry { vlan, mac, port, age_s } = station;
-        vec![mac.to_string(), port.to_string(), vlan.to_string(), age_s.to_string()]
+        let TableEntry { vlan, mac, port, age_s, pinned } = station;
+        let age = if *pinned { "pinned".to_owned() } else { age_s.to_string() };
+        vec![mac.to_string(), port.to_string(), vlan.to_string(), age]
     });
     table(&["address", "port", "vlan", "age s"], rows.collect(), 2)
 }

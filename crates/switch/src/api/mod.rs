@@ -8,8 +8,8 @@
 //! | `POST /ports` | adds the port of the body ([`PortConfig`](crate::PortConfig)): 201 |
 //! | `DELETE /ports/NAME` | removes it: 204 |
 //! | `GET /stats` | counters by port ([`PortStats`](crate::PortStats)) |
-//! | `GET /table`, `GET /table?port=NAME` | known stations ([`TableEntry`](crate::TableEntry)) |
-//! | `DELETE /table` | forgets them: 204 |
+//! | `GET /table`, `GET /table?port=NAME` | stations, learned or pinned ([`TableEntry`](crate::TableEntry)) |
+//! | `DELETE /table` | forgets those that were learned: 204 |
 //! | `GET /config` | the configuration as it is now, a TOML file to start again with |
 //!
 //! An error is `{"error": "..."}`.

@@ -82,7 +82,10 @@ impl From<EngineError> for Refusal {
     fn from(error: EngineError) -> Self {
         let status = match error {
             EngineError::NoSuchPort(_) => 404,
-            EngineError::NameTaken(_) | EngineError::Pair(_) | EngineError::TooManyPorts(..) => 409,
+            EngineError::NameTaken(_)
+            | EngineError::AddressTaken(..)
+            | EngineError::Pair(_)
+            | EngineError::TooManyPorts(..) => 409,
             EngineError::Open(_) => 500,
         };
         Self::new(status, error.to_string())

@@ -122,6 +122,7 @@ fn start(mode: Mode) -> Running {
         mac: MacAddr::local(1),
         port: port.parse().unwrap(),
         age_s: 3,
+        pinned: false,
     });
     let state = State { mode, table: table.into(), ..State::default() };
     let config = SwitchConfig { mode, control: path.clone(), ..SwitchConfig::default() };

@@ -1,10 +1,12 @@
 //! What can be wrong in a configuration whose every value is right by itself.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use dray_daemon::{Refusal, check_socket_path};
 
 use super::{Flow, Mode, Pairs, PortConfig, SwitchConfig, Vlan};
+use crate::engine::EngineError;
 use crate::table::{AGE_MAX, CAPACITY_MAX, CAPACITY_MIN};
 
 /// A configuration is wrong; one line that names the key, what was given and what is allowed.
@@ -62,6 +64,7 @@ impl SwitchConfig {
 
     fn check_ports(&self) -> Result<(), ConfigError> {
         let mut pairs = Pairs::default();
+        let mut owners = BTreeMap::new();
         for (number, port) in self.ports.iter().enumerate() {
             let at = |key, what| ConfigError { line: None, place: Place::Port(number, key), what };
             if self.ports[..number].iter().any(|other| other.name == port.name) {
@@ -69,6 +72,14 @@ impl SwitchConfig {
                     "name",
                     format!("port {:?}: the name is taken", port.name.as_str()),
                 ));
+            }
+            for mac in &port.macs {
+                if let Some(owner) = owners.insert(mac, &port.name) {
+                    let names = [&port.name, owner].map(|name| name.as_str().to_owned());
+                    let [name, owner] = names;
+                    let error = EngineError::AddressTaken(name, *mac, owner);
+                    return Err(at("mac", error.to_string()));
+                }
             }
             self.check_port(port)
                 .map_err(|error| ConfigError { place: error.place.in_port(number), ..error })?;
@@ -96,7 +107,12 @@ impl SwitchConfig {
             Vlan::Trunk { .. } => Some("trunk"),
         };
         let (key, mode) = match self.mode {
-            Mode::Patch => (vlan.or(port.group.as_ref().map(|_| "group")), "learning"),
+            Mode::Patch => {
+                let group = port.group.as_ref().map(|_| "group");
+                let mac = (!port.macs.is_empty()).then_some("mac");
+                let storm = port.storm.map(|_| "storm");
+                (vlan.or(group).or(mac).or(storm), "learning")
+            }
             Mode::Learning => (port.pair.as_ref().map(|_| "pair"), "patch"),
         };
         let Some(key) = key else { return Ok(()) };

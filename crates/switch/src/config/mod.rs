@@ -5,6 +5,7 @@ mod idle;
 mod name;
 mod pairs;
 mod port;
+mod rate;
 mod text;
 mod vlan;
 
@@ -18,7 +19,8 @@ pub use check::ConfigError;
 pub use idle::{Idle, IdleError};
 pub use name::{Name, NameError};
 pub use pairs::{PairError, Pairs};
-pub use port::{Keys, PortConfig, PortError, parse_trunk};
+pub use port::{Keys, MACS_MAX, PortConfig, PortError, parse_macs, parse_trunk};
+pub use rate::{BitRate, Burst, FrameRate, Rate, RateError};
 pub use text::from_json;
 pub use vlan::{Vlan, VlanError, VlanId};
 

@@ -1,11 +1,15 @@
 //! One port's configuration: the same keys in TOML, in JSON and on the command line.
 
+use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::str::FromStr;
 
 use dray_port::{PortUri, UriError};
+use dray_wire::MacAddr;
 use serde::{Deserialize, Serialize};
 
 use super::name::Name;
+use super::rate::{Burst, FrameRate, Rate};
 use super::vlan::{Vlan, VlanId};
 
 /// A port of the switch.
@@ -24,14 +28,24 @@ pub struct PortConfig {
     pub group: Option<Name>,
     /// The port that it exchanges frames with (patch mode). Without one: the next port without one.
     pub pair: Option<Name>,
+    /// Addresses that are pinned to it (learning mode), in all its VLANs: they are never learned at
+    /// another port and never forgotten, and frames of other ports that claim them are dropped.
+    pub macs: Vec<MacAddr>,
+    /// Frames from any other source address are dropped; only with [`macs`](Self::macs).
+    pub spoof_check: bool,
+    /// The most that its peer may send.
+    pub rate_in: Option<Rate>,
+    /// The most that its peer is sent.
+    pub rate_out: Option<Rate>,
+    /// The most of its peer's frames that are flooded, to groups or to unknown stations, and of its
+    /// addresses that are learned (learning mode).
+    pub storm: Option<FrameRate>,
+    /// How far ahead of these rates it may be.
+    pub burst: Option<Burst>,
 }
 
-impl PortConfig {
-    /// A port without any of the optional keys.
-    pub fn new(name: Name, uri: PortUri) -> Self {
-        Self { name, uri, vlan: Vlan::Unaware, group: None, pair: None }
-    }
-}
+/// The most addresses that are pinned to one port.
+pub const MACS_MAX: usize = 256;
 
 /// The keys as they are written.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -56,6 +70,45 @@ pub struct Keys {
     /// The other port, in patch mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<Name>,
+    /// Pinned addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Vec<MacAddr>>,
+    /// Only with `mac`; without it: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spoof_check: Option<bool>,
+    /// What the peer may send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_in: Option<Rate>,
+    /// What the peer is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_out: Option<Rate>,
+    /// Flooded frames, and addresses learned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storm: Option<FrameRate>,
+    /// Of the rates above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Burst>,
+}
+
+impl Keys {
+    /// A port without any of the optional keys.
+    pub fn new(name: Name, uri: PortUri) -> Self {
+        Self {
+            name,
+            uri,
+            vlan: None,
+            trunk: None,
+            native: None,
+            group: None,
+            pair: None,
+            mac: None,
+            spoof_check: None,
+            rate_in: None,
+            rate_out: None,
+            storm: None,
+            burst: None,
+        }
+    }
 }
 
 /// The keys do not make a port.
@@ -78,7 +131,8 @@ impl TryFrom<Keys> for PortConfig {
     type Error = PortError;
 
     fn try_from(keys: Keys) -> Result<Self, PortError> {
-        let Keys { name, uri, vlan, trunk, native, group, pair } = keys;
+        let Keys { name, uri, vlan, trunk, native, group, pair, .. } = keys;
+        let Keys { mac, spoof_check, rate_in, rate_out, storm, burst, .. } = keys;
         let error = |what: &str| {
             Err(PortError::Keys { port: name.as_str().to_owned(), what: what.to_owned() })
         };
@@ -95,13 +149,55 @@ impl TryFrom<Keys> for PortConfig {
             (Some(vlan), None, None) => Vlan::Access(vlan),
             (None, None, None) => Vlan::Unaware,
         };
-        Ok(Self { name, uri, vlan, group, pair })
+        if let Some(what) = mac.as_deref().and_then(wrong_macs) {
+            return error(&what);
+        }
+        if mac.is_none() && spoof_check.is_some() {
+            return error("spoof_check: checks for the addresses of mac, so give mac as well");
+        }
+        if burst.is_some() && rate_in.is_none() && rate_out.is_none() && storm.is_none() {
+            return error("burst: of rate_in, rate_out or storm, so give one of them as well");
+        }
+        let spoof_check = spoof_check.unwrap_or(mac.is_some());
+        let macs = mac.unwrap_or_default();
+        Ok(Self {
+            name,
+            uri,
+            vlan,
+            group,
+            pair,
+            macs,
+            spoof_check,
+            rate_in,
+            rate_out,
+            storm,
+            burst,
+        })
     }
+}
+
+/// What is wrong with addresses to be pinned, where something is.
+fn wrong_macs(macs: &[MacAddr]) -> Option<String> {
+    if macs.is_empty() {
+        return Some("mac: give at least one address".to_owned());
+    }
+    if macs.len() > MACS_MAX {
+        return Some(format!("mac: {} addresses; at most {MACS_MAX} are allowed", macs.len()));
+    }
+    let mut seen = BTreeSet::new();
+    macs.iter().find_map(|mac| match mac {
+        MacAddr([0, 0, 0, 0, 0, 0]) => Some(format!("mac: {mac} is no station's address")),
+        MacAddr([first, ..]) if first & 1 != 0 => {
+            Some(format!("mac: {mac} is the address of a group; give those of stations"))
+        }
+        mac => (!seen.insert(*mac)).then(|| format!("mac: {mac} is given twice")),
+    })
 }
 
 impl From<PortConfig> for Keys {
     fn from(port: PortConfig) -> Self {
-        let PortConfig { name, uri, vlan, group, pair } = port;
+        let PortConfig { name, uri, vlan, group, pair, .. } = port;
+        let PortConfig { macs, spoof_check, rate_in, rate_out, storm, burst, .. } = port;
         let (vlan, trunk, native) = match vlan {
             Vlan::Unaware => (None, None, None),
             Vlan::Access(vlan) => (Some(vlan), None, None),
@@ -111,7 +207,24 @@ impl From<PortConfig> for Keys {
                 (None, Some(tags), native)
             }
         };
-        Self { name, uri, vlan, trunk, native, group, pair }
+        // True is what it is without the key.
+        let spoof_check = (!macs.is_empty() && !spoof_check).then_some(false);
+        let mac = (!macs.is_empty()).then_some(macs);
+        Self {
+            name,
+            uri,
+            vlan,
+            trunk,
+            native,
+            group,
+            pair,
+            mac,
+            spoof_check,
+            rate_in,
+            rate_out,
+            storm,
+            burst,
+        }
     }
 }
 
@@ -120,7 +233,14 @@ pub fn parse_trunk(text: &str) -> Result<Vec<VlanId>, super::vlan::VlanError> {
     text.split(['+', ',']).map(str::parse).collect()
 }
 
-/// `NAME=URI[,vlan=10][,trunk=10+20][,native=1][,group=NAME][,pair=NAME]`.
+/// `52:54:00:00:00:01+52:54:00:00:00:02`, as written on the command line, or with a comma where it
+/// means nothing else.
+pub fn parse_macs(text: &str) -> Result<Vec<MacAddr>, dray_wire::ParseMacError> {
+    text.split(['+', ',']).map(str::parse).collect()
+}
+
+/// `NAME=URI[,vlan=10][,trunk=10+20][,native=1][,group=NAME][,pair=NAME][,mac=MAC+MAC]
+/// [,spoof_check=false][,rate_in=10Gbit+1Mpps][,rate_out=RATE][,storm=1kpps][,burst=10ms]`.
 impl FromStr for PortConfig {
     type Err = PortError;
 
@@ -131,37 +251,43 @@ impl FromStr for PortConfig {
             .ok_or_else(|| error("give NAME=URI, for example a=raw:eth0".to_owned()))?;
         let mut parts = rest.split(',');
         let uri = parts.next().unwrap_or_default();
-        let mut keys = Keys {
-            name: name.parse().map_err(|e| error(format!("{e}")))?,
-            uri: uri.parse()?,
-            vlan: None,
-            trunk: None,
-            native: None,
-            group: None,
-            pair: None,
-        };
+        let name = name.parse().map_err(|e| error(format!("{e}")))?;
+        let mut keys = Keys::new(name, uri.parse()?);
         for part in parts {
             let (key, value) = part
                 .split_once('=')
                 .ok_or_else(|| error(format!("{part:?} is not of the form key=value")))?;
-            let wrong = |e: &dyn std::fmt::Display| error(format!("{key}={value}: {e}"));
             let twice = match key {
-                "vlan" => keys.vlan.replace(value.parse().map_err(|e| wrong(&e))?).is_some(),
-                "trunk" => keys.trunk.replace(parse_trunk(value).map_err(|e| wrong(&e))?).is_some(),
-                "native" => keys.native.replace(value.parse().map_err(|e| wrong(&e))?).is_some(),
-                "group" => keys.group.replace(value.parse().map_err(|e| wrong(&e))?).is_some(),
-                "pair" => keys.pair.replace(value.parse().map_err(|e| wrong(&e))?).is_some(),
+                "vlan" => put(&mut keys.vlan, value.parse()),
+                "trunk" => put(&mut keys.trunk, parse_trunk(value)),
+                "native" => put(&mut keys.native, value.parse()),
+                "group" => put(&mut keys.group, value.parse()),
+                "pair" => put(&mut keys.pair, value.parse()),
+                "mac" => put(&mut keys.mac, parse_macs(value)),
+                "spoof_check" => {
+                    put(&mut keys.spoof_check, value.parse().map_err(|_| "give true or false"))
+                }
+                "rate_in" => put(&mut keys.rate_in, value.parse()),
+                "rate_out" => put(&mut keys.rate_out, value.parse()),
+                "storm" => put(&mut keys.storm, value.parse()),
+                "burst" => put(&mut keys.burst, value.parse()),
                 _ => {
-                    let known = "vlan, trunk, native, group, pair";
+                    let known = "vlan, trunk, native, group, pair, mac, spoof_check, rate_in, \
+                                 rate_out, storm, burst";
                     return Err(error(format!("unknown key {key:?}; a port takes {known}")));
                 }
             };
-            if twice {
+            if twice.map_err(|what| error(format!("{key}={value}: {what}")))? {
                 return Err(error(format!("key {key:?} is given twice")));
             }
         }
         keys.try_into()
     }
+}
+
+/// Puts a value where it belongs; returns true if there was one.
+fn put<T, E: Display>(place: &mut Option<T>, value: Result<T, E>) -> Result<bool, String> {
+    value.map(|value| place.replace(value).is_some()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -182,6 +308,14 @@ mod tests {
                 r#"{"name":"a","uri":"null:","trunk":[10,20,1],"native":1,"pair":"b"}"#,
             ),
             ("a=null:,trunk=1,native=1", r#"{"name":"a","uri":"null:","trunk":[1],"native":1}"#),
+            (
+                "a=null:,mac=52:54:00:00:00:01+02:00:00:00:00:02,storm=1000pps",
+                r#"{"name":"a","uri":"null:","mac":["52:54:00:00:00:01","02:00:00:00:00:02"],"storm":"1kpps"}"#,
+            ),
+            (
+                "a=null:,mac=52:54:00:00:00:01,spoof_check=false,rate_out=10Gbit+1Mpps,burst=5ms",
+                r#"{"name":"a","uri":"null:","mac":["52:54:00:00:00:01"],"spoof_check":false,"rate_out":"10Gbit+1Mpps","burst":"5ms"}"#,
+            ),
         ] {
             let port: PortConfig = text.parse().unwrap();
             assert_eq!(serde_json::to_string(&port).unwrap(), json);
@@ -207,6 +341,20 @@ mod tests {
             ("a=null:,vlan", ["\"vlan\"", "key=value"]),
             ("a=null:,colour=red", ["\"colour\"", "vlan, trunk"]),
             ("a=null:,pair=.", ["pair=.", "1 to 64"]),
+            ("a=null:,mac=", ["mac=", "six hexadecimal"]),
+            ("a=null:,mac=52:54:00:00:00:01+x", ["mac=52", "\"x\""]),
+            ("a=null:,mac=ff:ff:ff:ff:ff:ff", ["mac: ff:ff", "a group"]),
+            ("a=null:,mac=00:00:00:00:00:00", ["mac: 00:00", "no station"]),
+            ("a=null:,mac=02:00:00:00:00:01+02:00:00:00:00:01", ["mac: 02:00", "twice"]),
+            ("a=null:,spoof_check=true", ["spoof_check", "give mac"]),
+            ("a=null:,spoof_check=1", ["spoof_check=1", "true or false"]),
+            ("a=null:,rate_in=0pps", ["rate_in=0pps", "1pps to 1Gpps"]),
+            ("a=null:,rate_out=0bit", ["rate_out=0bit", "1kbit to"]),
+            ("a=null:,rate_in=fast", ["rate_in=fast", "10Gbit+1Mpps"]),
+            ("a=null:,storm=0pps", ["storm=0pps", "1pps to"]),
+            ("a=null:,storm=1Gbit", ["storm=1Gbit", "1pps to"]),
+            ("a=null:,burst=10ms", ["burst", "rate_in, rate_out or storm"]),
+            ("a=null:,storm=1kpps,burst=0s", ["burst=0s", "1us to 10s"]),
         ] {
             let message = text.parse::<PortConfig>().unwrap_err().to_string();
             for part in parts {

@@ -31,6 +31,12 @@ fn a_file_with_everything_round_trips() {
         uri = "raw:eth0?batch=64"
         vlan = 10
         group = "tenants"
+        mac = ["52:54:00:00:00:01"]
+        spoof_check = false
+        rate_in = "10Gbit+1Mpps"
+        rate_out = "1Gbit"
+        storm = "1kpps"
+        burst = "5ms"
 
         [[ports]]
         name = "b"
@@ -94,6 +100,26 @@ fn errors_name_the_line_the_key_what_was_given_and_what_is_allowed() {
         (&port("colour = 'red'"), "line 5: ports[0]", "`colour`, expected one of `name`"),
         (&port("vlan = 1"), "line 5: port \"a\": vlan: ", "only in mode \"learning\""),
         (&port("group = 'g'"), "line 5: port \"a\": group: ", "only in mode \"learning\""),
+        (
+            &port("mac = ['02:00:00:00:00:01']"),
+            "line 5: port \"a\": mac: ",
+            "only in mode \"learning\"",
+        ),
+        (&port("storm = '1kpps'"), "line 5: port \"a\": storm: ", "only in mode \"learning\""),
+        (&port("mac = []"), "line 2: ports[0]: ", "mac: give at least one"),
+        (&port("mac = ['02:00:00:00:00']"), "line 5: ports[0].mac[0]: ", "six hexadecimal octets"),
+        (&port("mac = ['01:00:5e:00:00:01']"), "line 2: ports[0]: ", "the address of a group"),
+        (&port("spoof_check = false"), "line 2: ports[0]: ", "spoof_check: checks for"),
+        (&port("rate_in = '0pps'"), "line 5: ports[0].rate_in: ", "1pps to 1Gpps"),
+        (&port("rate_out = '10'"), "line 5: ports[0].rate_out: ", "give frames or bits"),
+        (&port("rate_out = 10"), "line 5: ports[0].rate_out: ", "expected a string"),
+        (&port("burst = '10ms'"), "line 2: ports[0]: ", "give one of them"),
+        (
+            "[[ports]]\nname = 'a'\nuri = 'null:'\nmac = ['02:00:00:00:00:01']\n\
+             [[ports]]\nname = 'b'\nuri = 'null:'\nmac = ['02:00:00:00:00:02', '02:00:00:00:00:01']",
+            "line 8: port \"b\": mac: ",
+            "02:00:00:00:00:01 is pinned to port \"a\"",
+        ),
         (&port("pair = 'a'"), "line 5: port \"a\": pair = \"a\": ", "its own"),
         (&port("pair = 'b'"), "line 5: port \"a\": pair = \"b\": ", "no such port"),
         (&port("[[ports]]\nname = 'a'\nuri = 'null:'"), "line 6: port \"a\": ", "taken"),

@@ -42,6 +42,7 @@ impl InlineSwitch {
             }
         }
         view.pair(&pairs);
+        view.pin();
         let view = Arc::new(view);
         let shared = Arc::new(Shared::new(Arc::new(setting), 0)?);
         shared.publish(view.clone());

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
-use dray_port::{BATCH_MAX, Batch, Frame};
+use dray_port::{BATCH_MAX, Batch, Frame, clock};
 use dray_wire::MacAddr;
 
 use super::head::{ETHERNET_LEN, Head};
@@ -48,9 +48,18 @@ impl Learner {
     ) {
         let now = setting.now.load(Ordering::Relaxed);
         tally.received(from.index, frames.len(), bytes(frames));
-        // Between ports without VLANs nobody is promised anything about a frame's head: it needs no
-        // copy.
-        let plain = !from.vlans.is_aware();
+        let frames = match &from.rate_in {
+            None => frames,
+            Some(rate) => {
+                let passed = rate.pass(frames);
+                let beyond = (frames.len() - passed) as u64;
+                tally.of(from.index).drops.add(DropReason::PolicedIn, beyond);
+                &frames[..passed]
+            }
+        };
+        // Between ports without VLANs, where no address is pinned, nothing is promised about a frame's
+        // head: it needs no copy.
+        let plain = !from.vlans.is_aware() && view.pins.is_none();
         let mut ways = ArrayVec::<Way, BATCH_MAX>::new();
         // Frames often come in trains from one station to another.
         let (mut last_head, mut last_way) = ([0; 12], Way::Drop(DropReason::TooShort));
@@ -101,10 +110,19 @@ impl Learner {
         if self.lists.len() < view.ports.len() {
             self.lists.resize_with(view.ports.len(), ArrayVec::new);
         }
+        let mut floods = match &from.floods {
+            None => BATCH_MAX as u64,
+            Some(storm) => {
+                let wanted = ways.iter().filter(|way| **way == Way::Flood).count();
+                if wanted == 0 { 0 } else { storm.take(wanted as u64, clock::ticks()) }
+            }
+        };
         for (index, (way, head)) in ways.iter().zip(&self.heads).enumerate() {
             match way {
                 Way::To(to) => self.lists[usize::from(*to)].push(index as u8),
+                Way::Flood if floods == 0 => tally.of(from.index).drops.add(DropReason::Storm, 1),
                 Way::Flood => {
+                    floods -= 1;
                     let vlan = if plain { 0 } else { head.vlan };
                     let mut nobody = true;
                     for to in view.all().filter(|to| may_flood(from, to, vlan)) {
@@ -174,11 +192,25 @@ fn way(
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = head;
     let (destination, source) =
         (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
-    if setting.table.learn(vlan, source, from.index, now) == Learned::Refused {
-        tally.of(from.index).addresses_refused += 1;
+    let pins = view.pins.as_deref();
+    match pins.and_then(|pins| pins.owner(source)) {
+        Some(owner) if owner != from.index => return Way::Drop(DropReason::Spoofed),
+        // It is known for good.
+        Some(_) => {}
+        None if from.spoof_check => return Way::Drop(DropReason::Spoofed),
+        None => {
+            let may = || from.learns.as_ref().is_none_or(|rate| rate.take(1, clock::ticks()) == 1);
+            match setting.table.learn_if(vlan, source, from.index, now, may) {
+                Learned::Refused => tally.of(from.index).addresses_refused += 1,
+                Learned::Limited => tally.of(from.index).addresses_limited += 1,
+                Learned::Nothing | Learned::Added | Learned::Moved => {}
+            }
+        }
     }
     let group = d0 & 1 != 0;
-    match if group { None } else { setting.table.lookup(vlan, destination) } {
+    let pinned = pins.and_then(|pins| pins.owner(destination));
+    let learned = || if group { None } else { setting.table.lookup(vlan, destination) };
+    match pinned.or_else(learned) {
         Some(to) if to == from.index => Way::Drop(DropReason::Hairpin),
         Some(to) => match view.port(to) {
             Some(port) if isolated(from, port) => Way::Drop(DropReason::Isolated),

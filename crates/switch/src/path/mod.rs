@@ -8,6 +8,8 @@ mod head;
 mod inline;
 mod learning;
 mod patch;
+mod pins;
+mod police;
 mod port;
 mod switch;
 mod vlans;
@@ -19,9 +21,12 @@ pub use switch::Switch;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use dray_wire::MacAddr;
+
 use crate::config::{Flow, Idle, Mode, Pairs};
 use crate::table::Table;
 
+use pins::Pins;
 use port::OpenPort;
 
 /// What never changes while a switch runs.
@@ -41,6 +46,8 @@ struct View {
     ports: Vec<Option<Arc<OpenPort>>>,
     /// By index: the port that each is paired with (patch mode).
     partners: Vec<Option<u16>>,
+    /// The addresses that are pinned to ports, where there are any.
+    pins: Option<Arc<Pins>>,
 }
 
 impl View {
@@ -63,6 +70,17 @@ impl View {
             self.find(partner.as_str()).map(|port| port.index)
         });
         self.partners = partners.collect();
+    }
+
+    /// The port that an address is pinned to.
+    fn owner(&self, mac: MacAddr) -> Option<&Arc<OpenPort>> {
+        self.port(self.pins.as_ref()?.owner(mac)?)
+    }
+
+    /// Writes down which addresses are pinned to ports.
+    fn pin(&mut self) {
+        let pinned = self.all().map(|port| (port.index, &port.config.macs[..]));
+        self.pins = Pins::new(pinned).map(Arc::new);
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<OpenPort>> {

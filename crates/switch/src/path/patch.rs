@@ -3,7 +3,7 @@
 use dray_port::Frame;
 
 use super::View;
-use super::port::bytes;
+use super::port::{OpenPort, bytes};
 use super::worker::Tally;
 use crate::config::Flow;
 use crate::counters::DropReason;
@@ -11,6 +11,34 @@ use crate::counters::DropReason;
 /// Moves `frames`, received on port `from`; how many are done with.
 #[inline]
 pub(super) fn forward(
+    view: &View,
+    flow: Flow,
+    worker: usize,
+    from: &OpenPort,
+    frames: &[Frame<'_>],
+    tally: &mut Tally,
+) -> usize {
+    let Some(rate) = &from.rate_in else {
+        return pass(view, flow, worker, from.index, frames, tally);
+    };
+    let passed = rate.pass(frames);
+    let done = match passed {
+        0 => 0,
+        passed => pass(view, flow, worker, from.index, &frames[..passed], tally),
+    };
+    if done < passed {
+        // They wait, and those behind have not had their turn.
+        rate.give_back(&frames[done..passed]);
+        return done;
+    }
+    let beyond = &frames[passed..];
+    tally.received(from.index, beyond.len(), bytes(beyond));
+    tally.of(from.index).drops.add(DropReason::PolicedIn, beyond.len() as u64);
+    frames.len()
+}
+
+#[inline]
+fn pass(
     view: &View,
     flow: Flow,
     worker: usize,

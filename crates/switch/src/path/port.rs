@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dray_port::{FRAME_LIMIT, Frame, Link, Receive, Transmit};
 
+use super::police::{Bucket, Police};
 use super::vlans::Vlans;
-use crate::config::PortConfig;
+use crate::config::{PortConfig, Rate};
 use crate::counters::{Counters, DropReason, Published};
 
 /// An open port. Its receiving halves each belong to one worker; the transmitting ones are shared,
@@ -22,6 +23,18 @@ pub(super) struct OpenPort {
     pub(super) link: Option<Arc<dyn Link>>,
     /// The longest frame that it transmits, in bytes.
     frame_max: usize,
+    /// It transmits whatever it is given: no frame is too long for it, and it has no rate.
+    is_plain: bool,
+    /// Frames from addresses that are not its own are dropped.
+    pub(super) spoof_check: bool,
+    /// What its peer may send.
+    pub(super) rate_in: Option<Police>,
+    /// What its peer is sent.
+    rate_out: Option<Police>,
+    /// What of its peer's frames is flooded.
+    pub(super) floods: Option<Bucket>,
+    /// How many of its peer's addresses are learned.
+    pub(super) learns: Option<Bucket>,
     /// By worker.
     pub(super) counters: Vec<Published>,
     failure: Failure,
@@ -57,8 +70,17 @@ impl OpenPort {
             let event = rx.event().map(|event| event.try_clone_to_owned()).transpose()?;
             Ok(ReceiveHalf { worker: *worker, port: Mutex::new(rx), event })
         };
+        let burst = config.burst.unwrap_or_default();
+        let police = |rate: Option<Rate>| rate.map(|rate| Police::new(rate, burst));
+        let storm = || config.storm.map(|rate| Bucket::of_frames(rate, burst));
         Ok(Self {
             index,
+            is_plain: frame_max >= FRAME_LIMIT && config.rate_out.is_none(),
+            spoof_check: config.spoof_check,
+            rate_in: police(config.rate_in),
+            rate_out: police(config.rate_out),
+            floods: storm(),
+            learns: storm(),
             vlans: Vlans::new(&config.vlan),
             config,
             rx: port.rx.into_iter().zip(workers).map(half).collect::<io::Result<_>>()?,
@@ -78,10 +100,21 @@ impl OpenPort {
         frames: &[Frame<'_>],
         counters: &mut Counters,
     ) -> usize {
-        if self.frame_max < FRAME_LIMIT {
-            return self.transmit_short(worker, frames, counters);
+        if self.is_plain {
+            return self.transmit_all(worker, frames, counters);
         }
-        self.transmit_all(worker, frames, counters)
+        let Some(rate) = &self.rate_out else {
+            return self.transmit_short(worker, frames, counters);
+        };
+        let passed = rate.pass(frames);
+        let taken = self.transmit_short(worker, &frames[..passed], counters);
+        if taken < passed {
+            // Those behind have not had their turn.
+            rate.give_back(&frames[taken..passed]);
+            return taken;
+        }
+        counters.drops.add(DropReason::PolicedOut, (frames.len() - passed) as u64);
+        frames.len()
     }
 
     /// The queue on which `worker` transmits: one for each, as far as there are queues, so flows stay
@@ -113,7 +146,7 @@ impl OpenPort {
         }
     }
 
-    /// As [`transmit`](Self::transmit), for a port that does not take frames of every length.
+    /// As [`transmit`](Self::transmit), for a port that may not take frames of every length.
     #[cold]
     fn transmit_short(
         &self,
@@ -122,6 +155,9 @@ impl OpenPort {
         counters: &mut Counters,
     ) -> usize {
         let fits = |frame: &Frame<'_>| frame.len() <= self.frame_max;
+        if self.frame_max >= FRAME_LIMIT {
+            return self.transmit_all(worker, frames, counters);
+        }
         let mut done = 0;
         for run in frames.chunk_by(|a, b| fits(a) == fits(b)) {
             if !fits(&run[0]) {

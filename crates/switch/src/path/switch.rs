@@ -45,8 +45,10 @@ impl Ports {
         self.view.find(name)
     }
 
-    fn pair(&mut self) {
+    /// Writes down what follows from which ports there are.
+    fn resolve(&mut self) {
         self.view.pair(&self.pairs);
+        self.view.pin();
     }
 
     fn in_order(&self) -> impl Iterator<Item = &Arc<OpenPort>> {
@@ -184,6 +186,11 @@ impl Engine for Switch {
         if ports.find(&name).is_some() {
             return Err(EngineError::NameTaken(name));
         }
+        let taken = config.macs.iter().find_map(|mac| Some((mac, ports.view.owner(*mac)?)));
+        if let Some((mac, owner)) = taken {
+            let owner = owner.config.name.as_str().to_owned();
+            return Err(EngineError::AddressTaken(name, *mac, owner));
+        }
         let free = ports.view.ports.iter().position(Option::is_none);
         let index = free.unwrap_or(ports.view.ports.len());
         if index >= PORTS_MAX {
@@ -206,7 +213,7 @@ impl Engine for Switch {
         ports.view.ports[index] = Some(Arc::new(open));
         ports.pairs = pairs;
         ports.order.push(index as u16);
-        ports.pair();
+        ports.resolve();
         self.publish(&ports);
         Ok(())
     }
@@ -220,7 +227,7 @@ impl Engine for Switch {
         ports.view.ports[usize::from(index)] = None;
         ports.pairs.remove(&port.config.name);
         ports.order.retain(|other| *other != index);
-        ports.pair();
+        ports.resolve();
         self.publish(&ports);
         // No worker learns from it any more.
         self.setting.table.forget_port(index);
@@ -265,17 +272,30 @@ impl Engine for Switch {
     fn table(&self) -> Vec<TableEntry> {
         let ports = lock(&self.ports);
         let now = self.setting.now.load(Ordering::Relaxed);
-        let entries = self.setting.table.entries(now).into_iter();
-        entries
-            .filter_map(|entry| {
-                Some(TableEntry {
-                    vlan: entry.vlan,
-                    mac: entry.mac,
-                    port: ports.view.port(entry.port)?.config.name.clone(),
-                    age_s: entry.age.into(),
-                })
+        let learned = self.setting.table.entries(now).into_iter().filter_map(|entry| {
+            // What was learned before an address was pinned counts no more.
+            let port =
+                ports.view.port(entry.port).filter(|_| ports.view.owner(entry.mac).is_none());
+            Some(TableEntry {
+                vlan: entry.vlan,
+                mac: entry.mac,
+                port: port?.config.name.clone(),
+                age_s: entry.age.into(),
+                pinned: false,
             })
-            .collect()
+        });
+        let pinned = ports.in_order().flat_map(|port| {
+            port.config.macs.iter().map(|mac| TableEntry {
+                vlan: port.vlans.only(),
+                mac: *mac,
+                port: port.config.name.clone(),
+                age_s: 0,
+                pinned: true,
+            })
+        });
+        let mut entries: Vec<_> = learned.chain(pinned).collect();
+        entries.sort_by_key(|entry| (entry.vlan, entry.mac));
+        entries
     }
 
     fn flush_table(&self) {

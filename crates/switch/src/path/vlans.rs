@@ -44,6 +44,11 @@ impl Vlans {
         self.is_aware
     }
 
+    /// The VLAN of an access port; 0 for ports without VLANs, and for trunks, which have several.
+    pub(super) fn only(&self) -> u16 {
+        if self.tagged.is_some() { 0 } else { self.untagged }
+    }
+
     /// The VLAN of a frame that arrives with the VLAN identifier `tag`, 0 where it has no tag or one
     /// of a priority only; `None` where the port does not belong to it.
     #[inline]

@@ -260,14 +260,8 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             };
             let result = match setting.mode {
                 Mode::Patch => rx.receive(&mut |frames| {
-                    let done = patch::forward(
-                        view,
-                        setting.flow,
-                        shared.number,
-                        port.index,
-                        frames,
-                        tally,
-                    );
+                    let done =
+                        patch::forward(view, setting.flow, shared.number, port, frames, tally);
                     round.worked |= done > 0;
                     round.held_back |= done == 0;
                     done

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use dray_port::{
@@ -88,6 +88,7 @@ impl Receive for Source {
 
 struct Sink {
     output: Arc<Mutex<Vec<Vec<u8>>>>,
+    room: Arc<AtomicUsize>,
     changes: Changes,
     scratch: Scratch,
 }
@@ -97,9 +98,10 @@ impl Transmit for Sink {
         for (memory, later) in self.changes.lock().unwrap().drain(..) {
             memory.iter().zip(later).for_each(|(byte, later)| byte.store(later, Relaxed));
         }
+        let taken = frames.len().min(self.room.load(Relaxed));
         let mut output = self.output.lock().unwrap();
-        output.extend(frames.iter().map(|frame| frame.bytes(&mut self.scratch).to_vec()));
-        Ok(frames.len())
+        output.extend(frames[..taken].iter().map(|frame| frame.bytes(&mut self.scratch).to_vec()));
+        Ok(taken)
     }
 
     fn frame_max(&self) -> usize {
@@ -111,6 +113,8 @@ impl Transmit for Sink {
 pub struct Inline {
     pub switch: InlineSwitch,
     pub config: SwitchConfig,
+    /// Frames that a peer takes of a batch.
+    pub room: Arc<AtomicUsize>,
     inputs: Vec<Arc<Mutex<VecDeque<Sent>>>>,
     outputs: Vec<Arc<Mutex<Vec<Vec<u8>>>>>,
 }
@@ -137,18 +141,23 @@ impl Inline {
     pub fn with(config: SwitchConfig) -> Self {
         config.check(&[]).unwrap();
         let changes = Changes::default();
+        let room = Arc::new(AtomicUsize::new(BATCH_MAX));
         let (mut inputs, mut outputs, mut ports) = (Vec::new(), Vec::new(), Vec::new());
         for _ in &config.ports {
             let (input, output) = (Arc::default(), Arc::default());
             let rx = Source { input: Arc::clone(&input), changes: changes.clone() };
-            let tx =
-                Sink { output: Arc::clone(&output), changes: changes.clone(), scratch: scratch() };
+            let tx = Sink {
+                output: Arc::clone(&output),
+                room: room.clone(),
+                changes: changes.clone(),
+                scratch: scratch(),
+            };
             ports.push(Port { rx: vec![Box::new(rx)], tx: vec![Box::new(tx)], link: None });
             inputs.push(input);
             outputs.push(output);
         }
         let switch = InlineSwitch::new(&config, ports).unwrap();
-        Self { switch, config, inputs, outputs }
+        Self { switch, config, room, inputs, outputs }
     }
 
     pub fn index(&self, name: &str) -> usize {

@@ -1,0 +1,263 @@
+//! Rates: frames and bits per second, and how far ahead of them a port may be.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Frames per second, 1 to 10⁹: `1000pps`, `10kpps`, `1.5Mpps`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct FrameRate(u64);
+
+/// Bits per second, from destination MAC to end of payload, 1000 to 10¹²: `500Mbit`, `10Gbit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitRate(u64);
+
+/// A limit on frames per second, bits per second, or both: `1Mpps`, `10Gbit`, `10Gbit+1Mpps`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Rate {
+    /// The most frames; one of the two is given.
+    pub frames: Option<FrameRate>,
+    /// The most bits.
+    pub bits: Option<BitRate>,
+}
+
+/// How long a port that was silent may go beyond its rates: 1us to 10s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Burst(Duration);
+
+/// The text is no rate, or no burst.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{what} {given:?}: {allowed}")]
+pub struct RateError {
+    what: &'static str,
+    given: String,
+    allowed: &'static str,
+}
+
+impl FrameRate {
+    /// The number.
+    pub fn per_second(self) -> u64 {
+        self.0
+    }
+}
+
+impl BitRate {
+    /// The number.
+    pub fn per_second(self) -> u64 {
+        self.0
+    }
+}
+
+impl Burst {
+    /// The time.
+    pub fn time(self) -> Duration {
+        self.0
+    }
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Self(Duration::from_millis(10))
+    }
+}
+
+const UNITS: [(char, u64); 3] = [('G', 1_000_000_000), ('M', 1_000_000), ('k', 1000)];
+
+/// `1.5M` as a number.
+fn number(text: &str) -> Option<u64> {
+    let unit = UNITS.iter().find(|(letter, _)| text.ends_with(*letter));
+    let (digits, factor) = unit.map_or((text, 1), |(_, factor)| (&text[..text.len() - 1], *factor));
+    // Not all that is a number for `f64` is one for people.
+    if !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return None;
+    }
+    let number = digits.parse::<f64>().ok()? * factor as f64;
+    (number < 1e15).then_some(number.round() as u64)
+}
+
+fn write(f: &mut fmt::Formatter<'_>, number: u64, what: &str) -> fmt::Result {
+    match UNITS.iter().find(|(_, factor)| number.is_multiple_of(*factor)) {
+        Some((letter, factor)) => write!(f, "{}{letter}{what}", number / factor),
+        None => write!(f, "{number}{what}"),
+    }
+}
+
+impl FromStr for FrameRate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let number = text.strip_suffix("pps").and_then(number);
+        number.filter(|number| (1..=1_000_000_000).contains(number)).map(Self).ok_or_else(|| {
+            RateError {
+                what: "rate",
+                given: text.to_owned(),
+                allowed: "give 1pps to 1Gpps, for example 10kpps; without the key there is no limit",
+            }
+        })
+    }
+}
+
+impl FromStr for BitRate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let number = text.strip_suffix("bit").and_then(number);
+        number.filter(|number| (1000..=1_000_000_000_000).contains(number)).map(Self).ok_or_else(
+            || RateError {
+                what: "rate",
+                given: text.to_owned(),
+                allowed: "give 1kbit to 1000Gbit a second, for example 10Gbit; without the key there is \
+                          no limit",
+            },
+        )
+    }
+}
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let wrong = |allowed| RateError { what: "rate", given: text.to_owned(), allowed };
+        let mut rate = Self::default();
+        for part in text.split('+') {
+            let twice = match part {
+                part if part.ends_with("pps") => rate.frames.replace(part.parse()?).is_some(),
+                part if part.ends_with("bit") => rate.bits.replace(part.parse()?).is_some(),
+                _ => {
+                    return Err(wrong(
+                        "give frames or bits per second, or both, for example 1Mpps, 10Gbit or \
+                         10Gbit+1Mpps",
+                    ));
+                }
+            };
+            if twice {
+                return Err(wrong("give one number of frames and one of bits"));
+            }
+        }
+        Ok(rate)
+    }
+}
+
+impl FromStr for Burst {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let allowed = Duration::from_micros(1)..=Duration::from_secs(10);
+        let time = humantime::parse_duration(text).ok().filter(|time| allowed.contains(time));
+        time.map(Self).ok_or_else(|| RateError {
+            what: "burst",
+            given: text.to_owned(),
+            allowed: "give a time from 1us to 10s, for example 10ms",
+        })
+    }
+}
+
+impl fmt::Display for FrameRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(f, self.0, "pps")
+    }
+}
+
+impl fmt::Display for BitRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(f, self.0, "bit")
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.bits, self.frames) {
+            (Some(bits), Some(frames)) => write!(f, "{bits}+{frames}"),
+            (Some(bits), None) => bits.fmt(f),
+            (None, Some(frames)) => frames.fmt(f),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Burst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+macro_rules! text {
+    ($($kind:ty),*) => {$(
+        impl TryFrom<String> for $kind {
+            type Error = RateError;
+
+            fn try_from(text: String) -> Result<Self, RateError> {
+                text.parse()
+            }
+        }
+
+        impl From<$kind> for String {
+            fn from(value: $kind) -> Self {
+                value.to_string()
+            }
+        }
+    )*};
+}
+
+text!(FrameRate, Rate, Burst);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_round_trip() {
+        for (text, again) in [
+            ("1pps", "1pps"),
+            ("1000pps", "1kpps"),
+            ("1.5Mpps", "1500kpps"),
+            ("10Gbit", "10Gbit"),
+            ("1Mpps+10Gbit", "10Gbit+1Mpps"),
+            ("1000Gbit+1Gpps", "1000Gbit+1Gpps"),
+        ] {
+            let rate: Rate = text.parse().unwrap();
+            assert_eq!(rate.to_string(), again);
+            assert_eq!(again.parse::<Rate>(), Ok(rate));
+        }
+        for text in ["1us", "10ms", "1s 500ms"] {
+            assert_eq!(text.parse::<Burst>().unwrap().to_string(), text);
+        }
+        assert_eq!("1.5kpps".parse::<FrameRate>().unwrap().per_second(), 1500);
+    }
+
+    #[test]
+    fn what_is_no_rate_is_refused() {
+        for wrong in [
+            "",
+            "1",
+            "pps",
+            "0pps",
+            "0.1pps",
+            "-1pps",
+            "1e3pps",
+            "infpps",
+            "nanpps",
+            "2Gpps",
+            "..pps",
+            "1 kpps",
+            "0bit",
+            "999bit",
+            "1001Gbit",
+            "1Tbit",
+            "1kpps+",
+            "1kpps+2kpps",
+            "1bit+1bit",
+        ] {
+            let message = wrong.parse::<Rate>().unwrap_err().to_string();
+            assert!(message.starts_with("rate \"") && message.contains("give "), "{message}");
+        }
+        for wrong in ["", "0s", "11s", "10", "100ns"] {
+            assert!(wrong.parse::<Burst>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Addresses that are pinned to ports.
+
+use dray_wire::MacAddr;
+
+/// Which port each pinned address belongs to. It never changes; another one takes its place where
+/// ports come or go.
+///
+/// Open addressing, at most half full. Peers choose what is looked up, and only whoever configures
+/// the switch chooses what is in here.
+#[derive(Debug)]
+pub(super) struct Pins {
+    /// The address above, the port and one in the low 16 bits; 0: free.
+    slots: Box<[u64]>,
+}
+
+const PORT_BITS: u32 = 16;
+
+impl Pins {
+    /// `None` where no address is pinned: whoever looks for none need not look at all.
+    pub(super) fn new<'m>(pinned: impl Iterator<Item = (u16, &'m [MacAddr])>) -> Option<Self> {
+        let words: Vec<u64> =
+            pinned.flat_map(|(port, macs)| macs.iter().map(move |mac| word(*mac, port))).collect();
+        if words.is_empty() {
+            return None;
+        }
+        let mut pins = Self { slots: vec![0; (2 * words.len()).next_power_of_two()].into() };
+        for word in words {
+            let at = pins.find(word >> PORT_BITS);
+            pins.slots[at] = word;
+        }
+        Some(pins)
+    }
+
+    /// The port that `mac` is pinned to.
+    #[inline]
+    pub(super) fn owner(&self, mac: MacAddr) -> Option<u16> {
+        let word = self.slots[self.find(word(mac, 0) >> PORT_BITS)];
+        (word as u16).checked_sub(1)
+    }
+
+    /// The slot of an address, or the free one where it would be.
+    #[inline]
+    fn find(&self, key: u64) -> usize {
+        let mask = self.slots.len() - 1;
+        // Fibonacci hashing: the high bits depend on all of the key's.
+        let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
+        while self.slots[at] != 0 && self.slots[at] >> PORT_BITS != key {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+}
+
+#[inline]
+fn word(MacAddr([a, b, c, d, e, f]): MacAddr, port: u16) -> u64 {
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f]) << PORT_BITS | (u64::from(port) + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_has_its_owner_and_others_have_none() {
+        assert!(Pins::new([(3, &[][..])].into_iter()).is_none());
+        for count in [1, 2, 3, 100, 5000] {
+            let macs: Vec<_> = (0..count).map(|id| MacAddr::local(id * 256)).collect();
+            let ports = macs.chunks(7).enumerate().map(|(port, macs)| (port as u16, macs));
+            let pins = Pins::new(ports).unwrap();
+            for (at, mac) in macs.iter().enumerate() {
+                assert_eq!(pins.owner(*mac), Some((at / 7) as u16));
+            }
+            for id in 0..5000 {
+                assert_eq!(pins.owner(MacAddr::local(id * 256 + 1)), None);
+            }
+            assert_eq!(pins.owner(MacAddr([0; 6])), None);
+            assert_eq!(pins.owner(MacAddr([0xff; 6])), None);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What a port may claim and how much it may send: pinned addresses, storms, rates.
+
+mod inline;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use dray_switch::DropReason;
+use dray_wire::MacAddr;
+use inline::{Inline, Sent};
+
+const BROADCAST: MacAddr = MacAddr([0xff; 6]);
+
+fn station(id: u64) -> MacAddr {
+    MacAddr::local(id)
+}
+
+fn frame(from: MacAddr, to: MacAddr) -> Vec<u8> {
+    [&to.0[..], &from.0, &[0x88, 0xb5], &[7; 50]].concat()
+}
+
+/// The ports at which a frame arrives.
+fn reached(switch: &mut Inline, port: &str, frame: impl Into<Sent>) -> Vec<String> {
+    switch.send(port, frame).into_iter().map(|(port, _)| port).collect()
+}
+
+fn gateway() -> Inline {
+    Inline::of(&[
+        "gateway,mac=02:00:00:00:00:01",
+        "a,group=tenants",
+        "b,group=tenants,mac=02:00:00:00:00:03+02:00:00:00:00:04",
+        "c,mac=02:00:00:00:00:05,spoof_check=false",
+    ])
+}
+
+#[test]
+fn pinned_address_cannot_be_taken_over() {
+    let mut switch = gateway();
+    // Nobody has heard of it yet, and its port is known.
+    assert_eq!(reached(&mut switch, "a", frame(station(2), station(1))), ["gateway"]);
+    for port in ["a", "b", "c"] {
+        let claims = frame(station(1), BROADCAST);
+        assert_eq!(reached(&mut switch, port, claims), [""; 0], "{port}");
+        assert_eq!(switch.drops(port, DropReason::Spoofed), 1, "{port}");
+    }
+    // In an isolation group nobody cuts the others off.
+    assert_eq!(reached(&mut switch, "a", frame(station(2), station(1))), ["gateway"]);
+    assert_eq!(reached(&mut switch, "gateway", frame(station(1), station(2))), ["a"]);
+}
+
+#[test]
+fn spoof_check_allows_own_addresses_only() {
+    let mut switch = gateway();
+    for own in [3, 4] {
+        let sent = frame(station(own), station(1));
+        assert_eq!(reached(&mut switch, "b", sent), ["gateway"]);
+    }
+    for other in [station(9), station(5), BROADCAST, MacAddr([0; 6])] {
+        let before = switch.drops("b", DropReason::Spoofed);
+        assert_eq!(reached(&mut switch, "b", frame(other, station(1))), [""; 0], "{other}");
+        assert_eq!(switch.drops("b", DropReason::Spoofed), before + 1);
+    }
+    // Without the check a port may have others behind it, which are learned.
+    assert_eq!(reached(&mut switch, "c", frame(station(9), station(1))), ["gateway"]);
+    assert_eq!(reached(&mut switch, "a", frame(station(2), station(9))), ["c"]);
+}
+
+#[test]
+fn sender_cannot_change_its_address_after_the_check() {
+    let mut switch = gateway();
+    let honest = frame(station(2), station(1));
+    let spoofed = [&station(1).0, &station(1).0, &honest[12..]].concat();
+    let sent = Sent { bytes: honest.clone(), later: Some(spoofed) };
+    let arrived = switch.send("a", sent);
+    assert_eq!(arrived, [("gateway".to_owned(), honest)]);
+}
+
+#[test]
+fn pinned_addresses_hold_in_every_vlan_of_their_port() {
+    let mut switch =
+        Inline::of(&["t,trunk=10+20,mac=02:00:00:00:00:01", "a,vlan=10", "b,vlan=20", "c,vlan=30"]);
+    assert_eq!(reached(&mut switch, "a", frame(station(2), station(1))), ["t"]);
+    assert_eq!(reached(&mut switch, "b", frame(station(2), station(1))), ["t"]);
+    assert_eq!(reached(&mut switch, "c", frame(station(2), station(1))), [""; 0]);
+    assert_eq!(switch.drops("c", DropReason::VlanNotAllowed), 1);
+    assert_eq!(reached(&mut switch, "c", frame(station(1), BROADCAST)), [""; 0]);
+    assert_eq!(switch.drops("c", DropReason::Spoofed), 1);
+}
+
+/// Frames of a batch that are passed on without delay, of so many.
+const BURST: u64 = 32;
+
+#[test]
+fn storm_limits_what_is_flooded_and_nothing_else() {
+    let mut switch = Inline::of(&["a,storm=1pps", "b", "c"]);
+    assert_eq!(reached(&mut switch, "b", frame(station(2), BROADCAST)), ["a", "c"]);
+    let floods: Vec<Sent> = (0..200)
+        .map(|number| {
+            let to = if number % 2 == 0 { BROADCAST } else { station(1000 + number) };
+            frame(station(1), to).into()
+        })
+        .collect();
+    let arrived = switch.pass(0, floods);
+    assert_eq!((arrived[1].len(), arrived[2].len()), (32, 32));
+    assert_eq!(switch.drops("a", DropReason::Storm), 200 - BURST);
+    let known = vec![frame(station(1), station(2)).into(); 200];
+    assert_eq!(switch.pass(0, known)[1].len(), 200);
+    // Others flood as they like.
+    let floods = vec![frame(station(2), BROADCAST).into(); 200];
+    assert_eq!(switch.pass(1, floods)[2].len(), 200);
+}
+
+#[test]
+fn storm_limits_how_many_addresses_are_learned() {
+    let mut switch = Inline::of(&["a,storm=1pps", "b"]);
+    reached(&mut switch, "b", frame(station(2), BROADCAST));
+    let many = (0..200).map(|id| frame(station(1000 + id), station(2)).into()).collect();
+    assert_eq!(switch.pass(0, many)[1].len(), 200, "they go on all the same");
+    let counters = switch.counters("a");
+    assert_eq!((counters.addresses_limited, counters.drops.total()), (200 - BURST, 0));
+    // Who was learned is not forgotten for it.
+    assert_eq!(reached(&mut switch, "b", frame(station(2), station(1000))), ["a"]);
+}
+
+#[test]
+fn rates_hold_in_both_directions_and_modes() {
+    for mode in ["learning", "patch"] {
+        let text = format!(
+            "mode = '{mode}'\ncontrol = '/tmp/unused'\n\
+             [[ports]]\nname = 'a'\nuri = 'null:'\nrate_in = '1pps'\n\
+             [[ports]]\nname = 'b'\nuri = 'null:'\nrate_out = '1kbit'\n"
+        );
+        let mut switch = Inline::new(&text);
+        let sent = |len: usize| -> Vec<Sent> {
+            let frame = [frame(station(1), station(2)), vec![0; len - 64]].concat();
+            vec![frame.into(); 200]
+        };
+        assert_eq!(switch.pass(0, sent(64))[1].len(), 32, "{mode}");
+        let counters = switch.counters("a");
+        assert_eq!(counters.drops.get(DropReason::PolicedIn), 200 - BURST, "{mode}");
+        assert_eq!(counters.rx_frames, 200, "{mode}");
+        assert_eq!(switch.counters("b").tx_frames, 32, "{mode}");
+
+        let mut switch = Inline::new(&text.replace("rate_in = '1pps'", ""));
+        // 64 KiB pass at once.
+        assert_eq!(switch.pass(0, sent(1024))[1].len(), 64, "{mode}");
+        let counters = switch.counters("b");
+        assert_eq!(counters.drops.get(DropReason::PolicedOut), 200 - 64, "{mode}");
+        assert_eq!(counters.drops.total(), 200 - 64, "{mode}");
+        assert_eq!((counters.tx_frames, counters.tx_bytes), (64, 65_536), "{mode}");
+        assert_eq!(switch.counters("a").drops.total(), 0, "{mode}");
+        // The other way there is no limit.
+        assert_eq!(switch.pass(1, sent(1024))[0].len(), 200, "{mode}");
+    }
+}
+
+/// What waits for room at its receiver is not counted against a rate twice.
+#[test]
+fn rates_count_each_frame_once_where_senders_are_held_back() {
+    for rate in ["rate_in", "rate_out"] {
+        let (a, b) =
+            if rate == "rate_in" { ("rate_in = '1pps'", "") } else { ("", "rate_out = '1pps'") };
+        let text = format!(
+            "mode = 'patch'\nflow = 'backpressure'\ncontrol = '/tmp/unused'\n\
+             [[ports]]\nname = 'a'\nuri = 'null:'\n{a}\n[[ports]]\nname = 'b'\nuri = 'null:'\n{b}\n"
+        );
+        let mut switch = Inline::new(&text);
+        switch.room.store(10, Relaxed);
+        let sent: Vec<Sent> = (0..100).map(|id| frame(station(id), station(1)).into()).collect();
+        let arrived = &switch.pass(0, sent.clone())[1];
+        assert_eq!(arrived.len() as u64, BURST, "{rate}");
+        assert!(arrived.iter().zip(&sent).all(|(arrived, sent)| *arrived == sent.bytes), "{rate}");
+        let dropped =
+            switch.drops("a", DropReason::PolicedIn) + switch.drops("b", DropReason::PolicedOut);
+        assert_eq!(dropped, 100 - BURST, "{rate}");
+        assert_eq!(switch.counters("a").rx_frames, 100, "{rate}");
+    }
+}

@@ -9,7 +9,8 @@ dray_daemon::counters! {
         NotIp = "not_ip",
         /// N3: the outer IP header is wrong.
         OuterIp = "outer_ip",
-        /// N3: a fragment of an outer packet; these are not put together.
+        /// N3: a fragment of an outer packet that is invalid: it overlaps another one, does not fit, or
+        /// is of no packet for us.
         OuterFragment = "outer_fragment",
         /// The source can be no other host's: an IP address that is unspecified, of loopback, of a group,
         /// reserved or our own, or an Ethernet address of a group or our own.
@@ -20,6 +21,10 @@ dray_daemon::counters! {
         InvalidMessage = "invalid_message",
         /// It says that a neighbour has another Ethernet address than the configuration says.
         NeighbourRefused = "neighbour_refused",
+        /// N3: the other fragments of the outer packet did not come in time.
+        FragmentTimeout = "fragment_timeout",
+        /// N3: fragments of too many outer packets wait for others, of its source or of all.
+        FragmentFull = "fragment_full",
         /// An IP packet for an address of our own, and not one that we answer.
         NotForUs = "not_for_us",
         /// N3: the UDP header is wrong.
@@ -85,6 +90,8 @@ dray_daemon::counters! {
         control,
         /// Packets kept for later; each is counted again when it is forwarded or dropped.
         buffered,
+        /// Outer packets reassembled from fragments.
+        reassembled,
         /// End markers received.
         end_markers,
         /// Error indications received.

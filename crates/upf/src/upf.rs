@@ -136,7 +136,7 @@ impl Upf {
         let (to_downlink, of_uplink): (Vec<_>, Vec<_>) = messages.unzip();
         let uplink = deal(n3_rx, workers).into_iter().zip(to_downlink).enumerate();
         let uplink = uplink.map(|(worker, (rx, to_downlink))| {
-            let uplink = Uplink { lane: lane(Way::Uplink, worker), to_downlink };
+            let uplink = Uplink::new(lane(Way::Uplink, worker), to_downlink);
             Direction::new(rx, Path::Uplink(Box::new(uplink)))
         });
         let uplink = uplink.collect();

@@ -26,11 +26,11 @@ pub mod protocol {
     pub const SCTP: u8 = 132;
     /// IPv6: nothing follows.
     pub const NONE: u8 = 59;
-    pub(super) const HOP_BY_HOP: u8 = 0;
-    pub(super) const ROUTING: u8 = 43;
-    pub(super) const FRAGMENT: u8 = 44;
+    pub(crate) const HOP_BY_HOP: u8 = 0;
+    pub(crate) const ROUTING: u8 = 43;
+    pub(crate) const FRAGMENT: u8 = 44;
     pub(super) const AUTHENTICATION: u8 = 51;
-    pub(super) const DESTINATION: u8 = 60;
+    pub(crate) const DESTINATION: u8 = 60;
 }
 
 /// The high 96 bits of an IPv4 address as a number.

@@ -11,6 +11,7 @@
 pub mod arp;
 pub mod checksum;
 pub mod ethernet;
+pub mod fragment;
 pub mod gtpu;
 pub mod headers;
 pub mod icmp;

@@ -5,6 +5,7 @@ mod downlink;
 mod head;
 mod held;
 mod lane;
+mod reassembly;
 mod sessions;
 mod store;
 mod uplink;
@@ -89,7 +90,7 @@ impl Path {
     /// change.
     pub(crate) fn adopt(&mut self) -> bool {
         let mut any = match self {
-            Self::Uplink(_) => false,
+            Self::Uplink(uplink) => uplink.take_reassembled(),
             Self::Downlink(downlink) => {
                 downlink.expire();
                 downlink.take_of_uplink()

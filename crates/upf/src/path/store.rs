@@ -311,7 +311,7 @@ mod tests {
                 let all: usize = oracle.iter().map(VecDeque::len).sum();
                 match step {
                     Step::Keep(len) => {
-                        let bytes = vec![number as u8; 12];
+                        let bytes = [number as u8; 12];
                         let most = ((count - all) / PART_OF_FREE).clamp(1, per_session.into());
                         let expected = match () {
                             () if len > frame_max => Err(DropReason::TooBig),

@@ -9,6 +9,7 @@ use arrayvec::ArrayVec;
 use dray_port::{Frame, ahead, clock};
 use dray_wire::checksum;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
+use dray_wire::fragment::FragmentHeader;
 use dray_wire::gtpu::{self, FIXED_LEN as GTP_FIXED, GtpuError, Header, message};
 use dray_wire::icmp::{self, Problem};
 use dray_wire::ip::{self, Fragment, IPV4_LEN, Packet, protocol};
@@ -16,6 +17,7 @@ use dray_wire::udp::{UDP_LEN, Udp};
 
 use super::head::{LOOK, PACKET, ROOM};
 use super::lane::{self, CHUNK, Departures, Lane, Leaving, Unread};
+use super::reassembly::{Part, Reassembly};
 use crate::config::{Action, Ends};
 use crate::counters::DropReason;
 use crate::event::Event;
@@ -32,7 +34,8 @@ pub(crate) const MESSAGES_MAX: usize = 64;
 pub(crate) struct Uplink {
     pub(crate) lane: Lane,
     /// To a worker of the downlink: frames for users.
-    pub(crate) to_downlink: SyncSender<Vec<u8>>,
+    to_downlink: SyncSender<Vec<u8>>,
+    fragments: Reassembly,
 }
 
 /// A user's packet on its way.
@@ -79,6 +82,7 @@ enum Odd {
     Drop(DropReason),
     /// All of it has to be looked at.
     Other,
+    Fragment(Part),
 }
 
 impl From<DropReason> for Odd {
@@ -113,7 +117,7 @@ fn outer(bytes: &[u8], len: usize, own: &Interface) -> Result<Outer, Odd> {
     let packet = Packet::parse(&bytes[ETHERNET_LEN..], len - ETHERNET_LEN)
         .map_err(|_| DropReason::OuterIp)?;
     if packet.fragment != Fragment::Whole {
-        return Err(DropReason::OuterFragment.into());
+        return Err(fragment(ethernet, packet, bytes, own));
     }
     if !own.is_own(packet.dst) || packet.protocol != protocol::UDP {
         return Err(Odd::Other);
@@ -125,6 +129,15 @@ fn outer(bytes: &[u8], len: usize, own: &Interface) -> Result<Outer, Odd> {
         return Err(Odd::Other);
     }
     Ok(Outer { ethernet, packet, udp, at: at + UDP_LEN })
+}
+
+/// A fragment of an outer packet.
+#[cold]
+fn fragment(ethernet: Ethernet, packet: Packet, bytes: &[u8], own: &Interface) -> Odd {
+    match FragmentHeader::parse(&packet, &bytes[ETHERNET_LEN..]) {
+        Some(header) if own.is_own(packet.dst) => Odd::Fragment(Part { ethernet, packet, header }),
+        _ => DropReason::OuterFragment.into(),
+    }
 }
 
 /// Finds the user's packet where all is as usual: IPv4 without options around GTP-U, with a container or
@@ -190,23 +203,50 @@ fn user_packet(bytes: &[u8], len: usize, own: &Interface) -> Result<Item, Odd> {
 }
 
 impl Uplink {
+    pub(crate) fn new(lane: Lane, to_downlink: SyncSender<Vec<u8>>) -> Self {
+        Self { lane, to_downlink, fragments: Reassembly::new() }
+    }
+
     /// Takes `frames`, as long as the port out has room; how many.
     pub(crate) fn take(&mut self, frames: &[Frame<'_>]) -> usize {
         let mut taken = 0;
-        for chunk in frames.chunks(CHUNK) {
-            if self.lane.is_full() {
-                break;
+        while taken < frames.len() && !self.lane.is_full() {
+            let rest = &frames[taken..];
+            taken += self.chunk(&rest[..rest.len().min(CHUNK)]);
+            if self.fragments.is_complete() && !self.lane.is_full() {
+                self.take_complete();
             }
-            self.chunk(chunk);
-            taken += chunk.len();
         }
         self.lane.received(&frames[..taken]);
         taken
     }
 
+    /// Takes an outer packet that is complete, and drops fragments that have waited for too long; whether
+    /// there was such a packet.
     #[inline(always)]
-    fn chunk(&mut self, frames: &[Frame<'_>]) {
-        let items = self.look(frames);
+    pub(super) fn take_reassembled(&mut self) -> bool {
+        self.fragments.expire(&mut self.lane.counters.drops);
+        let is_complete = self.fragments.is_complete();
+        if is_complete {
+            self.take_complete();
+        }
+        is_complete
+    }
+
+    #[cold]
+    fn take_complete(&mut self) {
+        let Some(whole) = self.fragments.complete() else { return };
+        self.lane.counters.reassembled += 1;
+        self.chunk(&[Frame::from(whole.frame())]);
+        self.fragments.give_back(whole);
+    }
+
+    /// Deals with frames up to the first that completes a packet of several, so that the packet is not
+    /// overtaken; returns how many those were.
+    #[inline(always)]
+    fn chunk(&mut self, frames: &[Frame<'_>]) -> usize {
+        let mut looked = frames.len();
+        let items = self.look(frames, &mut looked);
         let items = self.find(frames, items);
         self.lane.sessions.prefetch_more(self.lane.way, items.iter().map(|item| item.slot));
         let now = clock::ticks();
@@ -220,6 +260,7 @@ impl Uplink {
             }
         }
         self.lane.transmit(frames, &departures);
+        looked
     }
 
     /// Takes a copy of `frame`, which nobody can write to, behind those of `frames` that leave already.
@@ -234,13 +275,19 @@ impl Uplink {
 
     /// Looks at the headers around users' packets, and deals with all that is none.
     #[inline(always)]
-    fn look(&mut self, frames: &[Frame<'_>]) -> ArrayVec<Item, CHUNK> {
+    fn look(&mut self, frames: &[Frame<'_>], looked: &mut usize) -> ArrayVec<Item, CHUNK> {
         let mut items = ArrayVec::new();
         for (index, frame) in ahead(frames).enumerate() {
             let own = &self.lane.from;
             let bytes = self.lane.heads[index].copy(frame);
             let usual = bytes.first_chunk().and_then(|head| usual_packet(head, frame.len(), own));
-            let Some(mut item) = usual.or_else(|| self.unusual(index, frame)) else { continue };
+            let Some(mut item) = usual.or_else(|| self.unusual(index, frame)) else {
+                if self.fragments.is_complete() {
+                    *looked = index + 1;
+                    break;
+                }
+                continue;
+            };
             item.frame = index as u16;
             if usize::from(item.at) + INNER_LOOK > LOOK && frame.len() > LOOK {
                 item.look = PACKET as u16;
@@ -364,8 +411,15 @@ impl Uplink {
                 self.lane.counters.drops.add(reason, 1);
                 None
             }
+            Err(Odd::Fragment(part)) => self.keep_fragment(&part, frame),
             Err(Odd::Other) => self.other(frame),
         }
+    }
+
+    #[cold]
+    fn keep_fragment(&mut self, part: &Part, frame: &Frame<'_>) -> Option<Item> {
+        self.fragments.take(part, frame, clock::ticks(), &mut self.lane.counters.drops);
+        None
     }
 
     /// Looks at all of a frame: it may be a user's packet still, behind headers longer than usual.
@@ -375,6 +429,7 @@ impl Uplink {
         match user_packet(&whole, whole.len(), &self.lane.from) {
             Ok(item) => return Some(item),
             Err(Odd::Drop(reason)) => self.lane.counters.drops.add(reason, 1),
+            Err(Odd::Fragment(part)) => return self.keep_fragment(&part, frame),
             Err(Odd::Other) => match outer(&whole, whole.len(), &self.lane.from) {
                 Err(_) => self.lane.hear(&whole),
                 Ok(outer) => match self.message(&whole, &outer) {

@@ -3,6 +3,7 @@
 mod changing;
 #[path = "../ends/mod.rs"]
 mod ends;
+mod fragments;
 mod hostile;
 mod neighbours;
 mod packets;

@@ -1,0 +1,464 @@
+//! Fragments of outer packets, reassembled within bounds (RFC 791, RFC 8200, RFC 5722).
+//!
+//! ```text
+//!  one entry:   | room | Ethernet | IP, 20 or 40 | payload, each fragment at its offset ... |
+//!                      ^ the frame, once it is complete
+//! ```
+//!
+//! A worker reassembles what comes to its own queues. Ports that divide packets among queues by a hash
+//! take the addresses alone for fragments, so all of a packet's come to the same queue.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use dray_port::{FRAME_LIMIT, Frame, clock};
+use dray_wire::ethernet::{ETHERNET_LEN, Ethernet};
+use dray_wire::fragment::FragmentHeader;
+use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, protocol};
+
+use super::lane;
+use crate::counters::{DropReason, Drops};
+
+/// Packets that may be incomplete at the same time, of all sources and of one (more exactly: of all
+/// sources that share a bucket).
+const ENTRIES: usize = 256;
+const ENTRIES_PER_BUCKET: u16 = 16;
+const BUCKETS: usize = 256;
+/// How long the first fragment of a packet waits for the others. Much less than hosts use, for a gNB's
+/// fragments come together, and at 100,000 packets a second an IPv4 number comes again after 0.7 s.
+const LIFETIME: Duration = Duration::from_millis(500);
+
+/// Where the payload begins in an entry.
+const PAYLOAD: usize = ETHERNET_LEN + IPV6_LEN;
+/// Longest payload that is reassembled, in bytes: longer frames are not carried.
+const PAYLOAD_MAX: usize = (FRAME_LIMIT - PAYLOAD) & !7;
+const UNIT: usize = 8;
+const WORDS: usize = (PAYLOAD_MAX / UNIT).div_ceil(64);
+
+/// A fragment, as far as its headers say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) ethernet: Ethernet,
+    pub(super) packet: Packet,
+    pub(super) header: FragmentHeader,
+}
+
+type Key = (u128, u128, u32);
+
+/// A packet that is incomplete.
+#[derive(Clone, Debug)]
+struct Entry {
+    key: Key,
+    due: u64,
+    bucket: u8,
+    /// Number of fragments in it.
+    fragments: u16,
+    /// Length of its payload, once the last fragment is there.
+    len: Option<usize>,
+    /// End of the fragment that reaches furthest.
+    furthest: usize,
+    /// Units that are there: their number, and a bit for each.
+    units: usize,
+    there: [u64; WORDS],
+    /// A bit for each ECN codepoint that its fragments have.
+    ecn: u8,
+    first: Option<(Ethernet, Packet)>,
+    /// Fragments overlapped: all of the packet is dropped, also what still comes.
+    wrong: bool,
+}
+
+/// Packets that are incomplete, and at most one that is complete and not taken yet.
+pub(super) struct Reassembly {
+    /// By entry, the hash of its key; 0: free.
+    tags: Box<[u64; ENTRIES]>,
+    entries: Vec<Entry>,
+    buckets: Box<[u16; BUCKETS]>,
+    /// [`FRAME_LIMIT`] bytes for each entry.
+    bytes: Box<[u8]>,
+    hasher: RandomState,
+    /// No entry is due before this tick.
+    next_due: u64,
+    complete: Option<(usize, std::ops::Range<usize>)>,
+}
+
+impl Reassembly {
+    pub(super) fn new() -> Self {
+        let entry = Entry {
+            key: (0, 0, 0),
+            due: 0,
+            bucket: 0,
+            fragments: 0,
+            len: None,
+            furthest: 0,
+            units: 0,
+            there: [0; WORDS],
+            ecn: 0,
+            first: None,
+            wrong: false,
+        };
+        Self {
+            tags: Box::new([0; ENTRIES]),
+            entries: vec![entry; ENTRIES],
+            buckets: Box::new([0; BUCKETS]),
+            // Never touched, it takes no memory.
+            bytes: vec![0; ENTRIES * FRAME_LIMIT].into(),
+            hasher: RandomState::new(),
+            next_due: u64::MAX,
+            complete: None,
+        }
+    }
+
+    /// Takes the fragment in `frame`, if nothing is complete that is not taken yet.
+    pub(super) fn take(&mut self, part: &Part, frame: &Frame<'_>, now: u64, drops: &mut Drops) {
+        let FragmentHeader { ident, offset, more, protocol, header_len } = part.header;
+        if self.complete.is_some() {
+            return drops.add(DropReason::FragmentFull, 1);
+        }
+        let Some(len) = part.packet.len.checked_sub(header_len) else {
+            return drops.add(DropReason::OuterFragment, 1);
+        };
+        // An upper layer's header must be in the first fragment (RFC 7112), and it is UDP's.
+        let is_right = protocol == protocol::UDP
+            && len > 0
+            && (!more || len % UNIT == 0)
+            && (offset > 0 || len >= UNIT)
+            && offset + len <= PAYLOAD_MAX;
+        if !is_right {
+            return drops.add(DropReason::OuterFragment, 1);
+        }
+        let index = self.entry((part.packet.src, part.packet.dst, ident), now, drops);
+        let entry = &mut self.entries[index];
+        entry.fragments += 1;
+        let (end, units) = (offset + len, offset / UNIT..(offset + len).div_ceil(UNIT));
+        let overlaps = units.clone().any(|unit| entry.there[unit / 64] >> (unit % 64) & 1 != 0);
+        let is_end_wrong = match entry.len {
+            Some(known) => end > known || !more,
+            None => !more && entry.furthest > end,
+        };
+        if overlaps || is_end_wrong || entry.wrong {
+            entry.wrong = true;
+            drops.add(DropReason::OuterFragment, std::mem::take(&mut entry.fragments).into());
+            return;
+        }
+        units.clone().for_each(|unit| entry.there[unit / 64] |= 1 << (unit % 64));
+        entry.units += units.len();
+        entry.furthest = entry.furthest.max(end);
+        entry.ecn |= 1 << (part.packet.tos & 3);
+        if !more {
+            entry.len = Some(end);
+        }
+        if offset == 0 {
+            entry.first = Some((part.ethernet, part.packet));
+        }
+        let room = &mut self.bytes[index * FRAME_LIMIT..][..FRAME_LIMIT];
+        frame.copy_from(ETHERNET_LEN + header_len, &mut room[PAYLOAD + offset..PAYLOAD + end]);
+        if entry.len.is_some_and(|len| entry.units == len.div_ceil(UNIT)) {
+            match finish(entry, room) {
+                Ok(frame) => self.complete = Some((index, frame)),
+                Err(reason) => {
+                    drops.add(reason, entry.fragments.into());
+                    self.free(index);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete.is_some()
+    }
+
+    /// Hands the frame that is complete to `with`.
+    pub(super) fn complete(&mut self) -> Option<Whole> {
+        let (index, frame) = self.complete.take()?;
+        self.free(index);
+        let start = index * FRAME_LIMIT;
+        let range = start + frame.start..start + frame.end;
+        Some(Whole { bytes: std::mem::take(&mut self.bytes), range })
+    }
+
+    /// Takes the memory of a frame back, which is not looked at any more.
+    pub(super) fn give_back(&mut self, whole: Whole) {
+        self.bytes = whole.bytes;
+    }
+
+    /// Drops what has waited for too long.
+    #[inline(always)]
+    pub(super) fn expire(&mut self, drops: &mut Drops) {
+        if self.next_due != u64::MAX {
+            self.expire_at(clock::ticks(), drops);
+        }
+    }
+
+    #[cold]
+    fn expire_at(&mut self, now: u64, drops: &mut Drops) {
+        if now < self.next_due {
+            return;
+        }
+        self.next_due = u64::MAX;
+        for index in 0..ENTRIES {
+            let Entry { due, fragments, .. } = self.entries[index];
+            let is_complete =
+                self.complete.as_ref().is_some_and(|(complete, _)| *complete == index);
+            if self.tags[index] == 0 || is_complete {
+                continue;
+            }
+            if due <= now {
+                drops.add(DropReason::FragmentTimeout, fragments.into());
+                self.free(index);
+            } else {
+                self.next_due = self.next_due.min(due);
+            }
+        }
+    }
+
+    /// The entry of a key, which is a new one if there is none yet.
+    fn entry(&mut self, key: Key, now: u64, drops: &mut Drops) -> usize {
+        self.expire_at(now, drops);
+        let tag = self.hasher.hash_one(key) | 1;
+        let known = self.tags.iter().enumerate().filter(|(_, known)| **known == tag);
+        let mut known = known.map(|(index, _)| index);
+        if let Some(index) = known.find(|index| self.entries[*index].key == key) {
+            return index;
+        }
+        let bucket = self.hasher.hash_one(key.0) as u8;
+        // A source that has too many makes room among its own, and one that has few where there are most.
+        if self.buckets[usize::from(bucket)] >= ENTRIES_PER_BUCKET {
+            self.push_out(bucket, drops);
+        }
+        let free = self.tags.iter().position(|tag| *tag == 0);
+        let index = free.unwrap_or_else(|| {
+            let most = (0..BUCKETS).max_by_key(|bucket| self.buckets[*bucket]).unwrap_or_default();
+            self.push_out(most as u8, drops)
+        });
+        self.tags[index] = tag;
+        self.buckets[usize::from(bucket)] += 1;
+        let due = now + clock::to_ticks(LIFETIME);
+        self.next_due = self.next_due.min(due);
+        self.entries[index] = Entry {
+            key,
+            due,
+            bucket,
+            fragments: 0,
+            len: None,
+            furthest: 0,
+            units: 0,
+            there: [0; WORDS],
+            ecn: 0,
+            first: None,
+            wrong: false,
+        };
+        index
+    }
+
+    /// Drops the oldest packet of a bucket that has any, and returns its entry.
+    fn push_out(&mut self, bucket: u8, drops: &mut Drops) -> usize {
+        let of_bucket =
+            |index: &usize| self.tags[*index] != 0 && self.entries[*index].bucket == bucket;
+        let oldest = (0..ENTRIES).filter(of_bucket).min_by_key(|index| self.entries[*index].due);
+        let oldest = oldest.unwrap_or_default();
+        drops.add(DropReason::FragmentFull, self.entries[oldest].fragments.into());
+        self.free(oldest);
+        oldest
+    }
+
+    fn free(&mut self, index: usize) {
+        self.tags[index] = 0;
+        self.buckets[usize::from(self.entries[index].bucket)] -= 1;
+    }
+}
+
+/// A frame that is complete, in the memory of all of them.
+pub(super) struct Whole {
+    bytes: Box<[u8]>,
+    range: std::ops::Range<usize>,
+}
+
+impl Whole {
+    pub(super) fn frame(&self) -> &[u8] {
+        &self.bytes[self.range.clone()]
+    }
+}
+
+/// Writes the headers of a packet whose fragments are all there; where its frame lies.
+fn finish(entry: &Entry, room: &mut [u8]) -> Result<std::ops::Range<usize>, DropReason> {
+    const NOT_ECT: u8 = 0;
+    const CE: u8 = 3;
+    let wrong = DropReason::OuterFragment;
+    let (first, len) = (entry.first.as_ref().ok_or(wrong)?, entry.len.ok_or(wrong)?);
+    let (ethernet, packet) = first;
+    let (head, payload) = room.split_at_mut(PAYLOAD);
+    let (src, dst) = (packet.source(), packet.destination());
+    // The number of an IPv4 packet comes again soon: the checksum tells fragments of two apart
+    // (RFC 4963). Zero is none.
+    if payload[6..8] != [0, 0]
+        && ip::upper_checksum(src, dst, protocol::UDP, &[&payload[..len]]) != 0
+    {
+        return Err(DropReason::OuterUdp);
+    }
+    // RFC 3168, section 5.3: congestion is not lost, and not told to who cannot know of it.
+    let is_congested = entry.ecn >> CE & 1 != 0;
+    if is_congested && entry.ecn >> NOT_ECT & 1 != 0 {
+        return Err(wrong);
+    }
+    let tos = packet.tos | if is_congested { CE } else { 0 };
+    let (protocol, ttl, payload_len) = (protocol::UDP, packet.ttl, len as u16);
+    let start = match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let header = head.last_chunk_mut::<IPV4_LEN>().ok_or(wrong)?;
+            Header { src, dst, protocol, tos, ttl, payload_len }.write(header);
+            PAYLOAD - IPV4_LEN - ETHERNET_LEN
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            let header = head.last_chunk_mut::<IPV6_LEN>().ok_or(wrong)?;
+            Header { src, dst, protocol, tos, ttl, payload_len }.write(header);
+            0
+        }
+        _ => return Err(wrong),
+    };
+    let header = Ethernet { ethertype: lane::ethertype(packet.version), ..*ethernet };
+    header.write(head[start..].first_chunk_mut::<ETHERNET_LEN>().ok_or(wrong)?);
+    Ok(start..PAYLOAD + len)
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_wire::MacAddr;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LEN: usize = 2000;
+
+    fn part(src: u8, ident: u32, units: std::ops::Range<usize>, end: usize) -> (Part, Vec<u8>) {
+        let (offset, end) = (units.start * UNIT, (units.end * UNIT).min(end));
+        let packet = Packet {
+            version: ip::Version::V4,
+            src: ip::number([10, 0, 0, src].into()),
+            dst: ip::number([10, 0, 0, 200].into()),
+            tos: 0,
+            ttl: 9,
+            protocol: protocol::UDP,
+            fragment: ip::Fragment::Later,
+            dont_fragment: false,
+            ports: None,
+            header_len: IPV4_LEN,
+            len: IPV4_LEN + end - offset,
+        };
+        let header = FragmentHeader {
+            ident,
+            offset,
+            more: end < LEN,
+            protocol: protocol::UDP,
+            header_len: IPV4_LEN,
+        };
+        let mac = MacAddr::local(1);
+        let ethernet = Ethernet { src: mac, dst: mac, ethertype: 0x0800 };
+        // No checksum: bytes 6 and 7 are zero.
+        let byte = |at: usize| if at < 8 { 0 } else { (at * 7 + usize::from(src)) as u8 };
+        let mut frame = vec![0; ETHERNET_LEN + IPV4_LEN];
+        frame.extend((offset..end).map(byte));
+        (Part { ethernet, packet, header }, frame)
+    }
+
+    fn take(
+        reassembly: &mut Reassembly,
+        (part, frame): &(Part, Vec<u8>),
+        now: u64,
+        drops: &mut Drops,
+    ) -> Option<Vec<u8>> {
+        reassembly.take(part, &Frame::from(&frame[..]), now, drops);
+        let whole = reassembly.complete()?;
+        let frame = whole.frame().to_vec();
+        reassembly.give_back(whole);
+        Some(frame)
+    }
+
+    proptest! {
+        /// Fragments of several packets, in any order: each is complete exactly when all of its
+        /// fragments are there, or never, if two of them overlap.
+        #[test]
+        fn packets_are_reassembled_exactly_once(
+            cuts in prop::collection::vec(prop::collection::btree_set(1usize..250, 0..6), 1..5),
+            overlap in prop::option::of((0usize..250, 1usize..9)), seed: u64,
+        ) {
+            let mut parts = Vec::new();
+            let whole = |number: usize| part(number as u8, 7, 0..250, LEN).1[ETHERNET_LEN + IPV4_LEN..].to_vec();
+            for (number, cuts) in cuts.iter().enumerate() {
+                let ends: Vec<usize> = [0].into_iter().chain(cuts.iter().copied()).chain([250]).collect();
+                if ends.len() > 2 {
+                    parts.extend(ends.windows(2).map(|it| (number, part(number as u8, 7, it[0]..it[1], LEN))));
+                }
+            }
+            let is_wrong = overlap.is_some() && !cuts[0].is_empty();
+            if let (Some((start, len)), true) = (overlap, is_wrong) {
+                parts.push((0, part(0, 7, start..(start + len).min(250), LEN)));
+            }
+            let mut state = seed;
+            for index in (1..parts.len()).rev() {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                parts.swap(index, (state >> 33) as usize % (index + 1));
+            }
+            let (mut reassembly, mut drops) = (Reassembly::new(), Drops::default());
+            let mut seen = vec![0; cuts.len()];
+            for (number, it) in &parts {
+                if let Some(frame) = take(&mut reassembly, it, 1, &mut drops) {
+                    let packet = Packet::parse(&frame[ETHERNET_LEN..], frame.len() - ETHERNET_LEN).unwrap();
+                    prop_assert_eq!((packet.fragment, packet.len), (ip::Fragment::Whole, LEN + IPV4_LEN));
+                    prop_assert_eq!(&frame[ETHERNET_LEN + IPV4_LEN..], &whole(*number)[..]);
+                    seen[*number] += 1;
+                }
+            }
+            for (number, cuts) in cuts.iter().enumerate().skip(usize::from(is_wrong)) {
+                prop_assert_eq!(seen[number], usize::from(!cuts.is_empty()));
+            }
+            if !is_wrong {
+                prop_assert_eq!(drops.total(), 0);
+                prop_assert!(reassembly.tags.iter().all(|tag| *tag == 0));
+                prop_assert!(reassembly.buckets.iter().all(|count| *count == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn incomplete_packets_expire() {
+        let (mut reassembly, mut drops) = (Reassembly::new(), Drops::default());
+        let lifetime = clock::to_ticks(LIFETIME);
+        for now in [1, 2] {
+            take(&mut reassembly, &part(now as u8, 7, 0..10, LEN), now, &mut drops);
+        }
+        reassembly.expire_at(lifetime, &mut drops);
+        assert_eq!(drops.total(), 0);
+        reassembly.expire_at(lifetime + 1, &mut drops);
+        assert_eq!(drops.get(DropReason::FragmentTimeout), 1);
+        // The rest comes too late.
+        assert!(
+            take(&mut reassembly, &part(1, 7, 10..250, LEN), lifetime + 1, &mut drops).is_none()
+        );
+        assert!(
+            take(&mut reassembly, &part(2, 7, 10..250, LEN), lifetime + 1, &mut drops).is_some()
+        );
+        reassembly.expire_at(3 * lifetime, &mut drops);
+        assert_eq!(drops.get(DropReason::FragmentTimeout), 2);
+        assert_eq!(reassembly.next_due, u64::MAX);
+    }
+
+    #[test]
+    fn fragments_that_cannot_be_are_dropped() {
+        let (mut reassembly, mut drops) = (Reassembly::new(), Drops::default());
+        let (right, frame) = part(1, 7, 0..10, LEN);
+        let wrong = [
+            Part { header: FragmentHeader { protocol: 6, ..right.header }, ..right },
+            Part { header: FragmentHeader { offset: 65528, ..right.header }, ..right },
+            Part { header: FragmentHeader { header_len: 200, ..right.header }, ..right },
+            Part { packet: Packet { len: IPV4_LEN, ..right.packet }, ..right },
+            Part { packet: Packet { len: IPV4_LEN + 12, ..right.packet }, ..right },
+        ];
+        for (number, part) in wrong.into_iter().enumerate() {
+            take(&mut reassembly, &(part, frame.clone()), 1, &mut drops);
+            assert_eq!(drops.get(DropReason::OuterFragment), number as u64 + 1);
+        }
+        assert!(reassembly.tags.iter().all(|tag| *tag == 0), "they take no room");
+    }
+}

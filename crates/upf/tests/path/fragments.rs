@@ -1,0 +1,145 @@
+//! Fragments of outer packets, and users' packets that are too long for a link.
+
+use dray_upf::DropReason;
+
+use crate::ends::{Ends, GNB_MAC, N3_MAC, frame, from_gnb, plain_session, to_dn, udp};
+use crate::{NOTHING, up_packet};
+
+/// Divides the IP packet in `frame` into fragments of `unit` bytes of payload.
+fn divided(frame_bytes: &[u8], ident: u16, unit: usize) -> Vec<Vec<u8>> {
+    let packet = &frame_bytes[14..];
+    let v6 = packet[0] >> 4 == 6;
+    let (head, payload) = packet.split_at(if v6 { 40 } else { 20 });
+    let count = payload.len().div_ceil(unit);
+    let pieces = payload.chunks(unit).enumerate().map(|(number, piece)| {
+        let (offset, more) = ((number * unit / 8) as u16, number + 1 < count);
+        let mut head = head.to_vec();
+        if v6 {
+            let len = (piece.len() + 8) as u16;
+            head[4..6].copy_from_slice(&len.to_be_bytes());
+            let next = std::mem::replace(&mut head[6], 44);
+            head.extend([next, 0]);
+            head.extend((offset << 3 | u16::from(more)).to_be_bytes());
+            head.extend(u32::from(ident).to_be_bytes());
+        } else {
+            let len = (piece.len() + 20) as u16;
+            head[2..4].copy_from_slice(&len.to_be_bytes());
+            head[4..6].copy_from_slice(&ident.to_be_bytes());
+            head[6..8].copy_from_slice(&(offset | u16::from(more) << 13).to_be_bytes());
+            head[10..12].fill(0);
+            let sum = dray_wire::checksum::internet(&head);
+            head[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        frame(GNB_MAC, N3_MAC, &[head, piece.to_vec()].concat())
+    });
+    pieces.collect()
+}
+
+/// The same GTP-U message from another gNB's address.
+fn from_address(src: &str, teid: u32, packet: &[u8]) -> Vec<u8> {
+    let right = from_gnb(teid, None, packet);
+    let message = &right[42..];
+    let own = if src.contains(':') { "fd00:3::1" } else { "10.0.3.1" };
+    frame(GNB_MAC, N3_MAC, &udp(src, own, (40000, 2152), message))
+}
+
+#[test]
+fn outer_fragments_are_reassembled_in_any_order() {
+    let mut ends = Ends::new(&plain_session(1));
+    let packet = up_packet(&[7; 1472]);
+    assert_eq!(packet.len(), 1500);
+    for (ident, src) in ["10.0.3.2", "fd00:3::2"].iter().enumerate() {
+        let whole = from_address(src, 1, &packet);
+        let pieces = divided(&whole, ident as u16, 1440);
+        assert_eq!(pieces.len(), 2);
+        assert_eq!(ends.up(pieces.clone()), [to_dn(&packet)], "{src}");
+        assert_eq!(ends.up(pieces.into_iter().rev()), [to_dn(&packet)], "{src}");
+        let many = divided(&whole, ident as u16, 104);
+        let mixed = many.iter().step_by(2).chain(many.iter().skip(1).step_by(2)).cloned();
+        assert_eq!(ends.up(mixed), [to_dn(&packet)], "{src}");
+    }
+    ends.assert_drops(&ends.upf.uplink(), &[]);
+    assert_eq!(ends.upf.uplink().reassembled, 6);
+}
+
+#[test]
+fn reassembled_packets_keep_their_place_in_the_flow() {
+    let mut ends = Ends::new(&plain_session(1));
+    let (short, long) = (|number: u8| up_packet(&[number]), up_packet(&[7; 1472]));
+    let mut frames: Vec<_> = (0..5).map(|number| from_gnb(1, None, &short(number))).collect();
+    frames.extend(divided(&from_gnb(1, None, &long), 1, 1440));
+    frames.extend((5..60).map(|number| from_gnb(1, None, &short(number))));
+    frames.extend(divided(&from_gnb(1, None, &long), 2, 1440));
+    let mut expected: Vec<_> = (0..60).map(|number| to_dn(&short(number))).collect();
+    expected.insert(5, to_dn(&long));
+    expected.push(to_dn(&long));
+    assert_eq!(ends.up(frames), expected);
+}
+
+#[test]
+fn overlapping_fragments_drop_the_whole_packet() {
+    let mut ends = Ends::new(&plain_session(1));
+    let whole = from_gnb(1, None, &up_packet(&[7; 1472]));
+    for at in [0, 1] {
+        let mut pieces = divided(&whole, at as u16, 704);
+        pieces.insert(1, pieces[at].clone());
+        assert_eq!(ends.up(pieces), NOTHING);
+        assert_eq!(ends.upf.uplink().drops.get(DropReason::OuterFragment), 4 * (at as u64 + 1));
+    }
+    // Beyond the end, at both sides of the last fragment's arrival.
+    for last_first in [false, true] {
+        let mut pieces = divided(&whole, 9 + u16::from(last_first), 704);
+        let beyond = divided(&whole, 9 + u16::from(last_first), 8).remove(200 - 20);
+        pieces.remove(1);
+        pieces.insert(if last_first { 2 } else { 1 }, beyond);
+        ends.up(pieces);
+    }
+    let mut other = divided(&whole, 20, 704);
+    other.swap(0, 2);
+    assert_eq!(ends.up(other).len(), 1, "another packet is not affected");
+}
+
+#[test]
+fn fragments_to_others_and_of_other_protocols_are_dropped() {
+    let mut ends = Ends::new(&plain_session(1));
+    let mut icmp = from_gnb(1, None, &up_packet(&[7; 1472]));
+    icmp[23] = 1;
+    assert_eq!(ends.up(divided(&icmp, 1, 704)), NOTHING);
+    ends.assert_drops(&ends.upf.uplink(), &[(DropReason::OuterFragment, 3)]);
+    assert_eq!(ends.n3.received(), NOTHING);
+}
+
+#[test]
+fn fragment_flood_of_one_source_leaves_others_alone() {
+    let mut ends = Ends::new(&plain_session(1));
+    let packet = up_packet(&[7; 1472]);
+    let pieces = divided(&from_address("10.0.3.2", 1, &packet), 1, 1440);
+    ends.up([pieces[0].clone()]);
+    let flood = from_address("10.0.3.66", 1, &packet);
+    ends.up((0..3000).map(|ident| divided(&flood, ident, 1440).remove(0)));
+    assert_eq!(ends.up([pieces[1].clone()]), [to_dn(&packet)]);
+    let full = ends.upf.uplink().drops.get(DropReason::FragmentFull);
+    assert!((2900..3000).contains(&full), "{full}");
+}
+
+#[test]
+fn fragment_flood_of_many_sources_is_bounded() {
+    let mut ends = Ends::new(&plain_session(1));
+    let packet = up_packet(&[7; 1472]);
+    for number in 0..2000u16 {
+        let src = format!("10.7.{}.{}", number >> 8, number & 0xff);
+        ends.up([divided(&from_address(&src, 1, &packet), 1, 1440).remove(0)]);
+    }
+    assert!(ends.upf.uplink().drops.get(DropReason::FragmentFull) >= 1000);
+    assert_eq!(ends.up(divided(&from_gnb(1, None, &packet), 1, 1440)), [to_dn(&packet)]);
+}
+
+/// A fragment of another datagram of the same number must not be taken for one of this.
+#[test]
+fn reassembled_udp_checksum_is_checked() {
+    let mut ends = Ends::new(&plain_session(1));
+    let [a, b] = [7, 8].map(|byte| from_gnb(1, None, &up_packet(&[byte; 1472])));
+    let mixed = [divided(&a, 1, 1440).remove(0), divided(&b, 1, 1440).remove(1)];
+    assert_eq!(ends.up(mixed), NOTHING);
+    ends.assert_drops(&ends.upf.uplink(), &[(DropReason::OuterUdp, 2)]);
+}

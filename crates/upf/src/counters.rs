@@ -92,6 +92,8 @@ dray_daemon::counters! {
         buffered,
         /// Outer packets reassembled from fragments.
         reassembled,
+        /// Users' packets that were too long for the next link, and went on in fragments.
+        fragmented,
         /// End markers received.
         end_markers,
         /// Error indications received.

@@ -14,7 +14,7 @@ use dray_wire::udp::{UDP_LEN, Udp};
 
 use super::TTL;
 use super::head::{LOOK, PACKET, ROOM};
-use super::lane::{self, CHUNK, Departures, Lane, Leaving, Unread};
+use super::lane::{self, CHUNK, DIVIDED_MAX, Departures, Lane, Leaving, Unread};
 use super::store::Store;
 use crate::compile::address_key;
 use crate::config::{Action, Ends};
@@ -47,6 +47,8 @@ struct Item {
 enum Stop {
     Drop(DropReason),
     Kept,
+    /// It goes on in fragments.
+    Divide,
     Tell(DropReason, Problem),
     /// A copy of it has to be looked at.
     Copy,
@@ -110,13 +112,15 @@ impl Downlink {
             let frame = &frames[usize::from(item.frame)];
             match self.check(frame, item, now) {
                 Ok(leaving) => departures.push(leaving),
-                Err(Stop::Drop(reason)) => self.lane.counters.drops.add(reason, 1),
-                Err(Stop::Kept) => self.lane.counters.buffered += 1,
-                Err(Stop::Tell(reason, problem)) => {
-                    self.lane.counters.drops.add(reason, 1);
-                    self.tell(frame, problem);
+                Err(Stop::Divide) => {
+                    self.lane.transmit(frames, &departures);
+                    departures.clear();
+                    if let Err(stop) = self.divide(frame, item, now) {
+                        self.stop(frame, &stop);
+                    }
                 }
                 Err(Stop::Copy) => self.check_copy(frames, frame, &mut departures),
+                Err(stop) => self.stop(frame, &stop),
             }
         }
         self.lane.transmit(frames, &departures);
@@ -130,6 +134,19 @@ impl Downlink {
         departures.clear();
         // It uses the first head, whose own packet has left or was dropped.
         self.chunk(&[Frame::from(&whole[..])]);
+    }
+
+    #[inline(always)]
+    fn stop(&mut self, frame: &Frame<'_>, stop: &Stop) {
+        match *stop {
+            Stop::Drop(reason) => self.lane.counters.drops.add(reason, 1),
+            Stop::Kept => self.lane.counters.buffered += 1,
+            Stop::Tell(reason, problem) => {
+                self.lane.counters.drops.add(reason, 1);
+                self.tell(frame, problem);
+            }
+            Stop::Divide | Stop::Copy => {}
+        }
     }
 
     /// Looks at the headers, and deals with all that is no user's packet.
@@ -240,9 +257,7 @@ impl Downlink {
         let to = &self.lane.to;
         let outer_len = Tunnel::headers_len(&peer, rule.qfi);
         if packet.len + outer_len > to.mtu {
-            let mtu = (to.mtu - outer_len) as u16;
-            // An IPv4 packet that may be fragmented is not: whoever sends so long a one learns it too.
-            return Err(Stop::Tell(DropReason::TooBig, Problem::TooBig(mtu)));
+            return Err(too_long(&packet, to.mtu - outer_len));
         }
         let dst = to.mac_of(peer.hop).ok_or_else(|| no_neighbour(to, peer.hop))?;
         self.lane.admit(item.slot, &rule, packet.len, now)?;
@@ -264,6 +279,41 @@ impl Downlink {
             head: ((ROOM - outer_len) as u16, (PACKET + checked) as u16),
             body: ((ETHERNET_LEN + checked) as u16, (ETHERNET_LEN + packet.len) as u16),
         })
+    }
+
+    /// Sends a packet that [`check`](Self::check) found too long into its tunnel in fragments: of the
+    /// packet itself, so that no router has to divide what is around it.
+    #[cold]
+    fn divide(&mut self, frame: &Frame<'_>, item: &Item, now: u64) -> Result<(), Stop> {
+        let packet = self.packet(item.frame, frame)?;
+        let session = &self.lane.sessions.slots[item.slot as usize];
+        let rule = *session.find(&probe(&packet)).ok_or(DropReason::NoRule)?;
+        let peer = session.tunnels[usize::from(rule.tunnel)];
+        let to = self.lane.to.clone();
+        let dst = to.mac_of(peer.hop).ok_or_else(|| no_neighbour(&to, peer.hop))?;
+        self.lane.admit(item.slot, &rule, packet.len, now)?;
+        let there = frame.len().min(LOOK) - ETHERNET_LEN;
+        let checked = lane::checked_len(&packet, there);
+        let head = &mut self.lane.heads[usize::from(item.frame)].0;
+        ip::decrement_ttl(&mut head[PACKET..], packet.version);
+        let mut copy = [0; DIVIDED_MAX];
+        copy[..checked].copy_from_slice(&head[PACKET..PACKET + checked]);
+        let tunnel = Tunnel { peer, qfi: rule.qfi, own: &to, dst };
+        let outer_len = Tunnel::headers_len(&peer, rule.qfi);
+        let front = |head: &mut [u8], rest: &[u8]| {
+            let len = head.len() - PACKET + rest.len();
+            tunnel.write(&mut head[..PACKET], len);
+            if peer.address.is_ipv6() {
+                tunnel.write_checksum(head, rest);
+            }
+            ROOM - outer_len
+        };
+        let mtu = to.mtu - outer_len;
+        let whole = (frame, ETHERNET_LEN, &packet);
+        match self.lane.divide(whole, &copy[..checked], mtu, front) {
+            true => Ok(()),
+            false => Err(Stop::Tell(DropReason::TooBig, Problem::TooBig(mtu as u16))),
+        }
     }
 
     /// Keeps a packet of `len` bytes until its session changes. The control plane is told also where
@@ -352,6 +402,15 @@ impl Downlink {
     #[cold]
     fn other(&mut self, frame: &Frame<'_>) {
         self.lane.hear(&lane::copy_of(frame));
+    }
+}
+
+/// What becomes of a packet that is longer than `mtu`.
+#[cold]
+fn too_long(packet: &Packet, mtu: usize) -> Stop {
+    match packet.dont_fragment {
+        false => Stop::Divide,
+        true => Stop::Tell(DropReason::TooBig, Problem::TooBig(mtu as u16)),
     }
 }
 

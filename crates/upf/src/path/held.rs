@@ -8,10 +8,14 @@ use dray_port::{FRAME_LIMIT, Frame};
 
 use super::lane::CHUNK;
 
-/// Room for as many packets as are transmitted together.
+/// Packets that there is room for: more than are transmitted together, for one that is divided is many,
+/// and packets that waited for their session come in a row.
+const HELD_MAX: usize = 8 * CHUNK;
+
+/// Packets that are ready.
 pub(super) struct Held {
     bytes: Box<[u8]>,
-    lens: ArrayVec<usize, CHUNK>,
+    lens: ArrayVec<usize, HELD_MAX>,
     /// The first of these have been transmitted.
     sent: usize,
 }
@@ -19,7 +23,7 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn new() -> Self {
         // Never touched, it takes no memory.
-        Self { bytes: vec![0; CHUNK * FRAME_LIMIT].into(), lens: ArrayVec::new(), sent: 0 }
+        Self { bytes: vec![0; HELD_MAX * FRAME_LIMIT].into(), lens: ArrayVec::new(), sent: 0 }
     }
 
     #[inline(always)]
@@ -27,22 +31,30 @@ impl Held {
         self.lens.is_empty()
     }
 
-    /// Keeps copies of `frames`, where there are none yet.
+    /// Returns true if there is room for so many more.
+    #[inline(always)]
+    pub(super) fn has_room(&self, count: usize) -> bool {
+        self.lens.len() + count <= HELD_MAX
+    }
+
+    /// Keeps copies of `frames` behind those that wait; there is [room](Self::has_room) for them.
     #[cold]
     pub(super) fn keep(&mut self, frames: &[Frame<'_>]) {
-        for (frame, room) in frames.iter().zip(self.bytes.chunks_exact_mut(FRAME_LIMIT)) {
+        let rooms = self.bytes.chunks_exact_mut(FRAME_LIMIT).skip(self.lens.len());
+        for (frame, room) in frames.iter().zip(rooms) {
             self.lens.push(frame.copy_into(room));
         }
     }
 
-    /// Those that wait are handed to `transmit`, who returns how many it took; how many bytes those had.
+    /// Hands the first of those that wait to `transmit`, which returns how many it took; how many bytes
+    /// those had.
     pub(super) fn release(
         &mut self,
         transmit: impl FnOnce(&[Frame<'_>]) -> usize,
     ) -> (usize, usize) {
         let waiting = self.lens.iter().zip(self.bytes.chunks_exact(FRAME_LIMIT)).skip(self.sent);
         let frames: ArrayVec<Frame<'_>, CHUNK> =
-            waiting.map(|(len, bytes)| Frame::from(&bytes[..*len])).collect();
+            waiting.map(|(len, bytes)| Frame::from(&bytes[..*len])).take(CHUNK).collect();
         let taken = transmit(&frames);
         drop(frames);
         let bytes = self.lens[self.sent..][..taken].iter().sum();

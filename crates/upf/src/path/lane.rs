@@ -6,10 +6,11 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use dray_port::{Frame, Scratch, clock, scratch};
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
+use dray_wire::fragment::{Fragments, IPV4_HEADER_MAX};
 use dray_wire::icmp::{self, Problem};
 use dray_wire::ip::{PORTS_LEN, Packet, Version, protocol};
 
-use super::head::{Head, LOOK, ROOM};
+use super::head::{Head, LOOK, PACKET, ROOM};
 use super::held::Held;
 use super::sessions::{Changes, Sessions};
 use crate::counters::{Counters, DropReason, Published};
@@ -45,12 +46,17 @@ pub(crate) struct Lane {
     pub(crate) published: Arc<Published>,
     pub(super) teller: Teller,
     pub(super) heads: Box<[Head]>,
+    /// For the fragments of a packet that is divided.
+    pieces: Box<[Head]>,
     pub(super) scratch: Scratch,
     held: Held,
     /// The tick at which the port out took something last.
     moved: u64,
     answers: Meter,
 }
+
+/// The longest beginning of an IPv4 packet that is divided: its header, and ports.
+pub(super) const DIVIDED_MAX: usize = IPV4_HEADER_MAX + PORTS_LEN;
 
 /// A packet that goes on, by its frame's number in the chunk.
 #[derive(Clone, Copy)]
@@ -63,6 +69,36 @@ pub(super) struct Leaving {
 }
 
 pub(super) type Departures = ArrayVec<Leaving, CHUNK>;
+type Batch<'f> = ArrayVec<Frame<'f>, CHUNK>;
+
+impl Leaving {
+    #[inline(always)]
+    fn frame<'f>(&self, frame: &Frame<'f>, heads: &'f [Head]) -> Frame<'f> {
+        let head = usize::from(self.head.0)..usize::from(self.head.1);
+        let body = usize::from(self.body.0)..usize::from(self.body.1);
+        frame.with_head(&heads[usize::from(self.frame)].0[head], body)
+    }
+}
+
+/// Transmits `batch` behind all that waits for room at the port out; there is room to hold it.
+#[inline(always)]
+fn send(
+    batch: &[Frame<'_>],
+    (to, worker): (&Interface, usize),
+    held: &mut Held,
+    counters: &mut Counters,
+    moved: &mut u64,
+) {
+    let taken = if held.is_empty() { to.transmit(worker, batch) } else { 0 };
+    counters.tx_packets += taken as u64;
+    counters.tx_bytes += batch[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
+    if taken < batch.len() {
+        if held.is_empty() {
+            *moved = clock::ticks();
+        }
+        held.keep(&batch[taken..]);
+    }
+}
 
 impl Lane {
     pub(crate) fn new(
@@ -85,6 +121,7 @@ impl Lane {
             published: Arc::default(),
             teller,
             heads: vec![Head([0; ROOM + LOOK]); CHUNK].into(),
+            pieces: vec![Head([0; ROOM + LOOK]); CHUNK].into(),
             scratch: scratch(),
             held: Held::new(),
             moved: 0,
@@ -133,27 +170,60 @@ impl Lane {
         if departures.is_empty() {
             return;
         }
-        // Only packets that were buffered come while others wait.
-        while self.is_full() {
+        self.make_room(departures.len());
+        let Self { heads, to, worker, held, counters, moved, .. } = self;
+        let frame = |leaving: &Leaving| leaving.frame(&frames[usize::from(leaving.frame)], heads);
+        let batch: Batch<'_> = departures.iter().map(frame).collect();
+        send(&batch, (to, *worker), held, counters, moved);
+    }
+
+    /// Transmits the IPv4 packet that lies at `at` in `frame`, in fragments of up to `mtu` bytes; false if
+    /// it must not be divided. `checked` are its first bytes as they are to leave, its header at least.
+    /// `front` writes all that is in front of a fragment, to the memory that ends with the fragment's first
+    /// bytes, which begin at [`PACKET`]; it gets the others too, and returns the place where it begins.
+    #[cold]
+    pub(super) fn divide(
+        &mut self,
+        (frame, at, packet): (&Frame<'_>, usize, &Packet),
+        checked: &[u8],
+        mtu: usize,
+        front: impl Fn(&mut [u8], &[u8]) -> usize,
+    ) -> bool {
+        let (header, ports) = checked.split_at(packet.header_len);
+        let Some(mut fragments) = Fragments::new(header, packet.len, mtu) else { return false };
+        let mut leaving = Departures::new();
+        let mut header = [0; IPV4_HEADER_MAX];
+        for (number, head) in self.pieces.iter_mut().enumerate() {
+            let Some((header_len, body)) = fragments.next(&mut header) else { break };
+            let ports = if number == 0 { ports } else { &[] };
+            let (middle, end) = (PACKET + header_len, PACKET + header_len + ports.len());
+            head.0[PACKET..middle].copy_from_slice(&header[..header_len]);
+            head.0[middle..end].copy_from_slice(ports);
+            let body = at + body.start + ports.len()..at + body.end;
+            let rest = &frame.bytes(&mut self.scratch)[body.clone()];
+            let start = front(&mut head.0[..end], rest);
+            leaving.push(Leaving {
+                frame: number as u16,
+                head: (start as u16, end as u16),
+                body: (body.start as u16, body.end as u16),
+            });
+        }
+        self.counters.fragmented += 1;
+        self.make_room(leaving.len());
+        let Self { pieces, to, worker, held, counters, moved, .. } = self;
+        let batch: Batch<'_> = leaving.iter().map(|leaving| leaving.frame(frame, pieces)).collect();
+        send(&batch, (to, *worker), held, counters, moved);
+        true
+    }
+
+    /// Waits until so many packets can be held, if the port out takes none.
+    #[inline(always)]
+    fn make_room(&mut self, count: usize) {
+        // Only packets that were buffered or divided come while others wait.
+        while !self.held.has_room(count) {
             if !self.release() {
                 std::thread::yield_now();
             }
-        }
-        let mut batch = ArrayVec::<Frame<'_>, CHUNK>::new();
-        for leaving in departures {
-            let index = usize::from(leaving.frame);
-            let (start, end) = leaving.head;
-            let head = &self.heads[index].0[usize::from(start)..usize::from(end)];
-            let (start, end) = leaving.body;
-            batch.push(frames[index].with_head(head, usize::from(start)..usize::from(end)));
-        }
-        let taken = self.to.transmit(self.worker, &batch);
-        self.counters.tx_packets += taken as u64;
-        self.counters.tx_bytes +=
-            batch[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
-        if taken < batch.len() {
-            self.held.keep(&batch[taken..]);
-            self.moved = clock::ticks();
         }
     }
 

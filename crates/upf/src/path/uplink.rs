@@ -16,7 +16,7 @@ use dray_wire::ip::{self, Fragment, IPV4_LEN, Packet, protocol};
 use dray_wire::udp::{UDP_LEN, Udp};
 
 use super::head::{LOOK, PACKET, ROOM};
-use super::lane::{self, CHUNK, Departures, Lane, Leaving, Unread};
+use super::lane::{self, CHUNK, DIVIDED_MAX, Departures, Lane, Leaving, Unread};
 use super::reassembly::{Part, Reassembly};
 use crate::config::{Action, Ends};
 use crate::counters::DropReason;
@@ -58,6 +58,8 @@ struct Item {
 /// Why a user's packet does not go on as it is.
 enum Stop {
     Drop(DropReason),
+    /// It goes on in fragments.
+    Divide,
     /// A copy of it has to be looked at.
     Copy,
 }
@@ -257,6 +259,13 @@ impl Uplink {
                 Ok(leaving) => departures.push(leaving),
                 Err(Stop::Drop(reason)) => self.refuse(frames, item, reason),
                 Err(Stop::Copy) => self.check_copy(frames, frame, &mut departures),
+                Err(Stop::Divide) => {
+                    self.lane.transmit(frames, &departures);
+                    departures.clear();
+                    if let Err(reason) = self.divide(frame, item, now) {
+                        self.refuse(frames, item, reason);
+                    }
+                }
             }
         }
         self.lane.transmit(frames, &departures);
@@ -332,14 +341,7 @@ impl Uplink {
         if !session.is_from_user(packet.version, packet.src) {
             return Err(DropReason::Spoofed.into());
         }
-        let (user_port, server_port) = packet.ports.unzip();
-        let ends = Ends {
-            protocol: packet.protocol,
-            remote: (packet.dst, server_port),
-            local: (packet.src, user_port),
-        };
-        let probe = Probe { teid: item.teid, qfi: item.qfi, tos: packet.tos, ends };
-        let rule = *session.find(&probe).ok_or(DropReason::NoRule)?;
+        let rule = *session.find(&probe(&item, &packet)).ok_or(DropReason::NoRule)?;
         if rule.action != Action::Forward {
             return Err(DropReason::Rule.into());
         }
@@ -347,7 +349,11 @@ impl Uplink {
             return Err(DropReason::TtlExpired.into());
         }
         if packet.len > to.mtu {
-            return Err(DropReason::TooBig.into());
+            return Err(if packet.dont_fragment {
+                DropReason::TooBig.into()
+            } else {
+                Stop::Divide
+            });
         }
         let hop = to.route(packet.dst).ok_or(DropReason::NoRoute)?;
         let dst = to.mac_of(hop).ok_or(DropReason::NoNeighbour)?;
@@ -363,6 +369,36 @@ impl Uplink {
             head: (start as u16, (look + checked) as u16),
             body: ((at + checked) as u16, (at + packet.len) as u16),
         })
+    }
+
+    /// Sends a packet that [`check`](Self::check) found too long in fragments.
+    #[cold]
+    fn divide(&mut self, frame: &Frame<'_>, item: Item, now: u64) -> Result<(), DropReason> {
+        let Lane { sessions, heads, to, scratch, .. } = &mut self.lane;
+        let to = to.clone();
+        let (at, len) = (usize::from(item.at), usize::from(item.len));
+        let bytes = &mut heads[usize::from(item.frame)].0[usize::from(item.look)..];
+        let there = bytes.len().min(len);
+        let packet = lane::parse(&bytes[..there], len, frame, at, scratch);
+        let packet = packet.map_err(|_| DropReason::InnerIp)?;
+        let session = &sessions.slots[item.slot as usize];
+        let rule = *session.find(&probe(&item, &packet)).ok_or(DropReason::NoRule)?;
+        let hop = to.route(packet.dst).ok_or(DropReason::NoRoute)?;
+        let dst = to.mac_of(hop).ok_or(DropReason::NoNeighbour)?;
+        ip::decrement_ttl(bytes, packet.version);
+        let checked = lane::checked_len(&packet, there);
+        let mut copy = [0; DIVIDED_MAX];
+        copy[..checked].copy_from_slice(&bytes[..checked]);
+        self.lane.admit(item.slot, &rule, packet.len, now)?;
+        let ethernet = Ethernet { dst, src: to.mac, ethertype: lane::ethertype(packet.version) };
+        let front = |head: &mut [u8], _: &[u8]| {
+            ethernet.write((&mut head[ROOM..PACKET]).try_into().expect("14 bytes"));
+            ROOM
+        };
+        match self.lane.divide((frame, at, &packet), &copy[..checked], to.mtu, front) {
+            true => Ok(()),
+            false => Err(DropReason::TooBig),
+        }
     }
 
     /// Counts a user's packet that does not go on. Where a router has to, it tells the user: through the
@@ -500,6 +536,18 @@ impl Uplink {
             reply(&from, &outer, gtpu::PORT, &indication)
         });
     }
+}
+
+/// What rules ask of a user's packet.
+#[inline(always)]
+fn probe(item: &Item, packet: &Packet) -> Probe {
+    let (user_port, server_port) = packet.ports.unzip();
+    let ends = Ends {
+        protocol: packet.protocol,
+        remote: (packet.dst, server_port),
+        local: (packet.src, user_port),
+    };
+    Probe { teid: item.teid, qfi: item.qfi, tos: packet.tos, ends }
 }
 
 /// A frame with `message` to where `outer` came from, to the port `port`; `None` where no reply may go

@@ -1,9 +1,15 @@
 //! Fragments of outer packets, and users' packets that are too long for a link.
 
 use dray_upf::DropReason;
+use dray_wire::ip::Packet;
+use etherparse::SlicedPacket;
+use etherparse::defrag::IpDefragPool;
 
-use crate::ends::{Ends, GNB_MAC, N3_MAC, frame, from_gnb, plain_session, to_dn, udp};
-use crate::{NOTHING, up_packet};
+use crate::ends::{
+    self, DN_MAC, Ends, GNB_MAC, N3_MAC, N6_MAC, frame, from_dn, from_gnb, plain_session, routed,
+    to_dn, to_gnb, udp,
+};
+use crate::{NOTHING, changed, down_packet, up_packet};
 
 /// Divides the IP packet in `frame` into fragments of `unit` bytes of payload.
 fn divided(frame_bytes: &[u8], ident: u16, unit: usize) -> Vec<Vec<u8>> {
@@ -142,4 +148,91 @@ fn reassembled_udp_checksum_is_checked() {
     let mixed = [divided(&a, 1, 1440).remove(0), divided(&b, 1, 1440).remove(1)];
     assert_eq!(ends.up(mixed), NOTHING);
     ends.assert_drops(&ends.upf.uplink(), &[(DropReason::OuterUdp, 2)]);
+}
+
+/// A packet that may be fragmented.
+fn dividable(packet: Vec<u8>, ident: u8) -> Vec<u8> {
+    changed(changed(packet, 6, 0), 5, ident)
+}
+
+/// The packet that `pieces` are all fragments of, of at most `mtu` bytes each, as etherparse puts them
+/// together: header without length, flags and checksum, and payload.
+#[track_caller]
+fn together(pieces: &[Vec<u8>], mtu: usize) -> (Vec<u8>, Vec<u8>) {
+    let mut pool = IpDefragPool::<(), ()>::new();
+    let mut whole = None;
+    for piece in pieces {
+        let packet = Packet::parse(piece, piece.len()).unwrap();
+        assert!(packet.len == piece.len() && packet.len <= mtu);
+        assert!(whole.is_none());
+        whole = pool.process_sliced_packet(&SlicedPacket::from_ip(piece).unwrap(), (), ()).unwrap();
+    }
+    (said(&pieces[0]), whole.expect("all fragments").payload)
+}
+
+fn said(packet: &[u8]) -> Vec<u8> {
+    let mut header = packet[..20].to_vec();
+    header[2..4].fill(0);
+    header[6..8].fill(0);
+    header[10..12].fill(0);
+    header
+}
+
+#[test]
+fn long_packets_to_users_are_fragmented_inside_the_tunnel() {
+    for (gnb, outer_len) in [("10.0.3.2", 44), ("fd00:3::2", 64)] {
+        let mut ends =
+            Ends::new(&plain_session(1).replace("gnb = \"10.0.3.2\"", &format!("gnb = \"{gnb}\"")));
+        let long = dividable(down_packet(&[7; 1472]), 9);
+        let short = |number: u8| down_packet(&[number]);
+        let frames = ends.down([from_dn(&short(1)), from_dn(&long), from_dn(&short(2))]);
+        assert!(frames.iter().all(|frame| frame.len() <= 1514), "no outer fragments");
+        let inner: Vec<_> = frames.iter().map(|frame| to_gnb(frame).2).collect();
+        let [first, pieces @ .., last] = &inner[..] else { panic!("{}", inner.len()) };
+        assert_eq!([first, last], [&routed(&short(1)), &routed(&short(2))], "in order");
+        assert_eq!(pieces.len(), 2);
+        let routed = routed(&long);
+        assert_eq!(together(pieces, 1500 - outer_len), (said(&routed), routed[20..].to_vec()));
+        ends.assert_drops(&ends.upf.downlink(), &[]);
+        assert_eq!(ends.upf.downlink().fragmented, 1);
+        // Just as long as fits.
+        let fits = dividable(down_packet(&vec![7; 1500 - outer_len - 28]), 9);
+        assert_eq!(ends.down([from_dn(&fits)]).len(), 1);
+    }
+}
+
+#[test]
+fn long_packets_from_users_are_fragmented() {
+    let narrow = ends::INTERFACES
+        .replace("addresses = [\"10.0.6.1\"", "mtu = 600, addresses = [\"10.0.6.1\"");
+    let mut ends = Ends::try_new(&format!("{narrow}{}", plain_session(1))).unwrap();
+    let long = dividable(up_packet(&[7; 1400]), 9);
+    let short = |number: u8| up_packet(&[number]);
+    for qfi in [None, Some(9)] {
+        let frames = [short(1), long.clone(), short(2)].map(|packet| from_gnb(1, qfi, &packet));
+        let frames = ends.up(frames);
+        let [first, pieces @ .., last] = &frames[..] else { panic!("{}", frames.len()) };
+        assert_eq!([first, last], [&to_dn(&short(1)), &to_dn(&short(2))], "in order");
+        let inner: Vec<_> = pieces.iter().map(|frame| frame[14..].to_vec()).collect();
+        assert!(pieces.iter().all(|piece| *piece == frame(N6_MAC, DN_MAC, &piece[14..])));
+        let routed = routed(&long);
+        assert_eq!(together(&inner, 600), (said(&routed), routed[20..].to_vec()));
+    }
+    ends.assert_drops(&ends.upf.uplink(), &[]);
+    assert_eq!(ends.n3.received(), NOTHING, "nobody is told");
+    // A fragment is divided like a whole packet: its place and what follows it stay.
+    let part = changed(changed(long, 6, 0x20), 7, 100);
+    let pieces = ends.up([from_gnb(1, None, &part)]);
+    let flags = |frame: &Vec<u8>| u16::from_be_bytes([frame[20], frame[21]]);
+    assert_eq!(pieces.iter().map(flags).collect::<Vec<_>>(), [0x2064, 0x20ac, 0x20f4]);
+}
+
+#[test]
+fn long_packets_are_policed_and_counted_as_one() {
+    let session = plain_session(1).replace("qers = [1] }", "qers = [1], urrs = [4] }")
+        + "urrs = [ { id = 4 } ]";
+    let mut ends = Ends::new(&session);
+    assert_eq!(ends.down([from_dn(&dividable(down_packet(&[7; 1472]), 9))]).len(), 2);
+    let counted = ends.upf.session(1).unwrap().usage[0].counted;
+    assert_eq!((counted.downlink_packets, counted.downlink_octets), (1, 1500));
 }

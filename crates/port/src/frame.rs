@@ -6,7 +6,14 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
 /// The longest frame that any port carries, in bytes: the longest test frame and a VLAN tag.
-pub const FRAME_LIMIT: usize = dray_wire::FRAME_MAX + 4;
+pub const FRAME_LIMIT: usize = dray_wire::FRAME_MAX + TAG_LEN;
+
+/// Length of a VLAN tag, in bytes.
+pub(crate) const TAG_LEN: usize = 4;
+/// The type that says that a VLAN tag follows (IEEE 802.1Q).
+pub(crate) const TAG_TYPE: [u8; 2] = [0x81, 0x00];
+/// Destination and source: a tag lies behind them.
+pub(crate) const ADDRESSES_LEN: usize = 12;
 
 /// A frame where it lies, from its destination MAC to the end of its payload.
 ///
@@ -97,6 +104,19 @@ impl<'a> Frame<'a> {
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         self.len as usize
+    }
+
+    /// Returns true if it is at most `max` bytes long without its VLAN tag: where a tag of 802.1Q
+    /// comes on top, a network takes 4 bytes more (IEEE 802.3ac).
+    #[inline]
+    pub(crate) fn fits(&self, max: usize) -> bool {
+        self.len() <= max || (self.len() <= max + TAG_LEN && self.is_tagged())
+    }
+
+    #[cold]
+    fn is_tagged(&self) -> bool {
+        let head = self.first::<{ ADDRESSES_LEN + TAG_TYPE.len() }>();
+        head.is_some_and(|head| head[ADDRESSES_LEN..] == TAG_TYPE)
     }
 
     /// A copy of the first `N` bytes, where there are so many.

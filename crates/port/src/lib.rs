@@ -105,8 +105,14 @@ pub trait Transmit: Send {
         self.transmit(frames)
     }
 
-    /// The longest frame that this port transmits, in bytes.
+    /// The longest frame that this port transmits, in bytes, without a VLAN tag: with one of 802.1Q,
+    /// a frame may be 4 bytes longer.
     fn frame_max(&self) -> usize;
+
+    /// Has the port never wait in [`transmit`](Self::transmit). When it is opened, it may wait for up
+    /// to [`PATIENCE`] while its peer takes no more: that is the flow control of a sender that has
+    /// nothing else to do. A loop over several ports must not let one of them hold up the others.
+    fn never_wait(&mut self) {}
 
     /// Whether anybody is there to transmit to.
     fn is_ready(&self) -> bool {
@@ -127,7 +133,7 @@ pub trait Transmit: Send {
     /// Whether the port can transmit `frame` at all. A frame from elsewhere may be too long for it,
     /// or of a kind that it does not carry.
     fn accepts(&self, frame: &Frame<'_>) -> bool {
-        frame.len() <= self.frame_max()
+        frame.fits(self.frame_max())
     }
 }
 

@@ -65,8 +65,10 @@ impl Interface {
         name: &str,
         config: &InterfaceConfig,
         ours: Vec<IpAddr>,
-        tx: Vec<Box<dyn Transmit>>,
+        mut tx: Vec<Box<dyn Transmit>>,
     ) -> Result<Self, ConfigError> {
+        // A worker that serves other interfaces too must not wait at this one.
+        tx.iter_mut().for_each(|tx| tx.never_wait());
         let mut of_version = [Vec::new(), Vec::new()];
         for address in &config.addresses {
             if address.is_unspecified() || address.is_multicast() {

@@ -62,7 +62,7 @@ impl AfxdpTransmit {
     #[inline(always)]
     fn push(&mut self, frame: &Frame<'_>) -> bool {
         // The kernel would pass over it, and never give its chunk back.
-        if frame.len() == 0 || frame.len() > self.frame_max {
+        if frame.len() == 0 || !frame.fits(self.frame_max) {
             self.dropped += 1;
             return true;
         }

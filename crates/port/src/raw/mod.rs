@@ -9,7 +9,9 @@ use dray_wire::{FRAME_MAX, headers};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
-use crate::socket::{SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option};
+use crate::socket::{
+    Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option,
+};
 use crate::{OpenError, PATIENCE, Port, interface};
 
 mod calls;
@@ -22,7 +24,8 @@ pub struct RawUri {
     /// Batch size and way of waiting.
     pub options: SocketOptions,
     /// Receive only frames with this Ethertype. Without one, every frame is received; that costs
-    /// a clone of each frame, because the kernel's own protocols get it as well.
+    /// a clone of each frame, because the kernel's own protocols get it as well. With one, frames have
+    /// lost their VLAN tags.
     pub ethertype: Option<u16>,
     /// Ask the interface for frames that are addressed to others.
     pub promisc: bool,
@@ -43,6 +46,12 @@ impl RawUri {
         Ok(Self { interface, options, ethertype, promisc, queues })
     }
 
+    /// Returns true if received frames have their VLAN tags. The kernel takes a tag off before it
+    /// looks for who wants frames of one type, and tells nobody of it afterwards.
+    pub fn keeps_tags(&self) -> bool {
+        self.ethertype.is_none()
+    }
+
     /// Opens the socket and binds it to the interface.
     pub fn open(&self) -> Result<Port, OpenError> {
         self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
@@ -54,7 +63,8 @@ impl RawUri {
         for _ in 0..self.queues {
             let (socket, frame_max) = self.socket(&mut group)?;
             let socket = Arc::new(socket);
-            port.rx.push(Box::new(SocketReceive::new(socket.clone(), self.options, None)));
+            let restore = if self.keeps_tags() { Restore::Tags } else { Restore::Nothing };
+            port.rx.push(Box::new(SocketReceive::new(socket.clone(), self.options, restore)));
             port.tx.push(Box::new(SocketTransmit::new(socket, self.options, false, frame_max)));
         }
         Ok(port)
@@ -92,6 +102,10 @@ impl RawUri {
         .map_err(|error| ("PACKET_IGNORE_OUTGOING (Linux 4.20)", error))?;
         if self.promisc {
             calls::set_promiscuous(socket.as_fd(), index).map_err(|error| ("promisc", error))?;
+        }
+        if self.keeps_tags() {
+            set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_AUXDATA, 1 as libc::c_int)
+                .map_err(|error| ("PACKET_AUXDATA", error))?;
         }
         let protocol = self.ethertype.unwrap_or(libc::ETH_P_ALL as u16);
         if self.queues > 1 {

@@ -5,16 +5,34 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use crate::frame::Part;
+use rustix::net::SendFlags;
+
+use crate::frame::{Part, TAG_TYPE};
 
 /// The entries of a batched call: messages of one buffer each, or of two.
 ///
-/// `headers` points into `buffers`, both are on the heap and neither is ever resized, so moving
-/// this value keeps the pointers right.
+/// `headers` points into `buffers` and `notes`, all are on the heap and none is ever resized, so
+/// moving this value keeps the pointers right.
 pub(super) struct Messages {
     buffers: Box<[[libc::iovec; 2]]>,
+    /// Auxiliary data of received frames; empty where none is asked for.
+    notes: Box<[Note]>,
     headers: Box<[libc::mmsghdr]>,
 }
+
+/// The one control message that a packet socket with `PACKET_AUXDATA` adds to a frame.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Note {
+    header: libc::cmsghdr,
+    data: libc::tpacket_auxdata,
+    /// Up to `CMSG_SPACE`.
+    padding: u32,
+}
+const _: () = assert!(size_of::<Note>() == 16 + 24 && align_of::<Note>() == 8);
+
+/// A VLAN tag as it lies in a frame: type, priority and VLAN.
+pub(super) type Tag = [u8; 4];
 
 // SAFETY: the raw pointers lead to `buffers`, which this value owns, and to memory that the caller
 // lends for the length of one call.
@@ -24,7 +42,7 @@ impl Messages {
     pub(super) fn new(count: usize) -> Self {
         let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         let mut buffers = vec![[empty; 2]; count].into_boxed_slice();
-        let headers = buffers
+        let headers: Box<[_]> = buffers
             .iter_mut()
             .map(|buffer| {
                 // SAFETY: an all-zero mmsghdr is a valid value: null pointers and zero lengths.
@@ -34,7 +52,18 @@ impl Messages {
                 header
             })
             .collect();
-        Self { buffers, headers }
+        Self { buffers, notes: Box::default(), headers }
+    }
+
+    /// As [`new`](Self::new), for a packet socket that adds auxiliary data to each frame.
+    pub(super) fn with_notes(count: usize) -> Self {
+        let mut new = Self::new(count);
+        // SAFETY: a note is made of integers, for which any bytes are valid.
+        new.notes = vec![unsafe { mem::zeroed::<Note>() }; count].into_boxed_slice();
+        for (header, note) in new.headers.iter_mut().zip(&mut new.notes) {
+            header.msg_hdr.msg_control = ptr::from_mut(note).cast();
+        }
+        new
     }
 
     /// `sendmmsg` of frames in `parts`; at most as many as there are messages.
@@ -42,6 +71,7 @@ impl Messages {
         &mut self,
         socket: BorrowedFd<'_>,
         parts: impl Iterator<Item = [Part<'a>; 2]>,
+        flags: SendFlags,
     ) -> io::Result<usize> {
         let mut count = 0;
         let messages = self.headers.iter_mut().zip(&mut self.buffers);
@@ -50,15 +80,15 @@ impl Messages {
             header.msg_hdr.msg_iovlen = 2;
             count += 1;
         }
+        let (headers, flags) = (self.headers.as_mut_ptr(), flags.bits().cast_signed());
         // SAFETY: the first `count` headers each lead to the buffers of two parts, which stay mapped
         // for `'a` and so outlive the call, and the kernel only reads them.
-        let sent =
-            unsafe { libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, 0) };
+        let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers, count, flags) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// `recvmmsg` into `slots`: slot `i` is `stride` bytes at `i * stride`, filled from `offset`
-    /// on. Calls `each` with the slot's number, the bytes received and whether they were cut.
+    /// `recvmmsg` into `slots`, or `recvmsg` for one message: slot `i` is `stride` bytes at
+    /// `i * stride`, filled from `offset` on. Returns the number of messages received.
     pub(super) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -74,9 +104,22 @@ impl Messages {
             buffer.iov_len = part.len();
         }
         assert!(slots.len() / stride >= count, "a slot for every message");
+        if !self.notes.is_empty() {
+            // The kernel writes the length of what it added here.
+            let len = size_of::<Note>() as _;
+            self.headers.iter_mut().for_each(|header| header.msg_hdr.msg_controllen = len);
+        }
+        if let [header] = &mut *self.headers {
+            let flags = if block { 0 } else { libc::MSG_DONTWAIT };
+            // SAFETY: as below, for one message.
+            let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header.msg_hdr, flags) };
+            header.msg_len = u32::try_from(len).map_err(|_| io::Error::last_os_error())?;
+            return Ok(1);
+        }
         let flags = if block { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
         // SAFETY: every header leads to one buffer inside `slots`, which is borrowed mutably for
-        // the length of the call; the assertion above makes sure that all were set.
+        // the length of the call, and to a note of `self` or none; the assertion above makes sure
+        // that all were set.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -89,6 +132,11 @@ impl Messages {
         usize::try_from(received).map_err(|_| io::Error::last_os_error())
     }
 
+    /// Notes the length of a message that was received by other means, as the first one.
+    pub(super) fn set_len(&mut self, len: usize) {
+        self.headers[0].msg_len = len as u32;
+    }
+
     /// Length of the message that the last [`receive`](Self::receive) put at `index`, or `None`
     /// where it did not fit its slot.
     #[inline]
@@ -96,7 +144,29 @@ impl Messages {
         let header = &self.headers[index];
         (header.msg_hdr.msg_flags & libc::MSG_TRUNC == 0).then_some(header.msg_len as usize)
     }
+
+    /// The VLAN tag that the kernel took off the frame that the last [`receive`](Self::receive) put
+    /// at `index`.
+    #[inline]
+    pub(super) fn tag(&self, index: usize) -> Option<Tag> {
+        let Note { header, data, .. } = self.notes.get(index)?;
+        // Otherwise it is the note of an earlier frame.
+        let is_there = self.headers[index].msg_hdr.msg_controllen as usize >= NOTE_LEN
+            && (header.cmsg_level, header.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA);
+        if !is_there || data.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
+            return None;
+        }
+        let [a, b] = match data.tp_status & libc::TP_STATUS_VLAN_TPID_VALID {
+            0 => TAG_TYPE,
+            _ => data.tp_vlan_tpid.to_be_bytes(),
+        };
+        let [c, d] = data.tp_vlan_tci.to_be_bytes();
+        Some([a, b, c, d])
+    }
 }
+
+/// `CMSG_LEN` of a note.
+const NOTE_LEN: usize = size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>();
 
 /// The parts as the kernel wants them; one of them may be empty.
 pub(crate) fn vectors(parts: [Part<'_>; 2]) -> [libc::iovec; 2] {
@@ -104,14 +174,19 @@ pub(crate) fn vectors(parts: [Part<'_>; 2]) -> [libc::iovec; 2] {
 }
 
 /// `sendmsg` of a frame in `parts`.
-pub(super) fn send(socket: BorrowedFd<'_>, parts: [Part<'_>; 2]) -> io::Result<()> {
+pub(super) fn send(
+    socket: BorrowedFd<'_>,
+    parts: [Part<'_>; 2],
+    flags: SendFlags,
+) -> io::Result<()> {
     let mut buffers = vectors(parts);
     // SAFETY: an all-zero msghdr is a valid value: null pointers and zero lengths.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = buffers.as_mut_ptr();
     header.msg_iovlen = 2;
     // SAFETY: the bytes stay mapped for longer than the call, and the kernel only reads them.
-    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, 0) };
+    let sent =
+        unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, flags.bits().cast_signed()) };
     if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

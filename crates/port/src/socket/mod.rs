@@ -9,8 +9,8 @@ use crate::query::{Query, UriError};
 use crate::{BATCH_MAX, Wait};
 
 pub(crate) use calls::{enlarge_buffers, get_option, set_option, vectors};
-pub(crate) use receive::{SLOT_LEN, SocketReceive};
-pub(crate) use transmit::SocketTransmit;
+pub(crate) use receive::{Restore, SLOT_LEN, SocketReceive};
+pub(crate) use transmit::{SocketTransmit, is_of_frame};
 
 /// Options that `udp:` and `raw:` have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

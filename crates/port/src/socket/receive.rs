@@ -5,40 +5,69 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use dray_wire::FRAME_MAX;
 use dray_wire::headers::{self, Flow, HEADERS_LEN};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::SocketOptions;
-use super::calls::{self, Messages};
-use crate::{BATCH_MAX, Batch, Frame, Receive, Take, Wait, clock};
+use super::calls::{self, Messages, Tag};
+use crate::frame::{ADDRESSES_LEN, TAG_LEN};
+use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock};
 
-/// A slot holds the longest frame and one byte more, in whole cache lines; an odd number of lines
-/// spreads the slots' first lines over all sets of the cache.
+/// A slot holds a line of its own, the longest frame and one byte more, in whole cache lines; an odd
+/// number of lines spreads the slots' first lines over all sets of the cache.
 pub(crate) const SLOT_LEN: usize = {
-    let lines = (FRAME_MAX + 1).div_ceil(64);
-    (lines | 1) * 64
+    let lines = (LINE + FRAME_LIMIT + 1).div_ceil(LINE);
+    (lines | 1) * LINE
 };
+const LINE: usize = 64;
 
-/// The headers that the kernel takes off and that are put back on, so that a frame from a `udp:`
-/// port looks like any other.
-struct Restored {
-    flow: Flow,
-    /// The frame length for which each slot's headers were written last.
-    written: Box<[usize]>,
+/// What the kernel takes off the frames of a socket, and is put back on.
+pub(crate) enum Restore {
+    /// Nothing is taken off.
+    Nothing,
+    /// All headers of a UDP socket, which are those of this flow.
+    Headers(Flow),
+    /// VLAN tags: a packet socket tells them in auxiliary data.
+    Tags,
+}
+
+/// How the slots are filled.
+enum Fill {
+    /// With frames.
+    Frames,
+    /// With payloads, behind headers that are written here.
+    Payloads {
+        flow: Flow,
+        /// The frame length for which each slot's headers were written last.
+        written: Box<[usize]>,
+    },
+    /// With frames without their tag, which has room in front: the addresses move there.
+    Untagged,
+}
+
+impl Fill {
+    /// Where in its slot the kernel's bytes begin.
+    const fn offset(&self) -> usize {
+        match self {
+            Self::Frames => 0,
+            Self::Payloads { .. } => HEADERS_LEN,
+            // A frame without a tag begins on a line.
+            Self::Untagged => LINE,
+        }
+    }
 }
 
 pub(crate) struct SocketReceive {
     socket: Arc<OwnedFd>,
     slots: Box<[u8]>,
     messages: Messages,
-    restored: Option<Restored>,
+    fill: Fill,
     batch: usize,
     wait: Wait,
     /// With [`Wait::Poll`]: no system call before this tick.
     rest_until: u64,
-    /// The slots that hold frames, and the frames' lengths.
+    /// Where frames begin in the slots, and their lengths.
     filled: ArrayVec<(usize, usize), BATCH_MAX>,
     /// How many of those were taken.
     taken: usize,
@@ -46,15 +75,20 @@ pub(crate) struct SocketReceive {
 }
 
 impl SocketReceive {
-    /// `restore`: the flow whose headers go in front of what the socket delivers.
-    pub(crate) fn new(socket: Arc<OwnedFd>, options: SocketOptions, restore: Option<Flow>) -> Self {
+    pub(crate) fn new(socket: Arc<OwnedFd>, options: SocketOptions, restore: Restore) -> Self {
         let batch = options.batch;
+        let (messages, fill) = match restore {
+            Restore::Nothing => (Messages::new(batch), Fill::Frames),
+            Restore::Headers(flow) => {
+                (Messages::new(batch), Fill::Payloads { flow, written: vec![0; batch].into() })
+            }
+            Restore::Tags => (Messages::with_notes(batch), Fill::Untagged),
+        };
         Self {
             socket,
             slots: vec![0; batch * SLOT_LEN].into_boxed_slice(),
-            messages: Messages::new(batch),
-            restored: restore
-                .map(|flow| Restored { flow, written: vec![0; batch].into_boxed_slice() }),
+            messages,
+            fill,
             batch,
             wait: options.wait,
             rest_until: 0,
@@ -64,21 +98,19 @@ impl SocketReceive {
         }
     }
 
-    /// One `recv` or `recvmmsg`: how many messages lie in the slots, and the first one's length
-    /// where there is only one slot.
-    fn call(&mut self) -> io::Result<(usize, usize)> {
-        let offset = if self.restored.is_some() { HEADERS_LEN } else { 0 };
+    /// One `recv`, `recvmsg` or `recvmmsg`: how many messages lie in the slots.
+    fn call(&mut self) -> io::Result<usize> {
+        let offset = self.fill.offset();
         let block = self.wait == Wait::Block;
-        if self.batch > 1 {
+        if self.batch > 1 || matches!(self.fill, Fill::Untagged) {
             let slots = &mut self.slots;
-            let count =
-                self.messages.receive(self.socket.as_fd(), slots, SLOT_LEN, offset, block)?;
-            return Ok((count, 0));
+            return self.messages.receive(self.socket.as_fd(), slots, SLOT_LEN, offset, block);
         }
         let flags = if block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-        let (_, len) =
-            rustix::net::recv(&self.socket, &mut self.slots[offset..], flags | RecvFlags::TRUNC)?;
-        Ok((1, len))
+        let slot = &mut self.slots[offset..];
+        let (_, len) = rustix::net::recv(&self.socket, slot, flags | RecvFlags::TRUNC)?;
+        self.messages.set_len(len);
+        Ok(1)
     }
 }
 
@@ -87,9 +119,7 @@ impl Receive for SocketReceive {
         if self.taken == self.filled.len() {
             self.fill()?;
         }
-        let frame = |&(slot, len): &(usize, usize)| {
-            Frame::from(&self.slots[slot * SLOT_LEN..slot * SLOT_LEN + len])
-        };
+        let frame = |&(start, len): &(usize, usize)| Frame::from(&self.slots[start..start + len]);
         // Filled where it is: a batch that is returned from somewhere is moved, full or not.
         let mut batch = Batch::new();
         batch.extend(self.filled[self.taken..].iter().map(frame));
@@ -123,9 +153,9 @@ impl SocketReceive {
         {
             return Ok(());
         }
-        let (count, single_len) = match self.call() {
-            Ok(received) => received,
-            Err(error) if is_transient(&error) => (0, 0),
+        let count = match self.call() {
+            Ok(count) => count,
+            Err(error) if is_transient(&error) => 0,
             Err(error) => return Err(error),
         };
         if let Wait::Poll { pause_us } = self.wait
@@ -135,24 +165,46 @@ impl SocketReceive {
             let pause = u64::from(pause_us) * clock::ticks_per_second() / 1_000_000;
             self.rest_until = clock::ticks() + pause;
         }
-        let offset = if self.restored.is_some() { HEADERS_LEN } else { 0 };
+        let offset = self.fill.offset();
         for (index, slot) in self.slots.chunks_exact_mut(SLOT_LEN).take(count).enumerate() {
-            let len = if self.batch > 1 { self.messages.len(index) } else { Some(single_len) };
-            let Some(len) = len.map(|len| len + offset).filter(|len| *len <= FRAME_MAX) else {
+            let Some(mut len) = self.messages.len(index) else {
                 self.oversized += 1;
                 continue;
             };
-            if let Some(restored) = &mut self.restored
-                && restored.written[index] != len
-            {
-                let headers = slot.first_chunk_mut().expect("a slot holds the headers");
-                headers::write(&restored.flow, len, headers);
-                restored.written[index] = len;
+            let mut start = offset;
+            match &mut self.fill {
+                Fill::Frames => {}
+                Fill::Payloads { flow, written } => {
+                    (start, len) = (0, offset + len);
+                    if len <= FRAME_LIMIT && written[index] != len {
+                        let headers = slot.first_chunk_mut().expect("a slot holds the headers");
+                        headers::write(flow, len, headers);
+                        written[index] = len;
+                    }
+                }
+                Fill::Untagged => {
+                    if let Some(tag) = self.messages.tag(index) {
+                        (start, len) = (offset - TAG_LEN, len + TAG_LEN);
+                        put_tag(&mut slot[start..], tag);
+                    }
+                }
             }
-            self.filled.push((index, len));
+            if len > FRAME_LIMIT {
+                self.oversized += 1;
+                continue;
+            }
+            self.filled.push((index * SLOT_LEN + start, len));
         }
         Ok(())
     }
+}
+
+/// Moves the addresses of a frame, which lie [`TAG_LEN`] bytes further on, to the start of `room`, and
+/// puts `tag` behind them.
+#[cold]
+fn put_tag(room: &mut [u8], tag: Tag) {
+    room.copy_within(TAG_LEN..TAG_LEN + ADDRESSES_LEN, 0);
+    room[ADDRESSES_LEN..ADDRESSES_LEN + TAG_LEN].copy_from_slice(&tag);
 }
 
 /// Nothing there at present, or the peer's kernel said that nobody listens: neither ends the port.

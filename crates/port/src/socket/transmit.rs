@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use dray_wire::headers;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 
 use super::SocketOptions;
 use super::calls::{self, Messages};
@@ -20,6 +22,9 @@ pub(crate) struct SocketTransmit {
     /// The socket takes UDP payloads: the kernel writes all headers itself.
     payload_only: bool,
     frame_max: usize,
+    /// `DONTWAIT` where a full peer must not hold the caller up.
+    flags: SendFlags,
+    dropped: u64,
 }
 
 impl SocketTransmit {
@@ -36,6 +41,8 @@ impl SocketTransmit {
             batch: options.batch,
             payload_only,
             frame_max,
+            flags: SendFlags::empty(),
+            dropped: 0,
         }
     }
 
@@ -44,9 +51,9 @@ impl SocketTransmit {
         if self.batch > 1 {
             let payload_only = self.payload_only;
             let parts = frames.iter().map(|frame| parts(frame, payload_only));
-            return self.messages.send(self.socket.as_fd(), parts);
+            return self.messages.send(self.socket.as_fd(), parts, self.flags);
         }
-        calls::send(self.socket.as_fd(), parts(&frames[0], self.payload_only))?;
+        calls::send(self.socket.as_fd(), parts(&frames[0], self.payload_only), self.flags)?;
         Ok(1)
     }
 }
@@ -58,6 +65,10 @@ impl Transmit for SocketTransmit {
             match self.call(&frames[sent..]) {
                 Ok(count) => sent += count,
                 Err(error) if is_transient(&error) => break,
+                Err(error) if is_of_frame(&error) => {
+                    self.dropped += 1;
+                    sent += 1;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -68,9 +79,24 @@ impl Transmit for SocketTransmit {
         self.frame_max
     }
 
-    fn accepts(&self, frame: &Frame<'_>) -> bool {
-        frame.len() <= self.frame_max && (!self.payload_only || udp_part(frame).is_some())
+    fn never_wait(&mut self) {
+        self.flags = SendFlags::DONTWAIT;
     }
+
+    fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn accepts(&self, frame: &Frame<'_>) -> bool {
+        frame.fits(self.frame_max) && (!self.payload_only || udp_part(frame).is_some())
+    }
+}
+
+/// Returns true if it is the frame that cannot be transmitted, not the port: it is too long or too
+/// short, or its memory is gone. It comes from anybody, and must not end the port for all others.
+pub(crate) fn is_of_frame(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| [Errno::MSGSIZE, Errno::INVAL, Errno::FAULT].contains(&errno))
 }
 
 /// What of a frame goes into the socket. Of a frame that the port does not accept: nothing.

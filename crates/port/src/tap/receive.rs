@@ -6,13 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use dray_wire::FRAME_MAX;
 use rustix::io::Errno;
 
 use super::drops::Drops;
 use crate::socket::SLOT_LEN;
 use crate::wait::sleep_on;
-use crate::{Batch, Frame, Receive, Take, Wait};
+use crate::{Batch, FRAME_LIMIT, Frame, Receive, Take, Wait};
 
 /// Frames that one call takes.
 const BATCH: usize = 64;
@@ -41,7 +40,7 @@ impl TapReceive {
         self.filled.clear();
         for (slot, room) in self.slots.chunks_exact_mut(SLOT_LEN).enumerate() {
             match rustix::io::read(&*self.device, room) {
-                Ok(len) if len <= FRAME_MAX => self.filled.push((slot, len)),
+                Ok(len) if len <= FRAME_LIMIT => self.filled.push((slot, len)),
                 Ok(_) => self.oversized += 1,
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 Err(error) => return Err(error.into()),

@@ -9,6 +9,7 @@ use dray_wire::headers::ETHERNET_LEN;
 use rustix::io::Errno;
 
 use super::calls;
+use crate::socket::is_of_frame;
 use crate::{Frame, Transmit};
 
 pub(super) struct TapTransmit {
@@ -32,6 +33,7 @@ impl Transmit for TapTransmit {
             }
             match calls::write(self.device.as_fd(), frame.parts(0..frame.len())) {
                 Ok(()) => {}
+                Err(error) if is_of_frame(&error) => self.dropped += 1,
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => return Ok(sent),
                     _ => return Err(error),
@@ -50,6 +52,6 @@ impl Transmit for TapTransmit {
     }
 
     fn accepts(&self, frame: &Frame<'_>) -> bool {
-        (ETHERNET_LEN..=self.frame_max).contains(&frame.len())
+        frame.len() >= ETHERNET_LEN && frame.fits(self.frame_max)
     }
 }

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
 use crate::socket::{
-    SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option, set_option,
+    Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option, set_option,
 };
 use crate::{OpenError, PATIENCE, Port};
 
@@ -79,9 +79,9 @@ impl UdpUri {
             sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))
                 .map_err(fail("SO_RCVTIMEO"))?;
         }
-        let socket = Arc::new(socket);
+        let (socket, restore) = (Arc::new(socket), Restore::Headers(self.flow()));
         Ok(Port {
-            rx: vec![Box::new(SocketReceive::new(socket.clone(), self.options, Some(self.flow())))],
+            rx: vec![Box::new(SocketReceive::new(socket.clone(), self.options, restore))],
             tx: vec![Box::new(SocketTransmit::new(socket, self.options, true, frame_max))],
             link: None,
         })

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
-use crate::socket::{SocketOptions, SocketReceive, SocketTransmit};
+use crate::socket::{Restore, SocketOptions, SocketReceive, SocketTransmit};
 use crate::unix::parse_path;
 use crate::{Frame, Link, LinkState, LinkStatus, OpenError, PATIENCE, Port, Transmit};
 
@@ -61,7 +61,7 @@ impl UnixUri {
         });
         let sending = SocketTransmit::new(socket.clone(), self.options, false, FRAME_MAX);
         Ok(Port {
-            rx: vec![Box::new(SocketReceive::new(socket, self.options, None))],
+            rx: vec![Box::new(SocketReceive::new(socket, self.options, Restore::Nothing))],
             tx: vec![Box::new(UnixTransmit { socket: sending, peer: peer.clone() })],
             link: Some(peer),
         })
@@ -145,10 +145,15 @@ struct UnixTransmit {
 
 impl Transmit for UnixTransmit {
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        while self.peer.connect() {
+        // A peer that comes and goes all the time must not keep the caller here.
+        for _ in 0..2 {
+            if !self.peer.connect() {
+                break;
+            }
             match self.socket.transmit(frames) {
-                // The peer has gone; another may have come.
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                // The peer has gone, and another may have come; or it has connected its socket to
+                // somebody else, which lets nothing of ours in.
+                Err(error) if is_of_peer(&error) => {
                     self.peer.is_connected.store(false, Ordering::Relaxed);
                 }
                 result => return result,
@@ -161,9 +166,21 @@ impl Transmit for UnixTransmit {
         FRAME_MAX
     }
 
+    fn never_wait(&mut self) {
+        self.socket.never_wait();
+    }
+
+    fn dropped(&self) -> u64 {
+        self.socket.dropped()
+    }
+
     fn is_ready(&self) -> bool {
         self.peer.connect()
     }
+}
+
+fn is_of_peer(error: &io::Error) -> bool {
+    [io::ErrorKind::NotConnected, io::ErrorKind::PermissionDenied].contains(&error.kind())
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) struct OpenPort {
     pub(super) rx: Vec<ReceiveHalf>,
     tx: Vec<Mutex<Box<dyn Transmit>>>,
     pub(super) link: Option<Arc<dyn Link>>,
-    /// The longest frame that it transmits, in bytes.
+    /// The longest frame that it transmits, in bytes, without a VLAN tag.
     frame_max: usize,
     /// It transmits whatever it is given: no frame is too long for it, and it has no rate.
     is_plain: bool,
@@ -154,10 +154,12 @@ impl OpenPort {
         frames: &[Frame<'_>],
         counters: &mut Counters,
     ) -> usize {
-        let fits = |frame: &Frame<'_>| frame.len() <= self.frame_max;
         if self.frame_max >= FRAME_LIMIT {
             return self.transmit_all(worker, frames, counters);
         }
+        // A longer one may be taken with a VLAN tag.
+        let fits =
+            |frame: &Frame<'_>| frame.len() <= self.frame_max || self.queue(worker).accepts(frame);
         let mut done = 0;
         for run in frames.chunk_by(|a, b| fits(a) == fits(b)) {
             if !fits(&run[0]) {

@@ -198,15 +198,14 @@ impl Engine for Switch {
         }
         let mut pairs = ports.pairs.clone();
         pairs.add(config)?;
-        let port = config.uri.open().map_err(|error| EngineError::Open(error.to_string()))?;
+        let mut port = config.uri.open().map_err(|error| EngineError::Open(error.to_string()))?;
+        // A worker that serves several ports must not wait at one of them.
+        port.rx.iter_mut().for_each(|rx| rx.set_wait(dray_port::Wait::Poll { pause_us: 0 }));
+        port.tx.iter_mut().for_each(|tx| tx.never_wait());
         let workers = self.assign(&ports, port.rx.len());
         let open = OpenPort::new(index as u16, config.clone(), port, &workers, self.workers.len())
             .map_err(|error| OpenError::new(&config.uri, "event", error))
             .map_err(|error| EngineError::Open(error.to_string()))?;
-        // A worker that polls several ports must not wait at one of them.
-        for half in &open.rx {
-            lock(&half.port).set_wait(dray_port::Wait::Poll { pause_us: 0 });
-        }
         if index == ports.view.ports.len() {
             ports.view.ports.push(None);
         }

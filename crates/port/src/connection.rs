@@ -20,7 +20,8 @@ use crate::unix;
 /// The time that a thread is given to end: it does at once, unless a peer found a way to hold it up.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// After a peer that lied, or where none listens: the time until the next one is tried.
+/// After a peer that lied, one that listened and hung up, or where none listens: the time until the
+/// next one is tried.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// A port's socket. Its thread ends, and the socket is gone, when this is dropped.
@@ -148,8 +149,11 @@ impl Control {
     ) {
         while !self.is_stopping() {
             let Some(stream) = self.next_peer(path, kind, listener) else { continue };
-            if matches!(self.serve_one(stream, &mut converse), End::Refused(_)) {
-                self.pause();
+            match self.serve_one(stream, &mut converse) {
+                End::Refused(_) => self.pause(),
+                // One that hangs up at once would be connected to as fast as it can.
+                End::Left if listener.is_none() => self.pause(),
+                End::Left | End::Stop => {}
             }
         }
         if listener.is_some() {

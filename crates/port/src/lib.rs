@@ -17,6 +17,7 @@ mod connection;
 mod either;
 mod event;
 mod frame;
+mod fresh;
 mod gathered;
 pub mod impair;
 mod interface;

@@ -4,16 +4,18 @@ use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dray_ring::memif::ClientRing;
 
-use super::memory::Buffers;
+use super::memory::{Buffers, SharedMemory};
 use super::message::{Limits, Message, Request, VERSION, receive};
 use super::queue::{ReceiveQueue, TransmitQueue};
 use super::{Device, MemifUri};
 use crate::connection::{Control, End, Woken};
 use crate::event::PeerEvent;
+use crate::fresh::Fresh;
 use crate::pairs::{Pair, Pairs};
 use crate::slot::State;
 
@@ -24,13 +26,15 @@ const REPLY: Duration = Duration::from_secs(5);
 pub(super) fn converse(
     device: &Device,
     uri: &MemifUri,
+    memory: &mut Fresh<SharedMemory>,
     socket: &UnixStream,
     control: &Control,
 ) -> End {
     let conversation = Conversation { device, uri, socket: socket.as_fd(), control };
-    let Err(end) = conversation.introduce().and_then(|()| conversation.stay());
-    // All queues are taken from the data threads.
+    let Err(end) = conversation.introduce(memory).and_then(|()| conversation.stay());
+    // All queues are taken from the data threads, and the memory from the server.
     device.pairs.iter().for_each(|pair| pair.stop(|queue| queue.event.as_fd()));
+    memory.take_back(&end);
     end
 }
 
@@ -43,16 +47,17 @@ struct Conversation<'a> {
 
 impl Conversation<'_> {
     /// From the first message to the last.
-    fn introduce(&self) -> Result<(), End> {
+    fn introduce(&self, memory: &mut Fresh<SharedMemory>) -> Result<(), End> {
         let Message::Hello(limits) = self.next("HELLO")? else {
             return Err(refused("it did not say HELLO"));
         };
         check(self.uri, limits)?;
         self.ask("INIT", &Request::init(self.uri.id, &self.uri.secret), None)?;
-        let memory = &self.device.memory;
+        let memory = memory.give().map_err(|error| refused(format!("shared memory: {error}")))?;
         self.ask("ADD_REGION", &Request::add_region(memory.len()), Some(memory.fd()))?;
         // Servers look for the rings when they are told to connect, and make them empty.
         let rings = |from_client| {
+            let memory = &memory;
             let ring = move |index| {
                 // SAFETY: the slots are empty, so no queue of ours uses the rings.
                 unsafe { memory.ring(self.ring(from_client, index)) }
@@ -80,7 +85,7 @@ impl Conversation<'_> {
         let transmit = out.into_iter().zip(events);
         let receive = into.into_iter().zip(receive_events);
         for (pair, (transmit, receive)) in self.device.pairs.iter().zip(transmit.zip(receive)) {
-            install(pair, transmit, receive)?;
+            install(pair, &memory, transmit, receive)?;
         }
         Ok(())
     }
@@ -157,6 +162,7 @@ type Ring = ((ClientRing, Buffers), PeerEvent);
 /// Gives a pair of rings to the data threads.
 fn install(
     pair: &Pair<ReceiveQueue, TransmitQueue>,
+    memory: &Arc<SharedMemory>,
     transmit: Ring,
     receive: Ring,
 ) -> Result<(), End> {
@@ -164,9 +170,10 @@ fn install(
     let ((into, into_buffers), receive) = receive;
     let watched = pair.wakes.watch(receive.as_fd());
     watched.map_err(|error: io::Error| refused(format!("eventfd: {error}")))?;
-    let queue = ReceiveQueue::new(into, into_buffers, receive);
+    let queue = ReceiveQueue::new(into, into_buffers, receive, memory.clone());
     pair.receive.replace(State::Running(queue));
-    pair.transmit.replace(State::Running(TransmitQueue::new(out, out_buffers, transmit)));
+    let queue = TransmitQueue::new(out, out_buffers, transmit, memory.clone());
+    pair.transmit.replace(State::Running(queue));
     pair.wakes.wake();
     Ok(())
 }

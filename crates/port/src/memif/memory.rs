@@ -17,6 +17,8 @@ use dray_ring::QueueSize;
 use dray_ring::memif::{ClientRing, MemifLayout};
 use dray_shm::{Mapping, MemoryFile, PageSize};
 
+use crate::fresh::{self, Discard};
+
 /// Bytes of a frame that one buffer holds.
 pub(super) const BUFFER: usize = 2048;
 /// From one buffer to the next.
@@ -25,7 +27,8 @@ const _: () = assert!(BUFFER_STEP % 128 == 64);
 
 const PAGE: usize = 4096;
 
-/// The memory of all rings.
+/// The memory of all rings, for one server.
+#[derive(Debug)]
 pub(super) struct SharedMemory {
     file: MemoryFile,
     mapping: Mapping,
@@ -64,7 +67,7 @@ impl SharedMemory {
     /// Nobody of ours may be using the ring.
     pub(super) unsafe fn ring(&self, index: usize) -> (ClientRing, Buffers) {
         let offset = self.ring_offset(index);
-        // SAFETY: the ring lies in the mapping, which outlives the slots that hold queues.
+        // SAFETY: the ring lies in the mapping, which the queue that has the ring holds as long.
         let layout = unsafe { MemifLayout::new(self.size, self.mapping.start().add(offset)) };
         let buffers = Buffers {
             memory: self.mapping.start(),
@@ -72,6 +75,12 @@ impl SharedMemory {
             count: self.size.get(),
         };
         (ClientRing::new(layout.expect("rings begin on pages")), buffers)
+    }
+}
+
+impl Discard for SharedMemory {
+    fn discard(&self) {
+        fresh::discard(self.fd(), self.len());
     }
 }
 

@@ -24,6 +24,7 @@ use dray_ring::QueueSize;
 
 use crate::attention::Attention;
 use crate::connection::Connection;
+use crate::fresh::Fresh;
 use crate::pairs::{self, Pair};
 use crate::query::{Query, UriError, write_query};
 use crate::unix::parse_path;
@@ -76,7 +77,8 @@ impl MemifUri {
         })
     }
 
-    /// Makes the memory and begins to connect; the server may come at any time, and come back.
+    /// Makes the memory and begins to connect; the server may come at any time, and come back. Each one
+    /// gets memory that no other has seen.
     pub fn open(&self) -> Result<Port, OpenError> {
         self.try_open(None).map_err(|(what, error)| OpenError::new(self, what, error))
     }
@@ -90,13 +92,16 @@ impl MemifUri {
 
     fn try_open(&self, socket: Option<OwnedFd>) -> Result<Port, (&'static str, io::Error)> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
-        let memory =
-            SharedMemory::new(self.size, self.queues).map_err(|error| ("shared memory", error))?;
+        let (size, queues) = (self.size, self.queues);
+        let memory = Fresh::new(move || SharedMemory::new(size, queues));
+        let mut memory = memory.map_err(|error| ("shared memory", error))?;
         let pairs = Pair::several(self.queues, &attention)?;
-        let device = Arc::new(Device { pairs, memory });
+        let device = Arc::new(Device { pairs });
         let converse = {
             let (device, uri) = (device.clone(), self.clone());
-            move |socket, control: &_| control::converse(&device, &uri, &socket, control)
+            move |socket, control: &_| {
+                control::converse(&device, &uri, &mut memory, &socket, control)
+            }
         };
         let connection = match socket {
             Some(socket) => Connection::over(socket.into(), attention, converse)?,
@@ -107,7 +112,7 @@ impl MemifUri {
 }
 
 /// What the data threads and the control thread of a memif port share.
-type Device = pairs::Device<ReceiveQueue, TransmitQueue, SharedMemory>;
+type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
 
 impl fmt::Display for MemifUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,9 +1,11 @@
 //! One ring of a memif port with its buffers, ready to move frames.
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
 use dray_ring::memif::ClientRing;
 
-use super::memory::{BUFFER, Buffers};
+use super::memory::{BUFFER, Buffers, SharedMemory};
 use crate::event::PeerEvent;
 use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
@@ -20,11 +22,20 @@ pub(super) struct TransmitQueue {
     event: PeerEvent,
     /// For each buffer the length of the series' frame in it; 0 for anything else.
     series: Box<[u16]>,
+    /// What ring and buffers lie in.
+    _memory: Arc<SharedMemory>,
 }
 
 impl TransmitQueue {
-    pub(super) fn new(ring: ClientRing, buffers: Buffers, event: PeerEvent) -> Self {
-        Self { ring, buffers, event, series: vec![0; buffers.count()].into() }
+    /// `ring` and `buffers` are of the memory.
+    pub(super) fn new(
+        ring: ClientRing,
+        buffers: Buffers,
+        event: PeerEvent,
+        memory: Arc<SharedMemory>,
+    ) -> Self {
+        let series = vec![0; buffers.count()].into();
+        Self { ring, buffers, event, series, _memory: memory }
     }
 
     #[inline]
@@ -103,12 +114,19 @@ pub(super) struct ReceiveQueue {
     buffers: Buffers,
     /// Signalled by the server when a frame has arrived.
     pub(super) event: PeerEvent,
+    /// What ring and buffers lie in.
+    _memory: Arc<SharedMemory>,
 }
 
 impl ReceiveQueue {
-    /// Posts every buffer.
-    pub(super) fn new(ring: ClientRing, buffers: Buffers, event: PeerEvent) -> Self {
-        let mut new = Self { ring, buffers, event };
+    /// Posts every buffer. `ring` and `buffers` are of the memory.
+    pub(super) fn new(
+        ring: ClientRing,
+        buffers: Buffers,
+        event: PeerEvent,
+        memory: Arc<SharedMemory>,
+    ) -> Self {
+        let mut new = Self { ring, buffers, event, _memory: memory };
         new.ring.want_interrupts(false);
         post_all(&mut new.ring, buffers);
         new
@@ -134,8 +152,8 @@ impl pairs::ReceiveQueue for ReceiveQueue {
                 if !(1..=BUFFER as u32).contains(&first.len) {
                     return Err(Failure::Header { buffers: 1, len: first.len });
                 }
-                // SAFETY: the buffer holds so many bytes, and the memory outlives the queue, which
-                // is locked for longer than the frame is lent.
+                // SAFETY: the buffer holds so many bytes, and the queue, which is locked for longer
+                // than the frame is lent, holds the memory.
                 batch.push(unsafe { Frame::shared(buffers.start(first.entry), first.len) });
                 counts.push(1);
                 next += 1;

@@ -83,7 +83,7 @@ impl Listener {
         assert_eq!([cookie(0), cookie(RECEIVE_RING)], [0x3e3_1f20; 2]);
         say(&socket, 7, &[]);
         let [_, event] = rings;
-        let server = Server { memory, socket, event };
+        let server = Server { file, memory, socket, event };
         // The port posts its buffers once it knows.
         eventually(|| server.index(RECEIVE_RING + HEAD) == SIZE as u16);
         server
@@ -134,6 +134,7 @@ fn end(port: &Port) -> String {
 
 /// A server that was told everything.
 struct Server {
+    file: MemoryFile,
     memory: Mapping,
     socket: OwnedFd,
     event: OwnedFd,
@@ -354,6 +355,67 @@ fn a_server_that_lies_is_left() {
     eventually(|| port.link.as_ref().unwrap().status().state == LinkState::Running);
     assert_eq!(received(&mut port), [frame(3, 100)]);
     assert_eq!(server.descriptor(RECEIVE_RING, 0).2, before, "and set right again");
+}
+
+/// Whoever was served before, and still has the memory that it was given, neither shows what it was
+/// sent to the next server nor sends anything in its name.
+#[test]
+fn servers_do_not_share_memory() {
+    let listener = Listener::new();
+    let mut port = listener.port("&id=7");
+    let first = listener.serve();
+    eventually(|| port.tx[0].is_ready());
+    let secret = [0x5e; 100];
+    assert_eq!(port.tx[0].transmit(&[Frame::from(&secret[..])]).unwrap(), 1);
+    assert_eq!(first.receive().unwrap(), secret);
+    let Server { memory: kept, socket, .. } = first;
+    drop(socket);
+    eventually(|| !port.tx[0].is_ready());
+
+    let second = listener.serve();
+    eventually(|| port.tx[0].is_ready());
+    let bytes = || -> Vec<u8> {
+        // SAFETY: within the mapping.
+        (0..MEMORY).map(|at| unsafe { second.at(at).read_volatile() }).collect()
+    };
+    assert!(!bytes().windows(16).any(|bytes| bytes == &secret[..16]), "the first one's frames");
+    let before = bytes();
+    for at in 0..MEMORY {
+        // SAFETY: within the mapping.
+        unsafe { kept.start().add(at).write_volatile(0x77) };
+    }
+    assert!(bytes() == before, "the first one writes into it");
+    second.send(&frame(3, 100), 2048);
+    assert_eq!(received(&mut port), [frame(3, 100)]);
+    assert_eq!(port.link.unwrap().status().state, LinkState::Running);
+}
+
+/// A server that comes and goes, and keeps all memory that it was given, does not fill ours.
+#[test]
+fn memory_of_a_server_that_left_is_given_back() {
+    let listener = Listener::new();
+    let mut port = listener.port("&id=7");
+    let server = listener.serve();
+    eventually(|| port.tx[0].is_ready());
+    port.tx[0].transmit(&[Frame::from(&[1; 100][..])]).unwrap();
+    assert!(rustix::fs::fstat(&server.file).unwrap().st_blocks > 0);
+    let Server { file, memory: _kept, socket, .. } = server;
+    drop(socket);
+    eventually(|| rustix::fs::fstat(&file).unwrap().st_blocks == 0);
+    assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, MEMORY as i64);
+}
+
+#[test]
+fn server_that_hangs_up_in_a_loop_is_left_alone_for_a_while() {
+    let listener = Listener::new();
+    let _port = listener.port("&id=7");
+    let start = Instant::now();
+    let mut count = 0;
+    while start.elapsed() < Duration::from_secs(1) {
+        drop(accept(&listener.fd).unwrap());
+        count += 1;
+    }
+    assert!(count < 40, "{count} connections in a second");
 }
 
 #[test]

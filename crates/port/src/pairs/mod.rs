@@ -103,14 +103,12 @@ impl<R, T> Pair<R, T> {
     }
 }
 
-/// The queues of a port in memory of its own, all of which are put in and taken out together.
-pub(crate) struct Device<R, T, M> {
+/// The queues of a port that shares memory of its own, all of which are put in and taken out together.
+pub(crate) struct Device<R, T> {
     pub(crate) pairs: Vec<Pair<R, T>>,
-    /// Outlives every queue in it.
-    pub(crate) memory: M,
 }
 
-impl<R: ReceiveQueue, T: TransmitQueue, M: Send + Sync + 'static> Pairs for Device<R, T, M> {
+impl<R: ReceiveQueue, T: TransmitQueue> Pairs for Device<R, T> {
     type Receive = R;
     type Transmit = T;
 

@@ -3,11 +3,9 @@
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use dray_ring::packed::{PackedDriver, PackedLayout};
-use dray_ring::split::{SplitDriver, SplitLayout};
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
@@ -17,12 +15,13 @@ use virtio_bindings::virtio_config::{
 use virtio_bindings::virtio_net::{VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::memory::Place;
-use super::queue::{Queue, ReceiveQueue, TransmitQueue};
+use super::memory::{Place, SharedMemory};
+use super::queue::{ReceiveQueue, TransmitQueue};
 use super::{Device, VirtioUri};
 use crate::connection::{Control, End, Woken};
 use crate::event::PeerEvent;
-use crate::pairs::Pairs;
+use crate::fresh::Fresh;
+use crate::pairs::{Pair, Pairs};
 use crate::slot::{Slot, State};
 
 /// vhost-user's own feature bit: there are protocol features.
@@ -36,6 +35,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) fn converse(
     device: &Device,
     uri: &VirtioUri,
+    memory: &mut Fresh<SharedMemory>,
     stream: UnixStream,
     control: &Control,
 ) -> End {
@@ -58,7 +58,7 @@ pub(super) fn converse(
             }
             false
         });
-        let introduced = introduce(device, uri, stream);
+        let introduced = introduce(device, uri, memory, stream);
         drop(done);
         match watch.join() {
             Ok(true) => introduced.map_err(|why| format!("no answer for {REPLY:?}; {why}")),
@@ -66,7 +66,7 @@ pub(super) fn converse(
         }
     });
     if control.is_stopping() {
-        return stop(device, End::Stop);
+        return stop(device, memory, End::Stop);
     }
     let end = match introduced {
         Ok((_frontend, features)) => {
@@ -87,12 +87,13 @@ pub(super) fn converse(
         }
         Err(why) => End::Refused(why),
     };
-    stop(device, end)
+    stop(device, memory, end)
 }
 
-/// Takes all queues from the data threads.
-fn stop(device: &Device, end: End) -> End {
+/// Takes all queues from the data threads, and the memory from the back end.
+fn stop(device: &Device, memory: &mut Fresh<SharedMemory>, end: End) -> End {
     device.pairs.iter().for_each(|pair| pair.stop(|queue| queue.call.as_fd()));
+    memory.take_back(&end);
     end
 }
 
@@ -104,6 +105,7 @@ const fn bit(feature: u32) -> u64 {
 fn introduce(
     device: &Device,
     uri: &VirtioUri,
+    memory: &mut Fresh<SharedMemory>,
     stream: UnixStream,
 ) -> Result<(Frontend, Vec<String>), String> {
     let says = |what: &'static str| move |error: vhost::Error| format!("{what}: {error}");
@@ -149,20 +151,21 @@ fn introduce(
     }
     back_end.set_features(features).map_err(says("SET_FEATURES"))?;
 
-    let address = device.memory.at(0).as_ptr() as u64;
+    let memory = memory.give().map_err(|error| format!("shared memory: {error}"))?;
+    let address = memory.at(0).as_ptr() as u64;
     let region = VhostUserMemoryRegionInfo {
         guest_phys_addr: address,
         userspace_addr: address,
-        memory_size: device.memory.len() as u64,
+        memory_size: memory.len() as u64,
         mmap_offset: 0,
-        mmap_handle: device.memory.file().as_fd().as_raw_fd(),
+        mmap_handle: memory.file().as_fd().as_raw_fd(),
     };
     back_end.set_mem_table(&[region]).map_err(says("SET_MEM_TABLE"))?;
 
     // Open vSwitch counts the queues as soon as the first pair of them is enabled: it must have heard
     // of all by then.
     let transmit: Vec<_> = (0..device.pairs.len())
-        .map(|number| set_up(&back_end, device, uri, number))
+        .map(|number| set_up(&back_end, &device.pairs[number], uri, &memory, number))
         .collect::<Result<_, _>>()?;
     if offered & PROTOCOL_FEATURES != 0 {
         for index in 0..vrings {
@@ -180,17 +183,15 @@ fn introduce(
 /// it is enabled.
 fn set_up(
     back_end: &Frontend,
-    device: &Device,
+    pair: &Pair<ReceiveQueue, TransmitQueue>,
     uri: &VirtioUri,
+    memory: &Arc<SharedMemory>,
     number: usize,
 ) -> Result<TransmitQueue, String> {
-    let pair = &device.pairs[number];
-    let places = [2 * number, 2 * number + 1].map(|index| device.memory.place(index));
+    let places = [2 * number, 2 * number + 1].map(|index| memory.place(index));
     for slot in [pair.receive.is_running(), pair.transmit.is_running()] {
         assert!(!slot, "taken out when the last back end left");
     }
-    // SAFETY: the slots are empty, so no queue of ours uses the rings.
-    places.iter().for_each(|place| unsafe { device.memory.clear(place) });
     let events = || -> std::io::Result<(EventFd, PeerEvent)> {
         let event = PeerEvent::for_peer(&pair.attention)?;
         let copy = event.as_fd().try_clone_to_owned()?;
@@ -207,23 +208,14 @@ fn set_up(
         (2 * number, &places[0], &receive_kick_theirs, &call_theirs),
         (2 * number + 1, &places[1], &transmit_kick_theirs, &unused_call),
     ] {
-        announce(back_end, device, uri, index, place, kick, call)
+        announce(back_end, memory, uri, index, place, kick, call)
             .map_err(|error| format!("virtqueue: {error}"))?;
     }
     pair.wakes.watch(call.as_fd()).map_err(|error| format!("eventfd: {error}"))?;
     // Posts all buffers, before the ring is enabled.
-    let receive = ReceiveQueue::new(
-        queue(device, uri, &places[0])?,
-        device.memory.slots(&places[0]),
-        receive_kick,
-        call,
-    );
-    install(&pair.receive, receive);
-    Ok(TransmitQueue::new(
-        queue(device, uri, &places[1])?,
-        device.memory.slots(&places[1]),
-        transmit_kick,
-    ))
+    let [into, out] = places;
+    install(&pair.receive, ReceiveQueue::new(memory, uri, &into, receive_kick, call)?);
+    TransmitQueue::new(memory, uri, &out, transmit_kick)
 }
 
 fn install<Q>(slot: &Slot<Q>, queue: Q) {
@@ -233,14 +225,14 @@ fn install<Q>(slot: &Slot<Q>, queue: Q) {
 /// Tells the back end of one virtqueue.
 fn announce(
     back_end: &Frontend,
-    device: &Device,
+    memory: &SharedMemory,
     uri: &VirtioUri,
     index: usize,
     place: &Place,
     kick: &EventFd,
     call: &EventFd,
 ) -> vhost::Result<()> {
-    let address = |offset| device.memory.at(offset).as_ptr() as u64;
+    let address = |offset| memory.at(offset).as_ptr() as u64;
     let size = uri.size.get();
     back_end.set_vring_num(index, size)?;
     // A packed ring begins in a round whose wrap counter is 1.
@@ -259,23 +251,6 @@ fn announce(
     )?;
     back_end.set_vring_call(index, call)?;
     back_end.set_vring_kick(index, kick)
-}
-
-/// The rings of a virtqueue, in which nothing has happened yet.
-pub(super) fn queue(device: &Device, uri: &VirtioUri, place: &Place) -> Result<Queue, String> {
-    let [descriptors, driver, used] =
-        [place.descriptors, place.driver, place.device].map(|offset| device.memory.at(offset));
-    if uri.packed {
-        // SAFETY: the parts lie in the memory, which outlives the slots that hold queues.
-        let layout = unsafe { PackedLayout::new(uri.size, descriptors, driver, used) };
-        let layout = layout.map_err(|error| error.to_string())?;
-        Ok(Queue::Packed(PackedDriver::new(layout, false)))
-    } else {
-        // SAFETY: as above.
-        let layout = unsafe { SplitLayout::new(uri.size, descriptors, driver, used) };
-        let layout = layout.map_err(|error| error.to_string())?;
-        Ok(Queue::Split(SplitDriver::new(layout, false)))
-    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use dray_ring::split::SplitLayout;
 use dray_shm::{Mapping, MemoryFile, PageSize};
 
 use super::VirtioUri;
+use crate::fresh::{self, Discard};
 
 /// The virtio-net header of a device with `VERSION_1` or `MRG_RXBUF`.
 pub(super) const HEADER_LEN: usize = 12;
@@ -35,7 +36,8 @@ const _: () = assert!(SLOT_LEN % 128 == 64);
 
 const PAGE: usize = 4096;
 
-/// The memory of all virtqueues.
+/// The memory of all virtqueues, for one back end.
+#[derive(Debug)]
 pub(super) struct SharedMemory {
     file: MemoryFile,
     mapping: Mapping,
@@ -121,20 +123,15 @@ impl SharedMemory {
         unsafe { self.mapping.start().add(offset) }
     }
 
-    /// Makes a virtqueue's rings all zero.
-    ///
-    /// # Safety
-    /// No queue may be using them.
-    pub(super) unsafe fn clear(&self, place: &Place) {
-        // SAFETY: the rings lie in the mapping, and by the contract nobody of ours looks at them.
-        unsafe {
-            self.at(place.descriptors).write_bytes(0, place.buffers - place.descriptors);
-        }
-    }
-
     /// The slots of a virtqueue.
     pub(super) fn slots(&self, place: &Place) -> Slots {
         Slots { first: self.at(place.buffers), count: self.size.get() }
+    }
+}
+
+impl Discard for SharedMemory {
+    fn discard(&self) {
+        fresh::discard(self.file.as_fd(), self.len());
     }
 }
 

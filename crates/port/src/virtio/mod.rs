@@ -22,6 +22,7 @@ use dray_ring::QueueSize;
 
 use crate::attention::Attention;
 use crate::connection::Connection;
+use crate::fresh::Fresh;
 use crate::pairs::{self, Pair};
 use crate::query::{Query, UriError, write_query};
 use crate::unix::parse_path;
@@ -70,7 +71,7 @@ impl VirtioUri {
     }
 
     /// Makes the memory and begins to connect, or listens; the back end may come at any time, and
-    /// come back.
+    /// come back. Each one gets memory that no other has seen.
     pub fn open(&self) -> Result<Port, OpenError> {
         self.try_open(None).map_err(|(what, error)| OpenError::new(self, what, error))
     }
@@ -84,12 +85,16 @@ impl VirtioUri {
 
     fn try_open(&self, stream: Option<UnixStream>) -> Result<Port, (&'static str, io::Error)> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
-        let memory = SharedMemory::new(self).map_err(|error| ("shared memory", error))?;
+        let uri = self.clone();
+        let memory = Fresh::new(move || SharedMemory::new(&uri));
+        let mut memory = memory.map_err(|error| ("shared memory", error))?;
         let pairs = Pair::several(self.queues, &attention)?;
-        let device = Arc::new(Device { pairs, memory });
+        let device = Arc::new(Device { pairs });
         let converse = {
             let (device, uri) = (device.clone(), self.clone());
-            move |stream, control: &_| control::converse(&device, &uri, stream, control)
+            move |stream, control: &_| {
+                control::converse(&device, &uri, &mut memory, stream, control)
+            }
         };
         let connection = match stream {
             Some(stream) => Connection::over(stream, attention, converse)?,
@@ -100,7 +105,7 @@ impl VirtioUri {
 }
 
 /// What the data threads and the control thread of a virtio port share.
-type Device = pairs::Device<ReceiveQueue, TransmitQueue, SharedMemory>;
+type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
 
 impl fmt::Display for VirtioUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,14 +1,16 @@
 //! One virtqueue of a virtio port with its buffers, ready to move frames.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use arrayvec::ArrayVec;
-use dray_ring::packed::PackedDriver;
-use dray_ring::split::SplitDriver;
+use dray_ring::packed::{PackedDriver, PackedLayout};
+use dray_ring::split::{SplitDriver, SplitLayout};
 use dray_ring::{Access, Buffer, DriverQueue, Lie, Used};
 
-use super::memory::{HEADER_LEN, SLOT_FRAME, Slots};
+use super::VirtioUri;
+use super::memory::{HEADER_LEN, Place, SLOT_FRAME, SharedMemory, Slots};
 use crate::either::{Either, either};
 use crate::event::PeerEvent;
 use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
@@ -22,6 +24,23 @@ const SLOTS_MAX: usize = FRAME_LIMIT.div_ceil(SLOT_FRAME);
 
 pub(super) type Queue = Either<SplitDriver, PackedDriver>;
 
+/// The rings of a virtqueue, in which nothing has happened yet. Whoever has it holds the memory.
+fn queue(memory: &SharedMemory, uri: &VirtioUri, place: &Place) -> Result<Queue, String> {
+    let [descriptors, driver, used] =
+        [place.descriptors, place.driver, place.device].map(|offset| memory.at(offset));
+    if uri.packed {
+        // SAFETY: the parts lie in the memory, which the queue's owner holds as long.
+        let layout = unsafe { PackedLayout::new(uri.size, descriptors, driver, used) };
+        let layout = layout.map_err(|error| error.to_string())?;
+        Ok(Queue::Packed(PackedDriver::new(layout, false)))
+    } else {
+        // SAFETY: as above.
+        let layout = unsafe { SplitLayout::new(uri.size, descriptors, driver, used) };
+        let layout = layout.map_err(|error| error.to_string())?;
+        Ok(Queue::Split(SplitDriver::new(layout, false)))
+    }
+}
+
 /// The virtqueue on which the port transmits.
 #[derive(Debug)]
 pub(super) struct TransmitQueue {
@@ -30,6 +49,8 @@ pub(super) struct TransmitQueue {
     /// Signalled when the back end wants to know of frames.
     kick: PeerEvent,
     states: Box<[SlotState]>,
+    /// What rings and slots lie in.
+    _memory: Arc<SharedMemory>,
 }
 
 /// What was transmitted from a slot last.
@@ -44,9 +65,16 @@ struct SlotState {
 impl TransmitQueue {
     /// Kicks once, though there is nothing yet: a back end may start a ring only then (vhost-user, "Ring
     /// states"), and VPP takes a port for down until all its rings are.
-    pub(super) fn new(queue: Queue, slots: Slots, kick: PeerEvent) -> Self {
+    pub(super) fn new(
+        memory: &Arc<SharedMemory>,
+        uri: &VirtioUri,
+        place: &Place,
+        kick: PeerEvent,
+    ) -> Result<Self, String> {
+        let (queue, slots) = (queue(memory, uri, place)?, memory.slots(place));
         kick.signal();
-        Self { queue, slots, kick, states: vec![SlotState::default(); slots.count()].into() }
+        let states = vec![SlotState::default(); slots.count()].into();
+        Ok(Self { queue, slots, kick, states, _memory: memory.clone() })
     }
 }
 
@@ -180,6 +208,8 @@ pub(super) struct ReceiveQueue {
     pub(super) call: PeerEvent,
     /// Buffers that came back, in order, and whose frames were not taken yet.
     filled: ArrayVec<Used, FILLED_MAX>,
+    /// What rings and slots lie in.
+    _memory: Arc<SharedMemory>,
 }
 
 /// Buffers that are looked at in one batch: a whole batch of frames, and what the last of them, a
@@ -188,8 +218,16 @@ const FILLED_MAX: usize = BATCH_MAX + SLOTS_MAX;
 
 impl ReceiveQueue {
     /// Posts every slot.
-    pub(super) fn new(queue: Queue, slots: Slots, kick: PeerEvent, call: PeerEvent) -> Self {
-        let mut new = Self { queue, slots, kick, call, filled: ArrayVec::new() };
+    pub(super) fn new(
+        memory: &Arc<SharedMemory>,
+        uri: &VirtioUri,
+        place: &Place,
+        kick: PeerEvent,
+        call: PeerEvent,
+    ) -> Result<Self, String> {
+        let (queue, slots) = (queue(memory, uri, place)?, memory.slots(place));
+        let (filled, _memory) = (ArrayVec::new(), memory.clone());
+        let mut new = Self { queue, slots, kick, call, filled, _memory };
         either!(&mut new.queue, queue => {
             while let Some(id) = queue.next_id() {
                 queue.post(&[empty(slots, id)]);
@@ -198,7 +236,7 @@ impl ReceiveQueue {
         });
         // Even where the back end wants no kicks, as those that poll say early.
         new.kick.signal();
-        new
+        Ok(new)
     }
 }
 
@@ -258,8 +296,8 @@ fn receive<Q: DriverQueue>(
         let buffers = u16::from_le(buffers);
         let len = first.len.wrapping_sub(HEADER_LEN as u32);
         if buffers == 1 && (1..=SLOT_FRAME).contains(&(len as usize)) {
-            // SAFETY: the slot holds so many bytes, and the memory outlives the queue, which is
-            // locked for longer than the frame is lent.
+            // SAFETY: the slot holds so many bytes, and the queue, which is locked for longer than
+            // the frame is lent, holds the memory.
             batch.push(unsafe { Frame::shared(start, len) });
             counts.push(1);
             next += 1;

@@ -1,14 +1,21 @@
 //! What a back end gives back, and what the port makes of it.
 
+use std::io::{IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dray_ring::packed::{PackedDevice, PackedLayout};
 use dray_ring::split::{SplitDevice, SplitLayout};
 use dray_ring::{Access, AddressSpace, DeviceQueue};
+use dray_shm::{Mapping, MemoryFile};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::memory::{HEADER_LEN, Place, SLOT_FRAME};
 use super::queue::ReceiveQueue;
-use super::{Device, SharedMemory, VirtioUri, control};
+use super::{SharedMemory, VirtioUri};
 use crate::attention::Attention;
 use crate::event::PeerEvent;
 use crate::gathered::Gathered;
@@ -42,14 +49,11 @@ fn received(returned: &[(u16, usize)]) -> Result<Vec<usize>, Failure> {
     let [split, packed] = [false, true].map(|packed| {
         let text = format!("virtio:/nowhere?size=16&hugepages=0&packed={}", u8::from(packed));
         let Ok(PortUri::Virtio(uri)) = text.parse() else { panic!("{text}") };
-        let device = Device { pairs: Vec::new(), memory: SharedMemory::new(&uri).unwrap() };
-        let place = device.memory.place(0);
-        let (slots, event) = (device.memory.slots(&place), || {
-            PeerEvent::for_peer(&Attention::new().unwrap()).unwrap()
-        });
-        let queue = control::queue(&device, &uri, &place).unwrap();
-        let mut port = ReceiveQueue::new(queue, slots, event(), event());
-        back_end(&device, &uri, &place, returned);
+        let memory = Arc::new(SharedMemory::new(&uri).unwrap());
+        let event = || PeerEvent::for_peer(&Attention::new().unwrap()).unwrap();
+        let place = memory.place(0);
+        let mut port = ReceiveQueue::new(&memory, &uri, &place, event(), event()).unwrap();
+        back_end(&memory, &uri, &place, returned);
         let (mut lens, mut gathered) = (Vec::new(), Gathered::new());
         let result = port.receive(&mut gathered, &mut |frames| {
             lens.extend(frames.iter().map(Frame::len));
@@ -64,9 +68,8 @@ fn received(returned: &[(u16, usize)]) -> Result<Vec<usize>, Failure> {
     split
 }
 
-fn back_end(device: &Device, uri: &VirtioUri, place: &Place, returned: &[(u16, usize)]) {
-    let [a, b, c] =
-        [place.descriptors, place.driver, place.device].map(|offset| device.memory.at(offset));
+fn back_end(memory: &SharedMemory, uri: &VirtioUri, place: &Place, returned: &[(u16, usize)]) {
+    let [a, b, c] = [place.descriptors, place.driver, place.device].map(|offset| memory.at(offset));
     if uri.packed {
         // SAFETY: the parts lie in the memory, which outlives this.
         let layout = unsafe { PackedLayout::new(uri.size, a, b, c) }.unwrap();
@@ -108,5 +111,107 @@ fn what_cannot_be_a_frame_is_a_lie() {
     ] {
         let lie = received(returned);
         assert!(matches!(lie, Err(Failure::Header { .. })), "{returned:?}: {lie:?}");
+    }
+}
+
+/// A back end that has heard everything up to the last message.
+struct BackEnd {
+    stream: UnixStream,
+    file: MemoryFile,
+    memory: Mapping,
+}
+
+impl BackEnd {
+    fn serve(listener: &UnixListener) -> Self {
+        const GET_FEATURES: u32 = 1;
+        const SET_MEM_TABLE: u32 = 5;
+        const GET_PROTOCOL_FEATURES: u32 = 15;
+        const SET_VRING_ENABLE: u32 = 18;
+        // MRG_RXBUF, vhost-user's own protocol features, VERSION_1 and RING_PACKED.
+        const FEATURES: u64 = 1 << 15 | 1 << 30 | 1 << 32 | 1 << 34;
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut memory, mut enabled) = (None, 0);
+        while enabled < 2 {
+            let mut header = [0; 12];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let (slices, flags) = (&mut [IoSliceMut::new(&mut header)], RecvFlags::CMSG_CLOEXEC);
+            assert_eq!(recvmsg(&stream, slices, &mut ancillary, flags).unwrap().bytes, 12);
+            let fd = ancillary.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+                _ => None,
+            });
+            let [request, _, len] =
+                [0, 4, 8].map(|at| u32::from_ne_bytes(*header[at..].first_chunk().unwrap()));
+            stream.read_exact(&mut vec![0; len as usize]).unwrap();
+            let reply = match request {
+                SET_MEM_TABLE => {
+                    let file = MemoryFile::from_peer(fd.unwrap()).unwrap();
+                    memory = Some((Mapping::new(&file, 0, file.len()).unwrap(), file));
+                    continue;
+                }
+                SET_VRING_ENABLE => {
+                    enabled += 1;
+                    continue;
+                }
+                GET_FEATURES => FEATURES,
+                GET_PROTOCOL_FEATURES => 0,
+                _ => continue,
+            };
+            let header = [request, 1 | 1 << 2, 8].map(u32::to_ne_bytes);
+            stream.write_all(&[header.as_flattened(), &reply.to_ne_bytes()].concat()).unwrap();
+        }
+        let (memory, file) = memory.unwrap();
+        Self { stream, file, memory }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        // SAFETY: within the mapping.
+        let byte = |at| unsafe { self.memory.start().add(at).read_volatile() };
+        (0..self.memory.len()).map(byte).collect()
+    }
+}
+
+#[track_caller]
+fn eventually(mut is_true: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_true() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it never comes true");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whoever was the back end before, and still has the memory that it was given, neither shows what it
+/// was sent to the next one nor sends anything in its name; and its memory is given back.
+#[test]
+fn back_ends_do_not_share_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    for packed in [0, 1] {
+        let path = folder.path().join(packed.to_string());
+        let listener = UnixListener::bind(&path).unwrap();
+        let uri = format!("virtio:{}?size=8&hugepages=0&packed={packed}", path.display());
+        let mut port = uri.parse::<PortUri>().unwrap().open().unwrap();
+        let first = BackEnd::serve(&listener);
+        eventually(|| port.tx[0].is_ready());
+        let secret = [0x5e; 100];
+        let holds = |bytes: &[u8]| bytes.windows(16).any(|bytes| bytes == &secret[..16]);
+        assert_eq!(port.tx[0].transmit(&[Frame::from(&secret[..])]).unwrap(), 1);
+        assert!(holds(&first.bytes()));
+        let BackEnd { stream, file, memory: kept } = first;
+        drop(stream);
+        eventually(|| !port.tx[0].is_ready());
+
+        let second = BackEnd::serve(&listener);
+        eventually(|| port.tx[0].is_ready());
+        assert_eq!(rustix::fs::fstat(&file).unwrap().st_blocks, 0, "the first one's memory");
+        let before = second.bytes();
+        assert!(!holds(&before), "the first one's frames");
+        for at in 0..kept.len() {
+            // SAFETY: within the mapping.
+            unsafe { kept.start().add(at).write_volatile(0x77) };
+        }
+        assert!(second.bytes() == before, "the first one writes into it");
+        assert_eq!(port.rx[0].receive(&mut |_| panic!("nothing was sent")).unwrap(), 0);
+        assert!(port.tx[0].is_ready());
     }
 }

@@ -3,12 +3,14 @@
 mod ends;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dray_port::Frame;
 use dray_switch::{DropReason, Engine, EngineError};
 use dray_wire::MacAddr;
-use ends::{Frames, add, counters, cpus, drops, eventually, pass, plug, reach, status, switch};
+use ends::{
+    Frames, add, counters, cpus, drops, eventually, open, pass, plug, reach, status, switch,
+};
 
 #[test]
 fn ports_that_come_and_go_cost_the_others_nothing() {
@@ -88,6 +90,35 @@ fn a_receiver_that_takes_nothing_keeps_no_cpu_busy() {
         received == sent
     });
     assert_eq!(drops(&switch, "b", DropReason::ReceiverFull), 0);
+}
+
+/// A peer that never reads costs the others nothing: its port is full, and the worker goes on.
+#[test]
+fn silent_receiver_does_not_hold_up_the_worker() {
+    const COUNT: u32 = 3000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let switch = switch("mode = 'learning'");
+    let [mut a, _silent, mut c] = ["a", "silent", "c"].map(|name| {
+        let (here, there) = (path(name), path(&format!("peer-{name}")));
+        let port = open(&format!("unix:{there}?peer={here}&batch=64"));
+        add(&switch, &format!("{name}=unix:{here}?peer={there}"));
+        port
+    });
+    let frames = Frames::broadcast(1);
+    reach((&mut a.tx, &mut c.rx), &frames);
+    let drops_before = drops(&switch, "c", DropReason::ReceiverFull);
+    // Until the silent one has no room any more.
+    eventually("a port that is full", || {
+        pass((&mut a.tx, &mut c.rx), &frames, &frames, 500);
+        drops(&switch, "silent", DropReason::ReceiverFull) > 0
+    });
+    let begin = Instant::now();
+    pass((&mut a.tx, &mut c.rx), &frames, &frames, COUNT);
+    // It takes some milliseconds; 10 ms for each frame would be half a minute.
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert_eq!(drops(&switch, "c", DropReason::ReceiverFull), drops_before);
+    assert!(drops(&switch, "silent", DropReason::ReceiverFull) >= u64::from(COUNT));
 }
 
 #[test]

@@ -106,7 +106,7 @@ impl Messages {
         assert!(slots.len() / stride >= count, "a slot for every message");
         if !self.notes.is_empty() {
             // The kernel writes the length of what it added here.
-            let len = size_of::<Note>() as _;
+            let len = size_of::<Note>();
             self.headers.iter_mut().for_each(|header| header.msg_hdr.msg_controllen = len);
         }
         if let [header] = &mut *self.headers {
@@ -151,7 +151,7 @@ impl Messages {
     pub(super) fn tag(&self, index: usize) -> Option<Tag> {
         let Note { header, data, .. } = self.notes.get(index)?;
         // Otherwise it is the note of an earlier frame.
-        let is_there = self.headers[index].msg_hdr.msg_controllen as usize >= NOTE_LEN
+        let is_there = self.headers[index].msg_hdr.msg_controllen >= NOTE_LEN
             && (header.cmsg_level, header.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA);
         if !is_there || data.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
             return None;

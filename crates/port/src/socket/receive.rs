@@ -23,6 +23,7 @@ pub(crate) const SLOT_LEN: usize = {
 const LINE: usize = 64;
 
 /// What the kernel takes off the frames of a socket, and is put back on.
+#[derive(Clone, Copy)]
 pub(crate) enum Restore {
     /// Nothing is taken off.
     Nothing,

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::query::{Query, UriError, write_query};
 use crate::socket::{Restore, SocketOptions, SocketReceive, SocketTransmit};
 use crate::unix::parse_path;
-use crate::{Frame, Link, LinkState, LinkStatus, OpenError, PATIENCE, Port, Transmit};
+use crate::{
+    Frame, Link, LinkState, LinkStatus, OpenError, PATIENCE, Port, Receive, Take, Transmit, Wait,
+};
 
 /// A Unix datagram port's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,9 +61,10 @@ impl UnixUri {
             address: address.map_err(fail("peer"))?,
             is_connected: AtomicBool::new(false),
         });
-        let sending = SocketTransmit::new(socket.clone(), self.options, false, FRAME_MAX);
+        let receiving = SocketReceive::new(socket.clone(), self.options, Restore::Nothing);
+        let sending = SocketTransmit::new(socket, self.options, false, FRAME_MAX);
         Ok(Port {
-            rx: vec![Box::new(SocketReceive::new(socket, self.options, Restore::Nothing))],
+            rx: vec![Box::new(UnixReceive { socket: receiving, peer: peer.clone() })],
             tx: vec![Box::new(UnixTransmit { socket: sending, peer: peer.clone() })],
             link: Some(peer),
         })
@@ -135,6 +138,34 @@ impl Drop for Peer {
     fn drop(&mut self) {
         // Somebody else may have removed it already.
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+struct UnixReceive {
+    socket: SocketReceive,
+    peer: Arc<Peer>,
+}
+
+impl Receive for UnixReceive {
+    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
+        let lent = self.socket.receive(take)?;
+        if lent > 0 {
+            // Whoever sends is there. Until both are connected, 10 frames wait for us at most.
+            self.peer.connect();
+        }
+        Ok(lent)
+    }
+
+    fn dropped(&self) -> io::Result<u64> {
+        self.socket.dropped()
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.event()
+    }
+
+    fn set_wait(&mut self, wait: Wait) {
+        self.socket.set_wait(wait);
     }
 }
 

@@ -167,12 +167,7 @@ fuzz_target!(|input: &[u8]| {
     let (ours, theirs) = UnixStream::pair().expect("sockets");
     theirs.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
     theirs.set_write_timeout(Some(Duration::from_millis(50))).expect("a socket");
-    let uri = VhostUri {
-        path: "nowhere".into(),
-        queues: 1,
-        client: false,
-        wait: Wait::Poll { pause_us: 0 },
-    };
+    let uri = VhostUri { wait: Wait::Poll { pause_us: 0 }, ..VhostUri::new("nowhere") };
     let mut port = uri.open_over(ours).expect("eventfds and a thread");
     let (mut liar, mut scratch) = (Liar::over(theirs), scratch());
     let wishes = bytes.byte();

@@ -18,7 +18,9 @@ use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 
@@ -27,6 +29,12 @@ pub const GUARDS_MAX: usize = 16_384;
 
 /// The longest mapping that can be guarded, in bytes.
 pub const GUARDED_MAX: u64 = 1 << 46;
+
+/// The most bytes that all guarded mappings take together: there are addresses for 128 TiB, and the
+/// rest of the process needs some.
+pub const GUARDED_IN_ALL: u64 = 96 << 40;
+
+static GUARDED: AtomicU64 = AtomicU64::new(0);
 
 /// After this many faults in one mapping the pages are replaced one by one. Threads that fault at the
 /// same time each replace all of it.
@@ -63,6 +71,31 @@ static ZEROES: AtomicI32 = AtomicI32::new(-1);
 /// Where a slot's part of the file begins, and how long it is: room for the longest mapping, and for
 /// the page that is set aside, at its beginning.
 const PART: u64 = 2 * GUARDED_MAX;
+
+/// Bytes that a mapping of a peer's memory is going to take.
+#[derive(Debug)]
+pub(crate) struct Share(u64);
+
+impl Share {
+    /// # Errors
+    /// Where all peers together would take too many.
+    pub(crate) fn of(len: u64) -> io::Result<Self> {
+        let before = GUARDED.fetch_add(len, Ordering::Relaxed);
+        let share = Self(len);
+        if before.saturating_add(len) > GUARDED_IN_ALL {
+            return Err(io::Error::other(format!(
+                "{len} bytes: all peers share {before} already, and at most {GUARDED_IN_ALL} together"
+            )));
+        }
+        Ok(share)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        GUARDED.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
 
 /// Keeps one mapping guarded.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::{Mapping, MemoryFile};
 
@@ -41,7 +42,7 @@ pub struct GuestMemory {
 #[derive(Debug)]
 struct MappedRegion {
     guest: u64,
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
 }
 
 impl MappedRegion {
@@ -81,24 +82,36 @@ impl Window {
 impl GuestMemory {
     /// Maps the regions of a peer's table.
     pub fn new(regions: impl IntoIterator<Item = Region>) -> Result<Self, RegionError> {
-        let mut mapped: Vec<MappedRegion> = Vec::new();
-        for (index, region) in regions.into_iter().enumerate() {
-            let Region { guest, len, file, offset } = region;
+        let map = |(index, region): (usize, Region)| {
+            let mapping = Mapping::new(&region.file, region.offset, region.len);
+            let mapping = mapping.map_err(|error| RegionError::Map { index, error })?;
+            Ok((region.guest, Arc::new(mapping)))
+        };
+        let mapped = regions.into_iter().enumerate().map(map);
+        Self::of_mapped(mapped.collect::<Result<Vec<_>, RegionError>>()?)
+    }
+
+    /// A table of regions that are mapped, maybe in another table too: where each begins for the peer,
+    /// and its mapping.
+    pub fn of_mapped(
+        regions: impl IntoIterator<Item = (u64, Arc<Mapping>)>,
+    ) -> Result<Self, RegionError> {
+        let mut table: Vec<MappedRegion> = Vec::new();
+        for (index, (guest, mapping)) in regions.into_iter().enumerate() {
+            let len = mapping.len() as u64;
             let Some(end) = guest.checked_add(len) else {
                 return Err(RegionError::BeyondTheEnd { index, guest, len });
             };
-            let at = mapped.partition_point(|other| other.guest < guest);
-            let before = at.checked_sub(1).map(|at| &mapped[at]);
+            let at = table.partition_point(|other| other.guest < guest);
+            let before = at.checked_sub(1).map(|at| &table[at]);
             let meets_before = before.is_some_and(|b| b.guest + b.mapping.len() as u64 > guest);
-            let meets_after = mapped.get(at).is_some_and(|after| after.guest < end);
+            let meets_after = table.get(at).is_some_and(|after| after.guest < end);
             if meets_before || meets_after {
                 return Err(RegionError::Overlap { index, guest });
             }
-            let mapping = Mapping::new(&file, offset, len)
-                .map_err(|error| RegionError::Map { index, error })?;
-            mapped.insert(at, MappedRegion { guest, mapping });
+            table.insert(at, MappedRegion { guest, mapping });
         }
-        Ok(Self { regions: mapped })
+        Ok(Self { regions: table })
     }
 
     /// Our pointer to `len` bytes at the peer's `address`, if all of them lie in one region. `hint`

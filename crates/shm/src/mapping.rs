@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{self, NonNull};
 
 use crate::MemoryFile;
-use crate::guard::Guard;
+use crate::guard::{Guard, Share};
 
 /// Mapped bytes of a [`MemoryFile`], readable and writable. They stay mapped as long as this value
 /// lives; what is in them is anybody's.
@@ -18,6 +18,8 @@ pub struct Mapping {
     pages_len: usize,
     /// For a peer's file. Dropped before the pages are unmapped.
     guard: Option<Guard>,
+    /// Of a peer's file.
+    _share: Option<Share>,
 }
 
 // SAFETY: a mapping is an address range that any thread may use; there is no other state.
@@ -42,6 +44,10 @@ impl Mapping {
         let pages_len = as_usize((end - first).next_multiple_of(page))?;
         let lead = as_usize(offset - first)?;
         let first = libc::off_t::try_from(first).map_err(|_| invalid(format!("offset {first}")))?;
+        let share = match file.is_from_peer() {
+            true => Some(Share::of(pages_len as u64)?),
+            false => None,
+        };
         // Huge pages are set aside for whoever maps them first: those of a peer are the peer's to
         // reserve. The guard catches an access to one that cannot be had.
         let reserve = if file.is_from_peer() { libc::MAP_NORESERVE } else { 0 };
@@ -62,7 +68,8 @@ impl Mapping {
         let pages = NonNull::new(pages).expect("mmap gives an address or fails");
         // SAFETY: `lead` is less than a page, and there is at least one.
         let start = unsafe { pages.cast::<u8>().add(lead) };
-        let mut mapping = Self { start, len: as_usize(len)?, pages, pages_len, guard: None };
+        let mut mapping =
+            Self { start, len: as_usize(len)?, pages, pages_len, guard: None, _share: share };
         if file.is_from_peer() {
             mapping.guard = Some(Guard::new(pages.as_ptr() as usize, pages_len)?);
         }
@@ -261,5 +268,24 @@ mod tests {
             write(&mapping, (page * size) as usize, 1);
         }
         assert!(mapping.is_lost());
+    }
+
+    #[test]
+    fn all_peers_together_share_a_bounded_number_of_bytes() {
+        const LEN: u64 = 7 << 40;
+        let (file, _theirs) = unsealed(LEN);
+        let mut mappings = Vec::new();
+        let error = loop {
+            match Mapping::new(&file, 0, LEN) {
+                Ok(mapping) => mappings.push(mapping),
+                Err(error) => break error.to_string(),
+            }
+            assert!(mappings.len() < 16, "128 TiB");
+        };
+        assert!(error.contains("at most"), "{error}");
+        // Other tests share little.
+        assert_eq!(mappings.len() as u64, crate::guard::GUARDED_IN_ALL / LEN);
+        mappings.pop();
+        Mapping::new(&file, 0, LEN).expect("room for one");
     }
 }

@@ -5,14 +5,14 @@
 //! all it needs, puts a ready [`Running`] into its slot.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use dray_ring::QueueSize;
 use dray_ring::packed::{PackedDevice, PackedLayout};
 use dray_ring::split::{SplitDevice, SplitLayout};
-use dray_shm::{GuestMemory, MemoryFile, Region};
+use dray_shm::{GuestMemory, Mapping, MemoryFile};
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -36,12 +36,6 @@ const PROTOCOL_FEATURES: u64 = 1 << 30;
 const PROTOCOL_FEATURES_OFFERED: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::REPLY_ACK)
     .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
-/// The most regions of a driver's memory.
-const REGIONS_MAX: usize = 32;
-/// The most bytes of a driver's memory. A file can claim any length, and the addresses in which all
-/// drivers' memory is mapped come to an end at 128 TiB.
-const MEMORY_MAX: u64 = 1 << 40;
-
 /// One connected driver, as far as it has introduced itself.
 pub(super) struct Backend {
     device: Arc<Device>,
@@ -53,14 +47,13 @@ pub(super) struct Backend {
     pub(super) refusal: Option<String>,
 }
 
-/// A region as the driver named it.
+/// A region as the driver named it, mapped. Its file is closed.
 struct UserRegion {
     guest: u64,
     /// Address in the driver's own process, by which it names its rings.
     user: u64,
     len: u64,
-    offset: u64,
-    fd: OwnedFd,
+    mapping: Arc<Mapping>,
 }
 
 /// What a driver has said of one virtqueue.
@@ -215,45 +208,50 @@ impl Backend {
         self.memory.translate(region.guest + (user - region.user), len, &mut 0)
     }
 
-    /// Puts other memory under running queues.
-    fn set_regions(&mut self, regions: Vec<UserRegion>) -> Result<()> {
-        if regions.len() > REGIONS_MAX {
-            return self.refuse(format!("more than {REGIONS_MAX} memory regions"));
+    /// Checks that a driver may share `count` regions of `len` bytes together.
+    fn check_memory(&mut self, count: usize, len: u64) -> Result<()> {
+        let (memory_max, regions_max) = (self.device.memory_max, self.device.regions_max);
+        if count > regions_max {
+            return self.refuse(format!("{count} memory regions; allowed are {regions_max}"));
         }
-        let len = regions.iter().fold(0u64, |len, region| len.saturating_add(region.len));
-        if len > MEMORY_MAX {
-            return self.refuse(format!("{len} bytes of memory; allowed are {MEMORY_MAX}"));
+        if len > memory_max {
+            return self.refuse(format!("{len} bytes of memory; allowed are {memory_max}"));
         }
-        let mut table = Vec::new();
-        for region in &regions {
-            if region.len == 0 || region.user.checked_add(region.len).is_none() {
-                return self.refuse(format!(
-                    "memory region of {} bytes at user address {:#x}",
-                    region.len, region.user
-                ));
-            }
-            let file = region.fd.try_clone().map_err(|error| error.to_string());
-            let file =
-                file.and_then(|fd| MemoryFile::from_peer(fd).map_err(|error| error.to_string()));
-            match file {
-                Ok(file) => table.push(Region {
-                    guest: region.guest,
-                    len: region.len,
-                    file,
-                    offset: region.offset,
-                }),
-                Err(why) => return self.refuse(why),
-            }
+        Ok(())
+    }
+
+    fn map(&mut self, region: VhostUserMemoryRegion, file: File) -> Result<UserRegion> {
+        let (guest, user) = (region.guest_phys_addr, region.user_addr);
+        let (len, offset) = (region.memory_size, region.mmap_offset);
+        if len == 0 || user.checked_add(len).is_none() {
+            return self.refuse(format!("memory region of {len} bytes at user address {user:#x}"));
         }
-        let memory = match GuestMemory::new(table) {
-            Ok(memory) => Arc::new(memory),
+        let file = match MemoryFile::from_peer(file.into()) {
+            Ok(file) => file,
             Err(error) => return self.refuse(error.to_string()),
         };
-        for index in 0..self.vrings.len() {
-            self.stop(index);
+        match Mapping::new(&file, offset, len) {
+            Ok(mapping) => Ok(UserRegion { guest, user, len, mapping: Arc::new(mapping) }),
+            Err(error) => {
+                let index = self.regions.len();
+                self.refuse(format!("memory region {index}: {error}"))
+            }
         }
-        self.regions = regions;
-        self.memory = memory;
+    }
+
+    /// Takes all queues from the data threads.
+    fn stop_all(&mut self) {
+        (0..self.vrings.len()).for_each(|index| self.stop(index));
+    }
+
+    /// Puts the regions under the queues, all of which stand still, and starts those that have all they
+    /// need.
+    fn use_regions(&mut self) -> Result<()> {
+        let regions = self.regions.iter().map(|region| (region.guest, region.mapping.clone()));
+        match GuestMemory::of_mapped(regions) {
+            Ok(memory) => self.memory = Arc::new(memory),
+            Err(error) => return self.refuse(error.to_string()),
+        }
         (0..self.vrings.len()).try_for_each(|index| self.start(index))
     }
 
@@ -308,9 +306,7 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        for index in 0..self.vrings.len() {
-            self.stop(index);
-        }
+        self.stop_all();
     }
 }
 
@@ -354,14 +350,17 @@ impl VhostUserBackendReqHandlerMut for Backend {
         files: Vec<File>,
         _: Option<bool>,
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
-        let regions = regions.iter().zip(files).map(|(region, file)| UserRegion {
-            guest: region.guest_phys_addr,
-            user: region.user_addr,
-            len: region.memory_size,
-            offset: region.mmap_offset,
-            fd: file.into(),
-        });
-        self.set_regions(regions.collect())?;
+        let len = regions.iter().fold(0u64, |len, region| len.saturating_add(region.memory_size));
+        self.check_memory(regions.len(), len)?;
+        // The old memory goes first: both together could be twice what is allowed.
+        self.stop_all();
+        self.memory = Arc::default();
+        self.regions.clear();
+        for (region, file) in regions.iter().zip(files) {
+            let region = self.map(*region, file)?;
+            self.regions.push(region);
+        }
+        self.use_regions()?;
         Ok(None)
     }
 
@@ -464,7 +463,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Ok(REGIONS_MAX as u64)
+        Ok(self.device.regions_max as u64)
     }
 
     fn add_mem_region(
@@ -473,27 +472,29 @@ impl VhostUserBackendReqHandlerMut for Backend {
         file: File,
         _: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        let mut regions = self.regions_again()?;
-        regions.push(UserRegion {
-            guest: region.guest_phys_addr,
-            user: region.user_addr,
-            len: region.memory_size,
-            offset: region.mmap_offset,
-            fd: file.into(),
-        });
-        self.set_regions(regions)?;
+        let len = self.regions.iter().map(|region| region.len).sum::<u64>();
+        self.check_memory(self.regions.len() + 1, len.saturating_add(region.memory_size))?;
+        let region = VhostUserMemoryRegion::new(
+            region.guest_phys_addr,
+            region.memory_size,
+            region.user_addr,
+            region.mmap_offset,
+        );
+        let region = self.map(region, file)?;
+        self.stop_all();
+        self.regions.push(region);
+        self.use_regions()?;
         Ok(None)
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
         let (guest, len) = (region.guest_phys_addr, region.memory_size);
-        let mut regions = self.regions_again()?;
-        let before = regions.len();
-        regions.retain(|r| (r.guest, r.len) != (guest, len));
-        if regions.len() == before {
+        if !self.regions.iter().any(|r| (r.guest, r.len) == (guest, len)) {
             return self.refuse(format!("no memory region of {len} bytes at {guest:#x} to remove"));
         }
-        self.set_regions(regions)
+        self.stop_all();
+        self.regions.retain(|r| (r.guest, r.len) != (guest, len));
+        self.use_regions()
     }
 
     fn get_config(&mut self, _: u32, _: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
@@ -546,17 +547,5 @@ impl Backend {
     /// Starts a queue that was missing something.
     fn restart(&mut self, index: usize) -> Result<()> {
         if self.device.slot(index).is_running() { Ok(()) } else { self.start(index) }
-    }
-
-    /// The present regions, to make another table of.
-    fn regions_again(&mut self) -> Result<Vec<UserRegion>> {
-        let again = self.regions.iter().map(|region| {
-            let fd = region.fd.try_clone()?;
-            Ok(UserRegion { fd, ..*region })
-        });
-        match again.collect::<std::io::Result<_>>() {
-            Ok(regions) => Ok(regions),
-            Err(error) => self.refuse(format!("memory regions: {error}")),
-        }
     }
 }

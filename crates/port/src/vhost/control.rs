@@ -10,6 +10,7 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 use super::backend::Backend;
 use super::device::Device;
 use super::early;
+use super::limits::Rates;
 use super::message::{self, Header, Look};
 use crate::connection::{Control, End, Woken};
 use crate::pairs::Pairs;
@@ -21,20 +22,39 @@ const MESSAGE: Duration = Duration::from_secs(1);
 /// How often one that has begun is looked at. Nearly always all of it is there at once.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// Serves one driver until it leaves, lies or the port is closed.
-pub(super) fn converse(device: &Arc<Device>, stream: UnixStream, control: &Control) -> End {
+/// How often a driver that has to wait is looked at: it may have hung up meanwhile.
+const REST: Duration = Duration::from_millis(20);
+
+/// Serves one driver until it leaves, lies or the port is closed. One that says too much in a while
+/// waits, and delays nobody but itself.
+pub(super) fn converse(
+    device: &Arc<Device>,
+    stream: UnixStream,
+    control: &Control,
+    rates: &mut Rates,
+) -> End {
+    // Connections count like messages.
+    while let Err(wait) = rates.take(false) {
+        control.wait(None, Some(wait));
+        if control.is_stopping() {
+            return End::Stop;
+        }
+    }
     let backend = Arc::new(Mutex::new(Backend::new(device.clone())));
     let mut handler = BackendReqHandler::from_stream(stream, backend.clone());
     let mut limit = Some(FIRST_MESSAGE);
     // Since when something has been missing, of a message or of the room for a reply.
     let mut incomplete: Option<Instant> = None;
+    // For how long the next message has to wait.
+    let mut rest: Option<Duration> = None;
     loop {
         // SAFETY: the handler owns the socket and outlives this borrow.
         let socket = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) };
-        let woken = match incomplete {
-            // The part that is there would wake us again and again.
-            Some(_) => control.wait(None, Some(AGAIN)),
-            None => control.wait(Some(socket), limit),
+        let woken = match (rest, incomplete) {
+            // What is there would wake us again and again.
+            (Some(rest), _) => control.wait(None, Some(rest.min(REST))),
+            (None, Some(_)) => control.wait(None, Some(AGAIN)),
+            (None, None) => control.wait(Some(socket), limit),
         };
         if control.is_stopping() {
             return End::Stop;
@@ -44,7 +64,7 @@ pub(super) fn converse(device: &Arc<Device>, stream: UnixStream, control: &Contr
         }
         match woken {
             Woken::Attention => continue,
-            Woken::Timeout if incomplete.is_some() => {}
+            Woken::Timeout if incomplete.is_some() || rest.is_some() => {}
             Woken::Timeout if limit.is_none() => continue,
             Woken::Timeout => return End::Refused(format!("no message for {FIRST_MESSAGE:?}")),
             Woken::Readable => limit = None,
@@ -62,6 +82,13 @@ pub(super) fn converse(device: &Arc<Device>, stream: UnixStream, control: &Contr
             Err(why) => return End::Refused(why),
         };
         incomplete = None;
+        rest = rates.take(header.changes_memory()).err();
+        if rest.is_some() {
+            if message::has_hung_up(socket) {
+                return End::Left;
+            }
+            continue;
+        }
         let lock = || backend.lock().unwrap_or_else(PoisonError::into_inner);
         let early = early::enable(socket, &mut lock());
         let result = match early {

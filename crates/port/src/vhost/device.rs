@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::VhostUri;
 use super::queue::Running;
 use crate::attention::Attention;
 use crate::pairs::{Pair, Pairs};
@@ -16,15 +17,23 @@ pub(super) struct Device {
     pairs: Vec<Pair<Running, Running>>,
     /// Frames that were none, or that never fitted the driver's buffers.
     malformed: Arc<AtomicU64>,
+    /// What a driver may share.
+    pub(super) memory_max: u64,
+    pub(super) regions_max: usize,
 }
 
 impl Device {
     /// `attention` is signalled by a data thread that gives up a queue.
     pub(super) fn new(
-        queues: u16,
+        uri: &VhostUri,
         attention: &Arc<Attention>,
     ) -> Result<Self, (&'static str, io::Error)> {
-        Ok(Self { pairs: Pair::several(queues, attention)?, malformed: Arc::default() })
+        Ok(Self {
+            pairs: Pair::several(uri.queues, attention)?,
+            malformed: Arc::default(),
+            memory_max: uri.memory,
+            regions_max: uri.regions,
+        })
     }
 
     pub(super) fn vrings(&self) -> usize {

@@ -153,7 +153,21 @@ fn check(bytes: [u8; HEADER_LEN]) -> Result<Header, String> {
     Ok(Header { request, size, fds: 0 })
 }
 
+/// Returns true if the driver has hung up, whatever it said before.
+pub(super) fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
+    readiness(socket).1
+}
+
 impl Header {
+    /// Returns true if the message changes the memory that the driver shares.
+    pub(super) fn changes_memory(&self) -> bool {
+        let Self { request, .. } = self;
+        matches!(
+            request,
+            FrontendReq::SET_MEM_TABLE | FrontendReq::ADD_MEM_REG | FrontendReq::REM_MEM_REG
+        )
+    }
+
     /// What is wrong with a message that the `vhost` crate found invalid.
     pub(super) fn explain(&self) -> String {
         let expected = match self.request {

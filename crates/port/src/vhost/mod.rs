@@ -8,11 +8,13 @@
 //! * `message`: what can be said of a message before it is read.
 //! * `control`: the conversation in which the messages come.
 //! * `early`: a message that comes before its time.
+//! * `limits`: what a driver may take.
 
 mod backend;
 mod control;
 mod device;
 mod early;
+mod limits;
 mod message;
 mod queue;
 
@@ -30,6 +32,7 @@ use crate::unix::parse_path;
 use crate::{OpenError, Port, Wait};
 
 use device::Device;
+use limits::{MEMORY_MAX, MEMORY_USUAL, REGIONS_MAX, Rates, format_bytes, parse_bytes};
 
 /// A vhost port's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,16 +43,38 @@ pub struct VhostUri {
     pub queues: u16,
     /// Connect to a socket on which the driver listens, instead of listening for it.
     pub client: bool,
+    /// The most bytes of memory that a driver may share.
+    pub memory: u64,
+    /// The most regions of memory, 1 to 32.
+    pub regions: usize,
     /// How to wait for frames.
     pub wait: Wait,
 }
 
 impl VhostUri {
+    /// A port that listens at `path`, with everything else as usual.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            queues: 1,
+            client: false,
+            memory: MEMORY_USUAL,
+            regions: REGIONS_MAX,
+            wait: Wait::Block,
+        }
+    }
+
     pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        let memory = |text: &str| parse_bytes(text).filter(|n| (1..=MEMORY_MAX).contains(n));
+        let regions = |text: &str| text.parse().ok().filter(|n| (1..=REGIONS_MAX).contains(n));
         Ok(Self {
             path: parse_path("vhost", body, query)?,
             queues: query.queues()?,
             client: query.flag("client", false)?,
+            memory: query
+                .take("memory", "1 to 64T, in bytes, K, M, G or T", memory)?
+                .unwrap_or(MEMORY_USUAL),
+            regions: query.take("regions", "1 to 32", regions)?.unwrap_or(REGIONS_MAX),
             wait: Wait::parse(query)?,
         })
     }
@@ -68,10 +93,10 @@ impl VhostUri {
 
     fn try_open(&self, stream: Option<UnixStream>) -> Result<Port, (&'static str, io::Error)> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
-        let device = Arc::new(Device::new(self.queues, &attention)?);
+        let device = Arc::new(Device::new(self, &attention)?);
         let converse = {
-            let device = device.clone();
-            move |stream, control: &_| control::converse(&device, stream, control)
+            let (device, mut rates) = (device.clone(), Rates::default());
+            move |stream, control: &_| control::converse(&device, stream, control, &mut rates)
         };
         let connection = match stream {
             Some(stream) => Connection::over(stream, attention, converse)?,
@@ -91,6 +116,12 @@ impl fmt::Display for VhostUri {
         if self.client {
             pairs.push(("client", "1".to_owned()));
         }
+        if self.memory != MEMORY_USUAL {
+            pairs.push(("memory", format_bytes(self.memory)));
+        }
+        if self.regions != REGIONS_MAX {
+            pairs.push(("regions", self.regions.to_string()));
+        }
         pairs.extend(self.wait.pair());
         write_query(f, pairs)
     }
@@ -98,10 +129,42 @@ impl fmt::Display for VhostUri {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
     use std::thread::sleep;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
+    use super::VhostUri;
     use crate::{Frame, PortUri, Receive, scratch};
+
+    /// `GET_FEATURES`, and how long its reply is.
+    const MESSAGE: [u32; 3] = [1, 1, 0];
+    const REPLY: usize = 20;
+
+    #[test]
+    fn messages_without_end_wait_their_turn() {
+        let (ours, driver) = UnixStream::pair().unwrap();
+        let port = VhostUri::new("nowhere").open_over(ours).unwrap();
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let mut talks = &driver;
+            scope.spawn(move || {
+                let message = MESSAGE.map(u32::to_ne_bytes);
+                while talks.write_all(message.as_flattened()).is_ok() {}
+            });
+            let mut replies = 0;
+            while replies < 1500 {
+                (&driver).read_exact(&mut [0; REPLY]).unwrap();
+                replies += 1;
+            }
+            // A burst of 1024, and then one in a millisecond.
+            assert!(start.elapsed() > Duration::from_millis(450), "{:?}", start.elapsed());
+            driver.shutdown(std::net::Shutdown::Both).unwrap();
+        });
+        // Closing it does not wait for what is left to be said.
+        drop(port);
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
 
     #[test]
     fn long_frames_that_are_not_taken_at_once_come_again_in_order() {

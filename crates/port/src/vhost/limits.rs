@@ -1,0 +1,128 @@
+//! What one driver may take: bytes and regions of memory, and messages in a while.
+
+use std::time::{Duration, Instant};
+
+/// The most regions of a driver's memory. A message has room for as many file descriptors.
+pub(super) const REGIONS_MAX: usize = 32;
+/// The most bytes of a driver's memory that can be allowed.
+pub(super) const MEMORY_MAX: u64 = 64 << 40;
+/// What is allowed where nothing is said. A file can claim any length, and the addresses in which all
+/// drivers' memory is mapped come to an end at 128 TiB.
+pub(super) const MEMORY_USUAL: u64 = 256 << 30;
+
+/// How often something may happen: up to `burst` times at once, and then every so often.
+#[derive(Debug)]
+pub(super) struct Rate {
+    burst: u32,
+    every: Duration,
+    /// When as many would have happened had each come in its turn.
+    due: Instant,
+}
+
+impl Rate {
+    pub(super) fn new(burst: u32, every: Duration) -> Self {
+        Self { burst, every, due: Instant::now() }
+    }
+
+    /// Counts one at the time `now`.
+    ///
+    /// # Errors
+    /// How long it has to wait.
+    fn take(&mut self, now: Instant) -> Result<(), Duration> {
+        let ahead = self.due.saturating_duration_since(now);
+        let allowed = self.every * (self.burst - 1);
+        if ahead > allowed {
+            return Err(ahead - allowed);
+        }
+        self.due = self.due.max(now) + self.every;
+        Ok(())
+    }
+}
+
+/// What a port's drivers, one after the other, may ask for.
+#[derive(Debug)]
+pub(super) struct Rates {
+    /// Messages, and connections.
+    messages: Rate,
+    /// Messages that change the memory. To unmap memory that data threads have used, the kernel
+    /// interrupts the CPUs of all of them.
+    memory: Rate,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self {
+            // Setting up 16 pairs of virtqueues takes 230.
+            messages: Rate::new(1024, Duration::from_millis(1)),
+            // A driver has at most 32 regions, and starts a few times while a machine boots.
+            memory: Rate::new(128, Duration::from_millis(50)),
+        }
+    }
+}
+
+impl Rates {
+    /// Counts a message, or (`memory`) one that changes the memory.
+    ///
+    /// # Errors
+    /// How long it has to wait.
+    pub(super) fn take(&mut self, memory: bool) -> Result<(), Duration> {
+        let now = Instant::now();
+        match memory {
+            true => self.memory.take(now),
+            false => self.messages.take(now),
+        }
+    }
+}
+
+/// A number of bytes as URIs have it: with K, M, G or T behind it for powers of 1024.
+pub(super) fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// As [`parse_bytes`] reads it, in the largest unit.
+pub(super) fn format_bytes(bytes: u64) -> String {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K"), (0, "")];
+    let fits = |(shift, _): &&(u32, &str)| bytes.is_multiple_of(1 << shift);
+    let (shift, unit) = units.iter().find(fits).expect("bytes are whole");
+    format!("{}{unit}", bytes >> shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_burst_each_waits_its_turn() {
+        let start = Instant::now();
+        let mut rate = Rate { burst: 3, every: Duration::from_secs(10), due: start };
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!([(); 3].map(|()| rate.take(start)), [Ok(()); 3]);
+        assert_eq!(rate.take(start), Err(Duration::from_secs(10)));
+        assert_eq!(rate.take(after(4)), Err(Duration::from_secs(6)));
+        assert_eq!(rate.take(after(10)), Ok(()));
+        assert_eq!(rate.take(after(11)), Err(Duration::from_secs(9)));
+        // What was not used is not saved beyond a burst.
+        assert_eq!([(); 4].map(|()| rate.take(after(1000)).is_ok()), [true, true, true, false]);
+    }
+
+    #[test]
+    fn bytes_are_read_as_they_are_written() {
+        for (text, bytes) in
+            [("1", 1), ("4K", 4096), ("3M", 3 << 20), ("256G", 1 << 38), ("64T", 1 << 46)]
+        {
+            assert_eq!((parse_bytes(text), format_bytes(bytes)), (Some(bytes), text.to_owned()));
+        }
+        for text in ["", "G", "1KK", "1k", "-1", "1.5G", "99999999999999999999", "99999999T"] {
+            assert_eq!(parse_bytes(text), None, "{text}");
+        }
+    }
+}

@@ -6,6 +6,8 @@
 
 mod liar;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -46,10 +48,9 @@ fn hear_all(lies: &[&Lie]) -> Vec<Result<String, String>> {
     outcomes.into_inner().expect("no panic")
 }
 
-#[test]
-fn no_lie_harms_anybody_but_the_liar() {
-    let lies = chosen();
-    let outcomes = hear_all(&lies);
+/// Has each of these lies told, and fails where one was not dealt with as it should be.
+fn all_are_harmless(lies: &[&Lie]) {
+    let outcomes = hear_all(lies);
     let mut failed = Vec::new();
     for (lie, outcome) in lies.iter().zip(outcomes) {
         match outcome {
@@ -58,6 +59,69 @@ fn no_lie_harms_anybody_but_the_liar() {
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn no_lie_harms_anybody_but_the_liar() {
+    all_are_harmless(&chosen());
+}
+
+/// Takes all contexts for asynchronous I/O that the machine has, until its input ends.
+const TAKE_AIO: &str = "
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+io_setup = 206 if os.uname().machine == 'x86_64' else 0
+def take(events):
+    return libc.syscall(io_setup, events, ctypes.byref(ctypes.c_ulong(0))) == 0
+for events in (4096, 64, 1):
+    while take(events):
+        pass
+print('taken', flush=True)
+sys.stdin.read()
+";
+
+/// `fs.aio-max-nr` is one number for all of the machine, which any user can use up.
+#[test]
+fn no_call_holds_anybody_up_where_asynchronous_io_is_used_up() {
+    let mut taker = Command::new("python3")
+        .args(["-c", TAKE_AIO])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    let mut line = String::new();
+    let stdout = taker.stdout.take().expect("a pipe");
+    BufReader::new(stdout).read_line(&mut line).expect("a pipe");
+    // A process that has no context yet.
+    let program = std::env::current_exe().expect("this program");
+    let told = Command::new(program)
+        .args(["--exact", "calls_without_asynchronous_io", "--ignored", "--nocapture"])
+        .output()
+        .expect("this program");
+    // It gives all back when its input ends.
+    drop(taker.stdin.take());
+    taker.wait().expect("our own child");
+    assert_eq!(line, "taken\n");
+    let output = String::from_utf8_lossy(&told.stderr);
+    assert!(told.status.success(), "{output}");
+    assert!(output.contains("a call that is full, and waits: nothing"), "{output}");
+}
+
+#[test]
+#[ignore = "run by another test"]
+fn calls_without_asynchronous_io() {
+    let about_events = |lie: &&Lie| ["call", "kick"].iter().any(|part| lie.name.contains(part));
+    all_are_harmless(&lies::all().filter(about_events).collect::<Vec<_>>());
+}
+
+/// Addresses end at 128 TiB: drivers may share 96 of them.
+#[test]
+fn many_drivers_that_share_much_leave_room_for_others() {
+    let ours = Ours::start();
+    let (served, because) = ours.crowd(100).expect("served");
+    assert!((90..96).contains(&served), "{served} of 100");
+    assert!(because.contains("all peers share"), "{because}");
+    ours.finish().expect("nothing is lost");
 }
 
 /// The table in `docs/hostile-peers.md`:

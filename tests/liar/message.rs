@@ -185,6 +185,22 @@ impl Liar {
         }));
     }
 
+    /// Says `what` again and again for a second, or until it is disconnected. Replies are read and thrown
+    /// away, in case they are wanted.
+    pub fn storm(&mut self, mut what: impl FnMut(&Self)) {
+        let replies = self.socket.try_clone().expect("a descriptor");
+        self.meanwhile(move || {
+            // It returns at once where the other side has hung up.
+            if !matches!((&replies).read(&mut [0; 4096]), Ok(1..)) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let start = std::time::Instant::now();
+        while start.elapsed() < Duration::from_secs(1) && !self.is_hung_up() {
+            what(self);
+        }
+    }
+
     /// Everything up to the features: those of `features` that are offered.
     pub fn negotiate(&mut self, features: u64) {
         let features = self.ask(GET_FEATURES).unwrap_or(0) & features;
@@ -204,6 +220,15 @@ impl Liar {
 
     pub fn share_all(&self) {
         self.share(&[Region::ALL], &[self.memory.as_fd()]);
+    }
+
+    /// All of an honest handshake, with memory of `len` bytes that are holes.
+    pub fn share_holes(&mut self, len: u64) {
+        self.memory = Memory::of(len);
+        self.negotiate(PLAIN);
+        self.share(&[Region { len, ..Region::ALL }], &[self.memory.as_fd()]);
+        (0..2).for_each(|index| self.set_up(index));
+        (0..2).for_each(|index| self.enable(index));
     }
 
     /// `ADD_MEM_REG` or `REM_MEM_REG`.

@@ -12,40 +12,51 @@ use super::neighbours::Neighbours;
 use super::partner::Partner;
 use super::{Expect, Liar, Lie, wait_until};
 
-/// A running switch with two ports that exchange frames. Each liar gets a port of its own, and a
-/// partner.
+/// A running switch with two workers, where there are CPUs for them, and ports that exchange frames by
+/// each of them. Each liar gets a port of its own, and a partner: one worker receives from either.
 pub struct Ours {
     switch: Switch,
     folder: TempDir,
-    neighbours: Option<Neighbours>,
+    neighbours: Vec<Neighbours>,
 }
 
 impl Ours {
     pub fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let cpu = *placement::allowed().first().expect("a CPU");
+        let cpus: Vec<u32> =
+            placement::allowed().into_iter().take(2).map(|cpu| cpu as u32).collect();
         let config = SwitchConfig {
             mode: Mode::Patch,
             flow: Flow::Backpressure,
-            cpus: vec![cpu as u32],
+            cpus,
             ..SwitchConfig::default()
         };
-        let mut ours =
-            Self { switch: Switch::start(&config).expect("a switch"), folder, neighbours: None };
+        let switch = Switch::start(&config).expect("a switch");
+        let mut ours = Self { switch, folder, neighbours: Vec::new() };
+        // Each port goes to the worker that has the fewest: one sender's to the first, the other one's
+        // to the second.
         let (left, right) = (ours.add("left", "right"), ours.add("right", "left"));
-        ours.neighbours = Some(Neighbours::start(&left, &right));
-        assert!(ours.neighbours().go_on(), "the neighbours cannot exchange frames");
+        let (up, down) = (ours.add("up", "down"), ours.add("down", "up"));
+        ours.neighbours = vec![Neighbours::start(&left, &right), Neighbours::start(&down, &up)];
+        assert!(ours.neighbours_go_on(), "the neighbours cannot exchange frames");
+        let cpu = |name: &str| ours.status(name).cpu;
+        let workers = [cpu("left"), cpu("down")];
+        assert!(config.cpus.len() == 1 || workers[0] != workers[1], "{workers:?}");
         ours
     }
 
-    fn neighbours(&self) -> &Neighbours {
-        self.neighbours.as_ref().expect("there until the end")
+    fn neighbours_go_on(&self) -> bool {
+        self.neighbours.iter().all(Neighbours::go_on)
     }
 
     fn add(&self, name: &str, pair: &str) -> PathBuf {
+        self.add_with(name, pair, "")
+    }
+
+    fn add_with(&self, name: &str, pair: &str, query: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         let port: PortConfig =
-            format!("{name}=vhost:{},pair={pair}", path.display()).parse().expect("a port");
+            format!("{name}=vhost:{}{query},pair={pair}", path.display()).parse().expect("a port");
         self.switch.add_port(&port).expect("a port");
         path
     }
@@ -71,7 +82,7 @@ impl Ours {
         })?;
         let outcome = self.judge(lie.expect, &name, &mut partner, liar)?;
 
-        if !self.neighbours().go_on() {
+        if !self.neighbours_go_on() {
             return Err(format!("{outcome}, and its neighbours hear nothing any more"));
         }
         if !partner.exchange(&path) {
@@ -126,7 +137,7 @@ impl Ours {
             Expect::Malformed | Expect::Harmless => {
                 let counted = matches!(expect, Expect::Malformed);
                 // Whoever polls the neighbours has polled the liar meanwhile.
-                self.neighbours().go_on();
+                self.neighbours_go_on();
                 let status = match counted {
                     true => wait_for(|status| status.counters.drops.get(DropReason::Malformed) > 0),
                     false => wait_for(|_| true),
@@ -155,7 +166,7 @@ impl Ours {
                 }
             }
             Expect::Any => {
-                self.neighbours().go_on();
+                self.neighbours_go_on();
                 drop(liar);
                 let status = wait_for(|status| !status.disconnects.is_empty());
                 Ok(refused(&status).unwrap_or("nothing".to_owned()))
@@ -164,8 +175,47 @@ impl Ours {
     }
 
     /// Whether the neighbours lost anything all the while; how many frames they exchanged.
-    pub fn finish(mut self) -> Result<u64, String> {
-        self.neighbours.take().expect("there until the end").finish()
+    pub fn finish(self) -> Result<u64, String> {
+        self.neighbours.into_iter().map(Neighbours::finish).sum()
+    }
+
+    /// Has many drivers share 1 TiB each, and then a well-behaved one come. How many may share as much,
+    /// and why the others may not.
+    pub fn crowd(&self, count: usize) -> Result<(usize, String), String> {
+        const SHARED: u64 = 1 << 40;
+        let names: Vec<_> = (0..count).map(|number| format!("crowd{number}")).collect();
+        let paths: Vec<_> = names
+            .iter()
+            .map(|name| self.add_with(name, &format!("{name}-friend"), "?memory=1T"))
+            .collect();
+        let mut liars: Vec<_> = paths.iter().map(|path| Liar::connect(path)).collect();
+        for liar in &mut liars {
+            liar.share_holes(SHARED);
+        }
+        let refused = |name: &String| {
+            let mut because = None;
+            wait_until(|| {
+                let status = self.status(name);
+                because = status.last_disconnect;
+                because.is_some() || status.state == PortState::Running
+            });
+            because
+        };
+        let reasons: Vec<_> = names.iter().filter_map(refused).collect();
+        let last = reasons.last().cloned().unwrap_or_default();
+        if !self.neighbours_go_on() {
+            return Err("the neighbours hear nothing any more".to_owned());
+        }
+        drop(liars);
+        for name in &names {
+            wait_until(|| self.status(name).state == PortState::Waiting);
+        }
+        let (path, mut partner) =
+            (self.add("late", "friend"), Partner::open(&self.add("friend", "late")));
+        if !partner.exchange(&path) {
+            return Err("a driver that came when all had left was not served".to_owned());
+        }
+        Ok((count - reasons.len(), last))
     }
 }
 

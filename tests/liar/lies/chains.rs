@@ -1,9 +1,11 @@
 //! Chains of descriptors, and indirect tables.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use crate::liar::Expect::{Harmless, Malformed, Refused};
-use crate::liar::memory::{BUFFERS, GUEST, LEN};
-use crate::liar::message::{INDIRECT as INDIRECT_FEATURE, PLAIN};
-use crate::liar::ring::{Descriptor, FRAME, INDIRECT, NEXT, at, buffer, split};
+use crate::liar::memory::{BUFFERS, GUEST, LEN, Memory};
+use crate::liar::message::{INDIRECT as INDIRECT_FEATURE, MERGEABLE, PLAIN, Region};
+use crate::liar::ring::{Descriptor, FRAME, INDIRECT, NEXT, Ring, WRITE, at, buffer, split};
 use crate::liar::{Expect, Liar, Lie};
 
 const TOO_LONG: Expect = Refused("longer than 256 descriptors, or a loop");
@@ -125,20 +127,88 @@ pub(super) const LIES: &[Lie] = &[
                 liar.memory.write(TABLE + entry.0 * 16, &entry.1);
             }
             liar.start(PLAIN | INDIRECT_FEATURE);
-            let (mut tx, kick) = (liar.tx(), liar.kicks[1].try_clone().expect("a descriptor"));
-            for index in 0..256 {
-                tx.descriptor(index, (at(TABLE), 4096, INDIRECT, 0));
+            let (tx, kick) = (liar.tx(), liar.kicks[1].try_clone().expect("a descriptor"));
+            (0..256).for_each(|index| tx.descriptor(index, (at(TABLE), 4096, INDIRECT, 0)));
+            post_without_end(liar, tx, kick);
+        },
+        expect: Malformed,
+    },
+    Lie {
+        name: "chains of 256 empty buffers to receive in, without end",
+        tell: |liar| receive_in(liar, PLAIN | INDIRECT_FEATURE | MERGEABLE, 0),
+        expect: Malformed,
+    },
+    Lie {
+        name: "chains of 256 buffers of a byte to receive in, without end",
+        tell: |liar| receive_in(liar, PLAIN | INDIRECT_FEATURE | MERGEABLE, 1),
+        expect: Malformed,
+    },
+    Lie {
+        name: "chains of 256 empty buffers to receive in, one for each frame",
+        tell: |liar| receive_in(liar, PLAIN | INDIRECT_FEATURE, 0),
+        expect: Malformed,
+    },
+    Lie {
+        name: "frames of 256 pieces of a byte, without end",
+        tell: |liar| {
+            for entry in 0..256 {
+                let flags = if entry < 255 { NEXT } else { 0 };
+                let place = (TABLE + entry * 16, split((buffer(), 1, flags, entry as u16 + 1)));
+                liar.memory.write(place.0, &place.1);
             }
-            let mut posted = 0u16;
-            liar.meanwhile(move || {
-                // As many as were given back.
-                while posted.wrapping_sub(tx.used()) < 256 {
-                    tx.post(posted % 256);
-                    posted = posted.wrapping_add(1);
-                }
-                let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
-            });
+            liar.start(PLAIN | INDIRECT_FEATURE);
+            let (tx, kick) = (liar.tx(), liar.kicks[1].try_clone().expect("a descriptor"));
+            (0..256).for_each(|index| tx.descriptor(index, (at(TABLE), 4096, INDIRECT, 0)));
+            post_without_end(liar, tx, kick);
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "an indirect table of 65,535 entries, in each of which another page is next",
+        tell: |liar| {
+            liar.memory = Memory::of(2 * LEN);
+            for step in 0..256u64 {
+                let next = if step < 255 { ((step + 1) * 256 % 65_535) as u16 } else { 0 };
+                let flags = if step < 255 { NEXT } else { 0 };
+                let entry = split((buffer(), 0, flags, next));
+                liar.memory.write(LEN + step * 256 % 65_535 * 16, &entry);
+            }
+            liar.negotiate(PLAIN | INDIRECT_FEATURE);
+            let all = Region { len: 2 * LEN, ..Region::ALL };
+            liar.share(&[all], &[liar.memory.as_fd()]);
+            (0..2).for_each(|index| liar.set_up(index));
+            (0..2).for_each(|index| liar.enable(index));
+            liar.sync();
+            let (tx, kick) = (liar.tx(), liar.kicks[1].try_clone().expect("a descriptor"));
+            let table = (GUEST + LEN, 65_535 * 16, INDIRECT, 0);
+            (0..256).for_each(|index| tx.descriptor(index, table));
+            post_without_end(liar, tx, kick);
         },
         expect: Malformed,
     },
 ];
+
+/// Posts all descriptors again as soon as they are back.
+fn post_without_end(liar: &mut Liar, mut ring: Ring, kick: OwnedFd) {
+    let mut posted = 0u16;
+    liar.meanwhile(move || {
+        while posted.wrapping_sub(ring.used()) < 256 {
+            ring.post(posted % 256);
+            posted = posted.wrapping_add(1);
+        }
+        let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
+    });
+}
+
+/// Posts chains of 256 buffers of `len` bytes to receive in, again and again.
+fn receive_in(liar: &mut Liar, features: u64, len: u32) {
+    for entry in 0..256 {
+        let flags = if entry < 255 { NEXT | WRITE } else { WRITE };
+        let place = (TABLE + entry * 16, split((buffer(), len, flags, entry as u16 + 1)));
+        liar.memory.write(place.0, &place.1);
+    }
+    liar.start(features);
+    let (rx, kick) = (liar.rx(), liar.kicks[0].try_clone().expect("a descriptor"));
+    (0..256).for_each(|index| rx.descriptor(index, (at(TABLE), 4096, INDIRECT, 0)));
+    post_without_end(liar, rx, kick);
+}

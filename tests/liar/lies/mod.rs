@@ -2,6 +2,7 @@
 
 mod chains;
 mod descriptors;
+mod events;
 mod files;
 mod frames;
 mod handshake;
@@ -9,6 +10,7 @@ mod messages;
 mod packed;
 mod regions;
 mod rings;
+mod storms;
 
 use super::Lie;
 
@@ -24,8 +26,10 @@ pub fn all() -> impl Iterator<Item = &'static Lie> {
         rings::LIES,
         regions::LIES,
         files::LIES,
+        events::LIES,
         messages::LIES,
         handshake::LIES,
+        storms::LIES,
     ];
     groups.into_iter().flatten()
 }

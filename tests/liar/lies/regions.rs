@@ -2,8 +2,10 @@
 
 use std::os::fd::AsFd;
 
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+
 use crate::liar::Expect::{self, Harmless, Refused};
-use crate::liar::memory::{GUEST, LEN, Memory, USER};
+use crate::liar::memory::{BUFFERS, GUEST, LEN, Memory, USER};
 use crate::liar::message::{ADD_MEM_REG, PLAIN, REM_MEM_REG, Region};
 use crate::liar::ring::{FRAME, WRITE, buffer};
 use crate::liar::{Liar, Lie};
@@ -240,5 +242,110 @@ pub(super) const LIES: &[Lie] = &[
             });
         },
         expect: Refused("the file was truncated"),
+    },
+    Lie {
+        name: "memory of 300 GiB, all holes",
+        tell: |liar| {
+            liar.negotiate(PLAIN);
+            let len = 300 << 30;
+            liar.share(&[Region { len, ..Region::ALL }], &[Memory::of(len).as_fd()]);
+        },
+        expect: Refused("322122547200 bytes of memory; allowed are 274877906944"),
+    },
+    Lie {
+        name: "regions that are more than allowed, together",
+        tell: |liar| {
+            liar.negotiate(PLAIN);
+            let len = 100 << 30;
+            let memory = Memory::of(len);
+            for index in 0..3 {
+                let (guest, user) = (GUEST + index * len, USER + index * len);
+                liar.region(ADD_MEM_REG, Region { guest, len, user, offset: 0 }, &[memory.as_fd()]);
+            }
+        },
+        expect: Refused("322122547200 bytes of memory; allowed are 274877906944"),
+    },
+    Lie {
+        name: "memory of 200 GiB, again and again",
+        tell: |liar| {
+            let len = 200 << 30;
+            liar.memory = Memory::of(len);
+            liar.negotiate(PLAIN);
+            let all = Region { len, ..Region::ALL };
+            (0..50).for_each(|_| liar.share(&[all], &[liar.memory.as_fd()]));
+            (0..2).for_each(|index| liar.set_up(index));
+            (0..2).for_each(|index| liar.enable(index));
+            liar.sync();
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "33 regions, added one by one",
+        tell: |liar| {
+            liar.negotiate(PLAIN);
+            for index in 0..33 {
+                let at = index * 4096;
+                let region = Region { guest: at, len: 4096, user: 0x1000 + at, offset: 0 };
+                liar.region(ADD_MEM_REG, region, &[liar.memory.as_fd()]);
+            }
+        },
+        expect: Refused("33 memory regions; allowed are 32"),
+    },
+    Lie {
+        name: "32 regions of one file, truncated together",
+        tell: |liar| {
+            liar.negotiate(PLAIN);
+            let part = LEN / 32;
+            let regions: Vec<Region> = (0..32)
+                .map(|index| {
+                    let at = index * part;
+                    Region { guest: GUEST + at, len: part, user: USER + at, offset: at }
+                })
+                .collect();
+            liar.share(&regions, &[liar.memory.as_fd(); 32]);
+            // No part of a ring may lie across the border of two regions.
+            (0..2).for_each(|index| liar.set_up(index));
+            (0..2).for_each(|index| liar.enable(index));
+            liar.sync();
+            let mut tx = liar.tx();
+            (0..32).for_each(|index| tx.offer((GUEST + index * part, 1500, 0, 0)));
+            liar.memory.truncate(0);
+            liar.kick();
+        },
+        expect: Refused("the file was truncated"),
+    },
+    Lie {
+        name: "a file in which holes are punched while frames are copied",
+        tell: |liar| {
+            be_busy(liar);
+            let memory = liar.memory.share();
+            liar.meanwhile(move || {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(memory.file(), flags, BUFFERS, LEN - BUFFERS).expect("a memfd");
+            });
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "frames in huge pages that there are none of",
+        tell: |liar| {
+            liar.negotiate(PLAIN);
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+            let huge = memfd_create("liar", flags).expect("a memfd");
+            // More than a machine has.
+            let len = 1 << 37;
+            ftruncate(&huge, len).expect("a sparse file");
+            let guest = GUEST + (1 << 40);
+            let holes = Region { guest, len, user: USER + (1 << 40), offset: 0 };
+            liar.share(&[Region::ALL, holes], &[liar.memory.as_fd(), huge.as_fd()]);
+            (0..2).for_each(|index| liar.set_up(index));
+            (0..2).for_each(|index| liar.enable(index));
+            liar.sync();
+            let mut tx = liar.tx();
+            (0..256)
+                .for_each(|index| tx.offer((guest + len - (index + 1) * (2 << 20), FRAME, 0, 0)));
+            liar.kick();
+        },
+        expect: Refused("its pages cannot be had"),
     },
 ];

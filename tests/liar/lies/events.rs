@@ -1,0 +1,159 @@
+//! Eventfds that are right, and used to do harm.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::fcntl_dupfd_cloexec;
+
+use super::files::be_busy;
+use crate::liar::Expect::{Harmless, Left, Refused};
+use crate::liar::message::{PLAIN, SET_VRING_CALL, SET_VRING_KICK};
+use crate::liar::{Liar, Lie, wait_until};
+
+/// How often an eventfd is watched: each signal wakes all of them.
+const WATCHERS: usize = 100_000;
+
+/// Epolls that watch `event` [`WATCHERS`] times in all. One watches a file once for each descriptor
+/// number, and goes on where that has been closed.
+fn watchers(event: BorrowedFd<'_>) -> Vec<OwnedFd> {
+    const EACH: usize = 500;
+    let epolls: Vec<_> = (0..WATCHERS / EACH)
+        .map(|_| epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll"))
+        .collect();
+    let mut first = 5000;
+    for _ in 0..EACH {
+        let copy = fcntl_dupfd_cloexec(event, first).expect("a descriptor");
+        first = std::os::fd::AsRawFd::as_raw_fd(&copy) + 1;
+        for epoll in &epolls {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(epoll, &copy, epoll::EventData::new_u64(0), flags).expect("a watch");
+        }
+    }
+    epolls
+}
+
+fn event(flags: EventfdFlags) -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | flags).expect("an eventfd")
+}
+
+/// Has a few thousand frames in both directions.
+fn exchange(liar: &mut Liar) {
+    let (tx, rx) = (liar.tx(), liar.rx());
+    be_busy(liar);
+    wait_until(|| tx.used() > 2000 && rx.used() > 20 || liar.is_hung_up());
+}
+
+fn named(name: &str) -> OwnedFd {
+    memfd_create(name, MemfdFlags::CLOEXEC).expect("a memfd")
+}
+
+pub(super) const LIES: &[Lie] = &[
+    Lie {
+        name: "a call with 100,000 watchers",
+        tell: |liar| {
+            let epolls = watchers(liar.calls[1].as_fd());
+            liar.keep((epolls, watchers(liar.calls[0].as_fd())));
+            liar.start(PLAIN);
+            exchange(liar);
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "a call with 100,000 watchers, signalled by the driver without end",
+        tell: |liar| {
+            let epolls = watchers(liar.calls[1].as_fd());
+            liar.keep(epolls);
+            liar.start(PLAIN);
+            let call = liar.calls[1].try_clone().expect("a descriptor");
+            liar.meanwhile(move || {
+                let _ = rustix::io::write(&call, &1u64.to_ne_bytes());
+            });
+            exchange(liar);
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "a call with 100,000 watchers, replaced again and again",
+        tell: |liar| {
+            let epolls = watchers(liar.calls[1].as_fd());
+            liar.keep(epolls);
+            liar.start(PLAIN);
+            be_busy(liar);
+            (0..50).for_each(|_| liar.fd(SET_VRING_CALL, 1, liar.calls[1].as_fd()));
+            liar.sync();
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "a call with 100,000 watchers, which the switch closes last",
+        tell: |liar| {
+            let call = event(EventfdFlags::empty());
+            liar.keep(watchers(call.as_fd()));
+            liar.start(PLAIN);
+            liar.fd(SET_VRING_CALL, 1, call.as_fd());
+            drop(call);
+            liar.sync();
+            liar.hang_up();
+        },
+        expect: Left,
+    },
+    Lie {
+        name: "a kick with 100,000 watchers",
+        tell: |liar| {
+            let epolls = watchers(liar.kicks[1].as_fd());
+            liar.keep(epolls);
+            liar.start(PLAIN);
+            exchange(liar);
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "kicks and calls that are semaphores",
+        tell: |liar| {
+            liar.kicks = [(); 2].map(|()| event(EventfdFlags::SEMAPHORE));
+            liar.calls = [(); 2].map(|()| event(EventfdFlags::SEMAPHORE));
+            liar.start(PLAIN);
+            exchange(liar);
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "a kick that is full, and waits",
+        tell: |liar| {
+            liar.start(PLAIN);
+            let kick = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+            rustix::io::write(&kick, &(u64::MAX - 1).to_ne_bytes()).expect("room");
+            liar.fd(SET_VRING_KICK, 1, kick.as_fd());
+            exchange(liar);
+        },
+        expect: Harmless,
+    },
+    Lie {
+        name: "a memory file as kick, with a terminal's escapes in its name",
+        tell: |liar| liar.fd(SET_VRING_KICK, 1, named("\x1b]0;x\x07\x1b[31m").as_fd()),
+        expect: Refused("/memfd:\\u{1b}]0;x\\u{7}\\u{1b}[31m (deleted) is no eventfd"),
+    },
+    Lie {
+        name: "a memory file as call, with a line break in its name",
+        tell: |liar| liar.fd(SET_VRING_CALL, 1, named("x\ny\u{202e}z").as_fd()),
+        expect: Refused("/memfd:x\\ny\\u{202e}z (deleted) is no eventfd"),
+    },
+    Lie {
+        name: "a memory file as call, with a name of 249 letters",
+        tell: |liar| liar.fd(SET_VRING_CALL, 1, named(&"x".repeat(249)).as_fd()),
+        expect: Refused("xxx... is no eventfd"),
+    },
+    Lie {
+        name: "a kick that changes again and again",
+        tell: |liar| {
+            liar.start(PLAIN);
+            be_busy(liar);
+            for _ in 0..300 {
+                liar.fd(SET_VRING_KICK, 1, event(EventfdFlags::empty()).as_fd());
+            }
+            liar.sync();
+        },
+        expect: Harmless,
+    },
+];

@@ -41,6 +41,11 @@ dray_daemon::counters! {
         InnerIp = "inner_ip",
         /// N3: the user's packet does not come from one of the user's own addresses.
         Spoofed = "spoofed",
+        /// N3: a user's router solicitation that is not answered: it is not valid, the user has no IPv6
+        /// prefix, or was answered just before.
+        Solicitation = "solicitation",
+        /// N3: anything else that a user sends to or from a link-local address, or to a group on its link.
+        LinkLocal = "link_local",
         /// N6: no session has this address.
         NoSession = "no_session",
         /// To a group, by its IP address or by its frame's, and nothing that we answer.
@@ -94,6 +99,8 @@ dray_daemon::counters! {
         reassembled,
         /// Users' packets that were too long for the next link, and went on in fragments.
         fragmented,
+        /// Router advertisements sent to users who asked for a router.
+        router_advertisements,
         /// End markers received.
         end_markers,
         /// Error indications received.

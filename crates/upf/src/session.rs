@@ -26,7 +26,7 @@ pub(crate) const END: u8 = u8::MAX;
 /// A packet detection rule with what it leads to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
-    /// Uplink: a bit for each QFI that it is for.
+    /// Uplink: a bit for each QFI that it is for; all: also for packets without a QFI.
     pub(crate) qfis: u64,
     /// Uplink: its tunnel at our end.
     pub(crate) teid: u32,
@@ -62,7 +62,8 @@ pub(crate) struct Session {
     pub(crate) ue_v6: u64,
     /// Uplink: whom packets may come from.
     pub(crate) ue_v4: Ipv4Addr,
-    /// Downlink: the packets that wait, by their number in the store plus one.
+    /// Downlink: the packets that wait, by their number in the store plus one. Uplink: when a router
+    /// solicitation was answered last, in seconds of the clock plus one. It stays when the session changes.
     pub(crate) waiting: u32,
     /// In order of precedence.
     pub(crate) rules: SmallVec<[Rule; 1]>,
@@ -219,7 +220,8 @@ impl Session {
     #[inline(always)]
     pub(crate) fn find(&self, probe: &Probe) -> Option<&Rule> {
         let first = self.rules.first()?;
-        let fits = |rule: &Rule| rule.qfis >> probe.qfi & 1 != 0;
+        let qfis = probe.qfis();
+        let fits = |rule: &Rule| rule.qfis & qfis == qfis;
         if first.plain && first.teid == probe.teid && fits(first) {
             return Some(first);
         }
@@ -229,7 +231,8 @@ impl Session {
     /// As [`find`](Self::find), where there are several rules or such as are not for all packets.
     #[inline(never)]
     fn search(&self, probe: &Probe) -> Option<&Rule> {
-        let fits = |rule: &Rule| rule.qfis >> probe.qfi & 1 != 0;
+        let qfis = probe.qfis();
+        let fits = |rule: &Rule| rule.qfis & qfis == qfis;
         let subject = Subject::from(probe);
         for matcher in &self.matchers {
             if matcher.matches(&subject) {

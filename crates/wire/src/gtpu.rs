@@ -52,7 +52,12 @@ pub mod extension {
     pub const UDP_PORT: u8 = 0x40;
     /// PDU session container.
     pub const PDU_SESSION: u8 = 0x85;
-    /// Whether an endpoint that does not know the type must refuse the message: the two highest bits.
+    /// PDCP PDU number of a packet that is forwarded in a handover, of 16 bits.
+    pub const PDCP_PDU_NUMBER: u8 = 0xc0;
+    /// The same of 18 bits.
+    pub const LONG_PDCP_PDU_NUMBER: u8 = 0x82;
+    /// Returns true if an endpoint that does not know the type must refuse the message. The two highest
+    /// bits say who has to know it: nobody (00 and 01), endpoints (10), all on the way (11).
     pub const fn must_be_understood(kind: u8) -> bool {
         kind & 0x80 != 0
     }
@@ -224,7 +229,10 @@ impl Header {
             let (next, content) = content.split_last().ok_or(wrong)?;
             match kind {
                 extension::PDU_SESSION => self.container = Some(Container::parse(content)?),
-                extension::UDP_PORT => {}
+                // The PDCP layer of a gNB counts with these: nothing behind N6 does.
+                extension::UDP_PORT
+                | extension::PDCP_PDU_NUMBER
+                | extension::LONG_PDCP_PDU_NUMBER => {}
                 other if extension::must_be_understood(other) => {
                     return Err(GtpuError::UnknownExtension(other));
                 }
@@ -359,7 +367,12 @@ pub fn end_marker(teid: u32) -> Vec<u8> {
 
 /// Says which extension headers are understood here, in answer to one that is not.
 pub fn supported_extensions(sequence: u16) -> Vec<u8> {
-    let types = [extension::UDP_PORT, extension::PDU_SESSION];
+    let types = [
+        extension::UDP_PORT,
+        extension::LONG_PDCP_PDU_NUMBER,
+        extension::PDU_SESSION,
+        extension::PDCP_PDU_NUMBER,
+    ];
     // The one element whose length is of one byte (section 8.5).
     let elements = [&[element::EXTENSION_TYPES, types.len() as u8][..], &types].concat();
     with_sequence(message::SUPPORTED_EXTENSIONS, 0, sequence, &elements)
@@ -373,7 +386,7 @@ mod tests {
 
     /// An extension header: type, and content filled up to whole units.
     fn extension_header() -> impl Strategy<Value = (u8, Vec<u8>)> {
-        let kind = prop_oneof![Just(0x85), Just(0x40), 1u8..0x80, Just(0x20)];
+        let kind = prop_oneof![Just(0x85), Just(0x40), 1u8..0x80, Just(0xc0), Just(0x82)];
         (kind, 1usize..5, any::<u8>(), any::<bool>()).prop_map(|(kind, units, byte, uplink)| {
             let mut content = vec![byte; 4 * units - 2];
             if kind == extension::PDU_SESSION {
@@ -531,7 +544,7 @@ mod tests {
         assert_eq!(end_marker(0x0a0b_0c0d), [0x30, 254, 0, 0, 0xa, 0xb, 0xc, 0xd]);
         assert_eq!(
             supported_extensions(1),
-            [0x32, 31, 0, 8, 0, 0, 0, 0, 0, 1, 0, 0, 141, 2, 0x40, 0x85]
+            [0x32, 31, 0, 10, 0, 0, 0, 0, 0, 1, 0, 0, 141, 4, 0x40, 0x82, 0x85, 0xc0]
         );
         let v4 = Ipv4Addr::new(10, 0, 0, 1).into();
         assert_eq!(

@@ -7,7 +7,7 @@ use crate::ip::{self, Header, IPV4_LEN, IPV6_LEN, protocol};
 use crate::{MacAddr, checksum};
 
 /// Length of the header of every message here, in bytes.
-const ICMP_LEN: usize = 8;
+pub(crate) const ICMP_LEN: usize = 8;
 /// What an IPv4 error quotes of the packet, so that the whole has 576 bytes at most (RFC 1812,
 /// section 4.3.2.3).
 const QUOTE_V4: usize = 576 - IPV4_LEN - ICMP_LEN;
@@ -107,7 +107,7 @@ pub fn echo_reply(packet: &ip::Packet, bytes: &[u8]) -> Option<Vec<u8>> {
     into_packet(dst, src, 64, message)
 }
 
-fn message(kind: u8, code: u8, rest: u32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn message(kind: u8, code: u8, rest: u32, body: &[u8]) -> Vec<u8> {
     let mut message = vec![kind, code, 0, 0];
     message.extend(rest.to_be_bytes());
     message.extend(body);
@@ -135,7 +135,12 @@ fn into_packet(src: IpAddr, dst: IpAddr, ttl: u8, mut message: Vec<u8>) -> Optio
 }
 
 /// As [`into_packet`], over IPv6.
-fn into_packet_v6(src: Ipv6Addr, dst: Ipv6Addr, ttl: u8, mut message: Vec<u8>) -> Option<Vec<u8>> {
+pub(crate) fn into_packet_v6(
+    src: Ipv6Addr,
+    dst: Ipv6Addr,
+    ttl: u8,
+    mut message: Vec<u8>,
+) -> Option<Vec<u8>> {
     let payload_len = u16::try_from(message.len()).ok()?;
     let protocol = protocol::ICMPV6;
     message[2..4].fill(0);

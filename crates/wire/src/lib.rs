@@ -17,6 +17,7 @@ pub mod headers;
 pub mod icmp;
 pub mod ip;
 mod mac;
+pub mod router;
 pub mod test_frame;
 pub mod udp;
 

@@ -1,6 +1,6 @@
 //! From N6 to N3: into the tunnel. The passes are those of the [uplink](super::uplink).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::mpsc::Receiver;
 
 use arrayvec::ArrayVec;
@@ -10,6 +10,7 @@ use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::gtpu::{self, Container, Direction};
 use dray_wire::icmp::Problem;
 use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, Version, protocol};
+use dray_wire::router;
 use dray_wire::udp::{UDP_LEN, Udp};
 
 use super::TTL;
@@ -27,8 +28,19 @@ use crate::session::{Peer, Rule};
 pub(crate) struct Downlink {
     pub(crate) lane: Lane,
     pub(crate) store: Store,
-    /// Frames of the uplink's for users: they go the way of those that come from N6.
-    pub(crate) of_uplink: Receiver<Vec<u8>>,
+    pub(crate) of_uplink: Receiver<ForUser>,
+}
+
+/// What the uplink has for a user.
+pub(crate) enum ForUser {
+    /// It goes the way of those that come from N6.
+    Frame(Vec<u8>),
+    /// A router advertisement.
+    Advertisement {
+        /// First half of the user's IPv6 addresses.
+        prefix: u64,
+        to: Ipv6Addr,
+    },
 }
 
 /// A packet for a user on its way. It is looked at when its session is there: to keep all that it says
@@ -88,8 +100,8 @@ impl Downlink {
     #[inline(always)]
     pub(super) fn take_of_uplink(&mut self) -> bool {
         match self.of_uplink.try_recv() {
-            Ok(frame) => {
-                self.take_one_of_uplink(&frame);
+            Ok(message) => {
+                self.take_one_of_uplink(&message);
                 true
             }
             Err(_) => false,
@@ -97,8 +109,51 @@ impl Downlink {
     }
 
     #[cold]
-    fn take_one_of_uplink(&mut self, frame: &[u8]) {
-        self.chunk(&[Frame::from(frame)]);
+    fn take_one_of_uplink(&mut self, message: &ForUser) {
+        match message {
+            ForUser::Frame(frame) => self.chunk(&[Frame::from(&frame[..])]),
+            ForUser::Advertisement { prefix, to } => {
+                if let Err(reason) = self.advertise(*prefix, *to) {
+                    self.lane.counters.drops.add(reason, 1);
+                }
+            }
+        }
+    }
+
+    /// Tells a user its prefix, in the tunnel of the rule that is for packets to the user's address. No
+    /// limit counts the message: it is ours.
+    fn advertise(&mut self, prefix: u64, user: Ipv6Addr) -> Result<(), DropReason> {
+        let Lane { sessions, heads, from, to, .. } = &mut self.lane;
+        let slot = sessions.table.find(prefix).ok_or(DropReason::NoSession)?;
+        let session = &sessions.slots[slot as usize];
+        let own = router::link_local(from.mac);
+        let address = u128::from(prefix) << 64 | u128::from(u128::from(user) as u64);
+        let (remote, local) = ((own.into(), None), (address, None));
+        let ends = Ends { protocol: protocol::ICMPV6, remote, local };
+        let probe = Probe { teid: 0, qfi: None, tos: 0, ends };
+        let rule = session.find(&probe).ok_or(DropReason::NoRule)?;
+        if rule.action != Action::Forward {
+            return Err(DropReason::Rule);
+        }
+        let peer = session.tunnels[usize::from(rule.tunnel)];
+        let dst = to.mac_of(peer.hop).ok_or(DropReason::NoNeighbour)?;
+        let outer_len = Tunnel::headers_len(&peer, rule.qfi);
+        // What the user sends has to fit N6 as well.
+        let mtu = (to.mtu - outer_len).min(from.mtu);
+        let prefix = Ipv6Addr::from(u128::from(prefix) << 64);
+        let packet = router::advertisement(own, user, prefix, mtu as u32);
+        let packet = packet.ok_or(DropReason::TooBig)?;
+        let tunnel = Tunnel { peer, qfi: rule.qfi, own: to, dst };
+        let head = &mut heads[0].0[..PACKET];
+        tunnel.write(head, packet.len());
+        if peer.address.is_ipv6() {
+            tunnel.write_checksum(head, &packet);
+        }
+        let head = ((ROOM - outer_len) as u16, PACKET as u16);
+        let leaving = Leaving { frame: 0, head, body: (0, packet.len() as u16) };
+        self.lane.transmit(&[Frame::from(&packet[..])], &[leaving].into_iter().collect());
+        self.lane.counters.router_advertisements += 1;
+        Ok(())
     }
 
     #[inline(always)]
@@ -423,7 +478,7 @@ fn probe(packet: &Packet) -> Probe {
         remote: (packet.src, server_port),
         local: (packet.dst, user_port),
     };
-    Probe { teid: 0, qfi: 0, tos: packet.tos, ends }
+    Probe { teid: 0, qfi: None, tos: packet.tos, ends }
 }
 
 /// There is no Ethernet address of the next hop: while it is asked for, nobody is told.

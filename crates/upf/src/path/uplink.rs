@@ -12,9 +12,11 @@ use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::fragment::FragmentHeader;
 use dray_wire::gtpu::{self, FIXED_LEN as GTP_FIXED, GtpuError, Header, message};
 use dray_wire::icmp::{self, Problem};
-use dray_wire::ip::{self, Fragment, IPV4_LEN, Packet, protocol};
+use dray_wire::ip::{self, Fragment, IPV4_LEN, Packet, Version, protocol};
+use dray_wire::router;
 use dray_wire::udp::{UDP_LEN, Udp};
 
+use super::downlink::ForUser;
 use super::head::{LOOK, PACKET, ROOM};
 use super::lane::{self, CHUNK, DIVIDED_MAX, Departures, Lane, Leaving, Unread};
 use super::reassembly::{Part, Reassembly};
@@ -33,8 +35,8 @@ pub(crate) const MESSAGES_MAX: usize = 64;
 
 pub(crate) struct Uplink {
     pub(crate) lane: Lane,
-    /// To a worker of the downlink: frames for users.
-    to_downlink: SyncSender<Vec<u8>>,
+    /// To a worker of the downlink.
+    to_downlink: SyncSender<ForUser>,
     fragments: Reassembly,
 }
 
@@ -49,7 +51,7 @@ struct Item {
     look: u16,
     /// Bytes of the tunnel's message that it has.
     len: u16,
-    qfi: u8,
+    qfi: Option<u8>,
     teid: u32,
     /// Number of its session.
     slot: u32,
@@ -164,9 +166,9 @@ fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> Option<Item>
     let gtp_fits = UDP_LEN + whole <= udp_len;
     // Flags and type; then, behind two fields that flags say nothing of, the container's headers.
     let (at, qfi) = match (half(GTP), word(GTP + 8) & 0xff, word(GTP + 12)) {
-        (0x30ff, ..) => (GTP + GTP_FIXED, 0),
+        (0x30ff, ..) => (GTP + GTP_FIXED, None),
         (0x34ff, 0x85, container) if container & 0xfff0_00ff == 0x0110_0000 => {
-            (GTP + gtpu::CONTAINER_LEN, (container >> 8) as u8 & 0x3f)
+            (GTP + gtpu::CONTAINER_LEN, Some((container >> 8) as u8 & 0x3f))
         }
         _ => return None,
     };
@@ -198,14 +200,14 @@ fn user_packet(bytes: &[u8], len: usize, own: &Interface) -> Result<Item, Odd> {
         at: (outer.at + header.len) as u16,
         look: (ROOM + outer.at + header.len) as u16,
         len: header.payload_len as u16,
-        qfi: header.container.map_or(0, |container| container.qfi),
+        qfi: header.container.map(|container| container.qfi),
         teid: header.teid,
         slot: 0,
     })
 }
 
 impl Uplink {
-    pub(crate) fn new(lane: Lane, to_downlink: SyncSender<Vec<u8>>) -> Self {
+    pub(crate) fn new(lane: Lane, to_downlink: SyncSender<ForUser>) -> Self {
         Self { lane, to_downlink, fragments: Reassembly::new() }
     }
 
@@ -339,7 +341,10 @@ impl Uplink {
         let packet = lane::parse(&head[look..look + there], len, frame, at, scratch)?;
         let session = &sessions.slots[item.slot as usize];
         if !session.is_from_user(packet.version, packet.src) {
-            return Err(DropReason::Spoofed.into());
+            return Err(foreign(&packet).into());
+        }
+        if packet.version == Version::V6 && is_local(packet.dst) {
+            return Err(DropReason::LinkLocal.into());
         }
         let rule = *session.find(&probe(&item, &packet)).ok_or(DropReason::NoRule)?;
         if rule.action != Action::Forward {
@@ -405,6 +410,13 @@ impl Uplink {
     /// tunnel that the session's rules say, which are the downlink's.
     #[cold]
     fn refuse(&mut self, frames: &[Frame<'_>], item: Item, reason: DropReason) {
+        let reason = match reason {
+            DropReason::LinkLocal => match self.local(item) {
+                Ok(()) => return,
+                Err(reason) => reason,
+            },
+            other => other,
+        };
         self.lane.counters.drops.add(reason, 1);
         let to = self.lane.to.clone();
         let problem = match reason {
@@ -433,8 +445,38 @@ impl Uplink {
         });
         if let Some(message) = message {
             // Where so many wait already, one more is not worth waiting for.
-            let _ = self.to_downlink.try_send(message);
+            let _ = self.to_downlink.try_send(ForUser::Frame(message));
         }
+    }
+
+    /// Deals with a packet that stays on the user's link: a router solicitation is answered, with the
+    /// user's prefix (RFC 4861, section 6.2.6; TS 23.501, section 5.8.2.2). Returns why nothing else is.
+    fn local(&mut self, item: Item) -> Result<(), DropReason> {
+        let Lane { sessions, heads, .. } = &mut self.lane;
+        let bytes = &heads[usize::from(item.frame)].0[usize::from(item.look)..];
+        let bytes = &bytes[..bytes.len().min(item.len.into())];
+        let packet = Packet::parse(bytes, item.len.into()).map_err(|_| DropReason::InnerIp)?;
+        if !router::is_solicitation(&packet, bytes) {
+            return Err(DropReason::LinkLocal);
+        }
+        let session = &mut sessions.slots[item.slot as usize];
+        let second = (clock::ticks() / clock::ticks_per_second()) as u32 + 1;
+        // One that is too long to lie in the head is no usual one, and not answered either.
+        if session.ue_v6 == 0
+            || session.waiting == second
+            || !router::is_valid_solicitation(&packet, bytes)
+        {
+            return Err(DropReason::Solicitation);
+        }
+        session.waiting = second;
+        let to = match packet.src {
+            0 => icmp::ALL_NODES.0,
+            src => src.into(),
+        };
+        let message = ForUser::Advertisement { prefix: session.ue_v6, to };
+        self.to_downlink.try_send(message).map_err(|_| DropReason::Solicitation)?;
+        self.lane.counters.control += 1;
+        Ok(())
     }
 
     /// The user's packet in a frame that is not as usual in something.
@@ -536,6 +578,24 @@ impl Uplink {
             reply(&from, &outer, gtpu::PORT, &indication)
         });
     }
+}
+
+/// Why a packet does not go on whose source is none of the user's addresses.
+#[cold]
+fn foreign(packet: &Packet) -> DropReason {
+    let is_own = packet.src == 0 || router::is_link_local(packet.src);
+    match packet.version == Version::V6 && is_own {
+        true => DropReason::LinkLocal,
+        false => DropReason::Spoofed,
+    }
+}
+
+/// Returns true if an IPv6 packet to `dst` must not leave the link: to a link-local address, or a group of
+/// that scope (RFC 4291, sections 2.5.6 and 2.7).
+#[inline(always)]
+fn is_local(dst: u128) -> bool {
+    const LINK_SCOPE: u128 = 2;
+    router::is_link_local(dst) || dst >> 120 == 0xff && dst >> 112 & 0xf <= LINK_SCOPE
 }
 
 /// What rules ask of a user's packet.

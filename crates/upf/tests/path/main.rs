@@ -7,6 +7,7 @@ mod fragments;
 mod hostile;
 mod neighbours;
 mod packets;
+mod router;
 mod rules;
 mod told;
 mod waiting;

@@ -161,3 +161,69 @@ fn what_is_wrong_is_dropped_by_its_reason() {
     }
     assert_eq!(ends.down([from_dn(&down_packet(&[0; 1500 - 44 - 28]))]).len(), 1, "just fits");
 }
+
+/// A user's packet behind extension headers, each of a type and its content; the container is last.
+fn behind_extensions(extensions: &[(u8, &[u8])], packet: &[u8]) -> Vec<u8> {
+    let mut kinds = extensions.iter().map(|(kind, _)| *kind).chain([0]);
+    let mut rest = vec![0, 0, 0, kinds.next().unwrap()];
+    for (_, content) in extensions {
+        rest.push(((content.len() + 2) / 4) as u8);
+        rest.extend(*content);
+        rest.push(kinds.next().unwrap());
+    }
+    rest.extend(packet);
+    let mut message = vec![0x34, 255];
+    message.extend((rest.len() as u16).to_be_bytes());
+    message.extend([0, 0, 0, 1]);
+    message.extend(rest);
+    message_from_gnb(&message)
+}
+
+#[test]
+fn extension_headers_are_understood_or_skipped_by_their_bits() {
+    let mut ends = Ends::new(&plain_session(1));
+    let packet = up_packet(b"handover");
+    let container = (0x85, &[0x10, 9][..]);
+    for (kind, content) in [
+        (0xc0, &[0x12, 0x34][..]),             // PDCP PDU number
+        (0x82, &[0, 0x12, 0x34, 0, 0, 0][..]), // of 18 bits
+        (0x03, &[0, 0x12, 0x34, 0, 0, 0][..]), // the same, need not be known
+        (0x20, &[1, 0][..]),                   // service class
+        (0x40, &[8, 104][..]),                 // UDP port
+        (0x7e, &[0, 0][..]),                   // not known, and need not be
+    ] {
+        for extensions in [&[(kind, content)][..], &[(kind, content), container]] {
+            let frame = behind_extensions(extensions, &packet);
+            assert_eq!(ends.up([frame]), [to_dn(&packet)], "{kind:#x}");
+        }
+    }
+    ends.assert_drops(&ends.upf.uplink(), &[]);
+    // For a gNB only, or never heard of.
+    let unknown = [0x81, 0x84, 0xc1, 0xff];
+    for kind in unknown {
+        assert_eq!(ends.up([behind_extensions(&[(kind, &[0, 0])], &packet)]), NOTHING, "{kind:#x}");
+    }
+    let dropped = [(DropReason::GtpuUnknownExtension, unknown.len() as u64)];
+    ends.assert_drops(&ends.upf.uplink(), &dropped);
+}
+
+#[test]
+fn packets_without_container_are_of_no_qos_flow() {
+    let session =
+        plain_session(1).replace("teid = 1, far = 1 }", "teid = 1, far = 1, qfis = [0, 9] }");
+    let mut ends = Ends::new(&session);
+    let packet = up_packet(b"");
+    for qfi in [0, 9] {
+        assert_eq!(ends.up([from_gnb(1, Some(qfi), &packet)]).len(), 1);
+    }
+    assert_eq!(ends.up([from_gnb(1, None, &packet)]), NOTHING);
+    assert_eq!(ends.up([behind_extensions(&[(0x40, &[8, 104])], &packet)]), NOTHING);
+    ends.assert_drops(&ends.upf.uplink(), &[(DropReason::NoRule, 2)]);
+    let any = plain_session(1).replace(
+        "{ id = 2, precedence",
+        "{ id = 3, precedence = 10, from = \"access\", teid = 1, far = 3, qfis = [0] }, { id = 2, precedence",
+    ).replace("fars = [", "fars = [ { id = 3, action = \"drop\" },");
+    let mut ends = Ends::new(&any);
+    assert_eq!(ends.up([from_gnb(1, Some(0), &packet)]), NOTHING);
+    assert_eq!(ends.up([from_gnb(1, None, &packet)]).len(), 1, "by the rule for any packet");
+}

@@ -282,9 +282,13 @@ impl Compiler<'_> {
                 }
                 let full = || in_far(format!("{gnb}: more than {HOPS_MAX} neighbours on N3"));
                 let hop = n3.hop_to(gnb).ok_or_else(full)?;
-                let same = |peer: &Peer| peer.address == gnb && peer.teid == tunnel.teid;
+                if tunnel.dscp > 63 {
+                    return Err(in_far(format!("dscp {}: give 0 to 63", tunnel.dscp)));
+                }
+                let (teid, tos) = (tunnel.teid, tunnel.dscp << 2);
+                let same = |peer: &Peer| (peer.address, peer.teid, peer.tos) == (gnb, teid, tos);
                 let index = tunnels.iter().position(same).unwrap_or_else(|| {
-                    tunnels.push(Peer { address: gnb, teid: tunnel.teid, hop });
+                    tunnels.push(Peer { address: gnb, teid, hop, tos });
                     tunnels.len() - 1
                 });
                 // There are no more tunnels than rules that name them.

@@ -68,6 +68,9 @@ dray_daemon::counters! {
         BufferExpired = "buffer_expired",
         /// The packet was kept and its session is gone.
         SessionGone = "session_gone",
+        /// N3: the outer header says that there was congestion, which the user's packet cannot be marked
+        /// with (RFC 6040).
+        Congestion = "congestion",
         /// It has been through too many routers.
         TtlExpired = "ttl_expired",
         /// Longer than the next link takes.

@@ -52,6 +52,8 @@ pub(crate) struct Peer {
     pub(crate) teid: u32,
     /// Number of the next hop on N3.
     pub(crate) hop: u16,
+    /// Type of service of outer headers, but for congestion notification.
+    pub(crate) tos: u8,
 }
 
 /// One direction of a session. The default is none at all: no packet matches.

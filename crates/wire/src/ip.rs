@@ -370,6 +370,54 @@ pub fn decrement_ttl(header: &mut [u8], version: Version) {
     }
 }
 
+/// Codepoints of explicit congestion notification, the two low bits of the type of service (RFC 3168).
+pub mod ecn {
+    /// All bits of the field.
+    pub const MASK: u8 = 3;
+    /// The ends do not understand it.
+    pub const NOT_ECT: u8 = 0;
+    /// They do, second codepoint.
+    pub const ECT_1: u8 = 1;
+    /// They do.
+    pub const ECT_0: u8 = 2;
+    /// Congestion was met.
+    pub const CE: u8 = 3;
+
+    /// The codepoint of a packet that leaves a tunnel, from its own and that of the outer header;
+    /// `None` where it has to be dropped: its ends cannot be told of congestion (RFC 6040, figure 4).
+    #[inline]
+    pub fn decapsulated(inner: u8, outer: u8) -> Option<u8> {
+        match (inner & MASK, outer & MASK) {
+            (NOT_ECT, CE) => None,
+            (NOT_ECT, _) => Some(NOT_ECT),
+            (_, CE) => Some(CE),
+            (ECT_0, ECT_1) => Some(ECT_1),
+            (inner, _) => Some(inner),
+        }
+    }
+}
+
+/// Gives the packet that begins with `header` another codepoint of congestion notification, and keeps an
+/// IPv4 header's checksum right (RFC 1624).
+///
+/// # Panics
+/// Where `header` is shorter than the fixed header of a packet of its version.
+pub fn set_ecn(header: &mut [u8], version: Version, codepoint: u8) {
+    match version {
+        Version::V6 => header[1] = header[1] & !0x30 | (codepoint & ecn::MASK) << 4,
+        Version::V4 => {
+            let before = u16::from_be_bytes([header[0], header[1]]);
+            header[1] = header[1] & !ecn::MASK | codepoint & ecn::MASK;
+            let after = u16::from_be_bytes([header[0], header[1]]);
+            let sum = !u16::from_be_bytes([header[10], header[11]]);
+            let sum = u32::from(sum) + u32::from(!before) + u32::from(after);
+            let sum = (sum & 0xffff) + (sum >> 16);
+            let sum = !((sum + (sum >> 16)) as u16);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+}
+
 /// What goes into the header of a packet that is made here.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<A> {
@@ -524,6 +572,12 @@ mod tests {
                 decrement_ttl(&mut bytes, packet.version);
                 let later = Packet::parse(&bytes, bytes.len());
                 prop_assert_eq!(later, Ok(Packet { ttl: ttl - 1, ..packet }));
+                for codepoint in 0..4 {
+                    set_ecn(&mut bytes, packet.version, codepoint);
+                    let later = Packet::parse(&bytes, bytes.len());
+                    let tos = tos & !ecn::MASK | codepoint;
+                    prop_assert_eq!(later, Ok(Packet { ttl: ttl - 1, tos, ..packet }));
+                }
             }
         }
 
@@ -643,6 +697,21 @@ mod tests {
         ] {
             let address: IpAddr = address.parse().unwrap();
             assert_eq!((is_host(address), is_group(address)), expected, "{address}");
+        }
+    }
+
+    /// RFC 6040, figure 4.
+    #[test]
+    fn congestion_is_told_when_a_tunnel_ends() {
+        use ecn::{CE, ECT_0, ECT_1, NOT_ECT};
+        let outers = [NOT_ECT, ECT_0, ECT_1, CE];
+        for (inner, expected) in [
+            (NOT_ECT, [Some(NOT_ECT), Some(NOT_ECT), Some(NOT_ECT), None]),
+            (ECT_0, [Some(ECT_0), Some(ECT_0), Some(ECT_1), Some(CE)]),
+            (ECT_1, [Some(ECT_1), Some(ECT_1), Some(ECT_1), Some(CE)]),
+            (CE, [Some(CE); 4]),
+        ] {
+            assert_eq!(outers.map(|outer| ecn::decapsulated(inner, outer)), expected);
         }
     }
 

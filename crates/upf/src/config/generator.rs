@@ -96,7 +96,7 @@ impl Generator {
         let (first, step) = self.ue_numbers();
         let gnb = self.gnbs[number as usize % self.gnbs.len()];
         let ue = ip::address(first + step * u128::from(number));
-        (self.teid + number, ue, Tunnel { gnb, teid: self.gnb_teid + number })
+        (self.teid + number, ue, Tunnel { gnb, teid: self.gnb_teid + number, dscp: 0 })
     }
 
     pub(super) fn sessions(&self) -> impl Iterator<Item = SessionConfig> + '_ {

@@ -104,6 +104,13 @@ pub struct Tunnel {
     pub gnb: IpAddr,
     /// Tunnel endpoint identifier.
     pub teid: u32,
+    /// The DSCP of the outer header: "transport level marking" in PFCP.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dscp: u8,
+}
+
+fn is_zero(dscp: &u8) -> bool {
+    *dscp == 0
 }
 
 /// A gate.

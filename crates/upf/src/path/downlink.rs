@@ -9,7 +9,7 @@ use dray_wire::MacAddr;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::gtpu::{self, Container, Direction};
 use dray_wire::icmp::Problem;
-use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, Version, protocol};
+use dray_wire::ip::{self, Fragment, Header, IPV4_LEN, IPV6_LEN, Packet, Version, ecn, protocol};
 use dray_wire::router;
 use dray_wire::udp::{UDP_LEN, Udp};
 
@@ -143,7 +143,8 @@ impl Downlink {
         let prefix = Ipv6Addr::from(u128::from(prefix) << 64);
         let packet = router::advertisement(own, user, prefix, mtu as u32);
         let packet = packet.ok_or(DropReason::TooBig)?;
-        let tunnel = Tunnel { peer, qfi: rule.qfi, own: to, dst };
+        let flow = Flow { tos: 0, src_port: gtpu::PORT };
+        let tunnel = Tunnel { peer, qfi: rule.qfi, own: to, dst, flow };
         let head = &mut heads[0].0[..PACKET];
         tunnel.write(head, packet.len());
         if peer.address.is_ipv6() {
@@ -322,7 +323,7 @@ impl Downlink {
         // What was looked at of the frame, as in `packet`.
         let there = frame.len().min(LOOK) - ETHERNET_LEN;
         let checked = lane::checked_len(&packet, there);
-        let tunnel = Tunnel { peer, qfi: rule.qfi, own: to, dst };
+        let tunnel = Tunnel { peer, qfi: rule.qfi, own: to, dst, flow: Flow::of(&packet) };
         tunnel.write(&mut head[..PACKET], packet.len);
         if peer.address.is_ipv6() {
             // Where others change the rest before it leaves, it leaves with a wrong checksum.
@@ -353,7 +354,7 @@ impl Downlink {
         ip::decrement_ttl(&mut head[PACKET..], packet.version);
         let mut copy = [0; DIVIDED_MAX];
         copy[..checked].copy_from_slice(&head[PACKET..PACKET + checked]);
-        let tunnel = Tunnel { peer, qfi: rule.qfi, own: &to, dst };
+        let tunnel = Tunnel { peer, qfi: rule.qfi, own: &to, dst, flow: Flow::of(&packet) };
         let outer_len = Tunnel::headers_len(&peer, rule.qfi);
         let front = |head: &mut [u8], rest: &[u8]| {
             let len = head.len() - PACKET + rest.len();
@@ -496,6 +497,37 @@ struct Tunnel<'t> {
     qfi: Option<u8>,
     own: &'t Interface,
     dst: MacAddr,
+    flow: Flow,
+}
+
+/// What outer headers say of the packet inside.
+#[derive(Clone, Copy)]
+struct Flow {
+    /// Congestion notification, which is copied (RFC 6040, section 4.1).
+    tos: u8,
+    /// The same for all packets of a flow: who divides packets by their ports divides flows.
+    src_port: u16,
+}
+
+impl Flow {
+    #[inline(always)]
+    fn of(packet: &Packet) -> Self {
+        // Dynamic ports (RFC 6335).
+        const FIRST: u16 = 0xc000;
+        const SHIFT: u32 = 64 - 14;
+        let fold = |address: u128| address as u64 ^ (address >> 64) as u64;
+        // Of a packet's fragments only one has ports.
+        let ports = match packet.fragment {
+            Fragment::Whole => packet.ports.unwrap_or_default(),
+            _ => (0, 0),
+        };
+        let ports = u64::from(ports.0) << 16 | u64::from(ports.1);
+        let ends = fold(packet.src).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ fold(packet.dst);
+        let both = ends ^ (ports << 8 | u64::from(packet.protocol)).rotate_left(24);
+        let hash = both.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        Self { tos: packet.tos & ecn::MASK, src_port: FIRST | (hash >> SHIFT) as u16 }
+    }
 }
 
 impl Tunnel<'_> {
@@ -529,10 +561,10 @@ impl Tunnel<'_> {
         });
         let gtp_len = gtpu::write_gpdu(gtp, self.peer.teid, container, len);
         let payload_len = gtp_len + len;
-        Udp { src_port: gtpu::PORT, dst_port: gtpu::PORT, payload_len }
+        Udp { src_port: self.flow.src_port, dst_port: gtpu::PORT, payload_len }
             .write(udp.try_into().expect("8 bytes"));
         let payload_len = (UDP_LEN + payload_len) as u16;
-        let (protocol, tos, ttl) = (protocol::UDP, 0, TTL);
+        let (protocol, tos, ttl) = (protocol::UDP, self.peer.tos | self.flow.tos, TTL);
         match (self.peer.address, self.own.v4, self.own.v6) {
             (IpAddr::V4(dst), Some(src), _) => {
                 Header { src, dst, protocol, tos, ttl, payload_len }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use dray_port::{FRAME_LIMIT, Frame, clock};
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet};
 use dray_wire::fragment::FragmentHeader;
-use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, protocol};
+use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, ecn, protocol};
 
 use super::lane;
 use crate::counters::{DropReason, Drops};
@@ -144,7 +144,7 @@ impl Reassembly {
         units.clone().for_each(|unit| entry.there[unit / 64] |= 1 << (unit % 64));
         entry.units += units.len();
         entry.furthest = entry.furthest.max(end);
-        entry.ecn |= 1 << (part.packet.tos & 3);
+        entry.ecn |= 1 << (part.packet.tos & ecn::MASK);
         if !more {
             entry.len = Some(end);
         }
@@ -283,8 +283,6 @@ impl Whole {
 
 /// Writes the headers of a packet whose fragments are all there; where its frame lies.
 fn finish(entry: &Entry, room: &mut [u8]) -> Result<std::ops::Range<usize>, DropReason> {
-    const NOT_ECT: u8 = 0;
-    const CE: u8 = 3;
     let wrong = DropReason::OuterFragment;
     let (first, len) = (entry.first.as_ref().ok_or(wrong)?, entry.len.ok_or(wrong)?);
     let (ethernet, packet) = first;
@@ -298,11 +296,11 @@ fn finish(entry: &Entry, room: &mut [u8]) -> Result<std::ops::Range<usize>, Drop
         return Err(DropReason::OuterUdp);
     }
     // RFC 3168, section 5.3: congestion is not lost, and not told to who cannot know of it.
-    let is_congested = entry.ecn >> CE & 1 != 0;
-    if is_congested && entry.ecn >> NOT_ECT & 1 != 0 {
+    let is_congested = entry.ecn >> ecn::CE & 1 != 0;
+    if is_congested && entry.ecn >> ecn::NOT_ECT & 1 != 0 {
         return Err(wrong);
     }
-    let tos = packet.tos | if is_congested { CE } else { 0 };
+    let tos = packet.tos | if is_congested { ecn::CE } else { 0 };
     let (protocol, ttl, payload_len) = (protocol::UDP, packet.ttl, len as u16);
     let start = match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {

@@ -12,7 +12,7 @@ use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::fragment::FragmentHeader;
 use dray_wire::gtpu::{self, FIXED_LEN as GTP_FIXED, GtpuError, Header, message};
 use dray_wire::icmp::{self, Problem};
-use dray_wire::ip::{self, Fragment, IPV4_LEN, Packet, Version, protocol};
+use dray_wire::ip::{self, Fragment, IPV4_LEN, Packet, Version, ecn, protocol};
 use dray_wire::router;
 use dray_wire::udp::{UDP_LEN, Udp};
 
@@ -41,7 +41,7 @@ pub(crate) struct Uplink {
 }
 
 /// A user's packet on its way.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Item {
     /// Number of its frame in the chunk.
     frame: u16,
@@ -52,6 +52,8 @@ struct Item {
     /// Bytes of the tunnel's message that it has.
     len: u16,
     qfi: Option<u8>,
+    /// Congestion notification of the outer header.
+    ecn: u8,
     teid: u32,
     /// Number of its session.
     slot: u32,
@@ -182,6 +184,7 @@ fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> Option<Item>
         look: (ROOM + at) as u16,
         len: (GTP + whole - at) as u16,
         qfi,
+        ecn: ip[1] & ecn::MASK,
         teid: word(GTP + 4),
         slot: 0,
     })
@@ -201,6 +204,7 @@ fn user_packet(bytes: &[u8], len: usize, own: &Interface) -> Result<Item, Odd> {
         look: (ROOM + outer.at + header.len) as u16,
         len: header.payload_len as u16,
         qfi: header.container.map(|container| container.qfi),
+        ecn: outer.packet.tos & ecn::MASK,
         teid: header.teid,
         slot: 0,
     })
@@ -363,6 +367,9 @@ impl Uplink {
         let hop = to.route(packet.dst).ok_or(DropReason::NoRoute)?;
         let dst = to.mac_of(hop).ok_or(DropReason::NoNeighbour)?;
         let header = Ethernet { dst, src: to.mac, ethertype: lane::ethertype(packet.version) };
+        if item.ecn & ecn::ECT_1 != 0 {
+            mark(&mut head[look..], &packet, item.ecn)?;
+        }
         ip::decrement_ttl(&mut head[look..], packet.version);
         // The tunnel's headers make room for this one.
         let start = look - ETHERNET_LEN;
@@ -390,6 +397,7 @@ impl Uplink {
         let rule = *session.find(&probe(&item, &packet)).ok_or(DropReason::NoRule)?;
         let hop = to.route(packet.dst).ok_or(DropReason::NoRoute)?;
         let dst = to.mac_of(hop).ok_or(DropReason::NoNeighbour)?;
+        mark(bytes, &packet, item.ecn)?;
         ip::decrement_ttl(bytes, packet.version);
         let checked = lane::checked_len(&packet, there);
         let mut copy = [0; DIVIDED_MAX];
@@ -598,6 +606,14 @@ fn is_local(dst: u128) -> bool {
     router::is_link_local(dst) || dst >> 120 == 0xff && dst >> 112 & 0xf <= LINK_SCOPE
 }
 
+/// Marks a packet with what the outer header says of congestion.
+#[cold]
+fn mark(header: &mut [u8], packet: &Packet, outer: u8) -> Result<(), DropReason> {
+    let codepoint = ecn::decapsulated(packet.tos, outer).ok_or(DropReason::Congestion)?;
+    ip::set_ecn(header, packet.version, codepoint);
+    Ok(())
+}
+
 /// What rules ask of a user's packet.
 #[inline(always)]
 fn probe(item: &Item, packet: &Packet) -> Probe {
@@ -620,3 +636,6 @@ fn reply(own: &Interface, outer: &Outer, port: u16, message: &[u8]) -> Option<Ve
     let kind = lane::ethertype(outer.packet.version);
     Some(own.frame(outer.ethernet.src, kind, &datagram))
 }
+
+#[cfg(test)]
+mod tests;

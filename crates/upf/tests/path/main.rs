@@ -6,6 +6,7 @@ mod ends;
 mod fragments;
 mod hostile;
 mod neighbours;
+mod outer;
 mod packets;
 mod router;
 mod rules;

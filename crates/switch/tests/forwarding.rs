@@ -1,0 +1,27 @@
+//! The switch against a model of it.
+
+mod inline;
+#[path = "forwarding/model.rs"]
+mod model;
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn frames_leave_as_the_model_says(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        model::run(&bytes);
+    }
+}
+
+/// What the fuzzer begins with runs on its own as well.
+#[test]
+fn seeds_agree_with_the_model() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/forwarding");
+    let seeds: Vec<_> = std::fs::read_dir(folder).unwrap().collect();
+    assert!(seeds.len() >= 6);
+    for seed in seeds {
+        model::run(&std::fs::read(seed.unwrap().path()).unwrap());
+    }
+}

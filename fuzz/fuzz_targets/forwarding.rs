@@ -1,0 +1,12 @@
+//! The switch's data path against a model of it: ports, frames, and what senders change while the
+//! switch is at work are the fuzzer's.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/switch/tests/inline/mod.rs"]
+mod inline;
+#[path = "../../crates/switch/tests/forwarding/model.rs"]
+mod model;
+
+fuzz_target!(|bytes: &[u8]| model::run(bytes));

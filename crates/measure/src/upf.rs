@@ -93,6 +93,7 @@ pub(crate) fn job(
         addresses: vec![own.ip.into()],
         mtu: topology.mtu as u16,
         routes,
+        gnbs: Vec::new(),
         neighbours: vec![Neighbour { address: peer.ip.into(), mac: peer.station }],
     };
     let config = UpfConfig {

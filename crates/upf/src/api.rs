@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError, SessionConfig};
 use crate::usage::Way;
-use crate::{Counters, Operation, SessionStatus, Upf};
+use crate::{Counters, EventsLost, Operation, SessionStatus, Upf};
 
 /// Where it is by default.
 pub const CONTROL: &str = "/run/dray/upf.sock";
@@ -50,7 +50,7 @@ pub struct Stats {
     /// The same of the downlink.
     pub downlink_workers: Vec<u64>,
     /// Reports that were lost because nobody took them.
-    pub events_lost: u64,
+    pub events_lost: EventsLost,
 }
 
 impl From<&Upf> for Stats {

@@ -9,9 +9,10 @@ use smallvec::SmallVec;
 
 use crate::account::Spare;
 use crate::config::{Action, ConfigError, Detector, Gate, Pdr, Qer, SessionConfig, Side, Urr};
-use crate::interface::{HOPS_MAX, Interface};
+use crate::interface::Interface;
 use crate::ledger::{Ledger, Place};
 use crate::matcher::{self, Matcher};
+use crate::neighbours::HOPS_MAX;
 use crate::session::{END, LISTED, Limited, More, Peer, Rule, Session};
 use crate::usage::Way;
 
@@ -129,6 +130,7 @@ impl Compiler<'_> {
         let accounts = Numbers { ledger, spares: &spares };
         keys[0] = self.direction(Way::Uplink, uplink, &accounts)?;
         self.direction(Way::Downlink, downlink, &accounts)?;
+        bind_to_gnbs(uplink, downlink);
         Ok(compiled)
     }
 
@@ -138,14 +140,14 @@ impl Compiler<'_> {
             let (v4, v6) = (&mut compiled.uplink.ue_v4, &mut compiled.uplink.ue_v6);
             let right = match first {
                 IpAddr::V4(address) => {
-                    prefix.bits() == 128 && is_host(first) && {
+                    prefix.bits() == 128 && ip::is_host(first) && {
                         let free = v4.is_unspecified();
                         *v4 = address;
                         free
                     }
                 }
                 IpAddr::V6(address) => {
-                    prefix.bits() == 64 && is_host(first) && {
+                    prefix.bits() == 64 && ip::is_host(first) && {
                         let free = *v6 == 0;
                         *v6 = (u128::from(address) >> 64) as u64;
                         free
@@ -207,6 +209,7 @@ impl Compiler<'_> {
             session.rules.push(Rule {
                 qfis: self.qfis(way, pdr, &at)?,
                 teid,
+                gnb: 0,
                 pdr: pdr.id,
                 action,
                 tunnel,
@@ -274,7 +277,7 @@ impl Compiler<'_> {
             (Way::Downlink, Action::Forward, Some(tunnel)) => {
                 let n3 = self.context.n3;
                 let gnb = tunnel.gnb;
-                if tunnel.teid == 0 || !is_host(gnb) {
+                if tunnel.teid == 0 || !n3.is_other_host(gnb) {
                     return Err(in_far("give a gNB's address, and a teid of 1 or more".to_owned()));
                 }
                 if n3.address_for(gnb).is_none() {
@@ -397,6 +400,12 @@ impl List {
     }
 }
 
-fn is_host(address: IpAddr) -> bool {
-    !address.is_unspecified() && !address.is_multicast() && !address.is_loopback()
+/// Lets the uplink take packets only from the gNBs that the downlink sends to.
+fn bind_to_gnbs(uplink: &mut Session, downlink: &Session) {
+    uplink.tunnels.clone_from(&downlink.tunnels);
+    let mut gnbs = uplink.tunnels.iter().map(|tunnel| tunnel.address);
+    let only = gnbs.next().filter(|first| gnbs.all(|other| other == *first));
+    if let Some(IpAddr::V4(gnb)) = only {
+        uplink.rules.iter_mut().for_each(|rule| rule.gnb = gnb.into());
+    }
 }

@@ -19,7 +19,8 @@ dray_daemon::counters! {
         MartianDestination = "martian_destination",
         /// An ARP or neighbour discovery message that is not valid.
         InvalidMessage = "invalid_message",
-        /// It says that a neighbour has another Ethernet address than the configuration says.
+        /// An answer about a neighbour that was not asked, whose Ethernet address is in the configuration, or
+        /// who has another Ethernet address and still answers.
         NeighbourRefused = "neighbour_refused",
         /// N3: the other fragments of the outer packet did not come in time.
         FragmentTimeout = "fragment_timeout",
@@ -37,6 +38,13 @@ dray_daemon::counters! {
         GtpuUnknownExtension = "gtpu_unknown_extension",
         /// N3: there is no tunnel of this TEID.
         UnknownTeid = "unknown_teid",
+        /// N3: not from the gNB that the session of its tunnel sends to; or an error indication about a
+        /// tunnel that its sender does not have.
+        WrongGnb = "wrong_gnb",
+        /// N3: more messages of its kind than are dealt with.
+        Limited = "limited",
+        /// N3: a user's packet to an address of our own, such as a tunnel in a tunnel.
+        OwnAddress = "own_address",
         /// The user's IP header is wrong.
         InnerIp = "inner_ip",
         /// N3: the user's packet does not come from one of the user's own addresses.

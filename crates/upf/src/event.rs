@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::interface::lock;
 use crate::usage::Counted;
@@ -42,23 +42,58 @@ pub enum Event {
     },
 }
 
-/// Events that wait to be read; more are lost and counted.
+impl Event {
+    /// The number of its kind.
+    fn kind(&self) -> usize {
+        match self {
+            Self::Usage { .. } => 0,
+            Self::DownlinkData { .. } => 1,
+            Self::TunnelGone { .. } => 2,
+        }
+    }
+}
+
+/// Events that were lost because nobody took them, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventsLost {
+    /// Of usage.
+    pub usage: u64,
+    /// Of packets for sessions that keep them.
+    pub downlink_data: u64,
+    /// Of tunnels that a gNB does not know.
+    pub tunnel_gone: u64,
+}
+
+impl EventsLost {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let Self { usage, downlink_data, tunnel_gone } = self;
+        usage + downlink_data + tunnel_gone
+    }
+}
+
+const KINDS: usize = 3;
+/// Events of a kind that wait to be read; more are lost and counted. Each kind has room of its own: what a
+/// gNB says does not take that of what is charged for.
 const WAITING_MAX: usize = 4096;
+
+type Lost = Arc<[AtomicU64; KINDS]>;
 
 /// The data path's end. Telling takes no lock and makes no system call.
 #[derive(Clone)]
 pub(crate) struct Teller {
-    sender: SyncSender<Event>,
-    lost: Arc<AtomicU64>,
+    senders: [SyncSender<Event>; KINDS],
+    lost: Lost,
 }
 
 impl Teller {
     /// Returns true if there was room for the event.
     pub(crate) fn tell(&self, event: Event) -> bool {
+        let kind = event.kind();
         // Nobody ever sleeps at the other end, so nobody is woken.
-        let told = self.sender.try_send(event).is_ok();
+        let told = self.senders[kind].try_send(event).is_ok();
         if !told {
-            self.lost.fetch_add(1, Relaxed);
+            self.lost[kind].fetch_add(1, Relaxed);
         }
         told
     }
@@ -66,25 +101,51 @@ impl Teller {
 
 /// The control plane's end.
 pub(crate) struct Events {
-    receiver: Mutex<Receiver<Event>>,
-    lost: Arc<AtomicU64>,
+    receivers: Mutex<[Receiver<Event>; KINDS]>,
+    lost: Lost,
 }
 
 impl Events {
-    /// What has been told since the last time.
+    /// What has been told since the last time; events of a kind are in order.
     pub(crate) fn take(&self) -> Vec<Event> {
-        lock(&self.receiver).try_iter().collect()
+        lock(&self.receivers).iter().flat_map(Receiver::try_iter).collect()
     }
 
     /// How many were lost because nobody read them.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost.load(Relaxed)
+    pub(crate) fn lost(&self) -> EventsLost {
+        let [usage, downlink_data, tunnel_gone] =
+            self.lost.each_ref().map(|lost| lost.load(Relaxed));
+        EventsLost { usage, downlink_data, tunnel_gone }
     }
 }
 
 /// Both ends.
 pub(crate) fn events() -> (Teller, Events) {
-    let (sender, receiver) = sync_channel(WAITING_MAX);
-    let lost = Arc::default();
-    (Teller { sender, lost: Arc::clone(&lost) }, Events { receiver: Mutex::new(receiver), lost })
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        (0..KINDS).map(|_| sync_channel(WAITING_MAX)).unzip();
+    let senders = senders.try_into().unwrap_or_else(|_| unreachable!("one for each kind"));
+    let receivers = receivers.try_into().unwrap_or_else(|_| unreachable!("one for each kind"));
+    let lost = Lost::default();
+    let teller = Teller { senders, lost: Arc::clone(&lost) };
+    (teller, Events { receivers: Mutex::new(receivers), lost })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_kind_of_events_takes_no_room_of_another() {
+        let (teller, events) = events();
+        let gone = || Event::TunnelGone { gnb: [10, 0, 0, 1].into(), teid: 1 };
+        let told = (0..2 * WAITING_MAX).filter(|_| teller.tell(gone())).count();
+        assert_eq!(told, WAITING_MAX);
+        assert!(teller.tell(Event::DownlinkData { seid: 1, pdr: 2 }));
+        let counted = Counted::default();
+        assert!(teller.tell(Event::Usage { seid: 1, urr: 2, quota: true, counted }));
+        let lost = EventsLost { tunnel_gone: WAITING_MAX as u64, ..EventsLost::default() };
+        assert_eq!((events.lost(), events.lost().total()), (lost, WAITING_MAX as u64));
+        assert_eq!(events.take().len(), WAITING_MAX + 2);
+        assert!(events.take().is_empty() && teller.tell(gone()));
+    }
 }

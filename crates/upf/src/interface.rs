@@ -1,9 +1,8 @@
 //! N3 or N6 while it runs: our own addresses, who is around, and the port to transmit on.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dray_port::{Batch, Frame, Transmit};
 use dray_wire::arp::Arp;
@@ -13,12 +12,7 @@ use dray_wire::{MacAddr, ip};
 
 use crate::config::{ConfigError, InterfaceConfig, Prefix};
 use crate::counters::DropReason;
-
-/// Next hops of an interface: neighbours that a route or a tunnel leads to.
-pub(crate) const HOPS_MAX: usize = 16_384;
-/// After so many questions without an answer, half a second each, a neighbour counts as not there (as
-/// long as in RFC 4861, section 10).
-const QUESTIONS: u32 = 6;
+use crate::neighbours::{HOPS_MAX, Neighbours};
 
 /// An interface. The data threads read it; what changes in it are the neighbours' addresses.
 pub(crate) struct Interface {
@@ -27,31 +21,22 @@ pub(crate) struct Interface {
     pub(crate) v6: Option<Ipv6Addr>,
     /// The addresses of both interfaces.
     ours: Vec<IpAddr>,
+    /// The same by version; 0 where there is none.
+    all_v4: [u32; 2],
+    all_v6: [u128; 2],
     /// The longest IP packet that it sends, in bytes.
     pub(crate) mtu: usize,
     /// Longest prefixes first.
     routes: Vec<(Prefix, u16)>,
     gateways: Vec<(Prefix, IpAddr)>,
-    hops: Box<[Hop]>,
-    /// By address, the number of the hop.
-    numbers: Mutex<HashMap<IpAddr, u16>>,
+    pub(crate) neighbours: Neighbours,
+    /// Networks of gNBs that may send into any session's tunnel.
+    gnbs: Vec<Prefix>,
     /// Its queues, each locked for the length of a batch: where there is one for each worker, no two
     /// data threads want the same but for an answer now and then.
     tx: Vec<Mutex<Box<dyn Transmit>>>,
     /// Whether whoever is there has been told where its addresses are.
     announced: AtomicBool,
-}
-
-/// A neighbour that packets are sent to.
-#[derive(Debug, Default)]
-struct Hop {
-    address: OnceLock<IpAddr>,
-    /// The Ethernet address in the low 48 bits; 0 while it is not known.
-    mac: AtomicU64,
-    /// Questions since it answered last.
-    asked: AtomicU32,
-    /// Whether the Ethernet address is what the configuration says.
-    is_configured: AtomicBool,
 }
 
 /// What can be wrong with it.
@@ -93,6 +78,13 @@ impl Interface {
                 format!("{mtu}: give 576 to {most}, as the port allows"),
             ));
         }
+        let numbers = |v6: bool| {
+            let of_version = ours.iter().filter(move |address| address.is_ipv6() == v6);
+            let mut numbers = of_version.map(|address| ip::number(*address));
+            // No more than one of each version is given for each of two interfaces.
+            [(); 2].map(|()| numbers.next().unwrap_or_default())
+        };
+        let (all_v4, all_v6) = (numbers(false).map(|number| number as u32), numbers(true));
         let mut interface = Self {
             mac: config.mac,
             announced: AtomicBool::new(false),
@@ -105,24 +97,26 @@ impl Interface {
                 IpAddr::V4(_) => None,
             }),
             ours,
+            all_v4,
+            all_v6,
             mtu,
             routes: Vec::new(),
             gateways: config.routes.iter().map(|route| (route.to, route.via)).collect(),
-            hops: (0..HOPS_MAX).map(|_| Hop::default()).collect(),
-            numbers: Mutex::default(),
+            neighbours: Neighbours::default(),
+            gnbs: config.gnbs.clone(),
             tx: tx.into_iter().map(Mutex::new).collect(),
         };
         interface.gateways.sort_by_key(|(to, _)| std::cmp::Reverse(to.bits()));
         for (to, via) in interface.gateways.clone() {
             let full = || wrong(name, "routes", format!("{HOPS_MAX} neighbours at most"));
-            let hop = interface.hop(via).ok_or_else(full)?;
+            let hop = interface.neighbours.number(via).ok_or_else(full)?;
+            interface.neighbours.hold(hop);
             interface.routes.push((to, hop));
         }
         for neighbour in &config.neighbours {
             let full = || wrong(name, "neighbours", format!("{HOPS_MAX} at most"));
-            let hop = interface.hop(neighbour.address).ok_or_else(full)?;
-            interface.hops[usize::from(hop)].set(neighbour.mac);
-            interface.hops[usize::from(hop)].is_configured.store(true, Relaxed);
+            let hop = interface.neighbours.number(neighbour.address).ok_or_else(full)?;
+            interface.neighbours.configure(hop, neighbour.mac);
         }
         Ok(interface)
     }
@@ -132,6 +126,51 @@ impl Interface {
         match peer {
             IpAddr::V4(_) => self.v4.map(IpAddr::V4),
             IpAddr::V6(_) => self.v6.map(IpAddr::V6),
+        }
+    }
+
+    /// Whether a gNB at `address` may send into any session's tunnel.
+    pub(crate) fn is_trusted_gnb(&self, address: u128) -> bool {
+        self.gnbs.iter().any(|network| network.contains(address))
+    }
+
+    /// Returns true if no packet is forwarded from or to `address`: no single host has it, it is for one link
+    /// only (RFC 3927, section 2.7; RFC 4291, section 2.5.6), or it is an interface's own.
+    #[inline(always)]
+    pub(crate) fn is_martian(&self, version: ip::Version, address: u128) -> bool {
+        match version {
+            ip::Version::V4 => {
+                let address = address as u32;
+                let is_odd = matches!(address >> 24, 0 | 127 | 224..) || address >> 16 == 0xa9fe;
+                is_odd | (address == self.all_v4[0]) | (address == self.all_v4[1])
+            }
+            ip::Version::V6 => {
+                let first = (address >> 112) as u16;
+                let is_odd = address >> 64 == 0 || first >> 8 == 0xff || first & 0xffc0 == 0xfe80;
+                is_odd | (address == self.all_v6[0]) | (address == self.all_v6[1])
+            }
+        }
+    }
+
+    /// Why a packet to a [martian](Self::is_martian) is dropped.
+    #[cold]
+    pub(crate) fn martian_destination(&self, address: IpAddr) -> DropReason {
+        // Link-local addresses, and groups of that scope (RFC 4291, sections 2.5.6 and 2.7; RFC 3927).
+        let is_local = match address {
+            IpAddr::V4(address) => address.is_link_local(),
+            IpAddr::V6(address) => {
+                let first = address.segments()[0];
+                address.is_unicast_link_local() || address.is_multicast() && first & 0xf <= 2
+            }
+        };
+        if self.ours.contains(&address) {
+            DropReason::OwnAddress
+        } else if is_local {
+            DropReason::LinkLocal
+        } else if ip::is_group(address) {
+            DropReason::Group
+        } else {
+            DropReason::MartianDestination
         }
     }
 
@@ -159,20 +198,7 @@ impl Interface {
         let number = ip::number(peer);
         let same = |via: &IpAddr| via.is_ipv4() == peer.is_ipv4();
         let route = self.gateways.iter().find(|(to, via)| to.contains(number) && same(via));
-        self.hop(route.map_or(peer, |(_, via)| *via))
-    }
-
-    /// The number of the neighbour `address`.
-    fn hop(&self, address: IpAddr) -> Option<u16> {
-        let mut numbers = lock(&self.numbers);
-        if let Some(number) = numbers.get(&address) {
-            return Some(*number);
-        }
-        let number = numbers.len();
-        // Each is set once, under the lock.
-        self.hops.get(number)?.address.set(address).ok()?;
-        numbers.insert(address, number as u16);
-        Some(number as u16)
+        self.neighbours.number(route.map_or(peer, |(_, via)| *via))
     }
 
     /// The hop through which the address ([`ip::number`]) is reached, where there is a route.
@@ -184,41 +210,18 @@ impl Interface {
     /// A hop's Ethernet address, where that is known.
     #[inline(always)]
     pub(crate) fn mac_of(&self, hop: u16) -> Option<MacAddr> {
-        let [0, 0, mac @ ..] = self.hops[usize::from(hop)].mac.load(Relaxed).to_be_bytes() else {
-            return None;
-        };
-        (mac != [0; 6]).then_some(MacAddr(mac))
+        self.neighbours.mac_of(hop)
     }
 
     /// Whether a hop was asked for again and again, and did not answer.
     pub(crate) fn is_silent(&self, hop: u16) -> bool {
-        self.hops[usize::from(hop)].asked.load(Relaxed) > QUESTIONS
+        self.neighbours.is_silent(hop)
     }
 
-    /// Remembers where `address` is, if packets are sent there. What the configuration says of a neighbour
-    /// stays.
-    fn learn(&self, address: IpAddr, mac: MacAddr) -> Result<(), DropReason> {
-        let Some(number) = lock(&self.numbers).get(&address).copied() else { return Ok(()) };
-        let hop = &self.hops[usize::from(number)];
-        if hop.is_configured.load(Relaxed) {
-            let is_same = self.mac_of(number) == Some(mac);
-            return is_same.then_some(()).ok_or(DropReason::NeighbourRefused);
-        }
-        hop.set(mac);
-        Ok(())
-    }
-
-    /// Frames that ask for the neighbours: for all of them, or for those that are `missing` only.
-    pub(crate) fn questions(&self, missing: bool) -> Vec<Vec<u8>> {
-        let count = lock(&self.numbers).len() as u16;
-        let asked = (0..count).filter(|hop| !missing || self.mac_of(*hop).is_none());
-        let hops = asked.map(|hop| &self.hops[usize::from(hop)]);
-        hops.filter_map(|hop| {
-            // Control threads alone ask, and 68 years go by before this is 0 again.
-            hop.asked.fetch_add(1, Relaxed);
-            self.question(*hop.address.get()?)
-        })
-        .collect()
+    /// Frames that ask for the neighbours whose turn it is.
+    pub(crate) fn questions(&self) -> Vec<Vec<u8>> {
+        let questions = self.neighbours.questions().into_iter();
+        questions.filter_map(|(address, mac)| self.question(address, mac)).collect()
     }
 
     /// Tells whoever is there, as soon as somebody is, where its own addresses are: a switch that learns
@@ -234,7 +237,7 @@ impl Interface {
     /// What says where its own addresses are: an ARP announcement (RFC 5227, section 2.3), and an
     /// advertisement that nobody asked for (RFC 4861, section 7.2.6).
     fn announcements(&self) -> Vec<Vec<u8>> {
-        let v4 = self.v4.and_then(|own| self.question(own.into()));
+        let v4 = self.v4.and_then(|own| self.question(own.into(), None));
         let v6 = self.v6.map(|target| {
             let (group, mac) = icmp::ALL_NODES;
             let packet =
@@ -244,7 +247,8 @@ impl Interface {
         v4.into_iter().chain(v6).collect()
     }
 
-    fn question(&self, address: IpAddr) -> Option<Vec<u8>> {
+    /// A frame that asks for `address`: all of the link, or the station that is known to have it.
+    fn question(&self, address: IpAddr, known: Option<MacAddr>) -> Option<Vec<u8>> {
         match address {
             IpAddr::V4(address) => {
                 let arp = Arp {
@@ -252,12 +256,14 @@ impl Interface {
                     sender: (self.mac, self.v4?),
                     target: (MacAddr([0; 6]), address),
                 };
-                Some(self.frame(MacAddr([0xff; 6]), ethertype::ARP, &arp.to_bytes()))
+                let mac = known.unwrap_or(MacAddr([0xff; 6]));
+                Some(self.frame(mac, ethertype::ARP, &arp.to_bytes()))
             }
             IpAddr::V6(target) => {
-                let (group, mac) = icmp::solicited_node(target);
+                let group = icmp::solicited_node(target);
+                let (dst, mac) = known.map_or(group, |known| (target, known));
                 let source = Some(self.mac);
-                let packet = Discovery::Solicitation { target, source }.to_packet(self.v6?, group);
+                let packet = Discovery::Solicitation { target, source }.to_packet(self.v6?, dst);
                 Some(self.frame(mac, ethertype::IPV6, &packet))
             }
         }
@@ -275,11 +281,11 @@ impl Interface {
         if !ip::is_host(target.into()) {
             return Err(DropReason::MartianDestination);
         }
-        let learned = self.learn(address.into(), mac);
-        if !arp.is_request {
-            return learned.map(|()| None);
+        if !arp.is_request && self.v4 == Some(target) {
+            return self.neighbours.answer(address.into(), mac).map(|()| None);
         }
-        if self.v4 != Some(target) {
+        self.neighbours.heard_of(address.into());
+        if !arp.is_request || self.v4 != Some(target) {
             return Ok(None);
         }
         let reply = Arp { is_request: false, sender: (self.mac, target), target: arp.sender };
@@ -336,12 +342,15 @@ impl Interface {
             return Err(DropReason::MartianDestination);
         }
         match message {
+            Discovery::Advertisement { .. } if self.is_own(packet.dst) => {
+                return self.neighbours.answer(target.into(), mac).map(|()| None);
+            }
+            // To all of the link: no answer of a question of ours.
             Discovery::Advertisement { .. } => {
-                return self.learn(target.into(), mac).map(|()| None);
+                self.neighbours.heard_of(target.into());
+                return Ok(None);
             }
-            Discovery::Solicitation { source, .. } => {
-                let _ = source.map(|mac| self.learn(asker.into(), mac));
-            }
+            Discovery::Solicitation { .. } => self.neighbours.heard_of(asker.into()),
         }
         if self.v6 != Some(target) || asker.is_unspecified() {
             return Ok(None);
@@ -379,13 +388,6 @@ impl Interface {
         }
         drop(tx);
         lock(&self.tx[0])
-    }
-}
-
-impl Hop {
-    fn set(&self, MacAddr([a, b, c, d, e, f]): MacAddr) {
-        self.mac.store(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Relaxed);
-        self.asked.store(0, Relaxed);
     }
 }
 

@@ -14,9 +14,11 @@ use smallvec::SmallVec;
 use crate::account::Accounts;
 use crate::compile::{Compiled, Context, compile};
 use crate::config::{ConfigError, SessionConfig};
+use crate::interface::Interface;
 use crate::ledger::Ledger;
 use crate::path::{CHANGES, Change, Changes, Farewell};
 use crate::session::{Peer, Session};
+use crate::tunnels::Tunnels;
 use crate::usage::Counted;
 
 /// Room for so many keys by session: two addresses, or two tunnels.
@@ -94,6 +96,8 @@ pub(crate) struct Model {
     /// Of each direction.
     workers: usize,
     accounts: Arc<Accounts>,
+    n3: Arc<Interface>,
+    tunnels: Arc<Tunnels>,
 }
 
 /// Indexes of the two sorts of keys.
@@ -147,7 +151,13 @@ struct Step {
 
 impl Model {
     /// With room for so many sessions, for so many workers of each direction.
-    pub(crate) fn new(room: usize, workers: usize, accounts: Arc<Accounts>) -> Self {
+    pub(crate) fn new(
+        room: usize,
+        workers: usize,
+        accounts: Arc<Accounts>,
+        n3: Arc<Interface>,
+        tunnels: Arc<Tunnels>,
+    ) -> Self {
         Self {
             sessions: HashMap::new(),
             owners: [HashMap::new(), HashMap::new()],
@@ -158,6 +168,8 @@ impl Model {
             room,
             workers,
             accounts,
+            n3,
+            tunnels,
         }
     }
 
@@ -302,6 +314,8 @@ impl Model {
                     keys.iter().for_each(|key| _ = owners.insert(*key, seid));
                 }
                 let tunnels = downlink.tunnels.clone();
+                tunnels.iter().for_each(|tunnel| self.n3.neighbours.hold(tunnel.hop));
+                self.tunnels.add(&tunnels);
                 if end_marker {
                     let same =
                         |new: &Peer, old: &Peer| (new.address, new.teid) == (old.address, old.teid);
@@ -313,6 +327,9 @@ impl Model {
                 sessions = [uplink, downlink];
             }
         }
+        let neighbours = &self.n3.neighbours;
+        old_tunnels.iter().for_each(|tunnel| neighbours.release(tunnel.hop, self.sent));
+        self.tunnels.remove(&old_tunnels);
         let [left_teids, left_addresses] = left;
         let [teids, addresses] = taken;
         let [uplink, downlink] = sessions;

@@ -11,10 +11,8 @@ use crate::interface::lock;
 use crate::upf::Upf;
 use crate::usage::Way;
 
-/// How often neighbours that are not known are asked for.
+/// How often neighbours are asked for, those whose turn it is.
 const ASK: Duration = Duration::from_millis(500);
-/// After so many of those, the others are asked for as well, who may have another address by now.
-const ASK_ALL: u32 = 60;
 
 /// A user plane function whose directions run on threads. It ends when it is dropped.
 pub struct Running {
@@ -64,15 +62,14 @@ impl Running {
         }
         let (upf, stop) = (running.upf.clone(), running.stop.clone());
         running.watch("upf-neighbours", move || {
-            for round in 0u32.. {
+            loop {
                 upf.announce();
-                upf.ask_for_neighbours(round % ASK_ALL == ASK_ALL - 1);
+                upf.ask_for_neighbours();
                 thread::park_timeout(ASK);
                 if stop.load(Ordering::Relaxed) {
-                    break;
+                    return Ok(());
                 }
             }
-            Ok(())
         })?;
         Ok(running)
     }

@@ -30,6 +30,8 @@ pub(crate) struct Rule {
     pub(crate) qfis: u64,
     /// Uplink: its tunnel at our end.
     pub(crate) teid: u32,
+    /// Uplink: the address of the only gNB that packets may come from; 0 where that is to be looked up.
+    pub(crate) gnb: u32,
     pub(crate) pdr: u16,
     pub(crate) action: Action,
     /// Index of the tunnel.
@@ -71,6 +73,7 @@ pub(crate) struct Session {
     pub(crate) rules: SmallVec<[Rule; 1]>,
     pub(crate) seid: u64,
     // The second line.
+    /// Downlink: where packets go. Uplink: the same, whose gNBs packets may come from.
     pub(crate) tunnels: SmallVec<[Peer; 1]>,
     /// What finds the rule, where the first one is not for all packets.
     pub(crate) matchers: Box<[Matcher]>,
@@ -218,6 +221,14 @@ impl Session {
         User { v4: self.ue_v4, v6: self.ue_v6 }
     }
 
+    /// Whether packets from a gNB at `address` ([`ip::number`]) may come through its tunnels: from any, as
+    /// long as it sends to none.
+    #[cold]
+    pub(crate) fn has_gnb(&self, address: u128) -> bool {
+        let mut gnbs = self.tunnels.iter().map(|tunnel| ip::number(tunnel.address));
+        self.tunnels.is_empty() || gnbs.any(|gnb| gnb == address)
+    }
+
     /// The first rule that is for the packet.
     #[inline(always)]
     pub(crate) fn find(&self, probe: &Probe) -> Option<&Rule> {
@@ -343,6 +354,7 @@ mod tests {
     const RULE: Rule = Rule {
         qfis: u64::MAX,
         teid: 0,
+        gnb: 0,
         pdr: 1,
         action: Action::Forward,
         tunnel: 0,

@@ -14,7 +14,7 @@ use crate::compile::Context;
 use crate::config::{ConfigError, Detector, UpfConfig};
 use crate::counters::{Counters, Published};
 use crate::direction::Direction;
-use crate::event::{Event, Events, events};
+use crate::event::{Event, Events, EventsLost, events};
 use crate::interface::{Interface, lock};
 use crate::meter::Sharing;
 use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
@@ -22,6 +22,7 @@ use crate::path::{
     self, Change, Downlink, Lane, MESSAGES_MAX, Path, Sessions, Store, Uplink, Waiting,
 };
 use crate::session::Peer;
+use crate::tunnels::Tunnels;
 use crate::usage::Way;
 
 /// The longest that packets may wait, in milliseconds: an hour.
@@ -109,7 +110,11 @@ impl Upf {
         let ours = [&config.n3.addresses[..], &config.n6.addresses].concat();
         let n3 = Arc::new(Interface::new("n3", &config.n3, ours.clone(), n3_tx)?);
         let n6 = Arc::new(Interface::new("n6", &config.n6, ours, n6_tx)?);
+        if !config.n6.gnbs.is_empty() {
+            return wrong("n6.gnbs", "gNBs are on N3: leave it out".to_owned());
+        }
         let (teller, events) = events();
+        let tunnels = Arc::<Tunnels>::default();
         let keys = KEYS_PER_SESSION * config.sessions_max;
         let numbers = config.sessions_max + LEAVING_MAX;
         let accounts = Accounts::new(numbers);
@@ -136,23 +141,29 @@ impl Upf {
         let (to_downlink, of_uplink): (Vec<_>, Vec<_>) = messages.unzip();
         let uplink = deal(n3_rx, workers).into_iter().zip(to_downlink).enumerate();
         let uplink = uplink.map(|(worker, (rx, to_downlink))| {
-            let uplink = Uplink::new(lane(Way::Uplink, worker), to_downlink);
+            let uplink = Uplink::new(lane(Way::Uplink, worker), to_downlink, tunnels.clone());
             Direction::new(rx, Path::Uplink(Box::new(uplink)))
         });
         let uplink = uplink.collect();
         let downlink = deal(n6_rx, workers).into_iter().zip(of_uplink).enumerate();
         let downlink = downlink.map(|(worker, (rx, of_uplink))| {
             let store = Store::new(waiting.clone(), frame_max);
-            let downlink = Downlink { lane: lane(Way::Downlink, worker), store, of_uplink };
+            let downlink = Downlink {
+                lane: lane(Way::Downlink, worker),
+                store,
+                of_uplink,
+                is_of_uplink: false,
+            };
             Direction::new(rx, Path::Downlink(Box::new(downlink)))
         });
         let mut directions: [Vec<Direction>; 2] = [uplink, downlink.collect()];
+        let model = Model::new(config.sessions_max, workers, accounts, n3.clone(), tunnels);
         let upf = Self {
             n3,
             n6,
             applications,
             sessions_max: config.sessions_max,
-            model: Mutex::new(Model::new(config.sessions_max, workers, accounts)),
+            model: Mutex::new(model),
             wires: Mutex::new(wires),
             counters,
             events,
@@ -255,7 +266,7 @@ impl Upf {
     }
 
     /// How many events were lost because nobody took them.
-    pub fn events_lost(&self) -> u64 {
+    pub fn events_lost(&self) -> EventsLost {
         self.events.lost()
     }
 
@@ -265,13 +276,24 @@ impl Upf {
         self.n6.announce();
     }
 
-    /// Asks for neighbours whose Ethernet address is not known, or for `all` of them.
-    pub fn ask_for_neighbours(&self, all: bool) {
+    /// Asks for neighbours whose Ethernet address is not known, now and then for the others, and forgets
+    /// those that no session needs any more. To be called twice a second.
+    pub fn ask_for_neighbours(&self) {
+        self.forget_neighbours();
         for interface in [&self.n3, &self.n6] {
-            for question in interface.questions(!all) {
+            for question in interface.questions() {
                 interface.transmit(0, &[Frame::from(&question[..])]);
             }
         }
+    }
+
+    /// Where sessions are being changed, there is another time.
+    fn forget_neighbours(&self) {
+        let (Ok(wires), Ok(_model)) = (self.wires.try_lock(), self.model.try_lock()) else {
+            return;
+        };
+        let made = wires.iter().flatten().map(Wire::made).min().unwrap_or_default();
+        self.n3.neighbours.forget(made);
     }
 }
 

@@ -7,7 +7,7 @@ use dray_daemon::ClientError;
 use dray_measure::table::align;
 use dray_upf::api::{CONTROL, Client, Stats, Status, Transaction};
 use dray_upf::config::{SessionConfig, SessionsFile};
-use dray_upf::{Counters, SessionStatus};
+use dray_upf::{Counters, EventsLost, SessionStatus};
 use serde::Serialize;
 
 use crate::{Failure, print};
@@ -180,9 +180,13 @@ fn list(sessions: &[SessionStatus]) -> String {
 /// Counters of both directions.
 pub(super) fn describe(stats: &Stats) -> String {
     let Stats { uplink, downlink, uplink_workers, downlink_workers, events_lost } = stats;
-    let lost = match events_lost {
+    let EventsLost { usage, downlink_data, tunnel_gone } = events_lost;
+    let lost = match events_lost.total() {
         0 => String::new(),
-        lost => format!("{lost} reports were lost because nobody took them\n"),
+        lost => format!(
+            "{lost} reports were lost because nobody took them: usage {usage}, downlink data \
+             {downlink_data}, tunnels gone {tunnel_gone}\n"
+        ),
     };
     direction("uplink", uplink, uplink_workers)
         + &direction("downlink", downlink, downlink_workers)

@@ -21,6 +21,9 @@ pub struct InterfaceConfig {
     /// Through whom others are reached; whoever has no route is on the link.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
+    /// N3: networks of gNBs, any of which may send into every session's tunnel.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gnbs: Vec<Prefix>,
     /// Those whose Ethernet address need not be asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub neighbours: Vec<Neighbour>,

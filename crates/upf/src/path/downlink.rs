@@ -29,6 +29,8 @@ pub(crate) struct Downlink {
     pub(crate) lane: Lane,
     pub(crate) store: Store,
     pub(crate) of_uplink: Receiver<ForUser>,
+    /// Whether the frame is one of the uplink's, which is in our own name.
+    pub(crate) is_of_uplink: bool,
 }
 
 /// What the uplink has for a user.
@@ -111,7 +113,11 @@ impl Downlink {
     #[cold]
     fn take_one_of_uplink(&mut self, message: &ForUser) {
         match message {
-            ForUser::Frame(frame) => self.chunk(&[Frame::from(&frame[..])]),
+            ForUser::Frame(frame) => {
+                self.is_of_uplink = true;
+                self.chunk(&[Frame::from(&frame[..])]);
+                self.is_of_uplink = false;
+            }
             ForUser::Advertisement { prefix, to } => {
                 if let Err(reason) = self.advertise(*prefix, *to) {
                     self.lane.counters.drops.add(reason, 1);
@@ -246,7 +252,12 @@ impl Downlink {
             ethertype::ARP => return Ok(None),
             _ => return Err(DropReason::NotIp),
         };
-        Ok((!from.is_own(dst)).then(|| address_key(version, dst)))
+        // A group's key could be that of an IPv4 address.
+        let is_group = match version {
+            Version::V4 => dst as u32 >> 28 == 0xe,
+            Version::V6 => dst >> 120 == 0xff,
+        };
+        Ok((!from.is_own(dst) && !is_group).then(|| address_key(version, dst)))
     }
 
     /// What the packet of a frame says; it is of the version that the frame says, or nothing at all.
@@ -299,6 +310,9 @@ impl Downlink {
     #[inline(always)]
     fn check(&mut self, frame: &Frame<'_>, item: &Item, now: u64) -> Result<Leaving, Stop> {
         let packet = self.packet(item.frame, frame)?;
+        if self.lane.from.is_martian(packet.version, packet.src) && !self.is_of_uplink {
+            return Err(DropReason::MartianSource.into());
+        }
         let session = &self.lane.sessions.slots[item.slot as usize];
         let rule = *session.find(&probe(&packet)).ok_or(DropReason::NoRule)?;
         match rule.action {

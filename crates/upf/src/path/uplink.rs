@@ -3,6 +3,8 @@
 //! Each chunk of packets goes through passes: look at the headers and fetch the place in the table;
 //! find the session and fetch it; fetch what it points to; check and rewrite; transmit.
 
+use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use arrayvec::ArrayVec;
@@ -25,6 +27,9 @@ use crate::counters::DropReason;
 use crate::event::Event;
 use crate::interface::Interface;
 use crate::matcher::Probe;
+use crate::meter::{Meter, Sharing};
+use crate::session::Session;
+use crate::tunnels::Tunnels;
 
 /// Of the user's packet that must lie in the head to be looked at there: the longest IPv4 header, and
 /// ports.
@@ -33,11 +38,20 @@ const INNER_LOOK: usize = 60 + 4;
 /// Messages for users that wait for the downlink; more are lost.
 pub(crate) const MESSAGES_MAX: usize = 64;
 
+/// Error indications that are looked at: a thousand a second, as if each were of so many bytes.
+const INDICATIONS_KBPS: u64 = 8000;
+const INDICATION_LEN: usize = 1000;
+
 pub(crate) struct Uplink {
     pub(crate) lane: Lane,
     /// To a worker of the downlink.
     to_downlink: SyncSender<ForUser>,
     fragments: Reassembly,
+    /// By number of the frame in the chunk, the outer source address where [`Item::gnb`] does not say it.
+    sources: [u128; CHUNK],
+    /// The tunnels at gNBs that there are.
+    tunnels: Arc<Tunnels>,
+    indications: Meter,
 }
 
 /// A user's packet on its way.
@@ -57,6 +71,8 @@ struct Item {
     teid: u32,
     /// Number of its session.
     slot: u32,
+    /// The outer source address where that is of IPv4; 0: see [`Uplink::sources`].
+    gnb: u32,
 }
 
 /// Why a user's packet does not go on as it is.
@@ -174,7 +190,8 @@ fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> Option<Item>
         }
         _ => return None,
     };
-    let is_usual = is_for_us & is_ip & fits & gtp_fits & (half(UDP + 2) == gtpu::PORT);
+    let gnb = word(IP + 12);
+    let is_usual = is_for_us & is_ip & fits & gtp_fits & (half(UDP + 2) == gtpu::PORT) & (gnb != 0);
     if !is_usual || GTP + whole < at || checksum::internet_of(ip) != 0 {
         return None;
     }
@@ -187,18 +204,19 @@ fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> Option<Item>
         ecn: ip[1] & ecn::MASK,
         teid: word(GTP + 4),
         slot: 0,
+        gnb,
     })
 }
 
-/// Finds the user's packet; the item's other fields are left to the caller.
-fn user_packet(bytes: &[u8], len: usize, own: &Interface) -> Result<Item, Odd> {
+/// Finds the user's packet, and the outer source address; the item's other fields are left to the caller.
+fn user_packet(bytes: &[u8], len: usize, own: &Interface) -> Result<(Item, u128), Odd> {
     let outer = outer(bytes, len, own)?;
     let header = match Header::parse(bytes.get(outer.at..).unwrap_or(&[]), outer.udp.payload_len) {
         Ok(header) if header.message == message::G_PDU => header,
         // To be looked at as a whole, also where that will show that it is wrong.
         _ => return Err(Odd::Other),
     };
-    Ok(Item {
+    let item = Item {
         frame: 0,
         at: (outer.at + header.len) as u16,
         look: (ROOM + outer.at + header.len) as u16,
@@ -207,12 +225,16 @@ fn user_packet(bytes: &[u8], len: usize, own: &Interface) -> Result<Item, Odd> {
         ecn: outer.packet.tos & ecn::MASK,
         teid: header.teid,
         slot: 0,
-    })
+        gnb: ip::as_ipv4(outer.packet.src).map_or(0, u32::from),
+    };
+    Ok((item, outer.packet.src))
 }
 
 impl Uplink {
-    pub(crate) fn new(lane: Lane, to_downlink: SyncSender<ForUser>) -> Self {
-        Self { lane, to_downlink, fragments: Reassembly::new() }
+    pub(crate) fn new(lane: Lane, to_downlink: SyncSender<ForUser>, tunnels: Arc<Tunnels>) -> Self {
+        let indications = Meter::new(INDICATIONS_KBPS);
+        let fragments = Reassembly::new();
+        Self { lane, to_downlink, fragments, sources: [0; CHUNK], tunnels, indications }
     }
 
     /// Takes `frames`, as long as the port out has room; how many.
@@ -337,18 +359,22 @@ impl Uplink {
     /// Checks a packet against its session's rules, and writes its new header.
     #[inline(always)]
     fn check(&mut self, frame: &Frame<'_>, item: Item, now: u64) -> Result<Leaving, Stop> {
-        let Lane { sessions, heads, to, scratch, .. } = &mut self.lane;
+        let Lane { sessions, heads, from, to, scratch, .. } = &mut self.lane;
         let look = usize::from(item.look);
         let head = &mut heads[usize::from(item.frame)].0;
         let (at, len) = (usize::from(item.at), usize::from(item.len));
         let there = (head.len() - look).min(len);
         let packet = lane::parse(&head[look..look + there], len, frame, at, scratch)?;
         let session = &sessions.slots[item.slot as usize];
+        let is_bound = session.rules.first().is_some_and(|rule| rule.gnb == item.gnb);
+        if (!is_bound || item.gnb == 0) && !is_right_gnb(session, &item, &self.sources, from) {
+            return Err(DropReason::WrongGnb.into());
+        }
         if !session.is_from_user(packet.version, packet.src) {
             return Err(foreign(&packet).into());
         }
-        if packet.version == Version::V6 && is_local(packet.dst) {
-            return Err(DropReason::LinkLocal.into());
+        if to.is_martian(packet.version, packet.dst) {
+            return Err(to.martian_destination(packet.destination()).into());
         }
         let rule = *session.find(&probe(&item, &packet)).ok_or(DropReason::NoRule)?;
         if rule.action != Action::Forward {
@@ -492,13 +518,16 @@ impl Uplink {
     fn unusual(&mut self, index: usize, frame: &Frame<'_>) -> Option<Item> {
         let bytes = self.lane.heads[index].bytes(frame);
         match user_packet(bytes, frame.len(), &self.lane.from) {
-            Ok(item) => Some(item),
+            Ok((item, source)) => {
+                self.sources[index] = source;
+                Some(item)
+            }
             Err(Odd::Drop(reason)) => {
                 self.lane.counters.drops.add(reason, 1);
                 None
             }
             Err(Odd::Fragment(part)) => self.keep_fragment(&part, frame),
-            Err(Odd::Other) => self.other(frame),
+            Err(Odd::Other) => self.other(index, frame),
         }
     }
 
@@ -510,10 +539,13 @@ impl Uplink {
 
     /// Looks at all of a frame: it may be a user's packet still, behind headers longer than usual.
     #[cold]
-    fn other(&mut self, frame: &Frame<'_>) -> Option<Item> {
+    fn other(&mut self, index: usize, frame: &Frame<'_>) -> Option<Item> {
         let whole = lane::copy_of(frame);
         match user_packet(&whole, whole.len(), &self.lane.from) {
-            Ok(item) => return Some(item),
+            Ok((item, source)) => {
+                self.sources[index] = source;
+                return Some(item);
+            }
             Err(Odd::Drop(reason)) => self.lane.counters.drops.add(reason, 1),
             Err(Odd::Fragment(part)) => return self.keep_fragment(&part, frame),
             Err(Odd::Other) => match outer(&whole, whole.len(), &self.lane.from) {
@@ -561,8 +593,16 @@ impl Uplink {
             }
             message::END_MARKER => self.lane.counters.end_markers += 1,
             message::ERROR_INDICATION => {
+                if !self.indications.pass(clock::ticks(), INDICATION_LEN, Sharing::Alone) {
+                    return Err(DropReason::Limited);
+                }
                 let (teid, gnb) =
                     gtpu::parse_error_indication(payload).map_err(|_| DropReason::Gtpu)?;
+                // Only the gNB itself knows what tunnels it has.
+                if outer.packet.source() != gnb {
+                    return Err(DropReason::WrongGnb);
+                }
+                self.tunnels.check(gnb, teid)?;
                 self.lane.counters.error_indications += 1;
                 self.lane.teller.tell(Event::TunnelGone { gnb, teid });
             }
@@ -598,12 +638,15 @@ fn foreign(packet: &Packet) -> DropReason {
     }
 }
 
-/// Returns true if an IPv6 packet to `dst` must not leave the link: to a link-local address, or a group of
-/// that scope (RFC 4291, sections 2.5.6 and 2.7).
-#[inline(always)]
-fn is_local(dst: u128) -> bool {
-    const LINK_SCOPE: u128 = 2;
-    router::is_link_local(dst) || dst >> 120 == 0xff && dst >> 112 & 0xf <= LINK_SCOPE
+/// Whether a packet comes from a gNB that its session's packets may come from: one that the session sends
+/// to, or one of the networks that the configuration trusts.
+#[cold]
+fn is_right_gnb(session: &Session, item: &Item, sources: &[u128; CHUNK], own: &Interface) -> bool {
+    let source = match item.gnb {
+        0 => sources[usize::from(item.frame)],
+        gnb => ip::number(Ipv4Addr::from(gnb).into()),
+    };
+    session.has_gnb(source) || own.is_trusted_gnb(source)
 }
 
 /// Marks a packet with what the outer header says of congestion.

@@ -22,10 +22,10 @@ pub const N6_MAC: MacAddr = MacAddr([2, 0, 0, 0, 6, 1]);
 pub const GNB_MAC: MacAddr = MacAddr([2, 0, 0, 0, 3, 2]);
 pub const DN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 6, 2]);
 
-/// Interfaces and neighbours, to put sessions behind.
+/// Interfaces and neighbours, to put sessions behind. The gNB sends from both its addresses.
 pub const INTERFACES: &str = r#"
 sessions_max = 64
-n3 = { mac = "02:00:00:00:03:01", addresses = ["10.0.3.1", "fd00:3::1"], neighbours = [
+n3 = { mac = "02:00:00:00:03:01", gnbs = ["10.0.3.2", "fd00:3::2"], addresses = ["10.0.3.1", "fd00:3::1"], neighbours = [
     { address = "10.0.3.2", mac = "02:00:00:00:03:02" },
     { address = "fd00:3::2", mac = "02:00:00:00:03:02" } ] }
 n6 = { mac = "02:00:00:00:06:01", addresses = ["10.0.6.1", "fd00:6::1"], routes = [

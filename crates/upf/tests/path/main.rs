@@ -5,6 +5,8 @@ mod changing;
 mod ends;
 mod fragments;
 mod hostile;
+mod indications;
+mod martians;
 mod neighbours;
 mod outer;
 mod packets;
@@ -13,6 +15,7 @@ mod rules;
 mod told;
 mod waiting;
 
+use dray_upf::Counters;
 use ends::udp;
 
 const SERVER: &str = "203.0.113.9";
@@ -24,6 +27,12 @@ fn up_packet(payload: &[u8]) -> Vec<u8> {
 
 fn down_packet(payload: &[u8]) -> Vec<u8> {
     udp(SERVER, "10.45.0.1", (80, 5000), payload)
+}
+
+/// Packets dropped for a reason, by its name.
+fn dropped(counters: &Counters, reason: &str) -> u64 {
+    let of_name = counters.drops.iter().find(|(known, _)| known.name() == reason);
+    of_name.map_or(0, |(_, count)| count)
 }
 
 /// An IPv4 packet with another byte in its header.

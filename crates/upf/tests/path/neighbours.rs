@@ -1,12 +1,14 @@
 //! Those around the user plane function.
 
 use dray_upf::DropReason;
+use dray_wire::MacAddr;
+use dray_wire::ethernet::Ethernet;
 use dray_wire::gtpu;
 use dray_wire::ip::{self, Packet};
 use etherparse::PacketBuilder;
 
-use crate::ends::{self, Ends, from_dn, message_from_gnb, plain_session, to_gnb};
-use crate::{NOTHING, down_packet};
+use crate::ends::{self, Ends, craft, from_dn, message_from_gnb, plain_session, to_gnb};
+use crate::{NOTHING, down_packet, dropped};
 
 #[test]
 fn peers_and_neighbours_are_answered() {
@@ -54,7 +56,7 @@ fn neighbours_are_asked_for() {
     let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "10.0.3.7"));
     assert_eq!(ends.down([from_dn(&down_packet(b""))]), NOTHING);
     ends.assert_drops(&ends.upf.downlink(), &[(DropReason::NoNeighbour, 1)]);
-    ends.upf.ask_for_neighbours(false);
+    ends.upf.ask_for_neighbours();
     let asked = ends.n3.received();
     let question = dray_wire::arp::Arp::parse(&asked[0][14..]).unwrap();
     assert_eq!((asked.len(), question.target.1.to_string().as_str()), (1, "10.0.3.7"));
@@ -76,7 +78,7 @@ fn neighbours_are_solicited() {
     use dray_wire::icmp::Discovery;
     let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "fd00:3::7"));
     assert_eq!(ends.down([from_dn(&down_packet(b""))]), NOTHING);
-    ends.upf.ask_for_neighbours(false);
+    ends.upf.ask_for_neighbours();
     let [asked] = &ends.n3.received()[..] else { panic!("one question") };
     let packet = Packet::parse(&asked[14..], asked.len() - 14).unwrap();
     let target = "fd00:3::7".parse().unwrap();
@@ -122,4 +124,134 @@ fn gnbs_may_be_behind_routers() {
         let (outer, ..) = to_gnb(&ends.down([from_dn(&down_packet(b""))])[0]);
         assert_eq!(ip::address(outer.dst).to_string(), gnb);
     }
+}
+
+/// A frame with an answer to a question of ours, or one that nobody asked.
+fn arp_reply(mac: MacAddr, address: &str) -> Vec<u8> {
+    let reply = dray_wire::arp::Arp {
+        is_request: false,
+        sender: (mac, address.parse().unwrap()),
+        target: (ends::N3_MAC, "10.0.3.1".parse().unwrap()),
+    };
+    craft::arp(mac, ends::N3_MAC, &reply)
+}
+
+fn advertisement(mac: MacAddr, address: &str) -> Vec<u8> {
+    let target = address.parse().unwrap();
+    let message = dray_wire::icmp::Discovery::Advertisement { target, mac };
+    let packet = message.to_packet(target, "fd00:3::1".parse().unwrap());
+    craft::frame(mac, ends::N3_MAC, &packet)
+}
+
+const ATTACKER: MacAddr = MacAddr([2, 0, 0, 0, 9, 9]);
+
+/// To which Ethernet address packets for the user go.
+fn sent_to(ends: &mut Ends) -> Option<MacAddr> {
+    ends.n3.received();
+    let frames = ends.down([from_dn(&down_packet(b""))]);
+    frames.first().map(|frame| Ethernet::parse(frame).unwrap().dst)
+}
+
+#[test]
+fn configured_neighbours_are_never_replaced() {
+    for gnb in ["10.0.3.2", "fd00:3::2"] {
+        let mut ends =
+            Ends::new(&plain_session(1).replace("gnb = \"10.0.3.2\"", &format!("gnb = \"{gnb}\"")));
+        let lie = if gnb.contains(':') { advertisement } else { arp_reply };
+        for _ in 0..20 {
+            ends.up((0..100).map(|_| lie(ATTACKER, gnb)));
+            ends.upf.ask_for_neighbours();
+            assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC), "{gnb}");
+        }
+        assert_eq!(dropped(&ends.upf.uplink(), "neighbour_refused"), 2000);
+        ends.up([lie(ends::GNB_MAC, gnb)]);
+        assert_eq!(ends.upf.uplink().control, 1);
+    }
+}
+
+/// A station that was not asked is not believed, and one that answers is not replaced by another.
+#[test]
+fn learned_neighbours_are_kept_while_they_answer() {
+    for gnb in ["10.0.3.7", "fd00:3::7"] {
+        let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", gnb));
+        let says = if gnb.contains(':') { advertisement } else { arp_reply };
+        ends.up((0..100).map(|_| says(ATTACKER, gnb)));
+        assert_eq!(sent_to(&mut ends), None, "{gnb}: nobody asked");
+        ends.upf.ask_for_neighbours();
+        ends.n3.received();
+        ends.up([says(ends::GNB_MAC, gnb)]);
+        assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC));
+        for _ in 0..200 {
+            ends.upf.ask_for_neighbours();
+            let asked = ends.n3.received();
+            // The attacker is faster each time.
+            ends.up((0..10).map(|_| says(ATTACKER, gnb)));
+            assert!(asked.iter().all(|frame| frame[..6] == ends::GNB_MAC.0), "it alone is asked");
+            ends.up(asked.iter().map(|_| says(ends::GNB_MAC, gnb)));
+            assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC), "{gnb}");
+        }
+        assert_eq!(dropped(&ends.upf.uplink(), "neighbour_refused"), 2100);
+        // Where it is silent, another is believed, but only then.
+        let mut rounds = 0;
+        while sent_to(&mut ends).is_some() {
+            rounds += 1;
+            assert!(rounds < 100, "{gnb}");
+            ends.up([says(ATTACKER, gnb)]);
+            ends.upf.ask_for_neighbours();
+        }
+        assert!(rounds >= 6, "{gnb}");
+        let other = MacAddr([2, 0, 0, 0, 3, 7]);
+        ends.upf.ask_for_neighbours();
+        ends.up([says(other, gnb)]);
+        assert_eq!(sent_to(&mut ends), Some(other));
+    }
+}
+
+/// A silent neighbour is asked less and less often, and at once when it is heard of.
+#[test]
+fn silent_neighbours_are_asked_less_often() {
+    let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "10.0.3.7"));
+    let round = |ends: &mut Ends| {
+        ends.upf.ask_for_neighbours();
+        ends.n3.received().len()
+    };
+    let asked: usize = (0..7).map(|_| round(&mut ends)).sum();
+    assert_eq!(asked, 7, "at first in every round");
+    let asked: usize = (0..1200).map(|_| round(&mut ends)).sum();
+    assert!((5..40).contains(&asked), "in ten minutes: {asked}");
+    // It says who it is by asking for us.
+    let asks = dray_wire::arp::Arp {
+        is_request: true,
+        sender: (ends::GNB_MAC, "10.0.3.7".parse().unwrap()),
+        target: (MacAddr([0; 6]), "10.0.3.1".parse().unwrap()),
+    };
+    while round(&mut ends) > 0 {}
+    ends.up([craft::arp(ends::GNB_MAC, MacAddr([0xff; 6]), &asks)]);
+    assert_eq!(ends.n3.received().len(), 1, "it gets its answer");
+    assert_eq!(round(&mut ends), 1, "and is asked");
+    ends.up([arp_reply(ends::GNB_MAC, "10.0.3.7")]);
+    assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC));
+}
+
+/// Sessions come to a new gNB each time, more of them than there is room for at once: those that no
+/// session needs any more are forgotten.
+#[test]
+fn neighbours_without_sessions_are_forgotten() {
+    let mut ends = Ends::new(&plain_session(1));
+    for number in 0..20_000u32 {
+        let gnb = std::net::Ipv4Addr::from(0x0a00_1000 + number);
+        let session = ends::session_of(&plain_session(1).replace("10.0.3.2", &gnb.to_string()));
+        let modify = dray_upf::Operation::Modify { session, end_marker: false };
+        ends.upf.apply(&[modify]).unwrap_or_else(|error| panic!("{number}: {error}"));
+        ends.run();
+        if number % 1000 == 0 {
+            ends.upf.ask_for_neighbours();
+            let asked = ends.n3.received().len();
+            assert!(asked <= 1001, "{asked} are asked for");
+        }
+    }
+    ends.upf.ask_for_neighbours();
+    ends.n3.received();
+    ends.up([arp_reply(ends::GNB_MAC, "10.0.94.31")]);
+    assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC));
 }

@@ -148,7 +148,7 @@ fn what_is_wrong_is_dropped_by_its_reason() {
     let group = udp(SERVER, "224.0.0.1", (1, 2), b"");
     for (reason, packet) in [
         (DropReason::NoSession, udp(SERVER, "10.45.0.99", (1, 2), b"")),
-        (DropReason::NoSession, group),
+        (DropReason::Group, group),
         (DropReason::TtlExpired, expired),
         (DropReason::TooBig, down_packet(&[0; 1500 - 44 - 28 + 1])),
         (DropReason::InnerIp, vec![0x45; 40]),

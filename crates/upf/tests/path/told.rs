@@ -146,7 +146,7 @@ fn users_are_told_what_went_wrong() {
         assert_eq!(ends.up([from_gnb(1, None, packet)]), NOTHING);
         assert_eq!(ends.n3.received(), NOTHING);
     }
-    (0..7).for_each(|_| ends.upf.ask_for_neighbours(false));
+    (0..7).for_each(|_| ends.upf.ask_for_neighbours());
     ends.n6.received();
     for (packet, expected) in unheard.iter().zip([(3, 1, 0), (1, 3, 0)]) {
         assert_eq!(ends.up([from_gnb(1, None, packet)]), NOTHING);
@@ -194,7 +194,8 @@ fn users_are_not_told_what_the_standards_forbid() {
         assert_eq!(ends.up([from_gnb(1, None, &packet)]), NOTHING);
         assert_eq!(ends.n3.received(), NOTHING, "{packet:x?}");
     }
-    ends.assert_drops(&ends.upf.uplink(), &[(DropReason::TtlExpired, count)]);
+    let expected = [(DropReason::Group, 2), (DropReason::TtlExpired, count - 2)];
+    ends.assert_drops(&ends.upf.uplink(), &expected);
     // What is first, or asks, is answered.
     for packet in [icmp(8), icmp_v6(128), expired(changed(up_packet(&[0; 16]), 6, 0x20))] {
         ends.up([from_gnb(1, None, &packet)]);

@@ -1,0 +1,78 @@
+//! Error indications: which are believed, and what many of them do to other reports.
+
+use dray_upf::{Counters, Event};
+use dray_wire::gtpu;
+
+use crate::ends::{self, Ends, from_dn, from_gnb, message_from_gnb, plain_session, udp};
+use crate::{SERVER, down_packet, dropped, up_packet};
+
+/// From `source`: there is no tunnel `teid` at `gnb`.
+fn indication(source: &str, teid: u32, gnb: &str) -> Vec<u8> {
+    let own = if source.contains(':') { "fd00:3::1" } else { "10.0.3.1" };
+    let message = gtpu::error_indication(teid, gnb.parse().unwrap(), 2152);
+    ends::frame(ends::GNB_MAC, ends::N3_MAC, &udp(source, own, (2152, 2152), &message))
+}
+
+fn uplink(ends: &Ends) -> Counters {
+    ends.upf.uplink()
+}
+
+#[test]
+fn error_indication_is_believed_from_its_gnb_alone() {
+    let v6 = plain_session(2).replace("gnb = \"10.0.3.2\"", "gnb = \"fd00:3::2\"");
+    let mut ends = Ends::new(&(plain_session(1) + &v6));
+    let refused = [
+        indication("10.0.3.9", 1001, "10.0.3.2"),
+        indication("fd00:3::2", 1001, "10.0.3.2"),
+        indication("10.0.3.2", 1002, "fd00:3::2"),
+        // A gNB tells only of its own tunnels, and only of those that there are.
+        indication("10.0.3.9", 1001, "10.0.3.9"),
+        indication("10.0.3.2", 1002, "10.0.3.2"),
+        indication("10.0.3.2", 1, "10.0.3.2"),
+    ];
+    let count = refused.len() as u64;
+    ends.up(refused);
+    assert_eq!(ends.upf.events(), []);
+    assert_eq!(dropped(&uplink(&ends), "wrong_gnb"), count);
+    let right = [("10.0.3.2", 1001), ("fd00:3::2", 1002)];
+    ends.up(right.map(|(gnb, teid)| indication(gnb, teid, gnb)));
+    let gone = right.map(|(gnb, teid)| Event::TunnelGone { gnb: gnb.parse().unwrap(), teid });
+    assert_eq!(ends.upf.events(), gone);
+    // What is not there any more is not told of.
+    let moved = ends::session_of(&plain_session(1).replace("teid = 1001", "teid = 77"));
+    let modify = dray_upf::Operation::Modify { session: moved, end_marker: false };
+    ends.upf.apply(&[modify, dray_upf::Operation::Remove(2)]).unwrap();
+    ends.run();
+    ends.up(right.map(|(gnb, teid)| indication(gnb, teid, gnb)));
+    assert_eq!(ends.upf.events(), []);
+    ends.up([indication("10.0.3.2", 77, "10.0.3.2")]);
+    assert_eq!(ends.upf.events().len(), 1);
+}
+
+/// As many as there may be: other reports are told all the same.
+#[test]
+fn error_indications_cannot_push_out_other_reports() {
+    let counting = plain_session(1)
+        .replace("far = 1 }", "far = 1, urrs = [1] }")
+        .replace("[[sessions]]", "[[sessions]]\nurrs = [ { id = 1, threshold = { total = 1 } } ]");
+    let forward = "{ id = 2, action = \"forward\", tunnel = { gnb = \"10.0.3.2\", teid = 1002 } }";
+    let buffering = plain_session(2).replace(forward, "{ id = 2, action = \"buffer\" }");
+    let mut ends = Ends::new(&(counting + &buffering));
+    for _ in 0..200 {
+        ends.up((0..100).map(|_| indication("10.0.3.2", 1001, "10.0.3.2")));
+    }
+    ends.up([from_gnb(1, None, &up_packet(b"counted"))]);
+    ends.down([from_dn(&udp(SERVER, "10.45.0.2", (1, 2), b"kept"))]);
+    let events = ends.upf.events();
+    let has = |kind: fn(&Event) -> bool| events.iter().filter(|event| kind(event)).count();
+    assert_eq!(has(|event| matches!(event, Event::Usage { seid: 1, urr: 1, .. })), 1);
+    assert_eq!(has(|event| matches!(event, Event::DownlinkData { seid: 2, .. })), 1);
+    let gone = has(|event| matches!(event, Event::TunnelGone { .. }));
+    assert!((1..10_000).contains(&gone), "{gone}");
+    assert!(dropped(&uplink(&ends), "limited") > 10_000);
+    // Forwarding goes on, and so do answers.
+    assert_eq!(ends.up([from_gnb(1, None, &up_packet(b""))]).len(), 1);
+    assert_eq!(ends.down([from_dn(&down_packet(b""))]).len(), 1);
+    ends.up([message_from_gnb(&gtpu::echo_request(1))]);
+    assert_eq!(ends.n3.received().len(), 1);
+}

@@ -1,9 +1,9 @@
 //! Event descriptors: how one side of a port wakes the other.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dray_shm::name_of;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -99,27 +99,47 @@ impl AsFd for Shared {
 
 /// What a data thread sleeps on: our own event, and the events of a peer. The peer's are watched
 /// edge-triggered and never read: a read could block, for who else reads them is not known.
+///
+/// Each event of a peer is in an epoll of its own, which is in the one that the data thread uses. To add
+/// or remove a watcher the kernel locks the epoll, and then the event, which a peer can keep locked: it
+/// signals one with many watchers. Only the control thread waits then.
 #[derive(Debug)]
 pub(crate) struct Wakes {
     epoll: OwnedFd,
     own: Event,
+    /// For each event of a peer its descriptor, and the epoll that it is in. Only the control thread
+    /// uses this list.
+    watched: Mutex<Vec<(RawFd, OwnedFd)>>,
 }
 
 impl Wakes {
     pub(crate) fn new() -> io::Result<Self> {
-        let wakes = Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, own: Event::new()? };
-        wakes.watch(wakes.own.as_fd())?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wakes = Self { epoll, own: Event::new()?, watched: Mutex::default() };
+        watch(&wakes.epoll, wakes.own.as_fd())?;
         Ok(wakes)
     }
 
+    fn watched(&self) -> MutexGuard<'_, Vec<(RawFd, OwnedFd)>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(0);
-        Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?)
+        let inner = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        watch(&inner, fd)?;
+        watch(&self.epoll, inner.as_fd())?;
+        self.watched().push((fd.as_raw_fd(), inner));
+        Ok(())
     }
 
     pub(crate) fn forget(&self, fd: BorrowedFd<'_>) {
+        let mut watched = self.watched();
         // It may never have been watched.
-        let _ = epoll::delete(&self.epoll, fd);
+        if let Some(at) = watched.iter().position(|(number, _)| *number == fd.as_raw_fd()) {
+            let (_, inner) = watched.swap_remove(at);
+            // Before it is closed, which takes as long as the peer likes.
+            let _ = epoll::delete(&self.epoll, &inner);
+        }
     }
 
     /// Wakes the sleeper.
@@ -140,5 +160,47 @@ impl Wakes {
 impl AsFd for Wakes {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+}
+
+fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(0);
+    Ok(epoll::add(epoll, fd, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    fn wakes_now(wakes: &Wakes) -> bool {
+        let mut fds = [PollFd::new(wakes, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
+    }
+
+    #[test]
+    fn a_sleeper_wakes_for_each_kick_until_it_is_forgotten() {
+        let wakes = Wakes::new().unwrap();
+        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let signal = || rustix::io::write(&kick, &1u64.to_ne_bytes()).unwrap();
+        assert!(!wakes_now(&wakes));
+        for _ in 0..2 {
+            wakes.watch(kick.as_fd()).unwrap();
+            wakes.clear();
+            // Never read, it is readable for ever; only what is new counts.
+            for _ in 0..3 {
+                signal();
+                assert!(wakes_now(&wakes));
+                wakes.clear();
+                assert!(!wakes_now(&wakes), "nothing is new");
+            }
+            wakes.wake();
+            assert!(wakes_now(&wakes));
+            wakes.clear();
+            wakes.forget(kick.as_fd());
+            signal();
+            assert!(!wakes_now(&wakes), "nobody listens to it");
+            wakes.forget(kick.as_fd());
+        }
     }
 }

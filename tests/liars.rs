@@ -7,9 +7,10 @@
 mod liar;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use liar::lies;
 use liar::ours::Ours;
@@ -80,28 +81,48 @@ print('taken', flush=True)
 sys.stdin.read()
 ";
 
+/// A process that has taken all of them.
+struct TakeAio(Child);
+
+impl TakeAio {
+    fn start() -> Self {
+        let mut child = Command::new("python3")
+            .args(["-c", TAKE_AIO])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("a pipe");
+        BufReader::new(stdout).read_line(&mut line).expect("a pipe");
+        assert_eq!(line, "taken\n");
+        Self(child)
+    }
+
+    /// It gives all back when its input ends.
+    fn stop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for TakeAio {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
 /// `fs.aio-max-nr` is one number for all of the machine, which any user can use up.
 #[test]
 fn no_call_holds_anybody_up_where_asynchronous_io_is_used_up() {
-    let mut taker = Command::new("python3")
-        .args(["-c", TAKE_AIO])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python3");
-    let mut line = String::new();
-    let stdout = taker.stdout.take().expect("a pipe");
-    BufReader::new(stdout).read_line(&mut line).expect("a pipe");
+    let mut taker = TakeAio::start();
     // A process that has no context yet.
     let program = std::env::current_exe().expect("this program");
     let told = Command::new(program)
         .args(["--exact", "calls_without_asynchronous_io", "--ignored", "--nocapture"])
         .output()
         .expect("this program");
-    // It gives all back when its input ends.
-    drop(taker.stdin.take());
-    taker.wait().expect("our own child");
-    assert_eq!(line, "taken\n");
+    taker.stop();
     let output = String::from_utf8_lossy(&told.stderr);
     assert!(told.status.success(), "{output}");
     assert!(output.contains("a call that is full, and waits: nothing"), "{output}");
@@ -122,6 +143,45 @@ fn many_drivers_that_share_much_leave_room_for_others() {
     assert!((90..96).contains(&served), "{served} of 100");
     assert!(because.contains("all peers share"), "{because}");
     ours.finish().expect("nothing is lost");
+}
+
+/// What the worst lies cost neighbours on another worker; on a machine that does nothing else:
+/// `cargo test --release -p dray --test liars -- --ignored --nocapture --exact what_lies_cost_neighbours`.
+#[test]
+#[ignore = "prints figures"]
+fn what_lies_cost_neighbours() {
+    const TIME: Duration = Duration::from_secs(8);
+    let p99 = |lie: Option<&Lie>| {
+        let times = Ours::measure(lie, TIME).map_err(|what| eprintln!("  lost: {what}")).ok()?;
+        let times = times.percentiles()?;
+        let [p50, p99, max] = [times.p50, times.p99, times.max].map(|time| time as f64 / 1e3);
+        let name = lie.map_or("nobody lies", |lie| lie.name);
+        println!("{name}: p50 {p50:.1}, p99 {p99:.1}, max {max:.1} us");
+        Some(p99)
+    };
+    // Before any signal of ours: whoever takes all contexts leaves none.
+    let mut taker = TakeAio::start();
+    let full = lies::all().find(|lie| lie.name == "a call that is full, and waits");
+    let without_aio = p99(full).map(|time| ("without asynchronous I/O", time));
+    taker.stop();
+    let idle = p99(None).expect("nothing is lost");
+    let worst = [
+        "chains of 256 empty buffers to receive in, without end",
+        "a call with 100,000 watchers",
+        "a kick without end and nothing in the ring",
+        "memory tables of 32 regions without end",
+    ];
+    let worst = worst.map(|name| {
+        let lie = lies::all().find(|lie| lie.name == name).expect("a lie");
+        p99(Some(lie)).map(|time| (name, time))
+    });
+    println!("p99 against {idle:.1} us while nobody lies:");
+    for told in worst.into_iter().chain([without_aio]) {
+        match told {
+            Some((name, time)) => println!("{:.2} x: {name}", time / idle),
+            None => println!("frames were lost"),
+        }
+    }
 }
 
 /// The table in `docs/hostile-peers.md`:

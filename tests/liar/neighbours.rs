@@ -9,7 +9,7 @@ use std::time::Duration;
 use dray_port::PortUri;
 use dray_traffic::receiver::Receiver;
 use dray_traffic::sender::Sender;
-use dray_traffic::{Check, Lane, ReceiveJob, ReceiveReport, SendJob, SendReport, Signal};
+use dray_traffic::{Check, Lane, Latency, ReceiveJob, ReceiveReport, SendJob, SendReport, Signal};
 use dray_wire::Flow;
 
 use super::wait_until;
@@ -19,7 +19,8 @@ use super::wait_until;
 const RATE: f64 = 10_000.0;
 
 pub struct Neighbours {
-    sending: (Signal, JoinHandle<SendReport>),
+    /// The sender keeps its port: frames in its ring would go with that.
+    sending: (Signal, JoinHandle<(SendReport, Sender)>),
     receiving: (Signal, JoinHandle<ReceiveReport>),
     received: Arc<AtomicU64>,
 }
@@ -27,6 +28,15 @@ pub struct Neighbours {
 impl Neighbours {
     /// Through the sockets of two ports that are paired.
     pub fn start(from: &Path, to: &Path) -> Self {
+        Self::start_with(from, to, None)
+    }
+
+    /// As [`start`](Self::start), and it is measured how long frames take.
+    pub fn start_timed(from: &Path, to: &Path) -> Self {
+        Self::start_with(from, to, Some(Duration::from_millis(200)))
+    }
+
+    fn start_with(from: &Path, to: &Path, timed: Option<Duration>) -> Self {
         let uri = |path: &Path| -> PortUri {
             format!("virtio:{}?hugepages=0", path.display()).parse().expect("a URI")
         };
@@ -36,7 +46,7 @@ impl Neighbours {
             announce: Vec::new(),
             check: Check::Whole,
             tunnelled: false,
-            timed: None,
+            timed,
             yielding: true,
             interval,
         };
@@ -51,7 +61,7 @@ impl Neighbours {
             rate: Some(RATE),
             duration: Duration::from_secs(24 * 3600),
             turn: Some(SendJob::TURN),
-            timed: None,
+            timed,
             interval,
         };
         let mut sender = Sender::open(send).expect("a port");
@@ -65,7 +75,10 @@ impl Neighbours {
         Self {
             sending: (
                 send,
-                std::thread::spawn(move || sender.run(&stop_sending, None).expect("a sender")),
+                std::thread::spawn(move || {
+                    let report = sender.run(&stop_sending, None).expect("a sender");
+                    (report, sender)
+                }),
             ),
             receiving: (
                 receive,
@@ -89,15 +102,26 @@ impl Neighbours {
 
     /// What became of their frames: nothing, or what should not have.
     pub fn finish(self) -> Result<u64, String> {
+        self.finish_timed().map(|(frames, _)| frames)
+    }
+
+    /// As [`finish`](Self::finish), with how long frames took where that was measured.
+    pub fn finish_timed(self) -> Result<(u64, Option<Latency>), String> {
         let (signal, thread) = self.sending;
         signal.stop();
-        let sent = thread.join().expect("the sender").sent;
+        let (report, sender) = thread.join().expect("the sender");
+        let sent = report.sent;
+        // What has been sent may be in a ring still, where a worker has much else to do.
+        wait_until(|| self.received.load(Ordering::Relaxed) >= sent);
+        drop(sender);
         let (signal, thread) = self.receiving;
         signal.drain();
         let report = thread.join().expect("the receiver");
-        let ReceiveReport { received, lost, duplicated, reordered, corrupt, foreign, .. } = report;
+        let ReceiveReport {
+            received, lost, duplicated, reordered, corrupt, foreign, latency, ..
+        } = report;
         if (received, lost, duplicated, reordered, corrupt, foreign) == (sent, 0, 0, 0, 0, 0) {
-            return Ok(sent);
+            return Ok((sent, latency));
         }
         Err(format!(
             "of {sent} frames {received} arrived: {lost} lost, {duplicated} duplicated, \

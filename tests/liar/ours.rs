@@ -1,11 +1,13 @@
 //! Our own switch, lied to.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use dray_lab::placement;
 use dray_switch::{
     DropReason, Engine, Flow, Mode, PortConfig, PortState, PortStatus, Switch, SwitchConfig,
 };
+use dray_traffic::Latency;
 use tempfile::TempDir;
 
 use super::neighbours::Neighbours;
@@ -43,6 +45,53 @@ impl Ours {
         let workers = [cpu("left"), cpu("down")];
         assert!(config.cpus.len() == 1 || workers[0] != workers[1], "{workers:?}");
         ours
+    }
+
+    /// How long frames of two neighbours take through the first worker while `lie` is told by the second
+    /// one's driver again and again, or (`None`) while nobody lies: lost frames, or all of their times.
+    pub fn measure(lie: Option<&Lie>, time: Duration) -> Result<Latency, String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cpus: Vec<u32> =
+            placement::allowed().into_iter().take(2).map(|cpu| cpu as u32).collect();
+        assert_eq!(cpus.len(), 2, "a worker for the neighbours, and one for the liar");
+        let config = SwitchConfig {
+            mode: Mode::Patch,
+            flow: Flow::Backpressure,
+            cpus,
+            ..SwitchConfig::default()
+        };
+        let switch = Switch::start(&config).expect("a switch");
+        let mut ours = Self { switch, folder, neighbours: Vec::new() };
+        // Ports go to the workers in turn; those in between have nobody.
+        let (left, right) = (ours.add("left", "right"), ours.add("right", "left"));
+        ours.add("first", "second");
+        let liars = ours.add("liar", "friend");
+        ours.add("second", "first");
+        let friends = ours.add("friend", "liar");
+        let cpu = |name: &str| ours.status(name).cpu;
+        assert!(cpu("left") != cpu("liar") && cpu("liar") == cpu("friend"));
+        let mut partner = Partner::open(&friends);
+        let neighbours = Neighbours::start_timed(&left, &right);
+        assert!(neighbours.go_on(), "the neighbours cannot exchange frames");
+        let start = Instant::now();
+        while start.elapsed() < time {
+            let Some(lie) = lie else {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            let mut liar = Liar::connect(&liars);
+            std::thread::scope(|scope| {
+                let telling = scope.spawn(|| (lie.tell)(&mut liar));
+                let told = Instant::now();
+                while !telling.is_finished() || told.elapsed() < time / 4 {
+                    partner.play();
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            });
+        }
+        let (_, latency) = neighbours.finish_timed()?;
+        ours.neighbours.clear();
+        Ok(latency.expect("it was measured"))
     }
 
     fn neighbours_go_on(&self) -> bool {

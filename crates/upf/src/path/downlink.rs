@@ -519,7 +519,7 @@ struct Tunnel<'t> {
 struct Flow {
     /// Congestion notification, which is copied (RFC 6040, section 4.1).
     tos: u8,
-    /// The same for all packets of a flow: who divides packets by their ports divides flows.
+    /// The same for all packets of a flow: a network card that divides packets by it divides flows.
     src_port: u16,
 }
 

@@ -169,7 +169,8 @@ impl Reassembly {
         self.complete.is_some()
     }
 
-    /// Hands the frame that is complete to `with`.
+    /// Returns the frame that is complete, if there is one, with all memory for frames: see
+    /// [`give_back`](Self::give_back).
     pub(super) fn complete(&mut self) -> Option<Whole> {
         let (index, frame) = self.complete.take()?;
         self.free(index);
@@ -178,7 +179,7 @@ impl Reassembly {
         Some(Whole { bytes: std::mem::take(&mut self.bytes), range })
     }
 
-    /// Takes the memory of a frame back, which is not looked at any more.
+    /// Takes back the memory of a frame that was processed.
     pub(super) fn give_back(&mut self, whole: Whole) {
         self.bytes = whole.bytes;
     }
@@ -213,7 +214,7 @@ impl Reassembly {
         }
     }
 
-    /// The entry of a key, which is a new one if there is none yet.
+    /// Returns the entry of a key, and makes one if there is none yet.
     fn entry(&mut self, key: Key, now: u64, drops: &mut Drops) -> usize {
         self.expire_at(now, drops);
         let tag = self.hasher.hash_one(key) | 1;
@@ -281,7 +282,7 @@ impl Whole {
     }
 }
 
-/// Writes the headers of a packet whose fragments are all there; where its frame lies.
+/// Writes the headers of a packet whose fragments are all there, and returns where its frame lies.
 fn finish(entry: &Entry, room: &mut [u8]) -> Result<std::ops::Range<usize>, DropReason> {
     let wrong = DropReason::OuterFragment;
     let (first, len) = (entry.first.as_ref().ok_or(wrong)?, entry.len.ok_or(wrong)?);
@@ -295,7 +296,7 @@ fn finish(entry: &Entry, room: &mut [u8]) -> Result<std::ops::Range<usize>, Drop
     {
         return Err(DropReason::OuterUdp);
     }
-    // RFC 3168, section 5.3: congestion is not lost, and not told to who cannot know of it.
+    // RFC 3168, section 5.3: a fragment with CE marks the packet, unless its ends do not know ECN.
     let is_congested = entry.ecn >> ecn::CE & 1 != 0;
     if is_congested && entry.ecn >> ecn::NOT_ECT & 1 != 0 {
         return Err(wrong);

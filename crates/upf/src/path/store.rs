@@ -89,7 +89,7 @@ impl Waiting {
         reported.is_some_and(|reported| reported.fetch_update(Relaxed, Relaxed, due).is_ok())
     }
 
-    /// The control plane does not know any more that there are packets for a session.
+    /// Makes the next packet for a session be reported again.
     pub(super) fn forget_report(&self, slot: u32) {
         if let Some(reported) = self.reported.get(slot as usize) {
             reported.store(0, Relaxed);

@@ -237,7 +237,7 @@ impl Uplink {
         Self { lane, to_downlink, fragments, sources: [0; CHUNK], tunnels, indications }
     }
 
-    /// Takes `frames`, as long as the port out has room; how many.
+    /// Takes `frames`, as long as the port out has room, and returns how many it took.
     pub(crate) fn take(&mut self, frames: &[Frame<'_>]) -> usize {
         let mut taken = 0;
         while taken < frames.len() && !self.lane.is_full() {
@@ -251,8 +251,8 @@ impl Uplink {
         taken
     }
 
-    /// Takes an outer packet that is complete, and drops fragments that have waited for too long; whether
-    /// there was such a packet.
+    /// Takes an outer packet that is complete, and drops fragments that have waited for too long. Returns
+    /// true if there was such a packet.
     #[inline(always)]
     pub(super) fn take_reassembled(&mut self) -> bool {
         self.fragments.expire(&mut self.lane.counters.drops);
@@ -484,7 +484,7 @@ impl Uplink {
     }
 
     /// Deals with a packet that stays on the user's link: a router solicitation is answered, with the
-    /// user's prefix (RFC 4861, section 6.2.6; TS 23.501, section 5.8.2.2). Returns why nothing else is.
+    /// user's prefix (RFC 4861, section 6.2.6; TS 23.501, section 5.8.2.2), and all else is dropped.
     fn local(&mut self, item: Item) -> Result<(), DropReason> {
         let Lane { sessions, heads, .. } = &mut self.lane;
         let bytes = &heads[usize::from(item.frame)].0[usize::from(item.look)..];
@@ -628,7 +628,7 @@ impl Uplink {
     }
 }
 
-/// Why a packet does not go on whose source is none of the user's addresses.
+/// The reason to drop a packet whose source is none of the user's addresses.
 #[cold]
 fn foreign(packet: &Packet) -> DropReason {
     let is_own = packet.src == 0 || router::is_link_local(packet.src);

@@ -18,6 +18,7 @@ mod worker;
 pub use inline::InlineSwitch;
 pub use switch::Switch;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -65,11 +66,15 @@ impl View {
 
     /// Writes down which ports are paired with each other, by index.
     fn pair(&mut self, pairs: &Pairs) {
-        let partners = self.ports.iter().map(|port| {
-            let partner = pairs.partner(&port.as_ref()?.config.name)?;
-            self.find(partner.as_str()).map(|port| port.index)
-        });
-        self.partners = partners.collect();
+        let by_name: BTreeMap<_, _> =
+            self.all().map(|port| (port.config.name.clone(), port.index)).collect();
+        self.partners = vec![None; self.ports.len()];
+        for (a, b) in pairs.all() {
+            if let (Some(a), Some(b)) = (by_name.get(a), by_name.get(b)) {
+                self.partners[usize::from(*a)] = Some(*b);
+                self.partners[usize::from(*b)] = Some(*a);
+            }
+        }
     }
 
     /// The port that an address is pinned to.

@@ -147,8 +147,7 @@ impl Switch {
         PortStatus {
             config: port.config.clone(),
             state,
-            // Ports that learn have none, whoever would be paired.
-            partner: partner.filter(|_| self.setting.mode == Mode::Patch),
+            partner,
             cpu: port.rx.first().map_or(0, |half| self.workers[half.worker].cpu),
             queues: port.rx.len() as u16,
             features: link.features,
@@ -197,7 +196,9 @@ impl Engine for Switch {
             return Err(EngineError::TooManyPorts(name, PORTS_MAX));
         }
         let mut pairs = ports.pairs.clone();
-        pairs.add(config)?;
+        if self.setting.mode == Mode::Patch {
+            pairs.add(config)?;
+        }
         let mut port = config.uri.open().map_err(|error| EngineError::Open(error.to_string()))?;
         // A worker that serves several ports must not wait at one of them.
         port.rx.iter_mut().for_each(|rx| rx.set_wait(dray_port::Wait::Poll { pause_us: 0 }));

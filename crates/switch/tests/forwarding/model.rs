@@ -44,7 +44,7 @@ fn address(bytes: &mut Bytes<'_>) -> [u8; 6] {
     }
 }
 
-fn port(bytes: &mut Bytes<'_>, name: String, taken: &mut Vec<MacAddr>) -> PortConfig {
+fn port(bytes: &mut Bytes<'_>, name: &str, taken: &mut Vec<MacAddr>) -> PortConfig {
     let mut port: PortConfig = format!("{name}=null:").parse().unwrap();
     let vlan = |number| VlanId::try_from(number).unwrap();
     port.vlan = match bytes.next() % 4 {
@@ -87,7 +87,7 @@ fn config(bytes: &mut Bytes<'_>) -> SwitchConfig {
         let name = format!("p{number}");
         match mode {
             Mode::Patch => format!("{name}=null:").parse().unwrap(),
-            Mode::Learning => port(bytes, name, &mut taken),
+            Mode::Learning => port(bytes, &name, &mut taken),
         }
     });
     let ports = ports.collect();

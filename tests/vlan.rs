@@ -2,11 +2,16 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::alone;
 use common::veths::Veths;
-use dray_port::{Frame, Port, scratch};
+use dray_lab::placement;
+use dray_netdev::Interface;
+use dray_port::{Frame, Port, Wait, scratch};
+use dray_switch::{Engine, PortConfig, Switch, SwitchConfig};
 
 /// Much longer than any frame takes on a busy host.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -15,10 +20,13 @@ const LIMIT: Duration = Duration::from_secs(20);
 const C_TAG: u16 = 0x8100;
 const S_TAG: u16 = 0x88a8;
 
+/// Where frames go.
+const STATION: [u8; 6] = [0x02, 0, 0, 0, 0, 0xbb];
+
 /// A frame with `tags` (type, and priority with VLAN), `len` bytes long without them, that is unlike
 /// any other with the same tags and length.
 fn frame(tags: &[(u16, u16)], len: usize, number: u8) -> Vec<u8> {
-    let mut frame = vec![0x02, 0, 0, 0, 0, 0xbb, 0x02, 0, 0, 0, 0, 0xaa];
+    let mut frame = [STATION, [0x02, 0, 0, 0, 0, 0xaa]].concat();
     for (kind, tag) in tags {
         frame.extend([kind.to_be_bytes(), tag.to_be_bytes()].concat());
     }
@@ -26,17 +34,26 @@ fn frame(tags: &[(u16, u16)], len: usize, number: u8) -> Vec<u8> {
     frame.extend([0x88, 0xb5, number]);
     let whole = len + 4 * tags.len();
     let at = frame.len();
-    frame.extend((at..whole).map(|at| at as u8 ^ number));
+    frame.extend((0..whole - at).map(|at| at as u8 ^ number));
     frame
 }
 
-/// Receives from `port` until `count` frames have come, or none more comes for a while.
+/// Makes a pair that carries frames: those that come before the kernel has noticed are lost.
+fn add(veths: &Veths, a: &str, b: &str, mtu: u32) {
+    veths.add(a, b, 1, mtu);
+    let is_running = |name: &str| veths.0.enter(|| Interface::find(name)?.is_running()).unwrap();
+    assert!(common::eventually(|| is_running(a) && is_running(b)), "{a} and {b} carry nothing");
+}
+
+/// Receives from `port` until `count` frames have come.
 fn receive(port: &mut Port, count: usize) -> Vec<Vec<u8>> {
     let (mut received, mut room) = (Vec::new(), scratch());
     let deadline = Instant::now() + LIMIT;
     while received.len() < count && Instant::now() < deadline {
         let take = &mut |lent: &[Frame<'_>]| {
-            received.extend(lent.iter().map(|frame| frame.bytes(&mut room).to_vec()));
+            let ours = lent.iter().map(|frame| frame.bytes(&mut room).to_vec());
+            // The kernel's own are not.
+            received.extend(ours.filter(|frame| frame.starts_with(&STATION)));
             lent.len()
         };
         port.rx[0].receive(take).unwrap();
@@ -87,7 +104,7 @@ fn raw_port_receives_frames_with_their_vlan_tags() {
     let veths = Veths::new(1, &[]);
     for mtu in [1500, 9000] {
         let (a, b) = (format!("a{mtu}"), format!("b{mtu}"));
-        veths.add(&a, &b, 1, mtu);
+        add(&veths, &a, &b, mtu);
         let frames = all_kinds(mtu as usize + 14);
         for batch in [1, 8] {
             let mut from = veths.open(&format!("raw:{a}"));
@@ -110,7 +127,8 @@ fn raw_port_receives_frames_with_their_vlan_tags() {
 fn raw_port_drops_only_the_frames_that_do_not_fit() {
     let _alone = alone();
     require_root!();
-    let veths = Veths::new(1, &[["a", "b"]]);
+    let veths = Veths::new(1, &[]);
+    add(&veths, "a", "b", 1500);
     for batch in [1, 8] {
         let mut from = veths.open(&format!("raw:a?batch={batch}"));
         let mut to = veths.open("raw:b?batch=8");
@@ -132,4 +150,251 @@ fn raw_port_drops_only_the_frames_that_do_not_fit() {
             assert_eq!(from.tx[0].accepts(&Frame::from(&frame[..])), fits, "{} bytes", frame.len());
         }
     }
+}
+
+/// How a port is in VLANs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Plain,
+    Access(u16),
+    Trunk { tagged: [u16; 2], native: u16 },
+}
+
+/// What a switch is to do with frames between such ports.
+impl Mode {
+    const ALL: [Self; 4] = [
+        Self::Plain,
+        Self::Access(20),
+        Self::Trunk { tagged: [10, 20], native: 0 },
+        Self::Trunk { tagged: [20, 30], native: 10 },
+    ];
+
+    fn config(self) -> String {
+        match self {
+            Self::Plain => String::new(),
+            Self::Access(vlan) => format!(",vlan={vlan}"),
+            Self::Trunk { tagged: [a, b], native: 0 } => format!(",trunk={a}+{b}"),
+            Self::Trunk { tagged: [a, b], native } => format!(",trunk={a}+{b},native={native}"),
+        }
+    }
+
+    /// The VLAN of a frame that comes in with `tags`, and its tag's priority; 0 is no VLAN. `None`:
+    /// it is not let in.
+    fn ingress(self, tags: &[(u16, u16)]) -> Option<(u16, u16)> {
+        let (kind, tag) = tags.first().copied().unwrap_or((C_TAG, 0));
+        let (vlan, priority) = (tag & 0xfff, tag & 0xf000);
+        let vlan = match self {
+            Self::Plain => return Some((0, 0)),
+            _ if kind != C_TAG => return None,
+            Self::Access(access) => Some(access).filter(|_| vlan == 0),
+            Self::Trunk { native, .. } if vlan == 0 => Some(native).filter(|native| *native != 0),
+            Self::Trunk { tagged, .. } => Some(vlan).filter(|vlan| tagged.contains(vlan)),
+        };
+        Some((vlan?, priority))
+    }
+
+    /// The tags of a frame that leaves, which came in with `tags`.
+    fn egress(self, tags: &[(u16, u16)], (vlan, priority): (u16, u16)) -> Option<Vec<(u16, u16)>> {
+        let inner = tags.get(1..).unwrap_or_default();
+        let is_tagged = match self {
+            Self::Plain => return (vlan == 0).then(|| tags.to_vec()),
+            Self::Access(access) if vlan == access => false,
+            Self::Trunk { native, .. } if vlan != 0 && vlan == native => false,
+            Self::Trunk { tagged, .. } if tagged.contains(&vlan) => true,
+            _ => return None,
+        };
+        match is_tagged {
+            true => Some([&[(C_TAG, priority | vlan)][..], inner].concat()),
+            // The inner tag would be taken for the frame's own.
+            false => inner.is_empty().then(Vec::new),
+        }
+    }
+}
+
+/// Ports of a switch, and what is at their other ends: kind, and both URIs with `S` and `P` for names
+/// of interfaces, and `F` for a folder.
+const KINDS: [(&str, &str, &str); 7] = [
+    ("raw", "raw:S?batch=64", "raw:P?batch=64"),
+    ("generic", "afxdp:S?xdp=generic", "raw:P?batch=64"),
+    ("native", "afxdp:S?xdp=native", "raw:P?batch=64"),
+    ("tap", "tap:S", "raw:S?batch=64"),
+    ("vhost", "vhost:F/S", "virtio:F/S"),
+    ("virtio", "virtio:F/S?server=1", "vhost:F/S?client=1"),
+    ("unix", "unix:F/S?peer=F/P", "unix:F/P?peer=F/S"),
+];
+
+struct End {
+    kind: &'static str,
+    mode: Mode,
+    port: Port,
+    expected: BTreeMap<u32, Vec<u8>>,
+}
+
+impl End {
+    /// The longest frame without a tag that gets through.
+    fn longest(&self) -> usize {
+        match self.kind {
+            "vhost" | "virtio" => 9018,
+            "unix" => 9014,
+            _ => 1514,
+        }
+    }
+
+    fn fits(&self, tags: &[(u16, u16)], len: usize) -> bool {
+        let is_tagged = tags.first().is_some_and(|(kind, _)| *kind == C_TAG);
+        let whole = len + 4 * tags.len();
+        whole <= (self.longest() + 4 * usize::from(is_tagged)).min(9018)
+    }
+}
+
+/// A broadcast, whose sender says its number.
+fn numbered(tags: &[(u16, u16)], len: usize, number: u32) -> Vec<u8> {
+    let mut bytes = frame(tags, len.max(16), number as u8);
+    bytes.truncate(len + 4 * tags.len());
+    bytes[..8].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0xfe]);
+    bytes[8..12].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// Every kind of frame from every kind of port, in every mode, to every other.
+#[test]
+fn frames_leave_every_port_as_the_model_of_vlans_says() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let cpu = placement::allowed()[0] as u32;
+    let mut config = SwitchConfig::from_toml("mode = 'learning'").unwrap();
+    config.cpus = vec![cpu];
+    let switch = Switch::start(&config).unwrap();
+    let mut ends = Vec::new();
+    for (number, (kind, ours, theirs)) in KINDS.into_iter().enumerate() {
+        for (mode_number, mode) in Mode::ALL.into_iter().enumerate() {
+            let [s, p] = ["s", "p"].map(|end| format!("{end}{number}x{mode_number}"));
+            let name = |uri: &str| name(uri, &s, &p, folder.path());
+            if ours.contains(":S") && kind != "tap" {
+                add(&veths, &s, &p, 1500);
+            }
+            let port = format!("{s}={}{}", name(ours), mode.config());
+            let port: PortConfig = port.parse().unwrap();
+            veths.0.enter(|| Ok(switch.add_port(&port))).unwrap().unwrap();
+            let mut port = veths.open(&name(theirs));
+            port.rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
+            ends.push(End { kind, mode, port, expected: BTreeMap::new() });
+        }
+    }
+    let is_up = |end: &End| end.port.tx[0].is_ready();
+    assert!(common::eventually(|| ends.iter().all(is_up)), "a peer");
+    let is_running =
+        || switch.ports().iter().all(|port| port.state == dray_switch::PortState::Running);
+    assert!(common::eventually(is_running), "{:?}", switch.ports());
+
+    let tags: [&[(u16, u16)]; 11] = [
+        &[],
+        &[(C_TAG, 10)],
+        &[(C_TAG, 0xa000 | 20)],
+        &[(C_TAG, 30)],
+        &[(C_TAG, 40)],
+        &[(C_TAG, 0xe000)],
+        &[(S_TAG, 20)],
+        &[(C_TAG, 10), (C_TAG, 20)],
+        &[(C_TAG, 0x4000), (C_TAG, 20)],
+        &[(C_TAG, 20), (S_TAG, 10)],
+        &[(S_TAG, 20), (C_TAG, 20)],
+    ];
+    let mut number = 0;
+    let mut seen = 0;
+    for from in 0..ends.len() {
+        let mut frames = Vec::new();
+        for tags in tags {
+            for len in [16, 60, 1000, 1510, 1514, 9014] {
+                if !ends[from].fits(tags, len) {
+                    continue;
+                }
+                number += 1;
+                frames.push(numbered(tags, len, number));
+                let Some(way) = ends[from].mode.ingress(tags) else { continue };
+                for (index, to) in ends.iter_mut().enumerate().filter(|(index, _)| *index != from) {
+                    let Some(tags) = to.mode.egress(tags, way) else { continue };
+                    if to.fits(&tags, len) {
+                        assert_ne!(index, from);
+                        to.expected.insert(number, numbered(&tags, len, number));
+                    }
+                }
+            }
+        }
+        // As many as fit into any queue.
+        for frames in frames.chunks(32) {
+            transmit(&mut ends[from].port, frames);
+            let deadline = Instant::now() + LIMIT;
+            while ends.iter().any(|end| !end.expected.is_empty() && late(end, frames)) {
+                for end in &mut ends {
+                    seen += check(end);
+                }
+                let missing = || {
+                    let of = |end: &End| {
+                        let first = end.expected.iter().next();
+                        format!(
+                            "{} {:?}: {:x?}",
+                            end.kind,
+                            end.mode,
+                            first.map(|(_, frame)| &frame[..frame.len().min(24)])
+                        )
+                    };
+                    let all = ends.iter().filter(|end| late(end, frames));
+                    all.map(of).collect::<Vec<_>>().join("\n")
+                };
+                let (kind, mode) = (ends[from].kind, ends[from].mode);
+                assert!(Instant::now() < deadline, "from {kind} {mode:?} none of\n{}", missing());
+            }
+        }
+    }
+    assert!(seen > 8000, "{seen} frames");
+    for end in &mut ends {
+        assert_eq!(check(end), 0, "{} {:?}", end.kind, end.mode);
+    }
+}
+
+fn name(uri: &str, s: &str, p: &str, folder: &Path) -> String {
+    let part = |c: char| match c {
+        'S' => s.to_owned(),
+        'P' => p.to_owned(),
+        'F' => folder.display().to_string(),
+        c => c.to_string(),
+    };
+    uri.chars().map(part).collect()
+}
+
+/// Whether one of `frames` has yet to come.
+fn late(end: &End, frames: &[Vec<u8>]) -> bool {
+    frames.iter().any(|frame| end.expected.contains_key(&number_of(frame)))
+}
+
+fn number_of(frame: &[u8]) -> u32 {
+    u32::from_be_bytes(*frame[8..].first_chunk().unwrap())
+}
+
+/// Receives at an end: each frame must be expected there, as it is. How many there were.
+fn check(end: &mut End) -> usize {
+    let (mut count, mut room) = (0, scratch());
+    let End { kind, mode, port, expected } = end;
+    let take = &mut |lent: &[Frame<'_>]| {
+        for frame in lent {
+            let bytes = frame.bytes(&mut room);
+            // The kernel's own are not.
+            if bytes.len() < 12 || bytes[6..8] != [0x02, 0xfe] {
+                continue;
+            }
+            let head = &bytes[..bytes.len().min(24)];
+            let wanted = expected.remove(&number_of(bytes));
+            let Some(wanted) = wanted else { panic!("{kind} {mode:?}: unexpected {head:x?}") };
+            let wanted_head = &wanted[..wanted.len().min(24)];
+            assert_eq!(head, wanted_head, "{kind} {mode:?}");
+            assert!(bytes == wanted, "{kind} {mode:?}: {} bytes of {}", bytes.len(), wanted.len());
+            count += 1;
+        }
+        lent.len()
+    };
+    port.rx[0].receive(take).unwrap();
+    count
 }

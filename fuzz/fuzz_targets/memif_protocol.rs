@@ -1,5 +1,6 @@
 //! A server that says anything to a memif port, and writes anything into the memory that the port
-//! shares, while frames are moved: no panic, no hang, and the port can be closed.
+//! shares, while frames are moved: no panic, no hang, and the port can be closed. Then another one, which
+//! sees nothing of the first one's frames, nor of what that writes into memory that it has kept.
 #![no_main]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -70,6 +71,18 @@ struct Server {
 }
 
 impl Server {
+    fn new(socket: OwnedFd) -> Self {
+        Self { socket, memory: None, rings: Vec::new(), size: 1, files: Vec::new() }
+    }
+
+    fn has_run_of(&self, byte: u8) -> bool {
+        let memory = self.memory.as_ref().expect("memory");
+        // SAFETY: within the mapping.
+        let at = |at| unsafe { memory.start().add(at).read_volatile() };
+        let is = |start| (0..16).all(|offset| at(start + offset) == byte);
+        (0..memory.len()).step_by(16).any(is)
+    }
+
     fn say(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -259,8 +272,8 @@ fuzz_target!(|input: &[u8]| {
     let start = Instant::now();
     let mut bytes = Bytes(input);
     let (flags, family) = (SocketFlags::CLOEXEC, AddressFamily::UNIX);
-    let (ours, theirs) =
-        socketpair(family, SocketType::SEQPACKET, flags, None).expect("a pair of sockets");
+    let pair = || socketpair(family, SocketType::SEQPACKET, flags, None).expect("a pair of sockets");
+    let [(ours, theirs), (next_ours, next_theirs)] = [pair(), pair()];
     let uri = MemifUri {
         path: "nowhere".into(),
         id: bytes.byte().into(),
@@ -269,10 +282,9 @@ fuzz_target!(|input: &[u8]| {
         size: (1 << (1 + bytes.byte() % 6)).try_into().expect("a power of two"),
         wait: Wait::Poll { pause_us: 0 },
     };
-    let mut port = uri.open_over(ours).expect("eventfds and a thread");
+    let mut port = uri.open_over(vec![ours, next_ours]).expect("eventfds and a thread");
     let mut scratch = scratch();
-    let mut server =
-        Server { socket: theirs, memory: None, rings: Vec::new(), size: 1, files: Vec::new() };
+    let mut server = Server::new(theirs);
     // Most inputs begin where rings run.
     let messages = bytes.byte();
     let is_introduced = server.introduce(if messages < 64 { messages % 8 } else { 16 });
@@ -291,8 +303,21 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     exchange(&mut port, &mut scratch, 8);
+    let kept = server.memory.take();
     drop(server);
     exchange(&mut port, &mut scratch, 8);
+    let mut next = Server::new(next_theirs);
+    if let (true, Some(kept)) = (next.introduce(64), kept) {
+        // What `exchange` transmits; and what is written now.
+        assert!(!next.has_run_of(0x5a), "it sees frames of the one before");
+        for at in 0..kept.len() {
+            // SAFETY: within the mapping.
+            unsafe { kept.start().add(at).write_volatile(0x77) };
+        }
+        exchange(&mut port, &mut scratch, 8);
+        assert!(!next.has_run_of(0x77), "the one before writes into its memory");
+        assert!(!next.has_left(), "the one before had it left");
+    }
     drop(port);
     assert!(start.elapsed() < HANG, "{:?}", start.elapsed());
 });

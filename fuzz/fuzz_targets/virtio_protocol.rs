@@ -1,5 +1,6 @@
 //! A back end that answers anything to a virtio port, and writes anything into the memory that the port
-//! shares, while frames are moved: no panic, no hang, and the port can be closed.
+//! shares, while frames are moved: no panic, no hang, and the port can be closed. Then another one, which
+//! sees nothing of the first one's frames, nor of what that writes into memory that it has kept.
 #![no_main]
 
 use std::io::{IoSliceMut, Read, Write};
@@ -71,6 +72,15 @@ impl Memory {
     }
 }
 
+impl Memory {
+    fn has_run_of(&self, byte: u8) -> bool {
+        // SAFETY: within the mapping.
+        let at = |at| unsafe { self.mapping.start().add(at).read_volatile() };
+        let is = |start| (0..16).all(|offset| at(start + offset) == byte);
+        (0..self.mapping.len()).step_by(16).any(is)
+    }
+}
+
 impl AddressSpace for Memory {
     fn translate(&self, address: u64, len: u64, _hint: &mut usize) -> Option<NonNull<u8>> {
         self.find(address, len)
@@ -95,6 +105,26 @@ struct BackEnd {
 }
 
 impl BackEnd {
+    fn new(stream: UnixStream, size: QueueSize, packed: bool) -> Self {
+        stream.set_read_timeout(Some(NEXT)).expect("a socket");
+        stream.set_write_timeout(Some(NEXT)).expect("a socket");
+        let (parts, queues) = ([None; 2], [None, None]);
+        Self { stream, size, packed, memory: None, parts, queues, events: Vec::new() }
+    }
+
+    /// Hears the port out up to its last message; whether that came.
+    fn introduce(&mut self, lie: &mut Option<Bytes<'_>>) -> bool {
+        let (mut messages, mut enabled) = (0, 0);
+        while enabled < 2 && messages < 64 {
+            match self.hear(lie) {
+                Some(SET_VRING_ENABLE) => enabled += 1,
+                Some(_) => messages += 1,
+                None => break,
+            }
+        }
+        enabled == 2
+    }
+
     fn reply(&mut self, request: u32, body: &[u8]) {
         let header = [request, VERSION | REPLY, body.len() as u32].map(u32::to_ne_bytes);
         let message = [header.as_flattened(), body].concat();
@@ -282,9 +312,8 @@ fn exchange(port: &mut Port, scratch: &mut Scratch, frames: usize) {
 fuzz_target!(|input: &[u8]| {
     let begin = Instant::now();
     let mut bytes = Bytes(input);
-    let (ours, theirs) = UnixStream::pair().expect("sockets");
-    theirs.set_read_timeout(Some(NEXT)).expect("a socket");
-    theirs.set_write_timeout(Some(NEXT)).expect("a socket");
+    let [(ours, theirs), (next_ours, next_theirs)] =
+        [(); 2].map(|()| UnixStream::pair().expect("sockets"));
     let (packed, size) = (bytes.flag(), QueueSize::new(2 << (bytes.byte() % 6)));
     let size = size.expect("a power of two");
     let uri = VirtioUri {
@@ -296,28 +325,12 @@ fuzz_target!(|input: &[u8]| {
         hugepages: false,
         wait: Wait::Poll { pause_us: 0 },
     };
-    let mut port = uri.open_over(ours).expect("eventfds and a thread");
+    let mut port = uri.open_over(vec![ours, next_ours]).expect("eventfds and a thread");
     let mut scratch = scratch();
-    let mut back = BackEnd {
-        stream: theirs,
-        size,
-        packed,
-        memory: None,
-        parts: [None; 2],
-        queues: [None, None],
-        events: Vec::new(),
-    };
+    let mut back = BackEnd::new(theirs, size, packed);
     // Most inputs begin where rings run.
     let mut lie = (bytes.byte() >= 224).then(|| Bytes(bytes.0));
-    let (mut messages, mut enabled) = (0, 0);
-    while enabled < 2 && messages < 64 {
-        match back.hear(&mut lie) {
-            Some(SET_VRING_ENABLE) => enabled += 1,
-            Some(_) => messages += 1,
-            None => break,
-        }
-    }
-    if enabled == 2 {
+    if back.introduce(&mut lie) {
         (0..2).for_each(|index| back.start(index));
         while !port.tx[0].is_ready() && !back.has_left() {
             assert!(begin.elapsed() < HANG, "it never runs");
@@ -337,8 +350,19 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     exchange(&mut port, &mut scratch, 8);
+    let kept = back.memory.take();
     drop(back);
     exchange(&mut port, &mut scratch, 8);
+    let mut next = BackEnd::new(next_theirs, size, packed);
+    if let (true, Some(kept)) = (next.introduce(&mut None), kept) {
+        let seen = next.memory.as_ref().expect("memory");
+        // What `exchange` transmits; and what is written now.
+        assert!(!seen.has_run_of(0x5a), "it sees frames of the one before");
+        kept.write(kept.start, &vec![0x77; kept.mapping.len()]);
+        exchange(&mut port, &mut scratch, 8);
+        assert!(!seen.has_run_of(0x77), "the one before writes into its memory");
+        assert!(!next.has_left(), "the one before had it left");
+    }
     drop(port);
     assert!(begin.elapsed() < HANG, "{:?}", begin.elapsed());
 });

@@ -91,13 +91,20 @@ impl Connection {
         })
     }
 
-    /// Speaks with the one peer at the other end of `stream`.
+    /// Speaks with the peers at the other ends of `streams`, one after the other.
     pub(crate) fn over(
-        stream: UnixStream,
+        streams: Vec<UnixStream>,
         attention: Arc<Attention>,
         mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, (&'static str, io::Error)> {
-        Self::spawn(attention, move |control| control.serve_one(stream, &mut converse))
+        Self::spawn(attention, move |control| {
+            for stream in streams {
+                if control.is_stopping() {
+                    break;
+                }
+                control.serve_one(stream, &mut converse);
+            }
+        })
     }
 
     fn spawn<T>(

@@ -17,6 +17,7 @@ mod tests;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -80,17 +81,17 @@ impl MemifUri {
     /// Makes the memory and begins to connect; the server may come at any time, and come back. Each one
     /// gets memory that no other has seen.
     pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open(None).map_err(|(what, error)| OpenError::new(self, what, error))
+        self.try_open(Vec::new()).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    /// As [`open`](Self::open), for the one server at the other end of `socket`, which is one of packets;
-    /// the path means nothing. Fuzzing has no time to connect.
+    /// As [`open`](Self::open), for the servers at the other ends of `sockets`, which are of packets, one
+    /// after the other; the path means nothing. Fuzzing has no time to connect.
     #[doc(hidden)]
-    pub fn open_over(&self, socket: OwnedFd) -> Result<Port, OpenError> {
-        self.try_open(Some(socket)).map_err(|(what, error)| OpenError::new(self, what, error))
+    pub fn open_over(&self, sockets: Vec<OwnedFd>) -> Result<Port, OpenError> {
+        self.try_open(sockets.into_iter().map(UnixStream::from).collect()).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(&self, socket: Option<OwnedFd>) -> Result<Port, (&'static str, io::Error)> {
+    fn try_open(&self, sockets: Vec<UnixStream>) -> Result<Port, (&'static str, io::Error)> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
         let (size, queues) = (self.size, self.queues);
         let memory = Fresh::new(move || SharedMemory::new(size, queues));
@@ -103,9 +104,9 @@ impl MemifUri {
                 control::converse(&device, &uri, &mut memory, &socket, control)
             }
         };
-        let connection = match socket {
-            Some(socket) => Connection::over(socket.into(), attention, converse)?,
-            None => Connection::by_packets(&self.path, attention, converse)?,
+        let connection = match sockets.is_empty() {
+            false => Connection::over(sockets, attention, converse)?,
+            true => Connection::by_packets(&self.path, attention, converse)?,
         };
         Ok(pairs::port(device, connection, self.wait))
     }

@@ -99,7 +99,7 @@ impl VhostUri {
             move |stream, control: &_| control::converse(&device, stream, control, &mut rates)
         };
         let connection = match stream {
-            Some(stream) => Connection::over(stream, attention, converse)?,
+            Some(stream) => Connection::over(vec![stream], attention, converse)?,
             None => Connection::open(&self.path, self.client, attention, converse)?,
         };
         Ok(pairs::port(device, connection, self.wait))

@@ -73,17 +73,17 @@ impl VirtioUri {
     /// Makes the memory and begins to connect, or listens; the back end may come at any time, and
     /// come back. Each one gets memory that no other has seen.
     pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open(None).map_err(|(what, error)| OpenError::new(self, what, error))
+        self.try_open(Vec::new()).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    /// As [`open`](Self::open), for the one back end at the other end of `stream`; the path means
-    /// nothing. Fuzzing has no time to connect.
+    /// As [`open`](Self::open), for the back ends at the other ends of `streams`, one after the other;
+    /// the path means nothing. Fuzzing has no time to connect.
     #[doc(hidden)]
-    pub fn open_over(&self, stream: UnixStream) -> Result<Port, OpenError> {
-        self.try_open(Some(stream)).map_err(|(what, error)| OpenError::new(self, what, error))
+    pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
+        self.try_open(streams).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(&self, stream: Option<UnixStream>) -> Result<Port, (&'static str, io::Error)> {
+    fn try_open(&self, streams: Vec<UnixStream>) -> Result<Port, (&'static str, io::Error)> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
         let uri = self.clone();
         let memory = Fresh::new(move || SharedMemory::new(&uri));
@@ -96,9 +96,9 @@ impl VirtioUri {
                 control::converse(&device, &uri, &mut memory, stream, control)
             }
         };
-        let connection = match stream {
-            Some(stream) => Connection::over(stream, attention, converse)?,
-            None => Connection::open(&self.path, !self.server, attention, converse)?,
+        let connection = match streams.is_empty() {
+            false => Connection::over(streams, attention, converse)?,
+            true => Connection::open(&self.path, !self.server, attention, converse)?,
         };
         Ok(pairs::port(device, connection, self.wait))
     }

@@ -85,6 +85,15 @@ impl PortUri {
         }
     }
 
+    /// Returns true if received frames have lost their VLAN tags, so that those of all VLANs are alike.
+    pub fn loses_tags(&self) -> bool {
+        match self {
+            Self::Raw(uri) => !uri.keeps_tags(),
+            Self::Impair(uri) => uri.port.loses_tags(),
+            _ => false,
+        }
+    }
+
     /// How the port waits for frames.
     pub fn wait(&self) -> Wait {
         match self {

@@ -88,7 +88,8 @@ impl MemifUri {
     /// after the other; the path means nothing. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, sockets: Vec<OwnedFd>) -> Result<Port, OpenError> {
-        self.try_open(sockets.into_iter().map(UnixStream::from).collect()).map_err(|(what, error)| OpenError::new(self, what, error))
+        self.try_open(sockets.into_iter().map(UnixStream::from).collect())
+            .map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
     fn try_open(&self, sockets: Vec<UnixStream>) -> Result<Port, (&'static str, io::Error)> {

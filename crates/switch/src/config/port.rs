@@ -149,6 +149,12 @@ impl TryFrom<Keys> for PortConfig {
             (Some(vlan), None, None) => Vlan::Access(vlan),
             (None, None, None) => Vlan::Unaware,
         };
+        if vlan != Vlan::Unaware && uri.loses_tags() {
+            return error(
+                "ethertype: frames come without their VLAN tags then; give no VLANs, or \
+                          no ethertype",
+            );
+        }
         if let Some(what) = mac.as_deref().and_then(wrong_macs) {
             return error(&what);
         }
@@ -337,6 +343,7 @@ mod tests {
             ("a=null:,trunk=1+", ["trunk=1+", "1 to 4094"]),
             ("a=null:,native=1", ["native", "trunk"]),
             ("a=null:,vlan=1,trunk=2", ["vlan and trunk", "one of them"]),
+            ("a=raw:eth0?ethertype=0x0800,vlan=1", ["ethertype", "VLAN tags"]),
             ("a=null:,vlan=1,vlan=2", ["\"vlan\"", "twice"]),
             ("a=null:,vlan", ["\"vlan\"", "key=value"]),
             ("a=null:,colour=red", ["\"colour\"", "vlan, trunk"]),

@@ -8,12 +8,16 @@
 
 mod client;
 pub mod counters;
+mod failure;
 mod http;
+mod lock;
 mod server;
 mod socket;
 
 pub use client::{Client, ClientError};
+pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_threads};
 pub use http::{BODY_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request};
+pub use lock::Lock;
 pub use server::{Answer, Limits, Server};
 pub use socket::{ControlSocket, FOLDER, SOCKET_PATH_MAX, SocketError, check_socket_path};
 

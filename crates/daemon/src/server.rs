@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::http::{BODY_MAX, Request, RequestError, Response, read_request};
+use crate::failure::failure;
+use crate::http::{BODY_MAX, Refusal, Request, RequestError, Response, read_request};
 use crate::socket::ControlSocket;
 
 /// What answers requests, on the threads of connections.
@@ -17,18 +19,20 @@ pub type Answer = dyn Fn(&Request) -> Response + Send + Sync;
 /// What connections may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// So many may be about to send their request. One more, and the oldest of them is closed: who
-    /// says nothing does not keep others out.
+    /// Connections that have not sent their request. One more, and the oldest of them is closed:
+    /// silent clients do not keep others out.
+    pub waiting: usize,
+    /// Connections in all. One more is closed at once: each has a thread.
     pub connections: usize,
-    /// So long may a request take to come, and its answer to go.
+    /// Time that a request may take to arrive, and that its response may take to be read.
     pub time: Duration,
-    /// So many bytes may the body of a request have.
+    /// Bytes in the body of a request.
     pub body: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 16, time: Duration::from_secs(5), body: BODY_MAX }
+        Self { waiting: 16, connections: 64, time: Duration::from_secs(5), body: BODY_MAX }
     }
 }
 
@@ -41,8 +45,10 @@ pub struct Server {
 struct Shared {
     answer: Box<Answer>,
     limits: Limits,
-    /// Connections whose request has not come yet, the oldest first.
+    /// Connections whose request has not arrived, the oldest first.
     waiting: Mutex<VecDeque<Arc<UnixStream>>>,
+    /// Connections in all.
+    connections: AtomicUsize,
 }
 
 impl Server {
@@ -55,7 +61,8 @@ impl Server {
     ) -> Self {
         let socket = Arc::new(socket);
         let answer = Box::new(answer);
-        let shared = Arc::new(Shared { answer, limits, waiting: Mutex::default() });
+        let (waiting, connections) = (Mutex::default(), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { answer, limits, waiting, connections });
         let thread = thread::spawn({
             let socket = socket.clone();
             move || accept(&socket, &shared)
@@ -87,33 +94,51 @@ fn accept(socket: &ControlSocket, shared: &Arc<Shared>) {
 
 impl Shared {
     fn welcome(self: &Arc<Self>, stream: UnixStream) {
+        if self.connections.fetch_add(1, Ordering::Relaxed) >= self.limits.connections {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
         let stream = Arc::new(stream);
         {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            if waiting.len() >= self.limits.connections
+            let mut waiting = self.waiting();
+            if waiting.len() >= self.limits.waiting
                 && let Some(oldest) = waiting.pop_front()
             {
                 let _ = oldest.shutdown(Shutdown::Both);
             }
             waiting.push_back(stream.clone());
         }
-        let shared = self.clone();
-        // Without a thread the connection is closed, which says as much.
-        let _ =
-            thread::Builder::new().name("control".to_owned()).spawn(move || shared.serve(&stream));
+        let (shared, theirs) = (self.clone(), stream.clone());
+        let serve = move || {
+            shared.serve(&theirs);
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+        };
+        if thread::Builder::new().name("control".to_owned()).spawn(serve).is_err() {
+            // Without a thread the connection is closed.
+            self.forget(&stream);
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Arc<UnixStream>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a connection off the list of those that have not sent their request.
+    fn forget(&self, stream: &Arc<UnixStream>) {
+        self.waiting().retain(|other| !Arc::ptr_eq(other, stream));
     }
 
     fn serve(&self, stream: &Arc<UnixStream>) {
         let mut peer = Patient { stream, until: Instant::now() + self.limits.time };
         let request = read_request(&mut peer, self.limits.body);
-        self.waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|other| !Arc::ptr_eq(other, stream));
-        let response = match request {
-            Ok(request) => (self.answer)(&request),
-            Err(RequestError::Refused(refusal)) => refusal.into(),
-            Err(RequestError::Gone(_)) => return,
+        self.forget(stream);
+        let response = match (request, failure()) {
+            // A dead thread may have left behind what makes others wait.
+            (Ok(_), Some(why)) => Refusal::new(503, format!("about to end: {why}")).into(),
+            (Ok(request), None) => (self.answer)(&request),
+            (Err(RequestError::Refused(refusal)), _) => refusal.into(),
+            (Err(RequestError::Gone(_)), _) => return,
         };
         peer.until = Instant::now() + self.limits.time;
         if response.write(&mut peer).is_ok() {

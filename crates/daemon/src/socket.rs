@@ -1,16 +1,18 @@
 //! The control socket as a file: made, guarded and removed.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
+
+use crate::lock::Lock;
 
 /// Where dray's sockets are by default.
 pub const FOLDER: &str = "/run/dray";
@@ -72,8 +74,9 @@ fn make(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
         fs::create_dir_all(folder)?;
     }
     // Two that start at once would each take the other's socket for a dead one's.
-    let folder = File::open(folder)?;
-    flock(&folder, FlockOperation::LockExclusive)?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".lock");
+    let _lock = Lock::take(&folder.join(name))?;
     remove_stale(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -92,10 +95,13 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        Err(error) => Err(error),
+    // A living process whose backlog is full must not make this one wait.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match connect(&probe, &SocketAddrUnix::new(path)?) {
+        Ok(()) | Err(Errno::AGAIN) => Err(io::ErrorKind::AddrInUse.into()),
+        Err(Errno::CONNREFUSED) => fs::remove_file(path),
+        Err(errno) => Err(errno.into()),
     }
 }
 
@@ -135,6 +141,35 @@ fn folder_of(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Any user can open a directory that all may read, and lock it for ever.
+    #[test]
+    fn a_locked_directory_does_not_keep_the_socket_from_being_made() {
+        use rustix::fs::{FlockOperation, flock};
+        let dir = tempfile::tempdir().unwrap();
+        let held = fs::File::open(dir.path()).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        let path = dir.path().join("a.sock");
+        let (done, made) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(ControlSocket::bind(&path)));
+        let socket = made.recv_timeout(std::time::Duration::from_secs(10)).expect("not held up");
+        drop(socket.unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn a_listener_with_a_full_backlog_is_alive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&socket, 0).unwrap();
+        let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        let error = ControlSocket::bind(&path).unwrap_err().to_string();
+        assert!(error.contains("another one is running"), "{error}");
+    }
 
     #[test]
     fn a_socket_in_a_directory_that_is_a_file_is_refused() {

@@ -1,13 +1,13 @@
 //! Huge pages, reserved while a peer runs.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use dray_daemon::Lock;
 
 use super::dir::PARENT;
 use crate::LabError;
@@ -110,10 +110,8 @@ fn number_in(path: &str) -> io::Result<u64> {
     fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
 }
 
-/// Lets one process at a time change the pool; until the file is closed.
-fn lock() -> io::Result<File> {
+/// Lets one process at a time change the pool.
+fn lock() -> io::Result<Lock> {
     fs::create_dir_all(PARENT)?;
-    let file = File::create(Path::new(PARENT).join("lock"))?;
-    flock(&file, FlockOperation::LockExclusive)?;
-    Ok(file)
+    Lock::take(&Path::new(PARENT).join("hugepages.lock"))
 }

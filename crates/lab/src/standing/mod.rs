@@ -9,10 +9,10 @@ mod client;
 mod keeper;
 mod state;
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use dray_daemon::Lock;
 use serde::{Deserialize, Serialize};
 
 pub use build::path_with;
@@ -49,8 +49,7 @@ fn named() -> Vec<(String, PathBuf)> {
 fn claim(name: &str, dir: &Path) -> Result<(), LabError> {
     let doing = |error| LabError::doing(format!("naming a lab in {}", peer::PARENT))(error);
     // Two that come at once would both find the name free.
-    let lock = File::open(peer::PARENT).map_err(doing)?;
-    flock(&lock, FlockOperation::LockExclusive).map_err(|errno| doing(errno.into()))?;
+    let _lock = Lock::take(&Path::new(peer::PARENT).join("labs.lock")).map_err(doing)?;
     if named().iter().any(|(other, _)| other == name) {
         return Err(LabError::NameTaken { name: name.to_owned() });
     }

@@ -44,6 +44,8 @@ pub struct Plan {
     pub late: Option<u32>,
     /// See [`late`](Self::late).
     pub late_by: Duration,
+    /// The thread that receives this frame panics: shows what a program does when a thread of it dies.
+    pub panic: Option<u32>,
 }
 
 impl Plan {
@@ -56,7 +58,7 @@ impl Plan {
         let each = "a number from 1 on: each so-manieth frame";
         let mut number = |key| query.take(key, each, |text| text.parse().ok().filter(|n| *n > 0));
         let [drop, duplicate, swap] = [number("drop")?, number("duplicate")?, number("swap")?];
-        let late = number("late")?;
+        let [late, panic] = [number("late")?, number("panic")?];
         let queue = query.take("queue", "a number of frames from 1 on", |text| {
             text.parse().ok().filter(|frames| *frames > 0)
         })?;
@@ -77,7 +79,7 @@ impl Plan {
         if queue.is_some() && rate.is_none() {
             return Err(query.error(format!("{text:?}: queue is of a rate")));
         }
-        Ok(Self { rate, queue, drop, duplicate, swap, delay, late, late_by })
+        Ok(Self { rate, queue, drop, duplicate, swap, delay, late, late_by, panic })
     }
 }
 
@@ -109,7 +111,7 @@ impl ImpairUri {
 
 impl fmt::Display for ImpairUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { rate, queue, drop, duplicate, swap, delay, late, late_by } = self.plan;
+        let Plan { rate, queue, drop, duplicate, swap, delay, late, late_by, panic } = self.plan;
         let number = |number: Option<u32>| number.map(|number| number.to_string());
         let micros = |time: Duration| (!time.is_zero()).then(|| time.as_micros().to_string());
         let pairs = [
@@ -121,6 +123,7 @@ impl fmt::Display for ImpairUri {
             ("delay", micros(delay)),
             ("late", number(late)),
             ("late_by", micros(late_by)),
+            ("panic", number(panic)),
         ];
         let pairs = pairs.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?)));
         write!(f, "impair:{}:{}", pairs.collect::<Vec<_>>().join(","), self.port)

@@ -91,7 +91,12 @@ impl Receive for Impaired {
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
+        self.port.event()
+    }
+
+    fn arm(&mut self, on: bool) -> bool {
+        // No event says when what is under way is due.
+        self.port.arm(on) || !self.way.under_way.is_empty() || self.way.held.is_some()
     }
 
     fn set_wait(&mut self, wait: Wait) {
@@ -104,6 +109,9 @@ impl Way {
     /// A frame comes in at tick `now`.
     fn enter(&mut self, frame: &[u8], now: u64) {
         self.count += 1;
+        if self.plan.panic.is_some_and(|frame| u64::from(frame) == self.count) {
+            panic!("frame {}, as the plan of the port says", self.count);
+        }
         let sent = sent_at(frame).filter(|sent| *sent <= now).unwrap_or(now);
         let is_each =
             |each: Option<u32>| each.is_some_and(|each| self.count.is_multiple_of(each.into()));

@@ -1,0 +1,122 @@
+//! A lock between processes of one user.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// How long another process may hold the lock. What is done under it takes milliseconds, or seconds
+/// where the kernel has to find huge pages.
+const PATIENCE: Duration = Duration::from_secs(30);
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// A held lock file. The file is removed when this is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    path: PathBuf,
+    file: File,
+}
+
+impl Lock {
+    /// Takes the lock whose file is `path`.
+    ///
+    /// Any process that can open a file can lock it, and hold it for ever. So the file is one that
+    /// only its owner can open: a file of that name that another user made, or that others can open,
+    /// is refused, and waiting for the lock ends after half a minute.
+    pub fn take(path: &Path) -> io::Result<Self> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let file = open(path)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // Not if its last holder has removed it meanwhile.
+                Ok(()) if is_at(&file, path) => return Ok(Self { path: path.to_owned(), file }),
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) => thread::sleep(AGAIN),
+                Err(errno) => return Err(errno.into()),
+            }
+            if Instant::now() > deadline {
+                let (path, seconds) = (path.display(), PATIENCE.as_secs());
+                let what = format!("another process has held the lock {path} for {seconds} s");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if is_at(&self.file, &self.path) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    const O_NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.mode(0o600).custom_flags(O_NOFOLLOW).open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
+        let (path, owner, mode) = (path.display(), metadata.uid(), metadata.mode() & 0o777);
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{path} of user {owner} with mode {mode:03o} cannot be a lock: remove it"),
+        ));
+    }
+    Ok(file)
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let at_path = fs::symlink_metadata(path).map(id);
+    file.metadata().map(id).is_ok_and(|id| at_path.is_ok_and(|other| other == id))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, inside) = (dir.path().join("lock"), AtomicU32::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let lock = Lock::take(&path).unwrap();
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        thread::yield_now();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        drop(lock);
+                    }
+                });
+            }
+        });
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_others_can_open_is_no_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        File::create(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let error = Lock::take(&path).unwrap_err().to_string();
+        assert!(error.contains("mode 644") && error.contains("remove it"), "{error}");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
+        assert!(Lock::take(&link).is_err());
+    }
+}

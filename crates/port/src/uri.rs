@@ -1,6 +1,7 @@
 //! Port URIs: `scheme:body?key=value&key=value`. One parser and one style of error for all ports.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,34 @@ impl PortUri {
             Self::Impair(uri) => uri.port.only_receives(),
             _ => false,
         }
+    }
+
+    /// Returns true if the port reaches its peer over a Unix socket, or has none: it needs no
+    /// capability and no other kind of socket, and can be opened in a sandbox.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Udp(_) | Self::Raw(_) | Self::Afxdp(_) | Self::Tap(_) => false,
+            Self::Vhost(_) | Self::Virtio(_) | Self::Memif(_) | Self::Unix(_) | Self::Null(_) => {
+                true
+            }
+            Self::Impair(uri) => uri.port.is_local(),
+        }
+    }
+
+    /// The directory of the socket that the port makes, if it makes one.
+    pub fn socket_directory(&self) -> Option<&Path> {
+        let socket = match self {
+            Self::Vhost(uri) => &uri.path,
+            Self::Unix(uri) => &uri.path,
+            Self::Impair(uri) => return uri.port.socket_directory(),
+            _ => return None,
+        };
+        Some(
+            socket
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty())
+                .unwrap_or(Path::new(".")),
+        )
     }
 
     /// Whether the kernel writes the headers of what is transmitted, so that all of it is one flow.
@@ -201,7 +230,7 @@ mod tests {
             "unix:/run/a.sock?peer=/run/b.sock&batch=64",
             "null:",
             "impair:drop=100:raw:eth0?batch=64",
-            "impair:rate=700000,queue=8,drop=5,duplicate=7,swap=9,delay=500,late=10,late_by=2000:unix:/a?peer=/b",
+            "impair:rate=700000,queue=8,drop=5,duplicate=7,swap=9,delay=500,late=10,late_by=2000,panic=9:unix:/a?peer=/b",
             "impair::null:",
         ] {
             assert_eq!(text.parse::<PortUri>().unwrap().to_string(), text);

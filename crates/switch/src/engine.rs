@@ -43,6 +43,15 @@ pub enum EngineError {
     /// The switch has all the ports that it can have.
     #[error("port {0:?}: the switch has {1} ports and takes no more")]
     TooManyPorts(String, usize),
+    /// The port takes privileges that the switch has given up.
+    #[error(
+        "port {uri:?}: a switch in its sandbox opens no interfaces; name the port when the switch \
+         starts, or start it with --sandbox off"
+    )]
+    Sandboxed {
+        /// The port.
+        uri: String,
+    },
     /// The port cannot be opened: the message says which, and why.
     #[error("{0}")]
     Open(String),

@@ -1,6 +1,5 @@
 //! A user plane function on threads of its own.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -74,26 +73,18 @@ impl Running {
         Ok(running)
     }
 
-    /// Starts a thread. How it fails, also by a panic, is the failure of all.
+    /// Starts a thread. If it returns an error, that is the failure of all; a panic is one of the whole
+    /// process.
     fn watch(
         &mut self,
         name: &str,
         work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
     ) -> std::io::Result<()> {
         let failure = self.failure.clone();
-        let of_thread = name.to_owned();
         self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // Nothing of what it had is used afterwards but what stays right: counters and locks.
-            let why = match catch_unwind(AssertUnwindSafe(work)) {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => format!("a port failed: {error}"),
-                Err(panic) => {
-                    let what = panic.downcast_ref::<String>().map(String::as_str);
-                    let what = what.or(panic.downcast_ref::<&str>().copied());
-                    format!("thread {of_thread} panicked: {}", what.unwrap_or("no reason given"))
-                }
-            };
-            lock(&failure).get_or_insert(why);
+            if let Err(error) = work() {
+                lock(&failure).get_or_insert(format!("a port failed: {error}"));
+            }
         })?);
         Ok(())
     }
@@ -110,6 +101,7 @@ impl Running {
             let mut set = rustix::thread::CpuSet::new();
             set.set(cpu);
             rustix::thread::sched_setaffinity(None, &set)?;
+            dray_sandbox::enter_data_thread().map_err(std::io::Error::other)?;
             direction::run(&mut directions, idle, &stop)
         })
     }

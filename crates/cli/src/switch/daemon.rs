@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
-use dray_daemon::{ControlSocket, Limits};
+use dray_daemon::{ControlSocket, FAREWELL, Limits};
 use dray_lab::{Cancel, Placement, placement};
 use dray_switch::api;
 use dray_switch::config::Idle;
@@ -16,6 +16,7 @@ use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 
 use crate::parse::CpuList;
+use crate::sandbox::Sandbox;
 use crate::{Failure, cancel_on_signals, parse};
 
 /// What a switch can be told on the command line; it goes before what the file says.
@@ -39,6 +40,9 @@ pub(super) struct DaemonArguments {
     /// Control socket [default: /run/dray/switch.sock].
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+    /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
+    #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
+    sandbox: Sandbox,
     /// A port, once for each: NAME=URI, then `,key=value` for vlan, trunk (10+20), native, group, pair,
     /// mac (MAC+MAC), spoof_check, rate_in, rate_out, storm, burst.
     #[arg(long, value_name = "NAME=URI")]
@@ -51,6 +55,7 @@ fn word<'de, T: Deserialize<'de>>(text: &str) -> Result<T, Error> {
 }
 
 pub(super) fn run(arguments: DaemonArguments) -> Result<(), Failure> {
+    let sandbox = arguments.sandbox;
     let there: Vec<u32> = placement::reachable().into_iter().map(|cpu| cpu as u32).collect();
     let mut config = match arguments.config.clone() {
         Some(path) => SwitchConfig::load(&path, |config| arguments.apply(config), &there),
@@ -65,12 +70,12 @@ pub(super) fn run(arguments: DaemonArguments) -> Result<(), Failure> {
         let cpus = Placement::of_this_process().assign(1);
         config.cpus = cpus.iter().map(|cpu| cpu.id as u32).collect();
     }
-    run_daemon(config)
+    run_daemon(&config, sandbox)
 }
 
 impl DaemonArguments {
     fn apply(self, config: &mut SwitchConfig) {
-        let Self { config: _, mode, flow, cpus, idle, control, port } = self;
+        let Self { config: _, sandbox: _, mode, flow, cpus, idle, control, port } = self;
         config.mode = mode.unwrap_or(config.mode);
         config.flow = flow.unwrap_or(config.flow);
         config.idle = idle.unwrap_or(config.idle);
@@ -85,14 +90,20 @@ impl DaemonArguments {
 }
 
 /// Runs the switch until it is told to end.
-fn run_daemon(config: SwitchConfig) -> Result<(), Failure> {
+fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
+    dray_daemon::announce_failures();
     raise_file_limit()?;
     // First the socket: a second switch must not get as far as touching ports.
     let socket = ControlSocket::bind(&config.control)?;
-    let engine = Arc::new(Switch::start(&config)?);
-    let _server = api::serve(socket, engine, config, Limits::default());
+    let ports = config.ports.iter().map(|port| &port.uri);
+    let engine = Switch::start_confined(config, || sandbox.enter(&config.control, ports))?;
+    let _server = api::serve(socket, Arc::new(engine), config.clone(), Limits::default());
     while cancel.check().is_ok() {
+        if let Some(why) = dray_daemon::failure() {
+            thread::sleep(FAREWELL);
+            dray_daemon::exit(why);
+        }
         thread::sleep(Cancel::INTERVAL);
     }
     Ok(())

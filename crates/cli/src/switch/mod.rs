@@ -31,7 +31,7 @@ Examples:
   dray switch --mode patch --cpus 2 --idle never --port a=null: --port b=null:
   dray switch --port up=afxdp:eth0 --port c1=vhost:/run/dray/c1.sock
   dray switch --config switch.toml                    ports and all else from a file
-  dray switch add-port c 'raw:eth2?batch=64' --vlan 10
+  dray switch add-port c vhost:/run/dray/c.sock --vlan 10
   dray switch stats
   curl --unix-socket /run/dray/switch.sock http://localhost/ports";
 

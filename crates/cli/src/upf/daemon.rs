@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dray_daemon::ControlSocket;
+use dray_daemon::{ControlSocket, FAREWELL};
 use dray_lab::{Cancel, Placement};
 use dray_switch::config::Idle;
 use dray_upf::api::{self, CONTROL, Stats};
@@ -13,6 +13,7 @@ use dray_upf::{Running, Upf};
 use super::Ports;
 use super::talk::describe;
 use crate::parse::CpuList;
+use crate::sandbox::Sandbox;
 use crate::{Failure, cancel_on_signals, parse, print};
 
 /// How it runs.
@@ -33,13 +34,16 @@ pub(super) struct DaemonArguments {
     /// Control socket.
     #[arg(long, value_name = "PATH", default_value = CONTROL)]
     control: PathBuf,
+    /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
+    #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
+    sandbox: Sandbox,
     /// Write what was counted as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failure> {
-    let DaemonArguments { workers, cpus, idle, duration, control, json } = arguments;
+    let DaemonArguments { workers, cpus, idle, duration, control, sandbox, json } = arguments;
     let threads = 2 * usize::from(workers);
     let cpus = match cpus {
         None => Placement::of_this_process().assign(threads).iter().map(|cpu| cpu.id).collect(),
@@ -59,33 +63,37 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     };
     let config = ports.load()?;
     let cancel = cancel_on_signals()?;
+    dray_daemon::announce_failures();
     // First the socket: a second one must not get as far as touching ports.
     let socket = ControlSocket::bind(&control)?;
+    let [n3, n6] = ports.open(|| sandbox.enter(&control, [&ports.n3, &ports.n6]))?;
     let (upf, directions) =
-        Upf::with_workers(&config, ports.n3.open()?, ports.n6.open()?, workers.into())
-            .map_err(|error| ports.wrong(error))?;
+        Upf::with_workers(&config, n3, n6, workers.into()).map_err(|error| ports.wrong(error))?;
     eprintln!("{} sessions", upf.session_count());
     let mut running = Running::start(upf, directions, &cpus, idle)?;
     let server = api::serve(socket, running.upf().clone());
     let deadline = duration.map(|duration| Instant::now() + duration);
-    let end = loop {
+    loop {
         for event in running.upf().events() {
             eprintln!("{}", serde_json::to_string(&event)?);
         }
         if let Some(failure) = running.failure() {
-            break Err(anyhow::anyhow!(failure).into());
+            dray_daemon::fail(failure);
+        }
+        if let Some(why) = dray_daemon::failure() {
+            thread::sleep(FAREWELL);
+            dray_daemon::exit(why);
         }
         if cancel.check().is_err() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            break Ok(());
+            break;
         }
         thread::sleep(Cancel::INTERVAL);
-    };
+    }
     drop(server);
     running.stop();
     let stats = Stats::from(&**running.upf());
     match json {
-        true => print(&(serde_json::to_string_pretty(&stats)? + "\n"))?,
-        false => print(&describe(&stats))?,
+        true => print(&(serde_json::to_string_pretty(&stats)? + "\n")),
+        false => print(&describe(&stats)),
     }
-    end
 }

@@ -8,7 +8,8 @@ mod talk;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use dray_port::PortUri;
+use dray_port::{OpenError, Port, PortUri};
+use dray_sandbox::SandboxError;
 use dray_upf::UpfConfig;
 
 use crate::Failure;
@@ -84,6 +85,27 @@ struct Ports {
 impl Ports {
     fn load(&self) -> Result<UpfConfig, Failure> {
         UpfConfig::load(&self.config).map_err(Failure::usage)
+    }
+
+    /// Opens both, N3 and N6: interfaces, which take privileges, before `confine` gives these up, and
+    /// what has threads of its own afterwards.
+    fn open(
+        &self,
+        confine: impl FnOnce() -> Result<(), SandboxError>,
+    ) -> Result<[Port; 2], Failure> {
+        let [mut n3, mut n6] = [None, None];
+        let mut open = |local: bool| -> Result<(), OpenError> {
+            for (uri, port) in [(&self.n3, &mut n3), (&self.n6, &mut n6)] {
+                if uri.is_local() == local {
+                    *port = Some(uri.open()?);
+                }
+            }
+            Ok(())
+        };
+        open(false)?;
+        confine()?;
+        open(true)?;
+        Ok([n3, n6].map(|port| port.expect("each is local or not")))
     }
 
     /// An error in what the file says.

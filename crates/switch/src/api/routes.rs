@@ -86,6 +86,7 @@ impl From<EngineError> for Refusal {
             | EngineError::AddressTaken(..)
             | EngineError::Pair(_)
             | EngineError::TooManyPorts(..) => 409,
+            EngineError::Sandboxed { .. } => 403,
             EngineError::Open(_) => 500,
         };
         Self::new(status, error.to_string())

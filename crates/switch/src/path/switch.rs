@@ -1,5 +1,6 @@
 //! The switch as control threads see it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -7,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dray_port::{LinkState, LinkStatus, OpenError};
+use dray_sandbox::SandboxError;
 
 use super::port::{OpenPort, lock};
 use super::worker::{self, Shared};
@@ -59,8 +61,22 @@ impl Ports {
 impl Switch {
     /// Starts the workers of a configuration that was checked, and opens its ports.
     pub fn start(config: &SwitchConfig) -> Result<Self, EngineError> {
+        Self::start_confined(config, || Ok(()))
+    }
+
+    /// As [`start`](Self::start), in a sandbox. Uplinks, which take privileges, are opened first. Then
+    /// `confine` gives these up, before there are threads that would keep them.
+    pub fn start_confined(
+        config: &SwitchConfig,
+        confine: impl FnOnce() -> Result<(), SandboxError>,
+    ) -> Result<Self, EngineError> {
         let fail =
             |what: &str, error: std::io::Error| EngineError::Open(format!("{what}: {error}"));
+        let mut uplinks = HashMap::new();
+        for port in config.ports.iter().filter(|port| !port.uri.is_local()) {
+            uplinks.insert(&port.name, open(port)?);
+        }
+        confine().map_err(|error| EngineError::Open(error.to_string()))?;
         let setting = Arc::new(Setting {
             mode: config.mode,
             flow: config.flow,
@@ -86,7 +102,7 @@ impl Switch {
         }
         switch.housekeeper = Some(switch.spawn_housekeeper().map_err(|e| fail("thread", e))?);
         for port in &config.ports {
-            switch.add_port(port)?;
+            switch.add(port, uplinks.remove(&port.name))?;
         }
         Ok(switch)
     }
@@ -166,6 +182,9 @@ fn spawn_worker(cpu: u32, shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>
             let mut set = rustix::thread::CpuSet::new();
             set.set(cpu as usize);
             let result = rustix::thread::sched_setaffinity(None, &set);
+            let result = result
+                .map_err(std::io::Error::from)
+                .and_then(|()| dray_sandbox::enter_data_thread().map_err(std::io::Error::other));
             let failed = result.is_err();
             if told.send(result).is_ok() && !failed {
                 worker::run(&shared);
@@ -173,13 +192,18 @@ fn spawn_worker(cpu: u32, shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>
         })?;
     match pinned.recv() {
         Ok(Ok(())) => Ok(thread),
-        Ok(Err(errno)) => Err(errno.into()),
+        Ok(Err(error)) => Err(error),
         Err(_) => Err(std::io::Error::other("the thread ended")),
     }
 }
 
-impl Engine for Switch {
-    fn add_port(&self, config: &PortConfig) -> Result<(), EngineError> {
+fn open(config: &PortConfig) -> Result<dray_port::Port, EngineError> {
+    config.uri.open().map_err(|error| EngineError::Open(error.to_string()))
+}
+
+impl Switch {
+    /// Adds a port, which may have been `opened` before.
+    fn add(&self, config: &PortConfig, opened: Option<dray_port::Port>) -> Result<(), EngineError> {
         let name = config.name.as_str().to_owned();
         let mut ports = lock(&self.ports);
         if ports.find(&name).is_some() {
@@ -199,7 +223,7 @@ impl Engine for Switch {
         if self.setting.mode == Mode::Patch {
             pairs.add(config)?;
         }
-        let mut port = config.uri.open().map_err(|error| EngineError::Open(error.to_string()))?;
+        let mut port = opened.map_or_else(|| open(config), Ok)?;
         // A worker that serves several ports must not wait at one of them.
         port.rx.iter_mut().for_each(|rx| rx.set_wait(dray_port::Wait::Poll { pause_us: 0 }));
         port.tx.iter_mut().for_each(|tx| tx.never_wait());
@@ -216,6 +240,16 @@ impl Engine for Switch {
         ports.resolve();
         self.publish(&ports);
         Ok(())
+    }
+}
+
+impl Engine for Switch {
+    fn add_port(&self, config: &PortConfig) -> Result<(), EngineError> {
+        if dray_sandbox::is_entered() && !config.uri.is_local() {
+            let uri = config.uri.to_string();
+            return Err(EngineError::Sandboxed { uri });
+        }
+        self.add(config, None)
     }
 
     fn remove_port(&self, name: &str) -> Result<(), EngineError> {

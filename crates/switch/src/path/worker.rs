@@ -67,7 +67,9 @@ impl Shared {
     pub(super) fn wait_adopted(&self) {
         let published = self.published.load(Ordering::Acquire);
         // A batch takes microseconds; a worker that has ended never adopts anything again.
-        while self.adopted.load(Ordering::Acquire) < published && !self.stop.load(Ordering::Acquire)
+        while self.adopted.load(Ordering::Acquire) < published
+            && !self.stop.load(Ordering::Acquire)
+            && dray_daemon::failure().is_none()
         {
             std::thread::sleep(Duration::from_micros(20));
         }

@@ -1,0 +1,39 @@
+//! `--sandbox`, of what runs for long and talks to peers that are not trusted.
+
+use std::path::Path;
+
+use dray_daemon::FOLDER;
+use dray_port::PortUri;
+use dray_sandbox::SandboxError;
+
+/// Whether the process gives up what it does not need.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Sandbox {
+    /// It does, once its interfaces are open.
+    On,
+    /// It does not: for debuggers, and for interfaces that are added later.
+    Off,
+}
+
+impl Sandbox {
+    /// Confines the process; sockets can be made beside the `control` socket, beside those of `ports`,
+    /// and where dray has its sockets by default.
+    pub(crate) fn enter<'p>(
+        self,
+        control: &'p Path,
+        ports: impl IntoIterator<Item = &'p PortUri>,
+    ) -> Result<(), SandboxError> {
+        if self == Self::Off {
+            eprintln!(
+                "sandbox: off, as asked: the process keeps its capabilities, files and system calls"
+            );
+            return Ok(());
+        }
+        let control = control.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let usual = Some(Path::new(FOLDER)).filter(|folder| folder.is_dir());
+        let sockets = ports.into_iter().filter_map(PortUri::socket_directory);
+        dray_sandbox::enter(
+            [control.unwrap_or(Path::new("."))].into_iter().chain(usual).chain(sockets),
+        )
+    }
+}

@@ -1,0 +1,191 @@
+//! System calls, by seccomp (Documentation/userspace-api/seccomp_filter.rst).
+
+use std::collections::BTreeMap;
+
+use libc::{c_long, *};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter,
+};
+
+/// A system call that is allowed.
+pub(crate) struct Call {
+    number: c_long,
+    with: With,
+}
+
+/// The arguments with which it is.
+enum With {
+    Any,
+    /// The argument of this index is one of these.
+    OneOf(u8, &'static [u64]),
+    /// The argument of this index has none of these bits.
+    Without(u8, u64),
+}
+
+const fn any(number: c_long) -> Call {
+    Call { number, with: With::Any }
+}
+
+/// By which `rustix` learns of the size of a page, where it may not read /proc.
+const PR_GET_AUXV: u64 = 0x4155_5856;
+
+/// What every thread does: moves frames, sleeps, allocates, ends.
+const DATA: &[Call] = &[
+    // Frames through sockets and devices, and signals to peers.
+    any(SYS_read),
+    any(SYS_readv),
+    any(SYS_write),
+    any(SYS_writev),
+    any(SYS_recvfrom),
+    any(SYS_recvmsg),
+    any(SYS_recvmmsg),
+    any(SYS_sendto),
+    any(SYS_sendmsg),
+    any(SYS_sendmmsg),
+    any(SYS_getsockopt),
+    any(SYS_io_submit),
+    any(SYS_io_getevents),
+    // Sleep and time.
+    #[cfg(target_arch = "x86_64")]
+    any(SYS_poll),
+    any(SYS_ppoll),
+    #[cfg(target_arch = "x86_64")]
+    any(SYS_epoll_wait),
+    any(SYS_epoll_pwait),
+    any(SYS_futex),
+    any(SYS_nanosleep),
+    any(SYS_clock_nanosleep),
+    any(SYS_clock_gettime),
+    any(SYS_clock_getres),
+    any(SYS_gettimeofday),
+    any(SYS_sched_yield),
+    any(SYS_getcpu),
+    // Memory, none of it executable. The handler of SIGBUS maps as well.
+    any(SYS_brk),
+    any(SYS_munmap),
+    any(SYS_mremap),
+    any(SYS_madvise),
+    Call { number: SYS_mmap, with: With::Without(2, PROT_EXEC as u64) },
+    Call { number: SYS_mprotect, with: With::Without(2, PROT_EXEC as u64) },
+    any(SYS_membarrier),
+    any(SYS_getrandom),
+    any(SYS_close),
+    // The end of a thread, and of the process.
+    any(SYS_rt_sigprocmask),
+    any(SYS_rt_sigreturn),
+    any(SYS_restart_syscall),
+    any(SYS_sigaltstack),
+    any(SYS_gettid),
+    any(SYS_getpid),
+    any(SYS_tgkill),
+    any(SYS_exit),
+    any(SYS_exit_group),
+    Call { number: SYS_prctl, with: With::OneOf(0, &[PR_GET_NAME as u64, PR_GET_AUXV]) },
+];
+
+/// What control threads do besides: speak with peers and clients over Unix sockets, share memory, and
+/// start threads.
+pub(crate) const CONTROL: &[Call] = &[
+    Call { number: SYS_socket, with: With::OneOf(0, &[AF_UNIX as u64]) },
+    Call { number: SYS_socketpair, with: With::OneOf(0, &[AF_UNIX as u64]) },
+    any(SYS_bind),
+    any(SYS_listen),
+    any(SYS_accept4),
+    any(SYS_connect),
+    any(SYS_shutdown),
+    any(SYS_getsockname),
+    any(SYS_getpeername),
+    any(SYS_setsockopt),
+    // Memory and descriptors.
+    any(SYS_memfd_create),
+    any(SYS_eventfd2),
+    any(SYS_io_setup),
+    any(SYS_ftruncate),
+    any(SYS_epoll_create1),
+    any(SYS_epoll_ctl),
+    any(SYS_pipe2),
+    any(SYS_dup),
+    any(SYS_dup3),
+    any(SYS_fcntl),
+    any(SYS_fstat),
+    any(SYS_fstatfs),
+    any(SYS_pread64),
+    any(SYS_lseek),
+    Call { number: SYS_ioctl, with: With::OneOf(1, IOCTLS) },
+    // An alarm for a write that a peer may delay.
+    any(SYS_timer_create),
+    any(SYS_timer_settime),
+    any(SYS_timer_delete),
+    // Files, as far as Landlock allows.
+    any(SYS_openat),
+    any(SYS_newfstatat),
+    any(SYS_statx),
+    any(SYS_readlinkat),
+    any(SYS_unlinkat),
+    any(SYS_faccessat),
+    any(SYS_faccessat2),
+    any(SYS_fchmodat),
+    any(SYS_getcwd),
+    #[cfg(target_arch = "x86_64")]
+    any(SYS_readlink),
+    #[cfg(target_arch = "x86_64")]
+    any(SYS_unlink),
+    #[cfg(target_arch = "x86_64")]
+    any(SYS_chmod),
+    #[cfg(target_arch = "x86_64")]
+    any(SYS_access),
+    // Threads.
+    any(SYS_clone),
+    any(SYS_clone3),
+    any(SYS_set_robust_list),
+    any(SYS_rseq),
+    any(SYS_sched_setaffinity),
+    any(SYS_sched_getaffinity),
+    any(SYS_rt_sigaction),
+    any(SYS_geteuid),
+    any(SYS_getuid),
+    // To take a data thread further.
+    Call {
+        number: SYS_prctl,
+        with: With::OneOf(0, &[PR_SET_NAME as u64, PR_SET_NO_NEW_PRIVS as u64]),
+    },
+    any(SYS_seccomp),
+];
+
+/// What control threads ask of descriptors: of sockets whether they block and what there is to read, of
+/// standard output whether it is a terminal. An AF_XDP port restores its interface's settings as it
+/// closes (SIOCETHTOOL), which the kernel refuses without capabilities.
+const IOCTLS: &[u64] = &[FIONBIO, FIONREAD, TCGETS, TIOCGWINSZ, 0x8946];
+
+/// Allows the calling thread, and those that it starts, what data threads do and `more`. Lists add up: a
+/// call that an earlier list lacks stays refused.
+pub(crate) fn restrict(more: &[Call]) -> Result<(), String> {
+    let program = compile(more).map_err(|error| error.to_string())?;
+    apply_filter(&program).map_err(|error| error.to_string())
+}
+
+fn compile(more: &[Call]) -> Result<BpfProgram, seccompiler::BackendError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    for call in DATA.iter().chain(more) {
+        // No rule at all means any arguments.
+        let rules = rules.entry(call.number).or_default();
+        let argument = |index, operator, value| {
+            let length = SeccompCmpArgLen::Dword;
+            SeccompRule::new(vec![SeccompCondition::new(index, length, operator, value)?])
+        };
+        match call.with {
+            With::Any => {}
+            With::OneOf(index, values) => {
+                for value in values {
+                    rules.push(argument(index, SeccompCmpOp::Eq, *value)?);
+                }
+            }
+            With::Without(index, bits) => {
+                rules.push(argument(index, SeccompCmpOp::MaskedEq(bits), 0)?);
+            }
+        }
+    }
+    let arch = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(rules, SeccompAction::Trap, SeccompAction::Allow, arch)?.try_into()
+}

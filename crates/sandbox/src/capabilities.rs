@@ -1,0 +1,27 @@
+//! Capabilities of the calling thread.
+
+use std::io;
+
+use rustix::io::Errno;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
+
+/// Drops all capabilities, and the way to get any by a program with more of them.
+pub(crate) fn drop_all() -> io::Result<()> {
+    let have = capabilities(None)?;
+    if have.effective.contains(CapabilitySet::SETPCAP) {
+        for capability in CapabilitySet::all().iter() {
+            match remove_capability_from_bounding_set(capability) {
+                // A capability that this kernel does not know.
+                Ok(()) | Err(Errno::INVAL) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+    clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    Ok(set_no_new_privs(true)?)
+}

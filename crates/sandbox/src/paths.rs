@@ -1,0 +1,35 @@
+//! The file system, by Landlock (Documentation/userspace-api/landlock.rst).
+
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, Scope,
+};
+
+/// Takes all access to files from the calling thread, but for making and removing sockets in
+/// `directories`. Descriptors that are open stay usable.
+pub(crate) fn restrict<'p>(directories: impl IntoIterator<Item = &'p Path>) -> Result<(), String> {
+    let describe = |error: landlock::RulesetError| error.to_string();
+    let ruleset = Ruleset::default()
+        // The first version is what is asked for; what later ones add is taken where it is there.
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(ABI::V1))
+        .map_err(describe)?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(ABI::V5))
+        .map_err(describe)?
+        .handle_access(AccessNet::from_all(ABI::V4))
+        .map_err(describe)?
+        .scope(Scope::Signal)
+        .map_err(describe)?;
+    let mut ruleset = ruleset.create().map_err(describe)?;
+    for directory in directories {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
+        let directory = PathFd::new(directory).map_err(|error| named(&error))?;
+        let rule = PathBeneath::new(directory, AccessFs::MakeSock | AccessFs::RemoveFile);
+        ruleset = ruleset.add_rule(rule).map_err(describe)?;
+    }
+    ruleset.restrict_self().map_err(describe)?;
+    Ok(())
+}

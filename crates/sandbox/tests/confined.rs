@@ -1,0 +1,85 @@
+//! A process in the sandbox, looked at from outside: each case is a child of this test program.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+
+const CASE: &str = "DRAY_SANDBOX_CASE";
+const FOLDER: &str = "DRAY_SANDBOX_FOLDER";
+
+/// Runs `case` of [`child`] in a process of its own.
+fn run(case: &str, folder: &Path) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child", "--nocapture"]).env(CASE, case).env(FOLDER, folder);
+    command.output().unwrap()
+}
+
+#[test]
+fn child() {
+    let (Ok(case), Ok(folder)) = (std::env::var(CASE), std::env::var(FOLDER)) else { return };
+    let folder = PathBuf::from(folder);
+    dray_sandbox::enter([folder.as_path()]).unwrap();
+    let work = move || match case.as_str() {
+        "status" => {
+            // Nothing can be read any more, not even this.
+            assert!(fs::read_to_string("/proc/self/status").is_err());
+        }
+        "sockets" => {
+            let path = folder.join("a.sock");
+            let listener = UnixListener::bind(&path).unwrap();
+            let client = UnixStream::connect(&path).unwrap();
+            drop((listener, client));
+            fs::remove_file(&path).unwrap();
+            assert!(UnixListener::bind("/tmp/outside.sock").is_err());
+            assert!(fs::write(folder.join("file"), "x").is_err());
+            assert!(fs::read("/etc/passwd").is_err());
+        }
+        "network" => drop(UdpSocket::bind("127.0.0.1:0")),
+        "program" => drop(Command::new("/bin/true").status()),
+        "data-socket" => data(|| drop(UnixStream::connect("/nowhere"))),
+        "data-open" => data(|| drop(fs::read("/etc/passwd"))),
+        "data-sleep" => data(|| {
+            let memory: Vec<u64> = (0..1 << 20).collect();
+            thread::sleep(std::time::Duration::from_millis(1));
+            assert_eq!(memory[77], 77);
+        }),
+        other => panic!("no case {other}"),
+    };
+    thread::Builder::new().name("worker".to_owned()).spawn(work).unwrap().join().unwrap();
+}
+
+fn data(work: impl FnOnce()) {
+    dray_sandbox::enter_data_thread().unwrap();
+    work();
+}
+
+#[test]
+fn what_is_needed_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    for case in ["status", "sockets", "data-sleep"] {
+        let output = run(case, folder.path());
+        assert!(output.status.success(), "{case}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn forbidden_call_ends_the_process_with_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    for case in ["network", "program", "data-socket", "data-open"] {
+        let output = run(case, folder.path());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{case}: {stderr}");
+        let said = stderr.contains("dray: sandbox: thread ") && stderr.contains("system call");
+        assert!(said, "{case}: {stderr}");
+    }
+}
+
+#[test]
+fn directory_that_is_missing_is_named() {
+    let output = run("status", Path::new("/no/such/folder"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains("/no/such/folder"), "{stderr}");
+}

@@ -1,0 +1,79 @@
+//! Requests of strangers at the control socket of a switch: what is refused changes nothing, and the
+//! configuration that it tells is one to start again with.
+#![no_main]
+
+use std::collections::HashSet;
+use std::io::{self, Cursor, Read, Write};
+
+use dray_daemon::{BODY_MAX, Request, read_request};
+use dray_switch::config::from_json;
+use dray_switch::{Engine, PortConfig, Switch, SwitchConfig, api};
+use libfuzzer_sys::fuzz_target;
+
+/// Ports that a run may add: each has threads of the switch look at it.
+const PORTS: usize = 8;
+
+struct Bytes<'a>(Cursor<&'a [u8]>);
+
+impl Read for Bytes<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Bytes<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The same, but for its port, which opens nothing of this machine.
+fn harmless(mut request: Request) -> Request {
+    if let Ok(mut port) = from_json::<PortConfig>(&request.body) {
+        port.uri = "null:".parse().expect("a port");
+        request.body = serde_json::to_vec(&port).expect("a port has a form in JSON");
+    }
+    request
+}
+
+thread_local! {
+    static SWITCH: (Switch, SwitchConfig) = {
+        let config = SwitchConfig { cpus: vec![0], table_size: 64, ..SwitchConfig::default() };
+        (Switch::start(&config).expect("a switch"), config)
+    };
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    SWITCH.with(|(switch, config)| {
+        for bytes in bytes.split(|byte| *byte == 0) {
+            let Ok(request) = read_request(&mut Bytes(Cursor::new(bytes)), BODY_MAX) else {
+                continue;
+            };
+            let before = switch.ports();
+            if before.len() >= PORTS && request.method == "POST" {
+                continue;
+            }
+            let response = api::answer(switch, config, &harmless(request.clone()));
+            let ports = switch.ports();
+            if response.status >= 300 || request.method == "GET" {
+                assert_eq!(ports.len(), before.len(), "{request:?}");
+            }
+            let names: HashSet<_> = ports.iter().map(|port| port.config.name.as_str()).collect();
+            assert_eq!(names.len(), ports.len());
+            let again = SwitchConfig {
+                ports: ports.into_iter().map(|port| port.config).collect(),
+                ..config.clone()
+            };
+            let read = SwitchConfig::from_toml(&again.to_toml()).expect("what it tells");
+            assert_eq!(read, again);
+            assert_eq!(read.check(&[0]), Ok(()), "{read:?}");
+        }
+        for port in switch.ports() {
+            switch.remove_port(port.config.name.as_str()).expect("it is there");
+        }
+    });
+});

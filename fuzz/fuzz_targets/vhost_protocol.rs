@@ -161,15 +161,31 @@ fn scribble(liar: &mut Liar, bytes: &mut Bytes<'_>) {
     }
 }
 
-fuzz_target!(|input: &[u8]| {
-    let start = Instant::now();
-    let mut bytes = Bytes(input);
-    let (ours, theirs) = UnixStream::pair().expect("sockets");
-    theirs.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
-    theirs.set_write_timeout(Some(Duration::from_millis(50))).expect("a socket");
-    let uri = VhostUri { wait: Wait::Poll { pause_us: 0 }, ..VhostUri::new("nowhere") };
-    let mut port = uri.open_over(ours).expect("eventfds and a thread");
-    let (mut liar, mut scratch) = (Liar::over(theirs), scratch());
+/// File descriptors of this process.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("procfs").count()
+}
+
+/// A port has its eventfds, its socket and what a driver passed: two for each virtqueue, and those of a
+/// message that is being read, twice. A liar has its memory, its eventfds and its socket.
+const DESCRIPTORS_MAX: usize = 16 + 4 + 64 + 16;
+/// Of a port's driver.
+const REGIONS_MAX: usize = 32;
+const MEMORY_MAX: u64 = 256 << 30;
+
+/// No driver takes more than is its own, whatever it says.
+fn check_bounds(descriptors_before: usize) {
+    let (regions, memory) = dray_shm::guard::in_use();
+    assert!(regions <= REGIONS_MAX, "{regions} regions are mapped");
+    // Whole pages are mapped.
+    assert!(memory <= MEMORY_MAX + REGIONS_MAX as u64 * 8192, "{memory} bytes are mapped");
+    let now = descriptors();
+    assert!(now <= descriptors_before + DESCRIPTORS_MAX, "{now} file descriptors");
+}
+
+/// One driver, from its first word to its last.
+fn drive(theirs: UnixStream, port: &mut Port, bytes: &mut Bytes<'_>, scratch: &mut Scratch) {
+    let mut liar = Liar::over(theirs);
     let wishes = bytes.byte();
     let features = [MERGEABLE, INDIRECT, EVENT_INDEX, PACKED];
     let features = features.iter().enumerate().filter(|(bit, _)| wishes & 1 << bit != 0);
@@ -181,20 +197,39 @@ fuzz_target!(|input: &[u8]| {
     }
     while !bytes.is_empty() {
         match bytes.byte() % 8 {
-            0 | 1 => say(&mut liar, &mut bytes),
+            0 | 1 => say(&mut liar, bytes),
             2 => liar.sync(),
             3 => liar.kick(),
             4 if bytes.byte() == 0 => liar.memory.truncate(u64::from(bytes.u32()) % LEN),
-            4..=6 => scribble(&mut liar, &mut bytes),
-            _ => poll(&mut port, &mut scratch, usize::from(bytes.byte() % 32)),
+            4..=6 => scribble(&mut liar, bytes),
+            _ => poll(port, scratch, usize::from(bytes.byte() % 32)),
         }
-        if liar.is_hung_up() {
+        // The next driver finds what this one left.
+        if liar.is_hung_up() || bytes.byte() == 255 {
             break;
         }
     }
-    poll(&mut port, &mut scratch, 8);
+    poll(port, scratch, 8);
     liar.hang_up();
-    poll(&mut port, &mut scratch, 8);
+    poll(port, scratch, 8);
+}
+
+fuzz_target!(|input: &[u8]| {
+    let start = Instant::now();
+    let before = descriptors();
+    let mut bytes = Bytes(input);
+    let sockets = (0..1 + bytes.byte() % 3).map(|_| UnixStream::pair().expect("sockets"));
+    let (ours, theirs): (Vec<_>, Vec<_>) = sockets.unzip();
+    let uri = VhostUri { wait: Wait::Poll { pause_us: 0 }, ..VhostUri::new("nowhere") };
+    let mut port = uri.open_over(ours).expect("eventfds and a thread");
+    let mut scratch = scratch();
+    for theirs in theirs {
+        theirs.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
+        theirs.set_write_timeout(Some(Duration::from_millis(50))).expect("a socket");
+        drive(theirs, &mut port, &mut bytes, &mut scratch);
+        check_bounds(before);
+    }
     drop(port);
+    assert_eq!(dray_shm::guard::in_use(), (0, 0), "nothing is left");
     assert!(start.elapsed() < HANG, "{:?}", start.elapsed());
 });

@@ -149,6 +149,14 @@ impl Drop for Guard {
     }
 }
 
+/// How many mappings are guarded, and how many bytes they take. For tests.
+#[doc(hidden)]
+pub fn in_use() -> (usize, u64) {
+    let used = USED.load(Ordering::Acquire).min(GUARDS_MAX);
+    let taken = SLOTS[..used].iter().filter(|slot| slot.taken.load(Ordering::Acquire));
+    (taken.count(), GUARDED.load(Ordering::Relaxed))
+}
+
 fn part(index: usize) -> u64 {
     index as u64 * PART
 }

@@ -84,22 +84,25 @@ impl VhostUri {
         self.try_open(None).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    /// As [`open`](Self::open), for the one driver at the other end of `stream`; the path means
-    /// nothing. Fuzzing has no time to connect.
+    /// As [`open`](Self::open), for the drivers at the other ends of `streams`, one after the other; the
+    /// path means nothing. Fuzzing has no time to connect.
     #[doc(hidden)]
-    pub fn open_over(&self, stream: UnixStream) -> Result<Port, OpenError> {
-        self.try_open(Some(stream)).map_err(|(what, error)| OpenError::new(self, what, error))
+    pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
+        self.try_open(Some(streams)).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(&self, stream: Option<UnixStream>) -> Result<Port, (&'static str, io::Error)> {
+    fn try_open(
+        &self,
+        streams: Option<Vec<UnixStream>>,
+    ) -> Result<Port, (&'static str, io::Error)> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
         let device = Arc::new(Device::new(self, &attention)?);
         let converse = {
             let (device, mut rates) = (device.clone(), Rates::default());
             move |stream, control: &_| control::converse(&device, stream, control, &mut rates)
         };
-        let connection = match stream {
-            Some(stream) => Connection::over(vec![stream], attention, converse)?,
+        let connection = match streams {
+            Some(streams) => Connection::over(streams, attention, converse)?,
             None => Connection::open(&self.path, self.client, attention, converse)?,
         };
         Ok(pairs::port(device, connection, self.wait))
@@ -144,7 +147,7 @@ mod tests {
     #[test]
     fn messages_without_end_wait_their_turn() {
         let (ours, driver) = UnixStream::pair().unwrap();
-        let port = VhostUri::new("nowhere").open_over(ours).unwrap();
+        let port = VhostUri::new("nowhere").open_over(vec![ours]).unwrap();
         let start = Instant::now();
         std::thread::scope(|scope| {
             let mut talks = &driver;

@@ -1,0 +1,92 @@
+//! Files of a peer that are mapped, read, written, truncated and unmapped in any order, by two threads:
+//! whoever uses one that is gone goes on, and nobody else notices.
+#![no_main]
+
+use std::os::fd::OwnedFd;
+
+use dray_shm::{Mapping, MemoryFile};
+use libfuzzer_sys::fuzz_target;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+#[path = "../../crates/ring/tests/ring/bytes.rs"]
+#[allow(dead_code, reason = "each target uses a part of it")]
+mod bytes;
+
+use bytes::Bytes;
+
+const PAGE: u64 = 4096;
+const PAGES_MAX: u64 = 64;
+const FILES: usize = 8;
+
+/// A mapped file, and what must be in it.
+struct File {
+    mapping: Mapping,
+    theirs: OwnedFd,
+    /// Pages that were never truncated away, each with the byte that was written to it last.
+    pages: Vec<Option<u8>>,
+}
+
+impl File {
+    fn new(pages: u64) -> Self {
+        let fd = memfd_create("guard", MemfdFlags::CLOEXEC).expect("a memfd");
+        ftruncate(&fd, pages * PAGE).expect("a sparse file");
+        let theirs = fd.try_clone().expect("a descriptor");
+        let file = MemoryFile::from_peer(fd).expect("memory");
+        let mapping = Mapping::new(&file, 0, pages * PAGE).expect("a mapping");
+        Self { mapping, theirs, pages: vec![Some(0); pages as usize] }
+    }
+
+    fn truncate(&mut self, pages: u64) {
+        ftruncate(&self.theirs, pages * PAGE).expect("not sealed");
+        self.pages.iter_mut().skip(pages as usize).for_each(|page| *page = None);
+    }
+
+    fn touch(&mut self, page: usize, write: Option<u8>) {
+        let page = page % self.pages.len();
+        let byte = self.mapping.start().as_ptr().wrapping_add(page * PAGE as usize);
+        // SAFETY: inside the mapping.
+        let read = unsafe { byte.read_volatile() };
+        if !self.mapping.is_lost() {
+            assert!(
+                self.pages[page].is_none_or(|expected| expected == read),
+                "page {page}: {read}"
+            );
+        } else {
+            assert!(self.pages.contains(&None), "lost, and never truncated");
+        }
+        if let Some(value) = write {
+            // SAFETY: as above.
+            unsafe { byte.write_volatile(value) };
+            if let Some(page) = &mut self.pages[page] {
+                *page = value;
+            }
+        }
+    }
+}
+
+/// Does what the bytes say to files of this thread's own.
+fn run(bytes: &mut Bytes<'_>) {
+    let mut files: [Option<File>; FILES] = [const { None }; FILES];
+    while !bytes.is_empty() {
+        let slot = &mut files[usize::from(bytes.byte()) % FILES];
+        let Some(file) = slot else {
+            *slot = Some(File::new(1 + u64::from(bytes.byte()) % PAGES_MAX));
+            continue;
+        };
+        match bytes.byte() % 8 {
+            0 => *slot = None,
+            // It may grow again as well: what was there is gone.
+            1 => file.truncate(u64::from(bytes.byte()) % PAGES_MAX),
+            2..=4 => file.touch(bytes.byte().into(), None),
+            _ => file.touch(bytes.byte().into(), Some(bytes.byte())),
+        }
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let (first, second) = input.split_at(input.len() / 2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| run(&mut Bytes(first)));
+        run(&mut Bytes(second));
+    });
+});

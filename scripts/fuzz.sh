@@ -13,5 +13,10 @@ export PATH=$PWD/target/tools/bin:$PATH
 command -v cargo-fuzz >/dev/null || cargo install --quiet --root target/tools cargo-fuzz
 for target in ${TARGETS:-$(cargo +nightly fuzz list)}; do
     echo "== $target"
-    cargo +nightly fuzz run "$target" -- -max_total_time="$seconds" -print_final_stats=1
+    # What is found is kept in the first directory; the second is committed, and only read.
+    corpora=("fuzz/corpus/$target")
+    mkdir -p "${corpora[0]}"
+    [ ! -d "fuzz/seeds/$target" ] || corpora+=("fuzz/seeds/$target")
+    cargo +nightly fuzz run "$target" "${corpora[@]}" -- \
+        -max_total_time="$seconds" -print_final_stats=1
 done

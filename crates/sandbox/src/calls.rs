@@ -46,6 +46,8 @@ const DATA: &[Call] = &[
     any(SYS_getsockopt),
     any(SYS_io_submit),
     any(SYS_io_getevents),
+    // To the peer of a unix: port, which comes and goes. No data thread makes a socket.
+    any(SYS_connect),
     // Sleep and time.
     #[cfg(target_arch = "x86_64")]
     any(SYS_poll),
@@ -92,7 +94,6 @@ pub(crate) const CONTROL: &[Call] = &[
     any(SYS_bind),
     any(SYS_listen),
     any(SYS_accept4),
-    any(SYS_connect),
     any(SYS_shutdown),
     any(SYS_getsockname),
     any(SYS_getpeername),
@@ -102,6 +103,7 @@ pub(crate) const CONTROL: &[Call] = &[
     any(SYS_eventfd2),
     any(SYS_io_setup),
     any(SYS_ftruncate),
+    any(SYS_fallocate),
     any(SYS_epoll_create1),
     any(SYS_epoll_ctl),
     any(SYS_pipe2),

@@ -74,6 +74,7 @@ const DATA: &[Call] = &[
     any(SYS_getrandom),
     any(SYS_close),
     // The end of a thread, and of the process.
+    any(SYS_rt_sigaction),
     any(SYS_rt_sigprocmask),
     any(SYS_rt_sigreturn),
     any(SYS_restart_syscall),
@@ -144,7 +145,6 @@ pub(crate) const CONTROL: &[Call] = &[
     any(SYS_rseq),
     any(SYS_sched_setaffinity),
     any(SYS_sched_getaffinity),
-    any(SYS_rt_sigaction),
     any(SYS_geteuid),
     any(SYS_getuid),
     // To take a data thread further.

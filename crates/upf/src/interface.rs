@@ -24,6 +24,8 @@ pub(crate) struct Interface {
     /// The same by version; 0 where there is none.
     all_v4: [u32; 2],
     all_v6: [u128; 2],
+    /// A bit for each first octet of IPv4 addresses of which some are martian.
+    suspects_v4: [u64; 4],
     /// The longest IP packet that it sends, in bytes.
     pub(crate) mtu: usize,
     /// Longest prefixes first.
@@ -85,6 +87,11 @@ impl Interface {
             [(); 2].map(|()| numbers.next().unwrap_or_default())
         };
         let (all_v4, all_v6) = (numbers(false).map(|number| number as u32), numbers(true));
+        let mut suspects_v4 = [0; 4];
+        let all_octets = [0, 127, 169].into_iter().chain(224..=255);
+        for octet in all_octets.chain(all_v4.map(|address| address >> 24)) {
+            suspects_v4[octet as usize / 64] |= 1 << (octet % 64);
+        }
         let mut interface = Self {
             mac: config.mac,
             announced: AtomicBool::new(false),
@@ -99,6 +106,7 @@ impl Interface {
             ours,
             all_v4,
             all_v6,
+            suspects_v4,
             mtu,
             routes: Vec::new(),
             gateways: config.routes.iter().map(|route| (route.to, route.via)).collect(),
@@ -140,9 +148,9 @@ impl Interface {
     pub(crate) fn is_martian(&self, version: ip::Version, address: u128) -> bool {
         match version {
             ip::Version::V4 => {
-                let address = address as u32;
-                let is_odd = matches!(address >> 24, 0 | 127 | 224..) || address >> 16 == 0xa9fe;
-                is_odd | (address == self.all_v4[0]) | (address == self.all_v4[1])
+                let octet = (address as u32) >> 24;
+                let is_suspect = self.suspects_v4[octet as usize / 64] >> (octet % 64) & 1 != 0;
+                is_suspect && self.is_martian_v4(address as u32)
             }
             ip::Version::V6 => {
                 let first = (address >> 112) as u16;
@@ -150,6 +158,12 @@ impl Interface {
                 is_odd | (address == self.all_v6[0]) | (address == self.all_v6[1])
             }
         }
+    }
+
+    #[inline(never)]
+    fn is_martian_v4(&self, address: u32) -> bool {
+        let is_odd = matches!(address >> 24, 0 | 127 | 224..) || address >> 16 == 0xa9fe;
+        is_odd | (address == self.all_v4[0]) | (address == self.all_v4[1])
     }
 
     /// Why a packet to a [martian](Self::is_martian) is dropped.

@@ -304,8 +304,12 @@ impl Packet {
     /// Returns true if headers or ports lie beyond the bytes that were looked at.
     #[inline]
     pub fn is_cut(&self) -> bool {
-        let has_ports = has_ports(self.protocol) && self.header_len + PORTS_LEN <= self.len;
-        let is_missing = is_extension(self.protocol) || has_ports && self.ports.is_none();
+        // What has ports, and has them here, has all its headers here: so it is with almost all packets.
+        if self.ports.is_some() {
+            return false;
+        }
+        let lacks_ports = has_ports(self.protocol) && self.header_len + PORTS_LEN <= self.len;
+        let is_missing = is_extension(self.protocol) || lacks_ports;
         is_missing && self.fragment != Fragment::Later
     }
 

@@ -535,11 +535,13 @@ impl Flow {
             Fragment::Whole => packet.ports.unwrap_or_default(),
             _ => (0, 0),
         };
-        let ports = u64::from(ports.0) << 16 | u64::from(ports.1);
-        let ends = fold(packet.src).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ fold(packet.dst);
-        let both = ends ^ (ports << 8 | u64::from(packet.protocol)).rotate_left(24);
-        let hash = both.wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let hash = (hash ^ hash >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let ports = u64::from(ports.0) << 48 | u64::from(ports.1) << 32;
+        let protocol = u64::from(packet.protocol) << 56;
+        // One multiplication mixes both ends: each bit of the middle depends on all of them.
+        let src = fold(packet.src) ^ ports ^ 0x9e37_79b9_7f4a_7c15;
+        let dst = fold(packet.dst) ^ protocol ^ 0xd6e8_feb8_6659_fd93;
+        let product = u128::from(src) * u128::from(dst);
+        let hash = product as u64 ^ (product >> 64) as u64;
         Self { tos: packet.tos & ecn::MASK, src_port: FIRST | (hash >> SHIFT) as u16 }
     }
 }

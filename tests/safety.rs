@@ -7,10 +7,12 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use common::{DRAY, Started, alone, eventually};
+use dray_traffic::Report;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use tempfile::TempDir;
 
@@ -226,6 +228,43 @@ fn sandbox_allows_sockets_beside_those_that_are_there_and_no_interfaces() {
     // It goes on as before.
     assert!(common::success(&["switch", "ports", "--control", &control]).contains("vhost:"));
     assert_eq!(terminate(child).0, Some(0));
+}
+
+/// Receives for a while at a port; how many frames that were.
+fn received(uri: &str) -> u64 {
+    let report = common::success(&["receive", "--json", "--duration", "1", "--port", uri]);
+    match serde_json::from_str(&report).expect("JSON") {
+        Report::Receive(report) => report.received,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn confined_switch_serves_peers_that_come_and_go() {
+    let _alone = alone();
+    let folder = folder();
+    let (control, a, b) = (at(&folder, "control"), at(&folder, "a"), at(&folder, "b"));
+    let (sender, back_end) = (at(&folder, "sender"), at(&folder, "back-end"));
+    let mut command = Command::new(DRAY);
+    command.args(["switch", "--control", &control, "--port", &format!("a=vhost:{a}")]);
+    command.args(["--port", &format!("b=unix:{b}"), "--port", &format!("c=virtio:{back_end}")]);
+    let child = start(&mut command);
+    let _sender = {
+        assert!(eventually(|| Path::new(&b).exists()));
+        let port = format!("unix:{sender}?peer={b}");
+        start(Command::new(DRAY).args(["send", "--rate", "1k", "--size", "64", "--port", &port]))
+    };
+    // The switch is the back end of one port and the driver of another; each has two peers in turn.
+    for uri in [format!("virtio:{a}?hugepages=0"), format!("vhost:{back_end}")] {
+        for _ in 0..2 {
+            assert!(received(&uri) > 100, "{uri}");
+        }
+    }
+    // Frames that nobody answers make the switch connect back to the sender of datagrams.
+    let ping = ["ping", "--rate", "100", "--duration", "0.3", "--port"];
+    common::dray(&[&ping[..], &[&format!("virtio:{a}?hugepages=0")]].concat());
+    let (status, stderr) = terminate(child);
+    assert_eq!(status, Some(0), "{stderr}");
 }
 
 /// Starts the switch on a kernel on which `call` fails.

@@ -13,19 +13,17 @@ use crate::config::{Detector, Ends, Filter, Pdr, Prefix};
 pub(crate) struct Probe {
     /// Uplink: the tunnel that it came through.
     pub(crate) teid: u32,
-    /// Uplink: the QFI that it came with.
-    pub(crate) qfi: Option<u8>,
+    /// Uplink: the QFIs that a rule must be for, as [`qfis`] has them.
+    pub(crate) qfis: u64,
     pub(crate) tos: u8,
     pub(crate) ends: Ends,
 }
 
-impl Probe {
-    /// The QFIs that a rule must be for. A packet that came with none is of no QoS flow, so only rules
-    /// that are for any packet are for it.
-    #[inline(always)]
-    pub(crate) fn qfis(&self) -> u64 {
-        self.qfi.map_or(u64::MAX, |qfi| 1 << (qfi & 63))
-    }
+/// A bit for the QFI that a packet came with. One that came with none is of no QoS flow, so only rules
+/// that are for any packet are for it: all bits.
+#[inline(always)]
+pub(crate) fn qfis(qfi: Option<u8>) -> u64 {
+    qfi.map_or(u64::MAX, |qfi| 1 << (qfi & 63))
 }
 
 /// A filter with a range of ports at each end at most, for IPv4 addresses or for any.
@@ -275,7 +273,7 @@ mod tests {
                 };
                 let number = |a: u8| ip::number(address(a).parse().unwrap());
                 let (remote, local) = ((number(a), ports.map(|it| it.0)), (number(b), ports.map(|it| it.1)));
-                let probe = Probe { teid: 0, qfi: None, tos: 0, ends: Ends { protocol, remote, local } };
+                let probe = Probe { teid: 0, qfis: qfis(None), tos: 0, ends: Ends { protocol, remote, local } };
                 let expected = filters.is_empty() || filters.iter().any(|filter| filter.matches(&probe.ends));
                 let subject = Subject::from(&probe);
                 let found = matchers.iter().any(|matcher| {

@@ -229,23 +229,26 @@ impl Session {
         self.tunnels.is_empty() || gnbs.any(|gnb| gnb == address)
     }
 
-    /// The first rule that is for the packet.
+    /// The first rule that is for the packet with a tunnel and QFIs. All else that rules may ask of it is
+    /// put together only where the first rule is not for all packets.
     #[inline(always)]
-    pub(crate) fn find(&self, probe: &Probe) -> Option<&Rule> {
+    pub(crate) fn find(
+        &self,
+        teid: u32,
+        qfis: u64,
+        probe: impl FnOnce() -> Probe,
+    ) -> Option<&Rule> {
         let first = self.rules.first()?;
-        let qfis = probe.qfis();
-        let fits = |rule: &Rule| rule.qfis & qfis == qfis;
-        if first.plain && first.teid == probe.teid && fits(first) {
+        if first.plain && first.teid == teid && first.qfis & qfis == qfis {
             return Some(first);
         }
-        self.search(probe)
+        self.search(&probe())
     }
 
     /// As [`find`](Self::find), where there are several rules or such as are not for all packets.
     #[inline(never)]
     fn search(&self, probe: &Probe) -> Option<&Rule> {
-        let qfis = probe.qfis();
-        let fits = |rule: &Rule| rule.qfis & qfis == qfis;
+        let fits = |rule: &Rule| rule.qfis & probe.qfis == probe.qfis;
         let subject = Subject::from(probe);
         for matcher in &self.matchers {
             if matcher.matches(&subject) {

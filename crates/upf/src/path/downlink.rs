@@ -22,8 +22,8 @@ use crate::config::{Action, Ends};
 use crate::counters::DropReason;
 use crate::event::Event;
 use crate::interface::Interface;
-use crate::matcher::Probe;
-use crate::session::{Peer, Rule};
+use crate::matcher::{Probe, qfis};
+use crate::session::{Peer, Rule, Session};
 
 pub(crate) struct Downlink {
     pub(crate) lane: Lane,
@@ -136,8 +136,9 @@ impl Downlink {
         let address = u128::from(prefix) << 64 | u128::from(u128::from(user) as u64);
         let (remote, local) = ((own.into(), None), (address, None));
         let ends = Ends { protocol: protocol::ICMPV6, remote, local };
-        let probe = Probe { teid: 0, qfi: None, tos: 0, ends };
-        let rule = session.find(&probe).ok_or(DropReason::NoRule)?;
+        let (teid, qfis) = (0, qfis(None));
+        let probe = || Probe { teid, qfis, tos: 0, ends };
+        let rule = session.find(teid, qfis, probe).ok_or(DropReason::NoRule)?;
         if rule.action != Action::Forward {
             return Err(DropReason::Rule);
         }
@@ -314,7 +315,7 @@ impl Downlink {
             return Err(DropReason::MartianSource.into());
         }
         let session = &self.lane.sessions.slots[item.slot as usize];
-        let rule = *session.find(&probe(&packet)).ok_or(DropReason::NoRule)?;
+        let rule = *find(session, &packet).ok_or(DropReason::NoRule)?;
         match rule.action {
             Action::Forward => {}
             Action::Drop => return Err(DropReason::Rule.into()),
@@ -357,7 +358,7 @@ impl Downlink {
     fn divide(&mut self, frame: &Frame<'_>, item: &Item, now: u64) -> Result<(), Stop> {
         let packet = self.packet(item.frame, frame)?;
         let session = &self.lane.sessions.slots[item.slot as usize];
-        let rule = *session.find(&probe(&packet)).ok_or(DropReason::NoRule)?;
+        let rule = *find(session, &packet).ok_or(DropReason::NoRule)?;
         let peer = session.tunnels[usize::from(rule.tunnel)];
         let to = self.lane.to.clone();
         let dst = to.mac_of(peer.hop).ok_or_else(|| no_neighbour(&to, peer.hop))?;
@@ -457,7 +458,7 @@ impl Downlink {
         let Ok(Some(key)) = self.key(0, &frame) else { return false };
         let Ok(packet) = self.packet(0, &frame) else { return false };
         let sessions = &self.lane.sessions;
-        let rule = sessions.slots[slot as usize].find(&probe(&packet));
+        let rule = find(&sessions.slots[slot as usize], &packet);
         sessions.table.find(key) == Some(slot)
             && rule.is_some_and(|rule| rule.action == Action::Buffer)
     }
@@ -484,16 +485,19 @@ fn too_long(packet: &Packet, mtu: usize) -> Stop {
     }
 }
 
-/// What rules ask of a packet to a user.
+/// The rule that a packet to a user meets.
 #[inline(always)]
-fn probe(packet: &Packet) -> Probe {
-    let (server_port, user_port) = packet.ports.unzip();
-    let ends = Ends {
-        protocol: packet.protocol,
-        remote: (packet.src, server_port),
-        local: (packet.dst, user_port),
-    };
-    Probe { teid: 0, qfi: None, tos: packet.tos, ends }
+fn find<'s>(session: &'s Session, packet: &Packet) -> Option<&'s Rule> {
+    let (teid, qfis) = (0, qfis(None));
+    session.find(teid, qfis, || {
+        let (server_port, user_port) = packet.ports.unzip();
+        let ends = Ends {
+            protocol: packet.protocol,
+            remote: (packet.src, server_port),
+            local: (packet.dst, user_port),
+        };
+        Probe { teid, qfis, tos: packet.tos, ends }
+    })
 }
 
 /// There is no Ethernet address of the next hop: while it is asked for, nobody is told.
@@ -535,13 +539,11 @@ impl Flow {
             Fragment::Whole => packet.ports.unwrap_or_default(),
             _ => (0, 0),
         };
-        let ports = u64::from(ports.0) << 48 | u64::from(ports.1) << 32;
+        let ports = u64::from(ports.0) << 16 | u64::from(ports.1);
         let protocol = u64::from(packet.protocol) << 56;
-        // One multiplication mixes both ends: each bit of the middle depends on all of them.
-        let src = fold(packet.src) ^ ports ^ 0x9e37_79b9_7f4a_7c15;
-        let dst = fold(packet.dst) ^ protocol ^ 0xd6e8_feb8_6659_fd93;
-        let product = u128::from(src) * u128::from(dst);
-        let hash = product as u64 ^ (product >> 64) as u64;
+        // The highest bits of a product depend on all bits of its factors.
+        let ends = fold(packet.src) ^ fold(packet.dst).rotate_left(32) ^ ports ^ protocol;
+        let hash = ends.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self { tos: packet.tos & ecn::MASK, src_port: FIRST | (hash >> SHIFT) as u16 }
     }
 }

@@ -26,9 +26,9 @@ use crate::config::{Action, Ends};
 use crate::counters::DropReason;
 use crate::event::Event;
 use crate::interface::Interface;
-use crate::matcher::Probe;
+use crate::matcher::{Probe, qfis};
 use crate::meter::{Meter, Sharing};
-use crate::session::Session;
+use crate::session::{Rule, Session};
 use crate::tunnels::Tunnels;
 
 /// Of the user's packet that must lie in the head to be looked at there: the longest IPv4 header, and
@@ -65,7 +65,8 @@ struct Item {
     look: u16,
     /// Bytes of the tunnel's message that it has.
     len: u16,
-    qfi: Option<u8>,
+    /// Of the QFI that it came with, as [`qfis`] has it.
+    qfis: u64,
     /// Congestion notification of the outer header.
     ecn: u8,
     teid: u32,
@@ -183,10 +184,10 @@ fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> Option<Item>
     let whole = GTP_FIXED + usize::from(half(GTP + 2));
     let gtp_fits = UDP_LEN + whole <= udp_len;
     // Flags and type; then, behind two fields that flags say nothing of, the container's headers.
-    let (at, qfi) = match (half(GTP), word(GTP + 8) & 0xff, word(GTP + 12)) {
-        (0x30ff, ..) => (GTP + GTP_FIXED, None),
+    let (at, qfis) = match (half(GTP), word(GTP + 8) & 0xff, word(GTP + 12)) {
+        (0x30ff, ..) => (GTP + GTP_FIXED, qfis(None)),
         (0x34ff, 0x85, container) if container & 0xfff0_00ff == 0x0110_0000 => {
-            (GTP + gtpu::CONTAINER_LEN, Some((container >> 8) as u8 & 0x3f))
+            (GTP + gtpu::CONTAINER_LEN, qfis(Some((container >> 8) as u8)))
         }
         _ => return None,
     };
@@ -200,7 +201,7 @@ fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> Option<Item>
         at: at as u16,
         look: (ROOM + at) as u16,
         len: (GTP + whole - at) as u16,
-        qfi,
+        qfis,
         ecn: ip[1] & ecn::MASK,
         teid: word(GTP + 4),
         slot: 0,
@@ -221,7 +222,7 @@ fn user_packet(bytes: &[u8], len: usize, own: &Interface) -> Result<(Item, u128)
         at: (outer.at + header.len) as u16,
         look: (ROOM + outer.at + header.len) as u16,
         len: header.payload_len as u16,
-        qfi: header.container.map(|container| container.qfi),
+        qfis: qfis(header.container.map(|container| container.qfi)),
         ecn: outer.packet.tos & ecn::MASK,
         teid: header.teid,
         slot: 0,
@@ -281,17 +282,17 @@ impl Uplink {
         self.lane.sessions.prefetch_more(self.lane.way, items.iter().map(|item| item.slot));
         let now = clock::ticks();
         let mut departures = Departures::new();
-        for item in items {
+        for item in &items {
             let frame = &frames[usize::from(item.frame)];
             match self.check(frame, item, now) {
                 Ok(leaving) => departures.push(leaving),
-                Err(Stop::Drop(reason)) => self.refuse(frames, item, reason),
+                Err(Stop::Drop(reason)) => self.refuse(frames, *item, reason),
                 Err(Stop::Copy) => self.check_copy(frames, frame, &mut departures),
                 Err(Stop::Divide) => {
                     self.lane.transmit(frames, &departures);
                     departures.clear();
                     if let Err(reason) = self.divide(frame, item, now) {
-                        self.refuse(frames, item, reason);
+                        self.refuse(frames, *item, reason);
                     }
                 }
             }
@@ -358,7 +359,7 @@ impl Uplink {
 
     /// Checks a packet against its session's rules, and writes its new header.
     #[inline(always)]
-    fn check(&mut self, frame: &Frame<'_>, item: Item, now: u64) -> Result<Leaving, Stop> {
+    fn check(&mut self, frame: &Frame<'_>, item: &Item, now: u64) -> Result<Leaving, Stop> {
         let Lane { sessions, heads, from, to, scratch, .. } = &mut self.lane;
         let look = usize::from(item.look);
         let head = &mut heads[usize::from(item.frame)].0;
@@ -366,17 +367,17 @@ impl Uplink {
         let there = (head.len() - look).min(len);
         let packet = lane::parse(&head[look..look + there], len, frame, at, scratch)?;
         let session = &sessions.slots[item.slot as usize];
-        let is_bound = session.rules.first().is_some_and(|rule| rule.gnb == item.gnb);
-        if (!is_bound || item.gnb == 0) && !is_right_gnb(session, &item, &self.sources, from) {
-            return Err(DropReason::WrongGnb.into());
-        }
         if !session.is_from_user(packet.version, packet.src) {
             return Err(foreign(&packet).into());
         }
         if to.is_martian(packet.version, packet.dst) {
             return Err(to.martian_destination(packet.destination()).into());
         }
-        let rule = *session.find(&probe(&item, &packet)).ok_or(DropReason::NoRule)?;
+        let rule = *find(session, item, &packet).ok_or(DropReason::NoRule)?;
+        let is_bound = rule.gnb == item.gnb && item.gnb != 0;
+        if !is_bound && !is_right_gnb(session, item, &self.sources, from) {
+            return Err(DropReason::WrongGnb.into());
+        }
         if rule.action != Action::Forward {
             return Err(DropReason::Rule.into());
         }
@@ -411,7 +412,7 @@ impl Uplink {
 
     /// Sends a packet that [`check`](Self::check) found too long in fragments.
     #[cold]
-    fn divide(&mut self, frame: &Frame<'_>, item: Item, now: u64) -> Result<(), DropReason> {
+    fn divide(&mut self, frame: &Frame<'_>, item: &Item, now: u64) -> Result<(), DropReason> {
         let Lane { sessions, heads, to, scratch, .. } = &mut self.lane;
         let to = to.clone();
         let (at, len) = (usize::from(item.at), usize::from(item.len));
@@ -420,7 +421,7 @@ impl Uplink {
         let packet = lane::parse(&bytes[..there], len, frame, at, scratch);
         let packet = packet.map_err(|_| DropReason::InnerIp)?;
         let session = &sessions.slots[item.slot as usize];
-        let rule = *session.find(&probe(&item, &packet)).ok_or(DropReason::NoRule)?;
+        let rule = *find(session, item, &packet).ok_or(DropReason::NoRule)?;
         let hop = to.route(packet.dst).ok_or(DropReason::NoRoute)?;
         let dst = to.mac_of(hop).ok_or(DropReason::NoNeighbour)?;
         mark(bytes, &packet, item.ecn)?;
@@ -657,16 +658,19 @@ fn mark(header: &mut [u8], packet: &Packet, outer: u8) -> Result<(), DropReason>
     Ok(())
 }
 
-/// What rules ask of a user's packet.
+/// The rule that a user's packet meets.
 #[inline(always)]
-fn probe(item: &Item, packet: &Packet) -> Probe {
-    let (user_port, server_port) = packet.ports.unzip();
-    let ends = Ends {
-        protocol: packet.protocol,
-        remote: (packet.dst, server_port),
-        local: (packet.src, user_port),
-    };
-    Probe { teid: item.teid, qfi: item.qfi, tos: packet.tos, ends }
+fn find<'s>(session: &'s Session, item: &Item, packet: &Packet) -> Option<&'s Rule> {
+    let Item { teid, qfis, .. } = *item;
+    session.find(teid, qfis, || {
+        let (user_port, server_port) = packet.ports.unzip();
+        let ends = Ends {
+            protocol: packet.protocol,
+            remote: (packet.dst, server_port),
+            local: (packet.src, user_port),
+        };
+        Probe { teid, qfis, tos: packet.tos, ends }
+    })
 }
 
 /// A frame with `message` to where `outer` came from, to the port `port`; `None` where no reply may go

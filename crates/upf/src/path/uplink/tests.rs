@@ -232,7 +232,7 @@ fn containers_are_read_alike() {
         };
         let frame = around.frame();
         let item = usual_packet(frame.first_chunk().unwrap(), frame.len(), &own).unwrap();
-        assert_eq!((item.qfi, item.ecn, usize::from(item.at)), (qfi, 3, 42 + len));
+        assert_eq!((item.qfis, item.ecn, usize::from(item.at)), (qfis(qfi), 3, 42 + len));
         let full = user_packet(&frame, frame.len(), &own).ok();
         assert_eq!(Some(item), full.map(|(item, _)| item));
     }

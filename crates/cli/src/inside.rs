@@ -20,6 +20,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    dray_daemon::watch_threads();
     match &arguments.socket {
         None => {
             container::enter(&arguments.name)?;

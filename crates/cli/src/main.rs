@@ -85,11 +85,6 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    dray_daemon::watch_threads();
-    std::panic::catch_unwind(command).unwrap_or_else(|_| complain("the main thread panicked", 1))
-}
-
-fn command() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() => return wrong_usage(&error),

@@ -339,6 +339,7 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
         rustix::thread::sched_setaffinity(None, &set).context("CPU affinity")?;
     }
     let cancel = cancel_on_signals()?;
+    dray_daemon::watch_threads();
     // A sender keeps the time itself, to the tick.
     let keeps_time = matches!(job, Job::Send(_) | Job::Ping(_) | Job::StreamSend(_));
     let mut role = Role::open(job).map_err(|error| match error {

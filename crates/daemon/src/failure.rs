@@ -1,9 +1,10 @@
 //! The death of a thread ends the process.
 //!
 //! A worker that has panicked leaves a process that answers on its control socket and moves no
-//! frame, and its supervisor sees nothing to restart. So a program calls [`watch_threads`] before it
-//! starts any thread: from then on it ends with status 1 when a thread panics. One that has clients
-//! to tell calls [`announce_failures`] besides, and looks at [`failure`]: its control socket answers 503
+//! frame, and its supervisor sees nothing to restart. So a program that runs for long calls
+//! [`watch_threads`] before it starts any thread: from then on it ends with status 1 when a thread
+//! panics, at once and without its destructors. One that has clients to tell calls
+//! [`announce_failures`] besides, and looks at [`failure`]: its control socket answers 503
 //! with the reason for as long as [`FAREWELL`], and then it ends.
 
 use std::any::Any;
@@ -32,10 +33,7 @@ pub fn watch_threads() {
         if !is_announced() {
             print(panic);
         }
-        // The unwinding of the main thread ends the process by itself.
-        if thread::current().name() != Some("main") {
-            fail(describe(panic));
-        }
+        fail(describe(panic));
     }));
 }
 

@@ -202,9 +202,14 @@ impl Control {
             None => unix::connect(path, kind),
         };
         if let Err(error) = &stream {
-            if listener.is_some() {
-                let why = format!("a peer could not be accepted: {error}");
-                self.change(|status| status.last_end = Some(why));
+            let why = match (listener, error.kind()) {
+                (Some(_), _) => Some(format!("a peer could not be accepted: {error}")),
+                // None is there yet.
+                (None, io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => None,
+                (None, _) => Some(format!("the peer's socket: {error}")),
+            };
+            if why.is_some() {
+                self.change(|status| status.last_end = why);
             }
             self.pause();
         }

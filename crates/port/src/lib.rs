@@ -159,6 +159,11 @@ pub struct OpenError {
 }
 
 impl OpenError {
+    /// Returns true if permissions forbid it.
+    pub fn is_denied(&self) -> bool {
+        self.error.raw_os_error() == Some(libc::EACCES)
+    }
+
     /// `what` is the part of the port `uri` that could not be had.
     pub fn new(uri: &impl ToString, what: &'static str, error: io::Error) -> Self {
         let hint = match error.raw_os_error() {

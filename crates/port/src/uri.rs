@@ -92,7 +92,8 @@ impl PortUri {
     /// The directory of the socket that the port makes, if it makes one.
     pub fn socket_directory(&self) -> Option<&Path> {
         let socket = match self {
-            Self::Vhost(uri) => &uri.path,
+            Self::Vhost(uri) if !uri.client => &uri.path,
+            Self::Virtio(uri) if uri.server => &uri.path,
             Self::Unix(uri) => &uri.path,
             Self::Impair(uri) => return uri.port.socket_directory(),
             _ => return None,
@@ -234,6 +235,30 @@ mod tests {
             "impair::null:",
         ] {
             assert_eq!(text.parse::<PortUri>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn only_listening_sockets_need_their_directory() {
+        for (text, is_local, directory) in [
+            ("raw:eth0", false, None),
+            ("udp:0.0.0.0:9000", false, None),
+            ("tap:tap0", false, None),
+            ("afxdp:eth0", false, None),
+            ("null:", true, None),
+            ("vhost:/run/a/x.sock", true, Some("/run/a")),
+            ("vhost:/run/a/x.sock?client=1", true, None),
+            ("virtio:/run/a/x.sock", true, None),
+            ("virtio:/run/a/x.sock?server=1", true, Some("/run/a")),
+            ("memif:/run/a/x.sock", true, None),
+            ("unix:/run/a/x.sock?peer=/run/b/y.sock", true, Some("/run/a")),
+            ("unix:x.sock", true, Some(".")),
+            ("impair:drop=2:vhost:/run/a/x.sock", true, Some("/run/a")),
+            ("impair:drop=2:raw:eth0", false, None),
+        ] {
+            let uri: PortUri = text.parse().unwrap();
+            assert_eq!(uri.is_local(), is_local, "{text}");
+            assert_eq!(uri.socket_directory(), directory.map(Path::new), "{text}");
         }
     }
 

@@ -27,6 +27,9 @@ const fn any(number: c_long) -> Call {
     Call { number, with: With::Any }
 }
 
+const SIOCGIFNAME: u64 = 0x8910;
+const SIOCETHTOOL: u64 = 0x8946;
+
 /// By which `rustix` learns of the size of a page, where it may not read /proc.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
@@ -73,6 +76,10 @@ const DATA: &[Call] = &[
     any(SYS_membarrier),
     any(SYS_getrandom),
     any(SYS_close),
+    // The allocator looks into /proc as it gives memory back, and goes on where Landlock refuses it.
+    any(SYS_openat),
+    // Whether an interface is still there, where an AF_XDP socket says that it is not.
+    Call { number: SYS_ioctl, with: With::OneOf(1, &[SIOCGIFNAME]) },
     // The end of a thread, and of the process.
     any(SYS_rt_sigaction),
     any(SYS_rt_sigprocmask),
@@ -121,7 +128,6 @@ pub(crate) const CONTROL: &[Call] = &[
     any(SYS_timer_settime),
     any(SYS_timer_delete),
     // Files, as far as Landlock allows.
-    any(SYS_openat),
     any(SYS_newfstatat),
     any(SYS_statx),
     any(SYS_readlinkat),
@@ -158,7 +164,7 @@ pub(crate) const CONTROL: &[Call] = &[
 /// What control threads ask of descriptors: of sockets whether they block and what there is to read, of
 /// standard output whether it is a terminal. An AF_XDP port restores its interface's settings as it
 /// closes (SIOCETHTOOL), which the kernel refuses without capabilities.
-const IOCTLS: &[u64] = &[FIONBIO, FIONREAD, TCGETS, TIOCGWINSZ, 0x8946];
+const IOCTLS: &[u64] = &[FIONBIO, FIONREAD, TCGETS, TIOCGWINSZ, SIOCETHTOOL];
 
 /// Allows the calling thread, and those that it starts, what data threads do and `more`. Lists add up: a
 /// call that an earlier list lacks stays refused.

@@ -6,8 +6,8 @@
 //! * the file system, but for making and removing sockets in a few directories (Landlock);
 //! * every system call that control threads have no use for (seccomp).
 //!
-//! [`enter_data_thread`] then takes the calling data thread further: it can move frames, sleep and
-//! end, and no longer open, connect, listen or start a thread.
+//! [`enter_data_thread`] then takes the calling data thread further: it can move frames, connect
+//! the socket that it has, sleep and end, and no longer make a socket, listen or start a thread.
 //!
 //! Everything is refused by the kernel. A system call that is not on the list does not happen, and ends
 //! the process with status 1 and one line that names the thread and the call: it is a mistake of
@@ -32,7 +32,8 @@ pub enum SandboxError {
     #[error("sandbox: capabilities: {0}")]
     Capabilities(io::Error),
     #[error(
-        "sandbox: Landlock: {0}; it takes Linux 5.13 with CONFIG_SECURITY_LANDLOCK, or --sandbox off"
+        "sandbox: Landlock: {0}; it takes Linux 5.13 with CONFIG_SECURITY_LANDLOCK and \
+         landlock among its security modules (lsm=), or --sandbox off"
     )]
     Landlock(String),
     #[error("sandbox: seccomp: {0}; it takes CONFIG_SECCOMP_FILTER, or --sandbox off")]

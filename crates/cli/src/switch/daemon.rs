@@ -92,13 +92,14 @@ impl DaemonArguments {
 /// Runs the switch until it is told to end.
 fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
+    dray_daemon::watch_threads();
     dray_daemon::announce_failures();
     raise_file_limit()?;
     // First the socket: a second switch must not get as far as touching ports.
     let socket = ControlSocket::bind(&config.control)?;
     let ports = config.ports.iter().map(|port| &port.uri);
     let engine = Switch::start_confined(config, || sandbox.enter(&config.control, ports))?;
-    let _server = api::serve(socket, Arc::new(engine), config.clone(), Limits::default());
+    let server = api::serve(socket, Arc::new(engine), config.clone(), Limits::default());
     while cancel.check().is_ok() {
         if let Some(why) = dray_daemon::failure() {
             thread::sleep(FAREWELL);
@@ -106,7 +107,11 @@ fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
         }
         thread::sleep(Cancel::INTERVAL);
     }
-    Ok(())
+    drop(server);
+    match dray_daemon::failure() {
+        None => Ok(()),
+        Some(why) => dray_daemon::exit(why),
+    }
 }
 
 /// Lets this process have as many file descriptors as it may: a port takes several, and more for

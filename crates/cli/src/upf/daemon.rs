@@ -63,6 +63,7 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     };
     let config = ports.load()?;
     let cancel = cancel_on_signals()?;
+    dray_daemon::watch_threads();
     dray_daemon::announce_failures();
     // First the socket: a second one must not get as far as touching ports.
     let socket = ControlSocket::bind(&control)?;
@@ -91,6 +92,9 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     }
     drop(server);
     running.stop();
+    if let Some(why) = dray_daemon::failure() {
+        dray_daemon::exit(why);
+    }
     let stats = Stats::from(&**running.upf());
     match json {
         true => print(&(serde_json::to_string_pretty(&stats)? + "\n")),

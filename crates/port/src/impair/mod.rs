@@ -58,7 +58,10 @@ impl Plan {
         let each = "a number from 1 on: each so-manieth frame";
         let mut number = |key| query.take(key, each, |text| text.parse().ok().filter(|n| *n > 0));
         let [drop, duplicate, swap] = [number("drop")?, number("duplicate")?, number("swap")?];
-        let [late, panic] = [number("late")?, number("panic")?];
+        let late = number("late")?;
+        let panic = query.take("panic", "the number of a frame, from 1 on", |text| {
+            text.parse().ok().filter(|frame| *frame > 0)
+        })?;
         let queue = query.take("queue", "a number of frames from 1 on", |text| {
             text.parse().ok().filter(|frames| *frames > 0)
         })?;

@@ -198,7 +198,16 @@ fn spawn_worker(cpu: u32, shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>
 }
 
 fn open(config: &PortConfig) -> Result<dray_port::Port, EngineError> {
-    config.uri.open().map_err(|error| EngineError::Open(error.to_string()))
+    config.uri.open().map_err(|error| {
+        let denied = dray_sandbox::is_entered() && error.is_denied();
+        let hint = if denied {
+            "; the sandbox lets sockets be made in /run/dray and in the directories of the control \
+             socket and of the ports that the switch was started with"
+        } else {
+            ""
+        };
+        EngineError::Open(format!("{error}{hint}"))
+    })
 }
 
 impl Switch {
@@ -266,7 +275,10 @@ impl Engine for Switch {
         // No worker learns from it any more.
         self.setting.table.forget_port(index);
         // The last one who has it: closed here, before anybody may use its socket again.
-        drop(port);
+        if dray_daemon::failure().is_some() {
+            // A worker may have died with it, and the others must not be the last who have it.
+            std::mem::forget(port);
+        }
         Ok(())
     }
 

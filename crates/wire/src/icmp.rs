@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::ip::{self, Header, IPV4_LEN, IPV6_LEN, protocol};
+use crate::ip::{self, Header, IPV4_LEN, IPV6_LEN, Version, protocol};
 use crate::{MacAddr, checksum};
 
 /// Length of the header of every message here, in bytes.
@@ -93,9 +93,10 @@ pub fn echo_reply(packet: &ip::Packet, bytes: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let request = bytes.get(packet.header_len..packet.len)?;
-    let reply = match (packet.protocol, request.first_chunk::<ICMP_LEN>()?) {
-        (protocol::ICMP, [8, 0, ..]) if checksum::internet(request) == 0 => 0,
-        (protocol::ICMPV6, [128, 0, ..])
+    let kind = (packet.version, packet.protocol);
+    let reply = match (kind, request.first_chunk::<ICMP_LEN>()?) {
+        ((Version::V4, protocol::ICMP), [8, 0, ..]) if checksum::internet(request) == 0 => 0,
+        ((Version::V6, protocol::ICMPV6), [128, 0, ..])
             if ip::upper_checksum(src, dst, protocol::ICMPV6, &[request]) == 0 =>
         {
             129
@@ -191,7 +192,8 @@ impl Discovery {
     /// or not.
     pub fn is_in(packet: &ip::Packet, bytes: &[u8]) -> bool {
         let kind = bytes.get(packet.header_len);
-        packet.protocol == protocol::ICMPV6
+        packet.version == Version::V6
+            && packet.protocol == protocol::ICMPV6
             && kind.is_some_and(|kind| matches!(*kind, SOLICITATION | ADVERTISEMENT))
     }
 
@@ -201,7 +203,8 @@ impl Discovery {
         let body = bytes.get(packet.header_len..packet.len)?;
         let (src, dst) = (packet.source(), packet.destination());
         // A hop limit of 255 shows that no router passed it on.
-        if packet.protocol != protocol::ICMPV6
+        if packet.version != Version::V6
+            || packet.protocol != protocol::ICMPV6
             || packet.ttl != 255
             || packet.fragment != ip::Fragment::Whole
             || ip::upper_checksum(src, dst, protocol::ICMPV6, &[body]) != 0
@@ -270,6 +273,8 @@ pub fn solicited_node(address: Ipv6Addr) -> (Ipv6Addr, MacAddr) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::ip::Packet;
     use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, SlicedPacket, TransportSlice};
@@ -390,6 +395,44 @@ mod tests {
             }
             prop_assert_eq!(&reply, &expected);
             prop_assert_eq!(echo_reply(&parse(&reply), &reply), None);
+        }
+    }
+
+    /// A message in a packet of the IP version that its protocol is not for, with valid checksums.
+    fn of_other_version(v6: bool, mut message: Vec<u8>) -> Vec<u8> {
+        let payload_len = message.len() as u16;
+        let (tos, ttl) = (0, 255);
+        if v6 {
+            let (src, dst) = (Ipv6Addr::from([1; 16]), Ipv6Addr::from([2; 16]));
+            let protocol = protocol::ICMP;
+            let sum = checksum::internet(&message);
+            message[2..4].copy_from_slice(&sum.to_be_bytes());
+            let mut header = [0; IPV6_LEN];
+            Header { src, dst, protocol, tos, ttl, payload_len }.write(&mut header);
+            return [&header[..], &message].concat();
+        }
+        let (src, dst) = (Ipv4Addr::from([10, 0, 0, 1]), Ipv4Addr::from([10, 0, 0, 2]));
+        let protocol = protocol::ICMPV6;
+        let ends = (IpAddr::V4(src), IpAddr::V4(dst));
+        let sum = ip::upper_checksum(ends.0, ends.1, protocol, &[&message]);
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        let mut header = [0; IPV4_LEN];
+        Header { src, dst, protocol, tos, ttl, payload_len }.write(&mut header);
+        [&header[..], &message].concat()
+    }
+
+    #[test]
+    fn messages_in_other_ip_version_are_ignored() {
+        for kind in [SOLICITATION, ADVERTISEMENT] {
+            let option = [OPTION_TARGET, 1, 2, 0, 0, 0, 0, 1];
+            let bytes =
+                of_other_version(false, message(kind, 0, 0, &[&[9; 16][..], &option].concat()));
+            assert!(!Discovery::is_in(&parse(&bytes), &bytes));
+            assert_eq!(Discovery::parse(&parse(&bytes), &bytes), None);
+        }
+        for (v6, kind) in [(false, 128), (true, 8)] {
+            let bytes = of_other_version(v6, message(kind, 0, 0x10002, b"ping"));
+            assert_eq!(echo_reply(&parse(&bytes), &bytes), None);
         }
     }
 

@@ -170,6 +170,23 @@ fn icmp_between_any_addresses_is_counted() {
     check_forwarding(&mut ends);
 }
 
+/// Neighbour discovery in IPv4 packets: an advertisement was believed, and a solicitation was answered to
+/// a mapped address.
+#[test]
+fn discovery_over_ipv4_is_refused() {
+    let mut ends = Ends::new(&plain_session(1));
+    let target = ip::number("fd00:3::1".parse().unwrap()).to_be_bytes();
+    for (kind, of_option) in [(135, 1), (136, 2)] {
+        let option = [of_option, 1, 2, 0, 0, 0, 3, 9];
+        let message = [&[kind, 0, 0, 0, 0, 0, 0, 0][..], &target, &option].concat();
+        let (src, dst) = ("10.0.3.2".parse().unwrap(), "10.0.3.1".parse().unwrap());
+        let packet = craft::packet(src, dst, ICMPV6, 255, &message);
+        give(&mut ends, false, craft::frame(ends::GNB_MAC, ends::N3_MAC, &packet));
+        assert_eq!(ends.n3.received(), crate::NOTHING);
+    }
+    ends.assert_drops(&ends.upf.uplink(), &[(dray_upf::DropReason::NotForUs, 2)]);
+}
+
 /// Frames from a group, or from our own MAC address, are answered by nobody.
 #[test]
 fn frames_from_groups_and_ourselves_get_no_reply() {

@@ -70,8 +70,8 @@ fn sides(topology: &Topology, way: UserWay) -> Sides<'_> {
 
 /// Whose packets the sender sends.
 pub(crate) fn users(topology: &Topology, load: UpfLoad) -> Users {
-    let Sides { n3, gnb, .. } = sides(topology, load.way);
-    Users { count: load.sessions, way: load.way, tunnel: (gnb.ip, n3.ip) }
+    let Sides { n3, gnb, server, .. } = sides(topology, load.way);
+    Users { count: load.sessions, way: load.way, tunnel: (gnb.ip, n3.ip), server: server.ip }
 }
 
 /// What the user plane function at `station` does.

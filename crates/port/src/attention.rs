@@ -169,6 +169,7 @@ mod tests {
     use crate::event::PeerEvent;
     use rustix::event::{EventfdFlags, epoll, eventfd};
     use rustix::io::fcntl_dupfd_cloexec;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::sync::mpsc;
 
@@ -176,6 +177,8 @@ mod tests {
     /// number, and goes on where that has been closed.
     fn watchers(event: BorrowedFd<'_>, count: usize) -> Vec<OwnedFd> {
         const EACH: i32 = 1000;
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
         let epolls = count.div_ceil(EACH as usize);
         let epolls: Vec<_> =
             (0..epolls).map(|_| epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()).collect();

@@ -31,6 +31,9 @@ pub struct Users {
     pub way: UserWay,
     /// The tunnel: from the gNB to the user plane function. Of a server's frames it is nothing.
     pub tunnel: (Ipv4Addr, Ipv4Addr),
+    /// The server that users' packets are for: the next station, which frames are for, is the user
+    /// plane function itself.
+    pub server: Ipv4Addr,
 }
 
 /// Which way users' packets go.
@@ -135,10 +138,10 @@ impl Turn {
 /// A frame of the users' as they are sent: what follows the tunnel is a test frame of `size` bytes but
 /// for its Ethernet header.
 pub(crate) fn build(users: &Users, flow: &Flow, size: usize) -> Vec<u8> {
-    let plain = test_frame::build(flow, size);
     if users.way == UserWay::Downlink {
-        return plain;
+        return test_frame::build(flow, size);
     }
+    let plain = test_frame::build(&Flow { dst_ip: users.server, ..*flow }, size);
     let (ethernet, packet) = plain.split_at(ETHERNET_LEN);
     let mut gtp = [0; CONTAINER_LEN];
     let container = Container {
@@ -182,7 +185,9 @@ mod tests {
     use super::*;
 
     fn users(count: u32, way: UserWay) -> Users {
-        Users { count, way, tunnel: ([10, 0, 3, 2].into(), [10, 0, 3, 1].into()) }
+        let (tunnel, server) =
+            (([10, 0, 3, 2].into(), [10, 0, 3, 1].into()), Flow::default().dst_ip);
+        Users { count, way, tunnel, server }
     }
 
     #[test]

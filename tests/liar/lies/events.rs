@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::files::be_busy;
 use crate::liar::Expect::{Harmless, Left, Refused};
@@ -18,6 +19,8 @@ const WATCHERS: usize = 100_000;
 /// number, and goes on where that has been closed.
 fn watchers(event: BorrowedFd<'_>) -> Vec<OwnedFd> {
     const EACH: usize = 500;
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("a limit");
     let epolls: Vec<_> = (0..WATCHERS / EACH)
         .map(|_| epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll"))
         .collect();

@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn messages_without_end_wait_their_turn() {
         let (ours, driver) = UnixStream::pair().unwrap();
-        let port = VhostUri::new("nowhere").open_over(vec![ours]).unwrap();
         let start = Instant::now();
+        let port = VhostUri::new("nowhere").open_over(vec![ours]).unwrap();
         std::thread::scope(|scope| {
             let mut talks = &driver;
             scope.spawn(move || {

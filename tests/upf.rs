@@ -226,7 +226,21 @@ fn hostile_messages_by_scapy_are_counted() {
         return;
     }
     let veths = Veths::new(1, &[["gnb", "n3"], ["dn", "n6"]]);
-    let files = Upf::told(&format!("{CONFIG}{V4}"));
+    // Neighbours that no message may change, and that need not be asked for.
+    let neighbours = |addresses: [&str; 2], mac: &str| {
+        let one = |address| format!("{{ address = \"{address}\", mac = \"{mac}\" }}");
+        format!("neighbours = [{}]\n", addresses.map(one).join(", "))
+    };
+    let (before, after) = CONFIG.split_once("[n6]").expect("there is one");
+    let (before, after) = (
+        before.to_owned() + &neighbours(["10.0.3.2", "10.0.3.3"], "02:00:00:00:03:09"),
+        after.replacen(
+            "[generate]",
+            &(neighbours(["10.0.6.2", "fd00:6::2"], "02:00:00:00:06:09") + "[generate]"),
+            1,
+        ),
+    );
+    let files = Upf::told(&format!("{before}[n6]{after}{V4}"));
     let start = |name: &str, ports: [&str; 2], more: &[&str]| {
         let [n3, n6] = ports.map(|name| format!("raw:{name}?batch=64"));
         let mut command = files.command(name, &n3, &n6, more);

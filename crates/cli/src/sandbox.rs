@@ -6,7 +6,7 @@ use dray_daemon::FOLDER;
 use dray_port::PortUri;
 use dray_sandbox::SandboxError;
 
-/// What becomes of privileges that a process does not need.
+/// Confinement of a daemon.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sandbox {
     /// It does, once its interfaces are open.
@@ -31,7 +31,7 @@ impl Sandbox {
         }
         let control = control.parent().filter(|parent| !parent.as_os_str().is_empty());
         let usual = Some(Path::new(FOLDER)).filter(|folder| folder.is_dir());
-        // Where a directory is missing, the port itself says so.
+        // The port itself reports a directory that is missing.
         let sockets = ports.into_iter().filter_map(PortUri::socket_directory);
         let sockets = sockets.filter(|directory| directory.is_dir());
         dray_sandbox::enter(

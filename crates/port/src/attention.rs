@@ -1,4 +1,4 @@
-//! What wakes a port's control thread, and the signals that it sends in place of data threads.
+//! The event that wakes a port's control thread, and the signals that it sends for data threads.
 //!
 //! A data thread signals a peer itself as long as that is quick. A peer can make it slow: a hundred
 //! thousand epoll watchers on its eventfd are all woken inside the system call of whoever signals it.
@@ -26,11 +26,11 @@ const DELEGATED_MAX: u64 = 60_000_000_000;
 /// tenth of a CPU at most.
 const REST: u64 = 9;
 
-/// What wakes a port's control thread.
+/// The event that wakes a port's control thread.
 #[derive(Debug)]
 pub(crate) struct Attention {
     event: Event,
-    /// Whether the last signal seemed slow: then the next ones are timed by the CPU time that they
+    /// True if the last signal seemed slow: then the next ones are timed by the CPU time that they
     /// take, for a data thread that was preempted is no peer's fault.
     suspect: AtomicBool,
     /// Until then, in nanoseconds of the monotonic clock, the control thread signals.

@@ -40,7 +40,12 @@ fn child() {
         "network" => drop(UdpSocket::bind("127.0.0.1:0")),
         "program" => drop(Command::new("/bin/true").status()),
         "data-socket" => data(|| drop(UnixStream::connect("/nowhere"))),
-        "data-open" => data(|| drop(fs::read("/etc/passwd"))),
+        "data-remove" => data(|| drop(fs::remove_file(folder.join("a.sock")))),
+        // The allocator opens a file, so the call is on the list.
+        "data-open" => data(|| {
+            assert!(fs::read("/etc/passwd").is_err());
+            assert!(fs::write(folder.join("file"), "x").is_err());
+        }),
         "data-sleep" => data(|| {
             let memory: Vec<u64> = (0..1 << 20).collect();
             thread::sleep(std::time::Duration::from_millis(1));
@@ -59,7 +64,7 @@ fn data(work: impl FnOnce()) {
 #[test]
 fn what_is_needed_is_allowed() {
     let folder = tempfile::tempdir().unwrap();
-    for case in ["status", "sockets", "data-sleep"] {
+    for case in ["status", "sockets", "data-sleep", "data-open"] {
         let output = run(case, folder.path());
         assert!(output.status.success(), "{case}: {}", String::from_utf8_lossy(&output.stderr));
     }
@@ -68,7 +73,7 @@ fn what_is_needed_is_allowed() {
 #[test]
 fn forbidden_call_ends_the_process_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
-    for case in ["network", "program", "data-socket", "data-open"] {
+    for case in ["network", "program", "data-socket", "data-remove"] {
         let output = run(case, folder.path());
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{case}: {stderr}");

@@ -147,17 +147,17 @@ pub(crate) fn signal(event: BorrowedFd<'_>) -> bool {
 }
 
 /// As [`signal`], without asynchronous I/O: a write that may wait, but for [`PATIENCE`] at most. Not for
-/// a data thread.
-pub(crate) fn write_in_time(event: BorrowedFd<'_>) {
+/// a data thread. Returns false if no timer can be made for the alarm: then nothing has happened.
+pub(crate) fn write_in_time(event: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(event, PollFlags::OUT)];
     if !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) {
-        return;
+        return true;
     }
     // A peer may fill it just now. The alarm rings until it has been heard, so it is no matter that it
     // may ring before the write begins.
-    if let Ok(_alarm) = Alarm::set(PATIENCE) {
-        let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-    }
+    let Ok(_alarm) = Alarm::set(PATIENCE) else { return false };
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+    true
 }
 
 /// How long one write may wait.
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn a_write_in_time_counts() {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        (0..3).for_each(|_| write_in_time(event.as_fd()));
+        (0..3).for_each(|_| assert!(write_in_time(event.as_fd())));
         assert_eq!(counter(&event), 3);
     }
 }

@@ -25,6 +25,8 @@ const DELEGATED_MAX: u64 = 60_000_000_000;
 /// The control thread rests this many times as long as a signal took, so that a slow peer costs a
 /// tenth of a CPU at most.
 const REST: u64 = 9;
+/// Where the user's timers are all taken (`ulimit -i`), the control thread tries again after this.
+const NO_TIMER: Duration = Duration::from_millis(10);
 
 /// The event that wakes a port's control thread.
 #[derive(Debug)]
@@ -46,13 +48,17 @@ impl Attention {
     pub(crate) fn new() -> std::io::Result<Arc<Self>> {
         // Before a peer can come and take all that the machine has.
         aio::prepare();
-        Ok(Arc::new(Self {
+        Self::without_aio().map(Arc::new)
+    }
+
+    fn without_aio() -> std::io::Result<Self> {
+        Ok(Self {
             event: Event::new()?,
             suspect: AtomicBool::new(false),
             delegated_until: AtomicU64::new(0),
             rests_until: AtomicU64::new(0),
             events: Mutex::default(),
-        }))
+        })
     }
 
     /// Wakes the control thread.
@@ -126,8 +132,9 @@ impl Attention {
             }
             event.owed.store(false, Ordering::Release);
             let before = cpu_time();
-            if !aio::signal(event.as_fd()) {
-                aio::write_in_time(event.as_fd());
+            if !aio::signal(event.as_fd()) && !aio::write_in_time(event.as_fd()) {
+                event.owed.store(true, Ordering::Release);
+                return Some(NO_TIMER);
             }
             let took = cpu_time() - before;
             if took > SLOW {
@@ -255,7 +262,7 @@ mod tests {
         std::thread::spawn(move || {
             for _ in 0..100 {
                 ours.signal();
-                aio::write_in_time(ours.as_fd());
+                let _ = aio::write_in_time(ours.as_fd());
             }
             done.send(()).unwrap();
         });
@@ -269,12 +276,38 @@ mod tests {
             if wait.recv_timeout(Duration::from_micros(50)).is_ok() {
                 break true;
             }
-            aio::write_in_time(filler.as_fd());
+            let _ = aio::write_in_time(filler.as_fd());
             if std::time::Instant::now() > end {
                 break false;
             }
         };
         assert!(ended, "an owed signal waits for no peer");
+    }
+
+    #[test]
+    fn owed_signal_is_kept_where_no_timer_can_be_made() {
+        // A process that has no context for asynchronous I/O, with a limit of its own.
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "attention::tests::without_timers", "--ignored", "--nocapture"])
+            .output()
+            .unwrap();
+        let output = [output.stdout, output.stderr].concat();
+        let output = String::from_utf8_lossy(&output);
+        assert!(output.contains("1 passed"), "{output}");
+    }
+
+    #[test]
+    #[ignore = "run by another test, in a process of its own"]
+    fn without_timers() {
+        let attention = Arc::new(Attention::without_aio().unwrap());
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let ours = PeerEvent::from_peer(event.try_clone().unwrap(), &attention).unwrap();
+        let limit = getrlimit(Resource::Sigpending);
+        setrlimit(Resource::Sigpending, Rlimit { current: Some(0), ..limit }).unwrap();
+        ours.signal();
+        assert_eq!((attention.deliver(), count(&event)), (Some(NO_TIMER), 0));
+        setrlimit(Resource::Sigpending, limit).unwrap();
+        assert_eq!((attention.deliver(), count(&event)), (None, 1));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 pub mod afxdp;
 mod aio;
 mod attention;
+mod bytes;
 pub mod clock;
 mod connection;
 mod either;
@@ -46,6 +47,8 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
+pub use bytes::{Bytes, BytesError};
+pub use dray_shm::guard::{GUARDED_IN_ALL, limit_guarded};
 pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, Scratch, ahead, prefetch, scratch};
 pub use link::{Link, LinkState, LinkStatus};
 pub use query::UriError;

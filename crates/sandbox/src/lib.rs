@@ -22,6 +22,8 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub use paths::landlock_version;
+
 /// Set once the sandbox is there.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 

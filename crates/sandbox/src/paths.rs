@@ -1,11 +1,25 @@
 //! The file system, by Landlock (Documentation/userspace-api/landlock.rst).
 
+use std::io;
 use std::path::Path;
+use std::ptr;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreatedAttr, Scope,
 };
+
+/// Returns the version of Landlock that the kernel has, from 1.
+///
+/// # Errors
+/// `ENOSYS` if it was built without, `EOPNOTSUPP` if it was booted without.
+pub fn landlock_version() -> io::Result<u32> {
+    const VERSION: libc::c_long = 1;
+    // SAFETY: with this flag the call reads no memory and changes nothing.
+    let version =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, VERSION) };
+    u32::try_from(version).map_err(|_| io::Error::last_os_error())
+}
 
 /// Takes all access to files from the calling thread, but for making and removing sockets in
 /// `directories`. Descriptors that are open stay usable.

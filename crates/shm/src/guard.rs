@@ -30,9 +30,18 @@ pub const GUARDS_MAX: usize = 16_384;
 /// The longest mapping that can be guarded, in bytes.
 pub const GUARDED_MAX: u64 = 1 << 46;
 
-/// The most bytes that all guarded mappings take together: there are addresses for 128 TiB, and the
-/// rest of the process needs some.
+/// The most bytes that all guarded mappings may take together: there are addresses for 128 TiB, and
+/// the rest of the process needs some.
 pub const GUARDED_IN_ALL: u64 = 96 << 40;
+
+/// What they may take together now.
+static LIMIT: AtomicU64 = AtomicU64::new(GUARDED_IN_ALL);
+
+/// Sets how many bytes all guarded mappings of this process may take together, [`GUARDED_IN_ALL`] at
+/// most. Mappings that exist stay.
+pub fn limit_guarded(bytes: u64) {
+    LIMIT.store(bytes.min(GUARDED_IN_ALL), Ordering::Relaxed);
+}
 
 static GUARDED: AtomicU64 = AtomicU64::new(0);
 
@@ -82,9 +91,10 @@ impl Share {
     pub(crate) fn of(len: u64) -> io::Result<Self> {
         let before = GUARDED.fetch_add(len, Ordering::Relaxed);
         let share = Self(len);
-        if before.saturating_add(len) > GUARDED_IN_ALL {
+        let limit = LIMIT.load(Ordering::Relaxed);
+        if before.saturating_add(len) > limit {
             return Err(io::Error::other(format!(
-                "{len} bytes: all peers share {before} already, and at most {GUARDED_IN_ALL} together"
+                "{len} bytes: all peers share {before} already, and at most {limit} together"
             )));
         }
         Ok(share)

@@ -121,6 +121,7 @@ fn page_size(file: &MemoryFile) -> io::Result<u64> {
 mod tests {
     use super::*;
     use crate::PageSize;
+    use crate::guard::{GUARDED_IN_ALL, limit_guarded};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use std::os::fd::OwnedFd;
 
@@ -274,18 +275,21 @@ mod tests {
     fn all_peers_together_share_a_bounded_number_of_bytes() {
         const LEN: u64 = 7 << 40;
         let (file, _theirs) = unsealed(LEN);
-        let mut mappings = Vec::new();
-        let error = loop {
-            match Mapping::new(&file, 0, LEN) {
-                Ok(mapping) => mappings.push(mapping),
-                Err(error) => break error.to_string(),
-            }
-            assert!(mappings.len() < 16, "128 TiB");
-        };
-        assert!(error.contains("at most"), "{error}");
-        // Other tests share little.
-        assert_eq!(mappings.len() as u64, crate::guard::GUARDED_IN_ALL / LEN);
-        mappings.pop();
-        Mapping::new(&file, 0, LEN).expect("room for one");
+        for limit in [20 << 40, GUARDED_IN_ALL] {
+            limit_guarded(limit);
+            let mut mappings = Vec::new();
+            let error = loop {
+                match Mapping::new(&file, 0, LEN) {
+                    Ok(mapping) => mappings.push(mapping),
+                    Err(error) => break error.to_string(),
+                }
+                assert!(mappings.len() < 16, "128 TiB");
+            };
+            assert!(error.contains(&format!("at most {limit}")), "{error}");
+            // Other tests share little.
+            assert_eq!(mappings.len() as u64, limit / LEN);
+            mappings.pop();
+            Mapping::new(&file, 0, LEN).expect("room for one");
+        }
     }
 }

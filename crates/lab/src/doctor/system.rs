@@ -1,5 +1,7 @@
 //! The kernel, what runs it, and what we may do.
 
+use std::io;
+
 use super::{Finding, State};
 use crate::host::read;
 use crate::{HostFacts, cgroup};
@@ -21,6 +23,7 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
         machine(host),
         mitigations(host),
         privileges(&read("/proc/self/status").unwrap_or_default()),
+        sandbox(dray_sandbox::landlock_version()),
         control_groups(cgroup::cpuset_version()),
     ]
 }
@@ -88,6 +91,19 @@ fn privileges(status: &str) -> Finding {
         .advise("no container and no link can be made; run this with sudo")
 }
 
+fn sandbox(landlock: io::Result<u32>) -> Finding {
+    match landlock {
+        Ok(version) => {
+            Finding::new(GROUP, "sandbox", State::Ok, format!("Landlock, version {version}"))
+        }
+        Err(error) => Finding::new(GROUP, "sandbox", State::Missing, format!("Landlock: {error}"))
+            .advise(
+                "`dray switch` and `dray upf` start with --sandbox off only; boot Linux 5.13 or later \
+                 with landlock among its security modules (lsm=)",
+            ),
+    }
+}
+
 /// Reads the `CapEff` line of `/proc/PID/status`.
 fn effective_capabilities(status: &str) -> Option<u64> {
     let value = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
@@ -119,6 +135,14 @@ mod tests {
         for wrong in ["", "6", "six.one", "99999999999.1"] {
             assert_eq!(version(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn missing_landlock_is_reported() {
+        assert_eq!(sandbox(Ok(7)).state, State::Ok);
+        let missing = sandbox(Err(io::Error::from_raw_os_error(libc::ENOSYS)));
+        assert_eq!(missing.state, State::Missing);
+        assert!(missing.advice.is_some_and(|advice| advice.contains("--sandbox off")));
     }
 
     #[test]

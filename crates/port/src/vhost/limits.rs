@@ -74,28 +74,6 @@ impl Rates {
     }
 }
 
-/// A number of bytes as URIs have it: with K, M, G or T behind it for powers of 1024.
-pub(super) fn parse_bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-/// As [`parse_bytes`] reads it, in the largest unit.
-pub(super) fn format_bytes(bytes: u64) -> String {
-    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K"), (0, "")];
-    let fits = |(shift, _): &&(u32, &str)| bytes.is_multiple_of(1 << shift);
-    let (shift, unit) = units.iter().find(fits).expect("bytes are whole");
-    format!("{}{unit}", bytes >> shift)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,17 +90,5 @@ mod tests {
         assert_eq!(rate.take(after(11)), Err(Duration::from_secs(9)));
         // What was not used is not saved beyond a burst.
         assert_eq!([(); 4].map(|()| rate.take(after(1000)).is_ok()), [true, true, true, false]);
-    }
-
-    #[test]
-    fn bytes_are_read_as_they_are_written() {
-        for (text, bytes) in
-            [("1", 1), ("4K", 4096), ("3M", 3 << 20), ("256G", 1 << 38), ("64T", 1 << 46)]
-        {
-            assert_eq!((parse_bytes(text), format_bytes(bytes)), (Some(bytes), text.to_owned()));
-        }
-        for text in ["", "G", "1KK", "1k", "-1", "1.5G", "99999999999999999999", "99999999T"] {
-            assert_eq!(parse_bytes(text), None, "{text}");
-        }
     }
 }

@@ -29,10 +29,10 @@ use crate::connection::Connection;
 use crate::pairs;
 use crate::query::{Query, UriError, write_query};
 use crate::unix::parse_path;
-use crate::{OpenError, Port, Wait};
+use crate::{Bytes, OpenError, Port, Wait};
 
 use device::Device;
-use limits::{MEMORY_MAX, MEMORY_USUAL, REGIONS_MAX, Rates, format_bytes, parse_bytes};
+use limits::{MEMORY_MAX, MEMORY_USUAL, REGIONS_MAX, Rates};
 
 /// A vhost port's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,10 @@ impl VhostUri {
     }
 
     pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
-        let memory = |text: &str| parse_bytes(text).filter(|n| (1..=MEMORY_MAX).contains(n));
+        let memory = |text: &str| {
+            let Bytes(bytes) = text.parse().ok()?;
+            (1..=MEMORY_MAX).contains(&bytes).then_some(bytes)
+        };
         let regions = |text: &str| text.parse().ok().filter(|n| (1..=REGIONS_MAX).contains(n));
         Ok(Self {
             path: parse_path("vhost", body, query)?,
@@ -120,7 +123,7 @@ impl fmt::Display for VhostUri {
             pairs.push(("client", "1".to_owned()));
         }
         if self.memory != MEMORY_USUAL {
-            pairs.push(("memory", format_bytes(self.memory)));
+            pairs.push(("memory", Bytes(self.memory).to_string()));
         }
         if self.regions != REGIONS_MAX {
             pairs.push(("regions", self.regions.to_string()));

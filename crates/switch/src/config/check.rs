@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use dray_daemon::{Refusal, check_socket_path};
+use dray_port::{Bytes, GUARDED_IN_ALL};
 
 use super::{Flow, Mode, Pairs, PortConfig, SwitchConfig, Vlan};
 use crate::engine::EngineError;
@@ -42,6 +43,10 @@ impl SwitchConfig {
         check_range("age_s", self.age_s.into(), &ages)?;
         check_range("table_size", self.table_size, &(CAPACITY_MIN..=CAPACITY_MAX))?;
         check_range("port_addresses", self.port_addresses as usize, &(1..=self.table_size))?;
+        if !(1..=GUARDED_IN_ALL).contains(&self.peer_memory.0) {
+            let what = format!("give 1 to {}", Bytes(GUARDED_IN_ALL));
+            return Err(key("peer_memory", &format!("\"{}\"", self.peer_memory), &what));
+        }
         check_socket_path(&self.control)
             .map_err(|what| key("control", &format!("{:?}", self.control), &what))?;
         self.check_ports()

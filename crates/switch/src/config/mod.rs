@@ -11,6 +11,7 @@ mod vlan;
 
 use std::path::PathBuf;
 
+use dray_port::{Bytes, GUARDED_IN_ALL};
 use serde::{Deserialize, Serialize};
 
 use crate::table;
@@ -68,6 +69,8 @@ pub struct SwitchConfig {
     pub table_size: usize,
     /// Of which one port may have so many.
     pub port_addresses: u32,
+    /// The most memory that the peers of all ports may share together.
+    pub peer_memory: Bytes,
     /// The control socket.
     pub control: PathBuf,
     /// The ports to begin with.
@@ -86,6 +89,7 @@ impl Default for SwitchConfig {
             age_s: 300,
             table_size: 65_536,
             port_addresses: 4096,
+            peer_memory: Bytes(GUARDED_IN_ALL),
             control: CONTROL.into(),
             ports: Vec::new(),
         }

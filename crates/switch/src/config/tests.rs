@@ -24,6 +24,7 @@ fn a_file_with_everything_round_trips() {
         age_s = 10
         table_size = 10000
         port_addresses = 100
+        peer_memory = "512G"
         control = "/tmp/switch.sock"
 
         [[ports]]
@@ -50,7 +51,7 @@ fn a_file_with_everything_round_trips() {
     assert_eq!(read(&config.to_toml()), Ok(config));
     assert_eq!(
         read("control = '/tmp/x'").unwrap().to_toml().parse::<toml::Table>().unwrap().len(),
-        7
+        8
     );
 }
 
@@ -80,6 +81,10 @@ fn errors_name_the_line_the_key_what_was_given_and_what_is_allowed() {
         ("age_s = 100000", "line 1: age_s: ", "100000"),
         ("table_size = 10", "line 1: table_size = 10: ", "8192 to 1048576"),
         ("port_addresses = 70000", "line 1: port_addresses = 70000: ", "1 to 65536"),
+        ("peer_memory = '0'", "line 1: peer_memory = \"0\": ", "1 to 96T"),
+        ("peer_memory = '97T'", "line 1: peer_memory = \"97T\": ", "1 to 96T"),
+        ("peer_memory = '1.5G'", "line 1: peer_memory: ", "\"1.5G\": give a number of bytes"),
+        ("peer_memory = 5", "line 1: peer_memory: ", "5"),
         ("cpus = [0, 2]", "line 1: cpus = [0, 2]: ", "no CPU 2; give some of 0, 1"),
         ("cpus = [0, 0]", "line 1: cpus = [0, 0]: ", "twice"),
         ("cpus = [-1]", "line 1: cpus[0]: ", "-1"),

@@ -72,6 +72,7 @@ impl Switch {
     ) -> Result<Self, EngineError> {
         let fail =
             |what: &str, error: std::io::Error| EngineError::Open(format!("{what}: {error}"));
+        dray_port::limit_guarded(config.peer_memory.0);
         let mut uplinks = HashMap::new();
         for port in config.ports.iter().filter(|port| !port.uri.is_local()) {
             uplinks.insert(&port.name, open(port)?);

@@ -165,13 +165,21 @@ impl<'a> Frame<'a> {
 
     /// As [`copy_from`](Self::copy_from) the beginning on, for a number of bytes that the compiler
     /// knows: most frames are longer, and so cost no call.
+    ///
+    /// From `AT` on the copy is written in pieces of 16 bytes. A field that lies within one of them can
+    /// be read at once; one that lies across two can only be read when both have reached the cache.
     #[inline(always)]
-    pub fn copy_first<const N: usize>(&self, to: &mut [u8; N]) -> usize {
+    pub fn copy_first<const AT: usize, const N: usize>(&self, to: &mut [u8; N]) -> usize {
         if !self.is_whole() || self.len() < N {
             return self.copy_from(0, to);
         }
-        // SAFETY: `N` bytes are mapped for `'a`, and `to` is as long.
-        unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), to.as_mut_ptr(), N) };
+        let (from, to) = (self.start.as_ptr(), to.as_mut_ptr());
+        // SAFETY: `N` bytes are mapped for `'a`, and `to` is as long; `AT` is a part of them.
+        unsafe {
+            const { assert!(AT <= N) };
+            ptr::copy_nonoverlapping(from, to, AT);
+            ptr::copy_nonoverlapping(from.add(AT), to.add(AT), N - AT);
+        }
         compiler_fence(Ordering::SeqCst);
         N
     }

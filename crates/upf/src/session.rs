@@ -229,17 +229,17 @@ impl Session {
         self.tunnels.is_empty() || gnbs.any(|gnb| gnb == address)
     }
 
-    /// The first rule that is for the packet with a tunnel and QFIs. All else that rules may ask of it is
-    /// put together only where the first rule is not for all packets.
+    /// The first rule that is for the packet. Uplink: `tunnel` is its TEID and [`qfis`](crate::matcher::qfis).
+    /// `probe` has all that rules may ask of it, and is called only where the first rule is not for all packets.
     #[inline(always)]
     pub(crate) fn find(
         &self,
-        teid: u32,
-        qfis: u64,
+        tunnel: Option<(u32, u64)>,
         probe: impl FnOnce() -> Probe,
     ) -> Option<&Rule> {
         let first = self.rules.first()?;
-        if first.plain && first.teid == teid && first.qfis & qfis == qfis {
+        let has = |(teid, qfis)| first.teid == teid && first.qfis & qfis == qfis;
+        if first.plain && tunnel.is_none_or(has) {
             return Some(first);
         }
         self.search(&probe())
@@ -268,12 +268,12 @@ impl Session {
     }
 
     /// Whether the limits of `rule` let a packet pass: if they do, it is counted, and `report` is told of
-    /// what has come due.
+    /// what has come due. `packet` is called only where there are limits.
     #[inline(always)]
-    pub(crate) fn admit(
+    pub(crate) fn admit<'a>(
         &self,
         rule: &Rule,
-        packet: Counting<'_>,
+        packet: impl FnOnce() -> Counting<'a>,
         report: impl FnMut(Report),
     ) -> Result<(), DropReason> {
         if !rule.open {
@@ -282,7 +282,7 @@ impl Session {
         if rule.usages[0] == END && rule.meters[0] == END {
             return Ok(());
         }
-        self.count(rule, packet, report)
+        self.count(rule, packet(), report)
     }
 
     #[inline(always)]
@@ -379,7 +379,7 @@ mod tests {
 
     fn passes(accounts: &Accounts, slot: u32, now: u64, len: usize, sharing: Sharing) -> bool {
         let packet = Counting { accounts, slot, way: Way::Uplink, len, now, sharing };
-        Session::default().admit(&RULE, packet, |_| {}).is_ok()
+        Session::default().admit(&RULE, || packet, |_| {}).is_ok()
     }
 
     /// Two threads, one limit: as many packets pass as if there were one thread.

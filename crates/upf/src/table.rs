@@ -66,16 +66,23 @@ impl Table {
         if bucket + 1 == self.buckets.len() { 0 } else { bucket + 1 }
     }
 
-    /// Asks for the line where `key` most likely is.
+    /// Prefetches the bucket in which `key` most likely is, and returns its number.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, key: u64) {
-        prefetch(&self.buckets[self.home(key)]);
+    pub(crate) fn prefetch(&self, key: u64) -> u32 {
+        let home = self.home(key);
+        prefetch(&self.buckets[home]);
+        home as u32
     }
 
     /// The number of `key`.
-    #[inline(always)]
     pub(crate) fn find(&self, key: u64) -> Option<u32> {
-        let mut at = self.home(key);
+        self.find_from(self.home(key) as u32, key)
+    }
+
+    /// The number of `key`, for which [`prefetch`](Self::prefetch) returned `home`.
+    #[inline(always)]
+    pub(crate) fn find_from(&self, home: u32, key: u64) -> Option<u32> {
+        let mut at = home as usize;
         // In a table that is nearly full every bucket may have been passed.
         for _ in 0..self.buckets.len() {
             let bucket = &self.buckets[at];

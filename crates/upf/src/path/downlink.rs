@@ -51,7 +51,7 @@ pub(crate) enum ForUser {
 struct Item {
     /// Number of its frame in the chunk.
     frame: u16,
-    /// Number of its session.
+    /// Number of its session; until that is found, of the bucket to look for it in.
     slot: u32,
     /// Of its destination.
     key: u64,
@@ -138,7 +138,7 @@ impl Downlink {
         let ends = Ends { protocol: protocol::ICMPV6, remote, local };
         let (teid, qfis) = (0, qfis(None));
         let probe = || Probe { teid, qfis, tos: 0, ends };
-        let rule = session.find(teid, qfis, probe).ok_or(DropReason::NoRule)?;
+        let rule = session.find(None, probe).ok_or(DropReason::NoRule)?;
         if rule.action != Action::Forward {
             return Err(DropReason::Rule);
         }
@@ -153,7 +153,7 @@ impl Downlink {
         let flow = Flow { tos: 0, src_port: gtpu::PORT };
         let tunnel = Tunnel { peer, qfi: rule.qfi, own: to, dst, flow };
         let head = &mut heads[0].0[..PACKET];
-        tunnel.write(head, packet.len());
+        tunnel.write(&mut head[ROOM - outer_len..], packet.len());
         if peer.address.is_ipv6() {
             tunnel.write_checksum(head, &packet);
         }
@@ -166,8 +166,8 @@ impl Downlink {
 
     #[inline(always)]
     fn chunk(&mut self, frames: &[Frame<'_>]) {
-        let items = self.look(frames);
-        let items = self.find(frames, items);
+        let mut items = self.look(frames);
+        self.find(frames, &mut items);
         self.lane.sessions.prefetch_more(self.lane.way, items.iter().map(|item| item.slot));
         let now = clock::ticks();
         let mut departures = Departures::new();
@@ -219,8 +219,8 @@ impl Downlink {
         for (index, frame) in ahead(frames).enumerate() {
             match self.key(index, frame) {
                 Ok(Some(key)) => {
-                    self.lane.sessions.table.prefetch(key);
-                    items.push(Item { frame: index as u16, slot: 0, key });
+                    let home = self.lane.sessions.table.prefetch(key);
+                    items.push(Item { frame: index as u16, slot: home, key });
                 }
                 Ok(None) => self.other(frame),
                 Err(reason) => self.lane.counters.drops.add(reason, 1),
@@ -248,17 +248,17 @@ impl Downlink {
             }
             ethertype::IPV6 => {
                 let dst = bytes.get(IP + 24..IP + 40).and_then(<[u8]>::first_chunk::<16>);
-                (Version::V6, u128::from_be_bytes(*dst.ok_or(DropReason::InnerIp)?))
+                let dst = u128::from_be_bytes(*dst.ok_or(DropReason::InnerIp)?);
+                // A group's key could be that of an IPv4 address.
+                if dst >> 120 == 0xff {
+                    return Ok(None);
+                }
+                (Version::V6, dst)
             }
             ethertype::ARP => return Ok(None),
             _ => return Err(DropReason::NotIp),
         };
-        // A group's key could be that of an IPv4 address.
-        let is_group = match version {
-            Version::V4 => dst as u32 >> 28 == 0xe,
-            Version::V6 => dst >> 120 == 0xff,
-        };
-        Ok((!from.is_own(dst) && !is_group).then(|| address_key(version, dst)))
+        Ok((!from.is_own(dst)).then(|| address_key(version, dst)))
     }
 
     /// What the packet of a frame says; it is of the version that the frame says, or nothing at all.
@@ -277,22 +277,18 @@ impl Downlink {
 
     /// Finds the sessions.
     #[inline(always)]
-    fn find(
-        &mut self,
-        frames: &[Frame<'_>],
-        items: ArrayVec<Item, CHUNK>,
-    ) -> ArrayVec<Item, CHUNK> {
-        let mut found = ArrayVec::new();
-        for item in items {
-            match self.lane.sessions.table.find(item.key) {
+    fn find(&mut self, frames: &[Frame<'_>], items: &mut ArrayVec<Item, CHUNK>) {
+        items.retain(|item| {
+            let slot = self.lane.sessions.table.find_from(item.slot, item.key);
+            match slot {
                 Some(slot) => {
                     self.lane.sessions.prefetch(self.lane.way, slot);
-                    found.push(Item { slot, ..item });
+                    item.slot = slot;
                 }
                 None => self.unknown(item.frame, &frames[usize::from(item.frame)]),
             }
-        }
-        found
+            slot.is_some()
+        });
     }
 
     /// Counts a packet of no session, and tells its sender.
@@ -300,6 +296,7 @@ impl Downlink {
     fn unknown(&mut self, index: u16, frame: &Frame<'_>) {
         match self.packet(index, frame) {
             Err(Unread::Invalid) => self.lane.counters.drops.add(DropReason::InnerIp, 1),
+            Ok(packet) if ip::is_group(packet.destination()) => self.other(frame),
             Ok(_) | Err(Unread::MayChange) => {
                 self.lane.counters.drops.add(DropReason::NoSession, 1);
                 self.tell(frame, Problem::Unreachable);
@@ -338,8 +335,9 @@ impl Downlink {
         // What was looked at of the frame, as in `packet`.
         let there = frame.len().min(LOOK) - ETHERNET_LEN;
         let checked = lane::checked_len(&packet, there);
-        let tunnel = Tunnel { peer, qfi: rule.qfi, own: to, dst, flow: Flow::of(&packet) };
-        tunnel.write(&mut head[..PACKET], packet.len);
+        let tunnel =
+            Tunnel { peer, qfi: rule.qfi, own: to, dst, flow: Flow::of(&packet, item.key) };
+        tunnel.write(&mut head[ROOM - outer_len..PACKET], packet.len);
         if peer.address.is_ipv6() {
             // Where others change the rest before it leaves, it leaves with a wrong checksum.
             let rest = &frame.bytes(scratch)[ETHERNET_LEN + checked..ETHERNET_LEN + packet.len];
@@ -369,11 +367,12 @@ impl Downlink {
         ip::decrement_ttl(&mut head[PACKET..], packet.version);
         let mut copy = [0; DIVIDED_MAX];
         copy[..checked].copy_from_slice(&head[PACKET..PACKET + checked]);
-        let tunnel = Tunnel { peer, qfi: rule.qfi, own: &to, dst, flow: Flow::of(&packet) };
+        let tunnel =
+            Tunnel { peer, qfi: rule.qfi, own: &to, dst, flow: Flow::of(&packet, item.key) };
         let outer_len = Tunnel::headers_len(&peer, rule.qfi);
         let front = |head: &mut [u8], rest: &[u8]| {
             let len = head.len() - PACKET + rest.len();
-            tunnel.write(&mut head[..PACKET], len);
+            tunnel.write(&mut head[ROOM - outer_len..PACKET], len);
             if peer.address.is_ipv6() {
                 tunnel.write_checksum(head, rest);
             }
@@ -489,7 +488,7 @@ fn too_long(packet: &Packet, mtu: usize) -> Stop {
 #[inline(always)]
 fn find<'s>(session: &'s Session, packet: &Packet) -> Option<&'s Rule> {
     let (teid, qfis) = (0, qfis(None));
-    session.find(teid, qfis, || {
+    session.find(None, || {
         let (server_port, user_port) = packet.ports.unzip();
         let ends = Ends {
             protocol: packet.protocol,
@@ -510,6 +509,7 @@ fn no_neighbour(to: &Interface, hop: u16) -> Stop {
 }
 
 /// The headers around a user's packet.
+#[derive(Clone, Copy)]
 struct Tunnel<'t> {
     peer: Peer,
     qfi: Option<u8>,
@@ -528,21 +528,21 @@ struct Flow {
 }
 
 impl Flow {
+    /// That of a packet for the user of `key`.
     #[inline(always)]
-    fn of(packet: &Packet) -> Self {
+    fn of(packet: &Packet, key: u64) -> Self {
         // Dynamic ports (RFC 6335).
         const FIRST: u16 = 0xc000;
         const SHIFT: u32 = 64 - 14;
-        let fold = |address: u128| address as u64 ^ (address >> 64) as u64;
         // Of a packet's fragments only one has ports.
         let ports = match packet.fragment {
             Fragment::Whole => packet.ports.unwrap_or_default(),
             _ => (0, 0),
         };
         let ports = u64::from(ports.0) << 16 | u64::from(ports.1);
-        let protocol = u64::from(packet.protocol) << 56;
+        // The user has one key, and hosts on the Internet differ in the second half of their addresses too.
+        let ends = packet.src as u64 ^ key.rotate_left(32) ^ ports;
         // The highest bits of a product depend on all bits of its factors.
-        let ends = fold(packet.src) ^ fold(packet.dst).rotate_left(32) ^ ports ^ protocol;
         let hash = ends.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self { tos: packet.tos & ecn::MASK, src_port: FIRST | (hash >> SHIFT) as u16 }
     }
@@ -556,12 +556,10 @@ impl Tunnel<'_> {
         ip + UDP_LEN + if qfi.is_some() { gtpu::CONTAINER_LEN } else { gtpu::FIXED_LEN }
     }
 
-    /// Writes the headers of a packet of `len` bytes at the end of `room`.
+    /// Writes the headers of a packet of `len` bytes to `room`, which has as many as they are.
     #[inline(always)]
     fn write(&self, room: &mut [u8], len: usize) {
-        let headers_len = Self::headers_len(&self.peer, self.qfi);
-        let start = room.len() - headers_len - ETHERNET_LEN;
-        let (ethernet, rest) = room[start..].split_at_mut(ETHERNET_LEN);
+        let (ethernet, rest) = room.split_at_mut(ETHERNET_LEN);
         let kind = match self.peer.address {
             IpAddr::V4(_) => ethertype::IPV4,
             IpAddr::V6(_) => ethertype::IPV6,
@@ -599,7 +597,7 @@ impl Tunnel<'_> {
     /// Writes the UDP checksum, which is obligatory with IPv6: of the headers at the end of `head`,
     /// behind which the first bytes of the packet follow, and of the `rest` of the packet.
     #[cold]
-    fn write_checksum(&self, head: &mut [u8], rest: &[u8]) {
+    fn write_checksum(self, head: &mut [u8], rest: &[u8]) {
         let udp = PACKET - Self::headers_len(&self.peer, self.qfi) + IPV6_LEN;
         let Some(src) = self.own.address_for(self.peer.address) else { return };
         let pieces = [&head[udp..], rest];

@@ -6,7 +6,7 @@ use dray_wire::ethernet::ETHERNET_LEN;
 /// Room in front of the frame for the headers of a tunnel: IPv6, UDP, GTP-U with a container.
 pub(super) const ROOM: usize = 40 + 8 + 16;
 /// Bytes of a frame that are looked at: Ethernet, IPv4, UDP, GTP-U with a container, IPv6, and some.
-pub(super) const LOOK: usize = 128;
+pub(super) const LOOK: usize = ETHERNET_LEN + 7 * 16;
 /// Where the packet begins that follows the Ethernet header.
 pub(super) const PACKET: usize = ROOM + ETHERNET_LEN;
 
@@ -20,7 +20,7 @@ impl Head {
     #[inline(always)]
     pub(super) fn copy(&mut self, frame: &Frame<'_>) -> &[u8] {
         let look: &mut [u8; LOOK] = self.0.last_chunk_mut().expect("just as long");
-        let len = frame.copy_first(look);
+        let len = frame.copy_first::<ETHERNET_LEN, LOOK>(look);
         &look[..len]
     }
 

@@ -297,7 +297,7 @@ impl Lane {
         let Self { way, sharing, teller, sessions, .. } = self;
         let session = &sessions.slots[slot as usize];
         let (way, sharing, accounts) = (*way, *sharing, &*sessions.accounts);
-        let packet = Counting { accounts, slot, way, len, now, sharing };
+        let packet = || Counting { accounts, slot, way, len, now, sharing };
         session.admit(rule, packet, |report| tell(teller, session.seid, &report))
     }
 }

@@ -70,7 +70,7 @@ struct Item {
     /// Congestion notification of the outer header.
     ecn: u8,
     teid: u32,
-    /// Number of its session.
+    /// Number of its session; until that is found, of the bucket to look for it in.
     slot: u32,
     /// The outer source address where that is of IPv4; 0: see [`Uplink::sources`].
     gnb: u32,
@@ -178,8 +178,9 @@ fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> Option<Item>
     let is_for_us =
         bytes[..6] == own.mac.0 && own.v4.is_some_and(|v4| word(IP + 16) == u32::from(v4));
     // Version 4 without options, no fragment, UDP.
-    let is_ip = word(IP - 2) >> 8 & 0xff_ffff == 0x08_0045
-        && word(IP + 6) & 0x3fff_00ff == u32::from(protocol::UDP);
+    let is_ip = (half(IP - 2) == ethertype::IPV4)
+        & (bytes[IP] == 0x45)
+        & (word(IP + 6) & 0x3fff_00ff == u32::from(protocol::UDP));
     let fits = IP + ip_len <= len && IPV4_LEN + udp_len <= ip_len;
     let whole = GTP_FIXED + usize::from(half(GTP + 2));
     let gtp_fits = UDP_LEN + whole <= udp_len;
@@ -277,8 +278,8 @@ impl Uplink {
     #[inline(always)]
     fn chunk(&mut self, frames: &[Frame<'_>]) -> usize {
         let mut looked = frames.len();
-        let items = self.look(frames, &mut looked);
-        let items = self.find(frames, items);
+        let mut items = self.look(frames, &mut looked);
+        self.find(frames, &mut items);
         self.lane.sessions.prefetch_more(self.lane.way, items.iter().map(|item| item.slot));
         let now = clock::ticks();
         let mut departures = Departures::new();
@@ -331,7 +332,7 @@ impl Uplink {
                 item.look = PACKET as u16;
                 self.lane.heads[index].copy_packet(frame, usize::from(item.at));
             }
-            self.lane.sessions.table.prefetch(item.teid.into());
+            item.slot = self.lane.sessions.table.prefetch(item.teid.into());
             items.push(item);
         }
         items
@@ -339,22 +340,18 @@ impl Uplink {
 
     /// Finds the sessions.
     #[inline(always)]
-    fn find(
-        &mut self,
-        frames: &[Frame<'_>],
-        items: ArrayVec<Item, CHUNK>,
-    ) -> ArrayVec<Item, CHUNK> {
-        let mut found = ArrayVec::new();
-        for item in items {
-            match self.lane.sessions.table.find(item.teid.into()) {
+    fn find(&mut self, frames: &[Frame<'_>], items: &mut ArrayVec<Item, CHUNK>) {
+        items.retain(|item| {
+            let slot = self.lane.sessions.table.find_from(item.slot, item.teid.into());
+            match slot {
                 Some(slot) => {
                     self.lane.sessions.prefetch(self.lane.way, slot);
-                    found.push(Item { slot, ..item });
+                    item.slot = slot;
                 }
                 None => self.unknown_teid(&frames[usize::from(item.frame)]),
             }
-        }
-        found
+            slot.is_some()
+        });
     }
 
     /// Checks a packet against its session's rules, and writes its new header.
@@ -662,7 +659,7 @@ fn mark(header: &mut [u8], packet: &Packet, outer: u8) -> Result<(), DropReason>
 #[inline(always)]
 fn find<'s>(session: &'s Session, item: &Item, packet: &Packet) -> Option<&'s Rule> {
     let Item { teid, qfis, .. } = *item;
-    session.find(teid, qfis, || {
+    session.find(Some((teid, qfis)), || {
         let (user_port, server_port) = packet.ports.unzip();
         let ends = Ends {
             protocol: packet.protocol,

@@ -17,6 +17,7 @@ pub mod ours;
 pub mod partner;
 mod ring;
 pub mod testpmd;
+mod timed;
 
 pub use message::Liar;
 

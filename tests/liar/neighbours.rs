@@ -9,7 +9,7 @@ use std::time::Duration;
 use dray_port::PortUri;
 use dray_traffic::receiver::Receiver;
 use dray_traffic::sender::Sender;
-use dray_traffic::{Check, Lane, Latency, ReceiveJob, ReceiveReport, SendJob, SendReport, Signal};
+use dray_traffic::{Check, Lane, ReceiveJob, ReceiveReport, SendJob, SendReport, Signal};
 use dray_wire::Flow;
 
 use super::wait_until;
@@ -28,15 +28,6 @@ pub struct Neighbours {
 impl Neighbours {
     /// Through the sockets of two ports that are paired.
     pub fn start(from: &Path, to: &Path) -> Self {
-        Self::start_with(from, to, None)
-    }
-
-    /// As [`start`](Self::start), and it is measured how long frames take.
-    pub fn start_timed(from: &Path, to: &Path) -> Self {
-        Self::start_with(from, to, Some(Duration::from_millis(200)))
-    }
-
-    fn start_with(from: &Path, to: &Path, timed: Option<Duration>) -> Self {
         let uri = |path: &Path| -> PortUri {
             format!("virtio:{}?hugepages=0", path.display()).parse().expect("a URI")
         };
@@ -46,7 +37,7 @@ impl Neighbours {
             announce: Vec::new(),
             check: Check::Whole,
             tunnelled: false,
-            timed,
+            timed: None,
             yielding: true,
             interval,
         };
@@ -61,7 +52,7 @@ impl Neighbours {
             rate: Some(RATE),
             duration: Duration::from_secs(24 * 3600),
             turn: Some(SendJob::TURN),
-            timed,
+            timed: None,
             interval,
         };
         let mut sender = Sender::open(send).expect("a port");
@@ -102,11 +93,6 @@ impl Neighbours {
 
     /// What became of their frames: nothing, or what should not have.
     pub fn finish(self) -> Result<u64, String> {
-        self.finish_timed().map(|(frames, _)| frames)
-    }
-
-    /// As [`finish`](Self::finish), with how long frames took where that was measured.
-    pub fn finish_timed(self) -> Result<(u64, Option<Latency>), String> {
         let (signal, thread) = self.sending;
         signal.stop();
         let (report, sender) = thread.join().expect("the sender");
@@ -117,11 +103,9 @@ impl Neighbours {
         let (signal, thread) = self.receiving;
         signal.drain();
         let report = thread.join().expect("the receiver");
-        let ReceiveReport {
-            received, lost, duplicated, reordered, corrupt, foreign, latency, ..
-        } = report;
+        let ReceiveReport { received, lost, duplicated, reordered, corrupt, foreign, .. } = report;
         if (received, lost, duplicated, reordered, corrupt, foreign) == (sent, 0, 0, 0, 0, 0) {
-            return Ok((sent, latency));
+            return Ok(sent);
         }
         Err(format!(
             "of {sent} frames {received} arrived: {lost} lost, {duplicated} duplicated, \

@@ -4,14 +4,16 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use dray_lab::placement;
+use dray_switch::config;
 use dray_switch::{
     DropReason, Engine, Flow, Mode, PortConfig, PortState, PortStatus, Switch, SwitchConfig,
 };
-use dray_traffic::Latency;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
 
 use super::neighbours::Neighbours;
 use super::partner::Partner;
+use super::timed::Timed;
 use super::{Expect, Liar, Lie, wait_until};
 
 /// A running switch with two workers, where there are CPUs for them, and ports that exchange frames by
@@ -20,6 +22,13 @@ pub struct Ours {
     switch: Switch,
     folder: TempDir,
     neighbours: Vec<Neighbours>,
+}
+
+/// Binds this thread, and those that it starts, to these CPUs.
+fn run_on(cpus: &[u32]) {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|cpu| set.set(*cpu as usize));
+    sched_setaffinity(None, &set).expect("CPUs");
 }
 
 impl Ours {
@@ -49,7 +58,7 @@ impl Ours {
 
     /// How long frames of two neighbours take through the first worker while `lie` is told by the second
     /// one's driver again and again, or (`None`) while nobody lies: lost frames, or all of their times.
-    pub fn measure(lie: Option<&Lie>, time: Duration) -> Result<Latency, String> {
+    pub fn measure(lie: Option<&Lie>, time: Duration) -> Result<Vec<Duration>, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let cpus: Vec<u32> =
             placement::allowed().into_iter().take(2).map(|cpu| cpu as u32).collect();
@@ -57,11 +66,13 @@ impl Ours {
         let config = SwitchConfig {
             mode: Mode::Patch,
             flow: Flow::Backpressure,
-            cpus,
+            cpus: cpus.clone(),
+            // A worker that polls would compete for its CPU with the neighbours.
+            idle: config::Idle::After(Duration::ZERO),
             ..SwitchConfig::default()
         };
         let switch = Switch::start(&config).expect("a switch");
-        let mut ours = Self { switch, folder, neighbours: Vec::new() };
+        let ours = Self { switch, folder, neighbours: Vec::new() };
         // Ports go to the workers in turn; those in between have nobody.
         let (left, right) = (ours.add("left", "right"), ours.add("right", "left"));
         ours.add("first", "second");
@@ -70,9 +81,12 @@ impl Ours {
         let friends = ours.add("friend", "liar");
         let cpu = |name: &str| ours.status(name).cpu;
         assert!(cpu("left") != cpu("liar") && cpu("liar") == cpu("friend"));
+        // As containers with CPUs of their own: each side runs where its worker does. Else the two
+        // sides would compete for CPUs, whatever the switch does.
+        run_on(&[cpu("left")]);
+        let neighbours = Timed::start(&left, &right);
+        run_on(&[cpu("liar")]);
         let mut partner = Partner::open(&friends);
-        let neighbours = Neighbours::start_timed(&left, &right);
-        assert!(neighbours.go_on(), "the neighbours cannot exchange frames");
         let start = Instant::now();
         while start.elapsed() < time {
             let Some(lie) = lie else {
@@ -89,9 +103,8 @@ impl Ours {
                 }
             });
         }
-        let (_, latency) = neighbours.finish_timed()?;
-        ours.neighbours.clear();
-        Ok(latency.expect("it was measured"))
+        run_on(&cpus);
+        neighbours.finish()
     }
 
     fn neighbours_go_on(&self) -> bool {

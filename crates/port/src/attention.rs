@@ -25,6 +25,14 @@ const DELEGATED_MAX: u64 = 60_000_000_000;
 /// The control thread rests this many times as long as a signal took, so that a slow peer costs a
 /// tenth of a CPU at most.
 const REST: u64 = 9;
+/// A signal that takes longer than this is very slow. No honest peer makes one.
+const VERY_SLOW: u64 = 1_000_000;
+/// Very slow signals are this many times as long apart as the last one took: the peers that make them
+/// cost half a percent of a CPU at most, all of them together. The kernel sends a signal with
+/// interrupts off, so whatever else runs on that CPU waits as well.
+const LONG_REST: u64 = 199;
+/// Until then, in nanoseconds of the monotonic clock, no very slow signal is sent.
+static VERY_SLOW_REST_UNTIL: AtomicU64 = AtomicU64::new(0);
 /// Where the user's timers are all taken (`ulimit -i`), the control thread tries again after this.
 const NO_TIMER: Duration = Duration::from_millis(10);
 
@@ -39,6 +47,8 @@ pub(crate) struct Attention {
     delegated_until: AtomicU64,
     /// Until then the control thread rests.
     rests_until: AtomicU64,
+    /// True if the last signal that the control thread sent was very slow.
+    very_slow: AtomicBool,
     /// All events of peers, those that are gone too until the next one comes. Data threads never look
     /// at this list.
     events: Mutex<Vec<Weak<Shared>>>,
@@ -57,6 +67,7 @@ impl Attention {
             suspect: AtomicBool::new(false),
             delegated_until: AtomicU64::new(0),
             rests_until: AtomicU64::new(0),
+            very_slow: AtomicBool::new(false),
             events: Mutex::default(),
         })
     }
@@ -126,8 +137,8 @@ impl Attention {
             alive.filter(|event| event.owed.load(Ordering::Acquire)).collect()
         };
         for event in owed() {
-            let start = now();
-            if let rest @ 1.. = self.rests_until.load(Ordering::Relaxed).saturating_sub(start) {
+            let rest = self.rests_until().saturating_sub(now());
+            if rest > 0 {
                 return Some(Duration::from_nanos(rest));
             }
             event.owed.store(false, Ordering::Release);
@@ -136,14 +147,30 @@ impl Attention {
                 event.owed.store(true, Ordering::Release);
                 return Some(NO_TIMER);
             }
-            let took = cpu_time() - before;
-            if took > SLOW {
-                // Still as slow: the data thread need not find out again.
-                self.delegate(took);
-                self.rests_until.store(now() + REST * took, Ordering::Relaxed);
-            }
+            self.rest(cpu_time() - before);
         }
         None
+    }
+
+    fn rests_until(&self) -> u64 {
+        let own = self.rests_until.load(Ordering::Relaxed);
+        match self.very_slow.load(Ordering::Relaxed) {
+            true => own.max(VERY_SLOW_REST_UNTIL.load(Ordering::Relaxed)),
+            false => own,
+        }
+    }
+
+    /// After a signal of the control thread that took so long.
+    fn rest(&self, took: u64) {
+        self.very_slow.store(took > VERY_SLOW, Ordering::Relaxed);
+        if took > VERY_SLOW {
+            VERY_SLOW_REST_UNTIL.fetch_max(now() + LONG_REST * took, Ordering::Relaxed);
+        }
+        if took > SLOW {
+            // Still as slow: the data thread need not find out again.
+            self.delegate(took);
+            self.rests_until.store(now() + REST * took, Ordering::Relaxed);
+        }
     }
 }
 
@@ -230,7 +257,7 @@ mod tests {
         attention.deliver();
         assert_eq!(count(&event), 1, "all that are owed are one");
         assert!(attention.deliver().is_none(), "nothing is owed");
-        assert!(attention.rests_until.load(Ordering::Relaxed) > 0, "that took long");
+        assert!(attention.rests_until() > 0, "that took long");
         // On a busy machine the rest may be over by now.
         attention.rests_until.store(now() + DELEGATED_MAX, Ordering::Relaxed);
         ours.signal();

@@ -5,12 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SocketType;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use rustix::time::Timespec;
 
 use crate::attention::Attention;
@@ -38,6 +40,8 @@ pub(crate) struct Control {
     attention: Arc<Attention>,
     stop: AtomicBool,
     status: Mutex<LinkStatus>,
+    /// The control thread, once it runs.
+    thread: OnceLock<Pid>,
 }
 
 /// How a conversation with a peer ended.
@@ -111,22 +115,36 @@ impl Connection {
         attention: Arc<Attention>,
         serve: impl FnOnce(&Control) -> T + Send + 'static,
     ) -> Result<Self, (&'static str, io::Error)> {
-        let control =
-            Arc::new(Control { attention, stop: AtomicBool::new(false), status: Mutex::default() });
+        let control = Arc::new(Control {
+            attention,
+            stop: AtomicBool::new(false),
+            status: Mutex::default(),
+            thread: OnceLock::new(),
+        });
         let shared = control.clone();
         let (ends, ended) = mpsc::channel();
+        let (running, runs) = mpsc::channel::<()>();
         let thread = std::thread::Builder::new()
             .name("dray-control".to_owned())
             .spawn(move || {
+                let _ = shared.thread.set(gettid());
+                drop(running);
                 serve(&shared);
                 drop::<mpsc::Sender<()>>(ends);
             })
             .map_err(|error| ("thread", error))?;
+        // Nothing is sent: it hangs up.
+        let _ = runs.recv();
         Ok(Self { control, thread: Some(thread), ended: Mutex::new(ended) })
     }
 
     pub(crate) fn status(&self) -> LinkStatus {
         self.control.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Moves the control thread to `cpus`, if that is allowed.
+    pub(crate) fn move_control(&self, cpus: &CpuSet) {
+        let _ = sched_setaffinity(self.control.thread.get().copied(), cpus);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 /// Where a port and its peer stand.
@@ -49,4 +50,8 @@ impl LinkStatus {
 pub trait Link: Send + Sync {
     /// How it is now.
     fn status(&self) -> LinkStatus;
+
+    /// Moves the port's control thread, if it has one, to these CPUs. Does nothing where that is not
+    /// allowed.
+    fn move_control(&self, _cpus: &CpuSet) {}
 }

@@ -11,6 +11,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use rustix::thread::CpuSet;
+
 use crate::attention::Attention;
 use crate::connection::Connection;
 use crate::event::Wakes;
@@ -137,6 +139,10 @@ impl<P: Pairs> Link for Shared<P> {
             status.state = LinkState::Running;
         }
         status
+    }
+
+    fn move_control(&self, cpus: &CpuSet) {
+        self.connection.move_control(cpus);
     }
 }
 

@@ -55,7 +55,7 @@ impl Default for Rates {
             // Setting up 16 pairs of virtqueues takes 230.
             messages: Rate::new(1024, Duration::from_millis(1)),
             // A driver has at most 32 regions, and starts a few times while a machine boots.
-            memory: Rate::new(128, Duration::from_millis(50)),
+            memory: Rate::new(128, Duration::from_millis(200)),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use dray_port::{LinkState, LinkStatus, OpenError};
 use dray_sandbox::SandboxError;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::port::{OpenPort, lock};
 use super::worker::{self, Shared};
@@ -23,6 +24,8 @@ pub struct Switch {
     age_s: u16,
     started: Instant,
     workers: Vec<Worker>,
+    /// CPUs that the process may use and no worker has.
+    spare: CpuSet,
     ports: Mutex<Ports>,
     /// Advances the clock and forgets old stations.
     housekeeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
@@ -90,6 +93,7 @@ impl Switch {
             age_s: config.age_s,
             started: Instant::now(),
             workers: Vec::new(),
+            spare: spare_cpus(&config.cpus),
             ports: Mutex::default(),
             housekeeper: None,
         };
@@ -148,6 +152,16 @@ impl Switch {
         (0..queues).map(|_| least(&mut load)).collect()
     }
 
+    /// Where the control thread of a port runs that these workers serve: what its peer makes it do takes
+    /// no time from other workers.
+    fn control_cpus(&self, workers: &[usize]) -> CpuSet {
+        let mut cpus = self.spare;
+        if cpus.count() == 0 {
+            workers.iter().for_each(|worker| cpus.set(self.workers[*worker].cpu as usize));
+        }
+        cpus
+    }
+
     fn status_of(&self, ports: &Ports, port: &OpenPort) -> PortStatus {
         let link = match &port.link {
             Some(link) => link.status(),
@@ -176,13 +190,20 @@ impl Switch {
     }
 }
 
+/// The CPUs that this thread may use, without `workers`.
+fn spare_cpus(workers: &[u32]) -> CpuSet {
+    let mut cpus = sched_getaffinity(None).unwrap_or_default();
+    workers.iter().for_each(|cpu| cpus.unset(*cpu as usize));
+    cpus
+}
+
 fn spawn_worker(cpu: u32, shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
     let (told, pinned) = mpsc::channel();
     let thread =
         std::thread::Builder::new().name(format!("dray-worker-{cpu}")).spawn(move || {
-            let mut set = rustix::thread::CpuSet::new();
+            let mut set = CpuSet::new();
             set.set(cpu as usize);
-            let result = rustix::thread::sched_setaffinity(None, &set);
+            let result = sched_setaffinity(None, &set);
             let result = result
                 .map_err(std::io::Error::from)
                 .and_then(|()| dray_sandbox::enter_data_thread().map_err(std::io::Error::other));
@@ -238,6 +259,9 @@ impl Switch {
         port.rx.iter_mut().for_each(|rx| rx.set_wait(dray_port::Wait::Poll { pause_us: 0 }));
         port.tx.iter_mut().for_each(|tx| tx.never_wait());
         let workers = self.assign(&ports, port.rx.len());
+        if let Some(link) = &port.link {
+            link.move_control(&self.control_cpus(&workers));
+        }
         let open = OpenPort::new(index as u16, config.clone(), port, &workers, self.workers.len())
             .map_err(|error| OpenError::new(&config.uri, "event", error))
             .map_err(|error| EngineError::Open(error.to_string()))?;

@@ -175,7 +175,18 @@ fn what_lies_cost_neighbours() {
     ] {
         told.push((name, [p99(None), p99(Some(named(name))), p99(None)]));
     }
-    told.push(("asynchronous I/O used up, and a call that is full, and waits", without_aio));
+    told.push((
+        "asynchronous I/O used up before the start, and a call that is full, and waits",
+        without_aio,
+    ));
+    let before = p99(None);
+    let mut taker = TakeAio::start();
+    let times = p99(Some(named(full)));
+    taker.stop();
+    told.push((
+        "asynchronous I/O used up, and a call that is full, and waits",
+        [before, times, p99(None)],
+    ));
     println!("p99 against that while nobody lies:");
     for (name, times) in told {
         match times {

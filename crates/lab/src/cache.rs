@@ -1,5 +1,6 @@
-//! Parts of the last-level cache for some CPUs alone, through the kernel's resctrl file system
-//! (Documentation/filesystems/resctrl.rst): Intel's Cache Allocation Technology and its like.
+//! Cache partitions: reserves part of the last-level cache for given CPUs through the kernel's
+//! resctrl file system (Documentation/filesystems/resctrl.rst), which drives Intel's Cache
+//! Allocation Technology and its equivalents.
 
 use std::fs;
 use std::io;
@@ -11,18 +12,18 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::{LabError, cgroup, placement};
 
-/// Where a machine that uses it has it mounted.
+/// Usual mount point of the resctrl file system.
 const MOUNT: &str = "/sys/fs/resctrl";
 
-/// The cache, divided: one part for a CPU with a noisy program, the rest for the CPUs of others. Dropping
-/// it gives both back.
+/// A divided cache: one part for the CPU of a noisy program, the rest for the CPUs of others.
+/// Dropping it returns both parts.
 ///
-/// All else on the machine may use the whole cache, as before. The names of the groups tell their owner,
-/// so that the next start removes those of who was killed.
+/// Everything else on the machine may still use the whole cache. Group names identify their owner,
+/// so that the next start removes the groups of a killed process.
 #[derive(Debug)]
 pub struct DividedCache {
     groups: Vec<PathBuf>,
-    /// A mount of our own, where the machine has none: it goes with us, and the groups with it.
+    /// Our own mount, on machines without one. It is unmounted, and its groups removed, on drop.
     _mount: Option<OwnedFd>,
 }
 
@@ -30,7 +31,7 @@ impl DividedCache {
     /// Gives `noisy` the smallest part of the cache that the CPU allows, and `others` the rest.
     pub fn new(noisy: usize, others: &[usize]) -> Result<Self, LabError> {
         let (root, mount) = root().map_err(|errno| match errno {
-            // Neither is known where the kernel or the CPU has no such thing.
+            // The kernel returns one of these when it or the CPU has no cache allocation.
             Errno::NODEV | Errno::NOSYS => LabError::NotInKernel {
                 what: "cache allocation".to_owned(),
                 remedy: "it needs a CPU with CAT (rdt_a and cat_l3 in /proc/cpuinfo) and a kernel \
@@ -70,7 +71,8 @@ fn doing(what: &str) -> impl FnOnce(io::Error) -> LabError + use<> {
     LabError::doing(format!("cache allocation (resctrl): {what}"))
 }
 
-/// Where the file system is: where the machine has it, else at a mount that nobody else sees.
+/// Returns the root of the file system: the machine's mount if it has one, otherwise a private
+/// mount.
 fn root() -> Result<(PathBuf, Option<OwnedFd>), Errno> {
     let mounted = Path::new(MOUNT);
     if mounted.join("info").exists() {
@@ -82,7 +84,7 @@ fn root() -> Result<(PathBuf, Option<OwnedFd>), Errno> {
     Ok((PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd())), Some(mount)))
 }
 
-/// Removes the groups whose owner is gone; their names.
+/// Removes the groups whose owner is gone and returns their names.
 pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for group in fs::read_dir(MOUNT).into_iter().flatten().flatten() {
@@ -95,14 +97,14 @@ pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
     Ok(removed)
 }
 
-/// The caches of the last level, as the file system describes them.
+/// The last-level caches, as the resctrl file system describes them.
 #[derive(Debug, PartialEq, Eq)]
 struct Cache {
-    /// A bit for each part.
+    /// One bit for each part.
     mask: u64,
-    /// Parts that a group has at least. They lie side by side.
+    /// Minimum number of parts in a group. The parts of a group are contiguous.
     least: u32,
-    /// The number of each such cache.
+    /// IDs of the last-level caches.
     numbers: Vec<u32>,
 }
 
@@ -130,20 +132,20 @@ impl Cache {
         Ok(cache)
     }
 
-    /// The lowest parts, as few as can be, and the others.
+    /// Splits the mask into the smallest part, at the low end, and the rest.
     fn divide(&self) -> (u64, u64) {
         let part = ((1 << self.least.max(1)) - 1) << self.mask.trailing_zeros();
         (part, self.mask & !part)
     }
 
-    /// A group's line for all caches.
+    /// The `schemata` line of a group, with the same mask for all caches.
     fn schemata(&self, mask: u64) -> String {
         let of = |number: &u32| format!("{number}={mask:x}");
         format!("L3:{}\n", self.numbers.iter().map(of).collect::<Vec<_>>().join(";"))
     }
 }
 
-/// The numbers of the caches in the line `L3:0=fffff;1=fffff`.
+/// Parses the cache IDs from a line such as `L3:0=fffff;1=fffff`.
 fn numbers(schemata: &str) -> Option<Vec<u32>> {
     let caches = schemata.lines().find_map(|line| line.trim().strip_prefix("L3:"))?;
     let number = |cache: &str| cache.split_once('=')?.0.trim().parse().ok();
@@ -168,7 +170,7 @@ mod tests {
         assert_eq!((part, rest), (0b11, 0xffffc));
         assert_eq!(cache.schemata(part), "L3:0=3;1=3\n");
         assert_eq!(cache.schemata(rest), "L3:0=ffffc;1=ffffc\n");
-        // Bits that are not there are in nobody's part.
+        // Bits outside the mask belong to neither part.
         assert_eq!(Cache { mask: 0xff0, least: 1, numbers: vec![] }.divide(), (0x10, 0xfe0));
 
         for (file, text) in [

@@ -1,4 +1,4 @@
-//! Ending early, because the user said so.
+//! Cancellation by the user.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::LabError;
 
-/// Set from a signal handler, looked at by everything that waits.
+/// Cancellation flag: set by a signal handler, checked by everything that waits.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// How often a wait looks whether it was cancelled.
+    /// Interval at which waits check the flag.
     pub const INTERVAL: Duration = Duration::from_millis(20);
 
     /// The flag itself, for a signal handler to set.
@@ -19,12 +19,12 @@ impl Cancel {
         self.0.clone()
     }
 
-    /// An error once the flag is set.
+    /// Returns an error once the flag is set.
     pub fn check(&self) -> Result<(), LabError> {
         if self.0.load(Ordering::Relaxed) { Err(LabError::Cancelled) } else { Ok(()) }
     }
 
-    /// Sleeps until `until`, or fails as soon as the flag is set.
+    /// Sleeps until `until`; fails as soon as the flag is set.
     pub fn sleep_until(&self, until: Instant) -> Result<(), LabError> {
         loop {
             self.check()?;

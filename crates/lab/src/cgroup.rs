@@ -1,8 +1,8 @@
-//! Control groups of the lab, version 1 or 2, whichever the host has.
+//! Control groups of the lab, version 1 or 2, depending on the host.
 //!
-//! Every container gets `dray/LAB/CONTAINER` in each hierarchy that is used. `LAB` names the
-//! process that owns the lab by PID namespace, PID and start time, and numbers its labs, so what a
-//! killed lab left behind is told from a living one by the name alone.
+//! Every container gets `dray/LAB/CONTAINER` in each hierarchy in use. `LAB` identifies the process
+//! that owns the lab by PID namespace, PID and start time, followed by a number that tells its labs
+//! apart, so the name alone tells the remains of a killed lab from a living one.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const OURS: &str = "dray";
 
-/// One mounted hierarchy that can hold our groups.
+/// A mounted hierarchy that can hold our groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
     mount: PathBuf,
@@ -24,13 +24,13 @@ struct Hierarchy {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Version 2; `cpuset`: that controller can be had here.
+    /// Version 2; `cpuset`: the CPU set controller is available here.
     V2 {
         cpuset: bool,
     },
     V1Cpuset,
     V1Cpuacct,
-    /// Any other: container engines make groups there as well.
+    /// Any other version 1 hierarchy: container engines make groups there as well.
     V1Other,
 }
 
@@ -42,17 +42,17 @@ pub(crate) struct LabGroup {
 }
 
 impl LabGroup {
-    /// The groups of a new lab of this process. Nothing is made yet.
+    /// Names the groups of a new lab of this process, without creating them.
     pub(crate) fn new() -> Self {
         Self { hierarchies: hierarchies(), lab: new_name() }
     }
 
-    /// Makes a container's groups, confined to `cpus`, and moves `pid` there. False where the host
-    /// refuses: the container is pinned by its affinity alone then.
+    /// Creates a container's groups, confined to `cpus`, and moves `pid` into them. Returns false
+    /// if the host refuses; only CPU affinity pins the container then.
     pub(crate) fn add(&self, container: &str, pid: Pid, cpus: &str) -> io::Result<bool> {
         let mut added = !self.hierarchies.is_empty();
         for hierarchy in &self.hierarchies {
-            // Another lab that ends at this moment may take the common parent away.
+            // Another lab that ends at the same time may remove the common parent.
             let tries = (0..100).map(|_| hierarchy.add(&self.lab, container, pid, cpus));
             let is_missing = |result: &io::Result<()>| {
                 result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
@@ -66,9 +66,9 @@ impl LabGroup {
         Ok(added)
     }
 
-    /// The lab's own group in version 2, with every container in it; `containers` are their names and
-    /// first processes, of which each has the CPUs that it has. Made where another version confines
-    /// the containers.
+    /// Returns the lab's own version 2 group. If version 1 confines the containers, creates the
+    /// group with a subgroup for every container, given as name and first process; the containers
+    /// keep their CPUs.
     pub(crate) fn version_2<'c>(
         &mut self,
         containers: impl Iterator<Item = (&'c str, Pid)>,
@@ -81,7 +81,7 @@ impl LabGroup {
             let what = "no control groups of version 2 are mounted";
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         };
-        // CPU sets are another version's.
+        // Version 1 controls the CPU sets.
         let used = Hierarchy { kind: Kind::V2 { cpuset: false }, ..mounted };
         self.hierarchies.push(used.clone());
         for (name, pid) in containers {
@@ -90,26 +90,26 @@ impl LabGroup {
         Ok(used.mount.join(OURS).join(&self.lab))
     }
 
-    /// The group that holds all of the lab's, as a path from the root of every hierarchy.
+    /// Path of the group that contains all groups of the lab, from the root of every hierarchy.
     pub(crate) fn path(&self) -> PathBuf {
         Path::new("/").join(OURS).join(&self.lab)
     }
 
-    /// Whether a process is in one of the lab's groups.
+    /// Returns true if the process is in one of the lab's groups.
     pub(crate) fn holds(&self, pid: Pid) -> bool {
         let path = self.path();
         let groups = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero()));
         groups.is_ok_and(|groups| groups.contains(&*path.to_string_lossy()))
     }
 
-    /// Removes the lab's groups, which must be empty or become so soon.
+    /// Removes the lab's groups, which must be empty or become empty soon.
     pub(crate) fn remove(&self) -> io::Result<()> {
         mounted().iter().try_for_each(|hierarchy| hierarchy.remove(&self.lab))
     }
 }
 
-/// A name for what this process makes and a killed process would leave behind. It tells its owner,
-/// and no other call in this PID namespace ever gave it.
+/// Returns a unique name for an object that would outlive this process if it were killed. The name
+/// identifies its owner, and no other call in this PID namespace ever returns it.
 pub(crate) fn new_name() -> String {
     static NAMES: AtomicU32 = AtomicU32::new(0);
     let pid = std::process::id();
@@ -118,7 +118,7 @@ pub(crate) fn new_name() -> String {
     format!("{}-{pid}-{start}-{number}", pid_namespace())
 }
 
-/// Removes the groups of labs whose owner is gone, and kills what still runs in them. Returns the
+/// Removes the groups of labs whose owner is gone and kills the processes in them. Returns the
 /// names of the labs.
 pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
@@ -140,14 +140,14 @@ pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
 }
 
 impl Hierarchy {
-    /// Removes the groups of a lab, and the common parent with the last lab.
+    /// Removes a lab's groups, and with the last lab the common parent.
     fn remove(&self, lab: &str) -> io::Result<()> {
         let ours = self.mount.join(OURS);
         let path = ours.join(lab);
         if path.exists() {
             remove_tree(&path)?;
         }
-        // Refused where another lab is alive, which is as it should be.
+        // Fails, as it should, while another lab is alive.
         let _ = fs::remove_dir(&ours);
         Ok(())
     }
@@ -165,7 +165,8 @@ impl Hierarchy {
                 result => result?,
             }
             if self.kind == Kind::V1Cpuset {
-                // A version 1 group starts without CPUs and memory and takes no process then.
+                // A new version 1 group has no CPUs and no memory nodes, and accepts no process
+                // until it does.
                 for file in ["cpuset.mems", "cpuset.cpus"] {
                     if fs::read(path.join(file))?.trim_ascii().is_empty() {
                         fs::write(path.join(file), fs::read(parent.join(file))?)?;
@@ -180,13 +181,13 @@ impl Hierarchy {
     }
 }
 
-/// The hierarchies to use: version 2 where it has the CPU set controller; otherwise version 1 for
-/// CPU sets and accounting; otherwise version 2 without CPU sets.
+/// Selects the hierarchies to use: version 2 if it has the CPU set controller; otherwise version 1
+/// for CPU sets and accounting; otherwise version 2 without CPU sets.
 fn hierarchies() -> Vec<Hierarchy> {
     choose(mounted())
 }
 
-/// Every hierarchy that could be used.
+/// Returns every usable hierarchy.
 fn mounted() -> Vec<Hierarchy> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = parse_mounts(&mounts);
@@ -199,7 +200,7 @@ fn mounted() -> Vec<Hierarchy> {
     found
 }
 
-/// Which version of control groups confines containers to their CPUs; `None` where neither does.
+/// Version of control groups that confines containers to their CPUs; `None` if neither does.
 pub(crate) fn cpuset_version() -> Option<u8> {
     hierarchies().iter().find_map(|hierarchy| match hierarchy.kind {
         Kind::V2 { cpuset: true } => Some(2),
@@ -220,7 +221,7 @@ fn choose(mut found: Vec<Hierarchy>) -> Vec<Hierarchy> {
     found
 }
 
-/// Reads `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
+/// Parses `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
 fn parse_mounts(text: &str) -> Vec<Hierarchy> {
     let parse = |line: &str| {
         let (front, back) = line.split_once(" - ")?;
@@ -246,8 +247,9 @@ fn parse_mounts(text: &str) -> Vec<Hierarchy> {
     found
 }
 
-/// What a host says that keeps its control groups to itself: no permission, a read-only mount, or
-/// (version 2) a root that is itself a container's, with processes in it.
+/// Returns true for the errors of a host that does not let us create control groups: no permission,
+/// a read-only mount, or (version 2) a root group that belongs to a container and has processes in
+/// it.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -258,8 +260,8 @@ fn is_refusal(error: &io::Error) -> bool {
     )
 }
 
-/// Whether the owner that `NAMESPACE-PID-START-NUMBER` names is gone. Any other name is not ours to judge,
-/// nor is a PID of another namespace.
+/// Returns true if the owner named by `NAMESPACE-PID-START-NUMBER` is gone. Returns false for names
+/// of any other form and for PIDs of another namespace, which cannot be judged.
 pub(crate) fn is_stale(lab: &str) -> bool {
     let numbers: Vec<u64> = lab.split('-').map_while(|part| part.parse().ok()).collect();
     let [namespace, pid, start, _] = numbers[..] else { return false };
@@ -269,26 +271,26 @@ pub(crate) fn is_stale(lab: &str) -> bool {
     namespace == pid_namespace() && u32::try_from(pid).is_ok_and(|p| start_time(p) != Some(start))
 }
 
-/// The number of this process's PID namespace, 0 where it is not known.
+/// Number of this process's PID namespace; 0 if unknown.
 fn pid_namespace() -> u64 {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     let digits: String = link.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
     digits.parse().unwrap_or(0)
 }
 
-/// When a process that runs was started, in clock ticks since boot: field 22 of `/proc/PID/stat`.
+/// Start time of a running process, in clock ticks since boot: field 22 of `/proc/PID/stat`.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field, the name in parentheses, may hold spaces and parentheses.
+    // The second field, the name in parentheses, may contain spaces and parentheses.
     let (_, after_name) = stat.rsplit_once(") ")?;
-    // Who was killed and has not been waited for is gone too.
+    // A zombie, killed but not yet waited for, counts as gone.
     let mut fields = after_name.split(' ');
     fields.next().filter(|state| *state != "Z")?;
     fields.nth(18)?.parse().ok()
 }
 
-/// A group and all groups below it, deepest first; without those that vanish meanwhile, for another
-/// dray may be removing the same.
+/// Returns a group and all groups below it, deepest first. Skips groups that vanish meanwhile,
+/// because another dray may be removing the same ones.
 fn tree(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let folders = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
@@ -304,7 +306,8 @@ fn kill_tree(path: &Path) {
     }
 }
 
-/// A group stays busy for a moment after its last process was waited for.
+/// Removes a group and all groups below it. Retries, because a group stays busy for a moment after
+/// its last process was waited for.
 fn remove_tree(path: &Path) -> io::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(5);
     for group in tree(path) {
@@ -353,8 +356,8 @@ mod tests {
         assert_eq!(choose(vec![v2.clone(), found[1].clone()]), [v2]);
     }
 
-    /// The order of writes that version 2 wants, in plain files: a controller is handed down to a
-    /// group by its parent, from the top.
+    /// Checks the order of writes that version 2 needs, on plain files: each parent delegates a
+    /// controller to its children, starting at the top.
     #[test]
     fn version_2_hands_the_cpu_sets_down() {
         let folder = tempfile::tempdir().unwrap();

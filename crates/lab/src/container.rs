@@ -1,4 +1,4 @@
-//! A container, seen from outside ([`Container`]) and from inside ([`enter`]).
+//! Containers, seen from outside ([`Container`]) and from inside ([`enter`]).
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -23,20 +23,21 @@ use crate::peer::process::Process;
 use crate::runtime::{Engine, Helper};
 use crate::{Cancel, Holdings, LabError};
 
-/// Names a container within its lab.
+/// Identifies a container within its lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerId(pub(crate) usize);
 
-/// The command by which the program starts itself inside a container.
+/// Command with which the program starts itself inside a container.
 pub const INSIDE_COMMAND: &str = "inside";
 
-/// The index of `lo` in every network namespace.
+/// Index of `lo` in every network namespace.
 const LOOPBACK: u32 = 1;
 
-/// What is said of a container that is gone.
+/// Error text for a container that is gone.
 const ENDED: &str = "its first process ended";
 
-/// A container that is coming up. It dies with this value, and with the thread that made it.
+/// A container that is starting. It is killed when this value is dropped or the thread that made it
+/// ends.
 pub(crate) struct Starting {
     name: String,
     cpus: Vec<usize>,
@@ -48,34 +49,35 @@ enum StartedBy {
         init: Init,
         agent: UnixStream,
     },
-    /// An engine, by a process that ends with the container; the agent will connect.
+    /// Started by an engine, through a process that ends with the container; the agent will
+    /// connect.
     Engine {
         process: Process,
         agents: UnixListener,
     },
 }
 
-/// A running container. It dies with this value, and with the thread that made it.
+/// A running container. It is killed when this value is dropped or the thread that made it ends.
 pub struct Container {
     name: String,
     init: Init,
     namespace: NetworkNamespace,
     netlink: Netlink,
     agent: UnixStream,
-    /// What the agent has said of a line that is not whole yet.
+    /// Incomplete last line received from the agent.
     received: Vec<u8>,
-    /// What it has said that nobody has asked for yet.
+    /// Events from the agent that have not been read yet.
     said: VecDeque<Event>,
     pub(crate) interfaces: usize,
-    /// Where an engine made it.
+    /// The engine's processes, if an engine made the container.
     run_by: Option<RunBy>,
 }
 
-/// What runs a container that an engine made. It lives as long as the container.
+/// Processes that run a container made by an engine. They live as long as the container.
 struct RunBy {
     /// The engine's process for this container.
     process: Process,
-    /// The parent of the container's first process, where that is another one.
+    /// The parent of the container's first process, if that is a different process.
     monitor: Option<Helper>,
 }
 
@@ -94,8 +96,8 @@ impl Starting {
         Ok(Self { name: name.to_owned(), cpus: cpus.to_vec(), by: StartedBy::Lab { init, agent } })
     }
 
-    /// Has an engine start a container, which runs it inside `host`. Its sockets are in `dir`; its address is
-    /// that in the engine's own network, where it joins that.
+    /// Has an engine start a container, running inside `host`. `dir` holds its sockets; `address`
+    /// is its address in the engine's own network, if it joins one.
     pub(crate) fn by_engine(
         engine: &Engine,
         host: &Container,
@@ -113,8 +115,8 @@ impl Starting {
         Ok(Self { name: name.to_owned(), cpus: cpus.to_vec(), by })
     }
 
-    /// Waits for the container's first process, whose inside may not be set up yet. Returns the CPUs that it
-    /// runs on as well.
+    /// Waits for the container's first process; its inside may not be set up yet. Also returns the
+    /// CPUs that the container runs on.
     pub(crate) fn wait_until_there(
         self,
         cancel: &Cancel,
@@ -165,32 +167,32 @@ impl Starting {
 }
 
 impl Container {
-    /// The container's name, which is its host name inside.
+    /// The container's name, also its host name inside.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// PID of the first process inside, as seen from outside.
+    /// PID of the container's first process, as seen from outside.
     pub fn pid(&self) -> rustix::process::Pid {
         self.init.pid
     }
 
-    /// Whether its first process runs, and so the container is there.
+    /// Returns true while the container's first process, and so the container, runs.
     pub fn is_running(&self) -> bool {
         self.init.is_running()
     }
 
-    /// Its network namespace.
+    /// The container's network namespace.
     pub fn namespace(&self) -> &NetworkNamespace {
         &self.namespace
     }
 
-    /// A netlink socket inside.
+    /// A netlink socket inside the container.
     pub fn netlink(&self) -> &Netlink {
         &self.netlink
     }
 
-    /// Asks the agent inside for something.
+    /// Sends a request to the agent inside.
     pub fn request(&mut self, request: &Request) -> Result<(), LabError> {
         let mut line = serde_json::to_vec(request).expect("requests are plain data");
         line.push(b'\n');
@@ -200,12 +202,12 @@ impl Container {
         })
     }
 
-    /// What the agent has said by now and nobody has asked for, one thing after the other.
+    /// Returns the next unread event from the agent.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.said.pop_front()
     }
 
-    /// Takes in what the agent has said by now; an error where it, or its role, has failed.
+    /// Reads the events that the agent has sent so far. Fails if the agent or its role has failed.
     pub(crate) fn take_in(&mut self) -> Result<(), LabError> {
         let mut chunk = [0; 1 << 16];
         loop {
@@ -230,10 +232,10 @@ impl Container {
         }
     }
 
-    /// Fails where the container, or what runs it, has ended.
+    /// Fails if the container, or a process that runs it, has ended.
     pub(crate) fn check(&mut self) -> Result<(), LabError> {
         let is_running = self.init.is_running();
-        // One may have taken the other with it: whoever reads it shall know of both.
+        // Report all that ended: the end of one may have caused the end of the other.
         let mut ended: Vec<String> = (!is_running).then(|| ENDED.to_owned()).into_iter().collect();
         if let Some(RunBy { process, monitor }) = &mut self.run_by {
             ended.extend(monitor.as_ref().and_then(Helper::end));
@@ -242,8 +244,8 @@ impl Container {
         if ended.is_empty() { Ok(()) } else { Err(self.gone(&ended.join("; "))) }
     }
 
-    /// What becomes readable when there is a reason to [`check`](Self::check), or to
-    /// [`take_in`](Self::take_in).
+    /// Descriptors that become readable when [`check`](Self::check) or [`take_in`](Self::take_in)
+    /// should be called.
     pub(crate) fn signs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let run_by = self.run_by.iter().flat_map(|RunBy { process, monitor }| {
             monitor.iter().map(Helper::sign).chain([process.sign()])
@@ -251,7 +253,7 @@ impl Container {
         run_by.chain([self.init.sign(), self.agent.as_fd()])
     }
 
-    /// What its agent, and with it its role, holds.
+    /// Resources held by the container's agent, which runs the role.
     pub fn holdings(&self) -> Result<Holdings, LabError> {
         let doing = LabError::doing(format!("what container {} holds", self.name));
         Holdings::of(self.init.pid).map_err(doing)
@@ -265,7 +267,7 @@ impl Container {
         &self.init
     }
 
-    /// Whether an engine made it.
+    /// Returns true if an engine made the container.
     pub(crate) fn is_by_engine(&self) -> bool {
         self.run_by.is_some()
     }
@@ -275,12 +277,12 @@ impl Container {
     }
 }
 
-/// Sets up the container around the calling process, which must be the first one of its
-/// namespaces: host name, private mounts, its own `/proc` and `/sys`, and no IPv6, whose routers
-/// and listeners would send frames that nobody asked for.
+/// Sets up the container around the calling process, which must be the first one of its namespaces:
+/// host name, private mounts, its own `/proc` and `/sys`, and no IPv6, whose routers and listeners
+/// would send unsolicited frames.
 pub fn enter(name: &str) -> Result<(), LabError> {
     if std::process::id() != 1 {
-        // Outside a container this would turn the machine itself inside out.
+        // Outside a container this would change the mounts of the machine itself.
         let what = "only dray itself starts this, as the first process of a container".to_owned();
         return Err(LabError::Container { container: name.to_owned(), what });
     }
@@ -289,7 +291,8 @@ pub fn enter(name: &str) -> Result<(), LabError> {
     rustix::system::sethostname(name.as_bytes()).map_err(doing("sethostname"))?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     match mount_change("/", private) {
-        // In a chroot the root is no mount point; what we mount on is enough.
+        // In a chroot the root is not a mount point; making the directories that we mount on
+        // private is enough.
         Err(rustix::io::Errno::INVAL) => ["/proc", "/sys"]
             .into_iter()
             .try_for_each(|folder| mount_change(folder, private))
@@ -300,19 +303,19 @@ pub fn enter(name: &str) -> Result<(), LabError> {
     mount("proc", "/proc", "proc", flags, None).map_err(doing("mount /proc"))?;
     mount("sysfs", "/sys", "sysfs", flags, None).map_err(doing("mount /sys"))?;
     keep_quiet().map_err(LabError::doing("no traffic of the kernel's own"))?;
-    // Container engines leave processes to the first one, which waits for none: they vanish by
-    // themselves.
+    // Container engines leave orphaned processes to the first process, which waits for none: have
+    // the kernel reap them.
     ignore_children();
     Ok(())
 }
 
-/// Has the kernel send nothing of its own accord in this network namespace: no IPv6, whose addresses
-/// announce themselves, and no reports of the groups that bridges join. Only packets of ours shall be
-/// counted.
+/// Stops the kernel from sending frames of its own in this network namespace: disables IPv6, which
+/// announces its addresses, and reports of the multicast groups that bridges join. Only our packets
+/// shall be counted.
 fn keep_quiet() -> io::Result<()> {
     let net = Path::new("/proc/sys/net");
     let conf = net.join("ipv6/conf");
-    // What the kernel is built without needs no switching off.
+    // A kernel built without IPv6 needs no switch.
     if conf.exists() {
         for scope in ["all", "default"] {
             fs::write(conf.join(scope).join("disable_ipv6"), "1")?;

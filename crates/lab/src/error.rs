@@ -1,88 +1,88 @@
-//! What can go wrong in a lab.
+//! Errors of a lab.
 
 use std::io;
 
 use crate::{LinkKind, Runtime};
 
-/// Why a lab could not be built or used.
+/// Reason why a lab could not be built or used.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// The user ended it.
+    /// The user cancelled the operation.
     #[error("interrupted")]
     Cancelled,
-    /// The caller may not make namespaces.
+    /// The caller may not create namespaces.
     #[error("containers need root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run this with sudo")]
     NotPermitted,
     /// A system call failed.
     #[error("{what}: {error}")]
     System {
-        /// What was being done, and to what.
+        /// The operation, and its object.
         what: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The process inside a container ended or said something unexpected.
+    /// The process inside a container ended or sent an unexpected message.
     #[error("container {container}: {what}")]
     Container {
-        /// Which one.
+        /// Name of the container.
         container: String,
-        /// What happened.
+        /// Description of the failure.
         what: String,
     },
     /// A container runtime cannot be used.
     #[error("runtime {runtime}: {what}")]
     Runtime {
-        /// Which one.
+        /// The runtime.
         runtime: Runtime,
-        /// Why not.
+        /// Reason why it cannot be used.
         what: String,
     },
-    /// The kernel has no interfaces of a kind.
+    /// The kernel lacks support for a kind of interface.
     #[error("no {what}: {remedy}")]
     NotInKernel {
-        /// The kind: a module's name.
+        /// The kind: the name of a kernel module.
         what: String,
         /// How to get it.
         remedy: String,
     },
-    /// There is no network card that can be shared among containers, or none was named.
+    /// No network card was named, or no card can be shared among containers.
     #[error("no SR-IOV card: {what}")]
     NoCard {
-        /// What is wrong, and what would be right.
+        /// Description of the problem and of the remedy.
         what: String,
     },
-    /// A lab cannot have two programs that are switches.
+    /// A lab can have only one switch that runs as a program.
     #[error(
         "link {kind}: the lab has a switch that is a program already, and can have one: join all \
          that belong to it at once"
     )]
     SecondSwitch {
-        /// The second's kind of link.
+        /// Kind of the second link.
         kind: LinkKind,
     },
-    /// Another program that is measured could not be used.
+    /// A third-party program to be measured could not be used.
     #[error("{peer}: {what}")]
     Peer {
-        /// Which one.
+        /// Name of the program.
         peer: String,
-        /// What happened, and what the program said last.
+        /// Description of the failure, with the program's last output.
         what: String,
     },
-    /// What virtual machines need is not installed.
+    /// Software that virtual machines need is not installed.
     #[error("virtual machines cannot run here: {what}; scripts/setup-vm.sh installs it")]
     NoVm {
-        /// What is missing.
+        /// The missing software.
         what: String,
     },
-    /// A virtual machine could not be started, or did not do what was expected.
+    /// A virtual machine could not be started, or misbehaved.
     #[error("virtual machine {vm}: {what}")]
     Vm {
-        /// Which one.
+        /// Name of the virtual machine.
         vm: String,
-        /// What happened.
+        /// Description of the failure.
         what: String,
     },
-    /// A lab that stands already has the name.
+    /// The name belongs to a standing lab.
     #[error(
         "a lab called {name:?} is up: take it down with `dray lab down {name}`, or give this one \
          another name with --name"
@@ -91,35 +91,35 @@ pub enum LabError {
         /// The name.
         name: String,
     },
-    /// No lab that stands is meant, or more than one.
+    /// The given name matches no standing lab, or more than one.
     #[error("{what}")]
     NoSuchLab {
-        /// What was given, and what there is.
+        /// The name given, and the labs that exist.
         what: String,
     },
-    /// A lab that stands did not do what it was asked to.
+    /// A standing lab did not carry out a request.
     #[error("lab {lab}: {what}")]
     Standing {
-        /// Which one.
+        /// Name of the lab.
         lab: String,
-        /// What happened.
+        /// Description of the failure.
         what: String,
     },
-    /// A CPU was asked for that is not there or not ours.
+    /// A requested CPU does not exist or is not available to this process.
     #[error("CPU {cpu} is not available; this process may use CPUs {allowed}")]
     NoSuchCpu {
-        /// The CPU that was asked for.
+        /// The requested CPU.
         cpu: usize,
-        /// Those that may be used, as a list of ranges.
+        /// The available CPUs, as a list of ranges.
         allowed: String,
     },
 }
 
 impl LabError {
-    /// For `map_err`: says what was being done.
+    /// For `map_err`: names the operation that failed.
     pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         |error| match error.kind() {
-            // Root may be refused as well, by other means, and sudo would not help.
+            // Root can be refused as well, by other mechanisms; sudo would not help then.
             io::ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => {
                 Self::NotPermitted
             }
@@ -127,12 +127,12 @@ impl LabError {
         }
     }
 
-    /// What is wrong with a peer.
+    /// Makes an error about a peer.
     pub(crate) fn peer(peer: &str, what: impl Into<String>) -> Self {
         Self::Peer { peer: peer.to_owned(), what: what.into() }
     }
 
-    /// Whether what lacked was a privilege.
+    /// Returns true if a privilege was missing.
     pub fn is_permission_denied(&self) -> bool {
         matches!(self, Self::NotPermitted)
     }

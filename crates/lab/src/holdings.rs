@@ -1,4 +1,4 @@
-//! What a process holds, as the kernel tells.
+//! Resources that a process holds, as the kernel reports them.
 
 use std::fs;
 use std::io;
@@ -6,20 +6,21 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-/// What a process holds at some moment.
+/// Resources that a process holds at some moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdings {
-    /// Memory in bytes. Of what it shares with others it holds its part (`Pss` of proc_pid_smaps(5)). Huge
-    /// pages are not in it, nor is what the kernel keeps for it, such as the buffers of sockets.
+    /// Memory in bytes, with a proportional share of shared memory (`Pss` of proc_pid_smaps(5)).
+    /// Excludes huge pages and memory that the kernel holds for the process, such as socket
+    /// buffers.
     pub memory_bytes: u64,
-    /// Open files, sockets and the like.
+    /// Number of open files, sockets and other descriptors.
     pub file_descriptors: usize,
-    /// Why its memory is not locked, where it is not.
+    /// Reason why the process's memory is not locked; `None` if it is locked.
     pub unlocked: Option<String>,
 }
 
 impl Holdings {
-    /// Asks the kernel about a process.
+    /// Reads a process's resources from the kernel.
     pub(crate) fn of(pid: Pid) -> io::Result<Self> {
         let process = format!("/proc/{}", pid.as_raw_nonzero());
         let process = Path::new(&process);
@@ -40,13 +41,13 @@ impl Holdings {
     }
 }
 
-/// The value of a line such as `Pss:    12 kB`.
+/// Parses the kilobytes of a line such as `Pss:    12 kB`.
 fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// Why memory is not locked, from proc_pid_limits(5).
+/// Reason why memory is not locked, from proc_pid_limits(5).
 fn lack(limits: &str) -> String {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
     let hard = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());

@@ -1,5 +1,5 @@
-//! What the host is: the facts that every result file carries, so that a figure says what it was
-//! measured on. Nothing in them names the machine or its network, since results are passed on.
+//! Facts about the host, carried by every result file, so that a figure states where it was
+//! measured. None of them identifies the machine or its network, because results are passed on.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,38 +10,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::placement::{parse_ranges, ranges};
 
-/// The host as the kernel describes it. What it does not tell is `None` or empty.
+/// The host as the kernel describes it. Unknown facts are `None` or empty.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// The kernel's release.
+    /// Kernel release.
     pub kernel: String,
-    /// The machine's architecture, as in `uname -m`.
+    /// Architecture of the machine, as in `uname -m`.
     pub architecture: String,
-    /// The distribution (`PRETTY_NAME` in os-release(5)).
+    /// Distribution (`PRETTY_NAME` in os-release(5)).
     pub os: Option<String>,
-    /// The processor's model.
+    /// Processor model.
     pub cpu_model: Option<String>,
-    /// The CPUs that are online, as ranges.
+    /// Online CPUs, as ranges.
     pub cpus: String,
-    /// How many cores they are.
+    /// Number of cores of the online CPUs.
     pub cores: usize,
-    /// How many hyperthreads the core with most of them has.
+    /// Largest number of hyperthreads of any core.
     pub threads_per_core: usize,
-    /// How many NUMA nodes are online.
+    /// Number of online NUMA nodes.
     pub numa_nodes: usize,
     /// The caches of all CPUs.
     pub caches: Vec<Cache>,
     /// CPUs that the kernel keeps free of other work (`isolcpus=`), as ranges.
     pub isolated_cpus: String,
-    /// The frequency governor; several, separated by commas, where the CPUs have different ones.
+    /// Frequency governor; several, separated by commas, if the CPUs differ.
     pub governor: Option<String>,
-    /// Whether the time stamp counter (x86) counts at one rate whatever the CPU does.
+    /// True if the time stamp counter (x86) runs at a constant rate in all states of the CPU.
     pub constant_tsc: bool,
-    /// Memory that the kernel can use, in bytes.
+    /// Memory usable by the kernel, in bytes.
     pub memory_bytes: Option<u64>,
-    /// The pools of huge pages.
+    /// Huge page pools.
     pub hugepages: Vec<HugepagePool>,
-    /// What this is a virtual machine of; `yes` where only that it is one is known.
+    /// Hypervisor that this machine runs under; `yes` if it is virtual but the hypervisor is
+    /// unknown.
     pub virtualization: Option<String>,
     /// The `mitigations=` boot parameter.
     pub mitigations: Option<String>,
@@ -50,31 +51,31 @@ pub struct HostFacts {
 /// All caches of one level, kind and size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
-    /// 1 is nearest to the CPU.
+    /// Cache level; 1 is nearest to the CPU.
     pub level: u32,
-    /// What it holds, in the kernel's words: `data`, `instruction` or `unified`.
+    /// Kind of content, in the kernel's words: `data`, `instruction` or `unified`.
     pub kind: String,
-    /// The size of each, in bytes.
+    /// Size of each cache, in bytes.
     pub bytes: u64,
-    /// For each of them, the CPUs that share it, as ranges.
+    /// For each cache, the CPUs that share it, as ranges.
     pub shared_by: Vec<String>,
 }
 
 /// Huge pages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HugepagePool {
-    /// The size of each page, in bytes.
+    /// Size of each page, in bytes.
     pub size_bytes: u64,
-    /// How many are reserved.
+    /// Number of reserved pages.
     pub total: u64,
-    /// How many of those nobody uses.
+    /// Number of reserved pages that are unused.
     pub free: u64,
 }
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
 impl HostFacts {
-    /// Asks the kernel. Needs no privilege, and never fails.
+    /// Collects the facts from the kernel. Needs no privilege and never fails.
     pub fn gather() -> Self {
         let uname = uname();
         let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
@@ -111,7 +112,7 @@ impl HostFacts {
     }
 }
 
-/// A small file of the kernel's, trimmed; `None` where it cannot be read.
+/// Reads a small kernel file, trimmed; `None` if it cannot be read.
 pub(crate) fn read(path: impl AsRef<Path>) -> Option<String> {
     Some(String::from_utf8_lossy(&fs::read(path).ok()?).trim().to_owned())
 }
@@ -120,7 +121,7 @@ fn read_list(path: &str) -> Option<Vec<usize>> {
     parse_ranges(&read(path)?)
 }
 
-/// The names in a directory, sorted; none where it cannot be read.
+/// Lists the names in a directory, sorted; empty if it cannot be read.
 pub(crate) fn list(path: impl AsRef<Path>) -> Vec<String> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let mut names: Vec<_> =
@@ -135,14 +136,14 @@ fn pretty_name(text: &str) -> Option<String> {
     Some(value.trim().trim_matches(['"', '\'']).to_owned())
 }
 
-/// The first value of a field of `/proc/cpuinfo`.
+/// First value of a field of `/proc/cpuinfo`.
 fn cpuinfo_field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
     let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     let value = fields.into_iter().find(|(key, _)| key.trim() == name)?.1.trim();
     (!value.is_empty()).then_some(value)
 }
 
-/// x86 and some others name the model; Arm gives numbers for the maker and the part.
+/// Processor model: x86 and some others give a name, Arm gives numbers for implementer and part.
 fn cpu_model(cpuinfo: &str) -> Option<String> {
     let field = |name| cpuinfo_field(cpuinfo, name);
     if let Some(model) = field("model name").or_else(|| field("cpu model")) {
@@ -151,14 +152,14 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
     Some(format!("implementer {} part {}", field("CPU implementer")?, field("CPU part")?))
 }
 
-/// Whether the CPU has all of `wanted` among its flags (x86).
+/// Returns true if the CPU has all of the `wanted` flags (x86).
 pub(crate) fn has_cpu_flags(cpuinfo: &str, wanted: &[&str]) -> bool {
     let flags: Vec<_> =
         cpuinfo_field(cpuinfo, "flags").unwrap_or_default().split_whitespace().collect();
     wanted.iter().all(|flag| flags.contains(flag))
 }
 
-/// The value of `name=value` on the kernel's command line; the last one counts.
+/// Value of `name=value` on the kernel's command line; the last occurrence counts.
 pub(crate) fn boot_parameter(command_line: &str, name: &str) -> Option<String> {
     let words = command_line.split_whitespace();
     let ours = words.take_while(|word| *word != "--").filter_map(|word| word.split_once('='));
@@ -171,7 +172,7 @@ fn memory_bytes(meminfo: &str) -> Option<u64> {
     kilobytes.checked_mul(1024)
 }
 
-/// Reads a cache's size such as `48K`.
+/// Parses a cache size such as `48K`.
 fn cache_bytes(text: &str) -> Option<u64> {
     let (number, unit) = match text.strip_suffix(['K', 'M', 'G'])? {
         number if text.ends_with('K') => (number, 1 << 10),
@@ -204,7 +205,7 @@ fn caches(cpus: &[usize]) -> Vec<Cache> {
     found
 }
 
-/// Every CPU tells of its caches, so a shared one comes up more than once.
+/// Adds a cache unless it is known: every CPU lists its caches, so a shared one appears repeatedly.
 fn add_cache(found: &mut Vec<Cache>, cache: Cache) {
     let same = |known: &&mut Cache| {
         (known.level, &known.kind, known.bytes) == (cache.level, &cache.kind, cache.bytes)
@@ -234,7 +235,7 @@ fn hugepages(directory: &Path) -> Vec<HugepagePool> {
     pools
 }
 
-/// Reads the size out of a directory's name such as `hugepages-2048kB`.
+/// Parses the page size from a directory name such as `hugepages-2048kB`.
 fn hugepage_size(directory: &str) -> Option<u64> {
     let kilobytes = directory.strip_prefix("hugepages-")?.strip_suffix("kB")?;
     kilobytes.parse::<u64>().ok()?.checked_mul(1024)
@@ -242,7 +243,7 @@ fn hugepage_size(directory: &str) -> Option<u64> {
 
 fn virtualization(cpuinfo: &str) -> Option<String> {
     let xen = read("/sys/hypervisor/type");
-    // A CPU that says nothing of a hypervisor may still be in one: Arm has no such flag.
+    // A CPU without the hypervisor flag may still be virtual: Arm has no such flag.
     let is_guest = has_cpu_flags(cpuinfo, &["hypervisor"])
         || xen.is_some()
         || Path::new("/proc/device-tree/hypervisor").exists();
@@ -257,7 +258,7 @@ fn name_hypervisor(
     product: &str,
 ) -> Option<String> {
     let name = xen.unwrap_or_else(|| format!("{vendor} {product}").trim().to_owned());
-    // These make nothing but virtual machines under the names that they give here.
+    // These vendor names appear only on virtual machines.
     let always = ["QEMU", "VMware", "innotek", "Xen"].iter().any(|maker| vendor.contains(maker));
     (is_guest || always).then(|| if name.is_empty() { "yes".to_owned() } else { name })
 }

@@ -1,4 +1,4 @@
-//! Running commands in containers that are there already, as nsenter(1) does.
+//! Runs commands in existing containers, as nsenter(1) does.
 
 use std::fs::File;
 use std::io;
@@ -12,35 +12,36 @@ use rustix::thread::{
     UnshareFlags, move_into_link_name_space, sched_getaffinity, sched_setaffinity, unshare_unsafe,
 };
 
-/// A container's namespaces, the one with the mounts last: it has the paths of the others.
+/// A container's namespaces. The mount namespace comes last, because it determines the paths of the
+/// others.
 const NAMESPACES: [&str; 5] = ["net", "uts", "ipc", "pid", "mnt"];
 
-/// Why a command was not run in a container.
+/// Reason why a command was not run in a container.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The container could not be entered.
     #[error("entering the container: {0}")]
     Enter(io::Error),
-    /// The command could not be started there.
+    /// The command could not be started in the container.
     #[error("{program}: {error}")]
     Start {
         /// The command's first word.
         program: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
 /// Starts a command in the container whose first process is `pid`, on the container's CPUs, and
-/// returns what `work` makes of it. The command dies with the container, and when `work` is done.
+/// returns the result of `work`. The command is killed when the container ends or `work` returns.
 ///
-/// It begins in the caller's working directory, or in `/` where the container has none of that name.
+/// It starts in the caller's working directory, or in `/` if the container has no such directory.
 pub fn run_in<T: Send>(
     pid: Pid,
     command: &mut Command,
     work: impl FnOnce(Child) -> T + Send,
 ) -> Result<T, JoinError> {
-    // The thread that enters does not come back: it ends once the command has.
+    // The thread that enters the container cannot leave it again: it ends with the command.
     let run = || {
         enter(pid).map_err(JoinError::Enter)?;
         die_with_caller(command);
@@ -55,7 +56,7 @@ pub fn run_in<T: Send>(
     })
 }
 
-/// Moves the calling thread into the container, and what it starts.
+/// Moves the calling thread, and the processes that it starts, into the container.
 fn enter(pid: Pid) -> io::Result<()> {
     let process = format!("/proc/{}", pid.as_raw_nonzero());
     let open = |name: &str| File::open(format!("{process}/ns/{name}"));
@@ -64,13 +65,13 @@ fn enter(pid: Pid) -> io::Result<()> {
     let directory = std::env::current_dir();
     let cpus = sched_getaffinity(Some(pid))?;
 
-    // SAFETY: the flag changes no memory: from here on this thread, which its caller lets end, has a
-    // root and a working directory of its own.
+    // SAFETY: the flag changes no memory. It gives this thread, which the caller lets end, a root
+    // and a working directory of its own.
     unsafe { unshare_unsafe(UnshareFlags::FS)? };
     for namespace in &namespaces {
         move_into_link_name_space(namespace.as_fd(), None)?;
     }
-    // What was mounted first may not be what the container sees as its root.
+    // The container's root may differ from the root of its mount namespace.
     fchdir(&root)?;
     chroot(".")?;
     if directory.is_err() || directory.is_ok_and(|directory| chdir(directory).is_err()) {

@@ -18,44 +18,44 @@ use crate::runtime::network::{self, Network};
 use crate::runtime::{Engine, Privileges};
 use crate::{Cancel, Container, ContainerId, LabError, LinkKind, Runtime, cache, peer, placement};
 
-/// Containers and links. Dropping it removes all of them.
+/// Containers and links. Dropping the lab removes all of them.
 pub struct Lab {
     program: PathBuf,
     cancel: Cancel,
     runtime: Runtime,
     privileges: Privileges,
-    /// Ready from the first container on that it makes.
+    /// The engine that makes the containers, from the first container on.
     pub(crate) engine: Option<Engine>,
-    /// The network that it shall make, and its MTU.
+    /// The network for the engine to make, and its MTU.
     network: Option<(LinkKind, u32)>,
     group: LabGroup,
     has_control_groups: bool,
     containers: Vec<Container>,
     starting: Vec<Starting>,
     links: u32,
-    /// How long it took to make them.
+    /// Time that it took to make the links.
     pub(crate) linking: Duration,
     switch: Option<PeerSwitch>,
     shortcut: Option<Shortcut>,
-    /// What links need for as long as they are there.
+    /// Objects that must live as long as the links that need them.
     held: Vec<Box<dyn Any>>,
-    /// The network card that containers may get functions of, and what those are to be.
+    /// The network card whose functions containers may get, and the settings of those functions.
     card: Option<(String, Functions)>,
-    /// Where sockets are, once there are some.
+    /// Directory for sockets, from the first one on.
     dir: Option<PeerDir>,
 }
 
 pub(crate) const HOST: ContainerId = ContainerId(0);
 
 impl Lab {
-    /// An empty lab, after removing what labs left that were killed. `program` is the `dray` that
-    /// runs inside the containers. The containers die with the calling thread.
+    /// Makes an empty lab, after removing what killed labs left behind. `program` is the `dray`
+    /// that runs inside the containers. The containers are killed when the calling thread ends.
     pub fn new(program: PathBuf, cancel: Cancel) -> Result<Self, LabError> {
         Self::with_runtime(program, Runtime::Embedded, &[], cancel)
     }
 
-    /// The same, with containers made by `runtime`. An engine gives them `privileges` and no others; the
-    /// embedded runtime leaves them all that the lab has.
+    /// Makes an empty lab like [`new`](Self::new), with containers made by `runtime`. An engine
+    /// gives them only `privileges`; the embedded runtime leaves them all privileges of the lab.
     pub fn with_runtime(
         program: PathBuf,
         runtime: Runtime,
@@ -87,8 +87,9 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Joins all containers, of which there is none yet, by a network that their engine makes; `kind` is
-    /// one of [`LinkKind::OF_ENGINES`]. [`link`](Self::link) finds it.
+    /// Has the engine join all containers by a network that it makes itself. Must be called before
+    /// the first container; `kind` is one of [`LinkKind::OF_ENGINES`]. [`link`](Self::link) finds
+    /// the network.
     pub fn have_network(&mut self, kind: LinkKind, mtu: u32) {
         assert_eq!(kind.runtime(), Some(self.runtime), "{kind} is another runtime's");
         assert!(self.engine.is_none(), "before the first container");
@@ -99,8 +100,8 @@ impl Lab {
         self.network
     }
 
-    /// Starts a container on the given CPUs. Several come up at the same time: call
-    /// [`wait_until_up`](Self::wait_until_up) after the last one, and before any is used.
+    /// Starts a container on the given CPUs. Containers start concurrently: call
+    /// [`wait_until_up`](Self::wait_until_up) after the last one, before using any.
     pub fn start_container(&mut self, name: &str, cpus: &[usize]) -> Result<ContainerId, LabError> {
         self.cancel.check()?;
         let id = ContainerId(self.containers.len() + self.starting.len());
@@ -166,20 +167,20 @@ impl Lab {
         Ok(())
     }
 
-    /// The engine that made the containers, where one did: its version, and the capabilities that it
-    /// gave them.
+    /// Version of the engine that made the containers, and the capabilities that it gave them;
+    /// `None` without an engine.
     pub fn engine(&self) -> Option<(&str, Vec<&'static str>)> {
         self.engine.as_ref().map(|engine| (engine.version(), engine.capabilities()))
     }
 
-    /// Whether every container is in a control group of its own. A host may refuse that, as some
-    /// container runtimes do; the containers are pinned by their CPU affinity alone then.
+    /// Returns true if every container has a control group of its own. A host may refuse control
+    /// groups, as some container runtimes do; only CPU affinity pins the containers then.
     pub fn has_control_groups(&self) -> bool {
         self.has_control_groups
     }
 
-    /// Short-cuts every TCP connection that is made between containers from now on by a BPF socket
-    /// map. Call it when all of them are there.
+    /// Short-cuts every TCP connection made between containers from now on through a BPF socket
+    /// map. Call it after the last container was started.
     pub fn short_cut_tcp(&mut self) -> Result<(), LabError> {
         let containers = self.containers.iter().map(|c| (c.name(), c.pid()));
         let doing = |what: &str| LabError::doing(format!("short cut for TCP: {what}"));
@@ -190,22 +191,22 @@ impl Lab {
         Ok(())
     }
 
-    /// How long it took to make all links, with their switch.
+    /// Time that it took to make all links, with their switch.
     pub fn linking_took(&self) -> Duration {
         self.linking
     }
 
-    /// Keeps what a link needs as long as the lab.
+    /// Keeps an object that a link needs until the lab is dropped.
     pub(crate) fn hold(&mut self, what: Option<Box<dyn Any>>) {
         self.held.extend(what);
     }
 
-    /// What ends this lab's waits early.
+    /// Flag that cancels this lab's waits.
     pub fn cancel(&self) -> &Cancel {
         &self.cancel
     }
 
-    /// The directory for sockets and for what peers write. It is there until the lab goes.
+    /// Directory for sockets and for files of peers. It exists until the lab is dropped.
     pub fn dir(&mut self) -> Result<PeerDir, LabError> {
         match &self.dir {
             Some(dir) => Ok(dir.clone()),
@@ -213,17 +214,17 @@ impl Lab {
         }
     }
 
-    /// What other programs were started, unless there are none.
+    /// Third-party programs started so far; `None` if there are none.
     pub fn record(&self) -> Option<Record> {
         self.dir.as_ref().map(PeerDir::record)
     }
 
-    /// The switch that the containers are plugged into, where they are: there is one at most.
+    /// The switch that the containers are plugged into, if any: a lab has at most one.
     pub fn switch(&self) -> Option<&PeerSwitch> {
         self.switch.as_ref()
     }
 
-    /// Starts the lab's switch, which listens at `sockets`.
+    /// Starts the lab's switch with the given ports.
     pub(crate) fn start_switch(
         &mut self,
         kind: SwitchKind,
@@ -241,13 +242,13 @@ impl Lab {
         Ok(())
     }
 
-    /// Has the lab keep the switch that was started between its interfaces.
+    /// Hands the lab a switch that was started between its interfaces.
     pub(crate) fn set_switch(&mut self, switch: PeerSwitch) {
         self.switch = Some(switch);
     }
 
-    /// Lets links take virtual functions of this network card of the machine's, which are given back
-    /// when the lab goes.
+    /// Lets links use virtual functions of this network card of the machine. They are given back
+    /// when the lab is dropped.
     pub fn use_card(&mut self, name: &str, functions: &Functions) {
         self.card = Some((name.to_owned(), functions.clone()));
     }
@@ -268,13 +269,13 @@ impl Lab {
         &self[HOST]
     }
 
-    /// The ends of the next link.
+    /// Allocates both ends of the next link.
     pub(crate) fn next_places(&mut self) -> [Place; 2] {
         self.links += 1;
         Place::both(self.links)
     }
 
-    /// The name of a container's next interface.
+    /// Allocates the name of a container's next interface.
     pub(crate) fn next_interface(&mut self, container: ContainerId) -> String {
         let count = &mut self[container].interfaces;
         *count += 1;
@@ -298,13 +299,13 @@ impl IndexMut<ContainerId> for Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // All are told before the first is waited for, and the "host" is waited for when nothing is
-        // left that runs inside it.
+        // Kill all containers before waiting for the first; wait for the "host" last, when nothing
+        // runs inside it any more.
         self.containers.iter().for_each(Container::kill);
         self.starting.clear();
         self.engine = None;
         while self.containers.pop().is_some() {}
-        // What is attached to a control group goes before the group.
+        // Programs attached to a control group go before the group.
         self.shortcut = None;
         if let Err(error) = self.group.remove() {
             eprintln!("dray: control groups could not be removed: {error}; try `dray lab clean`");
@@ -312,7 +313,7 @@ impl Drop for Lab {
     }
 }
 
-/// Removes what labs left behind whose process is gone; their names.
+/// Removes what labs of ended processes left behind; returns the names of the removed objects.
 pub fn clean() -> Result<Vec<String>, LabError> {
     let mut removed =
         cgroup::remove_stale().map_err(LabError::doing("control groups of an earlier lab"))?;

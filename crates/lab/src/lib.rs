@@ -1,8 +1,9 @@
-//! The lab: containers on this host, joined by links, and what the host offers.
+//! The lab: containers on this host, joined by links, and facts about the host.
 //!
 //! A container is a process in its own network, mount, PID, IPC and UTS namespaces and its own
-//! control group, made by the lab or by a container engine; one of them, empty, stands for "the host" and holds the bridges, so the network
-//! that the user works on is never touched. Everything goes away with the [`Lab`].
+//! control group, made by the lab or by a container engine. One empty container stands for "the
+//! host" and holds the bridges, so that the user's own network is never touched. Everything is
+//! removed with the [`Lab`].
 
 mod cache;
 mod cancel;

@@ -1,4 +1,4 @@
-//! Starting a process in namespaces of its own, and reaching into them from outside.
+//! Starts processes in new namespaces and enters those namespaces from outside.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -20,14 +20,14 @@ const NEW_NAMESPACES: libc::c_int = libc::CLONE_NEWNET
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS;
 
-/// A process that is the first one of its namespaces: when it dies, so does everything in them.
+/// The first process of its namespaces: when it ends, the kernel kills everything in them.
 pub(crate) struct Init {
     pub(crate) pid: Pid,
     pidfd: OwnedFd,
 }
 
 /// Starts `argv` as the first process of new namespaces, with `stdio` as its standard input and
-/// output. It is killed when the calling thread ends, and sees none of our other descriptors,
+/// output. It is killed when the calling thread ends, and inherits none of our other descriptors,
 /// which are all close-on-exec.
 pub(crate) fn spawn(argv: &[CString], stdio: BorrowedFd<'_>) -> io::Result<Init> {
     let mut pointers: Vec<*const libc::c_char> = argv.iter().map(|arg| arg.as_ptr()).collect();
@@ -40,9 +40,9 @@ pub(crate) fn spawn(argv: &[CString], stdio: BorrowedFd<'_>) -> io::Result<Init>
     args.flags = (NEW_NAMESPACES | libc::CLONE_PIDFD) as u64;
     args.pidfd = (&raw mut pidfd) as u64;
     args.exit_signal = libc::SIGCHLD as u64;
-    // SAFETY: without CLONE_VM this is fork(2): the child has a copy of our memory. Until it calls
-    // execve it makes only system calls, which is all that a child of a process with several
-    // threads may do, and it never returns.
+    // SAFETY: without CLONE_VM this is fork(2): the child has a copy of our memory. Until execve it
+    // only makes system calls, which is all that a child of a multithreaded process may do, and it
+    // never returns.
     unsafe {
         match libc::syscall(libc::SYS_clone3, &raw const args, mem::size_of_val(&args)) {
             -1 => Err(io::Error::last_os_error()),
@@ -61,21 +61,21 @@ pub(crate) fn spawn(argv: &[CString], stdio: BorrowedFd<'_>) -> io::Result<Init>
     }
 }
 
-/// Makes children of this process vanish when they end; nobody waits for them.
+/// Has the kernel reap the children of this process, which does not wait for them.
 pub(crate) fn ignore_children() {
     // SAFETY: SIG_IGN runs no code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
 impl Init {
-    /// A process that somebody else has started.
+    /// Refers to a process that was started by other code.
     pub(crate) fn of(pid: Pid) -> io::Result<Self> {
         Ok(Self { pid, pidfd: pidfd_open(pid, PidfdFlags::empty())? })
     }
 
-    /// Runs `work` on a thread in the process's namespaces. What is started there has its place in the
-    /// PID namespace as well, and dies with the first process; who started it has to wait for it before
-    /// the first process can be waited for.
+    /// Runs `work` on a thread in the process's namespaces. Processes started by `work` belong to
+    /// the PID namespace too and are killed with its first process; the caller must wait for them
+    /// before it waits for the first process.
     pub(crate) fn enter<T: Send>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send,
@@ -86,8 +86,9 @@ impl Init {
             | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION
             | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME;
         on_a_thread(|| {
-            // A mount namespace cannot be entered while others have the same working directory.
-            // SAFETY: CLONE_FS takes nothing but that from this thread, which ends here.
+            // A thread that shares its working directory with others cannot enter a mount
+            // namespace.
+            // SAFETY: CLONE_FS unshares only that from this thread, which ends here.
             if unsafe { libc::unshare(libc::CLONE_FS) } == -1 {
                 return Err(io::Error::last_os_error());
             }
@@ -102,24 +103,24 @@ impl Init {
         Ok(NetworkNamespace(File::open(path)?.into()))
     }
 
-    /// Kills the process and with it everything in its PID namespace. Can be repeated.
+    /// Kills the process and with it everything in its PID namespace. Can be called again.
     pub(crate) fn kill(&self) {
-        // It may be gone already, which is what we want.
+        // The process may be gone already, which is fine.
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
     }
 
-    /// Whether the process runs.
+    /// Returns true while the process runs.
     pub(crate) fn is_running(&self) -> bool {
         !has_ended(&self.pidfd)
     }
 
-    /// Becomes readable when the process has ended.
+    /// Descriptor that becomes readable when the process has ended.
     pub(crate) fn sign(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Waits until the process is gone, if it is ours to wait for. Its namespaces are emptied before
-    /// it becomes waitable.
+    /// Waits until the process is gone, if it is our child. Its namespaces are emptied before it
+    /// becomes waitable.
     pub(crate) fn wait(&self) {
         use rustix::process::{WaitId, WaitIdOptions, waitid};
         while let Err(rustix::io::Errno::INTR) =
@@ -128,14 +129,15 @@ impl Init {
     }
 }
 
-/// Whether the process of a descriptor has ended, which is readable then (pidfd_open(2)).
+/// Returns true if the descriptor's process has ended; the descriptor is readable then
+/// (pidfd_open(2)).
 pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut ended = [PollFd::new(pidfd, PollFlags::IN)];
     matches!(poll(&mut ended, Some(&Timespec::default())), Ok(1))
 }
 
-/// Namespaces belong to a thread: one that ends takes them with it.
+/// Runs `work` on a thread of its own: the thread's namespace changes end with it.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -149,16 +151,16 @@ impl Drop for Init {
     }
 }
 
-/// A network namespace, held open.
+/// An open network namespace.
 #[derive(Debug)]
 pub struct NetworkNamespace(OwnedFd);
 
 impl NetworkNamespace {
-    /// A new, empty network namespace that lives as long as this value.
+    /// Makes a new, empty network namespace that lives as long as this value.
     pub fn scratch() -> io::Result<Self> {
         on_a_thread(|| {
-            // SAFETY: CLONE_NEWNET changes nothing but this thread's network namespace, and the
-            // thread ends here.
+            // SAFETY: CLONE_NEWNET changes only this thread's network namespace, and the thread
+            // ends here.
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } == -1 {
                 return Err(io::Error::last_os_error());
             }
@@ -166,7 +168,7 @@ impl NetworkNamespace {
         })
     }
 
-    /// The calling thread's.
+    /// The calling thread's network namespace.
     pub(crate) fn current() -> io::Result<Self> {
         Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
     }
@@ -180,7 +182,7 @@ impl NetworkNamespace {
         })
     }
 
-    /// Another descriptor of the same namespace.
+    /// Duplicates the descriptor of the namespace.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }

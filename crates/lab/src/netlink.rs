@@ -1,4 +1,4 @@
-//! Route netlink (rtnetlink(7)), synchronous: the requests that links need.
+//! Synchronous route netlink (rtnetlink(7)): the requests that links need.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,33 +25,34 @@ use crate::namespace::NetworkNamespace;
 /// A netlink socket inside one network namespace.
 pub struct Netlink(Socket);
 
-/// An interface to be made.
+/// An interface to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewInterface<'a> {
-    /// Where it shall appear.
+    /// Namespace to create the interface in.
     pub namespace: &'a NetworkNamespace,
-    /// Its name there.
+    /// Name of the interface in that namespace.
     pub name: &'a str,
-    /// Its address; `None` where the kernel gives it one.
+    /// Ethernet address; `None` if the kernel shall assign one.
     pub mac: Option<MacAddr>,
-    /// In bytes.
+    /// MTU in bytes.
     pub mtu: u32,
 }
 
 /// An interface as the kernel describes it.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// Number within its namespace.
+    /// Index within its namespace.
     pub index: u32,
     /// Name.
     pub name: String,
-    /// Address; zero where it has none.
+    /// Ethernet address; zero if the interface has none.
     pub mac: MacAddr,
-    /// The number of what it is made on or paired with (`IFLA_LINK`), which may be in another namespace.
+    /// Index of the interface that this one is based on or paired with (`IFLA_LINK`), which may be
+    /// in another namespace.
     pub link: Option<u32>,
-    /// Whether it carries frames (operational state "up"); setting it up is not enough.
+    /// True if the interface carries frames (operational state "up"); setting it up is not enough.
     pub is_running: bool,
-    /// What it has counted.
+    /// Counters of the interface.
     pub counters: InterfaceCounters,
 }
 
@@ -88,13 +89,13 @@ impl Netlink {
         Ok(Self(socket))
     }
 
-    /// Makes a veth pair.
+    /// Creates a veth pair.
     pub fn create_veth(&self, a: NewInterface<'_>, b: NewInterface<'_>) -> io::Result<()> {
         let peer = InfoVeth::Peer(b.describe());
         self.create(a, InfoKind::Veth, InfoData::Veth(peer), None)
     }
 
-    /// Makes a netkit pair. Its interfaces cannot be given addresses here.
+    /// Creates a netkit pair. Its interfaces cannot be given Ethernet addresses at creation.
     pub fn create_netkit(
         &self,
         a: NewInterface<'_>,
@@ -105,7 +106,7 @@ impl Netlink {
         self.create(a, InfoKind::Netkit, InfoData::Netkit(data), None)
     }
 
-    /// Makes an interface that shares `parent` and has an address of its own.
+    /// Creates an interface that shares `parent` and has an Ethernet address of its own.
     pub fn create_macvlan(
         &self,
         child: NewInterface<'_>,
@@ -116,7 +117,7 @@ impl Netlink {
         self.create(child, InfoKind::MacVlan, data, Some(parent))
     }
 
-    /// The same, whose frames go to a character device.
+    /// Creates a macvlan interface whose frames go to a character device.
     pub fn create_macvtap(
         &self,
         child: NewInterface<'_>,
@@ -127,8 +128,8 @@ impl Netlink {
         self.create(child, InfoKind::MacVtap, data, Some(parent))
     }
 
-    /// Makes an interface that shares `parent` and its address. Mode and flags are those of all that
-    /// share it.
+    /// Creates an interface that shares `parent` and its Ethernet address. All interfaces that
+    /// share a parent have the same mode and flags.
     pub fn create_ipvlan(
         &self,
         child: NewInterface<'_>,
@@ -154,8 +155,8 @@ impl Netlink {
         self.create_link(link)
     }
 
-    /// Makes a bridge without spanning tree and multicast snooping: it forwards from the start, and
-    /// sends no frames of its own.
+    /// Creates a bridge without spanning tree and multicast snooping: it forwards from the start
+    /// and sends no frames of its own.
     pub fn create_bridge(&self, name: &str) -> io::Result<()> {
         let mut link = LinkMessage::default();
         link.attributes = vec![
@@ -168,8 +169,7 @@ impl Netlink {
         self.create_link(link)
     }
 
-    /// Makes a link of any kind that needs nothing but its kind and a parent, to see whether the
-    /// kernel can.
+    /// Creates a link that needs only a kind and a parent, to test kernel support for the kind.
     pub fn create_plain(&self, name: &str, kind: InfoKind, parent: Option<u32>) -> io::Result<()> {
         let mut link = LinkMessage::default();
         link.attributes = vec![
@@ -180,7 +180,7 @@ impl Netlink {
         self.create_link(link)
     }
 
-    /// Makes a VXLAN tunnel end point.
+    /// Creates a VXLAN tunnel endpoint.
     pub fn create_vxlan(&self, name: &str, settings: Vec<InfoVxlan>) -> io::Result<()> {
         let mut link = LinkMessage::default();
         link.attributes = vec![
@@ -204,18 +204,18 @@ impl Netlink {
         })
     }
 
-    /// Gives an interface another Ethernet address.
+    /// Sets the Ethernet address of an interface.
     pub fn set_mac(&self, index: u32, mac: MacAddr) -> io::Result<()> {
         self.set_link(index, |link| link.attributes.push(LinkAttribute::Address(mac.0.to_vec())))
     }
 
-    /// Sets one thing about a virtual function of the card `index`.
+    /// Changes one setting of a virtual function of the card `index`.
     pub fn set_virtual_function(&self, index: u32, setting: VfInfo) -> io::Result<()> {
         let list = LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![setting])]);
         self.set_link(index, |link| link.attributes.push(list))
     }
 
-    /// What the card `index` says of each of its virtual functions, in their order.
+    /// Settings of each virtual function of the card `index`, in order, as the card reports them.
     pub fn virtual_functions(&self, index: u32) -> io::Result<Vec<Vec<VfInfo>>> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -232,7 +232,7 @@ impl Netlink {
         Ok(functions.map(|LinkVfInfo(said)| said).collect())
     }
 
-    /// Moves an interface into `namespace`, where it is called `name`.
+    /// Moves an interface into `namespace` under the name `name`.
     pub fn move_to(&self, index: u32, namespace: &NetworkNamespace, name: &str) -> io::Result<()> {
         self.set_link(index, |link| {
             link.attributes.push(LinkAttribute::IfName(name.to_owned()));
@@ -260,14 +260,14 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0)
     }
 
-    /// Removes an interface, and a veth's other end with it.
+    /// Removes an interface; for a veth, also its other end.
     pub fn delete(&self, index: u32) -> io::Result<()> {
         let mut link = LinkMessage::default();
         link.header.index = index;
         self.change(RouteNetlinkMessage::DelLink(link), 0)
     }
 
-    /// Gives an interface an IPv4 address.
+    /// Adds an IPv4 address to an interface.
     pub fn add_address(&self, index: u32, address: Ipv4Addr, prefix_len: u8) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.family = AddressFamily::Inet;
@@ -280,7 +280,8 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Says for good which Ethernet address an IPv4 neighbour has, so that no ARP frame is sent.
+    /// Adds a permanent neighbour entry with the Ethernet address of an IPv4 neighbour, so that no
+    /// ARP frame is sent.
     pub fn add_neighbour(&self, index: u32, address: Ipv4Addr, mac: MacAddr) -> io::Result<()> {
         let mut message = NeighbourMessage::default();
         message.header.family = AddressFamily::Inet;
@@ -293,7 +294,7 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
     }
 
-    /// Tells a bridge for good that `mac` is behind its port `index`, as if it had learned it.
+    /// Adds a permanent forwarding entry to a bridge: `mac` is behind the bridge's port `index`.
     pub fn add_forwarding(&self, index: u32, mac: MacAddr) -> io::Result<()> {
         let mut message = NeighbourMessage::default();
         message.header.family = AddressFamily::Bridge;
@@ -304,7 +305,7 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
     }
 
-    /// The interface called `name`.
+    /// Returns the interface called `name`.
     pub fn interface(&self, name: &str) -> io::Result<Interface> {
         let mut link = LinkMessage::default();
         link.attributes = vec![LinkAttribute::IfName(name.to_owned())];
@@ -316,7 +317,7 @@ impl Netlink {
         }
     }
 
-    /// All interfaces of the namespace.
+    /// Returns all interfaces of the namespace.
     pub fn interfaces(&self) -> io::Result<Vec<Interface>> {
         self.get_links(LinkMessage::default(), NLM_F_DUMP)
     }
@@ -330,7 +331,7 @@ impl Netlink {
         Ok(links.map(Interface::from).collect())
     }
 
-    /// A request that is answered by an acknowledgement.
+    /// Sends a request that the kernel acknowledges without data.
     fn change(&self, request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         exchange(&self.0, request, flags | NLM_F_ACK).map(drop)
     }
@@ -367,7 +368,7 @@ impl From<LinkMessage> for Interface {
                 }
                 LinkAttribute::Link(link) => interface.link = Some(link),
                 LinkAttribute::OperState(State::Up) => interface.is_running = true,
-                // ipvlan never says more; it has the carrier of its parent.
+                // ipvlan never reports "up"; its carrier is that of its parent.
                 LinkAttribute::LinkInfo(info)
                     if info.contains(&LinkInfo::Kind(InfoKind::IpVlan)) =>
                 {

@@ -1,4 +1,4 @@
-//! Which role runs on which CPU. The only place that decides it.
+//! Assigns roles to CPUs. No other module decides that.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,22 +7,22 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::LabError;
 
-/// CPUs in the order in which roles should be given them.
+/// CPUs, in the order in which roles get them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     order: Vec<Cpu>,
 }
 
-/// A CPU as far as placement cares.
+/// The properties of a CPU that placement depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// Its number.
+    /// Number of the CPU.
     pub id: usize,
-    /// The lowest-numbered hyperthread of its core.
+    /// Lowest-numbered hyperthread of the same core.
     pub core: usize,
-    /// The lowest-numbered CPU that its last-level cache is shared with.
+    /// Lowest-numbered CPU that shares the same last-level cache.
     pub cache: usize,
-    /// Kept free of other work by the kernel (`isolcpus=`).
+    /// True if the kernel keeps other work off the CPU (`isolcpus=`).
     pub isolated: bool,
 }
 
@@ -31,7 +31,7 @@ impl Cpu {
         let list = |file: &str| read_list(&format!("/sys/devices/system/cpu/{file}"));
         let siblings = list(&format!("cpu{id}/topology/thread_siblings_list"));
         let core = siblings.first().copied().unwrap_or(id);
-        // The caches of a CPU are numbered from the first level on.
+        // The kernel numbers the caches of a CPU from the first level up.
         let caches =
             (0..).map(|index| list(&format!("cpu{id}/cache/index{index}/shared_cpu_list")));
         let last = caches.take_while(|shared_by| !shared_by.is_empty()).last().unwrap_or_default();
@@ -41,7 +41,7 @@ impl Cpu {
 }
 
 impl Placement {
-    /// Uses the CPUs that this process [can have](reachable).
+    /// Uses the CPUs that this process [can use](reachable).
     pub fn of_this_process() -> Self {
         Self { order: order(reachable().into_iter().map(Cpu::read).collect()) }
     }
@@ -55,19 +55,21 @@ impl Placement {
         }
     }
 
-    /// The CPUs that roles may be given, in their order.
+    /// The CPUs that can be assigned to roles, in order.
     pub fn cpus(&self) -> Vec<usize> {
         self.order.iter().map(|cpu| cpu.id).collect()
     }
 
-    /// A CPU for each of `roles`: one of its own where there are enough, else in turn. The sender
-    /// and the receiver, first and last of a chain, are on different CPUs where there are two.
+    /// Assigns a CPU to each of `roles`: one of its own if there are enough CPUs, otherwise in
+    /// turn. The sender and the receiver, first and last of a chain, get different CPUs if there
+    /// are two.
     pub fn assign(&self, roles: usize) -> Vec<Cpu> {
         (0..roles).map(|role| self.order[role % self.order.len()]).collect()
     }
 
-    /// A CPU for a neighbour, which shares the last-level cache with those of the roles but no core, and
-    /// the CPUs that are left to the roles; `None` where there is none.
+    /// Splits off a CPU for a noisy neighbour, which shares the last-level cache but no core with
+    /// the CPUs of the roles. Returns it with the CPUs left for the roles; `None` if no CPU
+    /// qualifies.
     pub fn beside_neighbour(&self) -> Option<(Cpu, Self)> {
         let (first, others) = self.order.split_first()?;
         let shares_cache = |cpu: &&Cpu| cpu.cache == first.cache && cpu.core != first.core;
@@ -76,8 +78,8 @@ impl Placement {
         Some((neighbour, Self { order: rest.collect() }))
     }
 
-    /// A CPU for a switch, which has it to itself where there are two, and for each of the `roles`
-    /// around it one of the others.
+    /// Assigns a CPU to a switch, exclusively if there are two, and one of the other CPUs to each
+    /// of the `roles` around it.
     pub fn assign_around_switch(&self, roles: usize) -> (Cpu, Vec<Cpu>) {
         let (&switch, others) = self.order.split_first().expect("there is a CPU");
         let others = if others.is_empty() { &self.order } else { others };
@@ -85,14 +87,14 @@ impl Placement {
     }
 }
 
-/// Isolated CPUs first; whole cores before second hyperthreads; CPU 0, where the kernel does most
-/// of its own work, as late as possible.
+/// Sorts CPUs: isolated CPUs first; whole cores before second hyperthreads; CPU 0, where the kernel
+/// does most of its own work, as late as possible.
 fn order(mut cpus: Vec<Cpu>) -> Vec<Cpu> {
     cpus.sort_by_key(|cpu| (!cpu.isolated, cpu.id != cpu.core, cpu.id == 0, cpu.id));
     cpus
 }
 
-/// The CPUs that this process runs on, ascending; at least one.
+/// CPUs in this process's affinity mask, ascending; at least one.
 pub fn allowed() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
@@ -100,15 +102,15 @@ pub fn allowed() -> Vec<usize> {
     }
 }
 
-/// The CPUs that roles can be put on, ascending; at least one: those that this process runs on, and
-/// those that the kernel isolates, on which nothing runs that was not put there.
+/// CPUs that roles can be put on, ascending; at least one: the CPUs in this process's affinity
+/// mask, and isolated CPUs, which run only what was explicitly put there.
 pub fn reachable() -> Vec<usize> {
     let list = |file: &str| read_list(&format!("/sys/devices/system/cpu/{file}"));
     with_isolated(allowed(), &list("online"), &list("isolated"), can_have)
 }
 
-/// A process that was given some CPUs by name keeps to them; one that has all but those that the kernel
-/// isolates was not.
+/// Adds the isolated CPUs that the process can use, but only if it is allowed exactly the CPUs that
+/// are not isolated: any other set was chosen for the process, and is kept.
 fn with_isolated(
     allowed: Vec<usize>,
     online: &[usize],
@@ -123,7 +125,8 @@ fn with_isolated(
     all.into_iter().collect()
 }
 
-/// Those of `cpus` that a thread of this process is let run on: a control group may forbid them.
+/// Returns the CPUs of `cpus` that a thread of this process may run on; a control group may forbid
+/// some.
 fn can_have(cpus: &[usize]) -> Vec<usize> {
     let try_them = || {
         let mut set = CpuSet::new();
@@ -133,13 +136,13 @@ fn can_have(cpus: &[usize]) -> Vec<usize> {
     std::thread::scope(|scope| scope.spawn(try_them).join().unwrap_or_default())
 }
 
-/// Reads a list such as `0-3,8`; `None` where it is not one.
+/// Parses a list such as `0-3,8`; `None` if it is invalid.
 pub fn parse_ranges(text: &str) -> Option<Vec<usize>> {
     let mut numbers = BTreeSet::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        // More CPUs than any kernel knows are a slip of the keyboard.
+        // More CPUs than any kernel supports: a typing error.
         if first > last || last >= 1 << 16 {
             return None;
         }
@@ -148,7 +151,7 @@ pub fn parse_ranges(text: &str) -> Option<Vec<usize>> {
     Some(numbers.into_iter().collect())
 }
 
-/// Writes a list such as `0-3,8`; `numbers` ascend.
+/// Formats a list such as `0-3,8`; `numbers` must be ascending.
 pub fn ranges(numbers: &[usize]) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for &number in numbers {
@@ -221,7 +224,7 @@ mod tests {
         assert_eq!(taken(&[1], &isolated), [1], "taskset");
         assert_eq!(taken(&[1, 2], &isolated), [1, 2], "taskset");
         assert_eq!(taken(&[0, 1, 2, 3], &[]), online);
-        // A control group leaves one of them.
+        // A control group allows only one of the isolated CPUs.
         assert_eq!(with_isolated(vec![0, 1], &online, &isolated, |_| vec![3]), [0, 1, 3]);
         assert_eq!(can_have(&allowed()), allowed());
     }

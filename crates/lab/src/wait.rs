@@ -1,5 +1,5 @@
-//! Waiting for what happens in a lab. A wait ends early where the user says so, and where something that
-//! the lab needs has ended: a container, what runs it, the switch.
+//! Waiting for events in a lab. A wait ends early if the user cancels it, or if something that the
+//! lab needs has ended: a container, a process that runs it, the switch.
 
 use std::os::fd::BorrowedFd;
 use std::thread;
@@ -13,18 +13,18 @@ use crate::peer::PeerSwitch;
 use crate::runtime::Engine;
 use crate::{Cancel, Container, ContainerId, Lab, LabError};
 
-/// How long a role may take to open its ports: hundreds at a time on few CPUs, while the kernel takes
-/// down those that were there before.
+/// Time limit for a role to open its ports: it may open hundreds at a time on few CPUs, while the
+/// kernel takes down earlier ones.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long an agent may take to say that it is there.
+/// Time limit for an agent to report that it is up.
 const PATIENCE_UP: Duration = Duration::from_secs(20);
 
-/// From when its sockets are closed a process takes less than this to have ended.
+/// Upper bound on the time from the closing of a process's sockets to its end.
 const LINGERING: Duration = Duration::from_millis(100);
 
 impl Lab {
-    /// Waits until the container's inside is set up.
+    /// Waits until the inside of the container is set up.
     pub(crate) fn wait_until_set_up(&mut self, container: ContainerId) -> Result<(), LabError> {
         match self.event(container, PATIENCE_UP)? {
             Event::Up => Ok(()),
@@ -32,8 +32,8 @@ impl Lab {
         }
     }
 
-    /// Waits until the role that was started in a container has its ports open; what was agreed on for
-    /// them.
+    /// Waits until the role started in a container has opened its ports; returns the agreements
+    /// negotiated for them.
     pub fn wait_until_ready(&mut self, container: ContainerId) -> Result<Vec<Agreement>, LabError> {
         match self.event(container, PATIENCE)? {
             Event::Ready(agreements) => Ok(agreements),
@@ -41,8 +41,7 @@ impl Lab {
         }
     }
 
-    /// Waits until the role that was started in a container has ended, for no longer than `patience`; its
-    /// report.
+    /// Waits at most `patience` for the role started in a container to end; returns its report.
     pub fn wait_until_done(
         &mut self,
         container: ContainerId,
@@ -65,7 +64,7 @@ impl Lab {
         }
     }
 
-    /// The next thing that a container's agent says.
+    /// Waits for the next event from a container's agent.
     fn event(&mut self, container: ContainerId, patience: Duration) -> Result<Event, LabError> {
         let deadline = Instant::now() + patience;
         loop {
@@ -85,14 +84,14 @@ impl Lab {
         self[container].gone(&format!("unexpected answer {event:?}"))
     }
 
-    /// Waits until something has happened, or a moment is over.
+    /// Waits until an event has occurred, for at most `at_most` or one check interval.
     fn wait(&mut self, at_most: Duration) -> Result<(), LabError> {
         self.cancel().check()?;
         let at_most = at_most.min(Cancel::INTERVAL);
         let timeout = Timespec::try_from(at_most).expect("it is short");
         let sign = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut signs: Vec<_> = self.signs().map(sign).collect();
-        // An error is a signal, which the next wait looks for.
+        // An error is an interrupting signal, which the next wait checks for.
         match poll(&mut signs, Some(&timeout)) {
             Ok(1..) => self.look(),
             _ => Ok(()),
@@ -106,12 +105,13 @@ impl Lab {
         containers.chain(engine).chain(switch)
     }
 
-    /// Fails where something has ended, or a role has failed.
+    /// Fails if a process has ended or a role has failed.
     fn look(&mut self) -> Result<(), LabError> {
         self.check()?;
         let said = self.containers_mut().iter_mut().try_for_each(Container::take_in);
         said.or_else(|error| {
-            // What a role complains of may be the end of another process, which is seen a little later.
+            // A role may report an error because another process ended, which becomes visible
+            // slightly later.
             thread::sleep(LINGERING);
             self.check()?;
             Err(error)

@@ -1,32 +1,32 @@
-//! Addresses: each end of each link of a lab has its own, so that no link disturbs another, wherever
-//! their frames meet.
+//! Addresses: every end of every link of a lab has its own, so that links do not disturb each
+//! other, wherever their frames meet.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 
 use dray_wire::MacAddr;
 
-/// Which end of which link of a lab.
+/// Identifies one end of one link of a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// From 1.
+    /// Number of the link, from 1.
     link: u32,
-    /// 1 or 2.
+    /// Number of the end: 1 or 2.
     side: u32,
 }
 
-/// Each link is a network of two hosts out of 198.18.0.0/15, which is set aside for benchmarks
-/// (RFC 2544).
+/// Prefix length of the network of a link: each link is a network of two hosts in 198.18.0.0/15,
+/// which is reserved for benchmarks (RFC 2544).
 pub(crate) const PREFIX_LEN: u8 = 30;
 const FIRST_NETWORK: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
-/// How many such networks there are; the first is left out.
+/// Number of such networks; the first one is unused.
 const LINKS_MAX: u32 = 1 << (PREFIX_LEN - 15);
 
 impl Place {
-    /// Both ends of link number `link`, which is 1 or more.
+    /// Returns both ends of link number `link`, which is 1 or more.
     ///
     /// # Panics
-    /// Where there are more links than addresses.
+    /// If there are more links than addresses.
     pub(crate) fn both(link: u32) -> [Self; 2] {
         assert!(link < LINKS_MAX, "more links than addresses");
         [1, 2].map(|side| Self { link, side })
@@ -40,27 +40,29 @@ impl Place {
         Ipv4Addr::from_bits(FIRST_NETWORK.to_bits() + self.link * 4 + self.side)
     }
 
-    /// The address of the interface in the container.
+    /// Address of the interface in the container.
     pub(super) fn mac(self) -> MacAddr {
         self.address(0)
     }
 
-    /// The address of the station behind that interface.
+    /// Address of the station behind the container's interface.
     pub(super) fn station(self) -> MacAddr {
         self.address(0x40)
     }
 
-    /// The address of the interface on the "host" that leads to that interface.
+    /// Address of the "host" interface that leads to the container's interface.
     pub(super) fn port_mac(self) -> MacAddr {
         self.address(0x80)
     }
 
-    /// The address of the interface on the "host" that stands for a card, or on a host beside it.
+    /// Address of an interface that stands for a network card, on the "host" or on a host beside
+    /// it.
     pub(super) fn card_mac(self) -> MacAddr {
         self.address(0xc0)
     }
 
-    /// The two bytes between the link and the side are free for [other machines] of the same link.
+    /// Builds an address. The two bytes between the link and the side are free for [other machines]
+    /// of the same link.
     ///
     /// [other machines]: dray_wire::Flow::between_others
     fn address(self, kind: u32) -> MacAddr {

@@ -1,4 +1,4 @@
-//! A Linux bridge on the "host", and a veth pair from it to each container.
+//! A Linux bridge on the "host", with a veth pair to each container.
 
 use super::{End, Held, Host, Segment};
 use crate::LabError;
@@ -12,13 +12,13 @@ pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
     Ok(None)
 }
 
-/// The name of a segment's bridge on its host.
+/// Name of a segment's bridge on its host.
 pub(super) fn name(segment: u32) -> String {
     format!("br{segment}")
 }
 
 impl Segment<'_> {
-    /// Makes a bridge on `host`; its index.
+    /// Creates a bridge on `host`; returns its index.
     pub(super) fn create_bridge(&self, host: Host<'_>) -> Result<u32, LabError> {
         let name = name(self.number);
         host.netlink.create_bridge(&name).map_err(self.doing("bridge"))?;
@@ -27,7 +27,7 @@ impl Segment<'_> {
         Ok(bridge)
     }
 
-    /// Connects an end to a bridge, which is told who is there.
+    /// Connects an end to a bridge, with a forwarding entry for its station.
     pub(super) fn create_bridge_port(
         &self,
         host: Host<'_>,

@@ -1,4 +1,5 @@
-//! Networks that container engines make: the lab makes what they are made on, and finds what was made.
+//! Networks made by container engines: the lab makes the interfaces that they are based on, and
+//! finds the interfaces that the engines made.
 
 use std::fs;
 
@@ -7,10 +8,10 @@ use super::{Attachment, Carries, Link, LinkKind, LinkOptions, Segment, bridge, i
 use crate::runtime::network::{self, Driver};
 use crate::{ContainerId, Lab, LabError, Runtime};
 
-/// What stands for links before there is one.
+/// Segment number used before there are links.
 const NUMBER: u32 = 0;
 
-/// Makes the interface of the "host" that a network is made on, where it needs one; its name.
+/// Makes the "host" interface that a network is based on, if it needs one; returns its name.
 pub(crate) fn make_base(lab: &Lab, kind: LinkKind, mtu: u32) -> Result<Option<String>, LabError> {
     let (runtime, driver) = kind.engine().expect("a network of an engine's");
     let segment = Segment { lab, kind, number: NUMBER, links: &[], mtu };
@@ -22,14 +23,15 @@ pub(crate) fn make_base(lab: &Lab, kind: LinkKind, mtu: u32) -> Result<Option<St
         return Ok(Some(parent::name(NUMBER)));
     }
     if runtime == Runtime::Lxc {
-        // A service of its package makes one for it.
+        // LXC makes no bridge itself: a service of its package does.
         segment.create_bridge(segment.host())?;
         return Ok(Some(bridge::name(NUMBER)));
     }
     Ok(None)
 }
 
-/// Finds the interfaces that an engine gave the containers, and tells each of the other.
+/// Finds the interfaces that an engine gave the containers, and gives each end the other's
+/// addresses.
 pub(super) fn find(
     lab: &mut Lab,
     kind: LinkKind,
@@ -48,15 +50,15 @@ pub(super) fn find(
             end.mac = interface.mac;
             end.station = end.mac;
             if let (Driver::Bridge, Some(port)) = (driver, interface.link) {
-                // As the lab's own bridges are told, so that nothing floods for who sends nothing.
+                // As for the lab's own bridges: avoids flooding frames for stations that send none.
                 let doing = LabError::doing(format!("{kind}: forwarding"));
                 lab.host().netlink().add_forwarding(port, end.mac).map_err(doing)?;
             }
             if addressed {
                 end.ip = network::address(end.container);
             }
-            // Engines tell containers of a way out, and a machine that runs one may route: frames for
-            // a station behind an interface would come back.
+            // Engines give containers a default route, and a machine with an engine may forward IP:
+            // frames for a station behind an interface would be routed back.
             let doing = LabError::doing(format!("no routing in {}", lab[end.container].name()));
             let stop = || fs::write("/proc/sys/net/ipv4/ip_forward", "0");
             lab[end.container].namespace().enter(stop).map_err(doing)?;

@@ -1,4 +1,5 @@
-//! What a virtual function of a network card is: asked of the card's driver, and read back.
+//! Settings of a virtual function of a network card: requested from the card's driver, and read
+//! back.
 
 use std::io;
 
@@ -8,16 +9,16 @@ use rustix::io::Errno;
 
 use crate::netlink::Netlink;
 
-/// What the virtual functions of a link's ends are to be.
+/// Settings for the virtual functions at a link's ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Functions {
-    /// Their addresses, in the order of the ends. Who is not in the list gets one of the lab's own.
+    /// MAC addresses, in the order of the ends. Ends beyond the list get addresses of the lab.
     pub macs: Vec<MacAddr>,
-    /// The VLAN that the card puts them in, 0 for none; `None` for one of the link's own.
+    /// VLAN that the card puts the functions in, 0 for none; `None` for a VLAN of the link's own.
     pub vlan: Option<u16>,
-    /// Whether the card drops what they send from other addresses.
+    /// True if the card drops frames sent from other addresses.
     pub spoof_check: bool,
-    /// Whether their users may change their addresses and receive everything.
+    /// True if the user of a function may change its address and receive all frames.
     pub trust: bool,
 }
 
@@ -27,24 +28,24 @@ impl Default for Functions {
     }
 }
 
-/// What one of them is to be.
+/// Settings of one virtual function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VirtualFunction {
-    /// Which of the card's.
+    /// Number of the function on the card.
     pub(super) number: u32,
     pub(super) mac: MacAddr,
-    /// 0 for none.
+    /// VLAN; 0 for none.
     pub(super) vlan: u16,
     pub(super) spoof_check: bool,
     pub(super) trust: bool,
 }
 
 impl VirtualFunction {
-    /// Has the driver of the card `index` make it so. An error says which setting it was that the driver
-    /// refused, or did not take although it said so.
+    /// Has the driver of the card `index` apply the settings. An error names the setting that the
+    /// driver rejected, or accepted without applying it.
     pub(super) fn set(&self, netlink: &Netlink, index: u32) -> io::Result<()> {
         for wanted in self.settings() {
-            // A driver that knows no trust gives none.
+            // A driver that does not know trust grants none.
             if matches!(&wanted, VfInfo::Trust(trust) if !trust.enabled) {
                 continue;
             }
@@ -67,7 +68,7 @@ impl VirtualFunction {
     }
 }
 
-/// A setting in the words of topology files and of ip-link(8).
+/// Describes a setting in the words of topology files and of ip-link(8).
 fn describe(setting: &VfInfo) -> String {
     let on = |enabled| if enabled { "on" } else { "off" };
     match setting {
@@ -90,7 +91,7 @@ fn refused(wanted: &VfInfo, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), what)
 }
 
-/// Fails where the card says otherwise, or nothing of it.
+/// Fails if the card reports a different value of the setting, or none.
 fn is_taken(wanted: &VfInfo, said: &[VfInfo]) -> io::Result<()> {
     let same = |other: &&VfInfo| std::mem::discriminant(*other) == std::mem::discriminant(wanted);
     let wrong = |what: String| Err(io::Error::other(format!("{}: {what}", describe(wanted))));

@@ -6,25 +6,25 @@ use super::{Held, Segment};
 use crate::LabError;
 use crate::netlink::NewInterface;
 
-/// Where it is decided whom a frame is for.
+/// Layer at which ipvlan decides which child a frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// In the container, by Ethernet address first: there is ARP, and there are broadcasts.
+    /// In the container, by Ethernet address first, with ARP and broadcasts.
     L2,
-    /// On the "host", by its routes: there is neither.
+    /// On the "host", by its routes, without ARP and broadcasts.
     L3,
-    /// The same, and what comes in passes the host's netfilter.
+    /// As L3, but received frames also pass the host's netfilter.
     L3s,
 }
 
-/// What becomes of a frame from one child for another.
+/// Treatment of a frame from one child to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flag {
-    /// It is passed on.
+    /// The frame is passed on.
     Bridge,
-    /// It is dropped.
+    /// The frame is dropped.
     Private,
-    /// It is sent out of the parent: a router there may send it back.
+    /// The frame is sent out of the parent: a router there may send it back.
     Vepa,
 }
 
@@ -45,13 +45,13 @@ pub(super) fn wire(segment: &Segment<'_>, mode: Mode, flag: Flag) -> Result<Held
         let child = NewInterface { mac: None, ..segment.interface_at(end) };
         let created = netlink.create_ipvlan(child, parent, mode, flags);
         created.map_err(segment.making("ipvlan", "CONFIG_IPVLAN"))?;
-        // What the host's routes send out of the parent is not preceded by ARP.
+        // Frames that the host's routes send out of the parent are sent without ARP.
         netlink.add_neighbour(parent, end.ip, outside).map_err(segment.doing("neighbour"))?;
     }
     Ok(None)
 }
 
-/// Says so where the kernel has no ipvlan, before an engine is asked for it on `parent`.
+/// Fails if the kernel has no ipvlan. Called before an engine is asked for ipvlan on `parent`.
 pub(super) fn check(segment: &Segment<'_>, parent: &str) -> Result<(), LabError> {
     const NAME: &str = "ipvlan";
     let netlink = segment.host().netlink;

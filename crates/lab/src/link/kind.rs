@@ -9,38 +9,38 @@ use crate::Runtime;
 use crate::peer::{Datapath, Protocol, SwitchKind, Wiring};
 use crate::runtime::network::Driver;
 
-/// A kind of link. All that there is to say of one is in its constant; how one is made is in the file
-/// that its wire names.
+/// A kind of link. Its constant holds all that is known about it; the file named after its wire
+/// makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkKind {
-    /// The word for it on the command line and in results.
+    /// Name on the command line and in results.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// Description in a few words.
     pub about: &'static str,
-    /// Whether somebody has to learn who is where before frames find their way.
+    /// True if addresses must be learned before frames find their way.
     pub learns: bool,
-    /// Whose frames it carries.
+    /// Destinations whose frames it carries.
     pub carries: Carries,
-    /// Where XDP programs of AF_XDP sockets at its ends can run.
+    /// Places where XDP programs of AF_XDP sockets at its ends can run.
     pub xdp: &'static [Mode],
-    /// Whether it keeps containers of one host apart: what one sends to another leaves the host or is
-    /// dropped.
+    /// True if it isolates containers of one host: a frame from one to another leaves the host or
+    /// is dropped.
     pub isolates: bool,
     pub(super) wire: Wire,
 }
 
-/// Whose frames a link carries.
+/// Destinations whose frames a link carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carries {
-    /// Those of any station behind its interfaces.
+    /// Any station behind its interfaces.
     Any,
-    /// Those of its interfaces, by their Ethernet addresses.
+    /// Only its interfaces, by their Ethernet addresses.
     OwnMac,
-    /// Those of its interfaces, by their IP addresses: they have one Ethernet address in common.
+    /// Only its interfaces, by their IP addresses: they share one Ethernet address.
     OwnIp,
 }
 
-/// What lies between the ends.
+/// Mechanism between the ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
     Veth,
@@ -59,14 +59,15 @@ pub(super) enum Wire {
     Engine(Runtime, Driver),
 }
 
-/// A veth takes redirected frames where there is an XDP program in its driver, of which it has one.
+/// A veth accepts redirected frames only if an XDP program is attached in its driver, which holds
+/// one program.
 const IN_THE_DRIVER: &[Mode] = &[Mode::Native];
 
 impl LinkKind {
     /// A veth pair with one end in each container.
     pub const VETH: Self = Self { about: "a veth pair", ..Self::of("veth", Wire::Veth) };
 
-    /// A Linux bridge on the "host", and a veth pair from it to each container.
+    /// A Linux bridge on the "host", with a veth pair to each container.
     pub const BRIDGE: Self = Self {
         about: "a Linux bridge, and a veth pair to each container",
         ..Self::of("bridge", Wire::Bridge)
@@ -104,7 +105,7 @@ impl LinkKind {
         ..Self::of("macvtap", Wire::Macvtap)
     };
 
-    /// ipvlan, each mode with each flag.
+    /// ipvlan in each mode with each flag.
     pub const IPVLAN: [Self; 9] = {
         use ipvlan::{Flag, Mode};
         const PASSES: &str = "interfaces with one MAC address, told apart by IP address";
@@ -136,10 +137,10 @@ impl LinkKind {
         ..Self::of("sriov", Wire::Sriov)
     };
 
-    /// ipvlan in L3 mode, whose interfaces reach each other.
+    /// ipvlan in L3 mode with interfaces that reach each other.
     pub const IPVLAN_L3: Self = Self::IPVLAN[3];
 
-    /// A VXLAN tunnel between two hosts, and on each a bridge to the containers.
+    /// A VXLAN tunnel between two hosts, each with a bridge to its containers.
     pub const VXLAN: Self = Self {
         about: "two hosts with a bridge each, joined by a VXLAN tunnel",
         ..Self::of("vxlan", Wire::Vxlan)
@@ -159,14 +160,14 @@ impl LinkKind {
         ..Self::of("netkit/l3", Wire::Netkit(netkit::Mode::L3))
     };
 
-    /// An XDP program on the "host", which passes frames on between veth pairs to two containers.
+    /// An XDP program on the "host" that passes frames between veth pairs to two containers.
     pub const XDP_PAIRS: Self = Self {
         about: "an XDP program that passes frames on between two veth pairs",
         xdp: IN_THE_DRIVER,
         ..Self::of("xdp/pairs", Wire::Xdp(Wiring::Pairs))
     };
 
-    /// The same among all containers, by addresses that it learns.
+    /// An XDP program that passes frames among all containers, by addresses that it learns.
     pub const XDP_LEARNING: Self = Self {
         about: "an XDP program that learns addresses, and a veth pair to each container",
         learns: true,
@@ -180,13 +181,13 @@ impl LinkKind {
         ..Self::of("ovs/kernel", Wire::Ovs(Datapath::Kernel))
     };
 
-    /// Open vSwitch with its datapath in user space, by packet sockets.
+    /// Open vSwitch with its user-space datapath, on packet sockets.
     pub const OVS_USERSPACE: Self = Self {
         about: "Open vSwitch in user space, packet sockets on a veth pair to each container",
         ..Self::of("ovs/userspace", Wire::Ovs(Datapath::Userspace))
     };
 
-    /// The same by AF_XDP sockets.
+    /// Open vSwitch with its user-space datapath, on AF_XDP sockets.
     pub const OVS_AFXDP: Self = Self {
         about: "the same, AF_XDP sockets in place of packet sockets",
         ..Self::of("ovs/afxdp", Wire::Ovs(Datapath::Afxdp))
@@ -199,11 +200,11 @@ impl LinkKind {
         ..Self::of("direct", Wire::Direct)
     };
 
-    /// Unix sockets in a directory that the containers share: no network at all.
+    /// Unix sockets in a directory that the containers share, without any network.
     pub const UNIX: Self =
         Self { about: "Unix sockets, without a network", ..Self::of("unix", Wire::Unix) };
 
-    /// Our switch, ports in pairs.
+    /// Our switch, with ports in pairs.
     pub const PATCH: Self = Self {
         about: "our switch, ports in pairs",
         ..Self::switch_of("switch/patch", SwitchKind::Dray, Wiring::Pairs)
@@ -215,31 +216,31 @@ impl LinkKind {
         ..Self::switch_of("switch/learning", SwitchKind::Dray, Wiring::Learning)
     };
 
-    /// DPDK's testpmd as a switch.
+    /// DPDK's testpmd as a switch, with ports in pairs.
     pub const TESTPMD: Self = Self {
         about: "DPDK's testpmd, ports in pairs",
         ..Self::switch_of("testpmd/pairs", SwitchKind::Testpmd, Wiring::Pairs)
     };
 
-    /// Open vSwitch with DPDK's user-space datapath, ports in pairs.
+    /// Open vSwitch with its user-space datapath on DPDK, with ports in pairs.
     pub const OVS_DPDK_PAIRS: Self = Self {
         about: "Open vSwitch with DPDK, ports in pairs",
         ..Self::switch_of("ovs-dpdk/pairs", SwitchKind::OvsDpdk, Wiring::Pairs)
     };
 
-    /// The same, learning addresses.
+    /// Open vSwitch with its user-space datapath on DPDK, learning addresses.
     pub const OVS_DPDK_LEARNING: Self = Self {
         about: "Open vSwitch with DPDK, learning addresses",
         ..Self::switch_of("ovs-dpdk/learning", SwitchKind::OvsDpdk, Wiring::Learning)
     };
 
-    /// FD.io's Vector Packet Processor.
+    /// FD.io's Vector Packet Processor, learning addresses.
     pub const VPP: Self = Self {
         about: "FD.io's VPP, learning addresses",
         ..Self::switch_of("vpp/learning", SwitchKind::Vpp, Wiring::Learning)
     };
 
-    /// The same by memif.
+    /// FD.io's Vector Packet Processor over memif, learning addresses.
     pub const VPP_MEMIF: Self = Self {
         about: "FD.io's VPP by memif, learning addresses",
         learns: true,
@@ -247,13 +248,13 @@ impl LinkKind {
         ..Self::of("vpp/memif", Wire::Switch(SwitchKind::Vpp, Wiring::Learning, Protocol::Memif))
     };
 
-    /// Snabb.
+    /// Snabb, with ports in pairs.
     pub const SNABB: Self = Self {
         about: "Snabb, ports in pairs",
         ..Self::switch_of("snabb/pairs", SwitchKind::Snabb, Wiring::Pairs)
     };
 
-    /// Every kind, but for other people's switches that share memory.
+    /// Every kind except third-party switches that share memory.
     pub const ALL: [Self; 29] = {
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
@@ -290,7 +291,7 @@ impl LinkKind {
         ]
     };
 
-    /// Other people's switches that share memory.
+    /// Third-party switches that share memory.
     pub const PEERS: [Self; 6] = [
         Self::TESTPMD,
         Self::OVS_DPDK_PAIRS,
@@ -300,7 +301,7 @@ impl LinkKind {
         Self::SNABB,
     ];
 
-    /// Networks that container engines make by themselves.
+    /// Networks that container engines make themselves.
     pub const OF_ENGINES: [Self; 10] = {
         use Driver::{Bridge, IpvlanL2, IpvlanL3, Macvlan};
         use Runtime::{Docker, Lxc, Podman};
@@ -328,7 +329,7 @@ impl LinkKind {
         ]
     };
 
-    /// What most kinds have in common: a kind says where it differs.
+    /// Default properties of a kind; a constant overrides those that differ.
     const fn of(name: &'static str, wire: Wire) -> Self {
         Self {
             name,
@@ -359,7 +360,8 @@ impl LinkKind {
         Self {
             about,
             carries: Carries::OwnIp,
-            // AF_XDP sockets do not tell the kernel a frame's protocol, and it routes by that.
+            // AF_XDP sockets do not tell the kernel a frame's protocol, by which it routes in L3
+            // modes.
             xdp: if matches!(mode, ipvlan::Mode::L2) { &[Mode::Generic] } else { &[] },
             isolates: !matches!(flag, ipvlan::Flag::Bridge),
             ..Self::of(name, Wire::Ipvlan(mode, flag))
@@ -376,7 +378,7 @@ impl LinkKind {
             Driver::Bridge => (Carries::OwnMac, &[Mode::Native, Mode::Generic]),
             Driver::Macvlan => (Carries::OwnMac, &[Mode::Generic]),
             Driver::IpvlanL2 => (Carries::OwnIp, &[Mode::Generic]),
-            // As above.
+            // As for ipvlan in L3 mode.
             Driver::IpvlanL3 => (Carries::OwnIp, &[]),
         };
         Self { about, carries, xdp, ..Self::of(name, Wire::Engine(runtime, driver)) }
@@ -388,12 +390,12 @@ impl LinkKind {
         Self { learns, xdp: &[], ..Self::of(name, wire) }
     }
 
-    /// Whether its ends share memory, without the kernel between them.
+    /// Returns true if the ends share memory, without the kernel between them.
     pub fn shares_memory(self) -> bool {
         self.protocol().is_some()
     }
 
-    /// How its ends agree on the memory that they share, where they do.
+    /// Protocol by which the ends agree on shared memory; `None` if they share none.
     pub fn protocol(self) -> Option<Protocol> {
         match self.wire {
             Wire::Direct => Some(Protocol::VhostUser),
@@ -402,29 +404,29 @@ impl LinkKind {
         }
     }
 
-    /// Whether a virtual machine can be plugged in at its ends.
+    /// Returns true if a virtual machine can be attached to an end.
     pub fn takes_machines(self) -> bool {
         use Wire::{Bridge, Macvtap, Ovs, Veth, Vxlan, Xdp};
         matches!(self.wire, Veth | Bridge | Vxlan | Xdp(_) | Ovs(_) | Macvtap)
     }
 
-    /// Whether nothing but virtual machines can be.
+    /// Returns true if only virtual machines can be attached to its ends.
     pub fn takes_only_machines(self) -> bool {
         matches!(self.wire, Wire::Macvtap)
     }
 
-    /// Whether it consists of Unix sockets, without a network.
+    /// Returns true if the link consists of Unix sockets, without a network.
     pub fn is_unix(self) -> bool {
         self.wire == Wire::Unix
     }
 
-    /// Whether its ends are interfaces.
+    /// Returns true if the ends are interfaces.
     pub fn has_interfaces(self) -> bool {
         !self.shares_memory() && !self.is_unix()
     }
 
-    /// Whether more than two ends can share one segment and all reach each other, as far as it does not
-    /// [isolate](Self::isolates) them.
+    /// Returns true if more than two ends can share one segment and all reach each other, unless
+    /// the kind [isolates](Self::isolates) them.
     pub fn joins_many(self) -> bool {
         match self.wire {
             Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan | Wire::Ovs(_) => true,
@@ -435,17 +437,18 @@ impl LinkKind {
         }
     }
 
-    /// Whether there is nothing between its two ends.
+    /// Returns true if nothing lies between the two ends.
     pub fn is_direct(self) -> bool {
         matches!(self.wire, Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix)
     }
 
-    /// The runtime that makes it, where that makes it by itself: it joins the containers of no other.
+    /// Runtime whose engine makes the link itself, if any; it joins only containers of that
+    /// runtime.
     pub fn runtime(self) -> Option<Runtime> {
         self.engine().map(|(runtime, _)| runtime)
     }
 
-    /// The runtime and what it is told to make.
+    /// Runtime and driver of a network made by an engine.
     pub(crate) fn engine(self) -> Option<(Runtime, Driver)> {
         match self.wire {
             Wire::Engine(runtime, driver) => Some((runtime, driver)),
@@ -453,17 +456,17 @@ impl LinkKind {
         }
     }
 
-    /// Whether it has a network card of the machine's, which somebody has to name.
+    /// Returns true if the link needs a network card of the machine, which the user has to name.
     pub fn needs_card(self) -> bool {
         self.wire == Wire::Sriov
     }
 
-    /// Whether a program has to run for it, of which a lab has one at most.
+    /// Returns true if the link needs a running switch program; a lab has at most one.
     pub fn has_program(self) -> bool {
         matches!(self.wire, Wire::Switch(..) | Wire::Ovs(_))
     }
 
-    /// Its switch in user space, which needs a CPU, where it has one.
+    /// The link's switch in user space, if any, which needs a CPU.
     pub fn switch(self) -> Option<SwitchKind> {
         match self.wire {
             Wire::Switch(switch, ..) => Some(switch),

@@ -1,20 +1,20 @@
-//! macvlan: interfaces that share a parent, each with an Ethernet address of its own.
+//! macvlan: interfaces that share a parent, each with its own Ethernet address.
 
 use netlink_packet_route::link::MacVlanMode;
 
 use super::{End, Held, Segment};
 use crate::LabError;
 
-/// What becomes of a frame from one child for another.
+/// Treatment of a frame from one child to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// It is passed on.
+    /// The frame is passed on.
     Bridge,
-    /// It is sent out of the parent, and comes in at no child if it is sent back.
+    /// The frame is sent out of the parent. If it is sent back, no child receives it.
     Private,
-    /// It is sent out of the parent: a switch there may send it back.
+    /// The frame is sent out of the parent: a switch there may send it back.
     Vepa,
-    /// There is no other: a parent has one child.
+    /// Not applicable: a parent has only one child.
     Passthru,
 }
 
@@ -30,7 +30,8 @@ pub(super) fn wire(segment: &Segment<'_>, mode: Mode) -> Result<Held, LabError> 
     Ok(None)
 }
 
-/// For each link a veth pair on the "host": each end is the parent of one child, which takes its address.
+/// Makes a veth pair on the "host" for each link: each end is the parent of one child, which takes
+/// its address.
 fn passthru(segment: &Segment<'_>) -> Result<Held, LabError> {
     for link in segment.links {
         let [a, b] = &link.ends;

@@ -1,4 +1,4 @@
-//! Memory that containers share with each other or with a switch in user space.
+//! Memory that containers share with each other or with a user-space switch.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use super::{Attachment, Link, LinkOptions};
 use crate::peer::{PeerDir, PeerPort, Protocol, SwitchKind, Wiring};
 use crate::{ContainerId, Lab, LabError};
 
-/// Has the first end of each link share its memory with the second.
+/// Makes links in which the first end shares its memory with the second.
 pub(super) fn direct(lab: &mut Lab, pairs: &[[ContainerId; 2]]) -> Result<Vec<Link>, LabError> {
     let dir = lab.dir()?;
     let link = |&containers| {

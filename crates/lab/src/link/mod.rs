@@ -1,6 +1,6 @@
-//! Links: pairs of containers, joined.
+//! Links between pairs of containers.
 //!
-//! Several pairs that are linked at once share one segment: one bridge, one switch, one parent. A kind
+//! Pairs that are linked in one call share one segment: one bridge, one switch, one parent. A kind
 //! of link is a constant in `kind.rs` and a file here that wires it.
 
 mod address;
@@ -42,24 +42,24 @@ use crate::{ContainerId, InterfaceCounters, Lab, LabError, NetworkNamespace};
 pub(crate) use address::{PREFIX_LEN, Place};
 use kind::Wire;
 
-/// What a program at the end of a link opens.
+/// Object that a program at the end of a link opens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Attachment {
     /// A network interface.
     Interface(String),
-    /// A TAP interface, bridged to the link's.
+    /// A TAP interface, bridged to the link's interface.
     Tap(String),
-    /// A vhost-user socket, as the driver, who connects.
+    /// A vhost-user socket, to open as the driver, which connects.
     Driver(PathBuf),
-    /// A vhost-user socket, as the device, who listens.
+    /// A vhost-user socket, to open as the device, which listens.
     Device(PathBuf),
-    /// A memif socket, as the client, who connects.
+    /// A memif socket, to open as the client, which connects.
     Memif(PathBuf),
-    /// Two Unix sockets for datagrams.
+    /// Two Unix datagram sockets.
     Datagrams {
-        /// The one that the program here is bound to.
+        /// Socket that the program at this end binds.
         here: PathBuf,
-        /// The one at the other end.
+        /// Socket at the other end.
         there: PathBuf,
     },
 }
@@ -69,73 +69,74 @@ pub enum Attachment {
 pub struct End {
     /// The container.
     pub container: ContainerId,
-    /// What the program there opens.
+    /// Object that the program in the container opens.
     pub attachment: Attachment,
-    /// Its Ethernet address.
+    /// Ethernet address of the end.
     pub mac: MacAddr,
-    /// The destination of frames sent here: [`mac`](Self::mac) where the link was made
-    /// [`addressed`](LinkOptions::addressed), otherwise a station's behind the interface.
+    /// Destination address of frames sent to this end: [`mac`](Self::mac) if the link was made
+    /// [`addressed`](LinkOptions::addressed), otherwise the address of a station behind the
+    /// interface.
     pub station: MacAddr,
-    /// Its IPv4 address, where the link was made [`addressed`](LinkOptions::addressed).
+    /// IPv4 address of the end, if the link was made [`addressed`](LinkOptions::addressed).
     pub ip: Ipv4Addr,
-    /// Which port of its segment it is at: the first link's ends are at 0 and 1, the next one's at 2
-    /// and 3, and so on.
+    /// Port number of the end in its segment: the first link's ends are at 0 and 1, the next one's
+    /// at 2 and 3, and so on.
     pub port: usize,
     place: Place,
 }
 
-/// Two containers, joined.
+/// A link between two containers.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// The ends, in the order in which they were asked for.
+    /// The ends, in the order in which they were requested.
     pub ends: [End; 2],
-    /// The interface of the "host" that its ends share and by which frames leave, where there is one.
+    /// The "host" interface that the ends share and by which frames leave, if there is one.
     parent: Option<String>,
 }
 
-/// What a link shall be like.
+/// Options of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkOptions {
     /// The MTU of its interfaces, in bytes.
     pub mtu: u32,
-    /// Give the ends IPv4 addresses and tell each the other's.
+    /// True to give the ends IPv4 addresses, and each end the other's addresses.
     ///
-    /// Without, frames go to a station that the program behind the interface stands for, as a
-    /// network function does. The kernel gives every frame to its own IP layer as well, which drops
-    /// at once what is for another station; for one of its own it would look up a route in vain,
-    /// at a third of the whole cost of a frame.
+    /// Otherwise frames go to a station for which the program behind the interface stands in, as a
+    /// network function does. The kernel also passes every frame to its own IP layer. That drops a
+    /// frame for another station at once; for a frame to its own address it would look up a route
+    /// in vain, at a third of the whole cost of a frame.
     pub addressed: bool,
-    /// The programs at its ends attach XDP programs of their own, in the driver.
+    /// True if the programs at the ends attach XDP programs of their own, in the driver.
     pub has_programs: bool,
-    /// The programs at its ends take the places of virtual machines: each has a TAP interface, bridged to
-    /// the link's where that is none.
+    /// True if the programs at the ends take the places of virtual machines: each has a TAP
+    /// interface, bridged to the link's interface unless that is one itself.
     pub has_machines: bool,
-    /// The CPU of its switch, where it has one.
+    /// CPU of the link's switch, if it has one.
     pub switch_cpu: usize,
 }
 
-/// What a segment needs for as long as its lab is there, besides interfaces.
+/// Objects other than interfaces that a segment needs until its lab is dropped.
 type Held = Option<Box<dyn Any>>;
 
-/// A host that containers are connected to: the lab's, or one beside it.
+/// A host that containers are connected to: the lab's "host", or one beside it.
 #[derive(Clone, Copy)]
 struct Host<'a> {
     namespace: &'a NetworkNamespace,
     netlink: &'a Netlink,
 }
 
-/// The interfaces of one call of [`Lab::link`], to be wired with each other.
+/// The interfaces of one call of [`Lab::link`], to be connected with each other.
 struct Segment<'a> {
     lab: &'a Lab,
     kind: LinkKind,
-    /// The number of its first link.
+    /// Number of the segment's first link.
     number: u32,
     links: &'a [Link],
     mtu: u32,
 }
 
 impl End {
-    /// The interface's name, where it is one.
+    /// Name of the end's interface; `None` if it has none.
     pub fn interface(&self) -> Option<&str> {
         match &self.attachment {
             Attachment::Interface(name) | Attachment::Tap(name) => Some(name),
@@ -143,7 +144,7 @@ impl End {
         }
     }
 
-    /// The vhost-user or memif socket, where it is one.
+    /// Path of the vhost-user or memif socket; `None` if the end has none.
     pub fn socket(&self) -> Option<&Path> {
         match &self.attachment {
             Attachment::Interface(_) | Attachment::Tap(_) | Attachment::Datagrams { .. } => None,
@@ -175,7 +176,7 @@ impl Link {
         Self { ends: [end(0), end(1)], parent: None }
     }
 
-    /// The addresses in frames from the first end to the second.
+    /// Addresses in frames from the first end to the second.
     pub fn flow(&self) -> Flow {
         let [from, to] = &self.ends;
         Flow {
@@ -189,7 +190,7 @@ impl Link {
 }
 
 impl Segment<'_> {
-    /// The ends of all links: first and second of the first link, and so on.
+    /// Ends of all links: first and second end of the first link, and so on.
     fn ends(&self) -> impl Iterator<Item = &End> {
         self.links.iter().flat_map(|link| &link.ends)
     }
@@ -200,14 +201,14 @@ impl Segment<'_> {
         Host { namespace: host.namespace(), netlink: host.netlink() }
     }
 
-    /// What the interface of an end is to be.
+    /// Description of the interface to create for an end.
     fn interface_at<'a>(&'a self, end: &'a End) -> NewInterface<'a> {
         let namespace = self.lab[end.container].namespace();
         NewInterface { namespace, name: end.name(), mac: Some(end.mac), mtu: self.mtu }
     }
 
-    /// For `map_err`, where an interface is made by `module`, which `option` builds: says so where the
-    /// kernel has none, and how to get it.
+    /// For `map_err` when creating an interface of the kernel module `module` (config option
+    /// `option`): if the kernel lacks the module, the error states how to get it.
     fn making(&self, module: &str, option: &str) -> impl FnOnce(io::Error) -> LabError {
         move |error| match Errno::from_io_error(&error) {
             Some(Errno::OPNOTSUPP) => LabError::NotInKernel {
@@ -218,12 +219,12 @@ impl Segment<'_> {
         }
     }
 
-    /// For `map_err`: says what was being done to which link.
+    /// For `map_err`: names the operation that failed and its link.
     fn doing(&self, what: &str) -> impl FnOnce(io::Error) -> LabError + use<> {
         LabError::doing(format!("{} link {}: {what}", self.kind, self.number))
     }
 
-    /// Sets up the interfaces of all ends, and waits until they carry frames.
+    /// Sets up the interfaces of all ends and waits until they carry frames.
     fn set_up(&self) -> Result<(), LabError> {
         for end in self.ends() {
             let netlink = self.lab[end.container].netlink();
@@ -235,7 +236,7 @@ impl Segment<'_> {
         })
     }
 
-    /// Gives both interfaces of a link an address, and tells each the other's.
+    /// Gives both interfaces of a link an address, and each the other's addresses.
     fn set_addresses(&self, link: &Link) -> Result<(), LabError> {
         for end in &link.ends {
             let netlink = self.lab[end.container].netlink();
@@ -246,7 +247,7 @@ impl Segment<'_> {
         self.introduce(link)
     }
 
-    /// Tells each interface of a link the other's addresses.
+    /// Gives each interface of a link a neighbour entry with the other's addresses.
     fn introduce(&self, link: &Link) -> Result<(), LabError> {
         let [a, b] = &link.ends;
         for (end, peer) in [(a, b), (b, a)] {
@@ -257,8 +258,8 @@ impl Segment<'_> {
         Ok(())
     }
 
-    /// Waits until an interface carries frames. One that is set up drops everything, uncounted, until
-    /// the kernel has noticed that what it is connected to is up too.
+    /// Waits until an interface carries frames. After it is set up it drops everything, uncounted,
+    /// until the kernel has noticed that its counterpart is up too.
     fn wait_until_running(&self, netlink: &Netlink, name: &str) -> Result<(), LabError> {
         let deadline = Instant::now() + Duration::from_secs(5);
         while !netlink.interface(name).map_err(self.doing(name))?.is_running {
@@ -274,7 +275,7 @@ impl Segment<'_> {
 }
 
 impl Lab {
-    /// Joins containers in pairs, which share one segment: a link for each pair, in their order.
+    /// Joins containers in pairs that share one segment. Returns a link for each pair, in order.
     pub fn link(
         &mut self,
         kind: LinkKind,
@@ -317,7 +318,7 @@ impl Lab {
         Ok(links)
     }
 
-    /// Joins containers by interfaces, which `wire` makes and connects with each other.
+    /// Joins containers by interfaces, which `wire` creates and connects with each other.
     fn link_interfaces(
         &mut self,
         kind: LinkKind,
@@ -338,7 +339,7 @@ impl Lab {
         for link in &mut links {
             link.parent = kind.isolates.then(|| parent::name(number));
             for end in &mut link.ends {
-                // Some kinds give their interfaces addresses of their own.
+                // Some kinds give their interfaces other Ethernet addresses.
                 end.mac = self.interface(end)?.mac;
                 if addressed || kind.carries == Carries::OwnMac {
                     end.station = end.mac;
@@ -361,12 +362,13 @@ impl Lab {
         Ok(links)
     }
 
-    /// The kernel's counters of an end's interface, as the program at the end sees it.
+    /// The kernel's counters of an end's interface, from the point of view of the program at the
+    /// end.
     pub fn counters(&self, end: &End) -> Result<InterfaceCounters, LabError> {
         let counters = self.interface(end)?.counters;
         Ok(match end.attachment {
-            // What the program writes the interface receives, and what it sends the program reads, unless
-            // it found the queue full.
+            // A TAP interface receives what the program writes, and sends what the program reads,
+            // except frames that found the queue full.
             Attachment::Tap(_) => InterfaceCounters {
                 rx_packets: counters.tx_packets + counters.tx_dropped,
                 tx_packets: counters.rx_packets,
@@ -376,8 +378,8 @@ impl Lab {
         })
     }
 
-    /// The kernel's counters of the interface by which frames leave the "host", where the link
-    /// [isolates](LinkKind::isolates).
+    /// The kernel's counters of the interface by which frames leave the "host", if the link
+    /// [isolates](LinkKind::isolates) its ends.
     pub fn parent_counters(&self, link: &Link) -> Result<Option<InterfaceCounters>, LabError> {
         let Some(parent) = &link.parent else { return Ok(None) };
         let doing = LabError::doing(format!("parent {parent}"));

@@ -6,17 +6,17 @@ use super::{Held, Segment};
 use crate::LabError;
 use crate::netlink::NewInterface;
 
-/// What its interfaces are like.
+/// Layer of the interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// They have Ethernet addresses.
+    /// The interfaces have Ethernet addresses.
     L2,
-    /// They have none, and need no neighbours.
+    /// The interfaces have no Ethernet addresses and need no neighbour entries.
     L3,
 }
 
-/// Makes a pair for each link, with one end in each container. Without a BPF program it passes on all
-/// frames.
+/// Makes a pair for each link, with one end in each container. Without a BPF program a pair passes
+/// all frames.
 pub(super) fn wire(segment: &Segment<'_>, mode: Mode) -> Result<Held, LabError> {
     let layer = match mode {
         Mode::L2 => NetkitMode::L2,

@@ -1,4 +1,4 @@
-//! Open vSwitch on the "host", and a veth pair from it to each container.
+//! Open vSwitch on the "host", with a veth pair to each container.
 
 use std::io;
 
@@ -47,7 +47,7 @@ fn start(
     segment.set_up()?;
     segment.ends().try_for_each(|end| segment.wait_for_port(host, end))?;
     let port = |end| BridgePort { interface: veth::port_name(end), station: end.station };
-    // Ends that have addresses are their own stations.
+    // An addressed end is its own station.
     let bridge = Bridge { datapath, cpu, ports: segment.ends().map(port).collect() };
     PeerSwitch::start_bridge(&dir, &bridge, segment.lab.cancel())
 }

@@ -1,5 +1,5 @@
-//! What stands for a network card of the "host": one end of a veth pair whose other end is up as well,
-//! with nobody behind it.
+//! A stand-in for a network card of the "host": one end of a veth pair whose other end is up as
+//! well, with no station behind it.
 
 use dray_wire::MacAddr;
 
@@ -7,21 +7,21 @@ use super::{Host, Segment};
 use crate::LabError;
 use crate::netlink::NewInterface;
 
-/// The name of a segment's parent on the "host".
+/// Name of a segment's parent on the "host".
 pub(super) fn name(segment: u32) -> String {
     format!("p{segment}")
 }
 
 impl Segment<'_> {
-    /// Makes an interface on the "host" that containers' interfaces can share; its index, and the
-    /// address of who is at the other end of its wire.
+    /// Creates a "host" interface that containers' interfaces can share. Returns its index, and the
+    /// address at the other end of its wire.
     pub(super) fn create_parent(&self) -> Result<(u32, MacAddr), LabError> {
         let [here, there] = self.links[0].ends.each_ref().map(|end| end.place.card_mac());
         let [parent, _] = self.create_host_pair(self.number, [here, there])?;
         Ok((parent, there))
     }
 
-    /// Makes a veth pair with both ends on the "host" and up; their indices.
+    /// Creates a veth pair on the "host" with both ends up; returns their indices.
     pub(super) fn create_host_pair(
         &self,
         number: u32,

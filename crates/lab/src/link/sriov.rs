@@ -1,5 +1,5 @@
 //! SR-IOV: virtual functions of one network card, moved into the containers. The card's own switch
-//! passes frames on among them.
+//! forwards frames among them.
 
 use std::fs;
 use std::io;
@@ -13,20 +13,20 @@ use crate::netlink::Netlink;
 use crate::peer::PeerDir;
 use crate::{ContainerId, Lab, LabError, NetworkNamespace};
 
-/// Records of cards are called so, each with its card's name behind.
+/// Prefix of the names of card records; the card's name follows.
 const RECORD: &str = "card-";
-/// How long a driver may take to make a function an interface.
+/// Time limit for a driver to create the interface of a function.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a wait looks.
+/// Polling interval of waits.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// A card whose virtual functions were made here. Dropping it removes them; a record in the peers'
-/// directory does so for a run that was killed.
+/// A card whose virtual functions were created here. Dropping it removes them; for a killed run, a
+/// record in the peers' directory has the same effect.
 #[derive(Debug)]
 struct Card {
     name: String,
     record: PathBuf,
-    /// Where the record is.
+    /// Keeps the directory of the record.
     _dir: PeerDir,
 }
 
@@ -53,7 +53,7 @@ fn no_card(what: String) -> LabError {
 }
 
 impl Card {
-    /// Makes `count` virtual functions of the card `name`, which has none, without drivers.
+    /// Creates `count` virtual functions, without drivers, on the card `name`, which has none yet.
     fn create(dir: PeerDir, name: &str, count: usize) -> Result<Self, LabError> {
         let wrong = |what: String| Err(no_card(format!("{name}: {what}")));
         match dray_netdev::Interface::find(name).and_then(|card| card.is_up()) {
@@ -92,13 +92,13 @@ impl Card {
         Ok(card)
     }
 
-    /// Gives each end a function that is what it shall be before its driver begins.
+    /// Gives each end a function, which is configured before its driver starts.
     fn hand_out(&self, segment: &Segment<'_>, functions: &Functions) -> Result<(), LabError> {
         let doing = |what: &str| segment.doing(&format!("{what} of card {}", self.name));
         let here = NetworkNamespace::current().map_err(doing("network namespace"))?;
         let netlink = Netlink::open(&here).map_err(doing("network namespace"))?;
         let index = netlink.interface(&self.name).map_err(doing("interface"))?.index;
-        // There are more links than VLANs, but no card has functions for so many.
+        // Links may outnumber VLANs, but no card has functions for that many links.
         let own_vlan = 1 + (segment.number - 1) % 4094;
         for (number, end) in segment.ends().enumerate() {
             let function = VirtualFunction {
@@ -112,7 +112,7 @@ impl Card {
             set.map_err(doing(&format!("virtual function {number}")))?;
         }
         write(&self.name, "sriov_drivers_autoprobe", "1").map_err(doing("drivers"))?;
-        // Drivers ask for the address when they begin, so they begin now.
+        // Drivers read the address when they start, so they are started only now.
         for number in 0..segment.ends().count() {
             let address =
                 fs::canonicalize(self.function(number)).map_err(doing("address on the bus"))?;
@@ -137,7 +137,7 @@ impl Card {
         let folder = self.function(number).join("net");
         let deadline = Instant::now() + PATIENCE;
         let index = loop {
-            // By its number: somebody may be about to give it another name.
+            // Identified by its index: another program may be about to rename it.
             let entry = fs::read_dir(&folder).ok().and_then(|mut entries| entries.next()?.ok());
             let text =
                 entry.and_then(|entry| fs::read_to_string(entry.path().join("ifindex")).ok());
@@ -177,7 +177,7 @@ impl Drop for Card {
     }
 }
 
-/// Gives back the cards of which there are records in a directory.
+/// Gives back the cards that have records in a directory.
 pub(crate) fn give_back_all(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(RECORD) {
@@ -198,7 +198,7 @@ fn give_back(record: &Path) -> io::Result<()> {
         }
     }
     match fs::remove_file(record) {
-        // Somebody else has cleaned up.
+        // Another process has cleaned up.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }

@@ -1,4 +1,4 @@
-//! What a virtual machine is plugged into: TAP interfaces, bridged to those of a link, and macvtap.
+//! Attachments for virtual machines: TAP interfaces, bridged to those of a link, and macvtap.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -9,7 +9,7 @@ use netlink_packet_route::link::MacVlanMode;
 use super::{End, Held, Segment};
 use crate::LabError;
 
-/// macvtap in bridge mode: macvlan whose frames go to a character device.
+/// Makes macvtap interfaces in bridge mode: macvlan whose frames go to a character device.
 pub(super) fn wire_macvtap(segment: &Segment<'_>) -> Result<Held, LabError> {
     let (parent, _) = segment.create_parent()?;
     segment.ends().try_for_each(|end| {
@@ -21,8 +21,9 @@ pub(super) fn wire_macvtap(segment: &Segment<'_>) -> Result<Held, LabError> {
 }
 
 impl Segment<'_> {
-    /// Joins the interface of `end`, in its container, with a TAP interface by a bridge, as KubeVirt
-    /// does for virtual machines in pods; the TAP interface's name. The bridge is told who is where.
+    /// Bridges the interface of `end`, in its container, to a TAP interface, as KubeVirt does for
+    /// virtual machines in pods, with forwarding entries for both stations. Returns the name of the
+    /// TAP interface.
     pub(super) fn create_tap(&self, end: &End, peer: &End) -> Result<String, LabError> {
         let container = &self.lab[end.container];
         let netlink = container.netlink();
@@ -33,7 +34,8 @@ impl Segment<'_> {
             keep_tap(device.as_fd())?;
             Ok(device)
         });
-        // Open until the interface is set up: one that has no carrier then drops what comes first.
+        // Kept open until the interface is set up: otherwise it has no carrier and drops the first
+        // frames.
         let _device = device.map_err(self.doing(&format!("TAP interface {tap}")))?;
         netlink.create_bridge(&bridge).map_err(self.doing("bridge in a container"))?;
         let index = |name: &str| {

@@ -1,9 +1,9 @@
-//! Unix sockets in a directory that containers share: no network at all.
+//! Unix sockets in a directory that containers share, without any network.
 
 use super::{Attachment, Link};
 use crate::{ContainerId, Lab, LabError};
 
-/// Names a pair of sockets for each link; the programs make them.
+/// Names a pair of sockets for each link; the programs create them.
 pub(super) fn sockets(lab: &mut Lab, pairs: &[[ContainerId; 2]]) -> Result<Vec<Link>, LabError> {
     let dir = lab.dir()?;
     let link = |&containers| {

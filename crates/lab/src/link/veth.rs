@@ -15,7 +15,7 @@ pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
 }
 
 impl Segment<'_> {
-    /// Makes a pair from `host` to an end; the index of the interface on the host.
+    /// Makes a pair from `host` to an end; returns the index of the interface on the host.
     pub(super) fn create_port(&self, host: Host<'_>, end: &End) -> Result<u32, LabError> {
         let name = port_name(end);
         let doing = |what| self.doing(&format!("{what} {name}"));
@@ -28,13 +28,13 @@ impl Segment<'_> {
         Ok(index)
     }
 
-    /// Waits until `host` can send frames to an end, which is up.
+    /// Waits until `host` can send frames to an end that is up.
     pub(super) fn wait_for_port(&self, host: Host<'_>, end: &End) -> Result<(), LabError> {
         self.wait_until_running(host.netlink, &port_name(end))
     }
 }
 
-/// The interface on a host that leads to `end`.
+/// Name of the host's interface that leads to `end`.
 pub(super) fn port_name(end: &End) -> String {
     format!("v{}", end.place)
 }

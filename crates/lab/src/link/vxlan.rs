@@ -1,4 +1,4 @@
-//! VXLAN between two hosts: a bridge on each with the containers of that side, joined by a tunnel
+//! VXLAN between two hosts, each with a bridge to the containers of its side, joined by a tunnel
 //! through a veth pair that stands for the network between them.
 
 use std::fs;
@@ -11,18 +11,19 @@ use super::{Held, Host, Segment};
 use crate::netlink::{Netlink, NewInterface};
 use crate::{LabError, NetworkNamespace};
 
-/// Ethernet, IPv4, UDP and VXLAN headers around each frame.
+/// Bytes of the Ethernet, IPv4, UDP and VXLAN headers around each frame.
 const OVERHEAD: u32 = 14 + 20 + 8 + 8;
-/// VXLAN's own (RFC 7348); Linux has another by default.
+/// UDP port assigned to VXLAN (RFC 7348); Linux uses another by default.
 const PORT: u16 = 4789;
 
-/// First ends of links are behind the lab's "host", second ends behind one that is made here.
+/// Puts first ends of links behind the lab's "host", second ends behind a second host that is made
+/// here.
 pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
     let second = second_host().map_err(segment.doing("second host"))?;
     let netlink = Netlink::open(&second).map_err(segment.doing("second host"))?;
     let hosts = [segment.host(), Host { namespace: &second, netlink: &netlink }];
 
-    // Between hosts there are no containers: the first link's addresses are free there.
+    // There are no containers between the hosts: the first link's addresses are free there.
     let places = segment.links[0].ends.each_ref().map(|end| end.place);
     let card = format!("u{}", segment.number);
     let [a, b] = [0, 1].map(|side| NewInterface {
@@ -43,7 +44,7 @@ pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
         let name = format!("t{}", segment.number);
         let settings = vec![
             InfoVxlan::Id(segment.number),
-            // Its MTU is the card's less what is put around each frame.
+            // The tunnel's MTU is the card's less the overhead of each frame.
             InfoVxlan::Link(card),
             InfoVxlan::Local(here.ip()),
             InfoVxlan::Group(there.ip()),
@@ -70,12 +71,12 @@ pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
     Ok(Some(Box::new(second)))
 }
 
-/// A network in which the kernel says nothing by itself: without IPv6.
+/// Makes a network namespace without IPv6, in which the kernel sends nothing of its own.
 fn second_host() -> io::Result<NetworkNamespace> {
     let namespace = NetworkNamespace::scratch()?;
     namespace.enter(|| {
         for scope in ["all", "default"] {
-            // Without IPv6 in the kernel there is nothing to switch off.
+            // A kernel without IPv6 needs no switch.
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "1");
         }
         Ok(())

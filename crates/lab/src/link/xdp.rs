@@ -1,4 +1,4 @@
-//! XDP programs on the "host" that pass frames on among veth pairs to the containers.
+//! XDP programs on the "host" that forward frames among veth pairs to the containers.
 
 use std::io;
 use std::time::Duration;
@@ -10,16 +10,17 @@ use crate::LabError;
 use crate::peer::Wiring;
 
 const MODES: [Mode; 2] = [Mode::Native, Mode::Generic];
-/// How long a station that says nothing is remembered.
+/// Time after which a silent station is forgotten.
 const AGE: Duration = Duration::from_secs(300);
 
-/// What passes frames on for as long as it is held.
+/// Programs that forward frames while they are held.
 struct Programs {
     _redirects: Vec<Redirect>,
     _passes: Vec<Pass>,
 }
 
-/// `has_programs`: those at the ends attach programs of their own.
+/// Wires a segment. `has_programs` is true if the programs at the ends attach XDP programs of their
+/// own.
 pub(super) fn wire(
     segment: &Segment<'_>,
     wiring: Wiring,
@@ -52,8 +53,8 @@ fn redirect(wiring: Wiring, ports: &[u32]) -> Result<Vec<Redirect>, XdpError> {
 }
 
 impl Segment<'_> {
-    /// Has a container compute checksums itself: a sum that is left to hardware, which a veth has not,
-    /// is lost where frames leave the kernel's own ways.
+    /// Has a container compute checksums in software: a veth has no hardware for offloaded
+    /// checksums, and they are lost when frames leave the kernel's own paths.
     pub(super) fn compute_checksums(&self, end: &End) -> Result<(), LabError> {
         let namespace = self.lab[end.container].namespace();
         let done =

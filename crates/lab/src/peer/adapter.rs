@@ -1,5 +1,5 @@
-//! What there is to say of a peer before it runs: how it is found, from which version on it will do, what it
-//! can, and how it is started. Each peer's file has one.
+//! Adapters: what the lab knows of a peer before it runs: how it is found, its minimum version, its
+//! abilities, and how it is started. Each peer's file has one.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -13,52 +13,52 @@ use super::{Needs, PeerDir, Protocol, SwitchSettings, Wiring};
 use crate::doctor::programs;
 use crate::{Cancel, LabError};
 
-/// A peer, as the lab knows it.
+/// Description of a peer for the lab.
 pub(super) struct Adapter {
-    /// Its name in tables and results.
+    /// Name of the peer in tables and results.
     pub(super) name: &'static str,
-    /// The program; `None` for this very one.
+    /// The installed program; `None` for this program itself.
     pub(super) installed: Option<Installed>,
-    /// Whether it can learn addresses, or only wire its ports in pairs.
+    /// True if the peer can learn addresses; false if it only wires its ports in pairs.
     pub(super) learns: bool,
-    /// What it speaks at its ports; nothing where they are interfaces.
+    /// Protocols at its ports; empty if the ports are interfaces.
     pub(super) protocols: &'static [Protocol],
-    /// The most pairs of queues that a port can have.
+    /// Maximum number of queue pairs of a port.
     pub(super) queues_max: u16,
-    /// Starts it and waits until it forwards: its sockets exist, and whoever connects to them is served.
+    /// Starts the peer and waits until it forwards: its sockets exist and it serves connections.
     pub(super) start: fn(&Launch<'_>) -> Result<Box<dyn Running>, LabError>,
 }
 
-/// A program that somebody has to have installed.
+/// A program that the user has to install.
 #[derive(Clone, Copy)]
 pub(super) struct Installed {
     pub(super) program: &'static str,
-    /// A folder where it may be that is on nobody's PATH.
+    /// Folder outside any PATH where the program may be.
     pub(super) folder: Option<&'static str>,
-    /// Whose it is, in errors.
+    /// Name of the software, in errors.
     pub(super) whose: &'static str,
     /// How to get it.
     pub(super) remedy: &'static str,
-    /// The oldest version that it has been tried with, as in `22.11`.
+    /// Oldest version that was tried, as in `22.11`.
     pub(super) minimum: &'static str,
-    /// How it is called, so that it sees and leaves nothing outside; arguments follow.
+    /// Makes a command that sees and leaves nothing outside its own directories; arguments follow.
     pub(super) command: fn(&Path) -> Command,
-    /// With what arguments it says its version.
+    /// Arguments that print the version.
     pub(super) ask: &'static [&'static str],
-    /// Finds the version in what it says then.
+    /// Extracts the version from that output.
     pub(super) version: fn(&str) -> Option<String>,
 }
 
 /// An installed program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The file.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Its version, as it says it.
+    /// Version, as the program prints it.
     pub version: String,
 }
 
-/// A switch about to be started, by settings that have been checked.
+/// A switch to be started with checked settings.
 pub(super) struct Launch<'a> {
     pub(super) adapter: &'static Adapter,
     pub(super) dir: &'a PeerDir,
@@ -68,7 +68,7 @@ pub(super) struct Launch<'a> {
 }
 
 impl Adapter {
-    /// The installed program, or why there is none that will do and what to do.
+    /// Finds the installed program; the error says why none is suitable and what to do.
     pub(super) fn find(&self) -> Result<Found, String> {
         match &self.installed {
             Some(installed) => installed.find(),
@@ -79,7 +79,7 @@ impl Adapter {
         }
     }
 
-    /// Whether it can be what the settings say, or why not.
+    /// Checks that the peer supports the settings; the error says why not.
     pub(super) fn check(&self, settings: &SwitchSettings) -> Result<(), LabError> {
         let SwitchSettings { ports, wiring, .. } = settings;
         let wrong = |what: String| Err(LabError::peer(self.name, what));
@@ -122,7 +122,8 @@ impl Installed {
         Ok(found)
     }
 
-    /// Whether it is new enough, or what to do. A version without a number cannot be judged.
+    /// Checks that the version is new enough; the error says what to do. A version without a number
+    /// is accepted.
     pub(super) fn judge(&self, found: &Found) -> Result<(), String> {
         let Self { minimum, remedy, .. } = self;
         if numbers(&found.version).is_none_or(|there| Some(there) >= numbers(minimum)) {
@@ -134,7 +135,7 @@ impl Installed {
 }
 
 impl Launch<'_> {
-    /// Its program, to be given arguments.
+    /// Command of the launch's program, without arguments.
     pub(super) fn command(&self) -> Command {
         match &self.adapter.installed {
             Some(installed) => (installed.command)(self.program),
@@ -142,7 +143,7 @@ impl Launch<'_> {
         }
     }
 
-    /// [Starts](Program::start) it.
+    /// [Starts](Program::start) the program.
     pub(super) fn start(
         &self,
         command: &mut Command,
@@ -153,7 +154,7 @@ impl Launch<'_> {
     }
 }
 
-/// The first number in a version and what follows it, as in `Name 22.11.1-rc2`: 22, 11, 1.
+/// Parses the numbers of a version, as in `Name 22.11.1-rc2`: 22, 11, 1.
 fn numbers(version: &str) -> Option<Vec<u32>> {
     let digits = &version[version.find(|c: char| c.is_ascii_digit())?..];
     let end = digits.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(digits.len());
@@ -174,7 +175,7 @@ mod tests {
         for (kind, said, version) in [
             (SwitchKind::Testpmd, testpmd, Some("DPDK 22.11.11")),
             (SwitchKind::OvsDpdk, &with_dpdk, Some("Open vSwitch 3.1.0, DPDK 22.11.11")),
-            // Built without DPDK it is another switch.
+            // A build without DPDK is a different switch.
             (SwitchKind::OvsDpdk, ovs, None),
             (SwitchKind::Ovs, ovs, Some("Open vSwitch 3.1.0")),
             (SwitchKind::Vpp, "vlib_plugin_config: unknown input '--version'", Some("VPP")),
@@ -215,7 +216,7 @@ mod tests {
             "/usr/bin/dpdk-testpmd is DPDK 20.11.10, and 22.11 or later is needed; apt install \
              dpdk-dev"
         );
-        // Numbers are no decimals.
+        // Version numbers are not decimals.
         for version in ["DPDK 22.9.1", "DPDK 22", "DPDK 3.99"] {
             judge(version).unwrap_err();
         }

@@ -1,4 +1,4 @@
-//! What has to happen between fork and exec.
+//! System calls between fork and exec.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -17,15 +17,15 @@ pub(super) fn tie(command: &mut Command, namespace: &NetworkNamespace) {
     let namespace = namespace.as_fd().as_raw_fd();
     let parent = std::process::id() as libc::pid_t;
     let child = move || {
-        // SAFETY: system calls on plain numbers. The descriptor is the caller's, who starts the
-        // command while it is open; a number that is closed or reused makes setns fail.
+        // SAFETY: system calls on plain numbers. The caller keeps the descriptor open while it
+        // starts the command; a number that is closed or reused makes setns fail.
         unsafe {
             if libc::setns(namespace, libc::CLONE_NEWNET) == -1
                 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == -1
             {
                 return Err(io::Error::last_os_error());
             }
-            // A parent that died before the call sends no signal any more.
+            // A parent that died before the prctl call sends no signal.
             if libc::getppid() != parent {
                 libc::_exit(1);
             }
@@ -36,7 +36,7 @@ pub(super) fn tie(command: &mut Command, namespace: &NetworkNamespace) {
     unsafe { command.pre_exec(child) };
 }
 
-/// Makes the command's process, and all of its threads that do not move away, run on one CPU.
+/// Makes the command's process, and all its threads that do not move away, run on one CPU.
 pub(super) fn pin(command: &mut Command, cpu: usize) {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
@@ -45,16 +45,16 @@ pub(super) fn pin(command: &mut Command, cpu: usize) {
     unsafe { command.pre_exec(child) };
 }
 
-/// Moves the command's process into a control group, whose `cgroup.procs` this is.
+/// Moves the command's process into the control group whose `cgroup.procs` is `processes`.
 pub(crate) fn join_group(command: &mut Command, processes: File) {
-    // Who writes 0 means itself (cgroups(7)).
+    // A process that writes 0 moves itself (cgroups(7)).
     let child = move || (&processes).write_all(b"0");
     // SAFETY: between fork and exec the closure makes one system call, and allocates nothing.
     unsafe { command.pre_exec(child) };
 }
 
 /// Makes the command's process see an empty folder in place of `folder`, with the folders `inside`
-/// made in it. What is written there is in memory, seen by nobody else, and gone with the process.
+/// created in it. Its contents are in memory, private to the process, and gone with it.
 pub(super) fn mount_tmpfs(
     command: &mut Command,
     folder: &'static CStr,
@@ -66,11 +66,11 @@ pub(super) fn mount_tmpfs(
     };
     let child = move || {
         let (none, tmpfs) = (ptr::null(), c"tmpfs".as_ptr());
-        // Mounts are private, or the machine would see them too.
+        // Mounts must be private, or the machine would see them too.
         let private = libc::MS_REC | libc::MS_PRIVATE;
         let flags = libc::MS_NOSUID | libc::MS_NODEV;
-        // SAFETY: system calls on strings that live as long as the program; a null pointer stands for
-        // what the kernel does not look at.
+        // SAFETY: system calls on strings that live as long as the program; a null pointer stands
+        // for an argument that the kernel ignores.
         unsafe {
             done(libc::unshare(libc::CLONE_NEWNS))?;
             done(libc::mount(none, c"/".as_ptr(), none, private, ptr::null()))?;

@@ -11,12 +11,12 @@ use super::record::Record;
 use super::{Found, hugepages};
 use crate::{LabError, NetworkNamespace, cgroup, link};
 
-/// All directories of peers are in here; their names tell their owners, as those of control groups
-/// do. The path is short, since the address of a socket holds 107 bytes.
+/// Parent of the directories of all peers. As with control groups, their names identify their
+/// owners. The path is short, because a socket address holds only 107 bytes.
 pub(crate) const PARENT: &str = "/run/dray";
 
-/// Sockets, logs and databases of the peers of one run, and a network namespace for them. Every
-/// peer holds on to it; it is removed with the last one.
+/// Directory for sockets, logs and databases of the peers of one run, and a network namespace for
+/// them. Every peer keeps a reference; the last one removes the directory.
 #[derive(Clone, Debug)]
 pub struct PeerDir {
     path: Arc<OwnPath>,
@@ -24,12 +24,12 @@ pub struct PeerDir {
     record: Arc<Mutex<Record>>,
 }
 
-/// Removed when it is dropped.
+/// A directory that is removed on drop.
 #[derive(Debug)]
 struct OwnPath(PathBuf);
 
 impl PeerDir {
-    /// A new, empty directory, after removing what runs left that were killed.
+    /// Makes a new, empty directory, after removing what killed runs left behind.
     pub fn new() -> Result<Self, LabError> {
         let doing = |what: &str| LabError::doing(format!("{what} in {PARENT}"));
         remove_stale().map_err(doing("directories of earlier peers"))?;
@@ -47,45 +47,45 @@ impl PeerDir {
         Ok(dir)
     }
 
-    /// The same directory for peers whose network is that of a container.
+    /// Returns the same directory, for peers that use a container's network namespace.
     pub(crate) fn within(&self, namespace: &NetworkNamespace) -> io::Result<Self> {
         Ok(Self { namespace: Arc::new(namespace.try_clone()?), ..self.clone() })
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path.0
     }
 
-    /// A file in it.
+    /// Path of a file in the directory.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
-    /// The folder in it that containers see too: for the sockets of links and agents.
+    /// The subdirectory that containers see too, for the sockets of links and agents.
     pub fn sockets(&self) -> PathBuf {
         self.join("sockets")
     }
 
-    /// Writes a file in it, and says where that is.
+    /// Writes a file in the directory; returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, LabError> {
         let path = self.join(name);
         fs::write(&path, text).map_err(LabError::doing(format!("writing {}", path.display())))?;
         Ok(path)
     }
 
-    /// What was started here so far.
+    /// The programs started here so far.
     pub fn record(&self) -> Record {
         self.record.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that a program is used.
+    /// Records the use of a program.
     pub(super) fn note_program(&self, found: &Found) {
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         record.add_version(&found.version);
     }
 
-    /// Notes that a command is run.
+    /// Records the start of a command.
     pub(super) fn note_command(&self, command: &Command) {
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         record.add_command(command);
@@ -110,8 +110,8 @@ fn gone_is_well(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-/// Removes the directories whose owner is gone, and gives back the huge pages that were reserved
-/// for its peers, and the network cards. Returns their names.
+/// Removes the directories whose owner is gone, and gives back network cards and the huge pages
+/// that were reserved for the owner's peers. Returns the names of the directories.
 pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for entry in fs::read_dir(PARENT).into_iter().flatten().flatten() {

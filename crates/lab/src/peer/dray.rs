@@ -1,4 +1,4 @@
-//! Our own switch, run as a program as those of others are.
+//! Our own switch, run as a program like third-party switches.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) static ADAPTER: Adapter = Adapter {
     start: |launch| Ok(Box::new(Dray::start(launch)?)),
 };
 
-/// The worker's name begins with this.
+/// Prefix of the worker's thread name.
 const FORWARDING_THREAD: &str = "dray-worker";
 
 /// A running switch.
@@ -35,7 +35,7 @@ impl Dray {
         let Launch { dir, settings, .. } = launch;
         let control = dir.join("dray.ctl");
         let mut command = launch.command();
-        // It polls for good, as the others do.
+        // It busy-polls forever, as third-party switches do.
         command.args(["switch", "--idle", "never", "--cpus", &settings.cpu.to_string()]);
         command.args(match settings.wiring {
             Wiring::Pairs => ["--mode", "patch", "--flow", "backpressure"],
@@ -51,7 +51,7 @@ impl Dray {
         let program = launch.start(&mut command, FORWARDING_THREAD, Needs::NOTHING)?;
         let mut dray = Self { program, control };
         let client = Client::new(&dray.control);
-        // It answers once its ports are open.
+        // Its control socket replies once its ports are open.
         let answers = |_: &_| client.status().is_ok();
         dray.program.process.wait_until(launch.cancel, "its control socket", answers)?;
         Ok(dray)

@@ -1,4 +1,4 @@
-//! An endpoint that is somebody else's: DPDK's testpmd.
+//! A third-party endpoint: DPDK's testpmd.
 
 use dray_wire::MacAddr;
 
@@ -8,73 +8,73 @@ use super::testpmd::{Settings, Testpmd, same_queues, vhost_device};
 use super::{CpuTime, Driver, EndpointPort, Memory, PeerDir, PortCounters};
 use crate::{Cancel, LabError, NetworkNamespace, Placement};
 
-/// What an endpoint does once its traffic is started.
+/// Role of an endpoint once its traffic is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointRole {
     /// Sends UDP frames through every port as fast as it can.
     Sender {
-        /// From destination MAC to the end of the payload, in bytes.
+        /// Bytes from destination MAC to the end of the payload.
         frame_size: u16,
     },
-    /// Receives and drops. It sends 32 frames first, so that a learning switch knows it.
+    /// Receives and drops. It first sends 32 frames, so that a learning switch learns its address.
     Receiver,
-    /// Passes frames between ports 0 and 1, 2 and 3 and so on, as they are.
+    /// Passes frames unchanged between ports 0 and 1, 2 and 3 and so on.
     Forwarder,
-    /// Sends frames back through the port where they came in, with their MAC addresses swapped.
+    /// Sends frames back through their input port, with their MAC addresses swapped.
     Echo,
-    /// A forwarder that puts frames into every port first, and addresses what it forwards to the station
-    /// behind the port where it leaves: between two ports of a switch frames go round both ways without
-    /// end. One thread is sender and receiver then, and its rings do not overflow; what the switch drops
-    /// is missing from then on, until the traffic is started again.
+    /// Forwarder that first sends frames through every port, and addresses forwarded frames to the
+    /// station behind the output port: between two ports of a switch, frames circulate both ways
+    /// endlessly. One thread both sends and receives, so its rings do not overflow; frames that the
+    /// switch drops are missing until the traffic is restarted.
     Loop {
-        /// As for a sender.
+        /// Frame size, as for a sender.
         frame_size: u16,
-        /// How many bursts of 32 frames are put into every port.
+        /// Number of bursts of 32 frames that are first sent through every port.
         bursts: u16,
     },
 }
 
 impl EndpointRole {
-    /// Whether frames pass between two ports each, and not through each port by itself.
+    /// Returns true if frames pass between two ports each; false if each port is independent.
     fn is_paired(self) -> bool {
         matches!(self, Self::Forwarder | Self::Loop { .. })
     }
 }
 
-/// How an endpoint is started.
+/// Settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointSettings {
-    /// Unique among the peers of its directory.
+    /// Name, unique among the peers of its directory.
     pub name: String,
-    /// What it does.
+    /// Role of the endpoint.
     pub role: EndpointRole,
-    /// Where its polling thread runs, with all its other threads.
+    /// CPU of its polling thread and of all its other threads.
     pub cpu: usize,
-    /// Where its memory comes from.
+    /// Kind of memory it uses.
     pub memory: Memory,
     /// Its ports.
     pub ports: Vec<EndpointPort>,
 }
 
-/// How an endpoint is started whose only port is an interface of a container, through DPDK's AF_XDP
+/// Settings of an endpoint whose only port is an interface of a container, through DPDK's AF_XDP
 /// driver. The XDP program that it attaches stays when it ends.
 #[derive(Clone, Copy, Debug)]
 pub struct OnInterface<'a> {
-    /// Unique among the peers of its directory.
+    /// Name, unique among the peers of its directory.
     pub name: &'a str,
-    /// What it does.
+    /// Role of the endpoint.
     pub role: EndpointRole,
-    /// Where its polling thread runs, with all its other threads.
+    /// CPU of its polling thread and of all its other threads.
     pub cpu: usize,
-    /// The container's network.
+    /// Network namespace of the container.
     pub namespace: &'a NetworkNamespace,
-    /// The interface there.
+    /// Name of the interface there.
     pub interface: &'a str,
-    /// Whom its frames are for.
+    /// Destination of its frames.
     pub peer_mac: MacAddr,
 }
 
-/// A running endpoint. It dies with this value, and with the thread that started it.
+/// A running endpoint. It is killed when this value is dropped or the thread that started it ends.
 #[derive(Debug)]
 pub struct PeerEndpoint {
     testpmd: Testpmd,
@@ -82,7 +82,7 @@ pub struct PeerEndpoint {
 }
 
 impl PeerEndpoint {
-    /// Starts an endpoint, which is not [ready](Self::wait_until_ready) yet.
+    /// Starts an endpoint; it is not [ready](Self::wait_until_ready) yet.
     pub fn start(dir: &PeerDir, settings: &EndpointSettings) -> Result<Self, LabError> {
         let (name, ports) = (&settings.name, &settings.ports);
         let found = SwitchKind::Testpmd.find_for(dir, name)?;
@@ -128,12 +128,12 @@ impl PeerEndpoint {
         Ok(Self { testpmd, role })
     }
 
-    /// Waits until its ports are up. One that listens as virtio-user waits for its peer.
+    /// Waits until the endpoint's ports are up. A virtio-user port that listens waits for its peer.
     pub fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<(), LabError> {
         self.testpmd.wait_until_ready(cancel)
     }
 
-    /// Makes it send, receive or forward.
+    /// Starts the role's traffic.
     pub fn start_traffic(&mut self) -> Result<(), LabError> {
         let command = match self.role {
             EndpointRole::Loop { bursts, .. } => format!("start tx_first {bursts}"),
@@ -143,22 +143,22 @@ impl PeerEndpoint {
         self.testpmd.tell(&command)
     }
 
-    /// Makes it stop that, soon. It can be started again.
+    /// Stops the traffic soon afterwards. It can be started again.
     pub fn stop_traffic(&mut self) -> Result<(), LabError> {
         self.testpmd.tell("stop")
     }
 
-    /// Makes it receive what is still under way, and send nothing any more.
+    /// Stops sending, but receives frames that are still in flight.
     pub fn drain_traffic(&mut self) -> Result<(), LabError> {
         ["stop", "set fwd rxonly", "start"].iter().try_for_each(|line| self.testpmd.tell(line))
     }
 
-    /// What went through each port.
+    /// Counters of each port.
     pub fn counters(&self) -> Result<Vec<PortCounters>, LabError> {
         self.testpmd.port_counters()
     }
 
-    /// CPU time of its polling thread.
+    /// CPU time of the polling thread.
     pub fn cpu_time(&self) -> Result<CpuTime, LabError> {
         self.testpmd.program().cpu_time()
     }
@@ -201,7 +201,7 @@ fn options(role: EndpointRole, peer_macs: impl Iterator<Item = MacAddr>) -> Vec<
     if !role.is_paired() {
         options.push("--port-topology=loop".to_owned());
     }
-    // testpmd asks for the station behind the port on which a frame leaves.
+    // testpmd takes the station behind a frame's output port.
     let stations = peer_macs.enumerate();
     options.extend(stations.map(|(index, mac)| format!("--eth-peer={index},{mac}")));
     options

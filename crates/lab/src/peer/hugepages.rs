@@ -1,4 +1,4 @@
-//! Huge pages, reserved while a peer runs.
+//! Huge pages that are reserved while a peer runs.
 
 use std::fs;
 use std::io;
@@ -17,22 +17,22 @@ const SURPLUS: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/surplus_hugepag
 const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 const PAGE_MIB: u32 = 2;
 
-/// How long pages may take to come back from a peer that has ended: files that were under way over a
-/// socket are closed later than the process.
+/// Time limit for pages to come back from a peer that has ended: files in flight over a socket are
+/// closed later than the process.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Records of reservations are called so, each with its number of pages inside.
+/// Prefix of the names of reservation records, each of which contains its number of pages.
 const RECORD: &str = "hugepages-";
 
-/// Pages added to the kernel's pool; dropping it takes them out again. A record in the peers'
-/// directory does so for a run that was killed.
+/// Pages added to the kernel's pool; dropping them removes them again. For a killed run, a record
+/// in the peers' directory has the same effect.
 #[derive(Debug)]
 pub(super) struct Hugepages {
     record: PathBuf,
 }
 
 impl Hugepages {
-    /// Adds pages for `mib` MiB, besides those that are free: these may be wanted by others.
+    /// Adds pages for `mib` MiB. Pages that are free already are left to others.
     pub(super) fn reserve(dir: &Path, mib: u32) -> Result<Self, LabError> {
         static RECORDS: AtomicU32 = AtomicU32::new(0);
         let what = format!("reserving {mib} MiB of huge pages in {POOL}");
@@ -48,7 +48,7 @@ impl Hugepages {
             let _ = shrink(added);
             return Err(doing()(error));
         }
-        // Dropping the pages takes the lock as well.
+        // Dropping `pages`, declared next, takes the lock as well.
         drop(lock);
         let pages = Self { record };
         let deadline = Instant::now() + PATIENCE;
@@ -75,7 +75,7 @@ impl Drop for Hugepages {
     }
 }
 
-/// Gives back what the records in a directory say.
+/// Gives back the pages of the records in a directory.
 pub(super) fn release_all(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(RECORD) {
@@ -88,7 +88,7 @@ pub(super) fn release_all(dir: &Path) -> io::Result<()> {
 fn release(record: &Path) -> io::Result<()> {
     let _lock = lock()?;
     let text = match fs::read_to_string(record) {
-        // Somebody else has cleaned up.
+        // Another process has cleaned up.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         result => result?,
     };
@@ -100,8 +100,8 @@ fn shrink(pages: u64) -> io::Result<()> {
     fs::write(POOL, pool()?.saturating_sub(pages).to_string())
 }
 
-/// The number that was last written. Pages that a dying process still uses are counted on top of it,
-/// as surplus, when it is lowered.
+/// Pool size as last written. After it is lowered, pages that a dying process still uses are
+/// counted on top, as surplus.
 fn pool() -> io::Result<u64> {
     Ok(number_in(POOL)?.saturating_sub(number_in(SURPLUS)?))
 }
@@ -110,7 +110,7 @@ fn number_in(path: &str) -> io::Result<u64> {
     fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
 }
 
-/// Lets one process at a time change the pool.
+/// Takes the lock under which one process at a time changes the pool.
 fn lock() -> io::Result<Lock> {
     fs::create_dir_all(PARENT)?;
     Lock::take(&Path::new(PARENT).join("hugepages.lock"))

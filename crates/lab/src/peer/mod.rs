@@ -1,9 +1,9 @@
-//! Switches, ours and other people's, and other people's endpoints: started, configured, stopped and
-//! cleaned up by the lab.
+//! Peers: switches, ours and third-party, and third-party endpoints, which the lab starts,
+//! configures, stops and cleans up.
 //!
-//! A peer is a process of the host, in a network namespace that the peers of a run share. All that it
-//! writes is in their [`PeerDir`]; its huge pages are reserved for as long as it runs. It dies with the
-//! thread that started it. What it had to be given is in its [`Needs`].
+//! A peer is a process of the host, in a network namespace that the peers of a run share. It writes
+//! only to their [`PeerDir`]; its huge pages are reserved while it runs. It dies with the thread
+//! that started it. Its [`Needs`] list what it had to be given.
 
 mod adapter;
 pub(crate) mod calls;
@@ -32,24 +32,24 @@ pub use process::CpuTime;
 pub use record::{Record, command_line};
 pub use switch::{PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 
-/// How a peer that lets one choose gets its memory.
+/// Kind of memory for a peer that supports several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
-    /// Huge pages of 2 MiB, reserved while it runs: what gives its best figures.
+    /// Huge pages of 2 MiB, reserved while it runs: gives its best figures.
     #[default]
     HugePages,
-    /// Ordinary pages. Open vSwitch does not start with them.
+    /// Ordinary pages, with which Open vSwitch does not start.
     OrdinaryPages,
 }
 
-/// What a peer had to be given before it ran.
+/// Resources and privileges that a peer had to be given before it ran.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
-    /// Huge pages reserved for it, in MiB.
+    /// Huge pages reserved for the peer, in MiB.
     pub hugepages_mib: u32,
     /// Privileges, in words.
     pub privileges: &'static str,
-    /// Anything else, a few words each.
+    /// Other needs, in a few words each.
     pub others: &'static [&'static str],
 }
 

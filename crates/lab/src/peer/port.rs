@@ -1,4 +1,4 @@
-//! The ports of peers.
+//! Ports of peers.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,10 +8,10 @@ use dray_wire::MacAddr;
 
 use crate::LabError;
 
-/// The address of a Unix socket holds so many bytes besides the closing zero.
+/// Bytes that the address of a Unix socket holds, without the terminating zero.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// How the two sides of a socket agree on the memory that they share.
+/// Protocol by which the two sides of a socket agree on shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// vhost-user, with virtqueues.
@@ -29,41 +29,42 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A port of a switch: the side that reaches into the memory of the other, a driver's or a client's.
+/// A port of a switch: the side that accesses the memory of the other, a driver or a client.
 #[derive(Clone, Debug)]
 pub struct PeerPort {
-    /// What is spoken there.
+    /// Protocol of the port.
     pub protocol: Protocol,
-    /// The Unix socket.
+    /// Path of the Unix socket.
     pub socket: PathBuf,
-    /// Whether the switch listens there; otherwise it connects, and keeps trying.
+    /// True if the switch listens on the socket; otherwise it connects, and keeps trying.
     pub server: bool,
-    /// Pairs of queues.
+    /// Number of queue pairs.
     pub queues: u16,
 }
 
 impl PeerPort {
-    /// A vhost-user port of one queue pair, where the switch listens.
+    /// Makes a vhost-user port with one queue pair, on which the switch listens.
     pub fn listening(socket: impl Into<PathBuf>) -> Self {
         Self { protocol: Protocol::VhostUser, socket: socket.into(), server: true, queues: 1 }
     }
 }
 
-/// What an endpoint speaks, and which side it is.
+/// Protocol and side of an endpoint's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// The virtio driver (DPDK's `net_virtio_user`), which shares its memory.
     VirtioUser {
-        /// Packed rings instead of split ones.
+        /// True for packed rings, false for split ones.
         packed: bool,
-        /// Entries of each ring; a power of two.
+        /// Number of entries of each ring; a power of two.
         queue_size: u16,
     },
-    /// The back end (DPDK's `net_vhost`), as switches are.
+    /// The back end (DPDK's `net_vhost`), the side that switches take.
     Vhost,
-    /// memif (DPDK's `net_memif`): its client, who shares its memory, or the server where it listens.
+    /// memif (DPDK's `net_memif`): the client, which shares its memory, or the server if the
+    /// endpoint listens.
     Memif {
-        /// Entries of each ring; a power of two.
+        /// Number of entries of each ring; a power of two.
         queue_size: u16,
     },
 }
@@ -71,24 +72,24 @@ pub enum Driver {
 /// A port of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointPort {
-    /// The Unix socket.
+    /// Path of the Unix socket.
     pub socket: PathBuf,
-    /// Whether the endpoint listens there. A virtio-user that listens is not ready before somebody
-    /// has connected; one that connects fails if nobody listens.
+    /// True if the endpoint listens on the socket. A virtio-user that listens is not ready before a
+    /// peer has connected; one that connects fails if no peer listens.
     pub server: bool,
-    /// Pairs of queues.
+    /// Number of queue pairs.
     pub queues: u16,
-    /// Which side it is.
+    /// Protocol and side of the port.
     pub driver: Driver,
-    /// Its own address.
+    /// MAC address of the port.
     pub mac: MacAddr,
-    /// Whom its frames are for.
+    /// Destination of its frames.
     pub peer_mac: MacAddr,
 }
 
 impl EndpointPort {
-    /// A split virtio-user port of one pair of 256-entry queues, which connects: what DPDK does
-    /// unless it is told otherwise. Frames go from station `own` to station `peer`.
+    /// Makes a split virtio-user port that connects, with one pair of 256-entry queues, DPDK's
+    /// defaults. Frames go from station `own` to station `peer`.
     pub fn connecting(socket: impl Into<PathBuf>, own: u64, peer: u64) -> Self {
         Self {
             socket: socket.into(),
@@ -101,21 +102,21 @@ impl EndpointPort {
     }
 }
 
-/// What went through a port since the peer started, as the peer counts it.
+/// Counters of a port since the peer started, as the peer counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
-    /// Frames that came in through it.
+    /// Frames received through the port.
     pub received_frames: u64,
-    /// Their bytes, without FCS.
+    /// Bytes of received frames, without FCS.
     pub received_bytes: u64,
-    /// Frames that went out through it.
+    /// Frames sent through the port.
     pub sent_frames: u64,
-    /// Their bytes, without FCS.
+    /// Bytes of sent frames, without FCS.
     pub sent_bytes: u64,
 }
 
-/// Whether a peer can have ports with these sockets and numbers of queues, and where `paired` passes
-/// frames between two each.
+/// Checks that a peer can have ports with these sockets and numbers of queues; a `paired` peer
+/// passes frames between two ports each.
 pub(super) fn check<'a>(
     peer: &str,
     ports: impl Iterator<Item = (&'a Path, u16)>,
@@ -126,7 +127,7 @@ pub(super) fn check<'a>(
     for (socket, queues) in ports {
         check_one(peer, socket, queues)?;
         if !seen.insert(socket) {
-            // testpmd would take that and serve one of them.
+            // testpmd would accept that and serve only one of them.
             return wrong(format!("socket {} twice; each port needs its own", socket.display()));
         }
     }
@@ -146,7 +147,7 @@ fn check_one(peer: &str, socket: &Path, queues: u16) -> Result<(), LabError> {
     if len > SOCKET_PATH_MAX {
         return wrong(format!("socket {shown} has {len} bytes; at most {SOCKET_PATH_MAX} fit"));
     }
-    // Both end up in comma-separated options.
+    // Paths end up in comma-separated options, which may contain neither.
     if !socket.is_absolute() || socket.to_str().is_none_or(|path| path.contains([',', ' '])) {
         return wrong(format!(
             "socket {shown}: an absolute path without commas or spaces is needed"

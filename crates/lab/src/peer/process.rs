@@ -1,4 +1,4 @@
-//! The process of a program that the lab runs: a peer, a container engine.
+//! Processes of programs that the lab runs: peers and container engines.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -19,28 +19,28 @@ use super::dir::PeerDir;
 use crate::namespace::{Init, has_ended};
 use crate::{Cancel, LabError};
 
-/// How long a program may take to come up.
+/// Time limit for a program to come up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a wait looks.
+/// Polling interval of waits.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// How long what a peer has started may take to go with it.
+/// Time limit for the processes that a peer has started to end with it.
 const PARTING: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// How many of its last words an error message quotes.
+/// Number of last log lines quoted in an error.
 const LAST_LINES: usize = 8;
 
 /// CPU time of a thread since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// In its own code.
+    /// CPU time in its own code.
     pub user: Duration,
-    /// In the kernel on its behalf.
+    /// CPU time in the kernel on its behalf.
     pub system: Duration,
 }
 
-/// A running program. It is killed when this value is dropped, with all that it has started.
+/// A running program. Dropping this value kills it and all processes that it has started.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
@@ -51,8 +51,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program that writes its log into the peers' directory. It is killed when the calling
-    /// thread ends, too.
+    /// Starts a program that logs to a file in the peers' directory. It is also killed when the
+    /// calling thread ends.
     pub(super) fn start(
         dir: &PeerDir,
         name: &str,
@@ -62,7 +62,7 @@ impl Process {
         Self::launch(dir, name, command, Command::spawn)
     }
 
-    /// Starts a program in the namespaces of another process, with which it dies.
+    /// Starts a program in the namespaces of another process, and kills it when that process ends.
     pub(crate) fn start_within(
         init: &Init,
         dir: &PeerDir,
@@ -102,39 +102,39 @@ impl Process {
         }
     }
 
-    /// What it is called in errors.
+    /// Name of the program in errors.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its PID.
+    /// PID of the program.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
-    /// Becomes readable when it has ended.
+    /// Descriptor that becomes readable when the program has ended.
     pub(crate) fn sign(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Since when it runs.
+    /// Start time of the program.
     pub(super) fn started(&self) -> Instant {
         self.started
     }
 
-    /// All that it has said.
+    /// All output of the program.
     pub(super) fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Writes a line to its standard input.
+    /// Writes a line to the program's standard input.
     pub(super) fn tell(&mut self, line: &str) -> Result<(), LabError> {
         let stdin = self.child.stdin.as_mut().expect("piped");
         let result = stdin.write_all(format!("{line}\n").as_bytes());
         result.map_err(|error| self.failed(&format!("told '{line}': {error}")))
     }
 
-    /// Waits until `is_ready`; an error if it ends or takes too long.
+    /// Waits until `is_ready` returns true; fails if the program ends first or takes too long.
     pub(crate) fn wait_until(
         &mut self,
         cancel: &Cancel,
@@ -157,7 +157,7 @@ impl Process {
         }
     }
 
-    /// Waits until its log has `words`.
+    /// Waits until the program's log contains `words`.
     pub(super) fn wait_until_says(
         &mut self,
         cancel: &Cancel,
@@ -167,7 +167,7 @@ impl Process {
         self.wait_until(cancel, what, |process| process.log().contains(words))
     }
 
-    /// Waits until it takes connections at a socket.
+    /// Waits until the program accepts connections at a socket.
     pub(super) fn wait_until_listening(
         &mut self,
         cancel: &Cancel,
@@ -177,7 +177,7 @@ impl Process {
         self.wait_until(cancel, what, |_| takes_connections(socket))
     }
 
-    /// Waits until it has ended; an error if it failed.
+    /// Waits until the program has ended; fails if it failed.
     pub(crate) fn wait_until_done(&mut self, cancel: &Cancel) -> Result<(), LabError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -193,24 +193,24 @@ impl Process {
         }
     }
 
-    /// How it ended, and its last words, where it has.
+    /// Exit status and last log lines of the program, if it has ended.
     pub(crate) fn end(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         Some(format!("ended ({status}); its last words: {}", last_lines(&self.log())))
     }
 
-    /// Fails where it has ended, which it should not have.
+    /// Fails if the program has ended, which it should not have.
     pub(super) fn check(&self) -> Result<(), LabError> {
         if has_ended(&self.pidfd) { Err(self.failed("ended while it was needed")) } else { Ok(()) }
     }
 
-    /// An error with the last lines of the log.
+    /// Makes an error with the last lines of the log.
     pub(crate) fn failed(&self, what: &str) -> LabError {
         let last = last_lines(&self.log());
         LabError::peer(&self.name, format!("{what}; its last words: {last}"))
     }
 
-    /// CPU time of the threads whose name begins with `prefix`; an error where there is none.
+    /// CPU time of the threads whose name begins with `prefix`; fails if there are none.
     pub(super) fn cpu_time(&self, prefix: &str) -> Result<CpuTime, LabError> {
         let sum = self.sum_cpu_time(prefix, |name| name.starts_with(prefix))?;
         sum.ok_or_else(|| self.failed(&format!("there is no thread {prefix}*")))
@@ -222,7 +222,7 @@ impl Process {
         Ok(sum.unwrap_or_default())
     }
 
-    /// CPU time of the threads whose names are `counted`; `None` where there is none.
+    /// CPU time of the threads whose names satisfy `counted`; `None` if there are none.
     fn sum_cpu_time(
         &self,
         prefix: &str,
@@ -249,32 +249,32 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         let stdin = self.child.stdin.take();
-        // Once it has been waited for, its PID may be another's.
+        // After it has been waited for, its PID may belong to another process.
         if let Ok(None) = self.child.try_wait() {
             let _ = kill_process_group(self.pid(), Signal::KILL);
             let _ = self.child.wait();
         }
-        // Its standard input has no reader any more once all that it started is gone too.
+        // Its standard input has no reader once all processes that it started are gone.
         if let Some(stdin) = stdin {
             let _ = poll(&mut [PollFd::new(&stdin, PollFlags::empty())], Some(&PARTING));
         }
     }
 }
 
-/// A program that sees nothing of our environment.
+/// Makes a command that inherits nothing of our environment.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     command
 }
 
-/// Runs a short-lived program that sets something up to its end, and returns what it prints.
+/// Runs a short-lived program that sets something up, to its end; returns its output.
 pub(super) fn run(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
     dir.note_command(command);
     ask(dir, command)
 }
 
-/// The same for one that changes nothing.
+/// Runs a short-lived program that changes nothing, to its end; returns its output.
 pub(super) fn ask(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let arguments = command.get_args().map(|argument| argument.to_string_lossy());
@@ -288,7 +288,7 @@ pub(super) fn ask(dir: &PeerDir, command: &mut Command) -> Result<String, LabErr
     Err(LabError::System { what, error: io::Error::other(last_lines(&said)) })
 }
 
-/// The last lines that are not empty, in one.
+/// Joins the last non-empty lines into one.
 fn last_lines(text: &str) -> String {
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     match lines.as_slice() {
@@ -297,10 +297,11 @@ fn last_lines(text: &str) -> String {
     }
 }
 
-/// The sum is exact (nanoseconds, the first field of `schedstat`); how it is divided is known in
-/// clock ticks (fields 14 and 15 of `stat`, proc_pid_stat(5)).
+/// Computes CPU time: the total is exact (nanoseconds, the first field of `schedstat`); the
+/// division into user and system time has the resolution of clock ticks (fields 14 and 15 of
+/// `stat`, proc_pid_stat(5)).
 fn parse_cpu_time(stat: &str, schedstat: &str) -> Option<CpuTime> {
-    // The second field, the name in parentheses, may hold spaces and parentheses.
+    // The second field, the name in parentheses, may contain spaces and parentheses.
     let (_, after_name) = stat.rsplit_once(") ")?;
     let mut fields = after_name.split(' ').skip(11);
     let mut ticks = || fields.next()?.parse::<u32>().ok();
@@ -313,8 +314,8 @@ fn parse_cpu_time(stat: &str, schedstat: &str) -> Option<CpuTime> {
     Some(CpuTime { user: sum.saturating_sub(system), system })
 }
 
-/// Whether somebody takes connections at a socket. Its file alone says less: it is there from bind(2) on,
-/// and who connects before listen(2) is refused.
+/// Returns true if a socket accepts connections. The existence of its file is not enough: it exists
+/// from bind(2) on, and connections before listen(2) are refused.
 fn takes_connections(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }

@@ -1,4 +1,4 @@
-//! A peer's process, with what it was given.
+//! A peer's process, with its resources.
 
 use std::process::Command;
 
@@ -7,11 +7,11 @@ use super::process::Process;
 use super::{CpuTime, Needs, PeerDir};
 use crate::{LabError, placement};
 
-/// Why a peer with huge pages has to be started by root.
+/// Privilege that a peer with huge pages needs.
 pub(super) const FOR_HUGEPAGES: &str = "root, to reserve huge pages";
 
-/// A running program with what it was given. Its fields are dropped in order: the pages are given
-/// back last.
+/// A running program with its resources. Fields are dropped in order: the pages are given back
+/// last.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) process: Process,
@@ -21,8 +21,8 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Reserves the huge pages that it needs and starts it. The name of its forwarding thread begins
-    /// with `forwarding_thread`.
+    /// Reserves the huge pages that the program needs, and starts it. The name of its forwarding
+    /// thread begins with `forwarding_thread`.
     pub(super) fn start(
         dir: &PeerDir,
         name: &str,
@@ -42,13 +42,14 @@ impl Program {
         self.process.cpu_time(self.forwarding_thread)
     }
 
-    /// Of all threads but that one.
+    /// CPU time of all threads except the forwarding thread.
     pub(super) fn control_cpu_time(&self) -> Result<CpuTime, LabError> {
         self.process.cpu_time_but(self.forwarding_thread)
     }
 }
 
-/// A CPU for the threads of a switch that do not forward: another than `forwarding` where there is one.
+/// A CPU for the threads of a switch that do not forward: different from `forwarding` if there is
+/// another.
 pub(super) fn housekeeping_cpu(forwarding: usize) -> usize {
     placement::allowed().into_iter().find(|&other| other != forwarding).unwrap_or(forwarding)
 }

@@ -1,16 +1,16 @@
-//! What other people's programs were started in a run, and how: so that others can do the same.
+//! Record of the third-party programs started in a run, so that others can reproduce it.
 
 use std::ffi::OsStr;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// Programs that were started, in that order.
+/// Programs that were started, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Whose they are, and their versions as they say them.
+    /// Names and versions of the programs, as they print them.
     pub versions: Vec<String>,
-    /// Their command lines, for a shell.
+    /// Command lines of the programs, for a shell.
     pub commands: Vec<String>,
 }
 
@@ -21,7 +21,7 @@ impl Record {
         }
     }
 
-    /// The same command again, as for another trial, is not news.
+    /// Adds a command, unless it is there already, as from an earlier trial.
     pub(super) fn add_command(&mut self, command: &Command) {
         let line = line_of(command);
         if !self.commands.contains(&line) {
@@ -30,15 +30,15 @@ impl Record {
     }
 }
 
-/// A command as a line for a shell, with the variables that were set for it.
+/// Formats a command as a line for a shell, with the variables that were set for it.
 fn line_of(command: &Command) -> String {
     let set = |(name, value): (&OsStr, Option<&OsStr>)| {
         let name = name.to_string_lossy();
-        // Everybody has one.
+        // Every environment has a PATH.
         let value = value.filter(|_| name != "PATH")?;
         Some(format!("{name}={}", quoted(&value.to_string_lossy())))
     };
-    // That name means us to us alone.
+    // `/proc/self/exe` names this program only within this process.
     let program = std::fs::read_link(command.get_program())
         .ok()
         .filter(|_| command.get_program() == "/proc/self/exe")
@@ -48,13 +48,13 @@ fn line_of(command: &Command) -> String {
     command.get_envs().filter_map(set).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// Words as a line for a shell.
+/// Formats words as a line for a shell.
 pub fn command_line(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> String {
     let words = words.into_iter().map(|word| quoted(&word.as_ref().to_string_lossy()));
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// One word, in quotes where a shell would see more in it.
+/// Quotes a word, unless a shell takes it literally.
 fn quoted(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
     if !word.is_empty() && word.bytes().all(is_plain) {

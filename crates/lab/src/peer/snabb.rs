@@ -1,4 +1,4 @@
-//! Snabb, which runs programs of packet-processing apps: ours is `snabb.lua`.
+//! Snabb, which runs programs made of packet-processing apps: ours is `snabb.lua`.
 
 use std::fs;
 use std::path::Path;
@@ -30,8 +30,8 @@ pub(super) static ADAPTER: Adapter = Adapter {
 };
 
 const NEEDS: Needs = Needs {
-    // For its packets, of 10 KiB each: it takes 1000, and 2000 more when both links are full. With too
-    // few pages it would add some to the kernel's pool itself, and nobody would take them out again.
+    // For its packets, of 10 KiB each: it takes 1000, and 2000 more when both links are full. With
+    // too few pages Snabb would add some to the kernel's pool, and nothing would remove them again.
     hugepages_mib: 64,
     privileges: "root, to reserve huge pages and to learn where they lie physically",
     others: &["a mount namespace of its own"],
@@ -44,8 +44,8 @@ struct Snabb {
     ports: usize,
 }
 
-/// A command that keeps its counters and its mount of huge pages to itself. Snabb has them in
-/// `/var/run/snabb`, wherever that is, and leaves something there even when asked for its version.
+/// Makes a command with private counters and a private mount of huge pages. Snabb puts them in
+/// `/var/run/snabb`, wherever that is, and leaves files there even when asked for its version.
 fn private(program: &Path) -> Command {
     let mut command = command(program);
     calls::mount_tmpfs(&mut command, c"/var", &[c"/var/run"]);
@@ -60,13 +60,13 @@ impl Snabb {
         for port in &launch.settings.ports {
             command.arg(&port.socket).arg(if port.server { "listen" } else { "connect" });
         }
-        // All of it runs in one thread.
+        // Snabb runs in a single thread.
         let mut program = launch.start(&mut command, "snabb", NEEDS)?;
         program.process.wait_until_says(launch.cancel, "its ports", "forwarding\n")?;
         Ok(Self { program, ports: launch.settings.ports.len() })
     }
 
-    /// A counter of the link from one port to its neighbour, eight bytes in a file.
+    /// Reads a counter of the link from one port to its neighbour, eight bytes in a file.
     fn counter(&self, from: usize, name: &str) -> Result<u64, LabError> {
         let pid = self.program.process.pid().as_raw_nonzero();
         let link = format!("p{from}.tx -> p{}.rx", from ^ 1);
@@ -83,7 +83,7 @@ impl Running for Snabb {
         &self.program
     }
 
-    /// It counts at links. What found one full it counts as a frame, but not in bytes.
+    /// Snabb counts at links. Frames that found a link full are counted, but their bytes are not.
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
         let of = |port: usize| {
             let (out, back) = (port, port ^ 1);

@@ -1,4 +1,4 @@
-//! A switch that runs as a program: ours, or somebody else's.
+//! Switches that run as programs, ours and third-party.
 
 use std::fmt::Debug;
 use std::fs;
@@ -13,7 +13,7 @@ use super::program::Program;
 use super::{CpuTime, Memory, Needs, PeerDir, PeerPort, PortCounters, dray, snabb, testpmd, vpp};
 use crate::{Cancel, Holdings, LabError, Placement};
 
-/// Whose switch.
+/// Program of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SwitchKind {
     /// DPDK's testpmd between ports of its vhost driver.
@@ -26,62 +26,63 @@ pub enum SwitchKind {
     Vpp,
     /// Snabb.
     Snabb,
-    /// Our own.
+    /// Our own switch.
     Dray,
 }
 
-/// Which frames go where.
+/// Forwarding rule of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wiring {
-    /// Between ports 0 and 1, 2 and 3 and so on, whatever they are.
+    /// Between ports 0 and 1, 2 and 3 and so on, regardless of addresses.
     Pairs,
     /// By destination address, which the switch learns.
     Learning,
 }
 
-/// How a switch is started.
+/// Settings of a switch.
 #[derive(Clone, Debug)]
 pub struct SwitchSettings {
-    /// Whose.
+    /// Program of the switch.
     pub kind: SwitchKind,
-    /// The CPU of its forwarding thread, which it should have for itself.
+    /// CPU of the forwarding thread, which should have it exclusively.
     pub cpu: usize,
-    /// Which frames go where.
+    /// Forwarding rule.
     pub wiring: Wiring,
-    /// Where its memory comes from, as far as it lets one choose.
+    /// Kind of memory it uses, if the program supports several.
     pub memory: Memory,
     /// Its ports.
     pub ports: Vec<PeerPort>,
 }
 
-/// A running switch. It dies with this value, and with the thread that started it.
+/// A running switch. It is killed when this value is dropped or the thread that started it ends.
 #[derive(Debug)]
 pub struct PeerSwitch {
     running: Box<dyn Running>,
     ready_after: Duration,
 }
 
-/// What is asked of a switch once it runs.
+/// Operations on a running switch.
 pub(super) trait Running: Debug {
-    /// The program that forwards.
+    /// The forwarding program.
     fn program(&self) -> &Program;
 
-    /// Since when its first process runs.
+    /// Start time of its first process.
     fn started(&self) -> Instant {
         self.program().process.started()
     }
 
-    /// What went through each port; `None` where it does not count.
+    /// Counters of each port; `None` if the switch has none.
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError>;
 
-    /// How long its forwarding thread has had frames to move so far; `None` where it does not say.
+    /// Time so far in which the forwarding thread had frames to move; `None` if the switch does not
+    /// report it.
     fn work_time(&self) -> Result<Option<Duration>, LabError> {
         Ok(None)
     }
 }
 
 impl SwitchKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 6] =
         [Self::Testpmd, Self::OvsDpdk, Self::Ovs, Self::Vpp, Self::Snabb, Self::Dray];
 
@@ -96,20 +97,20 @@ impl SwitchKind {
         }
     }
 
-    /// Its name in tables and results.
+    /// Name of the switch in tables and results.
     pub fn name(self) -> &'static str {
         self.adapter().name
     }
 
-    /// The installed program, or why there is none that will do and what to do.
+    /// Finds the installed program; the error says why none is suitable and what to do.
     pub fn find(self) -> Result<Found, String> {
         self.adapter().find()
     }
 
-    /// The installed program, for `name`, which is about to be started in `dir`.
+    /// Finds the installed program for `name`, which is about to be started in `dir`.
     pub(super) fn find_for(self, dir: &PeerDir, name: &str) -> Result<Found, LabError> {
         let found = self.find().map_err(|why| LabError::peer(name, why))?;
-        // Results name our own version anyway, and VPP says its own later.
+        // Results state our own version anyway, and VPP reports its version later.
         if !matches!(self, Self::Dray | Self::Vpp) {
             dir.note_program(&found);
         }
@@ -118,8 +119,7 @@ impl SwitchKind {
 }
 
 impl PeerSwitch {
-    /// Starts a switch and waits until it forwards: its sockets exist, and whoever connects to them
-    /// is served.
+    /// Starts a switch and waits until it forwards: its sockets exist and it serves connections.
     pub fn start(
         dir: &PeerDir,
         settings: &SwitchSettings,
@@ -129,7 +129,7 @@ impl PeerSwitch {
         Self::run(dir, &found.program, settings, cancel)
     }
 
-    /// The same with a given program.
+    /// Starts a switch like [`start`](Self::start), with a given program.
     pub(crate) fn run(
         dir: &PeerDir,
         program: &Path,
@@ -146,8 +146,8 @@ impl PeerSwitch {
         Ok(Self::ready(running))
     }
 
-    /// Starts Open vSwitch between interfaces and waits until it forwards. The directory's network
-    /// namespace is theirs.
+    /// Starts Open vSwitch between interfaces of the directory's network namespace, and waits until
+    /// it forwards.
     pub(crate) fn start_bridge(
         dir: &PeerDir,
         bridge: &Bridge,
@@ -165,55 +165,56 @@ impl PeerSwitch {
         Self { running, ready_after }
     }
 
-    /// How long it took from the start of its first process until it forwarded.
+    /// Time from the start of the first process until the switch forwarded.
     pub fn ready_after(&self) -> Duration {
         self.ready_after
     }
 
-    /// What went through each port; `None` where the switch does not count.
+    /// Counters of each port; `None` if the switch has none.
     pub fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
         self.running.counters()
     }
 
-    /// CPU time of its forwarding thread.
+    /// CPU time of the forwarding thread.
     pub fn cpu_time(&self) -> Result<CpuTime, LabError> {
         self.running.program().cpu_time()
     }
 
-    /// CPU time of all its other threads.
+    /// CPU time of all other threads.
     pub fn control_cpu_time(&self) -> Result<CpuTime, LabError> {
         self.running.program().control_cpu_time()
     }
 
-    /// How long its forwarding thread has had frames to move so far; `None` where it does not say.
+    /// Time so far in which the forwarding thread had frames to move; `None` if the switch does not
+    /// report it.
     pub fn work_time(&self) -> Result<Option<Duration>, LabError> {
         self.running.work_time()
     }
 
-    /// Becomes readable when there is a reason to [`check`](Self::check).
+    /// Descriptor that becomes readable when [`check`](Self::check) should be called.
     pub(crate) fn sign(&self) -> BorrowedFd<'_> {
         self.running.program().process.sign()
     }
 
-    /// Fails where it has ended.
+    /// Fails if the switch has ended.
     pub(crate) fn check(&self) -> Result<(), LabError> {
         self.running.program().process.check()
     }
 
-    /// What its process holds.
+    /// Resources held by the switch's process.
     pub fn holdings(&self) -> Result<Holdings, LabError> {
         let process = &self.running.program().process;
         let doing = LabError::doing(format!("what {} holds", process.name()));
         Holdings::of(process.pid()).map_err(doing)
     }
 
-    /// What it had to be given.
+    /// Resources and privileges that the switch had to be given.
     pub fn needs(&self) -> Needs {
         self.running.program().needs
     }
 }
 
-/// A switch that was killed leaves its socket, and the next cannot listen there then.
+/// Removes the socket of a killed switch, which would keep the next one from listening there.
 fn remove_old_socket(path: &Path) -> Result<(), LabError> {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() || meta.is_symlink() => fs::remove_file(path)

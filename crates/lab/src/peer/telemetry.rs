@@ -1,4 +1,4 @@
-//! DPDK's telemetry socket: requests are paths, answers are JSON, a packet each.
+//! DPDK's telemetry socket: requests are paths, replies are JSON, one packet each.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,14 +14,14 @@ use serde::Deserialize;
 
 use super::PortCounters;
 
-/// The longest answer.
+/// Maximum length of a reply, in bytes.
 const ANSWER_MAX: usize = 1 << 14;
 
 /// A connection to a DPDK program.
 #[derive(Debug)]
 pub(super) struct Telemetry(OwnedFd);
 
-/// The part of `/ethdev/stats` that we read.
+/// The fields of `/ethdev/stats` that we read.
 #[derive(Deserialize)]
 struct Stats {
     ipackets: u64,
@@ -39,12 +39,12 @@ impl Telemetry {
         set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(5)))?;
         connect(&socket, &SocketAddrUnix::new(&path)?)?;
         let telemetry = Self(socket);
-        // It greets first.
+        // DPDK sends a greeting first.
         telemetry.answer()?;
         Ok(telemetry)
     }
 
-    /// What went through a port.
+    /// Reads the counters of a port.
     pub(super) fn counters(&self, port: usize) -> io::Result<PortCounters> {
         send(&self.0, format!("/ethdev/stats,{port}").as_bytes(), SendFlags::NOSIGNAL)?;
         parse(&self.answer()?)

@@ -1,4 +1,4 @@
-//! `dpdk-testpmd`, DPDK's own test program, which is a switch and every kind of endpoint.
+//! `dpdk-testpmd`, DPDK's own test program, used as a switch and as every kind of endpoint.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,8 @@ pub(super) static ADAPTER: Adapter = Adapter {
         remedy: "apt install dpdk-dev",
         minimum: "22.11",
         command: |program| command(program),
-        // It says its version only on the way to something else; its help is harmless.
+        // testpmd prints its version only while doing something else; printing its help is
+        // harmless.
         ask: &["-v", "-h"],
         version: |said| {
             let (_, rest) = said.split_once("RTE Version: '")?;
@@ -32,28 +33,28 @@ pub(super) static ADAPTER: Adapter = Adapter {
     start: |launch| Ok(Box::new(Testpmd::start_switch(launch)?)),
 };
 
-/// Buffers of a program with few ports. Few of them stay in the caches better.
+/// Minimum number of buffers. A small pool stays in the caches better.
 const BUFFERS_MIN: usize = 8192;
 
-/// Buffers for each port and queue: both rings, and bursts under way.
+/// Number of buffers for each port and queue: both rings, and bursts in flight.
 const BUFFERS_PER_QUEUE: usize = 2048;
 
-/// A buffer with its headers, in bytes, rounded up.
+/// Bytes of a buffer with its headers, rounded up.
 const BUFFER_BYTES: usize = 2560;
 
-/// What DPDK needs besides buffers, in MiB, generously.
+/// MiB that DPDK needs besides buffers, a generous estimate.
 const OTHER_MIB: usize = 32;
 
-/// DPDK numbers its threads by itself: 1 is the console, 2 forwards.
+/// Name of the forwarding thread. DPDK numbers its threads itself: 1 is the console, 2 forwards.
 const FORWARDING_THREAD: &str = "rte-worker-2";
 
-/// How one is started.
+/// Settings to start testpmd with.
 pub(super) struct Settings<'a> {
     pub(super) name: &'a str,
     pub(super) program: PathBuf,
-    /// The forwarding thread's CPU.
+    /// CPU of the forwarding thread.
     pub(super) cpu: usize,
-    /// The CPU of all its other threads.
+    /// CPU of all other threads.
     pub(super) housekeeping_cpu: usize,
     pub(super) memory: Memory,
     /// Virtual devices, in the order of the ports.
@@ -80,12 +81,12 @@ impl Testpmd {
         let mut command = command(&settings.program);
         command
             .env("RUNTIME_DIRECTORY", dir.path())
-            // Without devices nobody cares how memory lies physically.
+            // Without PCI devices the physical addresses of memory do not matter.
             .args(["--no-pci", "--iova-mode=va", "--file-prefix", settings.name, "--lcores"])
             .arg(format!("1@{},2@{}", settings.housekeeping_cpu, settings.cpu));
         let needs = match settings.memory {
             Memory::HugePages => {
-                // Single files: virtio-user can share eight at most.
+                // Single-file segments, because virtio-user can share at most eight files.
                 command.args(["--in-memory", "--single-file-segments"]);
                 Needs { hugepages_mib: mib as u32, privileges: FOR_HUGEPAGES, others: &[] }
             }
@@ -107,7 +108,7 @@ impl Testpmd {
         Ok(Self { program, ports, telemetry: None, dir: dir.clone() })
     }
 
-    /// Starts one that passes frames between ports of its vhost driver, and waits until it does.
+    /// Starts a testpmd that forwards between ports of its vhost driver, and waits until it does.
     fn start_switch(launch: &Launch<'_>) -> Result<Self, LabError> {
         let Launch { dir, settings, .. } = launch;
         let (name, ports) = (ADAPTER.name, &settings.ports);
@@ -131,7 +132,7 @@ impl Testpmd {
         Ok(testpmd)
     }
 
-    /// Waits for the prompt: all ports are up then, and with `--auto-start` frames are forwarded.
+    /// Waits for the prompt: all ports are up then and, with `--auto-start`, frames are forwarded.
     pub(super) fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<(), LabError> {
         if self.telemetry.is_none() {
             let process = &mut self.program.process;
@@ -166,7 +167,7 @@ impl Running for Testpmd {
     }
 }
 
-/// How many queues each port has; testpmd has one number for all.
+/// Number of queues of each port, the same for all: testpmd supports only one number.
 pub(super) fn same_queues(
     name: &str,
     mut queues: impl Iterator<Item = u16>,
@@ -181,7 +182,7 @@ pub(super) fn same_queues(
     }
 }
 
-/// The device of a vhost back end.
+/// Device argument of a vhost back end.
 pub(super) fn vhost_device(index: usize, socket: &Path, server: bool, queues: u16) -> String {
     let client = u8::from(!server);
     format!("net_vhost{index},iface={},queues={queues},client={client}", socket.display())

@@ -1,4 +1,4 @@
-//! FD.io's Vector Packet Processor, with nothing loaded but its vhost-user and memif drivers.
+//! FD.io's Vector Packet Processor, loaded only with its vhost-user and memif drivers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,17 +28,18 @@ const INSTALLED: Installed = Installed {
     remedy: "Debian has no package, see fd.io",
     minimum: "25.10",
     command: private,
-    // It has no such option, complains in its own way, and says its version when it runs.
+    // VPP lacks such an option: it prints an error that identifies it, and reports its version
+    // while it runs.
     ask: &["--version"],
     version: |said| said.contains("vlib_plugin_config").then(|| "VPP".to_owned()),
 };
 
-/// For its buffers, 16384 of them with 2 KiB of data each.
+/// MiB for its 16384 buffers with 2 KiB of data each.
 const HUGEPAGES_MIB: u32 = 64;
 
 const OTHERS: &[&str] = &["a mount namespace of its own"];
 
-/// The first worker's name. The main thread only listens to its CLI.
+/// Name of the first worker. The main thread only serves the CLI.
 const FORWARDING_THREAD: &str = "vpp_wk_0";
 
 /// A running switch.
@@ -46,11 +47,11 @@ const FORWARDING_THREAD: &str = "vpp_wk_0";
 struct Vpp {
     program: Program,
     cli: Cli,
-    /// What it calls each port.
+    /// VPP's name of each port.
     interfaces: Vec<String>,
 }
 
-/// `vppctl`, which is beside the program, and where it speaks to it.
+/// `vppctl`, in the folder of the program, and the socket by which it reaches VPP.
 #[derive(Debug)]
 struct Cli {
     dir: PeerDir,
@@ -59,12 +60,12 @@ struct Cli {
 }
 
 impl Cli {
-    /// What it says to a line.
+    /// Returns the reply to a CLI line.
     fn ask(&self, line: &str) -> Result<String, LabError> {
         ask(&self.dir, &mut self.line(line))
     }
 
-    /// The same to a line that sets something up.
+    /// Returns the reply to a CLI line that sets something up.
     fn tell(&self, line: &str) -> Result<String, LabError> {
         run(&self.dir, &mut self.line(line))
     }
@@ -76,8 +77,8 @@ impl Cli {
     }
 }
 
-/// A command that has files of its own where programs would speak to it through them, in place of the
-/// machine's: it would leave them there.
+/// Makes a command with a private `/dev/shm`: VPP would leave files there through which programs
+/// can talk to it.
 fn private(program: &Path) -> Command {
     let mut command = command(program);
     calls::mount_tmpfs(&mut command, c"/dev/shm", &[]);
@@ -114,7 +115,7 @@ impl Vpp {
         INSTALLED.judge(&found).map_err(|why| LabError::peer(ADAPTER.name, why))?;
         dir.note_program(&found);
         let said = vpp.cli.tell(&format!("exec {}", commands.display()))?;
-        // It says the names of new interfaces, and what is wrong.
+        // VPP prints the names of new interfaces, and errors.
         let mut lines = said.lines().map(str::trim);
         let is_name = |line: &str| vpp.interfaces.iter().any(|name| name == line);
         match lines.find(|line| !line.is_empty() && !is_name(line)) {
@@ -129,8 +130,8 @@ impl Running for Vpp {
         &self.program
     }
 
-    /// What found a ring full it counts as sent, and as lost: that is taken off again, but not its
-    /// bytes, which nobody counts.
+    /// VPP counts frames that found a ring full as sent and as lost. Lost frames are subtracted
+    /// from sent ones; lost bytes cannot be, because VPP does not count them.
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
         let of = |name: &String| {
             let counted = self.cli.ask(&format!("show interface {name}"))?;
@@ -141,13 +142,13 @@ impl Running for Vpp {
     }
 }
 
-/// The version in what `show version` says.
+/// Extracts the version from the output of `show version`.
 fn version_of(said: &str) -> Option<String> {
     let (_, rest) = said.split_once("vpp v")?;
     Some(format!("VPP {}", rest.split_whitespace().next()?))
 }
 
-/// What it calls its ports, in order.
+/// VPP's names of the ports, in order.
 fn interfaces(settings: &SwitchSettings) -> impl Iterator<Item = String> {
     let mut vhost_user = 0..;
     settings.ports.iter().enumerate().map(move |(index, port)| match port.protocol {
@@ -158,12 +159,12 @@ fn interfaces(settings: &SwitchSettings) -> impl Iterator<Item = String> {
     })
 }
 
-/// The number of a port's socket. There is one already with number 0.
+/// Number of a port's socket. Number 0 is taken.
 fn memif_socket(index: usize) -> usize {
     index + 1
 }
 
-/// Its start-up configuration.
+/// Builds VPP's start-up configuration.
 fn startup(dir: &Path, cli: &Path, settings: &SwitchSettings) -> String {
     let (dir, cli) = (dir.display(), cli.display());
     let (worker, main) = (settings.cpu, housekeeping_cpu(settings.cpu));
@@ -180,7 +181,7 @@ fn startup(dir: &Path, cli: &Path, settings: &SwitchSettings) -> String {
     )
 }
 
-/// What its CLI is told: ports, and which frames go where.
+/// Builds the CLI commands that create the ports and wire them.
 fn wiring(settings: &SwitchSettings) -> String {
     let names: Vec<String> = interfaces(settings).collect();
     let create = |(index, port): (usize, &PeerPort)| {
@@ -206,18 +207,20 @@ fn wiring(settings: &SwitchSettings) -> String {
         };
         format!("set interface state {name} up\nset interface l2 {mode}\n")
     };
-    // All are there before the first is wired to another.
+    // All ports must exist before the first is wired to another.
     let create: String = settings.ports.iter().enumerate().map(create).collect();
     create + &names.iter().enumerate().map(plug).collect::<String>()
 }
 
-/// What `show interface` and `show hardware-interfaces` say of one. What is zero is not there.
+/// Parses the counters from the output of `show interface` and `show hardware-interfaces` for one
+/// port. Zero counters are missing from the output.
 fn counters(counted: &str, device: &str) -> PortCounters {
     let after = |text: &str, label: &str| -> Option<u64> {
         text.split_once(label)?.1.split_whitespace().next()?.parse().ok()
     };
     let counter = |label| after(counted, label).unwrap_or(0);
-    // A vhost-user port that finds a ring full says so in the one place, a memif port in the other.
+    // A vhost-user port reports frames that found a ring full in the former output, a memif port in
+    // the latter.
     let lost = counter("drops") + after(device, "no tx slot:").unwrap_or(0);
     PortCounters {
         received_frames: counter("rx packets"),

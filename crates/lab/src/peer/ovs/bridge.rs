@@ -31,38 +31,38 @@ pub(in crate::peer) static ADAPTER: Adapter = Adapter {
     learns: true,
     protocols: &[],
     queues_max: 0,
-    // It is started by another call.
+    // `PeerSwitch::start_bridge` starts it instead.
     start: |_| Err(LabError::peer("ovs", "its ports are interfaces, not sockets")),
 };
 
-/// What passes frames on.
+/// Component that forwards frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Datapath {
     /// The kernel, in soft interrupts.
     Kernel,
-    /// One thread, which sleeps while there is nothing to do, by packet sockets.
+    /// One thread over packet sockets, which sleeps while idle.
     Userspace,
-    /// One thread, which polls for good, by AF_XDP sockets.
+    /// One thread over AF_XDP sockets, which always polls.
     Afxdp,
 }
 
-/// How it is started.
+/// Settings of an Open vSwitch bridge.
 #[derive(Clone, Debug)]
 pub struct Bridge {
-    /// What passes frames on.
+    /// Component that forwards frames.
     pub datapath: Datapath,
-    /// The CPU of the thread that forwards, where there is one.
+    /// CPU of the forwarding thread, if there is one.
     pub cpu: usize,
     /// Its ports.
     pub ports: Vec<BridgePort>,
 }
 
-/// A port.
+/// A port of a bridge.
 #[derive(Clone, Debug)]
 pub struct BridgePort {
-    /// The interface, in the network namespace of the peers' directory.
+    /// Name of the interface, in the network namespace of the peers' directory.
     pub interface: String,
-    /// Who is behind it, for good.
+    /// Station behind the port, as a permanent entry.
     pub station: MacAddr,
 }
 
@@ -79,7 +79,7 @@ impl RunningBridge {
     ) -> Result<Self, LabError> {
         let Bridge { datapath, cpu, .. } = *bridge;
         let (cpu, config, forwarding_thread) = match datapath {
-            // What is new to the kernel's datapath, and what is old, is seen to by other threads.
+            // Other threads handle the flows that are new to the kernel's datapath, and old ones.
             Datapath::Kernel => (None, Vec::new(), ""),
             Datapath::Userspace => (Some(cpu), Vec::new(), ""),
             Datapath::Afxdp => {
@@ -120,7 +120,7 @@ impl Running for RunningBridge {
         self.0.database.started()
     }
 
-    /// None: the kernel counts at each interface.
+    /// Always `None`: the kernel counts at each interface.
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
         Ok(None)
     }

@@ -1,5 +1,5 @@
-//! Open vSwitch, apart from any other on the machine: its database, sockets and logs are in a directory
-//! of their own.
+//! Open vSwitch, separate from any other on the machine: its database, sockets and logs are in a
+//! directory of their own.
 
 mod bridge;
 mod vhost_user;
@@ -23,10 +23,10 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
 const BRIDGE: &str = "br0";
 
-/// The threads that poll for good have names that begin with this.
+/// Prefix of the names of threads that always poll.
 const POLLING_THREAD: &str = "pmd-c";
 
-/// A running switch. Its fields are dropped in order: the database outlives the switch.
+/// A running switch. Fields are dropped in order: the database outlives the switch.
 #[derive(Debug)]
 struct Ovs {
     switch: Program,
@@ -34,21 +34,21 @@ struct Ovs {
     home: Home,
 }
 
-/// How it is started.
+/// Settings to start Open vSwitch with.
 struct Start<'a> {
-    /// Its name in messages.
+    /// Name of the switch in messages.
     name: &'a str,
     program: &'a Path,
-    /// Of `other_config` in its database.
+    /// Settings of `other_config` in its database.
     config: &'a [String],
-    /// Where all of its threads run that it does not move itself.
+    /// CPU of all threads that it does not move itself.
     cpu: Option<usize>,
-    /// The names of those that forward begin with this.
+    /// Prefix of the names of forwarding threads.
     forwarding_thread: &'static str,
     needs: Needs,
 }
 
-/// The part of the peers' directory that is the switch's, and how its tools are called.
+/// The switch's part of the peers' directory, used to run its tools.
 #[derive(Debug)]
 struct Home {
     dir: PeerDir,
@@ -56,7 +56,7 @@ struct Home {
 }
 
 impl Ovs {
-    /// Starts it without a bridge.
+    /// Starts the switch without a bridge.
     fn start(dir: &PeerDir, start: &Start<'_>, cancel: &Cancel) -> Result<Self, LabError> {
         let path = dir.join("ovs");
         fs::create_dir_all(&path)
@@ -76,7 +76,7 @@ impl Ovs {
         Ok(Self { switch, database, home })
     }
 
-    /// An error with the last lines of its log.
+    /// Makes an error with the last lines of the log.
     fn failed(&self, error: &LabError) -> LabError {
         self.switch.process.failed(&error.to_string())
     }
@@ -124,13 +124,13 @@ impl Home {
         Ok(database)
     }
 
-    /// Makes the bridge, with one of its datapaths in user space or the kernel's.
+    /// Creates the bridge with the given datapath, a user-space one or the kernel's.
     fn add_bridge(&self, datapath: &str) -> Result<(), LabError> {
         let datapath = format!("datapath_type={datapath}");
         self.vsctl(&["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, &datapath]).map(drop)
     }
 
-    /// Adds the port number `index`, of which `settings` say what it is.
+    /// Adds port number `index`, described by `settings`.
     fn add_port(&self, index: usize, name: &str, settings: &[&str]) -> Result<(), LabError> {
         let request = format!("ofport_request={}", port_number(index));
         let words = ["add-port", BRIDGE, name, "--", "set", "interface", name, &request];
@@ -143,14 +143,14 @@ impl Home {
         Err(LabError::System { what, error: io::Error::other(error.trim().to_owned()) })
     }
 
-    /// Asks the running switch.
+    /// Sends a request to the running switch.
     fn appctl(&self, words: &[&str]) -> Result<String, LabError> {
         let mut command = self.command("ovs-appctl");
         command.arg("--timeout=5").arg("--target").arg(self.control()).args(words);
         ask(&self.dir, &mut command)
     }
 
-    /// Writes `other_config` before there is a switch that reads it.
+    /// Writes `other_config` before the switch, which reads it, is started.
     fn configure(&self, config: &[String]) -> Result<(), LabError> {
         self.vsctl(&["--no-wait", "init"])?;
         if config.is_empty() {
@@ -164,12 +164,12 @@ impl Home {
     }
 }
 
-/// What flows call a port: OpenFlow counts from 1.
+/// Port number in flows: OpenFlow counts from 1.
 fn port_number(index: usize) -> usize {
     index + 1
 }
 
-/// A value with commas or spaces is a list for ovs-vsctl unless it is quoted.
+/// Quotes a setting, because ovs-vsctl takes an unquoted value with commas or spaces for a list.
 fn quote(setting: &str) -> String {
     match setting.split_once('=') {
         Some((key, value)) => format!("{key}=\"{value}\""),
@@ -177,7 +177,7 @@ fn quote(setting: &str) -> String {
     }
 }
 
-/// A set of one CPU, as a hexadecimal number of any length.
+/// Formats a set of one CPU as a hexadecimal number of any length.
 fn mask(cpu: usize) -> String {
     format!("0x{:x}{}", 1 << (cpu % 4), "0".repeat(cpu / 4))
 }

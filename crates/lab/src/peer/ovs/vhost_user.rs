@@ -16,7 +16,7 @@ pub(in crate::peer) static ADAPTER: Adapter = Adapter {
     name: "ovs-dpdk",
     installed: Some(Installed {
         program: "ovs-vswitchd-dpdk",
-        // Debian's.
+        // Debian's folder.
         folder: Some("/usr/lib/openvswitch-switch-dpdk"),
         whose: "Open vSwitch with DPDK",
         remedy: "apt install openvswitch-switch-dpdk",
@@ -31,13 +31,13 @@ pub(in crate::peer) static ADAPTER: Adapter = Adapter {
     start: |launch| Ok(Box::new(VhostUser::start(launch)?)),
 };
 
-/// Its buffers, 752 MiB when the first driver connects, and what it needs for each port. With less it
-/// takes all that there is, finds that it does not do, and asks for half as many buffers; a driver
+/// Memory for buffers, 752 MiB when the first driver connects, and for each port. With less, Open
+/// vSwitch takes all the memory, finds it insufficient and asks for half as many buffers; a driver
 /// that connects meanwhile is disconnected for lack of memory.
 const MEMORY_MIB: u32 = 800;
 
 const NEEDS: Needs = Needs {
-    // It does not start with a page too few.
+    // It does not start if a single page is missing.
     hugepages_mib: MEMORY_MIB + 16,
     privileges: "root, to reserve huge pages and for its bridge's TAP interface",
     others: &["a database server of its own", "a network namespace of its own"],
@@ -47,7 +47,7 @@ const NEEDS: Needs = Needs {
 #[derive(Debug)]
 struct VhostUser {
     ovs: Ovs,
-    /// The sockets that its ports were to have: other names of those that it made.
+    /// Requested sockets of the ports: other names of the sockets that the switch made.
     links: Vec<PathBuf>,
 }
 
@@ -80,8 +80,8 @@ impl VhostUser {
                 continue;
             }
             home.add_port(index, &name, &["type=dpdkvhostuser"])?;
-            // It listens in a folder of its own choice, which containers do not see: the socket gets
-            // another name where they do.
+            // Open vSwitch listens in a folder of its own choice, which containers do not see: the
+            // socket gets another name where they do.
             let doing = LabError::doing(format!("socket {}", port.socket.display()));
             fs::hard_link(home.path.join(&name), &port.socket).map_err(doing)?;
             self.links.push(port.socket.clone());
@@ -102,7 +102,7 @@ impl Running for VhostUser {
         self.ovs.database.started()
     }
 
-    /// `None` where it has none: version 3.1 counts nothing at ports where it listens.
+    /// `None` if the switch has no counters: version 3.1 counts nothing at listening ports.
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
         let text = self.ovs.home.appctl(&["dpctl/show", "--statistics"])?;
         Ok((0..).map_while(|index| parse_counters(&text, &port_name(index))).collect())
@@ -112,13 +112,13 @@ impl Running for VhostUser {
 impl Drop for VhostUser {
     fn drop(&mut self) {
         for link in &self.links {
-            // It may be gone with its directory.
+            // The link may have been removed with its directory.
             let _ = fs::remove_file(link);
         }
     }
 }
 
-/// Puts flows between two ports each in place of the one that learns.
+/// Replaces the learning flow with flows between ports in pairs.
 fn pair_ports(home: &Home, count: usize) -> Result<(), LabError> {
     home.ofctl(&["del-flows", BRIDGE])?;
     (0..count).try_for_each(|index| {
@@ -139,20 +139,21 @@ fn config(cpu: usize) -> [String; 6] {
     ]
 }
 
-/// Built without DPDK it is another switch, and says nothing of it.
+/// Extracts the version. A build without DPDK is a different switch: its output lacks the DPDK
+/// line.
 fn version(said: &str) -> Option<String> {
     let ovs = said.lines().next()?.rsplit(' ').next()?;
     let dpdk = said.lines().find(|line| line.starts_with("DPDK "))?;
     Some(format!("Open vSwitch {ovs}, {dpdk}"))
 }
 
-/// What it calls a port's interface.
+/// Name of a port's interface in Open vSwitch.
 fn port_name(index: usize) -> String {
     format!("p{}", port_number(index))
 }
 
-/// Finds a port in what `dpctl/show --statistics` prints: `None` if it is not there; inside that,
-/// `None` if it has no counters.
+/// Parses a port's counters from the output of `dpctl/show --statistics`: `None` if the port is
+/// missing; `Some(None)` if it has no counters.
 fn parse_counters(text: &str, name: &str) -> Option<Option<PortCounters>> {
     let (_, rest) = text.split_once(&format!(": {name} ("))?;
     let section = rest.split("  port ").next()?;

@@ -31,7 +31,7 @@ fn maps() -> Finding {
 }
 
 fn jit() -> Finding {
-    // Root alone may read it on most kernels.
+    // On most kernels, only root may read it.
     let mut value = String::new();
     let read = File::open("/proc/sys/net/core/bpf_jit_enable")
         .and_then(|mut file| file.read_to_string(&mut value));
@@ -41,7 +41,7 @@ fn jit() -> Finding {
             "XDP programs are interpreted, several times slower; sysctl net.core.bpf_jit_enable=1",
         ),
         Err(std::io::ErrorKind::PermissionDenied) => needs_root(GROUP, "JIT"),
-        // Like others of the whole machine it shows in the machine's own network namespace only.
+        // Like other machine-wide settings, it is only visible in the initial network namespace.
         Err(_) if !Path::new("/proc/sys/net/core/netdev_max_backlog").exists() => {
             Finding::new(GROUP, "JIT", State::Unknown, "does not show in a network namespace")
         }

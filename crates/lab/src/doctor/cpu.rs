@@ -1,4 +1,4 @@
-//! CPUs, their caches, and what disturbs a loop that polls.
+//! CPUs, their caches, and what disturbs a polling loop.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::placement::{parse_ranges, ranges};
 
 const GROUP: &str = "cpu";
 
-/// A sender, a switch and a receiver each poll on a core.
+/// Sender, switch and receiver each poll on a core; one core is left to the kernel.
 const CORES_WANTED: usize = 4;
 
 pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
@@ -79,7 +79,7 @@ fn isolated(host: &HostFacts) -> Finding {
     let cpus = parse_ranges(&host.cpus).unwrap_or_default();
     match isolate(&cpus) {
         Some(cpus) => {
-            // Its file is there where the kernel can stop the tick (CONFIG_NO_HZ_FULL).
+            // The file exists if the kernel can stop the tick (CONFIG_NO_HZ_FULL).
             let can_stop_tick = Path::new("/sys/devices/system/cpu/nohz_full").exists();
             let tick = if can_stop_tick { format!(" nohz_full={cpus}") } else { String::new() };
             finding.advise(format!("{cost}; boot with isolcpus={cpus}{tick} rcu_nocbs={cpus}"))
@@ -88,7 +88,7 @@ fn isolated(host: &HostFacts) -> Finding {
     }
 }
 
-/// The CPUs to isolate: the upper half at least, and never the first, which the kernel works on.
+/// Returns the CPUs to isolate: at least the upper half, never the first, which the kernel uses.
 fn isolate(cpus: &[usize]) -> Option<String> {
     let keep = (cpus.len() / 2).clamp(1, 2);
     let isolated = cpus.get(keep..)?;
@@ -103,7 +103,7 @@ fn governor(host: &HostFacts) -> Finding {
             "CPUs change their frequency with load, so figures depend on what ran before; cpupower \
              frequency-set -g performance (Debian: linux-cpupower)",
         ),
-        // Nothing can be done about it from here.
+        // Nothing can be done about it from inside the machine.
         None => finding(State::Unknown, "the frequency is not the kernel's to set"),
     }
 }
@@ -148,7 +148,7 @@ fn counters() -> Finding {
 
 fn cache_allocation(cpuinfo: &str) -> Finding {
     let supported = has_cpu_flags(cpuinfo, &["cat_l3"]) || has_cpu_flags(cpuinfo, &["cat_l2"]);
-    // Arm's MPAM has no flag; there, the file system tells.
+    // Arm's MPAM has no CPU flag; there, the file system shows support.
     let in_kernel = read("/proc/filesystems").is_some_and(|text| text.contains("resctrl"));
     let mounted = Path::new("/sys/fs/resctrl/schemata").exists();
     let cost = "a neighbour's use of the shared cache shows in every figure";

@@ -1,4 +1,4 @@
-//! Link kinds, each probed by making one in a scratch namespace.
+//! Link kinds, each probed by creating one in a scratch namespace.
 
 use std::fs::File;
 use std::io;
@@ -16,19 +16,19 @@ use crate::netlink::Netlink;
 
 const GROUP: &str = "links";
 
-/// A kind of link and what lacks without it.
+/// A kind of link, and what its absence costs.
 struct Kind {
     name: &'static str,
     module: &'static str,
     option: &'static str,
     make: Make,
-    /// `None`: nothing is measured with it.
+    /// Measurements that need it; `None` if there are none.
     cost: Option<&'static str>,
 }
 
-/// How one is made.
+/// Method of creating a link.
 enum Make {
-    /// From nothing but its kind. Others can be made on top of it.
+    /// By its kind alone. Others can be created on top of it.
     Alone(InfoKind),
     /// On top of another interface.
     Above(InfoKind),
@@ -102,11 +102,11 @@ const KINDS: [Kind; 9] = [
     },
 ];
 
-/// Where links are tried out; everything in it goes away with it.
+/// Scratch namespace; it is deleted with everything in it.
 struct Scratch {
     namespace: NetworkNamespace,
     netlink: Netlink,
-    /// An interface that others can be made on top of.
+    /// Interface on which others can be created.
     parent: Option<u32>,
 }
 
@@ -144,7 +144,7 @@ impl Scratch {
             }
             Make::Above(info) => {
                 self.netlink.create_plain(kind.name, info.clone(), self.parent)?;
-                // An interface carries links of one kind only.
+                // An interface can be the parent of only one kind of link at a time.
                 self.netlink.delete(self.netlink.interface(kind.name)?.index)?;
             }
             Make::Vxlan => self.netlink.create_vxlan(kind.name, vec![InfoVxlan::Id(1)])?,
@@ -194,7 +194,8 @@ impl Kind {
     }
 }
 
-/// Its datapath is not an rtnetlink kind; what shows it is its family of messages.
+/// Checks Open vSwitch. Its datapath is not an rtnetlink kind, but a generic netlink family shows
+/// it.
 fn open_vswitch(modules: &Modules) -> Finding {
     let finding = |state, detail: &str| Finding::new(GROUP, "openvswitch", state, detail);
     let has_family = dray_netdev::families()

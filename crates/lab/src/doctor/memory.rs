@@ -6,7 +6,7 @@ use crate::host::{HugepagePool, read};
 
 const GROUP: &str = "memory";
 
-/// What DPDK, Open vSwitch and VPP want together to be at ease.
+/// Bytes that DPDK, Open vSwitch and VPP together need to run comfortably.
 const HUGE_WANTED: u64 = 1 << 30;
 
 pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
@@ -35,7 +35,7 @@ fn hugepages(pools: &[HugepagePool], memory: Option<u64>) -> Finding {
     let reserved: Vec<_> = pools.iter().filter(|pool| pool.total > 0).collect();
     if reserved.is_empty() {
         let sizes: Vec<_> = pools.iter().map(|pool| size(pool.size_bytes)).collect();
-        // An eighth of a small machine's memory is as much as it can spare.
+        // A small machine can spare at most an eighth of its memory.
         let bytes = memory.map_or(HUGE_WANTED, |memory| HUGE_WANTED.min(memory / 8));
         let pages = (bytes / smallest.size_bytes).max(1);
         return finding(State::Missing, &format!("none reserved (of {})", sizes.join(" or ")))

@@ -1,7 +1,7 @@
-//! What this host offers for measuring and for the data plane; for each lack, what it costs and how
-//! to get it.
+//! Examines what this host offers for measurements and for the data plane. Each finding about
+//! something missing says what that costs and how to fix it.
 //!
-//! Nothing is changed: links are made in a scratch namespace that goes away, no kernel module is
+//! Nothing is changed: links are created in a temporary scratch namespace, no kernel module is
 //! loaded, and NICs are only read.
 
 mod bpf;
@@ -21,37 +21,36 @@ use crate::HostFacts;
 
 pub use render::render;
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it belongs to.
+    /// Group of the check.
     pub group: &'static str,
-    /// What was looked at.
+    /// Checked item.
     pub item: String,
-    /// How it is.
+    /// State of the item.
     pub state: State,
-    /// What was found, in a few words.
+    /// Short description of what was found.
     pub detail: String,
-    /// What a lack costs, and how to get what lacks; `None` where it costs nothing or cannot be
-    /// helped.
+    /// Cost of a problem and how to fix it; `None` if it costs nothing or cannot be fixed.
     pub advice: Option<String>,
 }
 
-/// How something is.
+/// State of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It is there.
+    /// Present.
     Ok,
-    /// It is not there.
+    /// Not present.
     Missing,
-    /// It is there, but figures will suffer.
+    /// Present, but measurements will suffer.
     Warning,
-    /// It cannot be told.
+    /// Cannot be determined.
     Unknown,
 }
 
-/// Looks at everything. Takes well under a second, unless a program takes long to say its version.
+/// Runs all checks. Takes well under a second, unless a program is slow to print its version.
 pub fn examine() -> Vec<Finding> {
     let host = HostFacts::gather();
     [
@@ -82,13 +81,13 @@ impl Finding {
     }
 }
 
-/// What could not be tried for want of privileges.
+/// Finding for a check that needs privileges.
 fn needs_root(group: &'static str, item: &str) -> Finding {
     Finding::new(group, item, State::Unknown, "only root may try it")
         .advise("dray does without it until it is root; run this with sudo")
 }
 
-/// Writes a size as its user would: `48 KiB`.
+/// Formats a size with a unit: `48 KiB`.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let unit = (1..UNITS.len()).rev().find(|unit| bytes >= 1 << (10 * unit)).unwrap_or(0);

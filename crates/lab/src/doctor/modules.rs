@@ -1,14 +1,14 @@
-//! Kernel modules: what could be had without another kernel. Nothing is loaded.
+//! Kernel modules: which features are available without another kernel. No module is loaded.
 
 use std::collections::BTreeSet;
 
 use crate::host::read;
 
-/// What the kernel has and could load.
+/// Modules that the kernel has loaded or could load.
 pub(crate) struct Modules {
-    /// `None`: this kernel was built without loadable modules.
+    /// Loaded modules; `None` if the kernel was built without loadable modules.
     loaded: Option<BTreeSet<String>>,
-    /// `None`: the files are not here, as in most containers.
+    /// Module files; `None` if they are not visible, as in most containers.
     files: Option<Files>,
 }
 
@@ -17,28 +17,28 @@ struct Files {
     loadable: BTreeSet<String>,
 }
 
-/// How a module stands.
+/// State of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Module {
     /// Loaded, or built into the kernel.
     Present,
-    /// Its file is here; the kernel loads it on first use.
+    /// The module's file is present; the kernel loads it on first use.
     Loadable,
-    /// Its file is not here.
+    /// The module's file is missing.
     NotInstalled,
-    /// The kernel cannot load it, and does not say what is built in.
+    /// The kernel cannot load modules, and does not list the built-in ones.
     CannotLoad,
-    /// Not told.
+    /// Cannot be determined.
     Unknown,
 }
 
 impl Modules {
-    /// Reads what is known of the running kernel.
+    /// Reads the modules of the running kernel.
     pub(crate) fn of_running_kernel() -> Self {
         Self::of_kernel(&rustix::system::uname().release().to_string_lossy())
     }
 
-    /// Reads what is known of the running kernel, `release`.
+    /// Reads the modules of the running kernel, whose release is `release`.
     pub(crate) fn of_kernel(release: &str) -> Self {
         let file = |name| read(format!("/lib/modules/{release}/{name}"));
         Self {
@@ -52,7 +52,7 @@ impl Modules {
         }
     }
 
-    /// How `name`, written with underscores, stands.
+    /// Returns the state of module `name`, written with underscores.
     pub(crate) fn state(&self, name: &str) -> Module {
         if self.files.as_ref().is_some_and(|files| files.built_in.contains(name)) {
             return Module::Present;
@@ -66,7 +66,8 @@ impl Modules {
         }
     }
 
-    /// How to get `name`, which the kernel option `option` builds, where it does not work.
+    /// Returns how to get module `name`, which the kernel option `option` builds, if it is
+    /// unavailable.
     pub(crate) fn remedy(&self, name: &str, option: &str) -> String {
         match self.state(name) {
             Module::Loadable => format!("modprobe {name}"),
@@ -85,8 +86,8 @@ impl Modules {
     }
 }
 
-/// The modules in `modules.dep` or `modules.builtin`: a path to the left of an optional colon. File
-/// names are written with either dashes or underscores, the kernel uses underscores.
+/// Returns the modules in `modules.dep` or `modules.builtin`: a path to the left of an optional
+/// colon. File names use dashes or underscores, the kernel uses underscores.
 fn names(text: &str) -> BTreeSet<String> {
     let name = |line: &str| {
         let path = line.split(':').next()?;

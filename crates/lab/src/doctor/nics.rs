@@ -1,4 +1,4 @@
-//! Physical NICs, and what it takes to hand one over. They are only read.
+//! Physical NICs, and the requirements for assigning them to programs. NICs are only read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::host::{list, read};
 
 const GROUP: &str = "nics";
 
-/// Drivers that give a whole NIC to a user-space program.
+/// Drivers that pass a whole NIC to a user-space program.
 const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
 pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
@@ -41,7 +41,7 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
     findings
 }
 
-/// The name of the driver that a device is bound to.
+/// Returns the name of the driver that a device is bound to.
 fn driver(device: &Path) -> Option<String> {
     let driver = fs::read_link(device.join("driver")).ok()?;
     Some(driver.file_name()?.to_string_lossy().into_owned())
@@ -49,7 +49,7 @@ fn driver(device: &Path) -> Option<String> {
 
 fn describe(interface: &Path, device: &Path) -> String {
     let mut detail = format!("driver {}", driver(device).as_deref().unwrap_or("unknown"));
-    // The kernel says -1, or refuses, where there is no carrier or no such thing as a speed.
+    // The kernel reports -1 or an error if there is no carrier or the device has no speed.
     let speed = read(interface.join("speed")).and_then(|text| text.parse::<u32>().ok());
     if let Some(megabits) = speed.filter(|&megabits| megabits != u32::MAX) {
         detail += &format!(", {megabits} Mbit/s");
@@ -105,7 +105,7 @@ fn xdp(name: &str, index: Option<u32>, features: Option<&[(u32, XdpFeatures)]>) 
     }
 }
 
-/// NICs without an interface, because a user-space program or nobody has them.
+/// Finds NICs without an interface: with a user-space driver or none.
 fn handed_over() -> Vec<Finding> {
     const DEVICES: &str = "/sys/bus/pci/devices";
     let mut findings = Vec::new();

@@ -1,4 +1,4 @@
-//! Programs that can be measured beside our own, or that help to measure.
+//! Programs that can be measured besides dray, or that help with measurements.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,23 +19,23 @@ use crate::{HostFacts, Runtime};
 
 const GROUP: &str = "programs";
 
-/// How long a program may take to say its version.
+/// Time limit for a program to print its version.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where programs are that an ordinary user's PATH leaves out.
+/// Folders of programs that are not in an ordinary user's PATH.
 const SYSTEM_PATH: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 struct Program {
     name: String,
-    /// Some programs take any argument for leave to start.
+    /// False for programs that start for any argument.
     says_version: bool,
-    /// What its lack costs, and how to get it; `None` where others do as well.
+    /// Cost of a missing program, and how to get it; `None` if others can replace it.
     advice: Option<(&'static str, &'static str)>,
 }
 
 pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
     let path = search_path(env::var_os("PATH"));
-    // Side by side, since a program may use up all its time.
+    // In parallel, since each program may use its whole time limit.
     thread::scope(|scope| {
         let path = &path;
         let runtimes = Runtime::ALL.into_iter().filter(|runtime| *runtime != Runtime::Embedded);
@@ -124,7 +124,7 @@ fn examine_one(program: &Program, path: &[PathBuf]) -> Finding {
 
 pub(crate) fn search_path(path: Option<OsString>) -> Vec<PathBuf> {
     let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    // An empty or relative entry would run what lies in the working directory.
+    // An empty or relative entry would run a program from the working directory.
     let absolute = env::split_paths(&path).filter(|directory| directory.is_absolute());
     absolute.chain(SYSTEM_PATH.map(PathBuf::from)).collect()
 }
@@ -136,8 +136,8 @@ pub(crate) fn find(name: &str, path: &[PathBuf]) -> Option<PathBuf> {
     path.iter().map(|directory| directory.join(name)).find(is_program)
 }
 
-/// The first line that a program prints. It is killed, with all that it started, when it has
-/// answered or `patience` is over.
+/// Returns the first line that a program prints. The program and everything that it started are
+/// killed after that line or after `patience`.
 pub(crate) fn first_answer(command: &mut Command, patience: Duration) -> Option<String> {
     let deadline = Instant::now() + patience;
     let mut child = command
@@ -149,7 +149,7 @@ pub(crate) fn first_answer(command: &mut Command, patience: Duration) -> Option<
         .spawn()
         .ok()?;
     let line = child.stdout.take().and_then(|output| first_line(output, deadline));
-    // Killed before it is waited for, its PID cannot have become another's.
+    // Before the wait, the PID cannot have been reused.
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);
     }
@@ -157,7 +157,7 @@ pub(crate) fn first_answer(command: &mut Command, patience: Duration) -> Option<
     line
 }
 
-/// Reads up to the first line's end, the output's end, or the deadline.
+/// Reads until the end of the first line, the end of the output, or the deadline.
 fn first_line(mut output: impl Read + AsFd, deadline: Instant) -> Option<String> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 512];
@@ -183,7 +183,7 @@ fn first_line(mut output: impl Read + AsFd, deadline: Instant) -> Option<String>
     clean(&String::from_utf8_lossy(&bytes))
 }
 
-/// The first line, fit for a terminal.
+/// Returns the first line, without control characters.
 fn clean(text: &str) -> Option<String> {
     let line = text.lines().next()?;
     let line: String = line.chars().filter(|c| !c.is_control()).take(80).collect();
@@ -201,7 +201,8 @@ mod tests {
         let within = |patience, script| {
             first_answer(Command::new("sh").args(["-c", script]), Duration::from_millis(patience))
         };
-        // Who answers has time even on a busy machine; who does not is not waited for.
+        // A long limit for programs that answer, even on a busy machine; a short one for the
+        // others.
         let (ask, ask_in_vain) = (|script| within(5000, script), |script| within(300, script));
         let start = Instant::now();
         assert_eq!(ask("echo runc version 1.1; echo more").as_deref(), Some("runc version 1.1"));

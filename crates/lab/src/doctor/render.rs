@@ -1,18 +1,18 @@
-//! The findings as text for a terminal, or to be passed on.
+//! Renders findings as text for a terminal or for sharing.
 
 use std::fmt::Write;
 
 use super::{Finding, State};
 
-/// Columns that everyone has.
+/// Line width that fits any terminal.
 const WIDTH: usize = 100;
-/// What the names of items may take; longer ones push their details to the right.
+/// Maximum width of the item column; longer items push their details to the right.
 const ITEM_MAX: usize = 22;
-/// Where an item starts, after its mark.
+/// Column at which an item starts, after its mark.
 const INDENT: usize = 6;
 
-/// Writes findings, in their order, by group: a mark, the item and its detail on one line, and any
-/// advice below.
+/// Renders findings in order, by group: a mark, the item and its detail on one line, and any advice
+/// below.
 pub fn render(findings: &[Finding]) -> String {
     let longest = findings.iter().map(|finding| finding.item.chars().count()).max();
     let column = INDENT + longest.unwrap_or(0).min(ITEM_MAX) + 2;
@@ -42,10 +42,10 @@ fn mark(state: State) -> &'static str {
     }
 }
 
-/// Writes `head` and then `words` from `column` on, in as many lines as they need.
+/// Writes `head`, then `words` from `column` on, wrapped to as many lines as needed.
 fn push_wrapped(text: &mut String, head: &str, column: usize, words: &str) {
     let mut line: String = head.chars().take(WIDTH - 2).collect();
-    // A head that reaches into the column gets a gap of its own.
+    // A head that reaches into the column is followed by its own gap.
     let mut used = (line.chars().count() + 2).max(column);
     if words.is_empty() {
         let _ = writeln!(text, "{line}");
@@ -71,7 +71,7 @@ fn push_wrapped(text: &mut String, head: &str, column: usize, words: &str) {
     let _ = writeln!(text, "{line}");
 }
 
-/// A word that is wider than a line is cut.
+/// Cuts a word that is wider than a line.
 fn pieces(word: &str, width: usize) -> Vec<String> {
     let chars: Vec<char> = word.chars().collect();
     chars.chunks(width).map(|piece| piece.iter().collect()).collect()

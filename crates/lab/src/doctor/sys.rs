@@ -1,4 +1,4 @@
-//! The system calls that neither the standard library nor rustix offers.
+//! System calls that neither the standard library nor rustix offers.
 
 use std::io;
 use std::mem;
@@ -16,7 +16,7 @@ struct BpfMapCreate {
 const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 
-/// Makes a BPF array of one number (bpf(2)), which is gone when the descriptor is closed.
+/// Creates a BPF array with one entry (bpf(2)). The array is gone once the descriptor is closed.
 pub(super) fn create_bpf_array() -> io::Result<OwnedFd> {
     let attributes = BpfMapCreate {
         map_type: BPF_MAP_TYPE_ARRAY,
@@ -30,6 +30,6 @@ pub(super) fn create_bpf_array() -> io::Result<OwnedFd> {
     if fd == -1 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else uses it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

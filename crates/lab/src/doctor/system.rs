@@ -1,4 +1,4 @@
-//! The kernel, what runs it, and what we may do.
+//! The kernel, the machine, and the privileges of this process.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::{HostFacts, cgroup};
 
 const GROUP: &str = "system";
 
-/// The first kernel with all that a container of the lab needs: waiting on a process's descriptor.
+/// First kernel with everything that a lab container needs: waiting on a pidfd.
 const KERNEL_MIN: (u32, u32) = (5, 4);
 
 /// `linux/capability.h`

@@ -1,4 +1,4 @@
-//! The devices of TAP and macvtap interfaces, which no engine gives its containers unasked.
+//! Device nodes of TAP and macvtap interfaces, which no engine gives its containers by default.
 
 use std::fmt;
 use std::fs;
@@ -9,23 +9,26 @@ use netlink_packet_route::link::InfoKind;
 use crate::NetworkNamespace;
 use crate::netlink::Netlink;
 
-/// The device of all TAP interfaces.
+/// Device node of all TAP interfaces.
 pub(super) const TUN: &str = "/dev/net/tun";
 
-/// Character devices by their numbers (Documentation/admin-guide/devices.txt of the kernel).
+/// Character devices, by their device numbers (Documentation/admin-guide/devices.txt of the
+/// kernel).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Devices {
     pub(super) major: u32,
-    /// All of the driver's where it says nothing.
+    /// Minor number; `None` = all minors of the driver.
     pub(super) minor: Option<u32>,
 }
 
-/// Its numbers.
+/// Device numbers of [`TUN`].
 pub(super) const OF_TAP: Devices = Devices { major: 10, minor: Some(200) };
 
-/// [`TUN`], and those of macvtap interfaces, each of which has its own; they have no numbers yet.
+/// Returns [`TUN`] and the devices of macvtap interfaces. Each macvtap interface has its own
+/// device, which has no number before the interface exists.
 pub(super) fn of_interfaces() -> io::Result<Vec<Devices>> {
-    // Without a parent it makes no interface, but the kernel loads the driver, which has numbers then.
+    // Without a parent no interface is created, but the kernel loads the driver, which then has a
+    // major number.
     let _ =
         Netlink::open(&NetworkNamespace::scratch()?)?.create_plain("none", InfoKind::MacVtap, None);
     let of_macvtap = major(&fs::read_to_string("/proc/devices")?, "macvtap");
@@ -33,13 +36,13 @@ pub(super) fn of_interfaces() -> io::Result<Vec<Devices>> {
     Ok([OF_TAP].into_iter().chain(of_macvtap).collect())
 }
 
-/// Finds a driver's number among lines such as `246 macvtap`.
+/// Finds a driver's major number among lines such as `246 macvtap`.
 fn major(devices: &str, driver: &str) -> Option<u32> {
     let line = devices.lines().find(|line| line.split_whitespace().nth(1) == Some(driver))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// As device control groups say that they may be made, read and written.
+/// Formats a rule of the device control group that allows mknod, read and write.
 impl fmt::Display for Devices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let minor = self.minor.map_or("*".to_owned(), |minor| minor.to_string());

@@ -1,4 +1,4 @@
-//! Docker: an engine of the lab's own, inside the "host".
+//! Docker: a private engine of the lab, inside the "host".
 
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -11,10 +11,10 @@ use crate::namespace::Init;
 use crate::peer::process::Process;
 use crate::{Cancel, LabError};
 
-/// The image of every container: nothing.
+/// Image of every container; it is empty.
 const IMAGE: &str = "dray";
 
-/// Starts the engine, and makes the image known to it.
+/// Starts the engine and imports the image into it.
 pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Daemon, LabError> {
     let socket = socket(engine);
     let state = |name: &str| format!("{FOLDER}/{name}");
@@ -23,13 +23,13 @@ pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Dae
         "data-root": state("data"),
         "exec-root": state("exec"),
         "pidfile": state("docker.pid"),
-        // Its other place is outside of that folder.
+        // By default, the key is outside of that folder.
         "deprecated-key-path": state("key.json"),
-        // The image is empty: there is nothing that layers could share.
+        // The image is empty, so there are no layers to share.
         "storage-driver": "vfs",
         "exec-opts": ["native.cgroupdriver=cgroupfs"],
         "cgroup-parent": engine.group,
-        // No network comes into being that nobody asked for.
+        // Docker creates no networks by default.
         "bridge": "none",
         "iptables": false,
         "ip6tables": false,
@@ -52,7 +52,7 @@ pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Dae
     Ok(Daemon { process, helpers })
 }
 
-/// The command that runs a container.
+/// Returns the command that runs a container.
 pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Command {
     let mut command = client(engine);
     command.args(["run", "--rm", "--log-driver", "none", "--read-only"]);
@@ -61,7 +61,7 @@ pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Command {
     command
 }
 
-/// Options that Podman has too.
+/// Adds the options that Docker and Podman have in common.
 pub(super) fn common_options(command: &mut Command, engine: &Engine, spec: &Spec<'_>) {
     command.args(["--name", spec.name, "--hostname", spec.name, "--cpuset-cpus", &spec.cpus]);
     command.arg("--cgroup-parent").arg(&engine.group);
@@ -93,7 +93,7 @@ pub(super) fn client(engine: &Engine) -> Command {
     command
 }
 
-/// Where the engine listens. The lab has to see it too.
+/// Returns the path of the engine's socket, which the lab must see too.
 fn socket(engine: &Engine) -> String {
     engine.dir.join("docker.sock").to_string_lossy().into_owned()
 }

@@ -1,4 +1,5 @@
-//! Processes that an engine starts for its containers: not ours, and needed all the same.
+//! Processes that an engine starts for its containers. The lab does not own them but depends on
+//! them.
 
 use std::fs;
 use std::io;
@@ -8,7 +9,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::namespace::has_ended;
 
-/// A process that an engine has started, such as `containerd` or `conmon`.
+/// Process started by an engine, such as `containerd` or `conmon`.
 pub(crate) struct Helper {
     pid: Pid,
     name: String,
@@ -16,20 +17,20 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    /// The parent of a process, where it has one that can be seen from here.
+    /// Returns the parent of a process; `None` if it is not visible from this PID namespace.
     pub(crate) fn parent_of(pid: Pid) -> io::Result<Option<Self>> {
         let Some(of_it) = parent(pid)? else { return Ok(None) };
         let helper = Self::hold(of_it)?;
-        // It may have ended, and its number be another's, before it was held.
+        // The parent may have ended and its PID been reused before the pidfd was opened.
         Ok((parent(pid)? == Some(of_it)).then_some(helper))
     }
 
-    /// The processes that a process has started and that run.
+    /// Returns the running children of a process.
     pub(crate) fn children_of(pid: Pid) -> io::Result<Vec<Self>> {
         let is_child = |other: &Pid| parent(*other).is_ok_and(|parent| parent == Some(pid));
         let pids = fs::read_dir("/proc")?.flatten();
         let pids = pids.filter_map(|entry| parse_pid(entry.file_name().to_str()?));
-        // One that is gone before it was held was not needed.
+        // A child that ended before its pidfd was opened was not needed.
         let hold = |other| Self::hold(other).ok().filter(|_| is_child(&other));
         Ok(pids.filter(is_child).filter_map(hold).collect())
     }
@@ -44,18 +45,19 @@ impl Helper {
         self.pid
     }
 
-    /// Becomes readable when it has ended.
+    /// Returns a file descriptor that becomes readable when the process ends.
     pub(crate) fn sign(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// That it has ended, where it has.
+    /// Returns a message if the process has ended.
     pub(crate) fn end(&self) -> Option<String> {
         has_ended(&self.pidfd).then(|| format!("{}, which runs it, ended", self.name))
     }
 }
 
-/// The parent of a process (field 4 of proc_pid_stat(5)); none where that is not to be seen from here.
+/// Returns the parent of a process (field 4 of proc_pid_stat(5)); `None` if it is not visible from
+/// this PID namespace.
 fn parent(pid: Pid) -> io::Result<Option<Pid>> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))?;
     // The second field, the name in parentheses, may hold spaces and parentheses.

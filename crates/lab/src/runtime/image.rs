@@ -1,8 +1,8 @@
-//! The image: an empty root file system in which the machine's `dray` appears, read-only, with the
-//! shared libraries that it is linked with.
+//! Container image: an empty root file system in which the machine's `dray` appears, read-only,
+//! with the shared libraries that it is linked with.
 //!
-//! Nothing is pulled, nothing is copied, and any `dray` will do: one that is linked statically needs no
-//! libraries, and one that is not finds them where they are on the machine.
+//! Nothing is pulled or copied, and any `dray` works: a statically linked one needs no libraries,
+//! and a dynamically linked one finds them at their paths on the machine.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -13,21 +13,21 @@ use std::process::{Command, Stdio};
 use crate::LabError;
 use crate::peer::PeerDir;
 
-/// Where the program appears inside.
+/// Path of the program inside the container.
 pub(super) const PROGRAM: &str = "/dray";
 
-/// What containers of one lab see of the machine.
+/// Files of the machine that the containers of one lab see.
 pub(super) struct Image {
-    /// An empty root, but for the places where files and folders appear.
+    /// Root folder, empty except for the mount points of files and folders.
     pub(super) root: PathBuf,
-    /// Each file on the machine, and where it appears.
+    /// Each file on the machine, and its path in the container.
     pub(super) files: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Image {
     pub(super) fn new(program: &Path, dir: &PeerDir) -> Result<Self, LabError> {
         let doing = |what: &str| LabError::doing(format!("image for containers: {what}"));
-        // `/proc/self/exe` would be the engine.
+        // Inside a container, `/proc/self/exe` would be the engine.
         let program = fs::canonicalize(program).map_err(doing("the program"))?;
         let libraries = libraries(&program).map_err(doing("ldd"))?;
         let root = dir.join("root");
@@ -50,8 +50,8 @@ impl Image {
     }
 }
 
-/// The shared libraries that a program is linked with, and the loader, by the paths at which they are
-/// looked for; none where it is linked statically.
+/// Returns the shared libraries that a program is linked with, and the loader, by the paths at
+/// which the loader looks for them; empty for a statically linked program.
 fn libraries(program: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let mut command = Command::new("ldd");
     command.arg(program).env("LC_ALL", "C").stdin(Stdio::null());
@@ -59,13 +59,13 @@ fn libraries(program: &Path) -> io::Result<BTreeSet<PathBuf>> {
     Ok(parse(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Lines are `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader; what the kernel brings along
-/// has no path.
+/// Parses lines of the form `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader. The
+/// library that the kernel provides (vDSO) has no path.
 fn parse(text: &str) -> BTreeSet<PathBuf> {
     let path = |line: &str| {
         let path = line.split_once(" => ").map_or(line, |(_, path)| path).trim();
         let path = path.split(" (").next().filter(|path| path.starts_with('/'));
-        // "/path/to/program: not a dynamic executable" is no path.
+        // Skips "/path/to/program: not a dynamic executable".
         path.filter(|path| !path.contains(": ")).map(PathBuf::from)
     };
     text.lines().filter_map(path).collect()

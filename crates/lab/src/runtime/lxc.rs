@@ -1,4 +1,4 @@
-//! LXC, by its command line tools.
+//! LXC, through its command line tools.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -10,12 +10,13 @@ use super::{Engine, Spec, devices, network};
 use crate::LabError;
 use crate::peer::calls;
 
-/// Who is in the root of control groups of version 2. Groups are made below that of the first process,
-/// which is the "host" here, or of LXC's own (`lxc.cgroup.relative`); and in version 2 a group that holds
-/// a process, unless it is the root, has none below that could be confined.
+/// Processes in the root of the cgroup v2 hierarchy. LXC creates its groups below the group of the
+/// first process, here the "host", or below its own (`lxc.cgroup.relative`). In cgroup v2, a group
+/// that contains processes, other than the root, cannot have children with controllers enabled.
 const GROUP_ROOT: &str = "/sys/fs/cgroup/cgroup.procs";
 
-/// The command that runs a container, after writing its configuration (lxc.container.conf(5)).
+/// Writes the configuration of a container (lxc.container.conf(5)) and returns the command that
+/// runs it.
 pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Result<Command, LabError> {
     let name = spec.name;
     let mut command = engine.command("lxc-start");
@@ -62,7 +63,7 @@ fn configuration(engine: &Engine, spec: &Spec<'_>, is_version_2: bool) -> String
     if is_version_2 {
         text.push_str("lxc.cgroup.relative = 1\n");
     }
-    // Where the kernel has AppArmor, and a host that never loaded LXC's profile, LXC would not start.
+    // LXC does not start if the kernel has AppArmor and the host has never loaded LXC's profile.
     if Path::new("/sys/module/apparmor").exists() {
         text.push_str("lxc.apparmor.profile = unconfined\n");
     }
@@ -80,7 +81,7 @@ fn configuration(engine: &Engine, spec: &Spec<'_>, is_version_2: bool) -> String
     }
     let sockets = engine.sockets();
     mount(&sockets, &sockets, "rw");
-    // It allows all devices whose nodes there are.
+    // LXC allows every device whose node is mounted.
     if !engine.devices.is_empty() {
         mount(Path::new(devices::TUN), Path::new(devices::TUN), "create=file");
     }

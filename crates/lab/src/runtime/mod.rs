@@ -1,13 +1,14 @@
-//! Runtimes: who makes a container around the `dray` inside.
+//! Runtimes: programs that create the container around a `dray`.
 //!
-//! The lab itself is one, the *embedded* one. The others are engines that users have: Docker, Podman,
-//! LXC, and the programs under them, `crun` and `runc`. An engine runs inside the "host" container,
-//! in its namespaces and with memory in place of its state folders, so it neither sees nor touches what
-//! is on the machine, and whatever it starts or mounts goes with the "host". Control groups alone
-//! outlive that; the lab tells the engine to make them below its own.
+//! The lab itself is the *embedded* runtime. The others are engines that users have: Docker,
+//! Podman, LXC, and the low-level programs `crun` and `runc`. An engine runs inside the "host"
+//! container, in its namespaces and with memory in place of its state folders. It neither sees nor
+//! touches existing state on the machine, and everything that it starts or mounts disappears with
+//! the "host". Only control groups outlive the "host"; the lab tells the engine to create them
+//! below its own.
 //!
-//! One command runs one container and ends with it. The `dray` inside connects to a socket of the lab,
-//! which tells the lab its PID; from there on all containers are alike.
+//! One command runs one container and ends with it. The `dray` inside connects to a socket of the
+//! lab, which tells the lab its PID; after that, all containers are handled alike.
 
 mod devices;
 mod docker;
@@ -43,46 +44,47 @@ use crate::{Cancel, LabError, container, placement};
 use devices::Devices;
 use image::Image;
 
-/// How long a runtime may take to say its version. Some are slow to start, and more so on a busy machine.
+/// Time limit for a runtime to print its version. Some are slow to start, especially on a busy
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who makes the containers in which roles run.
+/// Runtime that creates the containers in which roles run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Runtime {
-    /// The lab: a process in namespaces of its own that sees the machine's files.
+    /// The lab: a process in its own namespaces that sees the machine's files.
     #[default]
     Embedded,
-    /// Docker's engine, a private one.
+    /// A private Docker engine.
     Docker,
     /// Podman.
     Podman,
     /// LXC's `lxc-start`.
     Lxc,
-    /// `crun` by bundle.
+    /// `crun` with a bundle.
     Crun,
-    /// `runc` by bundle.
+    /// `runc` with a bundle.
     Runc,
 }
 
-/// What a runtime needs to be installed.
+/// Programs that must be installed for a runtime.
 struct Requirement {
-    /// It says its version.
+    /// Program that prints the version.
     program: &'static str,
-    /// Another program of its package or of one that it needs.
+    /// Other required programs, of the same package or its dependencies.
     others: &'static [&'static str],
-    /// The oldest version that will do.
+    /// Oldest supported version.
     oldest: (u32, u32),
-    /// Debian's package.
+    /// Debian package.
     package: &'static str,
 }
 
 impl Runtime {
-    /// Every runtime.
+    /// All runtimes.
     pub const ALL: [Self; 6] =
         [Self::Embedded, Self::Docker, Self::Podman, Self::Lxc, Self::Crun, Self::Runc];
 
-    /// The word for it on the command line and in results.
+    /// Name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
@@ -100,18 +102,18 @@ impl Runtime {
         };
         match self {
             Self::Embedded => None,
-            // From there on it need not look for an image elsewhere, and can be told where control
-            // groups belong in either version of them.
+            // Since this version, no image has to be pulled, and the control group's place can be
+            // set in both cgroup versions.
             Self::Docker => of("dockerd", &["docker", "containerd"], (20, 10), "docker.io"),
             Self::Podman => of("podman", &["conmon"], (3, 4), "podman"),
-            // From there on it can be told where its control groups belong.
+            // Since this version, the control group's place can be set.
             Self::Lxc => of("lxc-start", &[], (4, 0), "lxc"),
             Self::Crun => of("crun", &[], (1, 0), "crun"),
             Self::Runc => of("runc", &[], (1, 0), "runc"),
         }
     }
 
-    /// Its version; an error where it is missing or too old, which says what to install.
+    /// Returns the version. The error for a missing or outdated runtime says what to install.
     pub fn version(self) -> Result<String, LabError> {
         self.find().map_err(|what| {
             let package = self.package().unwrap_or_default();
@@ -119,12 +121,12 @@ impl Runtime {
         })
     }
 
-    /// Debian's package of it.
+    /// Returns the Debian package.
     pub(crate) fn package(self) -> Option<&'static str> {
         self.requirement().map(|requirement| requirement.package)
     }
 
-    /// Its version, or what is wrong with it.
+    /// Returns the version, or what is wrong with the installation.
     pub(crate) fn find(self) -> Result<String, String> {
         let Some(requirement) = self.requirement() else {
             return Ok(env!("CARGO_PKG_VERSION").to_owned());
@@ -155,8 +157,8 @@ impl Runtime {
     }
 }
 
-/// The version in a line such as `Docker version 20.10.24+dfsg1, build 297e128`, and its first two
-/// numbers.
+/// Finds the version in a line such as `Docker version 20.10.24+dfsg1, build 297e128`, and its
+/// first two numbers.
 fn parse_version(line: &str) -> Option<(&str, (u32, u32))> {
     let is_version = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
     let version = line.split_whitespace().find(is_version)?.trim_end_matches(',');
@@ -180,45 +182,46 @@ impl FromStr for Runtime {
     }
 }
 
-/// An engine that is ready to run containers for a lab.
+/// Engine that is ready to run containers for a lab.
 pub(crate) struct Engine {
     runtime: Runtime,
     version: String,
     dir: PeerDir,
-    /// What containers see of the machine.
+    /// Files of the machine that containers see.
     image: Image,
-    /// Where their control groups belong, from the root of every hierarchy.
+    /// Parent of the containers' control groups, relative to the root of every hierarchy.
     group: PathBuf,
     privileges: Privileges,
-    /// Those that its containers may use beside the usual ones.
+    /// Devices that its containers may use in addition to the default ones.
     devices: Vec<Devices>,
-    /// How its containers join the network that it makes, in its own words, where they do.
+    /// Option or configuration with which its containers join the network that the engine creates;
+    /// `None` if there is no such network.
     network: Option<String>,
-    /// What has to run besides, if anything.
+    /// Daemon that has to run, if the engine has one.
     daemon: Option<Daemon>,
 }
 
-/// The daemon that containers are made by, and live under.
+/// Daemon that creates the containers and is needed while they run.
 struct Daemon {
     process: Process,
-    /// What it has started for itself.
+    /// Processes that the daemon started.
     helpers: Vec<Helper>,
 }
 
-/// A container that an engine shall make.
+/// Container that an engine is to create.
 struct Spec<'a> {
     name: &'a str,
-    /// The CPUs that it is confined to, as ranges.
+    /// CPUs that the container is confined to, as ranges.
     cpus: String,
-    /// Its address in the engine's own network, where it joins that.
+    /// Address in the engine's network, if the container joins it.
     address: Option<Ipv4Addr>,
     /// The program inside, with its arguments.
     command: Vec<String>,
 }
 
 impl Engine {
-    /// Finds the engine and makes it ready within `host`. `program` is the `dray` that shall run
-    /// inside, `group` where control groups belong.
+    /// Finds the engine and starts it inside `host`. `program` is the `dray` to run inside
+    /// containers, `group` the parent of their control groups.
     pub(crate) fn start(
         runtime: Runtime,
         program: &Path,
@@ -232,8 +235,8 @@ impl Engine {
             return Err(LabError::NotPermitted);
         }
         let version = runtime.version()?;
-        // Roles lock their memory. Engines pass on the limit that they have; where it cannot be lifted,
-        // results say so.
+        // Roles lock their memory, and containers inherit the engine's limit. If the limit cannot be
+        // lifted, results say so.
         let unlimited = Rlimit { current: None, maximum: None };
         let _ = setrlimit(Resource::Memlock, unlimited);
         let image = Image::new(program, &dir)?;
@@ -264,9 +267,8 @@ impl Engine {
         &self.version
     }
 
-    /// The capabilities of its containers, by the kernel's names. Docker before 23 does not know
-    /// CAP_BPF, and Podman's filter of system calls before 5.0 does not either; CAP_SYS_ADMIN has to
-    /// take its place there.
+    /// Returns the capabilities of its containers, by the kernel's names. Docker before 23 and the
+    /// seccomp filter of Podman before 5.0 do not know CAP_BPF and need CAP_SYS_ADMIN instead.
     pub(crate) fn capabilities(&self) -> Vec<&'static str> {
         let major = parse_version(&self.version).map_or(0, |(_, (major, _))| major);
         let knows_bpf = match self.runtime {
@@ -281,22 +283,22 @@ impl Engine {
         self.privileges.iter().map(name).collect()
     }
 
-    /// Becomes readable when there may be an [`end`](Self::end).
+    /// Returns descriptors that become readable when there may be an [`end`](Self::end).
     pub(crate) fn signs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.daemon.iter().flat_map(|Daemon { process, helpers }| {
             helpers.iter().map(Helper::sign).chain([process.sign()])
         })
     }
 
-    /// That what all of its containers need has ended, where it has.
+    /// Returns a message if a process that all containers need has ended.
     pub(crate) fn end(&mut self) -> Option<String> {
         let Daemon { process, helpers } = self.daemon.as_mut()?;
         let end = process.end().map(|end| format!("what runs it {end}"));
         end.or_else(|| helpers.iter().find_map(Helper::end))
     }
 
-    /// Starts a container whose `dray` connects to `socket`. It ends with the process that this
-    /// returns, and that with it.
+    /// Starts a container whose `dray` connects to `socket`. The container and the returned process
+    /// end together.
     pub(crate) fn run(
         &self,
         host: &Init,
@@ -324,12 +326,12 @@ impl Engine {
         Process::start_within(host, &self.dir, &name, &mut command)
     }
 
-    /// The folder of sockets, the same path inside and outside.
+    /// Returns the folder of sockets, at the same path inside and outside of containers.
     fn sockets(&self) -> PathBuf {
         self.dir.sockets()
     }
 
-    /// A command that finds its home among the engine's state.
+    /// Returns a command whose HOME is the engine's state folder.
     fn command(&self, program: &str) -> Command {
         let mut command = process::command(program);
         command.env("HOME", state::FOLDER);

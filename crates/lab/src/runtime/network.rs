@@ -1,4 +1,4 @@
-//! The network that a runtime makes for its containers by itself.
+//! Networks that a runtime creates for its containers.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -8,10 +8,11 @@ use crate::namespace::Init;
 use crate::peer::process::Process;
 use crate::{Cancel, ContainerId, LabError};
 
-/// What joins the containers. `docker` and `podman` call it a network's driver, LXC an interface's type.
+/// Way to join containers. `docker` and `podman` call it a network's driver, LXC an interface's
+/// type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
-    /// A Linux bridge, and a veth pair to each container.
+    /// A Linux bridge with a veth pair for each container.
     Bridge,
     /// macvlan in bridge mode.
     Macvlan,
@@ -21,33 +22,33 @@ pub(crate) enum Driver {
     IpvlanL3,
 }
 
-/// A network, and what it is made on.
+/// Parameters of a network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a> {
-    /// How the containers are joined.
+    /// Way to join the containers.
     pub(crate) driver: Driver,
-    /// The interface of the "host" that it needs: the parent, and for LXC the bridge.
+    /// Interface of the "host" that the network needs: the parent, or for LXC the bridge.
     pub(crate) base: Option<&'a str>,
-    /// In bytes.
+    /// MTU in bytes.
     pub(crate) mtu: u32,
 }
 
-/// The network's name, and that of its bridge where the engine makes one.
+/// Name of the network, and of its bridge if the engine creates one.
 pub(super) const NAME: &str = "dray";
 
-/// The addresses of its containers: some of those that are set aside for carriers (RFC 6598), so that
-/// none of them is one of a [link](crate::link)'s.
+/// Addresses of the containers, from the shared address space for carriers (RFC 6598), so that they
+/// do not overlap with those of a [link](crate::link).
 pub(super) const SUBNET: &str = "100.64.0.0/16";
 const PREFIX_LEN: u8 = 16;
 const FIRST: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 2);
 
-/// A container's address.
+/// Returns a container's address.
 pub(crate) fn address(container: ContainerId) -> Ipv4Addr {
     Ipv4Addr::from_bits(FIRST.to_bits() + container.0 as u32)
 }
 
 impl Driver {
-    /// What engines call it.
+    /// Returns the engines' name for the driver.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bridge => "bridge",
@@ -56,7 +57,7 @@ impl Driver {
         }
     }
 
-    /// The mode among those that have the name.
+    /// Returns the mode of the driver of that name; empty for a bridge.
     fn mode(self) -> &'static str {
         match self {
             Self::Bridge => "",
@@ -66,14 +67,14 @@ impl Driver {
         }
     }
 
-    /// Whether it is made on a parent.
+    /// Returns true if the network is created on a parent interface.
     pub(crate) fn has_parent(self) -> bool {
         self != Self::Bridge
     }
 }
 
 impl Engine {
-    /// Makes the network that all containers of the engine join.
+    /// Creates the network that all containers of the engine join.
     pub(crate) fn make_network(
         &mut self,
         network: Network<'_>,
@@ -83,7 +84,7 @@ impl Engine {
         let create = match self.runtime {
             Runtime::Docker => docker::client(self),
             Runtime::Podman => podman::client(self),
-            // Its containers' configurations say it all.
+            // For LXC, the containers' configurations define the network.
             Runtime::Lxc => {
                 self.network = Some(lxc_lines(network));
                 return Ok(());
@@ -108,7 +109,7 @@ fn create_command(mut command: Command, runtime: Runtime, network: Network<'_>) 
         command.arg("--opt").arg(format!("{name}={value}"));
     };
     let is_docker = runtime == Runtime::Docker;
-    // An interface has its parent's MTU.
+    // Other interfaces inherit their parent's MTU.
     if driver == Driver::Bridge {
         option(if is_docker { "com.docker.network.driver.mtu" } else { "mtu" }, &mtu.to_string());
     }
@@ -118,14 +119,15 @@ fn create_command(mut command: Command, runtime: Runtime, network: Network<'_>) 
         option(name, driver.mode());
     }
     if !is_docker {
-        // Nothing leads out of it, so that no firewall is needed, and nobody asks for names.
+        // The network has no route outside, so it needs no firewall, and no container resolves
+        // names.
         command.args(["--internal", "--disable-dns"]);
     }
     command.arg(NAME);
     command
 }
 
-/// Lines of a container's configuration, but for the address.
+/// Returns the lines of a container's configuration, without the address.
 fn lxc_lines(Network { driver, base, mtu }: Network<'_>) -> String {
     let kind = match driver {
         Driver::Bridge => "veth",
@@ -146,7 +148,7 @@ fn lxc_lines(Network { driver, base, mtu }: Network<'_>) -> String {
     )
 }
 
-/// The line of an LXC container's address.
+/// Returns the line with an LXC container's address.
 pub(super) fn lxc_address(address: Ipv4Addr) -> String {
     format!("lxc.net.0.ipv4.address = {address}/{PREFIX_LEN}\n")
 }

@@ -1,4 +1,4 @@
-//! Programs that run a bundle: `crun` and `runc` (Open Container Initiative, Runtime Specification
+//! Runtimes that run a bundle: `crun` and `runc` (Open Container Initiative, Runtime Specification
 //! 1.0).
 
 use std::fs;
@@ -11,7 +11,7 @@ use super::state::FOLDER;
 use super::{Engine, Spec};
 use crate::LabError;
 
-/// The command that runs a container, after writing its bundle.
+/// Writes the bundle of a container and returns the command that runs it.
 pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Result<Command, LabError> {
     let bundle = format!("bundle-{}", spec.name);
     let folder = engine.dir.join(&bundle);

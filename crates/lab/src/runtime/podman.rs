@@ -5,20 +5,20 @@ use std::process::Command;
 use super::state::FOLDER;
 use super::{Engine, Spec, docker};
 
-/// The command that runs a container.
+/// Returns the command that runs a container.
 pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Command {
     let mut command = client(engine);
     command.args(["run", "--rm", "--log-driver", "none", "--no-hosts"]);
     docker::common_options(&mut command, engine, spec);
     if spec.address.is_some() {
-        // There are no names to be looked up.
+        // Containers resolve no names.
         command.args(["--dns", "none"]);
     }
     command.arg("--rootfs").arg(&engine.image.root).args(&spec.command);
     command
 }
 
-/// The program, told to keep everything among the engine's state.
+/// Returns a `podman` command that keeps all its files in the engine's state folder.
 pub(super) fn client(engine: &Engine) -> Command {
     let mut command = engine.command("podman");
     for (option, name) in [

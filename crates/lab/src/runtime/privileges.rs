@@ -1,23 +1,23 @@
-//! What a program in a container is allowed beyond what anybody is.
+//! Privileges of a program in a container, in addition to those of any process.
 
 /// A capability (capabilities(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
-    /// Load programs into the kernel's virtual machine: an XDP program.
+    /// Load programs into the kernel's virtual machine, such as an XDP program.
     Bpf,
-    /// Keep any amount of memory from being swapped: the frames of an AF_XDP socket.
+    /// Lock any amount of memory, such as the frames of an AF_XDP socket.
     IpcLock,
-    /// Use the devices of TAP and macvtap interfaces, and make the latter's nodes: they have numbers
-    /// when the interfaces are there.
+    /// Use the devices of TAP and macvtap interfaces, and create the nodes of the latter, whose
+    /// numbers are known only once the interfaces exist.
     Mknod,
-    /// Attach XDP programs, and have socket buffers beyond `net.core.rmem_max`.
+    /// Attach XDP programs, and set socket buffers larger than `net.core.rmem_max`.
     NetAdmin,
     /// Open packet and AF_XDP sockets.
     NetRaw,
 }
 
 impl Capability {
-    /// Its name, as in `CAP_NET_RAW`.
+    /// Name of the capability, as in `CAP_NET_RAW`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bpf => "CAP_BPF",
@@ -29,6 +29,6 @@ impl Capability {
     }
 }
 
-/// The capabilities that a container is given, and no others. The embedded runtime gives all that the
-/// lab has.
+/// The only capabilities that a container is given. The embedded runtime gives all capabilities of
+/// the lab instead.
 pub type Privileges = &'static [Capability];

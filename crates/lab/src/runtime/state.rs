@@ -1,4 +1,4 @@
-//! An engine's state: folders in memory, inside the "host" alone.
+//! State of an engine: folders in memory, visible only inside the "host".
 
 use std::fs;
 use std::io;
@@ -13,14 +13,14 @@ use rustix::mount::{
 
 use crate::namespace::Init;
 
-/// What an engine writes is in here.
+/// Folder for everything that an engine writes.
 pub(super) const FOLDER: &str = "/run/engine";
 
-/// The machine's control groups, which the "host" sees no more once it has a `/sys` of its own.
+/// The machine's control groups, hidden from the "host" once it has its own `/sys`.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
-/// Puts memory in place of the folders where engines keep sockets, locks and what they know of their
-/// containers, and shows the control groups. `shared` stays as it is.
+/// Mounts tmpfs over the folders where engines keep sockets, locks and the state of their
+/// containers, and makes the control groups visible. `shared` is left in place.
 pub(super) fn hide(host: &Init, shared: &Path) -> io::Result<()> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let groups = open_tree(CWD, CONTROL_GROUPS, flags | OpenTreeFlags::AT_RECURSIVE)?;
@@ -36,7 +36,8 @@ pub(super) fn hide(host: &Init, shared: &Path) -> io::Result<()> {
             let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
             move_mount(tree.as_fd(), "", CWD, folder, flags)?;
         }
-        // crun refuses a host that has both versions; where this folder is, containers are in version 1.
+        // crun refuses a host with both cgroup versions. Where this folder exists, containers are
+        // in version 1.
         match unmount(Path::new(CONTROL_GROUPS).join("unified"), UnmountFlags::DETACH) {
             Err(Errno::INVAL | Errno::NOENT) => Ok(()),
             result => Ok(result?),

@@ -1,4 +1,4 @@
-//! From a topology to a lab.
+//! Builds a lab from a topology.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,22 +16,22 @@ use crate::link::{Attachment, LinkOptions};
 use crate::topology::{self, EndPlan, HOST, LinkPlan, Topology};
 use crate::{Cancel, Container, ContainerId, End, Lab, LabError, Placement, placement};
 
-/// How long they may take to open their ports.
+/// Time limit for the programs to open their ports.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A lab, and the topology that it was made from.
+/// A lab, and the topology that it was built from.
 pub(super) struct Built {
-    /// Before the programs: when it goes they end.
+    /// Declared before the programs: dropping the lab ends them.
     lab: Lab,
     topology: Topology,
-    /// By the topology's order.
+    /// Names and IDs, in the topology's order.
     containers: Vec<(String, ContainerId)>,
-    /// By link.
+    /// Ends, by link.
     ends: Vec<Vec<End>>,
     programs: Vec<Program>,
 }
 
-/// A command that was started in a container.
+/// A command started in a container.
 struct Program {
     container: String,
     run: String,
@@ -41,7 +41,7 @@ struct Program {
 }
 
 impl Built {
-    /// Makes containers and links, and starts what shall run, in `folder` where containers have it.
+    /// Creates containers and links, and starts the commands in `folder` as the containers see it.
     pub(super) fn new(
         mut lab: Lab,
         topology: Topology,
@@ -73,7 +73,7 @@ impl Built {
     fn link(&mut self, number: usize) -> Result<Vec<End>, LabError> {
         let plan = &self.topology.links[number];
         let ids: Vec<_> = plan.ends.iter().map(|end| self.id(&end.container)).collect();
-        // Where one is left over, the host is the other.
+        // For an odd end, the host is the other end.
         let pairs: Vec<_> =
             ids.chunks(2).map(|pair| [pair[0], *pair.get(1).unwrap_or(&HOST_ID)]).collect();
         let options = LinkOptions {
@@ -102,7 +102,7 @@ impl Built {
         Ok(ends)
     }
 
-    /// Starts the commands, in the order of the file.
+    /// Starts the commands in the order of the file.
     fn start_programs(&mut self, program: &Path, folder: &Path) -> Result<(), LabError> {
         let dir = self.lab.dir()?;
         for plan in self.topology.containers.clone() {
@@ -111,7 +111,7 @@ impl Built {
             let doing = |error| LabError::doing(format!("log {}", log.display()))(error);
             let output = File::create(&log).map_err(doing)?;
             let mut command = Command::new("/bin/sh");
-            // Whose thread is looked for is not the shell's child, but in its place.
+            // The thread is looked up in the child itself, so the command must replace the shell.
             let exec = if working_thread(&run).is_some() { "exec " } else { "" };
             command.arg("-c").arg(format!("{exec}{run}"));
             command.current_dir(folder).env("PATH", path_with(program));
@@ -124,7 +124,7 @@ impl Built {
         Ok(())
     }
 
-    /// Waits until what is ours among the commands has its ports open.
+    /// Waits until the `dray` commands have opened their ports.
     fn wait_for_ports(&self, cancel: &Cancel) -> Result<(), LabError> {
         let deadline = Instant::now() + PATIENCE;
         for program in &self.programs {
@@ -151,7 +151,7 @@ impl Built {
         Ok(())
     }
 
-    /// What there is, for those who ask.
+    /// Returns the state of the lab, for clients.
     pub(super) fn state(&self, name: &str, file: &str, text: &str) -> LabState {
         let state = |(name, id): &(String, ContainerId)| {
             let container = &self.lab[*id];
@@ -183,7 +183,8 @@ impl Built {
         }
     }
 
-    /// A container's ends of links: the number of the link, and what was planned and made.
+    /// Returns a container's ends of links: the number of the link, its plan, and the planned and
+    /// the created end.
     fn ports<'a>(
         &'a self,
         name: &'a str,
@@ -210,7 +211,7 @@ impl Built {
         }
     }
 
-    /// What commands in a container find in their environment.
+    /// Returns the environment of commands in a container.
     fn environment(&self, container: &str) -> BTreeMap<String, String> {
         let ports = self.ports(container);
         ports.flat_map(|(number, _, plan, end)| self.variables(number, plan, end)).collect()
@@ -247,7 +248,7 @@ impl Program {
 
 const SUCCESS: &str = "exit status 0";
 
-/// Starts a command on a thread of its own, which waits for its end.
+/// Starts a command on its own thread, which waits for its end.
 fn start(
     container: rustix::process::Pid,
     mut command: Command,
@@ -276,8 +277,8 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// The thread by which a plain call of ours shows that its ports are open; `None` for any other command
-/// line.
+/// Name of the thread that exists once a plain `dray` call has opened its ports; `None` for any
+/// other command line.
 fn working_thread(run: &str) -> Option<&'static str> {
     match topology::dray_call(run)?.get(1)?.as_str() {
         "send" | "receive" | "forward" | "echo" | "ping" | "upf-load" => Some("role"),
@@ -292,8 +293,8 @@ fn has_thread(pid: u32, name: &str) -> bool {
     names.any(|found| found.trim_end() == name)
 }
 
-/// The search path for commands in containers: the directory of `program` first, so that `dray` is the
-/// one that made them.
+/// Returns the search path for commands in containers. The directory of `program` comes first, so
+/// that `dray` is the program that created the containers.
 pub fn path_with(program: &Path) -> OsString {
     let mut path = program.parent().unwrap_or(Path::new("/")).as_os_str().to_owned();
     path.push(":");
@@ -324,7 +325,7 @@ fn uri(link: &LinkPlan, attachment: &Attachment) -> String {
     }
 }
 
-/// As planned, or where the kind needs one as the lab gave it.
+/// Returns the planned address, or the address that the lab assigned if the kind needs one.
 fn address(link: &LinkPlan, plan: &EndPlan, end: &End) -> Option<String> {
     let own = || {
         let needs = link.kind.carries == crate::link::Carries::OwnIp;

@@ -1,4 +1,4 @@
-//! Finding the labs that stand, and talking to their keepers.
+//! Finds standing labs and talks to their keepers.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use super::{LabState, Request, SOCKET, named};
 use crate::LabError;
 
-/// How long a keeper may take to answer, and to take its lab down.
+/// Time limit for a keeper to reply, and to take its lab down.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A lab that stands, or is about to.
+/// A lab that is up or coming up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StandingLab {
     name: String,
     dir: PathBuf,
 }
 
-/// All of them, by name. Only root can see them.
+/// Returns all standing labs, by name. Only root can see them.
 pub fn find_all() -> Result<Vec<StandingLab>, LabError> {
     if !rustix::process::geteuid().is_root() {
         return Err(LabError::NotPermitted);
@@ -29,7 +29,7 @@ pub fn find_all() -> Result<Vec<StandingLab>, LabError> {
     Ok(labs)
 }
 
-/// The one of that name; without a name, the only one.
+/// Returns the lab of that name; without a name, the only lab.
 pub fn find(name: Option<&str>) -> Result<StandingLab, LabError> {
     let labs = find_all()?;
     let names: Vec<_> = labs.iter().map(|lab| lab.name.clone()).collect();
@@ -55,14 +55,14 @@ impl StandingLab {
         &self.name
     }
 
-    /// What there is in it.
+    /// Returns the state of the lab.
     pub fn state(&self) -> Result<LabState, LabError> {
         let stream = self.ask(Request::State)?;
         let answer = io::read_to_string(stream).map_err(|error| self.failed(&error))?;
         serde_json::from_str(&answer).map_err(|error| self.failed(&error))
     }
 
-    /// Takes it down; when this returns without an error, nothing of it is left.
+    /// Takes the lab down. When this returns without an error, nothing of the lab is left.
     pub fn down(&self) -> Result<(), LabError> {
         let mut stream = self.ask(Request::Down)?;
         stream.read_to_end(&mut Vec::new()).map_err(|error| self.failed(&error))?;

@@ -1,4 +1,4 @@
-//! The process that a standing lab lives in.
+//! The process that keeps a standing lab.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,31 +12,33 @@ use super::{Request, SOCKET, claim};
 use crate::topology::Topology;
 use crate::{Cancel, Lab, LabError};
 
-/// How often the keeper looks whether it was cancelled.
+/// Interval between checks for cancellation.
 const INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// How long it waits for a request, and for its answer to be taken.
+/// Time limit to receive a request, and to send the reply.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The longest request.
+/// Maximum length of a request in bytes.
 const REQUEST_MAX: u64 = 1024;
 
-/// What a keeper is told.
+/// Parameters of a keeper.
 pub struct Order {
-    /// The `dray` that runs inside containers.
+    /// Path of the `dray` that runs inside containers.
     pub program: PathBuf,
-    /// The lab's name.
+    /// Name of the lab.
     pub name: String,
-    /// The file that the topology is from; commands run in its folder.
+    /// Topology file; commands run in its folder.
     pub file: PathBuf,
-    /// What that file says.
+    /// Contents of that file.
     pub text: String,
-    /// The topology.
+    /// The checked topology.
     pub topology: Topology,
 }
 
-/// Makes a lab, says so by `on_up`, and keeps it until it is asked or cancelled. Nothing is left then,
-/// nor after an error; one of `on_up` means that nobody waits for the lab any more.
+/// Creates a lab, calls `on_up` when it is up, and keeps it until a client takes it down or
+/// `cancel` is set. Nothing is left afterwards, nor after an error. An error of `on_up` means that
+/// the caller no longer waits for the lab.
 ///
-/// The lab dies with the calling thread. Who asked for its end has the answer when the process ends.
+/// The lab dies with the calling thread. The client that takes the lab down gets its reply when the
+/// process ends.
 pub fn keep(
     order: &Order,
     cancel: &Cancel,
@@ -54,12 +56,13 @@ pub fn keep(
     let asked = serve(&listener, &built, order, cancel);
     drop(built);
     drop(dir);
-    // Who asked waits for the end of the connection, and so of this process.
+    // The client waits for the end of the connection, and so for the end of this process.
     std::mem::forget(asked);
     Ok(())
 }
 
-/// Answers requests; returns who asked for the end, if somebody did.
+/// Replies to requests. Returns the connection of the client that takes the lab down; `None` if
+/// cancelled.
 fn serve(
     listener: &UnixListener,
     built: &Built,
@@ -69,12 +72,12 @@ fn serve(
     loop {
         cancel.check().ok()?;
         let mut ready = [PollFd::new(listener, PollFlags::IN)];
-        // An error is a signal, and looked at above.
+        // An error means a signal; the check above handles it.
         if !matches!(poll(&mut ready, Some(&INTERVAL)), Ok(1..)) {
             continue;
         }
         let Ok((stream, _)) = listener.accept() else { continue };
-        // Only root can connect; one that goes away again is nobody's loss.
+        // Only root can connect, so failed requests are ignored.
         match request(&stream) {
             Ok(Request::Down) => return Some(stream),
             Ok(Request::State) => {

@@ -1,8 +1,8 @@
-//! Labs that stand until they are taken down: each in a background process, the keeper, that is the
-//! parent of its containers. When the keeper dies, so do they.
+//! Labs that stand until they are taken down. Each has a background process, the keeper, that is
+//! the parent of its containers; when the keeper dies, so do they.
 //!
-//! A keeper has a private directory, whose name tells its owner, with the lab's name and a Unix socket.
-//! It is asked there, one line of JSON for a request, and one for the answer.
+//! A keeper has a private directory, whose name identifies its owner, with the lab's name and a
+//! Unix socket. A request on the socket is one line of JSON, and so is the reply.
 
 mod build;
 mod client;
@@ -22,22 +22,22 @@ pub use state::{ContainerState, LabState, PortState, ProgramState};
 
 use crate::{LabError, cgroup, peer};
 
-/// In a lab's directory: its name.
+/// File in a lab's directory with its name.
 const NAME_FILE: &str = "lab";
-/// The same: where its keeper listens.
+/// Socket in a lab's directory on which its keeper listens.
 const SOCKET: &str = "control";
 
-/// What a keeper can be asked.
+/// Request to a keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Request {
-    /// What there is: answered with a [`LabState`].
+    /// Asks for the state: the reply is a [`LabState`].
     State,
-    /// Take the lab down: answered by the end of the connection once nothing is left.
+    /// Takes the lab down: the connection closes once nothing is left.
     Down,
 }
 
-/// Names and directories of the labs whose owners live.
+/// Returns names and directories of the labs whose owners are alive.
 fn named() -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(peer::PARENT).into_iter().flatten().flatten();
     let living = entries.filter(|entry| !cgroup::is_stale(&entry.file_name().to_string_lossy()));
@@ -45,10 +45,10 @@ fn named() -> Vec<(String, PathBuf)> {
     living.filter_map(|entry| name(entry.path())).collect()
 }
 
-/// Gives the lab whose directory is `dir` its name, unless another has it.
+/// Gives the lab in `dir` its name, unless another lab has it.
 fn claim(name: &str, dir: &Path) -> Result<(), LabError> {
     let doing = |error| LabError::doing(format!("naming a lab in {}", peer::PARENT))(error);
-    // Two that come at once would both find the name free.
+    // Without the lock, two concurrent callers could both find the name free.
     let _lock = Lock::take(&Path::new(peer::PARENT).join("labs.lock")).map_err(doing)?;
     if named().iter().any(|(other, _)| other == name) {
         return Err(LabError::NameTaken { name: name.to_owned() });

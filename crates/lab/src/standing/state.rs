@@ -1,4 +1,4 @@
-//! What a keeper says of its lab.
+//! State of a lab, as reported by its keeper.
 
 use std::collections::BTreeMap;
 
@@ -7,67 +7,67 @@ use serde::{Deserialize, Serialize};
 /// A lab that is up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabState {
-    /// Its name.
+    /// Name of the lab.
     pub name: String,
-    /// The file that it was made from.
+    /// Topology file that the lab was built from.
     pub file: String,
-    /// What that file said then.
+    /// Contents of that file at that time.
     pub text: String,
-    /// PID of its keeper.
+    /// PID of the keeper.
     pub keeper: u32,
-    /// Its containers, the host first.
+    /// Containers, the host first.
     pub containers: Vec<ContainerState>,
 }
 
-/// A container of it.
+/// A container of the lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerState {
-    /// Its name.
+    /// Name of the container.
     pub name: String,
     /// PID of its first process.
     pub pid: i32,
-    /// Whether that runs.
+    /// True if the first process runs.
     pub running: bool,
-    /// The CPUs that it may use, as a list of ranges.
+    /// CPUs that the container may use, as a list of ranges.
     pub cpus: String,
-    /// Its ends of links.
+    /// Ends of links in the container.
     pub ports: Vec<PortState>,
-    /// What was started in it.
+    /// Program started in the container, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<ProgramState>,
 }
 
-/// A link's end in a container.
+/// End of a link in a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortState {
-    /// An interface's name, or the path of a socket.
+    /// Name of an interface, or path of a socket.
     pub name: String,
-    /// What a role opens it by.
+    /// URI with which a role opens the port.
     pub uri: String,
-    /// The kind of its link.
+    /// Kind of the link.
     pub kind: String,
     /// Number of the link, from 1 in the order of the file.
     pub link: usize,
-    /// Ethernet address of an interface, or what programs at a socket should use.
+    /// Ethernet address of the interface, or the address that programs at a socket should use.
     pub mac: String,
-    /// IPv4 address with the length of its prefix.
+    /// IPv4 address with prefix length.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Whether it carries frames; unknown where it is no interface.
+    /// True if the interface carries frames; `None` for a socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<bool>,
-    /// What commands in the container find in their environment on it.
+    /// Environment variables about this port for commands in the container.
     pub environment: BTreeMap<String, String>,
 }
 
-/// What was started in a container.
+/// Program started in a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramState {
-    /// The command line.
+    /// Command line.
     pub run: String,
-    /// How it ended; `None` while it runs.
+    /// Exit status or error; `None` while the program runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
-    /// Where its output is.
+    /// Path of the file with its output.
     pub log: String,
 }

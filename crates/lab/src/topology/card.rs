@@ -1,4 +1,4 @@
-//! What a file says of a network card and its virtual functions.
+//! Checks a network card and its virtual functions in a topology file.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use super::file::{self, File, Wrong, at};
 use crate::LinkKind;
 use crate::link::Functions;
 
-/// 0 stands for none, and 4095 is reserved (IEEE 802.1Q, table 9-2).
+/// 0 = no VLAN; 4095 is reserved (IEEE 802.1Q, table 9-2).
 const VLANS: std::ops::RangeInclusive<u16> = 0..=4094;
 
-/// The virtual functions of a card are made all at once, for one link.
+/// Checks that each card is used by one link: all its virtual functions are created at once.
 pub(super) fn check_alone(file: &File) -> Result<(), Wrong> {
     let cards = file.links.iter().filter_map(|link| link.get_ref().parent.as_ref());
     let mut seen = BTreeSet::new();
@@ -27,7 +27,7 @@ pub(super) fn check_alone(file: &File) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// What the functions of a link are to be, where it is of a kind that has them.
+/// Returns the settings of a link's virtual functions; the defaults for a kind without any.
 pub(super) fn check(link: &file::Link, kind: LinkKind) -> Result<Functions, Wrong> {
     match &link.parent {
         None if kind.needs_card() => {
@@ -62,7 +62,7 @@ pub(super) fn check(link: &file::Link, kind: LinkKind) -> Result<Functions, Wron
     })
 }
 
-/// An address for each end, where there are any.
+/// Checks that each end has an address, if addresses are given.
 fn check_macs(
     link: &file::Link,
     macs: Option<&Spanned<Vec<Spanned<String>>>>,
@@ -79,7 +79,7 @@ fn check_macs(
         let mac: MacAddr =
             mac.map_err(|error: dray_wire::ParseMacError| at(text, error.to_string()))?;
         let wrong = |what: &str| Err(at(text, format!("MAC address {mac}: {what}")));
-        // Groups have the lowest bit of the first octet.
+        // Group addresses have the lowest bit of the first octet set.
         if mac.0[0] & 1 == 1 || mac.0 == [0; 6] {
             return wrong("no station's; give one such as 02:00:00:00:00:01");
         }

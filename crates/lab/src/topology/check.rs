@@ -1,4 +1,4 @@
-//! Whether a file makes sense, before anything is made of it.
+//! Checks a topology file before anything is created from it.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -9,11 +9,11 @@ use super::file::{self, File, Wrong, at};
 use super::{ContainerPlan, EndPlan, HOST, LinkPlan, Network, Topology, card, forwarders};
 use crate::LinkKind;
 
-/// As `dray bench` has it.
+/// Same limits as `dray bench`.
 const MTUS: std::ops::RangeInclusive<u32> = 68..=9000;
 const MTU: u32 = 1500;
 const CONTAINERS_MAX: usize = 1024;
-/// As many as a bridge has ports.
+/// Maximum number of ports of a bridge.
 const ENDS_MAX: usize = 1023;
 const LINKS_MAX: usize = 4096;
 
@@ -57,8 +57,8 @@ pub(super) fn check(
     Ok(topology)
 }
 
-/// Whether a lab or a container can have the name, which is a host name, a file name and the name of a
-/// control group; or why not.
+/// Checks the name of a lab or container, which becomes a host name, a file name and the name of a
+/// control group. The error says what is allowed.
 pub fn check_name(name: &str) -> Result<(), String> {
     let known = |b: u8| b.is_ascii_alphanumeric() || b"_-".contains(&b);
     let right = name.len() <= 63
@@ -122,7 +122,7 @@ fn kind(link: &file::Link) -> Result<LinkKind, Wrong> {
     })
 }
 
-/// How many ports, and how many interfaces, each container has so far.
+/// Number of ports and of interfaces that each container has so far.
 #[derive(Default)]
 struct Ports(BTreeMap<String, (usize, usize)>);
 
@@ -152,7 +152,7 @@ fn check_link(
     let mut ends: Vec<_> =
         link.ends.get_ref().iter().map(|end| ports.next(end.get_ref(), kind)).collect();
     if ends.len() % 2 == 1 && kind.has_interfaces() {
-        // Links are made in twos: where an end is left over, its interface is the host's.
+        // Links are created in pairs of ends: for an odd end, the other interface is the host's.
         ports.0.entry(HOST.to_owned()).or_default().1 += 1;
     }
     let network = check_network(link, kind)?;
@@ -248,7 +248,7 @@ fn check_network(link: &file::Link, kind: LinkKind) -> Result<Option<Network>, W
         .map_err(|error: super::NetworkError| at(network, format!("network = {error}")))
 }
 
-/// An address for each end: as given, or in their order.
+/// Returns an address for each end: the given ones, or the network's in order.
 fn check_addresses(link: &file::Link, network: Network) -> Result<Vec<Ipv4Addr>, Wrong> {
     let count = link.ends.get_ref().len();
     let Some(addresses) = &link.addresses else {

@@ -1,9 +1,9 @@
-//! The file as it is written: every value with the place where it stands.
+//! A topology file as written: each value with its position.
 
 use serde::Deserialize;
 use toml::Spanned;
 
-/// What is wrong, and at which byte.
+/// An error and its byte offset.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) at: Option<usize>,
@@ -63,17 +63,17 @@ impl File {
 
 fn wrong(key: &str, error: &toml::de::Error) -> Wrong {
     let message = error.message().lines().map(str::trim).collect::<Vec<_>>().join(", ");
-    // The path of what is no value at all is a dot.
+    // serde gives "." as the path if the text is not a value at all.
     let what = if key.is_empty() || key == "." { message } else { format!("{key}: {message}") };
     Wrong { at: error.span().map(|span| span.start), what }
 }
 
-/// For `map_err`: what is wrong with `value`.
+/// Returns an error about `value`, for `map_err`.
 pub(super) fn at<T>(value: &Spanned<T>, what: impl Into<String>) -> Wrong {
     Wrong { at: Some(value.span().start), what: what.into() }
 }
 
-/// The line of a byte, counted from 1. What is wrong at the very end is wrong in the last line.
+/// Returns the line of a byte offset, from 1. An offset at the very end belongs to the last line.
 pub(super) fn line(text: &str, at: usize) -> usize {
     let newlines = text.bytes().take(at).filter(|byte| *byte == b'\n').count();
     (newlines + 1).min(text.lines().count().max(1))

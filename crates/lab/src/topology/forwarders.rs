@@ -1,9 +1,9 @@
-//! Where forwarders pass frames on to, and whether those come round.
+//! Finds forwarding cycles between containers.
 
 use super::{EndPlan, Topology, dray_call};
 use crate::link::Carries;
 
-/// A forwarder takes frames from one link to another.
+/// A forwarder that passes frames from one link to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     container: String,
@@ -11,15 +11,15 @@ pub(super) struct Edge {
     to: usize,
 }
 
-/// The words of a [call of `dray`](dray_call), with the values that its variables will have, or others
-/// of their form.
+/// Returns the words of a [call of `dray`](dray_call), with its variables replaced by their values,
+/// or by placeholders of the same form.
 pub(super) fn dray_words(topology: &Topology, container: &str, line: &str) -> Option<Vec<String>> {
     let mut line = line.to_owned();
-    // From the last, since PORT1 begins PORT10 as well.
+    // Starts with the last port, since PORT1 is a prefix of PORT10.
     let mut ports: Vec<_> = topology.ports(container).collect();
     ports.reverse();
     for (link, end) in ports {
-        // As for the shell, what is not there is nothing.
+        // As in a shell, an unset variable is empty.
         let address = |end: &EndPlan| match end.address {
             Some(address) => address.to_string(),
             None if link.kind.carries == Carries::OwnIp => "198.18.0.1".to_owned(),
@@ -48,7 +48,7 @@ pub(super) fn dray_words(topology: &Topology, container: &str, line: &str) -> Op
     dray_call(&line).filter(|_| !line.contains('$'))
 }
 
-/// Where the forwarder takes frames to, if `words` start one.
+/// Returns the edges of the forwarder that `words` start, if they start one.
 pub(super) fn edges(topology: &Topology, container: &str, words: &[String]) -> Vec<Edge> {
     if words.get(1).map(String::as_str) != Some("forward") {
         return Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn edges(topology: &Topology, container: &str, words: &[String]) -> V
     [edge(from, to)].into_iter().chain(back).collect()
 }
 
-/// The forwarders that pass frames on to each other in a cycle, if there are such.
+/// Returns the containers of the forwarders that form a cycle, if there is one.
 pub(super) fn find_cycle(edges: &[Edge]) -> Option<Vec<String>> {
     let mut done = vec![false; edges.len()];
     let mut path = Vec::new();
@@ -80,8 +80,8 @@ pub(super) fn find_cycle(edges: &[Edge]) -> Option<Vec<String>> {
     Some(cycle.into_iter().map(|edge| edges[edge].container.clone()).collect())
 }
 
-/// What comes back to an edge of `path` from `edge`. Those who sent a frame into a link do not receive
-/// it from there.
+/// Returns the cycle through `edge` that closes at an edge of `path`. A container does not receive
+/// the frames that it sent into a link.
 fn follow(
     edges: &[Edge],
     edge: usize,

@@ -1,7 +1,7 @@
-//! Topologies as files: containers, what runs in them, and the links between them.
+//! Topologies as files: containers, the programs that run in them, and the links between them.
 //!
-//! A file is read and checked as a whole before anything is made; what is wrong is named with its line
-//! and what would be right.
+//! A file is read and checked as a whole before anything is created. Each error gives the line and
+//! what is allowed.
 
 mod card;
 mod check;
@@ -20,79 +20,79 @@ pub use svg::draw;
 use crate::LinkKind;
 use crate::link::Functions;
 
-/// The container that every lab has: it stands for the host.
+/// Name of the container that represents the host and is in every lab.
 pub const HOST: &str = "host";
 
-/// What a file says, checked.
+/// A checked topology file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// What a lab of it is called, unless told otherwise.
+    /// Default name of a lab with this topology.
     pub name: String,
-    /// The containers, without the host.
+    /// Containers, without the host.
     pub containers: Vec<ContainerPlan>,
-    /// The links, in the order in which they are made.
+    /// Links, in the order in which they are created.
     pub links: Vec<LinkPlan>,
 }
 
 /// A container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerPlan {
-    /// Its name, and its host name inside.
+    /// Name of the container, and its host name inside.
     pub name: String,
-    /// The CPUs that it may use; none: all that its lab may.
+    /// CPUs that it may use; empty = all CPUs of the lab.
     pub cpus: Vec<usize>,
-    /// A command line for the shell, started once all links are there.
+    /// Shell command line, started once all links exist.
     pub run: Option<String>,
 }
 
 /// A link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkPlan {
-    /// How it is wired.
+    /// Kind of the link.
     pub kind: LinkKind,
-    /// Who is at it: two, or more where the kind joins more.
+    /// Ends: two, or more if the kind joins more than two.
     pub ends: Vec<EndPlan>,
-    /// The IPv4 network of its ends, where they have addresses.
+    /// IPv4 network of its ends, if they have addresses.
     pub network: Option<Network>,
-    /// The MTU of its interfaces, in bytes.
+    /// MTU of its interfaces, in bytes.
     pub mtu: u32,
-    /// The CPU of its switch, where it has one.
+    /// CPU of its switch, if it has one.
     pub cpu: Option<usize>,
-    /// The network card of the machine's whose virtual functions its ends get, where the kind needs one.
+    /// Network card of the machine whose virtual functions become the ends, for kinds that need a
+    /// card.
     pub parent: Option<String>,
-    /// What those are to be.
+    /// Settings of those virtual functions.
     pub functions: Functions,
-    /// The programs at its ends attach XDP programs of their own.
+    /// True if the programs at its ends attach their own XDP programs.
     pub xdp_programs: bool,
 }
 
-/// A link's end.
+/// End of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndPlan {
-    /// The container's name.
+    /// Name of the container.
     pub container: String,
-    /// Its number among the ports of that container, from 0, in the order of the links.
+    /// Port number in that container, from 0, in the order of the links.
     pub port: usize,
-    /// What the port is called there: an interface's name, or `socketN`.
+    /// Name of the port in the container: an interface's name, or `socketN`.
     pub name: String,
-    /// Its address in the link's network.
+    /// Address in the link's network.
     pub address: Option<Ipv4Addr>,
 }
 
-/// A file cannot be used; one line that names the file, its line, what was given and what would be
-/// right.
+/// Error for an unusable file: one line with the file, its line, the value, and what is allowed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{file}{}: {what}", line.map(|line| format!(":{line}")).unwrap_or_default())]
 pub struct TopologyError {
     file: String,
-    /// Counted from 1.
+    /// Line number, from 1.
     pub line: Option<usize>,
     what: String,
 }
 
 impl Topology {
-    /// Reads and checks a file. `cpus` are the CPUs that there are; `check_command` says what is wrong
-    /// with the words of a command line that begins with `dray`.
+    /// Reads and checks a file. `cpus` are the available CPUs; `check_command` returns what is
+    /// wrong with the words of a command line that begins with `dray`.
     pub fn load(
         path: &Path,
         cpus: &[usize],
@@ -108,8 +108,8 @@ impl Topology {
         Ok((Self::read(&file, &text, cpus, check_command)?, text))
     }
 
-    /// The same for the `text` of `file`, which is only named in errors, and from which the topology has
-    /// its name where the text gives none.
+    /// Reads and checks `text`. `file` appears only in errors, and its stem names the topology if
+    /// the text does not.
     pub fn read(
         file: &str,
         text: &str,
@@ -126,28 +126,28 @@ impl Topology {
         check::check(&read, &stem, cpus, check_command).map_err(wrong)
     }
 
-    /// The ports of a container: each with its link.
+    /// Returns the ports of a container, each with its link.
     pub fn ports(&self, container: &str) -> impl Iterator<Item = (&LinkPlan, &EndPlan)> {
         let ends = self.links.iter().flat_map(|link| link.ends.iter().map(move |end| (link, end)));
         ends.filter(move |(_, end)| end.container == container)
     }
 
-    /// Whether the host is at a link.
+    /// Returns true if a link ends at the host.
     pub fn has_host(&self) -> bool {
         self.ports(HOST).next().is_some()
     }
 }
 
 impl LinkPlan {
-    /// An end's address with the length of its prefix, as in `10.0.0.1/24`.
+    /// Returns an end's address with the prefix length, such as `10.0.0.1/24`.
     pub fn address(&self, end: &EndPlan) -> Option<String> {
         let (network, address) = (self.network?, end.address?);
         Some(format!("{address}/{}", network.prefix_len()))
     }
 }
 
-/// The words of a command line that calls `dray`; `None` where it calls something else, or leaves more to
-/// the shell than variables.
+/// Returns the words of a command line that calls `dray`; `None` if it calls another program or
+/// uses shell syntax other than quotes and variables.
 pub(crate) fn dray_call(line: &str) -> Option<Vec<String>> {
     const MARKS: [&str; 7] = ["|", ";", "<", ">", "`", "$(", "&&"];
     let words = words(line);
@@ -155,7 +155,7 @@ pub(crate) fn dray_call(line: &str) -> Option<Vec<String>> {
     is_call.then_some(words)
 }
 
-/// Splits a command line into words, as a shell does with quotes.
+/// Splits a command line into words, handling quotes as a shell does.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for c in line.chars() {

@@ -11,34 +11,34 @@ pub struct Network {
     prefix_len: u8,
 }
 
-/// The text is no network.
+/// Error for text that is not a network.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NetworkError {
-    /// It is something else.
+    /// Not a network.
     #[error("{0:?}: give a network such as 10.0.0.0/24, with a prefix of 8 to 30 bits")]
     NotANetwork(String),
-    /// It is an address in a network.
+    /// An address in a network, instead of the network.
     #[error("{0:?}: bits behind the prefix are set; the network is {1}")]
     Address(String, Network),
 }
 
 impl Network {
-    /// How many bits its hosts have in common.
+    /// Number of bits in the prefix.
     pub fn prefix_len(self) -> u8 {
         self.prefix_len
     }
 
-    /// The addresses that hosts can have: without the network's own and the broadcast address.
+    /// Returns the usable host addresses, without the network and broadcast addresses.
     pub fn hosts(self) -> impl Iterator<Item = Ipv4Addr> {
         (self.first + 1..self.broadcast()).map(Ipv4Addr::from_bits)
     }
 
-    /// Whether a host can have this address.
+    /// Returns true if a host can have this address.
     pub fn has_host(self, address: Ipv4Addr) -> bool {
         (self.first + 1..self.broadcast()).contains(&address.to_bits())
     }
 
-    /// The last of [`hosts`](Self::hosts).
+    /// Returns the last of [`hosts`](Self::hosts).
     pub fn last_host(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.broadcast() - 1)
     }

@@ -1,16 +1,16 @@
-//! A topology as a picture: containers and what lies between them in columns, by how far they are from
-//! the first container.
+//! Draws a topology: containers and the links between them in columns, by distance from the first
+//! container.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use super::{HOST, LinkPlan, Topology};
 
-/// Of the font, in pixels; a character of it is so wide.
+/// Font size in pixels, line height, and width of a character.
 const FONT: usize = 12;
 const LINE: usize = 17;
 const CHARACTER: f64 = 7.25;
-/// Inside of boxes, between columns, and between boxes of a column.
+/// Space inside boxes, between columns, between boxes of a column, and around the picture.
 const PADDING: usize = 10;
 const COLUMN_GAP: usize = 44;
 const ROW_GAP: usize = 18;
@@ -27,10 +27,10 @@ text { font-family: 'DejaVu Sans Mono', Menlo, Consolas, monospace; font-size: 1
 line { stroke: #555; stroke-width: 1.5; }
 ";
 
-/// A box, or a word on a wire.
+/// A box, or a label on a wire.
 struct Node {
     class: &'static str,
-    /// The first one is its name.
+    /// Lines of text; the first is the name.
     lines: Vec<String>,
     neighbours: Vec<usize>,
     column: usize,
@@ -101,7 +101,7 @@ pub fn draw(topology: &Topology) -> String {
     svg
 }
 
-/// First the containers, the host among them where it is at a link, then the links.
+/// Returns the containers, with the host if a link ends there, followed by the links.
 fn nodes(topology: &Topology) -> Vec<Node> {
     let names = topology.containers.iter().map(|container| container.name.as_str());
     let names: Vec<_> = names.chain(topology.has_host().then_some(HOST)).collect();
@@ -148,7 +148,7 @@ fn link_node(link: &LinkPlan) -> Node {
     Node::new(class, lines)
 }
 
-/// Gives every node its place; the size of the whole.
+/// Places every node and returns the size of the picture.
 fn place(nodes: &mut [Node]) -> (usize, usize) {
     let groups = groups(nodes);
     let columns = nodes.iter().map(|node| node.column + 1).max().unwrap_or(0);
@@ -184,8 +184,9 @@ fn place(nodes: &mut [Node]) -> (usize, usize) {
     (x - COLUMN_GAP + MARGIN, top - 2 * ROW_GAP + MARGIN)
 }
 
-/// Numbers the columns of all nodes, breadth first; those that hang together, in the order in which
-/// they were found. Containers and links take turns, so that every line is between two columns.
+/// Assigns columns to all nodes, breadth first, and returns the connected groups, each in the order
+/// in which its nodes were found. Containers and links alternate, so every line is between two
+/// columns.
 fn groups(nodes: &mut [Node]) -> Vec<Vec<usize>> {
     let mut found = vec![false; nodes.len()];
     let mut groups = Vec::new();

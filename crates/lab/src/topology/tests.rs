@@ -1,4 +1,4 @@
-//! Files: what is right is understood, what is wrong is refused with its line.
+//! Topology files: valid ones are read, invalid ones are rejected with the line.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn virtual_functions_are_what_the_file_says_or_as_usual() {
     assert_eq!(functions(text), all);
 }
 
-/// What follows the two containers, its line, and what the message must contain.
+/// Cases: the text after the two containers, the line of the error, and parts of its message.
 #[test]
 fn what_is_wrong_is_named_with_its_line_and_what_would_be_right() {
     let link = |rest: &str| format!("[[links]]\nkind = 'bridge'\nends = ['a', 'b']\n{rest}\n");
@@ -166,7 +166,7 @@ fn what_is_wrong_is_named_with_its_line_and_what_would_be_right() {
     assert!(nameless.to_string().contains("\"a b\""), "{nameless}");
 }
 
-/// Forwarders by their command lines, at veth links between containers by name.
+/// Reads a file with a command line for each container and veth links between containers.
 fn forwarders(containers: &[(&str, &str)], links: &[[&str; 2]]) -> Result<Topology, TopologyError> {
     let container = |(name, run): &(&str, &str)| {
         let run = if run.is_empty() { String::new() } else { format!("run = {run:?}\n") };
@@ -190,7 +190,7 @@ fn forwarders_in_a_cycle_are_refused() {
         assert!(["a", "b", "c"].iter().all(|name| message.contains(name)), "{message}");
         assert!(error.line.is_some(), "{message}");
     }
-    // One against the direction of the others, or none: what goes round ends.
+    // One forwards against the direction of the others, or one does not forward: no cycle.
     for (a, b, c) in [(forward, forward, forward), (both, both, "")] {
         forwarders(&[("a", a), ("b", b), ("c", c)], &ring).unwrap();
     }
@@ -206,7 +206,7 @@ fn words_are_split_as_by_a_shell() {
     assert_eq!(words(" a  'b c' \"d'e\"f ''"), ["a", "b c", "d'ef", ""]);
 }
 
-/// Places and sizes of boxes.
+/// Positions and sizes of boxes.
 fn boxes(svg: &str) -> Vec<[usize; 4]> {
     let number = |line: &str, name: &str| -> usize {
         let rest = line.split_once(&format!(" {name}=\"")).unwrap().1;

@@ -1,5 +1,5 @@
-//! What a machine and we tell each other, by files without a name: nothing of them is left when
-//! both are gone, however they went.
+//! Channels between a machine and the lab: files without a name, which disappear when both
+//! processes are gone, however they ended.
 
 use std::fs::File;
 use std::io;
@@ -9,18 +9,18 @@ use std::process::Stdio;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// All channels of one machine.
+/// All channels of a machine.
 #[derive(Debug)]
 pub(super) struct Channels {
-    /// What the guest runs.
+    /// Script that the guest runs.
     pub(super) script: MemoryFile,
-    /// What that writes.
+    /// Output of the script.
     pub(super) output: MemoryFile,
-    /// `exit` and its exit status, once it has ended.
+    /// `exit` and the script's exit status, once it has ended.
     pub(super) status: MemoryFile,
-    /// What the guest's kernel writes.
+    /// Output of the guest's kernel.
     pub(super) console: MemoryFile,
-    /// What QEMU writes to its standard error.
+    /// Standard error of QEMU.
     pub(super) errors: MemoryFile,
 }
 
@@ -37,13 +37,13 @@ impl Channels {
         Ok(channels)
     }
 
-    /// The script's exit status, where it has ended.
+    /// Returns the script's exit status if it has ended.
     pub(super) fn exit_status(&self) -> io::Result<Option<u8>> {
         let text = self.status.text()?;
         Ok(text.trim().strip_prefix("exit ").and_then(|status| status.parse().ok()))
     }
 
-    /// The last line of each part of the machine that said anything.
+    /// Returns the last line of each part of the machine that has written anything.
     pub(super) fn last_words(&self) -> String {
         let parts =
             [("QEMU", &self.errors), ("its kernel", &self.console), ("its script", &self.output)];
@@ -56,7 +56,7 @@ impl Channels {
     }
 }
 
-/// A file in memory that other processes of this user can open while we hold it.
+/// File in memory that other processes of this user can open while this process holds it.
 #[derive(Debug)]
 pub(super) struct MemoryFile(File);
 
@@ -65,7 +65,7 @@ impl MemoryFile {
         Ok(Self(memfd_create(name, MemfdFlags::CLOEXEC)?.into()))
     }
 
-    /// Where another process opens it.
+    /// Path at which another process can open the file.
     pub(super) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
@@ -74,7 +74,7 @@ impl MemoryFile {
         Ok(self.0.try_clone()?.into())
     }
 
-    /// What is in it so far.
+    /// Returns the current contents.
     pub(super) fn text(&self) -> io::Result<String> {
         let mut bytes = vec![0; self.0.metadata()?.len() as usize];
         self.0.read_exact_at(&mut bytes, 0)?;

@@ -1,9 +1,9 @@
-//! Small virtual machines, for what the host's kernel lacks and for guests as peers.
+//! Small virtual machines, for features that the host's kernel lacks and for guests as peers.
 //!
 //! A machine boots the kernel that `scripts/setup-vm.sh` unpacked and sees the host's file system
-//! over 9p: it reads all of it, and what it writes stays in its own memory. It runs one script as
-//! root and ends with it. QEMU interprets the processor, since many a host that offers
-//! `/dev/kvm` cannot run a guest on it: nothing in here is fast, and no figure should come of it.
+//! over 9p: it can read all of it, and its writes stay in its own memory. It runs one script as
+//! root and ends with it. QEMU emulates the processor, since many hosts that offer `/dev/kvm`
+//! cannot run a guest on it. Nothing in a machine is fast, so no measurement should be made in one.
 
 mod channels;
 mod qemu;
@@ -22,13 +22,13 @@ use qemu::QEMU;
 pub use running::RunningVm;
 pub use vhost_user::VhostUser;
 
-/// Where `scripts/setup-vm.sh` puts the kernel, its modules and the initial file system.
+/// Folder where `scripts/setup-vm.sh` puts the kernel, its modules and the initial file system.
 const FILES: &str = "/var/cache/dray/vm";
 
-/// With less memory, in MiB, the kernel does not start or says nothing of why it ended.
+/// Minimum memory in MiB. With less, the kernel does not start, or ends without a message.
 const MEMORY_MIN: u32 = 128;
 
-/// A virtual machine to be.
+/// Builder of a virtual machine.
 #[derive(Debug)]
 pub struct Vm {
     name: String,
@@ -41,20 +41,20 @@ pub struct Vm {
     cancel: Cancel,
 }
 
-/// What a virtual machine left.
+/// Result of a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmOutput {
-    /// The exit status of the script, as the shell tells it: 128 and more after a signal.
+    /// Exit status of the script as the shell reports it: 128 and more after a signal.
     pub status: u8,
-    /// What the script wrote to its standard output and error.
+    /// Standard output and error of the script.
     pub output: String,
-    /// What the kernel wrote to its console.
+    /// Console output of the kernel.
     pub console: String,
 }
 
 impl Vm {
-    /// A machine with one CPU, 512 MiB and no network, whose script does nothing. `name` is for
-    /// messages.
+    /// Creates a machine with one CPU, 512 MiB of memory, no network, and an empty script. `name`
+    /// appears in messages.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -68,7 +68,8 @@ impl Vm {
         }
     }
 
-    /// Sets the guest's memory, at least 128 MiB; what the script writes to files is in it as well.
+    /// Sets the guest's memory, at least 128 MiB. Files that the script writes are stored in it
+    /// too.
     pub fn memory_mib(mut self, memory_mib: u32) -> Self {
         self.memory_mib = memory_mib;
         self
@@ -80,44 +81,44 @@ impl Vm {
         self
     }
 
-    /// Adds a network card at the other end of a vhost-user socket. The first is `eth0`.
+    /// Adds a network card connected to a vhost-user socket. The first is `eth0`.
     pub fn vhost_user(mut self, card: VhostUser) -> Self {
         self.vhost_user.push(card);
         self
     }
 
-    /// Adds arguments of QEMU's, such as `["-device", "igb,netdev=n"]`. The machine is a q35.
+    /// Adds QEMU arguments, such as `["-device", "igb,netdev=n"]`. The machine type is q35.
     pub fn arguments<'a>(mut self, arguments: impl IntoIterator<Item = &'a str>) -> Self {
         self.arguments.extend(arguments.into_iter().map(str::to_owned));
         self
     }
 
-    /// Adds an argument of the kernel's, such as `intel_iommu=on`.
+    /// Adds a kernel argument, such as `intel_iommu=on`.
     pub fn kernel_argument(mut self, argument: &str) -> Self {
         self.kernel_arguments.push(argument.to_owned());
         self
     }
 
-    /// Sets what runs in the guest: a script for `sh`, or for what its first line names by `#!`.
-    /// It finds the host's commands in PATH, all of BusyBox as `/busybox`, the kernel's modules
-    /// where `modprobe` looks for them, and the driver of virtio network cards loaded.
+    /// Sets the script that runs in the guest, for `sh` or for the interpreter on its `#!` line.
+    /// The script has the host's commands in PATH, all of BusyBox as `/busybox`, the kernel's
+    /// modules where `modprobe` looks for them, and the driver of virtio network cards loaded.
     pub fn script(mut self, script: &str) -> Self {
         script.clone_into(&mut self.script);
         self
     }
 
-    /// Sets what ends waits early.
+    /// Sets the cancellation that ends waits early.
     pub fn cancel(mut self, cancel: Cancel) -> Self {
         self.cancel = cancel;
         self
     }
 
-    /// Runs the machine to its end, at most for `limit`.
+    /// Runs the machine to its end, for at most `limit`.
     pub fn boot(self, limit: Duration) -> Result<VmOutput, LabError> {
         self.start()?.wait(limit)
     }
 
-    /// An error that says what to install where this host cannot run virtual machines.
+    /// Returns an error that says what to install if this host cannot run virtual machines.
     pub fn check() -> Result<(), LabError> {
         let lacks = |what: String| LabError::NoVm { what };
         if !Path::new(FILES).join("initrd").exists() {

@@ -1,4 +1,4 @@
-//! How QEMU is told what a machine is.
+//! QEMU command line of a machine.
 
 use std::process::{Command, Stdio};
 
@@ -7,11 +7,11 @@ use super::{FILES, Vm};
 
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 
-/// No wait for a watchdog, no guessing at addresses, and a kernel that panics ends the machine.
+/// No watchdog, no address randomization, and a kernel panic ends the machine.
 const KERNEL_ARGUMENTS: &str =
     "console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable nowatchdog";
 
-/// The command that runs `vm`.
+/// Returns the command that runs `vm`.
 pub(super) fn command(vm: &Vm, channels: &Channels) -> Command {
     let memory = vm.memory_mib;
     let mut command = Command::new(QEMU);
@@ -19,7 +19,7 @@ pub(super) fn command(vm: &Vm, channels: &Channels) -> Command {
         command.args([option, value]);
     };
     add("-name", &escape(&vm.name));
-    // A vhost-user peer maps the guest's memory, so it is a file.
+    // A vhost-user peer maps the guest's memory, so the memory must be a file.
     add("-object", &format!("memory-backend-memfd,id=memory,size={memory}M,share=on"));
     add("-machine", "q35,accel=tcg,memory-backend=memory");
     add("-m", &format!("{memory}M"));
@@ -29,10 +29,10 @@ pub(super) fn command(vm: &Vm, channels: &Channels) -> Command {
     add("-kernel", &format!("{FILES}/vmlinuz"));
     add("-initrd", &format!("{FILES}/initrd"));
     add("-append", &format!("{KERNEL_ARGUMENTS} {}", vm.kernel_arguments.join(" ")));
-    // The end of the script is a restart, and that is the end of the machine.
+    // The guest restarts when the script ends; QEMU exits instead.
     add("-action", "reboot=shutdown");
     command.args(["-nodefaults", "-no-user-config"]);
-    // An IOMMU has to come before the devices that it is for.
+    // An IOMMU must come before the devices behind it.
     command.args(&vm.arguments);
     for (index, card) in vm.vhost_user.iter().enumerate() {
         command.args(card.qemu_arguments(index));
@@ -41,7 +41,7 @@ pub(super) fn command(vm: &Vm, channels: &Channels) -> Command {
     let mut add = |option: &str, value: &str| {
         command.args([option, value]);
     };
-    // The host's several file systems appear as one.
+    // The host's mounted file systems appear as one.
     add("-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap");
     add("-device", "virtio-9p-pci,fsdev=host,mount_tag=host");
     add("-fw_cfg", &format!("name=opt/dray/script,file={}", channels.script.path()));
@@ -56,7 +56,7 @@ pub(super) fn command(vm: &Vm, channels: &Channels) -> Command {
     command
 }
 
-/// Within a value, QEMU wants commas doubled.
+/// QEMU needs commas within a value doubled.
 pub(super) fn escape(value: &str) -> String {
     value.replace(',', ",,")
 }

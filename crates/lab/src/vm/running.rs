@@ -17,17 +17,17 @@ pub struct RunningVm {
     pub(super) cancel: Cancel,
     pub(super) process: Child,
     pub(super) channels: Channels,
-    /// Sockets that QEMU made and leaves to us.
+    /// Sockets that QEMU created and does not remove.
     pub(super) sockets: Vec<PathBuf>,
 }
 
 impl RunningVm {
-    /// What the script has written so far.
+    /// Returns the script's output so far.
     pub fn output(&self) -> Result<String, LabError> {
         self.channels.output.text().map_err(self.doing("output"))
     }
 
-    /// Waits until the script has written `text`, at most for `limit`.
+    /// Waits until the script has written `text`, for at most `limit`.
     pub fn wait_until_output(&mut self, text: &str, limit: Duration) -> Result<(), LabError> {
         let what = format!("did not write '{text}'");
         self.wait_until(limit, &what, |vm, has_ended| {
@@ -38,7 +38,7 @@ impl RunningVm {
         })
     }
 
-    /// Waits until the script has ended and the machine with it, at most for `limit`.
+    /// Waits until the script and the machine have ended, for at most `limit`.
     pub fn wait(mut self, limit: Duration) -> Result<VmOutput, LabError> {
         self.wait_until(limit, "did not end", |vm, has_ended| {
             if !has_ended {
@@ -51,7 +51,8 @@ impl RunningVm {
         })
     }
 
-    /// Asks `done`, which is told whether the machine has ended, until it has an answer.
+    /// Polls `done`, whose second argument is true once the machine has ended, until it returns a
+    /// value.
     fn wait_until<T>(
         &mut self,
         limit: Duration,
@@ -77,7 +78,7 @@ impl RunningVm {
         LabError::doing(format!("virtual machine {}: {what}", self.name))
     }
 
-    /// Says what went wrong and what each part of the machine said last.
+    /// Returns an error with the last line that each part of the machine wrote.
     fn failed(&self, what: &str) -> LabError {
         let what = what.to_owned() + &self.channels.last_words();
         LabError::Vm { vm: self.name.clone(), what }
@@ -86,7 +87,7 @@ impl RunningVm {
 
 impl Drop for RunningVm {
     fn drop(&mut self) {
-        // It may have ended already, which is what we want.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         for socket in &self.sockets {

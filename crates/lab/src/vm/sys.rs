@@ -1,4 +1,4 @@
-//! Starting a process that does not outlive us.
+//! Starts a process that does not outlive this one.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
     let us = getpid();
     let die_with_parent = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // Whoever died before that call sends no signal.
+        // No signal is sent if the parent died before that call.
         if getppid() == Some(us) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
     // SAFETY: between fork and execve the closure makes two system calls and nothing else.

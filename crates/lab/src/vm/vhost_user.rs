@@ -1,4 +1,4 @@
-//! A guest's network card at the end of a vhost-user socket.
+//! A guest's network card on a vhost-user socket.
 
 use std::path::{Path, PathBuf};
 
@@ -24,25 +24,25 @@ enum Role {
 }
 
 impl VhostUser {
-    /// A card with one queue pair and split rings. QEMU connects to `socket`, where somebody must
-    /// listen already.
+    /// Creates a card with one queue pair and split rings. QEMU connects to `socket`, where a peer
+    /// must already listen.
     pub fn connect(socket: &Path, mac: MacAddr) -> Self {
         Self { socket: socket.to_owned(), mac, queues: 1, packed: false, role: Role::Connect }
     }
 
-    /// As [`connect`](Self::connect), but QEMU waits for somebody to listen, before the guest
-    /// starts and whenever the connection is lost.
+    /// As [`connect`](Self::connect), but QEMU waits for a listening peer, before the guest starts
+    /// and whenever the connection is lost.
     pub fn reconnect(socket: &Path, mac: MacAddr) -> Self {
         Self { role: Role::Reconnect, ..Self::connect(socket, mac) }
     }
 
-    /// As [`connect`](Self::connect), but QEMU makes the socket and listens. The guest starts when
-    /// somebody has connected.
+    /// As [`connect`](Self::connect), but QEMU creates the socket and listens. The guest starts
+    /// once a peer has connected.
     pub fn listen(socket: &Path, mac: MacAddr) -> Self {
         Self { role: Role::Listen, ..Self::connect(socket, mac) }
     }
 
-    /// Offers so many queue pairs; the guest takes as many as it has CPUs.
+    /// Sets the number of queue pairs to offer; the guest uses as many as it has CPUs.
     pub fn queues(mut self, queues: u16) -> Self {
         self.queues = queues;
         self
@@ -67,7 +67,8 @@ impl VhostUser {
             device += ",packed=on";
         }
         if self.queues > 1 {
-            // An interrupt for each ring, the control queue and changes of the configuration.
+            // One interrupt for each ring, one for the control queue, one for configuration
+            // changes.
             device += &format!(",mq=on,vectors={}", 2 * queues + 2);
         }
         let network = format!("vhost-user,id=vhost{index},chardev=vhost{index},queues={queues}");
@@ -75,7 +76,7 @@ impl VhostUser {
         ["-chardev", &channel, "-netdev", &network, "-device", &device].map(str::to_owned)
     }
 
-    /// The socket, where it is the machine's to remove.
+    /// Returns the socket if the machine has to remove it.
     pub(super) fn into_own_socket(self) -> Option<PathBuf> {
         (self.role == Role::Listen).then_some(self.socket)
     }

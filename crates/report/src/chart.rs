@@ -1,8 +1,8 @@
-//! Drawing: panels of rows that share an axis, and plots of lines.
+//! Draws charts: panels of rows that share an axis, and line plots.
 //!
-//! All positions are percentages, so that charts become as wide as there is room while letters keep
-//! their size, on a phone as on paper. What a shape stands for is its `<title>`: browsers show that by
-//! themselves, and the page's script shows it better.
+//! All positions are percentages, so charts fill the available width while text keeps its size, on
+//! a phone as on paper. Each shape's `<title>` explains it: browsers show it by themselves, and the
+//! page's script shows it better.
 
 use std::fmt::Write;
 
@@ -11,48 +11,48 @@ use crate::number::{Unit, plain};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
-/// Rows below each other along one axis.
+/// Rows along one axis.
 #[derive(Debug)]
 pub(crate) struct Panel {
     pub(crate) title: String,
-    /// The frame size that all rows have.
+    /// Frame size of all rows.
     pub(crate) size: usize,
     pub(crate) scale: Scale,
     pub(crate) unit: Unit,
-    /// A value that all are held against, and what it is.
+    /// Reference value for all rows, and its label.
     pub(crate) reference: Option<(f64, String)>,
     pub(crate) rows: Vec<PanelRow>,
 }
 
-/// One technique in a panel.
+/// A technique in a panel.
 #[derive(Debug)]
 pub(crate) struct PanelRow {
     pub(crate) technique: usize,
     pub(crate) shapes: Vec<Shape>,
-    /// The figure, and what stands behind it in small letters.
+    /// The figure, and the small text after it.
     pub(crate) value: (String, String),
-    /// All that is known of it, in lines.
+    /// Full details, in lines.
     pub(crate) tip: String,
 }
 
-/// What is drawn into a row; all in the panel's base unit.
+/// Shapes in a row, in the panel's base unit.
 #[derive(Debug)]
 pub(crate) enum Shape {
-    /// From the axis to a dot.
+    /// Line from the axis to a dot.
     Lead(f64),
-    /// From one value to another.
+    /// Line from one value to another.
     Span(f64, f64),
-    /// An interval around a dot.
+    /// Interval around a dot.
     Whisker(f64, f64),
-    /// The figure.
+    /// The main figure.
     Dot(f64),
-    /// A figure beside it.
+    /// A secondary figure.
     Ring(f64),
-    /// A mark across the row.
+    /// Mark across the row.
     Tick(f64),
-    /// What the paper says.
+    /// Figure of the paper.
     Diamond(f64),
-    /// A part of a bar: from, to, and which of its kinds.
+    /// Part of a bar: from, to, and the number of the part.
     Bar(f64, f64, usize),
 }
 
@@ -70,7 +70,7 @@ impl Panel {
         .ok();
         let ticks = self.scale.ticks();
         let labels = labels(&ticks, self.unit, at);
-        // Every second, third and so on: what is left should be even.
+        // Keeps every second, third and so on, so that the remaining labels are evenly spaced.
         let has_room = |step: &usize| {
             let labels: Vec<_> = labels.iter().step_by(*step).cloned().collect();
             with_room(&labels, TRACK_WIDTH).into_iter().all(|has_room| has_room)
@@ -78,7 +78,7 @@ impl Panel {
         let step = (1..labels.len()).find(has_room).unwrap_or(labels.len().max(1));
         for (number, (x, text)) in labels.iter().enumerate() {
             let tight = if number % step == 0 { "" } else { " class=\"tight\"" };
-            // The figures' unit stands behind the last.
+            // The unit stands after the last label.
             let end = if *x > 99.0 { " dx=\"8\" style=\"text-anchor:end\"" } else { "" };
             write!(out, "<text{tight}{end} x=\"{x:.2}%\" y=\"13\">{text}</text>").ok();
         }
@@ -146,7 +146,7 @@ impl Shape {
                 let x = at(value);
                 format!("<line class=\"tick\" x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"25%\" y2=\"75%\"/>")
             }
-            // An element of its own, since a path knows no percentages.
+            // A nested `<svg>`, since a path cannot use percentages.
             Self::Diamond(value) => format!(
                 "<svg class=\"diamond\" x=\"{:.2}%\" y=\"50%\"><path d=\"M0-5.5L5.5 0 0 5.5-5.5 0Z\"/></svg>",
                 at(value)
@@ -166,7 +166,7 @@ pub(crate) struct Plot {
     pub(crate) label: String,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
-    /// A line that all are held against: points in base units, and what it is.
+    /// Reference line: points in base units, and its label.
     pub(crate) reference: Option<(Vec<(f64, f64)>, String)>,
     pub(crate) series: Vec<Series>,
 }
@@ -177,50 +177,50 @@ pub(crate) struct Axis {
     pub(crate) title: String,
     pub(crate) scale: Scale,
     pub(crate) unit: Unit,
-    /// The values that are written; the scale's own if empty.
+    /// Values that are labelled; if empty, the ticks of the scale.
     pub(crate) ticks: Vec<f64>,
 }
 
-/// One line.
+/// A line of a [`Plot`].
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) technique: usize,
-    /// What is written at its end.
+    /// Label at the end of the line.
     pub(crate) label: String,
     pub(crate) points: Vec<Point>,
 }
 
-/// A point of a line, in base units.
+/// Point of a line, in base units.
 #[derive(Debug)]
 pub(crate) struct Point {
     pub(crate) size: usize,
     pub(crate) x: f64,
     pub(crate) y: f64,
-    /// The interval of `y`.
+    /// Interval of `y`.
     pub(crate) interval: Option<(f64, f64)>,
     pub(crate) tip: String,
 }
 
-/// Letters at the ends of lines are so far apart, in pixels.
+/// Minimum distance of the labels at line ends, in pixels.
 const LABEL_HEIGHT: f64 = 15.0;
-/// The axis of a panel that has another beside it is so long at least, in pixels.
+/// Minimum length of a panel's axis when panels are side by side, in pixels.
 const TRACK_WIDTH: f64 = 150.0;
-/// A plot is so wide at least where it has names beside it.
+/// Minimum width in pixels of a plot with labels beside it.
 const PLOT_WIDTH: f64 = 390.0;
-/// And on a phone.
+/// Minimum width of a plot on a phone, in pixels.
 const PHONE_WIDTH: f64 = 260.0;
 
-/// What is written beside an axis: where, in percent of its length, and what.
+/// Returns the labels of an axis: position in percent of its length, and text.
 fn labels(ticks: &[f64], unit: Unit, at: impl Fn(f64) -> f64) -> Vec<(f64, String)> {
     ticks.iter().map(|tick| (at(*tick), plain(tick / unit.factor))).collect()
 }
 
-/// Which of these have room along an axis of `width` pixels: from the first on those that do not come near
-/// the one before.
+/// Returns which labels fit along an axis of `width` pixels, starting with the first: those that
+/// are not too close to the previous one.
 fn with_room(labels: &[(f64, String)], width: f64) -> Vec<bool> {
     const DIGIT: f64 = 7.0;
     const GAP: f64 = 7.0;
-    // The last may stand out by so much.
+    // Pixels by which the last label may exceed the axis.
     const BEYOND: f64 = 8.0;
     let mut before = f64::NEG_INFINITY;
     let mut has_room = |(at, text): &(f64, String)| {
@@ -296,7 +296,7 @@ impl Plot {
                 .ok();
             }
             if let Some(&(last_x, last_y)) = points.last() {
-                // Where there is more room.
+                // On the side with more room.
                 let side = if x(last_x) < 50.0 {
                     "dx=\"8\" style=\"text-anchor:start\""
                 } else {
@@ -362,7 +362,7 @@ impl Plot {
             }
             if let Some(last) = series.points.last() {
                 let (end_x, end_y) = (x(last.x), y(last.y));
-                // From the line's end to where its name found room.
+                // Connects the line's end with its label.
                 write!(
                     out,
                     "<svg class=\"end\" x=\"{end_x:.2}%\" y=\"0\"><line class=\"link\" x1=\"6\" y1=\"{:.1}\" x2=\"16\" y2=\"{label:.1}\"/>\
@@ -404,7 +404,8 @@ impl Plot {
     }
 }
 
-/// How each line is dashed, one of five: what tells those of one colour apart.
+/// Returns the dash pattern of each line, one of five, which distinguishes lines of the same
+/// colour.
 fn dashes(series: &[Series], techniques: &Techniques) -> Vec<usize> {
     let mut drawn = [0; 10];
     let dash = |series: &Series| {
@@ -415,8 +416,8 @@ fn dashes(series: &[Series], techniques: &Techniques) -> Vec<usize> {
     series.iter().map(dash).collect()
 }
 
-/// Where the names of lines stand, in pixels from the top: at the lines' ends, or as near as others
-/// leave room.
+/// Returns the positions of the lines' labels, in pixels from the top: at the lines' ends, or as
+/// near as other labels allow.
 fn spread(series: &[Series], pixels: impl Fn(f64) -> f64, height: f64) -> Vec<f64> {
     let wanted = |series: &Series| series.points.last().map_or(0.0, |point| pixels(point.y));
     let mut order: Vec<usize> = (0..series.len()).collect();
@@ -427,7 +428,7 @@ fn spread(series: &[Series], pixels: impl Fn(f64) -> f64, height: f64) -> Vec<f6
         placed[index] = wanted(&series[index]).max(above + LABEL_HEIGHT);
         above = placed[index];
     }
-    // What was pushed out at the bottom comes back up.
+    // Moves labels that were pushed out at the bottom back up.
     let mut below = height + LABEL_HEIGHT;
     for &index in order.iter().rev() {
         placed[index] = placed[index].min(below - LABEL_HEIGHT);

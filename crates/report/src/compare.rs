@@ -1,4 +1,4 @@
-//! What changed between two runs, and whether that is more than noise.
+//! Compares two runs, and tells changes from noise.
 
 mod change;
 mod key;
@@ -16,16 +16,16 @@ pub use self::verdict::Verdict;
 use crate::host::host_differences;
 use crate::input::Run;
 
-/// Two runs, held against each other row by row.
+/// Comparison of two runs, row by row.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// The first file.
+    /// Name of the first file.
     pub a: String,
-    /// The second: what changed is said of it.
+    /// Name of the second file; changes are from the first to this one.
     pub b: String,
-    /// Why figures of the two may differ for other reasons than the technique.
+    /// Reasons other than the technique why figures may differ.
     pub warnings: Vec<String>,
-    /// Rows that are in both, those of frames first.
+    /// Rows that are in both; rows of frames come first.
     pub rows: Vec<Change>,
     /// Rows that are only in the first.
     pub only_a: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Comparison {
     pub only_b: Vec<String>,
 }
 
-/// Two runs have no row in common.
+/// Error for two runs that have no row in common.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{a} and {b} have no row in common: nothing was measured in both with the same technique, size, \
@@ -45,7 +45,7 @@ pub struct NothingInCommon {
 }
 
 impl Comparison {
-    /// Holds `b` against `a`.
+    /// Compares `b` with `a`.
     pub fn new(a: &Run, b: &Run) -> Result<Self, NothingInCommon> {
         let (frames_a, frames_b) = (&a.results.results, &b.results.results);
         let by_check = [frames_a, frames_b].into_iter().any(|rows| Key::checks_differ(rows));
@@ -59,7 +59,7 @@ impl Comparison {
         let only = |frames: Vec<_>, streams: Vec<_>| {
             frames.into_iter().map(frame).chain(streams.into_iter().map(stream)).collect()
         };
-        // Skipped in both: nothing to say.
+        // Rows skipped in both are left out.
         let of_frames = |(a, b): &(&_, &_)| Change::of_frames(frame(a), a, b);
         let of_streams = |(a, b): &(&_, &_)| Change::of_streams(stream(a), a, b);
         let rows = frames.both.iter().filter_map(of_frames);
@@ -73,13 +73,13 @@ impl Comparison {
         })
     }
 
-    /// How many rows have this verdict.
+    /// Returns the number of rows with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 }
 
-/// Rows of two runs by their keys, in their order.
+/// Rows of two runs, matched by key, in their order.
 struct Matched<'r, R> {
     both: Vec<(&'r R, &'r R)>,
     only_a: Vec<&'r R>,
@@ -100,7 +100,7 @@ impl<'r, R> Matched<'r, R> {
     }
 }
 
-/// What else differs between two runs.
+/// Returns warnings about other differences between two runs.
 fn warnings(a: &Run, b: &Run) -> Vec<String> {
     let mut warnings = Vec::new();
     let different = host_differences(&a.results.host, &b.results.host);
@@ -161,7 +161,7 @@ mod tests {
                 ("veth/udp 64 B, check none", Verdict::NoDifference)
             ]
         );
-        // Where there is but one, another check is a remark.
+        // If there is one row only, a different check is a remark.
         let (a, b) = (run(&[checked("\"whole\"", &slow)]), run(&[checked("\"none\"", &slow)]));
         let comparison = Comparison::new(&a, &b).unwrap();
         assert!(comparison.render().contains("receivers checked whole in A and none in B"));
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn searches_are_judged_by_the_rates_that_they_found() {
-        // At each of these rates what arrives is steady, whatever another search would find.
+        // At each found rate the received rate is steady; only repeated searches vary.
         let found = |found: &[f64]| {
             let search = "{\"throughput_pps\":1.0,\"limited_by\":\"loss\",\"trials\":9}";
             let half = dray_measure::Interval::of(found).map(|interval| interval.half);

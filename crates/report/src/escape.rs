@@ -1,6 +1,6 @@
-//! Text from result files, made harmless where it is put. Whoever wrote a file may be hostile.
+//! Escapes text from result files for its output format. The author of a file may be hostile.
 
-/// For HTML and SVG, in text and in quoted attributes.
+/// Escapes text for HTML and SVG, in text and in quoted attributes.
 pub(crate) fn html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
@@ -16,7 +16,7 @@ pub(crate) fn html(text: &str) -> String {
     safe
 }
 
-/// For a cell of a Markdown table.
+/// Escapes text for a cell of a Markdown table.
 pub(crate) fn markdown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in html(text).chars() {
@@ -29,8 +29,8 @@ pub(crate) fn markdown(text: &str) -> String {
     safe
 }
 
-/// For a field of a CSV file (RFC 4180). A spreadsheet takes text that begins like a formula for one,
-/// so an apostrophe is put before it.
+/// Escapes text for a field of a CSV file (RFC 4180). An apostrophe before text that begins like a
+/// formula keeps spreadsheets from evaluating it.
 pub(crate) fn csv(text: &str) -> String {
     let formula =
         text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();

@@ -1,4 +1,4 @@
-//! Figures: a chart, the table of what is in it, and what both say.
+//! Figures: a chart with its table and description.
 
 use serde::Serialize;
 
@@ -6,16 +6,16 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     pub(crate) title: String,
-    /// How to read it: what stands along which axis, and which way is better.
+    /// How to read the chart: the quantity on each axis, and which direction is better.
     pub(crate) reading: String,
     /// The chart, as HTML.
     pub(crate) chart: String,
-    /// Remarks below it, as text.
+    /// Notes below the chart, as plain text.
     pub(crate) notes: Vec<String>,
     pub(crate) table: Table,
 }
 
-/// The figures of a chart as text.
+/// Figures of a chart as text.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Table {
     pub(crate) columns: Vec<Column>,
@@ -26,20 +26,20 @@ pub(crate) struct Table {
 pub(crate) struct Column {
     pub(crate) title: &'static str,
     pub(crate) unit: &'static str,
-    /// Numbers stand to the right.
+    /// Number columns are right-aligned.
     pub(crate) is_number: bool,
 }
 
 #[derive(Debug, Serialize)]
 pub(crate) struct TableRow {
-    /// The technique's number.
+    /// Number of the technique.
     pub(crate) technique: usize,
     pub(crate) size: usize,
     pub(crate) cells: Vec<String>,
 }
 
 impl Table {
-    /// A table with these columns: title and unit; one without a unit given is text.
+    /// Creates a table from the title and unit of each column; a column without a unit is text.
     pub(crate) fn new(columns: &[(&'static str, Option<&'static str>)]) -> Self {
         let column = |&(title, unit): &(&'static str, Option<&'static str>)| Column {
             title,

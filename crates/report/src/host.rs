@@ -1,8 +1,8 @@
-//! Hosts: which runs were measured on the same one, and what it is.
+//! Hosts: their facts, and a comparison that tells whether two runs were measured on the same host.
 
 use dray_lab::HostFacts;
 
-/// What differs between two hosts, as far as figures depend on it.
+/// Returns the differences between two hosts that figures depend on.
 pub(crate) fn host_differences(a: &HostFacts, b: &HostFacts) -> Vec<String> {
     let facts = facts(a).into_iter().zip(facts(b));
     facts
@@ -11,7 +11,7 @@ pub(crate) fn host_differences(a: &HostFacts, b: &HostFacts) -> Vec<String> {
         .collect()
 }
 
-/// The facts that figures depend on: name and value.
+/// Returns the facts that figures depend on: name and value.
 pub(crate) fn facts(host: &HostFacts) -> Vec<(&'static str, String)> {
     let or_unknown = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
     let or_none = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "none".to_owned());

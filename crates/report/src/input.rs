@@ -1,4 +1,4 @@
-//! Result files: read, and refused by name where they are none.
+//! Reads result files, and rejects other files by name.
 
 use std::fs;
 use std::io::Read;
@@ -13,16 +13,16 @@ use serde_json::Value;
 /// One result file.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What it was read from, as the user wrote it.
+    /// Path of the file, as the user wrote it.
     pub file: String,
-    /// What is in it.
+    /// Contents of the file.
     pub results: Results,
 }
 
-/// A full run of everything is under 2 MB.
+/// Size limit; a full run of all experiments is under 2 MB.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Why a file is not taken for results.
+/// Error for a file that cannot be read as results.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum InputError {
@@ -49,7 +49,7 @@ pub enum InputError {
 }
 
 impl Run {
-    /// The file's name, without the folder: reports are passed on.
+    /// Returns the file's name without the folder, since reports are shared.
     pub(crate) fn name(&self) -> String {
         let name = Path::new(&self.file).file_name();
         name.map_or(String::new(), |name| name.to_string_lossy().into_owned())
@@ -69,7 +69,7 @@ impl Run {
         Self::parse(file, text)
     }
 
-    /// Reads `text`, which stands in `file`.
+    /// Parses `text`, the contents of `file`.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         #[derive(Deserialize)]
         struct Version {
@@ -105,8 +105,8 @@ impl Run {
     }
 }
 
-/// The first field of a measured row that is not as it should be. What a row can be is not told apart by a
-/// name, so its own error would say nothing of it.
+/// Returns an error for the first invalid field of a measured row. The row's outcome is an untagged
+/// enum, whose own error does not name the field.
 fn wrong_field(value: &Value) -> Option<String> {
     let rows = |list: &str| value[list].as_array().into_iter().flatten().enumerate();
     let is_measured = |row: &Value| row.get("skipped").is_none() && row.get("isolation").is_none();
@@ -123,9 +123,10 @@ fn wrong_field(value: &Value) -> Option<String> {
     frames.or_else(streams)
 }
 
-/// The first figure that cannot have been measured: a chart of it would say nothing.
+/// Returns an error for the first figure that cannot have been measured and would make a chart
+/// meaningless.
 fn impossible(results: &Results) -> Option<String> {
-    // Far above what any machine can do, and far below where sums overflow.
+    // The limit is far above what any machine can do, and far below where sums overflow.
     let possible = |value: f64| (0.0..1e15).contains(&value);
     for (number, row) in results.results.iter().enumerate() {
         let of = |field: &str, value: f64| {

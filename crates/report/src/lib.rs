@@ -1,9 +1,10 @@
-//! Reports of result files: one HTML page that opens offline, Markdown, CSV; and what changed between
-//! two of them.
+//! Reports of result files as one HTML page that opens offline, Markdown or CSV; and comparisons of
+//! two result files.
 //!
-//! A [`Report`] sorts runs by the host that they were measured on. What is drawn is decided by what a
-//! run holds: each kind of chart is a file in `charts/`. Text from result files is escaped wherever it
-//! goes, and the page's own policy forbids it to load or run anything else.
+//! A [`Report`] groups runs by the host that they were measured on. The contents of a run decide
+//! which charts are drawn; each kind of chart is a file in `charts/`. Text from result files is
+//! escaped wherever it is inserted, and the page's content security policy forbids loading or
+//! running anything else.
 #![forbid(unsafe_code)]
 
 mod chart;

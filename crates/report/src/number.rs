@@ -1,6 +1,6 @@
-//! Numbers as people read them: three digits, and a unit that fits.
+//! Formats numbers for people: three digits, and a unit that fits.
 
-/// A unit, and how many base units make one of it.
+/// A unit, and the number of base units in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Unit {
     pub(crate) name: &'static str,
@@ -20,12 +20,12 @@ const TIMES: [Unit; 4] = [
 ];
 pub(crate) const GIGABITS: Unit = Unit { name: "Gb/s", factor: 1e9 };
 
-/// The unit for frames per second in a chart whose largest figure is `max`.
+/// Returns the unit for frames per second in a chart whose largest figure is `max`.
 pub(crate) fn rate_unit(max: f64) -> Unit {
     fitting(&RATES, max)
 }
 
-/// The unit for a time of so many nanoseconds.
+/// Returns the unit for a time of `ns` nanoseconds.
 pub(crate) fn time_unit(ns: f64) -> Unit {
     fitting(&TIMES, ns)
 }
@@ -36,33 +36,33 @@ fn fitting(units: &[Unit], max: f64) -> Unit {
 }
 
 impl Unit {
-    /// `value`, given in base units, in this unit.
+    /// Formats `value`, given in base units, in this unit.
     pub(crate) fn of(self, value: f64) -> String {
         digits(value / self.factor)
     }
 
-    /// The same with the unit behind it.
+    /// Formats `value` in this unit, followed by the unit's name.
     pub(crate) fn with(self, value: f64) -> String {
         format!("{} {}", self.of(value), self.name)
     }
 
-    /// Half an interval in this unit: two digits, since it is not known any better.
+    /// Formats half an interval in this unit with two digits; it is not known more precisely.
     pub(crate) fn half(self, value: f64) -> String {
         two_digits(value / self.factor)
     }
 }
 
-/// Frames per second with a unit that fits.
+/// Formats frames per second with a unit that fits.
 pub(crate) fn rate(pps: f64) -> String {
     rate_unit(pps).with(pps)
 }
 
-/// Nanoseconds with a unit that fits.
+/// Formats nanoseconds with a unit that fits.
 pub(crate) fn time(ns: f64) -> String {
     time_unit(ns).with(ns)
 }
 
-/// Three significant digits, and never fewer than there are before the point.
+/// Formats three significant digits, and always all digits before the point.
 pub(crate) fn digits(value: f64) -> String {
     let places = match value.abs() {
         0.0 => 0,
@@ -75,7 +75,7 @@ pub(crate) fn digits(value: f64) -> String {
     format!("{value:.places$}")
 }
 
-/// Two significant digits.
+/// Formats two significant digits.
 fn two_digits(value: f64) -> String {
     let places = match value.abs() {
         0.0 => 0,
@@ -89,14 +89,14 @@ fn two_digits(value: f64) -> String {
     format!("{value:.places$}")
 }
 
-/// A number without needless zeros, as on an axis.
+/// Formats a number without trailing zeros, as on an axis.
 pub(crate) fn plain(value: f64) -> String {
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text.is_empty() || text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// A share in percent. What is not nothing is never rounded to nothing.
+/// Formats a share in percent. A value other than zero is never rounded to zero.
 pub(crate) fn percent(share: f64) -> String {
     match 100.0 * share {
         0.0 => "0".to_owned(),
@@ -106,7 +106,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// A change in percent, with its sign.
+/// Formats a change in percent, with its sign.
 pub(crate) fn change(ratio: f64) -> String {
     format!("{:+.1} %", 100.0 * (ratio - 1.0))
 }

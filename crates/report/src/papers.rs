@@ -1,4 +1,4 @@
-//! What papers found, beside what was found here.
+//! Findings of papers, beside the ones measured here.
 
 use dray_measure::experiments;
 use dray_measure::streams::StreamRow;
@@ -9,17 +9,17 @@ use crate::charts::{MeasuredRow, bits, catalogued, distinct, is_of_needs, measur
 use crate::input::Run;
 use crate::number::{GIGABITS, rate_unit, time};
 
-/// One experiment of a paper.
+/// An experiment of a paper.
 #[derive(Debug, Serialize)]
 pub(crate) struct Beside {
     pub(crate) experiment: String,
-    /// What the paper says of it.
+    /// Finding of the paper.
     pub(crate) paper: &'static str,
-    /// What was found here, technique by technique.
+    /// Findings of this run, technique by technique.
     pub(crate) here: Vec<String>,
 }
 
-/// Of `runs` those that repeat a paper's experiments.
+/// Returns the findings of those `runs` that repeat a paper's experiment.
 pub(crate) fn beside(runs: &[&Run]) -> Vec<Beside> {
     let of_paper = |run: &&&Run| {
         experiments::of_papers().any(|experiment| experiment.name == run.results.experiment)
@@ -33,7 +33,7 @@ pub(crate) fn beside(runs: &[&Run]) -> Vec<Beside> {
     runs.iter().filter(of_paper).filter_map(beside).collect()
 }
 
-/// From the least to the most of each technique.
+/// Describes the range of each technique's figures, from lowest to highest.
 fn here(run: &Run) -> Vec<String> {
     let rows: Vec<_> = measured(run).collect();
     let techniques = distinct(&rows, |(row, _)| row.technique.clone());
@@ -60,7 +60,7 @@ fn here(run: &Run) -> Vec<String> {
     if is_of_needs(run) { of_needs.collect() } else { of_frames.chain(of_streams).collect() }
 }
 
-/// What was received, and beside it the paper's figure: of a user plane function that for each core.
+/// Describes the received rates with the paper's figure; for a user plane function, both per core.
 fn rates(rows: &[MeasuredRow]) -> Option<String> {
     let is_rate =
         |(row, measured): &&MeasuredRow| row.topology != "echo" && measured.one_way_ns.is_none();

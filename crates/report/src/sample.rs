@@ -1,14 +1,14 @@
-//! Results to test with, made as text so that a field that comes with a default needs no change here.
+//! Results for tests, built as text so that fields with a default need no change here.
 
 use std::path::Path;
 
 use crate::input::Run;
 
-/// A row's fields.
+/// Fields of a row.
 #[derive(Clone)]
 pub(crate) struct Row(Vec<(String, String)>);
 
-/// A row of `technique`, whose name is its link and, behind the last `/`, its endpoint.
+/// Returns a row of `technique`, whose name is its link and, after the last `/`, its endpoint.
 pub(crate) fn row(technique: &str, size: usize) -> Row {
     let (link, endpoint) = technique.rsplit_once('/').unwrap_or((technique, "virtio"));
     let endpoint = if matches!(endpoint, "patch" | "learning") { "virtio" } else { endpoint };
@@ -53,21 +53,21 @@ pub(crate) fn row(technique: &str, size: usize) -> Row {
 }
 
 impl Row {
-    /// With another value, given as JSON, in `field`.
+    /// Sets `field` to `value`, given as JSON.
     pub(crate) fn with(mut self, field: &str, value: &str) -> Self {
         self.0.retain(|(name, _)| name != field);
         self.0.push((field.to_owned(), value.to_owned()));
         self
     }
 
-    /// With these samples, and their mean as the rate.
+    /// Sets the samples, and the receive rate to their mean.
     pub(crate) fn samples(self, samples: &[f64]) -> Self {
         let mean = dray_measure::stats::mean(samples);
         self.with("samples_pps", &format!("{samples:?}")).with("received_pps", &format!("{mean:?}"))
     }
 }
 
-/// A result file with `rows`.
+/// Returns a result file with `rows`.
 pub(crate) fn results(rows: &[Row]) -> String {
     let object = |Row(fields): &Row| {
         let fields: Vec<String> =
@@ -87,7 +87,7 @@ pub(crate) fn results(rows: &[Row]) -> String {
     )
 }
 
-/// A result file of byte streams with these trials' goodput, one file for each technique.
+/// Returns a result file of byte streams: a row for each technique with its trials' goodput.
 pub(crate) fn streams(rows: &[(&str, &[f64])]) -> String {
     let row = |&(technique, trials): &(&str, &[f64])| {
         let mean = dray_measure::stats::mean(trials);
@@ -108,12 +108,12 @@ pub(crate) fn streams(rows: &[(&str, &[f64])]) -> String {
     format!("{},\"streams\":[{}]}}", text.strip_suffix('}').expect("an object"), rows.join(","))
 }
 
-/// A result file.
+/// Returns a result file with two rows.
 pub(crate) fn text() -> String {
     results(&[row("veth/udp", 64), row("switch/patch", 64)])
 }
 
-/// What is read from such a file.
+/// Parses such a file.
 pub(crate) fn run(text: &str) -> Run {
     Run::parse(Path::new("some.json"), text).expect("results")
 }

@@ -1,6 +1,6 @@
-//! Scales: where on an axis a value stands, and which values are written beside it.
+//! Scales: positions of values on an axis, and the ticks beside it.
 
-/// An axis: values from `min` to `max`, from 0 to 1 along it.
+/// An axis: maps values from `min` to `max` to positions from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
     min: f64,
@@ -8,11 +8,12 @@ pub(crate) struct Scale {
     log: bool,
 }
 
-/// Values further apart than this are put on a logarithmic scale.
+/// Ratio of the largest to the smallest value above which a scale is logarithmic.
 const DECADES_APART: f64 = 25.0;
 
 impl Scale {
-    /// From zero to just above `values`; logarithmic where they are far apart.
+    /// Creates a scale from zero to just above `values`, or a logarithmic one around values that are
+    /// far apart.
     pub(crate) fn fitting(values: impl Iterator<Item = f64>) -> Self {
         let above = values.filter(|value| *value > 0.0);
         let (min, max) = above
@@ -24,19 +25,20 @@ impl Scale {
         }
     }
 
-    /// From zero to `max`, and to the next round number.
+    /// Creates a linear scale from zero to the next round number above `max`.
     pub(crate) fn linear(max: f64) -> Self {
         let max = if max > 0.0 { max } else { 1.0 };
         let step = step(max);
         Self { min: 0.0, max: (max / step).ceil() * step, log: false }
     }
 
-    /// From the round number below `min` to that above `max`; both are above zero.
+    /// Creates a logarithmic scale from the round number below `min` to the one above `max`; both
+    /// are above zero.
     pub(crate) fn log(min: f64, max: f64) -> Self {
         let round = |value: f64, up: bool| {
             let decade = 10f64.powf(value.log10().floor());
             let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * decade);
-            // A value that is round already stays, in spite of rounding errors.
+            // The factors keep a value that is already round, despite rounding errors.
             let found = if up {
                 steps.into_iter().find(|step| *step >= value * 0.999_999)
             } else {
@@ -48,12 +50,12 @@ impl Scale {
         Self { min, max: if max > min { max } else { min * 10.0 }, log: true }
     }
 
-    /// Whether equal distances are equal ratios.
+    /// Returns true if the scale is logarithmic: equal distances are equal ratios.
     pub(crate) fn is_log(self) -> bool {
         self.log
     }
 
-    /// Where `value` stands: 0 to 1, whatever it is.
+    /// Returns the position of `value`, always in 0 to 1, for any input.
     pub(crate) fn position(self, value: f64) -> f64 {
         let position = if self.log {
             (value.max(self.min) / self.min).ln() / (self.max / self.min).ln()
@@ -63,7 +65,7 @@ impl Scale {
         if position.is_finite() { position.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Round values along it, at most some eight.
+    /// Returns round values along the axis, about eight at most.
     pub(crate) fn ticks(self) -> Vec<f64> {
         if !self.log {
             let step = step(self.max);
@@ -82,7 +84,7 @@ impl Scale {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, so that four to eight of them make `max`.
+/// Returns 1, 2 or 5 times a power of ten, of which four to eight make `max`.
 fn step(max: f64) -> f64 {
     let decade = 10f64.powf((max / 8.0).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * decade);

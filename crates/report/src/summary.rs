@@ -1,4 +1,4 @@
-//! Which technique to use: an answer to each of the questions that people have, or why there is none.
+//! Recommends a technique for each of the common questions, or leaves the question open.
 
 use dray_measure::experiments::Layout;
 use dray_measure::results::{DropRate, Measured};
@@ -17,64 +17,64 @@ use crate::technique::{Techniques, is_unmodified, takes};
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer {
     pub(crate) question: &'static str,
-    /// What was compared.
+    /// Quantity and frame size that were compared.
     pub(crate) condition: String,
-    /// The technique, and its figure.
+    /// The best technique; the next field is its figure.
     pub(crate) best: String,
     pub(crate) figure: String,
-    /// How sure that is, and what follows behind.
+    /// How certain the answer is, and the runners-up.
     pub(crate) verdict: String,
-    /// What programs it is for.
+    /// Programs that can use the technique.
     pub(crate) takes: String,
-    /// The best few, drawn.
+    /// Chart of the best few techniques.
     pub(crate) chart: String,
 }
 
-/// A technique in a ranking; the first is the best.
+/// A technique in a ranking, best first.
 struct Ranked {
     technique: String,
-    /// Of frames; of a byte stream none.
+    /// Frame size; 0 for a byte stream.
     size: usize,
     value: f64,
     interval: Option<Interval>,
-    /// Everything about it, in lines.
+    /// Full details, in lines.
     tip: String,
     loss_ratio: f64,
-    /// What it must be given, in a sentence.
+    /// Sentence about the resources that it needs.
     needs: Option<String>,
-    /// What programs it is for.
+    /// Programs that can use it.
     takes: Option<&'static str>,
-    /// How long it was measured, and when.
+    /// Measured seconds and start time.
     care: (f64, String),
 }
 
-/// How figures are ranked and written.
+/// How figures are ranked and formatted.
 struct Measure {
     question: &'static str,
-    /// What is compared, in front of the frame size.
+    /// Compared quantity, written before the frame size.
     of: String,
     less_is_better: bool,
     unit: fn(f64) -> Unit,
 }
 
-/// A figure and its interval, where it has one.
+/// A figure, and its interval if there is one.
 type Value = (f64, Option<Interval>);
 
-/// So many are shown.
+/// Number of techniques shown.
 const SHOWN: usize = 5;
 
-/// Up to this size frames are small; from [`LARGE`] on they are large.
+/// Largest size of small frames. Frames are large from [`LARGE`] on.
 const SMALL: usize = 128;
 const LARGE: usize = 1024;
 
-/// The answers for runs on one host, and the questions that they leave open.
+/// Returns the answers for runs on one host, and the questions that the runs leave open.
 pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, Vec<&'static str>) {
     let trusted: Vec<(&Run, MeasuredRow)> = runs
         .iter()
-        // What a receiver costs is another question as well.
+        // The cost of a receiver's checks is another question.
         .filter(|run| catalogued(run).is_none_or(|experiment| experiment.layout != Layout::Checks))
         .flat_map(|run| self::measured(run).map(move |row| (*run, row)))
-        // Who has a noisy neighbour asks another question.
+        // Trials beside a noisy neighbour answer another question.
         .filter(|(_, (row, _))| row.neighbour.as_deref().is_none_or(|it| it == "quiet"))
         .filter(|(_, (_, measured))| measured.counters_agree)
         .collect();
@@ -158,7 +158,7 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
     for (measure, candidates) in asked {
         match answer(&measure, candidates, techniques) {
             Some(answer) => answers.push(answer),
-            // Who measured no streams did not ask.
+            // Runs without streams leave no question about streams open.
             None if measure.question == "Byte streams" => {}
             None => open.push(measure.question),
         }
@@ -166,7 +166,7 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
     (answers, open)
 }
 
-/// Rows of frames, by `value`.
+/// Returns rows of frames with their `value`.
 fn ranked(rows: &[(&Run, MeasuredRow)], value: fn(&MeasuredRow) -> Option<Value>) -> Vec<Ranked> {
     let of = |&(run, row): &(&Run, MeasuredRow)| {
         let (value, interval) = value(&row)?;
@@ -185,7 +185,7 @@ fn ranked(rows: &[(&Run, MeasuredRow)], value: fn(&MeasuredRow) -> Option<Value>
     rows.iter().filter_map(of).collect()
 }
 
-/// Byte streams between one pair.
+/// Returns byte streams between one pair.
 fn streams(runs: &[&Run]) -> Vec<Ranked> {
     let all = runs.iter().flat_map(|run| run.results.streams.iter().map(move |row| (run, row)));
     let of = |(run, row): (&&Run, &StreamRow)| {
@@ -209,9 +209,9 @@ fn care(run: &Run, trials: usize) -> (f64, String) {
     (run.results.settings.measure_s * trials as f64, run.results.time.clone())
 }
 
-/// Rows that say how much a technique can carry, and what is to be said of them: the rates without
-/// loss, or those when sending as fast as possible, whichever there are more techniques of. The two are
-/// not to be ranked together.
+/// Returns the rows that show how much a technique can carry, and a phrase that describes them:
+/// either the loss-free rates, or the rates when sending as fast as possible, whichever cover more
+/// techniques. The two must not be ranked together.
 fn at_full_rate<'a>(
     rows: &[(&'a Run, MeasuredRow<'a>)],
 ) -> (Vec<(&'a Run, MeasuredRow<'a>)>, &'static str) {
@@ -231,7 +231,7 @@ fn at_full_rate<'a>(
     }
 }
 
-/// What was found of the highest rate without loss.
+/// Returns the search result of the highest rate without loss.
 fn loss_free(measured: &Measured) -> Option<&DropRate> {
     measured.drop_rates.iter().find(|found| found.loss_ratio == 0.0)
 }
@@ -285,7 +285,7 @@ fn answer(measure: &Measure, candidates: Vec<Ranked>, techniques: &Techniques) -
     })
 }
 
-/// Of several figures of one technique the one that was measured longest; of equals the latest.
+/// Keeps one figure per technique: the one measured longest or, if equal, latest.
 fn most_careful(candidates: Vec<Ranked>) -> Vec<Ranked> {
     let mut chosen: Vec<Ranked> = Vec::new();
     for it in candidates {
@@ -310,7 +310,7 @@ fn panel_row(it: &Ranked, techniques: &Techniques, unit: Unit) -> PanelRow {
     }
 }
 
-/// "Faster" is said only where the intervals are apart.
+/// Returns the verdict. It says "Faster" only if the intervals do not overlap.
 fn verdict(measure: &Measure, ranking: &[Ranked]) -> String {
     let [best, others @ ..] = ranking else { return String::new() };
     let Some(next) = others.first() else {
@@ -351,7 +351,7 @@ fn verdict(measure: &Measure, ranking: &[Ranked]) -> String {
     text
 }
 
-/// What the switch of a technique must be given.
+/// Returns a sentence about the huge pages that a technique's switch needs.
 fn needs(measured: &Measured) -> Option<String> {
     let switch = measured.setting.switch.as_ref()?;
     Some(match switch.hugepages_mib {

@@ -6,27 +6,27 @@ use dray_measure::ResultRow;
 use crate::compare::Key;
 use crate::input::Run;
 
-/// All techniques of a report, in the order in which they appear.
+/// All techniques of a report, in order of appearance.
 #[derive(Debug, Default)]
 pub(crate) struct Techniques(Vec<Technique>);
 
-/// A technique, and its colour.
+/// A technique and its colour.
 #[derive(Clone, Debug)]
 pub(crate) struct Technique {
     pub(crate) name: String,
-    /// The first part of its link: all of one family have one colour.
+    /// First part of the link's name; a family has one colour.
     pub(crate) family: String,
-    /// One of ten.
+    /// Number of the colour, one of ten.
     pub(crate) colour: usize,
 }
 
-/// A run in which techniques are called after their circumstances as well: whose containers they were
-/// measured in, beside what neighbour, with what MTU, unless it is the usual one, and how closely receivers
-/// looked, where rows differ in nothing else.
+/// Returns a copy of the run in which names of techniques include their circumstances: the runtime,
+/// the neighbour, and the MTU unless they are the defaults, and how thoroughly receivers checked if
+/// rows differ in nothing else.
 pub(crate) fn named(run: &Run) -> Run {
     let mut run = run.clone();
     let inside = |technique: &str, runtime: &str| {
-        // Some links are of one runtime's containers, and called after it.
+        // Some links exist only in one runtime and have its name.
         let is_usual = runtime == Runtime::Embedded.name() || technique.starts_with(runtime);
         if is_usual { String::new() } else { format!(" in {runtime}") }
     };
@@ -48,7 +48,7 @@ pub(crate) fn named(run: &Run) -> Run {
     run
 }
 
-/// Those that have a colour of their own in every report.
+/// Families that have a fixed colour in every report.
 const FAMILIES: [&str; 10] =
     ["switch", "ovs-dpdk", "testpmd", "veth", "bridge", "direct", "xdp", "snabb", "vpp", "macvlan"];
 
@@ -65,7 +65,7 @@ impl Techniques {
         self.0.push(Technique { name: name.to_owned(), family, colour });
     }
 
-    /// The number of the one called `name`, which has been added.
+    /// Returns the number of the technique `name`, which must have been added.
     pub(crate) fn number(&self, name: &str) -> usize {
         self.0.iter().position(|known| known.name == name).expect("all techniques are known")
     }
@@ -79,13 +79,13 @@ impl Techniques {
     }
 }
 
-/// Whether programs need not be changed for it: they use the kernel's ordinary sockets.
+/// Returns true if programs work unmodified, because they use the kernel's ordinary sockets.
 pub(crate) fn is_unmodified(row: &ResultRow) -> bool {
     let kind = row.endpoint.split('-').next();
     matches!(kind, Some("udp" | "tcp"))
 }
 
-/// What a program must be for it, as far as we know the endpoint.
+/// Returns the programs that can use an endpoint; `None` for an unknown endpoint.
 pub(crate) fn takes(endpoint: &str) -> Option<&'static str> {
     let programs = match endpoint {
         "udp" | "tcp" => "any program with sockets",

@@ -27,7 +27,7 @@ const SYSTEM_PATH: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 struct Program {
     name: String,
-    /// False for programs that start for any argument.
+    /// False for programs that ignore `--version` and start.
     says_version: bool,
     /// Cost of a missing program, and how to get it; `None` if others can replace it.
     advice: Option<(&'static str, &'static str)>,

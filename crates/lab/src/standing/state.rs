@@ -53,7 +53,7 @@ pub struct PortState {
     /// IPv4 address with prefix length.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// True if the interface carries frames; `None` for a socket.
+    /// True if the interface carries frames; `None` if the port is not an interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<bool>,
     /// Environment variables about this port for commands in the container.

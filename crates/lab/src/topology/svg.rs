@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::{HOST, LinkPlan, Topology};
 
-/// Font size in pixels, line height, and width of a character.
+/// Font size, line height and width of a character, in pixels.
 const FONT: usize = 12;
 const LINE: usize = 17;
 const CHARACTER: f64 = 7.25;

@@ -1,4 +1,4 @@
-//! What a frame costs: CPU time of all roles, by where it was spent.
+//! Cost of a frame: CPU time of all roles, by where it was spent.
 
 use dray_measure::cpu::CpuCost;
 
@@ -10,15 +10,15 @@ use crate::number::{Unit, digits};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
-/// CPU time of one frame in nanoseconds: in user mode, in the kernel, in soft interrupts; and looking for
-/// frames where there were none.
+/// CPU time per frame in nanoseconds: user mode, kernel, soft interrupts, and polling without
+/// finding frames.
 type Parts = [f64; 4];
 
 fn per_frame((_, measured): MeasuredRow) -> Option<Parts> {
     let frames = measured.received_pps * measured.cpu.elapsed_s;
     let CpuCost { user_s, system_s, softirq_s, polling_s } = measured.cpu.total;
     let polling_s = polling_s.unwrap_or(0.0);
-    // A role that polls does so in user mode, and on a socket in the kernel as well.
+    // A role that polls does so in user mode, and on a socket also in the kernel.
     let in_user = polling_s.min(user_s);
     let (user_s, system_s) = (user_s - in_user, (system_s - (polling_s - in_user)).max(0.0));
     let parts = [user_s, system_s, softirq_s, polling_s].map(|seconds| seconds * 1e9 / frames);

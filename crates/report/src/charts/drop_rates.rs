@@ -13,8 +13,8 @@ use crate::number::{digits, percent, rate, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
-/// The highest rate of a row, and its interval: the one within the first loss that was searched for, or
-/// what was received.
+/// Returns the highest rate of a row and its interval: within the first searched loss ratio, or the
+/// received rate if there was no search.
 pub(crate) fn highest(measured: &Measured) -> (f64, Option<Interval>) {
     match measured.drop_rates.first() {
         Some(found) => (found.pps, found.interval()),
@@ -93,7 +93,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     }]
 }
 
-/// What was found, in lines.
+/// Describes the rates found, in lines.
 fn lines(rates: &[DropRate]) -> String {
     let line = |found: &DropRate| {
         format!("within {} % of loss: {}", percent(found.loss_ratio), rate(found.pps))

@@ -1,4 +1,4 @@
-//! What containers that forward cost: a line for each technique over their number.
+//! Cost of forwarding containers: a line for each technique over their number.
 
 use dray_measure::Interval;
 use dray_measure::experiments::Layout;
@@ -14,11 +14,11 @@ use crate::number::{Unit, percent, rate, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
-/// Offered rates for which lines are drawn.
+/// Maximum number of offered rates for these charts.
 const MOST_RATES: usize = 2;
 
-/// The rate that a chart is of, and its interval: how much was sent where that is the question, else the
-/// highest that was carried.
+/// Returns the rate to draw and its interval: the sent rate in experiments about it, otherwise the
+/// highest carried rate.
 fn rate_of(run: &Run, measured: &Measured) -> (f64, Option<Interval>) {
     if is_of_sender(run) { (measured.sent_pps, None) } else { highest(measured) }
 }
@@ -37,7 +37,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
             measured(run).filter(|(row, _)| row.topology == *topology).collect();
         let counts = distinct(&rows, |(row, _)| row.forwarders);
         let offered = distinct(&rows, |(row, _)| row.offered_pps.map(f64::to_bits));
-        // With more rates a line over these is the better chart.
+        // For more rates, a line over the rates is the better chart.
         (counts.len() > 1 && offered.len() <= MOST_RATES)
             .then(|| figure(run, techniques, &rows, title, axis))
     };

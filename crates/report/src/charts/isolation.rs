@@ -1,4 +1,4 @@
-//! Whether links that are there to keep containers apart did so.
+//! Shows whether links that must isolate containers did so.
 
 use dray_measure::ResultRow;
 use dray_measure::isolation::{Isolation, Verdict};
@@ -104,7 +104,7 @@ mod tests {
             let isolation = format!(
                 "{{\"verdict\":\"{verdict}\",\"offered\":100,\"left\":100,\"dropped\":0,\"arrived\":{arrived}}}"
             );
-            // Without figures only this is left.
+            // Without figures, only the isolation is left.
             sample::row("macvlan/vepa/raw", 64).with("sent", "null").with("isolation", &isolation)
         };
         let rows = [isolation("isolated by design", 0), isolation("not isolated", 3)];

@@ -1,5 +1,4 @@
-//! How long frames take, one way and there and back: percentiles of each technique along one
-//! logarithmic axis.
+//! One-way and round-trip times: percentiles of each technique on one logarithmic axis.
 
 use dray_measure::ResultRow;
 use dray_traffic::Percentiles;
@@ -12,10 +11,10 @@ use crate::number::{Unit, percent, rate, time_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
-/// A row, and its percentiles.
+/// A row and its percentiles.
 pub(super) type Timed<'a> = (MeasuredRow<'a>, Percentiles);
 
-/// Which way frames were timed.
+/// Measured way of frames.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Way {
     OneWay,
@@ -25,7 +24,7 @@ pub(super) enum Way {
 impl Way {
     pub(super) const ALL: [Self; 2] = [Self::OneWay, Self::RoundTrip];
 
-    /// The rows that were timed this way.
+    /// Returns the rows that were timed this way.
     pub(super) fn rows(self, run: &Run) -> Vec<Timed<'_>> {
         let times = |row: MeasuredRow<'_>| match self {
             Self::OneWay => row.1.one_way_ns,
@@ -66,10 +65,10 @@ fn of_way(run: &Run, techniques: &Techniques, way: Way) -> Option<Figure> {
     let least = rows.iter().map(|(_, latency)| latency.p50).min()?.max(1) as f64;
     let most = rows.iter().map(|(_, latency)| latency.max).max()?.max(1) as f64;
     let scale = Scale::log(least, most);
-    // Medians are what most axes are read for.
+    // Most readers look for the medians.
     let unit = time_unit(least.max(1e3));
     let mut chart = String::new();
-    // Of a share of what each carries, the rates differ.
+    // At a load share, each technique has another rate.
     let load = |row: &ResultRow| match row.load_share {
         Some(share) => format!("{:.0} % of the loss-free rate", 100.0 * share),
         None => row.offered_pps.map_or("one frame at a time".to_owned(), rate),

@@ -1,4 +1,4 @@
-//! How long frames take, against how many there are: a line for each technique.
+//! Latency against load: a line for each technique.
 
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::latency::{Timed, Way, table};
@@ -9,7 +9,7 @@ use crate::number::{rate_unit, time_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
-/// Fewer loads make no line.
+/// Minimum number of loads for a line.
 const LEAST_LOADS: usize = 3;
 
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {

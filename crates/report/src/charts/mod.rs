@@ -1,6 +1,6 @@
-//! The kinds of charts. Each looks at a run and draws what it finds there of its kind, mostly nothing.
+//! The kinds of charts. Each draws the rows of a run that are of its kind; most runs have none.
 //!
-//! To add one, write it into a file here, as small as `latency.rs`, and name it in [`KINDS`].
+//! To add a kind, write it in a file here, as small as `latency.rs`, and add it to [`KINDS`].
 
 mod cost;
 pub(crate) mod drop_rates;
@@ -24,10 +24,10 @@ use crate::input::Run;
 use crate::number::{Unit, percent, rate, time};
 use crate::technique::Techniques;
 
-/// Draws what a run has of one kind.
+/// Draws the figures of one kind for a run.
 type Kind = fn(&Run, &Techniques) -> Vec<Figure>;
 
-/// All kinds, in the order in which they stand in a report.
+/// All kinds, in the order of a report.
 const KINDS: &[Kind] = &[
     drop_rates::draw,
     rates::draw,
@@ -43,41 +43,41 @@ const KINDS: &[Kind] = &[
     isolation::draw,
 ];
 
-/// Everything that can be drawn of a run.
+/// Draws all figures of a run.
 pub(crate) fn figures(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     KINDS.iter().flat_map(|draw| draw(run, techniques)).collect()
 }
 
-/// A row that has figures, and these.
+/// A row with figures, and the figures.
 pub(crate) type MeasuredRow<'a> = (&'a ResultRow, &'a Measured);
 
-/// The experiment of that name, if we know it.
+/// Returns the run's experiment if it is in the catalogue.
 pub(crate) fn catalogued(run: &Run) -> Option<&'static Experiment> {
     dray_measure::experiments::find(&run.results.experiment).ok()
 }
 
-/// Rows with figures at the rate that was asked for, one sender and one receiver and nothing but the
-/// link in between.
+/// Returns rows with figures at the requested rate, with one sender, one receiver and only the link
+/// in between.
 pub(crate) fn between_two(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
-    // Those of a search are at a rate that the search has found.
+    // Rows of a search are at a rate that the search has found.
     measured(run).filter(|(row, measured)| {
         row.topology == "chain" && row.forwarders == 0 && measured.drop_rates.is_empty()
     })
 }
 
-/// Whether its trials are there to see what techniques need, and too short to say how fast they are.
+/// Returns true if the run's trials show what techniques need; they are too short to measure speed.
 pub(crate) fn is_of_needs(run: &Run) -> bool {
     catalogued(run).is_some_and(|experiment| experiment.layout == Layout::Needs)
 }
 
-/// Rows with figures that say how fast something is.
+/// Returns rows with figures that measure speed.
 pub(crate) fn measured(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
     let is_timed = !is_of_needs(run);
     let rows = run.results.results.iter().filter(move |_| is_timed);
     rows.filter_map(|row| Some((row, row.measured()?)))
 }
 
-/// What `of` says of `items`, each once, in their order.
+/// Returns the value of `of` for each of `items`, without duplicates, in their order.
 pub(crate) fn distinct<T: PartialEq, I>(
     items: impl IntoIterator<Item = I>,
     of: impl Fn(&I) -> T,
@@ -92,30 +92,31 @@ pub(crate) fn distinct<T: PartialEq, I>(
     found
 }
 
-/// The sizes that get a panel each: the smallest and the largest where there are many.
+/// Returns the frame sizes that get a panel each: all, or the smallest and largest of more than
+/// three.
 fn panel_sizes(rows: &[MeasuredRow]) -> Vec<usize> {
     let mut sizes = distinct(rows, |(row, _)| row.frame_size);
     sizes.sort_unstable();
     if sizes.len() > 3 { vec![sizes[0], sizes[sizes.len() - 1]] } else { sizes }
 }
 
-/// Bits per second in frames that arrived.
+/// Returns bits per second in frames that arrived.
 pub(crate) fn bits(row: &ResultRow, pps: f64) -> f64 {
     pps * row.frame_size as f64 * 8.0
 }
 
-/// CPUs that were busy.
+/// Returns the number of busy CPUs.
 pub(crate) fn cores(measured: &Measured) -> Option<f64> {
     let cores = measured.cpu.cores();
     (cores.is_finite() && cores > 0.0).then_some(cores)
 }
 
-/// ± in `unit`; nothing where there was one value only.
+/// Formats ± in `unit`; empty if there was only one value.
 fn plus_minus(interval: Option<Interval>, unit: Unit) -> String {
     interval.map_or(String::new(), |interval| format!("±{}", unit.half(interval.half)))
 }
 
-/// A mark for figures that say less than they seem to.
+/// Returns the mark for figures that are less reliable than they look.
 pub(crate) fn mark(measured: &Measured) -> &'static str {
     match (measured.counters_agree, measured.sent_less_than_offered) {
         (false, _) => "!",
@@ -125,12 +126,12 @@ pub(crate) fn mark(measured: &Measured) -> &'static str {
     }
 }
 
-/// Explains the marks that occur among `rows`.
+/// Explains the marks that occur in `rows`.
 fn explain_marks<'a>(rows: impl IntoIterator<Item = &'a MeasuredRow<'a>>) -> Vec<String> {
     explain(&distinct(rows, |(_, measured)| mark(measured)))
 }
 
-/// What these marks say.
+/// Explains `marks`.
 fn explain(marks: &[&str]) -> Vec<String> {
     let mut notes = Vec::new();
     if marks.contains(&"!") {
@@ -148,14 +149,14 @@ fn explain(marks: &[&str]) -> Vec<String> {
     notes
 }
 
-/// The same as [`tip`], with what else a chart says of the figure behind the technique's name.
+/// Returns the [`tip`] with `more` after the line with the technique's name.
 fn tip_with(more: &str, row: MeasuredRow) -> String {
     let text = tip(row);
     let (name, rest) = text.split_once('\n').unwrap_or((&text, ""));
     format!("{name}\n{more}\n{rest}")
 }
 
-/// Everything about a figure, in lines: exact values, and how it was measured.
+/// Returns full details of a figure, in lines: exact values and measurement settings.
 pub(crate) fn tip((row, measured): MeasuredRow) -> String {
     let mut lines = vec![format!("{} · {} B", row.technique, row.frame_size)];
     let interval = measured.interval();

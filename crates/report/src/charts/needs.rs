@@ -1,4 +1,5 @@
-//! What techniques need: time until they are ready as a chart, all else beside it in the table.
+//! Resources that techniques need: a chart of the time until they are ready, and a table of the
+//! rest.
 
 use dray_measure::needs::SetUp;
 use dray_measure::{Needs, stats};
@@ -11,15 +12,15 @@ use crate::number::time_unit;
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
-/// A technique, the size of its frames (0 of streams), and what it needs.
+/// A technique, its frame size (0 for streams), and its needs.
 type Needy<'a> = (&'a str, usize, &'a Needs);
 
-/// How long each technique takes until it is ready, in nanoseconds, the quickest first.
+/// Returns the time until each technique is ready, in nanoseconds, shortest first.
 pub(crate) fn ready(run: &Run) -> Vec<(&str, f64)> {
     needy(run).into_iter().map(|(name, _, needs)| (name, ready_ns(needs))).collect()
 }
 
-/// One row of each technique, the quickest first.
+/// Returns one row of each technique, the quickest first.
 fn needy(run: &Run) -> Vec<Needy<'_>> {
     let frames = run.results.results.iter().filter_map(|row| {
         Some((row.technique.as_str(), row.frame_size, row.measured()?.setting.needs.as_ref()?))
@@ -28,7 +29,7 @@ fn needy(run: &Run) -> Vec<Needy<'_>> {
         Some((row.technique.as_str(), 0, row.measured()?.setting.needs.as_ref()?))
     });
     let all: Vec<Needy> = frames.chain(streams).collect();
-    // One of each: the others have other sizes.
+    // Keeps one row of each technique; the others differ in frame size.
     let mut rows: Vec<Needy> = Vec::new();
     for name in distinct(&all, |(name, ..)| *name) {
         rows.extend(all.iter().find(|(other, ..)| *other == name));

@@ -1,4 +1,4 @@
-//! What arrives of what is offered: a line for each technique.
+//! Received against offered rate: a line for each technique.
 
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::rates::table;
@@ -9,7 +9,7 @@ use crate::number::rate_unit;
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
-/// Fewer rates make no line.
+/// Minimum number of rates for a line.
 const LEAST_RATES: usize = 3;
 
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
@@ -18,7 +18,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     sizes.into_iter().filter_map(|size| of_size(run, techniques, size)).collect()
 }
 
-/// Rows at a given rate, with any number of forwarders one behind the other.
+/// Returns rows at a given rate, with any number of forwarders in a chain.
 fn chains(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
     measured(run).filter(|(row, measured)| {
         row.topology == "chain" && row.offered_pps.is_some() && measured.drop_rates.is_empty()
@@ -35,7 +35,7 @@ fn of_size(run: &Run, techniques: &Techniques, size: usize) -> Option<Figure> {
     let least_offered = rows.iter().map(offered).fold(most_offered, f64::min);
     let x = Scale::fitting(rows.iter().map(offered));
     let most_received = rows.iter().map(|(_, m)| m.received_pps).fold(0.0, f64::max);
-    // The same kind of scale both ways, so that everything received is a straight line.
+    // The same kind of scale on both axes makes "everything received" a straight line.
     let y = if x.is_log() {
         let received = rows.iter().map(|(_, m)| m.received_pps).filter(|pps| *pps > 0.0);
         Scale::log(received.fold(least_offered, f64::min), most_received.max(least_offered))

@@ -1,5 +1,5 @@
-//! What pairs of containers carry: a line for each technique and MTU where their number varies, a panel of
-//! dots where it does not.
+//! Throughput of pairs of containers: a line for each technique and MTU if the number of pairs
+//! varies, otherwise a panel of dots.
 
 use dray_measure::Interval;
 use dray_measure::streams::{MeasuredStreams, StreamOutcome, StreamRow};
@@ -18,7 +18,7 @@ use crate::technique::Techniques;
 struct Pairs {
     technique: String,
     mtu: u32,
-    /// Of frames; of a byte stream none.
+    /// Frame size; 0 for a byte stream.
     size: usize,
     pairs: usize,
     bps: f64,
@@ -108,7 +108,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     }]
 }
 
-/// All rows are of `count` pairs.
+/// Draws rows that all have `count` pairs.
 fn of_one_count(count: usize, mut rows: Vec<Pairs>, techniques: &Techniques) -> Figure {
     rows.sort_by(|a, b| b.bps.total_cmp(&a.bps));
     let highs = rows.iter().map(|row| row.interval.map_or(row.bps, Interval::high));
@@ -166,7 +166,7 @@ fn of_streams(row: &StreamRow, measured: &MeasuredStreams) -> Pairs {
     }
 }
 
-/// Everything about a figure of streams, in lines.
+/// Returns full details of a figure of streams, in lines.
 pub(crate) fn tip_of_streams(row: &StreamRow, measured: &MeasuredStreams) -> String {
     let interval = measured.interval();
     let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", GIGABITS.half(it.half)));

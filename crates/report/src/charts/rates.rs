@@ -1,4 +1,4 @@
-//! How much each technique passes on: a panel of dots for each size and offered rate.
+//! Receive rate of each technique: a panel of dots for each size and offered rate.
 
 use dray_measure::Interval;
 
@@ -13,7 +13,7 @@ use crate::number::{Unit, digits, percent, rate, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
-/// With more rates than these a line is the better chart.
+/// Maximum number of rates; for more, a line is the better chart.
 const MOST_RATES: usize = 2;
 
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
@@ -60,12 +60,12 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     }]
 }
 
-/// Rows of one size at one offered rate: best first, on one scale.
+/// Creates a panel of rows with the same size and offered rate: best first, on one scale.
 fn panel(run: &Run, techniques: &Techniques, mut rows: Vec<MeasuredRow>, unit: Unit) -> Panel {
     rows.sort_by(|(_, a), (_, b)| b.received_pps.total_cmp(&a.received_pps));
     let (first, _) = rows[0];
     let limit = run.results.limits.iter().find(|limit| limit.frame_size == first.frame_size);
-    // At a given rate the limit says nothing.
+    // The limit is irrelevant for a given rate.
     let limit = limit.filter(|_| first.offered_pps.is_none()).map(|limit| limit.pps);
     let ends = rows.iter().flat_map(|(row, measured)| {
         let high = measured.interval().map(Interval::high);
@@ -104,7 +104,7 @@ fn panel_row((row, measured): MeasuredRow, techniques: &Techniques, unit: Unit) 
     }
 }
 
-/// All figures of rows, as they are.
+/// Returns a table with all figures of the rows.
 pub(super) fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
     let has_paper = rows.iter().any(|(row, _)| row.paper_pps.is_some());
     let has_limit = rows.iter().any(|(_, measured)| measured.limit_share.is_some());

@@ -1,4 +1,4 @@
-//! How the highest rate falls with the size of frames: a line for each technique.
+//! Highest rate against frame size: a line for each technique.
 
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::rates::table;
@@ -9,7 +9,7 @@ use crate::number::{Unit, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
-/// Fewer sizes make no line.
+/// Minimum number of sizes for a line.
 const LEAST_SIZES: usize = 3;
 
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {

@@ -1,4 +1,4 @@
-//! What a user plane function carries: for each core, and over sessions and over rules.
+//! Throughput of a user plane function: per core, over sessions, and over rules.
 
 use dray_measure::UpfLoad;
 
@@ -16,7 +16,7 @@ use crate::technique::Techniques;
 
 const MBPS: Unit = Unit { name: "Mb/s", factor: 1e6 };
 
-/// A row, and what its user plane function had to do.
+/// A row, and the load of its user plane function.
 type UpfRow<'a> = (UpfLoad, MeasuredRow<'a>);
 
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
@@ -27,7 +27,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let sessions = |load: &UpfLoad| load.sessions;
     let pdrs = |load: &UpfLoad| u32::from(load.pdrs);
     let over = |of: fn(&UpfLoad) -> u32, other: fn(&UpfLoad) -> u32, title, axis| {
-        // Rows that differ in nothing else: those with most values.
+        // Groups rows that differ in nothing else, and takes the group with most values.
         let kinds = distinct(&rows, |(load, _)| (load.way, other(load)));
         let most = kinds.into_iter().map(|kind| {
             let mine = rows.iter().filter(|(load, _)| (load.way, other(load)) == kind).copied();
@@ -43,7 +43,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     if lines.is_empty() { vec![per_core(run, techniques, &rows)] } else { lines }
 }
 
-/// All figures, with what the load was.
+/// Returns a table with all figures and the load.
 fn with_loads(rows: &[UpfRow], techniques: &Techniques) -> Table {
     let plain: Vec<MeasuredRow> = rows.iter().map(|(_, row)| *row).collect();
     let mut table = table(&plain, techniques);
@@ -63,7 +63,7 @@ fn notes(run: &Run, rows: &[UpfRow]) -> Vec<String> {
     notes
 }
 
-/// Mb/s for each core that the function was busy on: a panel for each way and offered rate.
+/// Draws Mb/s per core that the function was busy on: a panel for each way and offered rate.
 fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
     let paper = |(_, (row, _)): &UpfRow| row.paper_pps.map(|pps| bits(row, pps));
     let ends = rows.iter().flat_map(|row| [Some(bps_per_core(row)), paper(row)]).flatten();
@@ -118,7 +118,7 @@ fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
     }
 }
 
-/// All figures, with what passed for each core.
+/// Returns a table with all figures and the rate per core.
 fn with_cores(rows: &[UpfRow], techniques: &Techniques) -> Table {
     let mut table = with_loads(rows, techniques);
     table.columns.insert(2, Column { title: "per core", unit: "Mb/s", is_number: true });
@@ -128,12 +128,12 @@ fn with_cores(rows: &[UpfRow], techniques: &Techniques) -> Table {
     table
 }
 
-/// Bits per second that passed, for each core that the function was busy on.
+/// Returns the passed bits per second per core that the function was busy on.
 fn bps_per_core((_, (row, measured)): &UpfRow) -> f64 {
     measured.upf_pps_per_core().map_or(0.0, |pps| bits(row, pps))
 }
 
-/// A line for each technique and rate over what `of` says of the load.
+/// Draws a line for each technique and rate over the load's value `of`.
 fn line(
     run: &Run,
     techniques: &Techniques,

@@ -1,4 +1,4 @@
-//! What changed in a row of both runs, of frames or of byte streams.
+//! Change of a row that is in both runs, of frames or of byte streams.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use super::Verdict;
 use crate::charts::drop_rates::highest;
 use crate::number::{GIGABITS, Unit, percent, rate_unit, time};
 
-/// One row in both runs.
+/// A row in both runs.
 #[derive(Debug, Serialize)]
 pub struct Change {
-    /// Technique, size, and whatever else tells it from others.
+    /// Technique, frame size, and everything else that identifies the row.
     pub row: String,
-    /// What its rates are counted in.
+    /// Unit of the rates.
     pub unit: Counted,
-    /// In the first run.
+    /// Figures of the first run.
     pub a: Figures,
-    /// In the second.
+    /// Figures of the second run.
     pub b: Figures,
-    /// `b / a` of the rates; absent where nothing was received in the first.
+    /// `b / a` of the rates; `None` if nothing was received in the first run.
     pub ratio: Option<f64>,
-    /// What that means.
+    /// Verdict on the change.
     pub verdict: Verdict,
-    /// Why it is not judged, or should not be judged alone.
+    /// Reasons why the row is not judged, or not by its rate alone.
     pub remarks: Vec<String>,
 }
 
-/// What rates are counted in.
+/// Unit of rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Counted {
     /// Frames per second.
@@ -41,43 +41,43 @@ pub enum Counted {
     Bits,
 }
 
-/// The figures of a row that are compared.
+/// Compared figures of a row.
 #[derive(Debug, Default, Serialize)]
 pub struct Figures {
-    /// Frames or bits received per second; of a search the rate that it has found.
+    /// Frames or bits received per second; for a search, the rate found.
     pub rate: f64,
-    /// Half the 95 % confidence interval of that, where there is one.
+    /// Half the 95 % confidence interval of the rate, if there is one.
     pub half_interval: Option<f64>,
-    /// `lost / sent`, of frames.
+    /// `lost / sent`; frames only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_ratio: Option<f64>,
     /// CPU cycles of all roles per frame received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles_per_frame: Option<f64>,
-    /// Round-trip time that 99 % of frames stayed within, in nanoseconds.
+    /// 99th percentile of the round-trip time, or else of the one-way time, in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<u64>,
 }
 
-/// What one run has of a row.
+/// A row in one run.
 struct Side<'r> {
     figures: Figures,
-    /// Why it is not to be believed.
+    /// Reason not to trust the figures.
     wrong: Option<&'static str>,
     disturbed: Option<String>,
     role_cores: &'r BTreeMap<String, usize>,
-    /// How closely receivers looked at frames.
+    /// How thoroughly receivers checked frames.
     check: &'r str,
 }
 
 impl Change {
-    /// `None` where neither has figures.
+    /// Compares rows of frames; returns `None` if neither has figures.
     pub(super) fn of_frames(row: String, a: &ResultRow, b: &ResultRow) -> Option<Self> {
         let sides = [a, b].map(|row| row.measured().map(Side::of_frames));
         Self::new(row, Counted::Frames, sides)
     }
 
-    /// The same of byte streams.
+    /// Compares rows of byte streams; returns `None` if neither has figures.
     pub(super) fn of_streams(row: String, a: &StreamRow, b: &StreamRow) -> Option<Self> {
         let sides = [a, b].map(|row| row.measured().map(Side::of_streams));
         Self::new(row, Counted::Bits, sides)
@@ -106,7 +106,7 @@ impl Change {
         Some(Self { row, unit, a, b, ratio, verdict, remarks })
     }
 
-    /// The unit that its rates are shown in.
+    /// Returns the unit in which the rates are shown.
     pub(super) fn shown_in(&self) -> Unit {
         match self.unit {
             Counted::Frames => rate_unit(self.a.rate.max(self.b.rate)),
@@ -115,7 +115,7 @@ impl Change {
     }
 }
 
-/// Why the figures of a row are not to be compared.
+/// Returns the reasons why the figures of a row cannot be compared.
 fn remarks(sides: &[Option<Side>; 2]) -> Vec<String> {
     let mut remarks = Vec::new();
     for (name, side) in ["A", "B"].into_iter().zip(sides) {

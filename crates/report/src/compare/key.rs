@@ -1,4 +1,4 @@
-//! What must be equal for figures to be compared.
+//! Keys of rows: figures are compared only if their keys are equal.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use dray_measure::{ResultRow, UpfLoad};
 
 use crate::number::rate_unit;
 
-/// What must be equal for figures of frames to be compared.
+/// Key of a row of frames.
 #[derive(PartialEq)]
 pub(crate) struct Key<'a> {
     technique: &'a str,
@@ -23,10 +23,10 @@ pub(crate) struct Key<'a> {
     mtu: u32,
     runtime: &'a str,
     neighbour: Option<&'a str>,
-    /// `None` where it is a share of what was found in each run.
+    /// `None` if the rate is a share of a rate found in each run.
     offered_pps: Option<f64>,
     load_share: Option<f64>,
-    /// How closely receivers looked, where rows differ in nothing else.
+    /// How thoroughly receivers checked, if rows differ in nothing else.
     check: Option<&'a str>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Whether some of these rows are told apart only by how closely receivers looked.
+    /// Returns true if some of these rows differ only in how thoroughly receivers checked.
     pub(crate) fn checks_differ(rows: &[ResultRow]) -> bool {
         let differ = |row, other| {
             Key::of(row, false) == Key::of(other, false)
@@ -61,7 +61,7 @@ impl<'a> Key<'a> {
         rows.iter().enumerate().any(|(at, row)| rows[..at].iter().any(|other| differ(row, other)))
     }
 
-    /// In words, without what is usual.
+    /// Describes the key in words, without default values.
     pub(super) fn describe(&self) -> String {
         let mut text = format!("{} {} B", self.technique, self.frame_size);
         if let Some(pps) = self.offered_pps {
@@ -93,7 +93,7 @@ impl<'a> Key<'a> {
     }
 }
 
-/// What must be equal for figures of streams to be compared.
+/// Key of a row of streams.
 #[derive(PartialEq)]
 pub(super) struct StreamKey<'a> {
     technique: &'a str,
@@ -109,7 +109,7 @@ impl<'a> StreamKey<'a> {
         Self { technique, runtime, pairs: *pairs, streams: *streams, mtu: *mtu }
     }
 
-    /// In words, without what is usual.
+    /// Describes the key in words, without default values.
     pub(super) fn describe(&self) -> String {
         let counts = [
             (self.pairs, 1, "pairs"),
@@ -124,7 +124,7 @@ fn in_runtime(runtime: &str) -> String {
     if runtime == Runtime::Embedded.name() { String::new() } else { format!(" in {runtime}") }
 }
 
-/// Those counts that are not the usual ones, each with what it counts.
+/// Returns the counts that differ from the defaults, each with its noun.
 fn unusual(counts: &[(usize, usize, &str)]) -> String {
     let counts = counts.iter().filter(|(count, usual, _)| count != usual);
     counts.map(|(count, _, what)| format!(" {count} {what}")).collect()

@@ -1,4 +1,4 @@
-//! A comparison as a table.
+//! Renders a comparison as a table.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::{Change, Comparison, Figures, Verdict};
 use crate::number::change;
 
 impl Comparison {
-    /// For people, at most 100 columns wide unless names are long.
+    /// Renders for people, at most 100 columns wide unless names are long.
     pub fn render(&self) -> String {
         let mut text = format!("A: {}\nB: {}\n", self.a, self.b);
         for warning in &self.warnings {

@@ -1,24 +1,24 @@
-//! Whether a figure changed.
+//! Verdict on a change.
 
 use dray_measure::Interval;
 use serde::Serialize;
 
-/// Whether the receive rate changed.
+/// Verdict on a change of the receive rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The second is faster: the intervals are apart.
+    /// The second run is faster: the intervals do not overlap.
     Faster,
-    /// The second is slower: the intervals are apart.
+    /// The second run is slower: the intervals do not overlap.
     Slower,
     /// The intervals overlap.
     NoDifference,
-    /// One of the two says too little.
+    /// At least one of the runs gives too little evidence.
     NotJudged,
 }
 
 impl Verdict {
-    /// By intervals, where there are no `remarks` that speak against it.
+    /// Judges by the intervals if no `remarks` speak against it.
     pub(super) fn of(intervals: Option<(Interval, Interval)>, remarks: &mut Vec<String>) -> Self {
         match intervals {
             Some(_) if !remarks.is_empty() => Self::NotJudged,

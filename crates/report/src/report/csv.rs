@@ -160,7 +160,7 @@ pub(super) fn render(runs: &[Run]) -> String {
     text
 }
 
-/// The first fields of each line.
+/// Returns the first fields of each line.
 fn of_run(run: &Run) -> Vec<String> {
     let results = &run.results;
     vec![

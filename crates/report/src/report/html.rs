@@ -1,4 +1,4 @@
-//! A report as one HTML page: styles, script and charts are in it, and it loads nothing.
+//! A report as one self-contained HTML page: styles, script and charts are inline.
 
 use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
@@ -9,8 +9,9 @@ const PAGE: &str = include_str!("../../assets/page.html");
 const STYLE: &str = include_str!("../../assets/page.css");
 const SCRIPT: &str = include_str!("../../assets/page.js");
 
-/// What `openssl dgst -sha256 -binary crates/report/assets/page.js | base64` prints: the one script
-/// that browsers may run in the page. Where it is wrong, the test in a browser says which is right.
+/// Output of `openssl dgst -sha256 -binary crates/report/assets/page.js
+/// base64`: the hash of the only script that browsers may run in the page. If it is outdated, the
+/// browser test prints the right one.
 const SCRIPT_SHA256: &str = "x44w5ShSHcivanK+XNQ8tkgvPqFvZDYMSOfVi0oGNmY=";
 
 pub(super) fn render(report: &Report) -> String {

@@ -1,4 +1,4 @@
-//! Reports: what runs say, sorted by host, in three formats.
+//! Reports: results of runs, grouped by host, in three formats.
 
 mod csv;
 mod html;
@@ -16,7 +16,7 @@ use crate::papers::{self, Beside};
 use crate::summary::{self, Answer};
 use crate::technique::{Techniques, named};
 
-/// What one or more runs say.
+/// Report on one or more runs.
 #[derive(Debug)]
 pub struct Report {
     techniques: Techniques,
@@ -25,22 +25,22 @@ pub struct Report {
     runs: Vec<Run>,
 }
 
-/// One host, and what was measured on it. Figures of different hosts never share a chart.
+/// A host, and its measurements. Figures of different hosts never share a chart.
 #[derive(Debug, Serialize)]
 struct Host {
     name: String,
     facts: Vec<(&'static str, String)>,
-    /// What makes the figures say less than they seem to.
+    /// Reasons to trust the figures less than they suggest.
     caveats: Vec<String>,
     answers: Vec<Answer>,
     /// Questions that these results do not answer.
     open: Vec<&'static str>,
-    /// What the papers say, beside what was found here.
+    /// Figures of papers, beside the ones measured here.
     papers: Vec<Beside>,
     sections: Vec<Section>,
 }
 
-/// One run.
+/// A run.
 #[derive(Debug, Serialize)]
 struct Section {
     experiment: String,
@@ -49,12 +49,12 @@ struct Section {
     time: String,
     settings: String,
     figures: Vec<Figure>,
-    /// Techniques that could not run, and why.
+    /// Techniques that could not run, with the reason.
     skipped: Vec<String>,
 }
 
 impl Report {
-    /// Of `runs`, in their order.
+    /// Creates a report of runs, in their order.
     pub fn new(all: Vec<Run>) -> Self {
         let runs: Vec<Run> = all.iter().map(named).collect();
         let mut techniques = Techniques::default();
@@ -81,27 +81,27 @@ impl Report {
         Self { techniques, sizes, hosts, runs: all }
     }
 
-    /// Of results that are not in a file yet.
+    /// Creates a report of results that are not in a file yet.
     pub fn of(results: Results) -> Self {
         Self::new(vec![Run { file: String::new(), results }])
     }
 
-    /// Adds what is to be known of all its figures to what stands above them.
+    /// Adds a caveat about all figures to every host.
     pub fn beware(&mut self, of: &str) {
         self.hosts.iter_mut().for_each(|host| host.caveats.push(of.to_owned()));
     }
 
-    /// One HTML page that needs nothing else.
+    /// Renders one self-contained HTML page.
     pub fn html(&self) -> String {
         html::render(self)
     }
 
-    /// The summary and all tables as Markdown.
+    /// Renders the summary and all tables as Markdown.
     pub fn markdown(&self) -> String {
         markdown::render(self)
     }
 
-    /// A line for every result, with everything that tells it from others.
+    /// Renders one line for every result, with all fields that identify it.
     pub fn csv(&self) -> String {
         csv::render(&self.runs)
     }
@@ -211,7 +211,7 @@ impl Section {
     }
 }
 
-/// Techniques that could not run, those with one reason together.
+/// Returns the techniques that could not run, grouped by reason.
 fn skipped(results: &Results) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     let frames = results.results.iter().filter_map(|row| match &row.outcome {

@@ -19,9 +19,9 @@ use crate::input::Run;
 /// Comparison of two runs, row by row.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// Name of the first file.
+    /// Path of the first file.
     pub a: String,
-    /// Name of the second file; changes are from the first to this one.
+    /// Path of the second file; changes are from the first to this one.
     pub b: String,
     /// Reasons other than the technique why figures may differ.
     pub warnings: Vec<String>,
@@ -237,7 +237,8 @@ mod tests {
 
     #[test]
     fn searches_are_judged_by_the_rates_that_they_found() {
-        // At each found rate the received rate is steady; only repeated searches vary.
+        // At each found rate the received rate is steady, even if another search finds a different
+        // rate.
         let found = |found: &[f64]| {
             let search = "{\"throughput_pps\":1.0,\"limited_by\":\"loss\",\"trials\":9}";
             let half = dray_measure::Interval::of(found).map(|interval| interval.half);

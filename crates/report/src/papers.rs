@@ -15,7 +15,7 @@ pub(crate) struct Beside {
     pub(crate) experiment: String,
     /// Finding of the paper.
     pub(crate) paper: &'static str,
-    /// Findings of this run, technique by technique.
+    /// Figures measured here, technique by technique.
     pub(crate) here: Vec<String>,
 }
 

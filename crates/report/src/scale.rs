@@ -12,8 +12,8 @@ pub(crate) struct Scale {
 const DECADES_APART: f64 = 25.0;
 
 impl Scale {
-    /// Creates a scale from zero to just above `values`, or a logarithmic one around values that are
-    /// far apart.
+    /// Creates a scale from zero to just above `values`, or a logarithmic one around values that
+    /// are far apart.
     pub(crate) fn fitting(values: impl Iterator<Item = f64>) -> Self {
         let above = values.filter(|value| *value > 0.0);
         let (min, max) = above

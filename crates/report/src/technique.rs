@@ -20,9 +20,9 @@ pub(crate) struct Technique {
     pub(crate) colour: usize,
 }
 
-/// Returns a copy of the run in which names of techniques include their circumstances: the runtime,
-/// the neighbour, and the MTU unless they are the defaults, and how thoroughly receivers checked if
-/// rows differ in nothing else.
+/// Returns a copy of the run in which names of techniques include their circumstances: the runtime
+/// and the MTU unless they are the defaults, the neighbour if there is one, and the receivers'
+/// check if rows differ in nothing else.
 pub(crate) fn named(run: &Run) -> Run {
     let mut run = run.clone();
     let inside = |technique: &str, runtime: &str| {

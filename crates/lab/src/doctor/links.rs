@@ -16,13 +16,13 @@ use crate::netlink::Netlink;
 
 const GROUP: &str = "links";
 
-/// A kind of link, and what its absence costs.
+/// A kind of link to probe.
 struct Kind {
     name: &'static str,
     module: &'static str,
     option: &'static str,
     make: Make,
-    /// Measurements that need it; `None` if there are none.
+    /// Cost of its absence; `None` if no measurement needs it.
     cost: Option<&'static str>,
 }
 

@@ -29,7 +29,7 @@ pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Dae
         "storage-driver": "vfs",
         "exec-opts": ["native.cgroupdriver=cgroupfs"],
         "cgroup-parent": engine.group,
-        // Docker creates no networks by default.
+        // No networks except those that the lab asks for.
         "bridge": "none",
         "iptables": false,
         "ip6tables": false,

@@ -27,7 +27,7 @@ pub(super) struct Image {
 impl Image {
     pub(super) fn new(program: &Path, dir: &PeerDir) -> Result<Self, LabError> {
         let doing = |what: &str| LabError::doing(format!("image for containers: {what}"));
-        // Inside a container, `/proc/self/exe` would be the engine.
+        // The engine would resolve `/proc/self/exe` to itself.
         let program = fs::canonicalize(program).map_err(doing("the program"))?;
         let libraries = libraries(&program).map_err(doing("ldd"))?;
         let root = dir.join("root");

@@ -235,7 +235,7 @@ impl Engine {
             return Err(LabError::NotPermitted);
         }
         let version = runtime.version()?;
-        // Roles lock their memory, and containers inherit the engine's limit. If the limit cannot be
+        // Roles lock their memory, and containers inherit the engine's limit. If it cannot be
         // lifted, results say so.
         let unlimited = Rlimit { current: None, maximum: None };
         let _ = setrlimit(Resource::Memlock, unlimited);

@@ -41,7 +41,7 @@ struct Program {
 }
 
 impl Built {
-    /// Creates containers and links, and starts the commands in `folder` as the containers see it.
+    /// Creates containers and links, and starts the commands in `folder`, as the containers see it.
     pub(super) fn new(
         mut lab: Lab,
         topology: Topology,

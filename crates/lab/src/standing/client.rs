@@ -50,7 +50,7 @@ pub fn find(name: Option<&str>) -> Result<StandingLab, LabError> {
 }
 
 impl StandingLab {
-    /// Its name.
+    /// Returns the name of the lab.
     pub fn name(&self) -> &str {
         &self.name
     }

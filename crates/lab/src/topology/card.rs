@@ -27,7 +27,7 @@ pub(super) fn check_alone(file: &File) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Returns the settings of a link's virtual functions; the defaults for a kind without any.
+/// Checks and returns the settings of a link's virtual functions; the defaults if none are given.
 pub(super) fn check(link: &file::Link, kind: LinkKind) -> Result<Functions, Wrong> {
     match &link.parent {
         None if kind.needs_card() => {
@@ -62,7 +62,7 @@ pub(super) fn check(link: &file::Link, kind: LinkKind) -> Result<Functions, Wron
     })
 }
 
-/// Checks that each end has an address, if addresses are given.
+/// Returns a MAC address for each end; empty if the file gives none.
 fn check_macs(
     link: &file::Link,
     macs: Option<&Spanned<Vec<Spanned<String>>>>,

@@ -7,7 +7,7 @@ use super::{FILES, Vm};
 
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 
-/// No watchdog, no address randomization, and a kernel panic ends the machine.
+/// Kernel arguments: no watchdog, no address randomization; a kernel panic ends the machine.
 const KERNEL_ARGUMENTS: &str =
     "console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable nowatchdog";
 

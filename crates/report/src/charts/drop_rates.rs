@@ -13,8 +13,8 @@ use crate::number::{digits, percent, rate, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
-/// Returns the highest rate of a row and its interval: within the first searched loss ratio, or the
-/// received rate if there was no search.
+/// Returns the highest rate of a row and its interval: the one found for the first loss ratio that
+/// was searched, or the received rate if there was no search.
 pub(crate) fn highest(measured: &Measured) -> (f64, Option<Interval>) {
     match measured.drop_rates.first() {
         Some(found) => (found.pps, found.interval()),

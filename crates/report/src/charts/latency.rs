@@ -14,7 +14,7 @@ use crate::technique::Techniques;
 /// A row and its percentiles.
 pub(super) type Timed<'a> = (MeasuredRow<'a>, Percentiles);
 
-/// Measured way of frames.
+/// Way of frames that was timed.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Way {
     OneWay,

@@ -133,7 +133,7 @@ fn bps_per_core((_, (row, measured)): &UpfRow) -> f64 {
     measured.upf_pps_per_core().map_or(0.0, |pps| bits(row, pps))
 }
 
-/// Draws a line for each technique and rate over the load's value `of`.
+/// Draws a line for each technique and rate over the value of the load that `of` returns.
 fn line(
     run: &Run,
     techniques: &Techniques,

@@ -66,7 +66,7 @@ struct Side<'r> {
     wrong: Option<&'static str>,
     disturbed: Option<String>,
     role_cores: &'r BTreeMap<String, usize>,
-    /// How thoroughly receivers checked frames.
+    /// Extent of the receivers' checks of frames.
     check: &'r str,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Key<'a> {
     /// `None` if the rate is a share of a rate found in each run.
     offered_pps: Option<f64>,
     load_share: Option<f64>,
-    /// How thoroughly receivers checked, if rows differ in nothing else.
+    /// Extent of the receivers' checks, if rows differ in nothing else.
     check: Option<&'a str>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// Returns true if some of these rows differ only in how thoroughly receivers checked.
+    /// Returns true if some of these rows differ only in the extent of the receivers' checks.
     pub(crate) fn checks_differ(rows: &[ResultRow]) -> bool {
         let differ = |row, other| {
             Key::of(row, false) == Key::of(other, false)

@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn every_result_is_a_line_with_a_field_for_each_column() {
         let skipped = sample::row("bridge/udp", 64).with("skipped", "\"no, \\\"not\\\" here\"");
-        // Without figures only a reason is left.
+        // Without figures, only the reason for skipping is left.
         let skipped = skipped.with("sent", "null");
         let run = sample::run(&sample::results(&[sample::row("=veth/udp", 64), skipped]));
         let text = render(&[run]);

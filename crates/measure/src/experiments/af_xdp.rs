@@ -1,4 +1,4 @@
-//! AF_XDP beside what it is chosen instead of.
+//! Compares AF_XDP with its alternatives.
 
 use dray_lab::LinkKind;
 

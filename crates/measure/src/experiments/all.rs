@@ -1,4 +1,4 @@
-//! What somebody wants to know first: how fast each technique is here.
+//! The first question of a user: how fast each technique is on this host.
 
 use crate::Technique;
 use crate::experiments::Experiment;

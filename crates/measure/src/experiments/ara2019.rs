@@ -1,4 +1,4 @@
-//! What Ara et al. 2019 measured between containers on one host, repeated.
+//! Repeats what Ara et al. 2019 measured between containers on one host.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(super) const FIG3: Experiment = Experiment {
     ..FIGURE
 };
 
-/// What figures 2 and 3 have in common.
+/// Settings common to figures 2 and 3.
 const FIGURE: Experiment = Experiment {
     techniques: sets::shared_memory,
     burst: 16,
@@ -64,7 +64,7 @@ const FIGURE: Experiment = Experiment {
     ..Experiment::USUAL
 };
 
-/// One point of the paper: the mean of 20 per-second rates, the first 20 left out.
+/// Timing of one point in the paper: the mean of 20 per-second rates after the first 20.
 const TIMING: Timing = Timing {
     warm_up: Duration::from_secs(20),
     measure: Duration::from_secs(20),

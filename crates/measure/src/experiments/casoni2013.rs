@@ -1,4 +1,4 @@
-//! What Casoni et al. 2013 measured through chains of containers that forward, repeated.
+//! Repeats what Casoni et al. 2013 measured through chains of forwarding containers.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ pub(super) const SENDER_LOAD: Experiment = Experiment {
     ..SERIAL
 };
 
-/// What all have in common.
+/// Settings common to all experiments of this paper.
 const FORWARDERS: Experiment = Experiment {
     techniques: || Technique::by_link(sets::KERNEL, &[Endpoint::RAW_MMSG]),
     losses: &[0.0],

@@ -1,5 +1,5 @@
-//! What Claassen et al. 2016 measured between pairs of containers, more and more of them at the same
-//! time, repeated.
+//! Repeats what Claassen et al. 2016 measured between a growing number of concurrent pairs of
+//! containers.
 
 use std::time::Duration;
 
@@ -51,9 +51,9 @@ pub(super) const SWITCHED_UDP: Experiment = Experiment {
     ..PAIRS
 };
 
-/// What all have in common.
+/// Settings common to all experiments of this paper.
 const PAIRS: Experiment = Experiment {
-    // With UDP the paper ends at 16: more of iperf3's own messages did not get through.
+    // With UDP, the paper ends at 16 pairs: with more, iperf3's own messages did not get through.
     shapes: &[
         Shape::Pairs(1),
         Shape::Pairs(2),

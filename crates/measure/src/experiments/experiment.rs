@@ -1,4 +1,4 @@
-//! What an experiment is.
+//! Definition of an experiment.
 
 use std::time::Duration;
 
@@ -9,66 +9,67 @@ use crate::experiments::Layout;
 use crate::trial::Timing;
 use crate::{Neighbour, Shape, Technique};
 
-/// An experiment: what is measured unless the command line says otherwise.
+/// An experiment: what is measured unless the command line overrides it.
 #[derive(Debug)]
 pub struct Experiment {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// The question that it answers, in one line.
+    /// Question that the experiment answers, in one line.
     pub about: &'static str,
-    /// The topologies.
+    /// Topologies to measure.
     pub(crate) shapes: &'static [Shape],
-    /// How the containers are wired and what is in them.
+    /// Techniques to measure.
     pub(crate) techniques: fn() -> Vec<Technique>,
-    /// Which of the techniques are measured where none are chosen.
+    /// Returns true for a technique that is measured if none are chosen.
     pub(crate) usual: fn(&Technique) -> bool,
-    /// Who makes the containers: each technique is measured in those of each.
+    /// Runtimes that make the containers; each technique is measured with each runtime.
     pub(crate) runtimes: &'static [Runtime],
-    /// What neighbours do; `None` where there is none.
+    /// Behaviours of neighbours; `None`: no neighbour.
     pub(crate) neighbours: &'static [Option<Neighbour>],
     /// MTUs of the links, in bytes.
     pub(crate) mtus: &'static [u32],
-    /// Frame sizes in bytes; none: as long as the MTU allows.
+    /// Frame sizes in bytes; empty: as long as the MTU allows.
     pub(crate) sizes: &'static [usize],
-    /// Frames per second; `None` for as many as possible.
+    /// Offered frames per second; `None` for as many as possible.
     pub(crate) rates: &'static [Option<f64>],
-    /// Where there is no rate: the shares of frames that may be lost at the rates that are searched for;
-    /// none: frames are sent as fast as they can be.
+    /// Used where no rate is given: the loss ratios allowed at the rates to search for; empty: no
+    /// search, frames are sent as fast as possible.
     pub(crate) losses: &'static [f64],
-    /// Besides the rates, these shares of the loss-free rate, which is searched for first.
+    /// Shares of the loss-free rate to measure besides `rates`; the loss-free rate is searched for
+    /// first.
     pub(crate) shares: &'static [f64],
-    /// Whether it is measured how long each frame takes.
+    /// True if the time that each frame takes is measured.
     pub(crate) timed: bool,
-    /// How closely receivers look at frames; `None` leaves it to the technique.
+    /// How closely receivers check frames; `None`: the technique's default.
     pub(crate) checks: &'static [Option<Check>],
     /// Frames per burst.
     pub(crate) burst: usize,
     /// Trials per case.
     pub(crate) trials: usize,
-    /// How long each trial lasts.
+    /// Lengths within each trial.
     pub(crate) timing: Timing,
-    /// Whether the limit of the machine is measured too.
+    /// When the limit of the machine is measured too.
     pub(crate) machine_limit: MachineLimit,
-    /// The receive rate that the paper states, in frames per second.
+    /// Receive rate stated in the paper, in frames per second.
     pub(crate) paper_pps: fn(Technique, Shape) -> Option<f64>,
-    /// Where that rate stands and what it was measured on.
+    /// Source of that rate, and the machine it was measured on.
     pub paper: Option<&'static str>,
-    /// How the table is arranged.
+    /// Layout of the table.
     pub layout: Layout,
 }
 
-/// Whether the limit of the machine is measured beside the techniques, at the same sizes.
+/// When the limit of the machine is measured beside the techniques, at the same sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MachineLimit {
-    /// Whatever the techniques.
+    /// With all techniques.
     Always,
-    /// Where some technique shares memory, which the limit says something of.
+    /// If some technique shares memory: the limit is meaningful for those.
     WhereMemoryIsShared,
-    /// Never: how many frames there can be says nothing of one at a time.
+    /// Never: a limit of frame rate is meaningless for one frame at a time.
     Never,
 }
 
-/// Long enough for the deviation of samples that are a second each.
+/// Long enough for the standard deviation of samples of one second each.
 pub(crate) const STEADY: Timing = Timing {
     warm_up: Duration::from_secs(2),
     measure: Duration::from_secs(10),
@@ -76,12 +77,12 @@ pub(crate) const STEADY: Timing = Timing {
 };
 
 impl Experiment {
-    /// Whether `word`, as `--technique` reads it, names one of its techniques.
+    /// Returns true if `word`, as given to `--technique`, names one of the experiment's techniques.
     pub fn has(&self, word: &str) -> bool {
         (self.techniques)().iter().any(|technique| technique.is_called(word))
     }
 
-    /// What most experiments have in common: an experiment says where it differs.
+    /// Defaults of all experiments: an experiment lists only its differences.
     pub(super) const USUAL: Self = Self {
         name: "",
         about: "",

@@ -1,4 +1,4 @@
-//! How long frames take, under load.
+//! Latency of frames under load.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(super) const LATENCY: Experiment = Experiment {
     shapes: &[Shape::Chain(0), Shape::Echo],
     techniques: || Technique::all().into_iter().filter(|t| !t.link.isolates).collect(),
     usual: Technique::is_usual,
-    // Enough for 99.99 % of a few seconds to say something, and no load at all.
+    // Enough frames in a few seconds for a meaningful 99.99 % quantile, and almost no load.
     rates: &[Some(10e3)],
     shares: &[0.1, 0.5, 0.9],
     losses: &[0.0],

@@ -1,42 +1,42 @@
-//! Layouts: how results are put into a table.
+//! Layouts: arrangements of results in a table.
 
-/// How an experiment's results are put into a table.
+/// Arrangement of an experiment's results in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// A row for each result, all figures in it.
+    /// A row for each result, with all its figures.
     List,
-    /// A row for each endpoint, a column for each link, the paper's figure in front.
+    /// A row for each endpoint, a column for each link, preceded by the paper's figure.
     EndpointsByLink,
     /// A row for each number of forwarders, a column for each technique.
     ForwardersByTechnique,
-    /// The same of the rates at which frames were sent.
+    /// Like `ForwardersByTechnique`, with the rates at which frames were sent.
     SentByForwarders,
     /// A row for each offered rate, a column for each technique.
     RatesByTechnique,
     /// A row for each technique, a column for each size.
     TechniquesBySize,
-    /// A row for each switch with each endpoint, columns for each size, and what switches need.
+    /// A row for each switch with each endpoint, columns for each size, and for what switches need.
     Switches,
     /// The limit of the machine only.
     Limits,
     /// A row for each number of pairs, columns for each technique and MTU: goodput, and loss.
     PairsByTechnique,
-    /// A row for each technique and size, columns for each loss that is allowed.
+    /// A row for each technique and size, columns for each allowed loss.
     DropRates,
-    /// A row for each technique, load and rate of a user plane function: what passes it, and what it
-    /// passes for each core that it is busy on.
+    /// A row for each technique, load and rate of a user plane function: its throughput, and its
+    /// throughput per busy core.
     UserPlane,
     /// A row for each technique and size, columns for each runtime.
     Runtimes,
-    /// A row for each technique and size, columns for what a neighbour does.
+    /// A row for each technique and size, columns for each behaviour of a neighbour.
     Neighbours,
-    /// A row for each technique, columns for what it needs.
+    /// A row for each technique, columns for its needs.
     Needs,
-    /// A row for each technique, columns for how long round trips take.
+    /// A row for each technique, columns for round-trip times.
     RoundTrips,
-    /// A table for each way and size: a row for each technique and load, columns for how long frames
-    /// take.
+    /// A table for each kind of time (one way, round trip) and size: a row for each technique and
+    /// load, columns for latencies.
     Latencies,
-    /// A row for each technique and size, columns for how closely the receiver looks.
+    /// A row for each technique and size, columns for how closely the receiver checks frames.
     Checks,
 }

@@ -1,4 +1,5 @@
-//! What Liang and Tan 2016 say of latency, and of containers that share a machine with others, measured.
+//! Measures the claims of Liang and Tan 2016 on latency, and on containers that share a machine
+//! with others.
 
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ pub(super) const NOISY_NEIGHBOUR: Experiment = Experiment {
     ..Experiment::USUAL
 };
 
-/// What has to be set up and given, which the paper shows by command lines.
+/// Set-up and privileges that techniques need, which the paper shows as command lines.
 pub(super) const SETUP: Experiment = Experiment {
     name: "liang2016-setup",
     about: "what each technique needs: time to ready, memory, files, huge pages, privileges",

@@ -1,4 +1,4 @@
-//! What no technique that copies once can beat on this machine.
+//! Rate that no technique with one copy can exceed on this machine.
 
 use crate::experiments::{Experiment, Layout, MachineLimit};
 

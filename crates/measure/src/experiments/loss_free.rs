@@ -1,4 +1,4 @@
-//! What each technique carries without losing anything, and with losing a little.
+//! Highest rate of each technique without loss, and with a little loss.
 
 use dray_lab::LinkKind;
 

@@ -1,7 +1,8 @@
-//! The catalogue of experiments: named sets of trials, each the answer to one question.
+//! The catalogue of experiments: named sets of trials, each of which answers one question.
 //!
-//! To add one, write it into a file here, as small as `rtt.rs`, and name it in [`EXPERIMENTS`]; the
-//! compiler warns of one that is not named there. Experiments that repeat one paper share a file.
+//! To add an experiment, write it into a file here, as small as `rtt.rs`, and list it in
+//! [`EXPERIMENTS`]; the compiler warns of one that is not listed. Experiments that repeat one paper
+//! share a file.
 
 mod af_xdp;
 mod all;
@@ -30,7 +31,7 @@ pub use experiment::Experiment;
 pub(crate) use experiment::{MachineLimit, STEADY};
 pub use layout::Layout;
 
-/// Every experiment, in the order in which they are listed.
+/// All experiments, in the order in which they are listed.
 pub const EXPERIMENTS: &[Experiment] = &[
     all::ALL,
     switches::SWITCHES,
@@ -62,10 +63,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
     liang2016::SETUP,
 ];
 
-/// The name of the one that runs when none is named.
+/// Name of the default experiment.
 pub const DEFAULT: &str = all::ALL.name;
 
-/// A word that names no experiment.
+/// Error: a word names no experiment.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("unknown experiment {given:?}: {}", self.advice())]
 pub struct UnknownExperiment {
@@ -73,7 +74,7 @@ pub struct UnknownExperiment {
 }
 
 impl UnknownExperiment {
-    /// What would be right: the word may be right elsewhere.
+    /// Advice on what to give instead: the word may be valid for another option.
     fn advice(&self) -> String {
         let given = &self.given;
         if given.parse::<Runtime>().is_ok() {
@@ -86,22 +87,22 @@ impl UnknownExperiment {
     }
 }
 
-/// The names of all experiments.
+/// Names of all experiments.
 pub fn names() -> Vec<&'static str> {
     EXPERIMENTS.iter().map(|experiment| experiment.name).collect()
 }
 
-/// The papers, by the first words of their experiments' names.
+/// Papers, by the prefixes of their experiments' names.
 const PAPERS: [&str; 5] =
     ["ara2019-", "casoni2013-", "claassen2016-", "liang2016-", "shyamkumar2022-"];
 
-/// The experiments that repeat the papers'.
+/// Experiments that repeat those of papers.
 pub fn of_papers() -> impl Iterator<Item = &'static Experiment> {
     let is_of_paper = |it: &&Experiment| PAPERS.iter().any(|paper| it.name.starts_with(paper));
     EXPERIMENTS.iter().filter(is_of_paper)
 }
 
-/// The experiment called `name`.
+/// Returns the experiment called `name`.
 pub fn find(name: &str) -> Result<&'static Experiment, UnknownExperiment> {
     let found = EXPERIMENTS.iter().find(|experiment| experiment.name == name);
     found.ok_or_else(|| UnknownExperiment { given: name.to_owned() })

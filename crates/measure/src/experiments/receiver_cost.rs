@@ -1,4 +1,4 @@
-//! What the receiver's look at frames costs the measurement.
+//! Cost of the receiver's check of frames, as seen in the measurement.
 
 use dray_lab::LinkKind;
 use dray_traffic::Check;

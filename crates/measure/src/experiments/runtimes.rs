@@ -1,4 +1,4 @@
-//! Whether it matters who makes the containers.
+//! Compares containers made by different runtimes.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ pub(super) const RUNTIMES: Experiment = Experiment {
         techniques
     },
     runtimes: &Runtime::ALL,
-    // Each round has one trial in containers of each, so what changes on the machine meanwhile changes
-    // for all.
+    // Each round has one trial with each runtime, so changes of the machine over time affect all of
+    // them.
     trials: 10,
     timing: Timing {
         warm_up: Duration::from_secs(1),

@@ -1,4 +1,5 @@
-//! What Shyamkumar et al. 2022 measured of a user plane function, repeated; and what they left open.
+//! Repeats what Shyamkumar et al. 2022 measured of a user plane function, and answers a question
+//! they left open.
 
 use dray_lab::LinkKind;
 use dray_traffic::UserWay;
@@ -6,8 +7,8 @@ use dray_traffic::UserWay;
 use crate::experiments::{Experiment, Layout, MachineLimit, sets};
 use crate::{Endpoint, Shape, Technique, UpfLoad};
 
-/// The paper ran AF_XDP without `XDP_USE_NEED_WAKEUP`, saw the softirq side use a whole CPU, and
-/// supposes that the flag would spare it (section on caveats).
+/// The paper ran AF_XDP without `XDP_USE_NEED_WAKEUP`, saw softirq processing use a whole CPU, and
+/// supposes that the flag would avoid it (section on caveats).
 pub(super) const NEED_WAKEUP: Experiment = Experiment {
     name: "shyamkumar2022-needwakeup",
     about: "AF_XDP with and without need-wakeup: softirq time at 100 kpps and at full rate",
@@ -23,20 +24,20 @@ pub(super) const NEED_WAKEUP: Experiment = Experiment {
         )
     },
     rates: &[Some(100e3), None],
-    // A prime, so that bursts do not keep step with the clock tick at which most kernels look what a
-    // CPU is doing.
+    // A prime, so that bursts do not keep step with the clock tick at which most kernels sample
+    // what a CPU does.
     burst: 61,
     trials: 3,
     machine_limit: MachineLimit::Never,
     ..Experiment::USUAL
 };
 
-/// The paper's sessions, one flow each.
+/// Number of sessions in the paper, one flow each.
 const SESSIONS: u32 = 8000;
-/// The size of its packets in bytes, as frames of the data network.
+/// Packet size in the paper in bytes, as frames of the data network.
 const SIZE: usize = 512;
 
-/// Its figure 6. SR-IOV is not here: no machine without such a card has it.
+/// Figure 6 of the paper. SR-IOV is left out: it needs a network card that supports it.
 pub(super) const FIG6: Experiment = Experiment {
     name: "shyamkumar2022-fig6",
     about: "a user plane function with 8000 sessions: Mb/s per core, each way, and without loss",
@@ -50,8 +51,8 @@ pub(super) const FIG6: Experiment = Experiment {
     },
     usual: |technique| {
         let Technique { link, endpoint } = *technique;
-        // AF_XDP in the driver wants a program at the other end of a veth, too, which is there only
-        // where the pair is all of the link.
+        // AF_XDP in the network driver also needs an XDP program at the other end of a veth, which
+        // exists only if the veth pair is the whole link.
         let has_xdp = link == LinkKind::VETH && endpoint.xdp().is_some();
         let kernel =
             [LinkKind::BRIDGE, LinkKind::MACVLAN_BRIDGE, LinkKind::IPVLAN[0], LinkKind::IPVLAN_L3];
@@ -60,14 +61,14 @@ pub(super) const FIG6: Experiment = Experiment {
         has_xdp || has_stack || is_ours
     },
     sizes: &[SIZE],
-    // What the paper offered, and what it carried without loss; and what is carried without loss here.
+    // The rates that the paper offered and carried without loss, and the loss-free rate found here.
     rates: &[Some(2.4e6), Some(1.1e6), None],
     losses: &[0.0],
     trials: 5,
     machine_limit: MachineLimit::Never,
     paper_pps: |technique, shape| {
         let is_uplink = matches!(shape, Shape::Upf(UpfLoad { way: UserWay::Uplink, .. }));
-        // Of one core, one way.
+        // Per core, one direction.
         let mbps = match technique {
             _ if !is_uplink => return None,
             Technique { link: LinkKind::BRIDGE, endpoint: Endpoint::RAW_MMSG } => 1000.0,

@@ -1,4 +1,4 @@
-//! Byte streams: what TCP carries, and what can be done about it on one host.
+//! Byte streams: throughput of TCP, and ways to improve it on one host.
 
 use crate::experiments::{Experiment, MachineLimit, sets};
 use crate::{Endpoint, Technique};

@@ -1,4 +1,4 @@
-//! Our switch beside those of others.
+//! Compares our switch with third-party switches.
 
 use crate::experiments::{Experiment, Layout, sets};
 use crate::{Endpoint, Technique};

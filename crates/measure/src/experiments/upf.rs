@@ -1,10 +1,11 @@
-//! What sessions and rules cost a user plane function.
+//! Cost of sessions and rules in a user plane function.
 
 use crate::experiments::{Experiment, Layout, MachineLimit};
 use crate::{Endpoint, Shape, Technique, UpfLoad};
 use dray_lab::LinkKind;
 
-/// Sessions of the search for what rules cost, and of the paper that began this.
+/// Number of sessions where the number of rules varies, as in the paper that prompted this
+/// experiment.
 const USUAL: u32 = 8000;
 
 pub(super) const SCALE: Experiment = Experiment {

@@ -1,29 +1,29 @@
-//! Where every frame went: our own counters held against the kernel's.
+//! Frame accounting: compares our own counters with the kernel's.
 //!
-//! A frame that was sent and not received was lost at one of four places, each with a counter of
-//! its own, is still queued, or arrived damaged. The receiver's sequence numbers say how many are missing, without
-//! looking at any of these; the two accounts must agree to the frame.
+//! A frame that was sent but not received was lost at one of four places, each with its own
+//! counter, is still queued, or arrived damaged. The receiver's sequence numbers give the number of
+//! missing frames independently of these counters; both must agree exactly.
 
 use serde::{Deserialize, Serialize};
 
 use dray_lab::InterfaceCounters;
 
-/// Lost frames by place.
+/// Number of lost frames by place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostAt {
-    /// The interface that sent them dropped them (`tx_dropped`), because the queue of the CPU that
+    /// Frames that the sending interface dropped (`tx_dropped`) because the queue of the CPU that
     /// should have received them was full.
     pub interface: u64,
-    /// The link: they went into one end and did not come out of the other.
+    /// Frames that entered one end of the link and did not leave the other.
     pub link: u64,
-    /// The receive buffer of a receiver's or forwarder's socket was full.
+    /// Frames dropped because the socket receive buffer of a receiver or forwarder was full.
     pub socket: u64,
-    /// A forwarder could not transmit them.
+    /// Frames that a forwarder could not transmit.
     pub forwarder: u64,
 }
 
 impl LostAt {
-    /// All of them.
+    /// Sum over all places.
     pub fn total(&self) -> u64 {
         self.interface + self.link + self.socket + self.forwarder
     }
@@ -38,16 +38,16 @@ impl std::ops::AddAssign for LostAt {
     }
 }
 
-/// What a role says it sent into an interface or took out of it, and what the kernel says.
+/// A role's own frame count in one direction of its interfaces, and the kernel's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crossing {
-    /// Frames by the role's own count: for the way in, everything its port delivered or dropped.
+    /// Frames counted by the role; on receive, everything its port delivered or dropped.
     pub ours: u64,
-    /// The interface's counters over the trial.
+    /// Interface counters over the trial.
     pub kernel: InterfaceCounters,
 }
 
-/// The books of one trial.
+/// Frame counts of one trial, from all sources.
 #[derive(Clone, Debug, Default)]
 pub struct Books {
     /// Frames sent.
@@ -58,30 +58,30 @@ pub struct Books {
     pub missing: u64,
     /// Frames that arrived damaged.
     pub corrupt: u64,
-    /// Ways out: of the sender and of each forwarder.
+    /// Transmit side: of the sender and of each forwarder.
     pub outs: Vec<Crossing>,
-    /// Ways in: of each forwarder and of the receiver.
+    /// Receive side: of each forwarder and of the receiver.
     pub ins: Vec<Crossing>,
-    /// Frames that sockets dropped.
+    /// Frames dropped by sockets.
     pub dropped: u64,
-    /// Frames that forwarders received and did not transmit.
+    /// Frames that forwarders received but did not transmit.
     pub refused: u64,
 }
 
-/// The verdict on a trial's books, or on those of several topologies together.
+/// Result of comparing the counts of a trial, or of several topologies together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
-    /// Where frames were lost.
+    /// Lost frames by place.
     pub lost_at: LostAt,
-    /// Frames that an interface delivered and that its role neither received nor dropped: they are
-    /// in its socket still. A trial that drains its queues leaves none.
+    /// Frames that an interface delivered but its role neither received nor dropped: they are still
+    /// in its socket. Zero for a trial that drains its queues.
     pub queued: u64,
-    /// Whether every account agrees with every other, exactly.
+    /// True if all counts agree exactly.
     pub agrees: bool,
 }
 
 impl Default for Audit {
-    /// Of no books at all.
+    /// Audit of no counts.
     fn default() -> Self {
         Self { lost_at: LostAt::default(), queued: 0, agrees: true }
     }
@@ -96,15 +96,15 @@ impl std::ops::AddAssign for Audit {
 }
 
 impl Books {
-    /// Holds the accounts against each other.
+    /// Compares the counts with each other.
     pub fn audit(&self) -> Audit {
         let mut lost_at =
             LostAt { socket: self.dropped, forwarder: self.refused, ..LostAt::default() };
         let mut agrees = self.sent == self.received + self.missing;
         let (mut into_links, mut out_of_links, mut queued) = (0, 0, 0);
         for Crossing { ours, kernel } in &self.outs {
-            // A packet socket is told of a frame that the interface dropped and does not count it
-            // as sent; a UDP socket is not told.
+            // If the interface drops a frame, a packet socket is notified and does not count the
+            // frame as sent; a UDP socket is not notified.
             if *ours != kernel.tx_packets {
                 agrees &= *ours == kernel.tx_packets + kernel.tx_dropped;
                 lost_at.interface += kernel.tx_dropped;
@@ -118,7 +118,7 @@ impl Books {
         }
         agrees &= out_of_links <= into_links;
         lost_at.link = into_links.saturating_sub(out_of_links);
-        // What was lost by place is lost in all: what is missing, but for what is queued or damaged.
+        // Lost, queued and damaged frames together are the missing ones.
         agrees &= lost_at.total() + queued + self.corrupt == self.missing;
         Audit { lost_at, queued, agrees }
     }

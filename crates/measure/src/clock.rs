@@ -1,5 +1,4 @@
-//! The clock that frames are timed with, the time-stamp counter: what a look at it costs, and how far it
-//! can be wrong.
+//! The clock that times frames, the time-stamp counter: the cost of a reading and its error.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -10,47 +9,47 @@ use dray_port::clock::{self, ticks};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
-/// What was found of the clock before a run.
+/// Properties of the clock, measured before a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockFacts {
-    /// How long one reading takes, in nanoseconds.
+    /// Duration of one reading, in nanoseconds.
     pub read_ns: f64,
-    /// The least difference between two readings, in nanoseconds.
+    /// Smallest difference between two readings, in nanoseconds.
     pub step_ns: f64,
-    /// How far the rate that was measured may be from the monotonic clock's, in parts per million.
+    /// Error of the measured counter rate against the monotonic clock, in parts per million.
     pub rate_ppm: f64,
-    /// How far the counters of two CPUs are apart, for the CPUs that frames are sent and received on.
+    /// Offsets between the counters of the CPUs that send and receive frames.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offsets: Vec<Offset>,
 }
 
-/// How far the counters of two CPUs are apart.
+/// Offset between the counters of two CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offset {
-    /// The two.
+    /// The two CPUs.
     pub cpus: [usize; 2],
-    /// By how much the second is ahead, in nanoseconds.
+    /// Time by which the second CPU's counter is ahead, in nanoseconds.
     pub ahead_ns: f64,
-    /// How far from that it may be: half of the time in which two CPUs exchange a message.
+    /// Uncertainty of `ahead_ns`: half of the time in which the two CPUs exchange a message.
     pub within_ns: f64,
 }
 
 impl Offset {
-    /// How wrong a time can be between these two.
+    /// Maximum error of a time between these two CPUs.
     fn most_ns(self) -> f64 {
         self.ahead_ns.abs() + self.within_ns
     }
 }
 
 const READS: u64 = 100_000;
-/// Messages there and back between two CPUs: enough for some that nothing disturbs.
+/// Round trips between two CPUs: enough that some are undisturbed.
 const EXCHANGES: usize = 10_000;
-/// Long beside the error of the clock's own measurement of its rate.
+/// Long compared with the error of the clock's own rate measurement.
 const SPAN: Duration = Duration::from_millis(200);
 
 impl ClockFacts {
-    /// Looks at the clock on the CPUs that `placement` gives senders and receivers. Takes a quarter of a
-    /// second.
+    /// Measures the clock on the CPUs that `placement` gives to senders and receivers. Takes a
+    /// quarter of a second.
     pub(crate) fn measure(placement: &Placement) -> Self {
         let apart = placement.assign(2);
         let (_, around_switch) = placement.assign_around_switch(2);
@@ -66,14 +65,14 @@ impl ClockFacts {
         Self { read_ns, step_ns, rate_ppm: clock::rate_error(SPAN) * 1e6, offsets }
     }
 
-    /// How wrong a time between a sender and a receiver can be, in nanoseconds.
+    /// Maximum error of a time between a sender and a receiver, in nanoseconds.
     pub fn error_ns(&self) -> f64 {
         let most = self.offsets.iter().map(|offset| offset.most_ns()).fold(0.0, f64::max);
         most + self.step_ns + self.read_ns
     }
 }
 
-/// How long a reading takes, and the least difference of two, in nanoseconds.
+/// Duration of a reading and smallest difference between two, in nanoseconds.
 fn reading() -> (f64, f64) {
     let (start, mut step) = (ticks(), u64::MAX);
     let mut last = start;
@@ -86,10 +85,11 @@ fn reading() -> (f64, f64) {
     ((last - start) as f64 * ns / READS as f64, step as f64 * ns)
 }
 
-/// Has two CPUs exchange messages. Each takes the same time both ways at best, so of the quickest
-/// exchange, what one way seems to take less than the other is what the counters are apart.
+/// Exchanges messages between two CPUs. At best, a message takes the same time both ways, so in the
+/// quickest exchange, the apparent time of one way minus half the round trip is the counters'
+/// offset.
 fn offset(cpus: [usize; 2]) -> Offset {
-    /// On a cache line of its own.
+    /// Occupies a cache line of its own.
     #[derive(Default)]
     #[repr(align(128))]
     struct Slot(AtomicU64);
@@ -123,7 +123,7 @@ fn offset(cpus: [usize; 2]) -> Offset {
     Offset { cpus, ahead_ns: ahead * ns, within_ns: half * ns }
 }
 
-/// Waits until `slot` holds something else than `last`.
+/// Waits until the value of `slot` differs from `last`, and returns it.
 fn wait_for_other(slot: &AtomicU64, last: u64) -> u64 {
     loop {
         match slot.load(Ordering::Acquire) {
@@ -133,7 +133,8 @@ fn wait_for_other(slot: &AtomicU64, last: u64) -> u64 {
     }
 }
 
-/// Where it does not work, there are no two CPUs, and what is found is no worse.
+/// Pins this thread to `cpu`. Failure is ignored: the process then has no two CPUs, and the result
+/// is no worse.
 fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
@@ -153,7 +154,7 @@ mod tests {
         let cpus = placement.assign(2);
         assert_eq!(facts.offsets.is_empty(), cpus[0].id == cpus[1].id, "{facts:?}");
         for offset in &facts.offsets {
-            // What a CPU sent has to arrive after it was sent.
+            // A message must arrive after it was sent.
             assert!(offset.within_ns > 0.0, "{offset:?}");
             assert!(offset.ahead_ns.abs() <= offset.within_ns, "{offset:?}");
         }

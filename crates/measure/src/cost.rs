@@ -1,4 +1,4 @@
-//! What a trial cost: CPU time of its roles, of the switch, and of the kernel.
+//! CPU cost of a trial: of its roles, of the switch, and of the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -12,28 +12,28 @@ use crate::span::Span;
 use crate::topology::Topology;
 use crate::trial::{Run, Timing, ended_early};
 
-/// The switch's name among the roles.
+/// Role name of the switch.
 pub(crate) const SWITCH: &str = "switch";
-/// What belongs to a switch and does not forward.
+/// Entry for threads of a switch that do not forward.
 const SWITCH_CONTROL: &str = "switch control";
-/// What the kernel does by itself.
+/// Entry for the kernel's own work.
 const KERNEL: &str = "kernel";
 
-/// What CPUs have done until some moment.
+/// CPU times up to one moment.
 pub(crate) struct CpuReading {
     pub(crate) at: Instant,
     pub(crate) all: BTreeMap<usize, CpuTimes>,
     switch: Option<SwitchReading>,
 }
 
-/// What a switch in user space has done until then.
+/// CPU times of a user-space switch up to one moment.
 #[derive(Clone, Copy)]
 struct SwitchReading {
-    /// Its forwarding thread.
+    /// The forwarding thread.
     forwarding: CpuTime,
-    /// All its other threads.
+    /// All other threads.
     control: CpuTime,
-    /// While its forwarding thread had frames to move, where it says that.
+    /// Time in which the forwarding thread had frames to move, if the switch reports it.
     work: Option<Duration>,
 }
 
@@ -52,8 +52,8 @@ impl CpuReading {
         Ok(Self { at: Instant::now(), all, switch })
     }
 
-    /// What the switch did between two readings, scaled to `measure`: its forwarding thread on `cpu`,
-    /// and the others.
+    /// CPU times of the switch between two readings, scaled to `measure`: of its forwarding thread
+    /// on `cpu`, and of its other threads.
     fn switch_times(
         &self,
         after: &Self,
@@ -79,8 +79,8 @@ impl CpuReading {
     }
 }
 
-/// How long the kernel's threads have run until some moment. It takes milliseconds to find out, so it is
-/// looked up while no frames pass.
+/// Run times of the kernel's threads up to one moment. Reading them takes milliseconds, so they are
+/// read while no frames pass.
 pub(crate) struct KernelReading {
     at: Instant,
     threads: BTreeMap<u32, KernelThread>,
@@ -92,7 +92,7 @@ impl KernelReading {
     }
 }
 
-/// CPU time over the measurement: of each role, of the switch in user space, where there is one, and of
+/// CPU time over the measurement: of each role, of the user-space switch if there is one, and of
 /// the kernel.
 pub(crate) fn costs(
     topologies: &[Topology],

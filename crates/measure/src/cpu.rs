@@ -1,47 +1,47 @@
-//! CPU time: what the kernel counted for each CPU, shared out among the roles that ran there.
+//! CPU time: the kernel's count for each CPU, divided among the roles that ran there.
 //!
 //! The kernel does the receiver's half of a veth's work in a soft interrupt on top of whatever
-//! runs, usually the sender's system call. Depending on its configuration it charges that time to
-//! the interrupted process, to nobody, or to a kernel thread; `/proc/stat` has it by CPU in every
-//! case (proc_stat(5)), sampled by the timer tick. So a CPU's soft interrupt time is given to the
-//! roles on it in proportion to their system time, and as much as the roles' own times were charged
-//! with it is taken off there.
+//! runs, usually the sender's system call. Depending on its configuration, it charges that time to
+//! the interrupted process, to no process, or to a kernel thread; `/proc/stat` always counts it by
+//! CPU (proc_stat(5)), sampled by the timer tick. So a CPU's soft interrupt time is divided among
+//! its roles in proportion to their system time, and the part that was already charged to the
+//! roles' own times is subtracted there.
 //!
-//! What the kernel does elsewhere for a trial is its own entry ([`of_kernel`]): its threads, and soft
-//! interrupts on CPUs that have no role.
+//! Other kernel work for a trial has its own entry ([`of_kernel`]): kernel threads, and soft
+//! interrupts on CPUs without a role.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
-/// Time that one CPU has spent, in seconds since boot.
+/// CPU time of one CPU, in seconds since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuTimes {
-    /// Everything but idling and what the hypervisor took.
+    /// All time except idle and stolen time.
     pub busy: f64,
-    /// In soft interrupts.
+    /// Time in soft interrupts.
     pub softirq: f64,
-    /// Taken by the hypervisor while there was something to do.
+    /// Time that the hypervisor took while the CPU had work.
     pub steal: f64,
 }
 
-/// CPU time of a role, or of all of them, in seconds.
+/// CPU time of one role, or of all roles, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuCost {
-    /// In user mode.
+    /// Time in user mode.
     pub user_s: f64,
-    /// In the kernel, without soft interrupts.
+    /// Time in the kernel, without soft interrupts.
     pub system_s: f64,
-    /// In soft interrupts.
+    /// Time in soft interrupts.
     pub softirq_s: f64,
-    /// What of this was spent on looking for work where there was none. Absent where nobody knows.
+    /// Part of this time that was spent polling without finding work. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polling_s: Option<f64>,
 }
 
 impl CpuCost {
-    /// All of it.
+    /// Sum of user, system and soft interrupt time.
     pub fn total_s(&self) -> f64 {
         self.user_s + self.system_s + self.softirq_s
     }
@@ -59,7 +59,7 @@ impl std::ops::AddAssign for CpuCost {
     }
 }
 
-/// The times of every CPU now.
+/// Reads the current times of every CPU.
 pub fn read() -> io::Result<BTreeMap<usize, CpuTimes>> {
     let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
     Ok(parse(&fs::read_to_string("/proc/stat")?, ticks_per_second))
@@ -81,20 +81,20 @@ fn parse(text: &str, ticks_per_second: f64) -> BTreeMap<usize, CpuTimes> {
     text.lines().filter_map(line).collect()
 }
 
-/// A role's own account of its CPU time over the same span, in seconds.
+/// CPU times that a role reports for the same span, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoleTimes {
-    /// The CPU that it ran on.
+    /// CPU that the role ran on.
     pub cpu: usize,
-    /// In user mode.
+    /// Time in user mode.
     pub user_s: f64,
-    /// In the kernel; whether soft interrupts are in it depends on the kernel.
+    /// Time in the kernel; the kernel's configuration decides whether it includes soft interrupts.
     pub system_s: f64,
-    /// While it had something to do, where it knows.
+    /// Time in which the role had work, if it measures that.
     pub work_s: Option<f64>,
 }
 
-/// Shares out the soft interrupt time of each CPU between `before` and `after`.
+/// Divides the soft interrupt time of each CPU between `before` and `after` among its roles.
 pub fn attribute(
     before: &BTreeMap<usize, CpuTimes>,
     after: &BTreeMap<usize, CpuTimes>,
@@ -110,7 +110,7 @@ pub fn attribute(
         let softirq = (after.softirq - before.softirq).max(0.0);
         let busy = (after.busy - before.busy).max(0.0);
         let charged: f64 = on_this_cpu().map(|other| other.user_s + other.system_s).sum();
-        // What was charged twice: a CPU cannot be busy for longer than it was.
+        // Time that was charged twice: charges cannot exceed the CPU's busy time.
         let overlap = (charged + softirq - busy).clamp(0.0, softirq);
         let system: f64 = on_this_cpu().map(|other| other.system_s).sum();
         let part =
@@ -123,23 +123,23 @@ pub fn attribute(
     roles.iter().map(share).collect()
 }
 
-/// What is left of a role's time when it was not at work. Soft interrupts run on top of work, and while
-/// it works it may have to wait for the CPU; it then seems to work for longer than it ran.
+/// Time of a role without its work time. Soft interrupts run on top of work, and a working role may
+/// have to wait for the CPU, so its work time can exceed its CPU time.
 fn polling(role: &RoleTimes, all_s: f64) -> Option<f64> {
     role.work_s.map(|work_s| (all_s - work_s).max(0.0))
 }
 
-/// A thread of the kernel: the CPU that it ran on last, and for how long it ran so far, in seconds.
+/// A kernel thread: the CPU that it last ran on, and its run time so far, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelThread {
     cpu: usize,
     run_s: f64,
 }
 
-/// The kernel's threads now, by PID, but for those that do nothing but soft interrupts: their time is
-/// in `/proc/stat` already. None where this process does not see them.
+/// Reads the kernel's threads by PID, without those that only run soft interrupts: their time is
+/// already in `/proc/stat`. Empty if this process cannot see kernel threads.
 pub fn kernel_threads() -> BTreeMap<u32, KernelThread> {
-    /// The parent of all of them.
+    /// Parent PID of all kernel threads.
     const KTHREADD: &str = "2";
     let Ok(processes) = fs::read_dir("/proc") else { return BTreeMap::new() };
     let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -160,8 +160,9 @@ pub fn kernel_threads() -> BTreeMap<u32, KernelThread> {
     pids.filter_map(thread).collect()
 }
 
-/// What the kernel did by itself: its threads on the CPUs of `roles` between `threads`, of which `share`
-/// counts, and soft interrupts on other CPUs between `stat`.
+/// CPU time of the kernel's own work: `share` of the time of its threads on the CPUs of `roles`
+/// between the two readings `threads`, and soft interrupts on other CPUs between the two readings
+/// `stat`.
 pub fn of_kernel(
     stat: [&BTreeMap<usize, CpuTimes>; 2],
     threads: [&BTreeMap<u32, KernelThread>; 2],
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn the_kernels_threads_are_seen_here() {
         let threads = kernel_threads();
-        // In a PID namespace of its own a process sees none.
+        // A process in its own PID namespace sees no kernel threads.
         let here = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n");
         assert_eq!(here, !threads.is_empty());
         assert!(!threads.contains_key(&std::process::id()));

@@ -1,4 +1,4 @@
-//! Endpoints: how programs in containers do their I/O.
+//! Endpoints: the I/O methods of programs in containers.
 
 use std::fmt;
 use std::net::SocketAddrV4;
@@ -17,60 +17,60 @@ use dray_traffic::stream::Family;
 use dray_wire::Flow;
 use dray_xdp::Mode;
 
-/// How a program in a container does its I/O. All that there is to say of one is in its constant.
+/// I/O method of a program in a container. Each constant describes one completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The word for it on the command line and in results.
+    /// Name on the command line and in results.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// Short description.
     pub about: &'static str,
     pub(crate) io: Io,
 }
 
-/// What it opens.
+/// Port or socket that an endpoint opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Io {
     /// UDP sockets.
     Udp(Calls),
     /// Packet sockets.
     Raw(Calls),
-    /// AF_XDP sockets of ours.
+    /// Our AF_XDP sockets.
     Afxdp {
-        /// Where the XDP program runs; in the driver, if that can, where it says nothing.
+        /// Where the XDP program runs; `None`: in the network driver if it supports that.
         xdp: Option<Mode>,
-        /// Microseconds by which the interface's interrupts are deferred.
+        /// Time by which the interface's interrupts are deferred, in microseconds.
         defer: Option<u16>,
-        /// Whether the kernel says when it waits for a call.
+        /// True if the kernel reports when it needs a wakeup call.
         wakeup: bool,
     },
-    /// The device of a TAP interface.
+    /// Device of a TAP interface.
     Tap,
-    /// DPDK's AF_XDP driver, a testpmd at each end.
+    /// DPDK's AF_XDP driver, with one testpmd at each end.
     DpdkAfxdp,
     /// Byte streams.
     Stream {
         family: Family,
-        /// The sender asks the kernel not to copy.
+        /// True if the sender asks the kernel not to copy.
         zerocopy: bool,
-        /// A BPF socket map short-cuts TCP.
+        /// True if a BPF socket map short-cuts TCP.
         short_cut: bool,
     },
     /// Unix datagram sockets.
     Unix(Calls),
-    /// Our drivers of shared memory.
+    /// Our shared-memory drivers.
     Memory(Rings),
-    /// DPDK's in a testpmd that is both ends, rings of 256 entries.
+    /// DPDK's shared-memory drivers, in one testpmd that is both ends, with rings of 256 entries.
     DpdkMemory(Rings),
 }
 
-/// How many frames a system call takes.
+/// Number of frames per system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
     One,
     Burst,
 }
 
-/// The layout of rings in shared memory.
+/// Layout of rings in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rings {
     /// Split virtqueues.
@@ -103,36 +103,36 @@ impl Endpoint {
         io: Io::Raw(Calls::Burst),
     };
 
-    /// AF_XDP sockets, natively where the driver can.
+    /// AF_XDP sockets, with XDP in the network driver if it supports that.
     pub const AFXDP: Self = Self {
         name: "afxdp",
         about: "AF_XDP sockets, XDP in the driver where it can",
         io: Io::Afxdp { xdp: None, defer: None, wakeup: true },
     };
 
-    /// The same with the interface's interrupts deferred: as long as a veth's ring of 256 frames
-    /// lasts at 5 Mpps.
+    /// [`AFXDP`](Self::AFXDP) with the interface's interrupts deferred by 50 us: a veth's ring of
+    /// 256 frames lasts that long at 5 Mpps.
     pub const AFXDP_DEFERRED: Self = Self {
         name: "afxdp-deferred",
         about: "the same, interrupts deferred by 50 us",
         io: Io::Afxdp { xdp: None, defer: Some(50), wakeup: true },
     };
 
-    /// The same as [`AFXDP`](Self::AFXDP) without `XDP_USE_NEED_WAKEUP`.
+    /// [`AFXDP`](Self::AFXDP) without `XDP_USE_NEED_WAKEUP`.
     pub const AFXDP_NO_WAKEUP: Self = Self {
         name: "afxdp-no-wakeup",
         about: "AF_XDP sockets that do not tell the kernel when to wait",
         io: Io::Afxdp { xdp: None, defer: None, wakeup: false },
     };
 
-    /// AF_XDP sockets behind the driver, which any interface can do.
+    /// AF_XDP sockets with XDP behind the network driver, which works on any interface.
     pub const AFXDP_GENERIC: Self = Self {
         name: "afxdp-generic",
         about: "AF_XDP sockets, XDP behind the driver",
         io: Io::Afxdp { xdp: Some(Mode::Generic), defer: None, wakeup: true },
     };
 
-    /// The device of a TAP interface, in the place of a virtual machine.
+    /// Device of a TAP interface, in the place of a virtual machine.
     pub const TAP: Self = Self {
         name: "tap",
         about: "a TAP device, as virtual machines have, read/write",
@@ -143,28 +143,28 @@ impl Endpoint {
     pub const DPDK_AFXDP: Self =
         Self { name: "dpdk-afxdp", about: "DPDK's AF_XDP driver", io: Io::DpdkAfxdp };
 
-    /// TCP, a stream or several, 128 KiB per call.
+    /// One or more TCP streams, 128 KiB per call.
     pub const TCP: Self = Self {
         name: "tcp",
         about: "TCP streams",
         io: Io::Stream { family: Family::Tcp, zerocopy: false, short_cut: false },
     };
 
-    /// The same with `MSG_ZEROCOPY`.
+    /// TCP streams with `MSG_ZEROCOPY`.
     pub const TCP_ZEROCOPY: Self = Self {
         name: "tcp-zerocopy",
         about: "TCP streams, sent with MSG_ZEROCOPY",
         io: Io::Stream { family: Family::Tcp, zerocopy: true, short_cut: false },
     };
 
-    /// The same, short-cut by a BPF socket map, of which the programs know nothing.
+    /// TCP streams, short-cut by a BPF socket map without the programs' knowledge.
     pub const TCP_SOCKMAP: Self = Self {
         name: "tcp-sockmap",
         about: "TCP streams, short-cut by a BPF socket map",
         io: Io::Stream { family: Family::Tcp, zerocopy: false, short_cut: true },
     };
 
-    /// Shared memory communications, which programs use like TCP.
+    /// Shared memory communications (SMC), which programs use like TCP.
     pub const SMC: Self = Self {
         name: "smc",
         about: "streams through SMC's loopback device",
@@ -182,58 +182,58 @@ impl Endpoint {
         io: Io::Unix(Calls::Burst),
     };
 
-    /// Our virtio driver, which shares memory, with split rings.
+    /// Our shared-memory virtio driver with split rings.
     pub const VIRTIO: Self = Self {
         name: "virtio",
         about: "shared memory, split virtqueues",
         io: Io::Memory(Rings::Split),
     };
 
-    /// The same with packed rings.
+    /// Our shared-memory virtio driver with packed rings.
     pub const VIRTIO_PACKED: Self = Self {
         name: "virtio-packed",
         about: "shared memory, packed virtqueues",
         io: Io::Memory(Rings::Packed),
     };
 
-    /// DPDK's virtio driver, split rings.
+    /// DPDK's virtio driver with split rings.
     pub const DPDK: Self = Self {
         name: "dpdk",
         about: "DPDK's virtio-user, split virtqueues",
         io: Io::DpdkMemory(Rings::Split),
     };
 
-    /// The same with packed rings.
+    /// DPDK's virtio driver with packed rings.
     pub const DPDK_PACKED: Self = Self {
         name: "dpdk-packed",
         about: "DPDK's virtio-user, packed virtqueues",
         io: Io::DpdkMemory(Rings::Packed),
     };
 
-    /// Our client of memif.
+    /// Our memif client.
     pub const MEMIF: Self =
         Self { name: "memif", about: "shared memory, memif's rings", io: Io::Memory(Rings::Memif) };
 
-    /// DPDK's client of memif.
+    /// DPDK's memif client.
     pub const DPDK_MEMIF: Self =
         Self { name: "dpdk-memif", about: "DPDK's memif", io: Io::DpdkMemory(Rings::Memif) };
 
-    /// The kernel's sockets, in the order of `ara2019`'s table.
+    /// Kernel sockets, in the order of `ara2019`'s table.
     pub const SOCKETS: [Self; 4] = [Self::UDP, Self::UDP_MMSG, Self::RAW, Self::RAW_MMSG];
 
-    /// AF_XDP sockets as one would use them.
+    /// Usual variants of AF_XDP sockets.
     pub const AF_XDP: [Self; 3] = [Self::AFXDP, Self::AFXDP_DEFERRED, Self::AFXDP_GENERIC];
 
     /// Byte streams.
     pub const STREAMS: [Self; 4] = [Self::TCP, Self::TCP_ZEROCOPY, Self::TCP_SOCKMAP, Self::SMC];
 
-    /// Without a network.
+    /// Unix datagram sockets, which need no network.
     pub const UNIX: [Self; 2] = [Self::DGRAM, Self::DGRAM_MMSG];
 
-    /// AF_XDP sockets to compare those with.
+    /// AF_XDP sockets to compare the usual ones with.
     const OTHER_AF_XDP: [Self; 2] = [Self::AFXDP_NO_WAKEUP, Self::DPDK_AFXDP];
 
-    /// Those that share memory.
+    /// Shared-memory endpoints.
     pub const MEMORY: [Self; 6] = [
         Self::VIRTIO,
         Self::VIRTIO_PACKED,
@@ -243,21 +243,22 @@ impl Endpoint {
         Self::DPDK_MEMIF,
     ];
 
-    /// Those of them that a link stands for where none is named.
+    /// Shared-memory endpoints that a link stands for if no endpoint is named.
     pub const USUAL_MEMORY: [Self; 2] = [Self::VIRTIO, Self::MEMIF];
 
-    /// Every endpoint.
+    /// All endpoints.
     pub fn all() -> Vec<Self> {
         let others = [&Self::OTHER_AF_XDP[..], &[Self::TAP], &Self::MEMORY].concat();
         [&Self::SOCKETS[..], &Self::AF_XDP, &Self::STREAMS, &Self::UNIX, &others].concat()
     }
 
-    /// Whether it shares memory instead of asking the kernel.
+    /// Returns true if the endpoint shares memory instead of calling the kernel.
     pub fn shares_memory(self) -> bool {
         self.protocol().is_some()
     }
 
-    /// How it agrees with its switch on the memory that they share, where it shares any.
+    /// Protocol by which the endpoint and its switch set up shared memory; `None` if it shares
+    /// none.
     pub(crate) fn protocol(self) -> Option<Protocol> {
         match self.io {
             Io::Memory(Rings::Memif) | Io::DpdkMemory(Rings::Memif) => Some(Protocol::Memif),
@@ -266,7 +267,7 @@ impl Endpoint {
         }
     }
 
-    /// Where its XDP program is to run, where it has one.
+    /// Where the endpoint's XDP program is to run; `None` if it has none.
     pub(crate) fn xdp(self) -> Option<Mode> {
         match self.io {
             Io::Afxdp { xdp, .. } => Some(xdp.unwrap_or(Mode::Native)),
@@ -275,34 +276,34 @@ impl Endpoint {
         }
     }
 
-    /// Whether it attaches an XDP program to its interface.
+    /// Returns true if the endpoint attaches an XDP program to its interface.
     pub fn has_xdp_program(self) -> bool {
         self.xdp().is_some()
     }
 
-    /// Whether it takes the place of a virtual machine.
+    /// Returns true if the endpoint takes the place of a virtual machine.
     pub fn is_machine(self) -> bool {
         self.io == Io::Tap
     }
 
-    /// What it takes in a container whose engine leaves it nothing else.
+    /// Privileges that the endpoint needs in a container whose engine grants no others.
     pub fn privileges(self) -> Privileges {
         use Capability::{Bpf, IpcLock, Mknod, NetAdmin, NetRaw};
         match self.io {
-            // For socket buffers as large as everywhere else.
+            // To make socket buffers as large as in other containers.
             Io::Udp(_) | Io::Unix(_) => &[NetAdmin],
             Io::Raw(_) => &[NetAdmin, NetRaw],
             Io::Afxdp { .. } => &[Bpf, IpcLock, NetAdmin, NetRaw],
-            // Pages that are sent where they lie count against a limit.
+            // Pages sent without a copy count against a limit of locked memory.
             Io::Stream { zerocopy: true, .. } => &[IpcLock],
             Io::Stream { .. } | Io::Memory(_) => &[],
-            // They run in no engine's container.
+            // TAP endpoints do not run in an engine's container.
             Io::Tap => &[Mknod, NetAdmin],
             Io::DpdkAfxdp | Io::DpdkMemory(_) => &[],
         }
     }
 
-    /// Says so where it would not run inside the containers of `runtime`.
+    /// Returns an error if the endpoint cannot run inside the containers of `runtime`.
     pub fn check_runtime(self, runtime: Runtime) -> Result<(), LabError> {
         let why = match self.io {
             _ if runtime == Runtime::Embedded => return Ok(()),
@@ -312,64 +313,65 @@ impl Endpoint {
         Err(LabError::Runtime { runtime, what: format!("{self} is not measured: {why}") })
     }
 
-    /// Whether it is DPDK's.
+    /// Returns true if the endpoint is DPDK's.
     pub fn is_dpdk(self) -> bool {
         matches!(self.io, Io::DpdkAfxdp | Io::DpdkMemory(_))
     }
 
-    /// Whether one program is both ends of a link.
+    /// Returns true if one program is both ends of a link.
     pub(crate) fn is_both_ends(self) -> bool {
         matches!(self.io, Io::DpdkMemory(_))
     }
 
-    /// Whether the ends of its link need IP addresses.
+    /// Returns true if the ends of the endpoint's link need IP addresses.
     pub fn is_addressed(self) -> bool {
         matches!(self.io, Io::Udp(_) | Io::Stream { .. })
     }
 
-    /// Whether it sends byte streams, not frames.
+    /// Returns true if the endpoint sends byte streams, not frames.
     pub fn is_stream(self) -> bool {
         matches!(self.io, Io::Stream { .. })
     }
 
-    /// Whether a BPF socket map short-cuts its connections.
+    /// Returns true if a BPF socket map short-cuts the endpoint's connections.
     pub(crate) fn is_short_cut(self) -> bool {
         matches!(self.io, Io::Stream { short_cut: true, .. })
     }
 
-    /// Whether something else than TCP is to carry its bytes, though TCP could.
+    /// Returns true if something else than TCP is meant to carry the endpoint's bytes, though TCP
+    /// could.
     pub(crate) fn bypasses_tcp(self) -> bool {
         self.is_short_cut() || matches!(self.io, Io::Stream { family: Family::Smc, .. })
     }
 
-    /// Whether its link is one of Unix sockets.
+    /// Returns true if the endpoint's link consists of Unix sockets.
     pub(crate) fn is_unix(self) -> bool {
         matches!(self.io, Io::Unix(_))
     }
 
-    /// Where a receiver of streams listens at `end`; `None` for frames.
+    /// Address at `end` on which a stream receiver listens; `None` for frames.
     pub(crate) fn stream(self, end: &End) -> Option<StreamUri> {
         let Io::Stream { family, zerocopy, .. } = self.io else { return None };
         let address = SocketAddrV4::new(end.ip, Flow::default().dst_port);
         Some(StreamUri { zerocopy, ..StreamUri::new(family, address) })
     }
 
-    /// Whether all frames of a port come from one MAC address: the interface's, or the one that DPDK
-    /// was given.
+    /// Returns true if all frames of a port have one source MAC address: the interface's, or the
+    /// one given to DPDK.
     pub fn is_one_station(self) -> bool {
         self.is_addressed() || self.is_dpdk()
     }
 
-    /// Whether all frames of a port are one flow, because the kernel writes their headers.
+    /// Returns true if all frames of a port are one flow, because the kernel writes their headers.
     pub fn is_one_flow(self) -> bool {
         matches!(self.io, Io::Udp(_))
     }
 
-    /// The port at `end` of a link whose other end is `peer`.
+    /// Port at `end` of a link whose other end is `peer`.
     ///
     /// # Panics
-    /// Where the end is not of a kind that the endpoint can open, and for DPDK's, which open theirs
-    /// themselves.
+    /// Panics if the endpoint cannot open this kind of end, and for streams and DPDK's endpoints,
+    /// which open no port here.
     pub fn port(self, end: &End, peer: &End, burst: usize, wait: Wait) -> PortUri {
         let interface = || end.interface().expect("the kernel's endpoints need an interface");
         let options = |calls| match calls {
@@ -386,7 +388,7 @@ impl Endpoint {
             Io::Raw(calls) => PortUri::Raw(RawUri {
                 interface: interface().to_owned(),
                 options: options(calls),
-                // Test frames are IPv4; asking for just that saves a clone of each.
+                // Test frames are IPv4; receiving only this EtherType saves a clone of each frame.
                 ethertype: Some(0x0800),
                 promisc: false,
                 queues: 1,
@@ -405,7 +407,7 @@ impl Endpoint {
                 }),
                 other => unreachable!("{other:?} is no Unix socket"),
             },
-            // They never sleep: whoever shares a CPU yields.
+            // These ports never sleep: a role that shares its CPU yields.
             Io::Memory(rings) => {
                 let uri = match &end.attachment {
                     Attachment::Device(path) => format!("vhost:{}?wait=poll", path.display()),

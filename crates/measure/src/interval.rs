@@ -1,5 +1,5 @@
-//! Confidence intervals: how sure a figure is. Spread is said in no other way, in results, tables and
-//! reports.
+//! Confidence intervals: the uncertainty of a figure. Results, tables and reports express spread in
+//! no other way.
 
 use crate::stats;
 
@@ -13,11 +13,11 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// That of a rate which was measured in `trials`, each of which has as many of the `samples`; `mean`
-    /// is the rate. `None` where there is only one value.
+    /// Interval of the rate `mean`, measured in `trials` trials with equally many of the `samples`
+    /// each. `None` if there is only one value.
     ///
-    /// Of several trials it is that of their means, which are independent. Of one trial it is that of
-    /// its samples: how steady the rate was, not how well it repeats.
+    /// Several trials: interval of their means, which are independent. One trial: interval of its
+    /// samples, which shows how steady the rate was, not how well it repeats.
     pub fn of_rate(mean: f64, samples: &[f64], trials: usize) -> Option<Self> {
         let of_trials = trials > 1 && samples.len().is_multiple_of(trials) && !samples.is_empty();
         let means: Vec<f64>;
@@ -30,32 +30,32 @@ impl Interval {
         Some(Self { mean, half: half_width(values)? })
     }
 
-    /// That of the mean of `values`; `None` of fewer than two.
+    /// Interval of the mean of `values`; `None` if there are fewer than two.
     pub fn of(values: &[f64]) -> Option<Self> {
         Some(Self { mean: stats::mean(values), half: half_width(values)? })
     }
 
-    /// The lower end; rates are not negative.
+    /// Lower end; at least zero, because rates are not negative.
     pub fn low(self) -> f64 {
         (self.mean - self.half).max(0.0)
     }
 
-    /// The upper end.
+    /// Upper end.
     pub fn high(self) -> f64 {
         self.mean + self.half
     }
 
-    /// Whether both could be one and the same figure.
+    /// Returns true if the intervals overlap: both could be the same figure.
     pub fn overlaps(self, other: Self) -> bool {
         self.low() <= other.high() && other.low() <= self.high()
     }
 
-    /// Half its width in percent of the mean.
+    /// Half the width in percent of the mean.
     pub fn percent(self) -> f64 {
         100.0 * self.half / self.mean.max(f64::MIN_POSITIVE)
     }
 
-    /// The same in another unit.
+    /// The interval multiplied by `factor`, to change its unit.
     pub fn scaled(self, factor: f64) -> Self {
         Self { mean: self.mean * factor, half: self.half * factor }
     }
@@ -66,7 +66,7 @@ fn half_width(values: &[f64]) -> Option<f64> {
     Some(student(freedom) * stats::standard_error(values)?)
 }
 
-/// The quantile of Student's t distribution for a two-sided interval of 95 %.
+/// Quantile of Student's t distribution for a two-sided interval of 95 %.
 fn student(freedom: usize) -> f64 {
     const FIRST: [f64; 10] =
         [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];

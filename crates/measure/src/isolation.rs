@@ -1,39 +1,40 @@
-//! Isolation: whether a link that keeps containers apart did so.
+//! Isolation: checks that a link that must keep containers apart did so.
 
 use dray_lab::InterfaceCounters;
 use serde::{Deserialize, Serialize};
 
-/// What became of the frames from one container for another, by the kernel's counters.
+/// Fate of frames from one container to another, by the kernel's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
-    /// What follows from the counts.
+    /// Conclusion from the counts.
     pub verdict: Verdict,
-    /// Frames that the sender gave to its interface.
+    /// Frames that the sender passed to its interface.
     pub offered: u64,
-    /// Those that left the host by the interface that the containers share.
+    /// Offered frames that left the host through the interface that the containers share.
     pub left: u64,
-    /// Those that the sender's interface dropped.
+    /// Offered frames that the sender's interface dropped.
     pub dropped: u64,
-    /// Frames that came in at the receiver's interface.
+    /// Frames that arrived at the receiver's interface.
     pub arrived: u64,
 }
 
-/// Whether containers were kept apart.
+/// Result of an isolation check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// Each frame left or was dropped, and none arrived.
+    /// Every frame left or was dropped, and none arrived.
     #[serde(rename = "isolated by design")]
     Isolated,
     /// Frames arrived that should not have.
     #[serde(rename = "not isolated")]
     NotIsolated,
-    /// None arrived, but not all are accounted for, or there were none.
+    /// No frame arrived, but not all are accounted for, or none were offered.
     #[serde(rename = "not verified")]
     NotVerified,
 }
 
 impl Isolation {
-    /// Of what was counted at the sender's interface, at the one that is shared, and at the receiver's.
+    /// Judges the counters of the sender's interface, of the shared one (`parent`), and of the
+    /// receiver's.
     pub fn of(
         sender: &InterfaceCounters,
         parent: &InterfaceCounters,
@@ -47,7 +48,7 @@ impl Isolation {
         ])
     }
 
-    /// That of several trials.
+    /// Sum over several trials; `None` if there are none.
     pub fn sum(trials: impl IntoIterator<Item = Self>) -> Option<Self> {
         let add = |a: Self, b: Self| {
             let (a, b) = (a.counts(), b.counts());

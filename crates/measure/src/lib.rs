@@ -1,5 +1,5 @@
-//! Measurement: one [`trial`] of one [`technique`], and [`experiments`] made of many, which a
-//! [`plan`] lists and [`rounds`] runs.
+//! Measurement: a [`trial`] measures one [`technique`]; [`experiments`] consist of many trials,
+//! which a [`plan`] lists and [`rounds`] runs.
 #![forbid(unsafe_code)]
 
 pub mod accounting;

@@ -1,4 +1,4 @@
-//! What a technique needs until it is ready, and while it is there.
+//! Resources that a technique needs to get ready and while it runs.
 
 use std::collections::BTreeMap;
 
@@ -8,51 +8,52 @@ use serde::{Deserialize, Serialize};
 use crate::Technique;
 use crate::topology::Topology;
 
-/// What making a link between interfaces takes.
+/// Capability needed to make a link between interfaces.
 const MAKES_INTERFACES: &str = "CAP_NET_ADMIN";
 const NOTHING: &str = "none";
 
-/// What containers, link and roles of one trial took.
+/// Resources used by the containers, the link and the roles of one trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Needs {
-    /// How long it took until all was ready, once for each trial.
+    /// Set-up times, one entry per trial.
     pub set_ups: Vec<SetUp>,
-    /// Capabilities of a program at the end of the link.
+    /// Capabilities of a program at an end of the link.
     pub capabilities: Vec<String>,
-    /// What the host needs to make the link, in words.
+    /// Privileges needed on the host to make the link, as text.
     pub on_host: String,
     /// Huge pages, in MiB.
     pub hugepages_mib: u32,
-    /// Memory of each role, and of the switch in user space where there is one, in bytes; of what is
-    /// shared each has its part. The kernel's own memory, such as the buffers of sockets, is not in it.
+    /// Memory of each role, and of the user-space switch if there is one, in bytes; each is charged
+    /// its part of shared memory. Excludes kernel memory, such as socket buffers.
     pub memory_bytes: BTreeMap<String, u64>,
-    /// Their open files and sockets.
+    /// Number of open files and sockets of the same processes.
     pub file_descriptors: BTreeMap<String, usize>,
-    /// Why a role's memory could not be locked, for those of which that holds.
+    /// Reason why memory could not be locked, for each role where that failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unlocked: BTreeMap<String, String>,
 }
 
-/// How long it took until all was ready, in seconds.
+/// Set-up times, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SetUp {
-    /// To make the containers, and to start the engine that makes them, where one does.
+    /// Time to make the containers, including the start of their engine if they have one.
     pub containers_s: f64,
-    /// To make the link, with its switch where it has one.
+    /// Time to make the link, including its switch if it has one.
     pub link_s: f64,
-    /// Until all roles had their ports open and, where they have peers, had agreed with them.
+    /// Time until all roles had their ports open and had negotiated with their peers, if they have
+    /// any.
     pub ports_s: f64,
 }
 
 impl SetUp {
-    /// From nothing to the first frame.
+    /// Total time until the first frame.
     pub fn sum_s(&self) -> f64 {
         self.containers_s + self.link_s + self.ports_s
     }
 }
 
 impl Needs {
-    /// Looks at the roles while they are there, after a trial.
+    /// Reads the needs of the roles after a trial, while they still exist.
     pub(crate) fn of(lab: &Lab, topologies: &[Topology]) -> Result<Self, LabError> {
         let technique = topologies[0].technique;
         let mut needs = Self {
@@ -74,7 +75,7 @@ impl Needs {
             }
             needs.hugepages_mib = of_switch.hugepages_mib;
         }
-        // DPDK's programs run beside the containers, and are gone.
+        // DPDK's programs run beside the containers, and have ended already.
         let stations = topologies.iter().flat_map(Topology::stations);
         for station in stations.filter(|_| !technique.endpoint.is_dpdk()) {
             let container: &Container = &lab[station.container];

@@ -1,4 +1,4 @@
-//! A neighbour that uses up the caches which the roles need as well.
+//! A neighbour that uses up the caches that the roles also need.
 
 use std::time::Duration;
 
@@ -6,26 +6,27 @@ use dray_lab::{ContainerId, DividedCache, HostFacts, Lab, LabError};
 use dray_traffic::agent::Request;
 use dray_traffic::{Job, NeighbourJob, Report};
 
-/// How long it may take to come and to go.
+/// Maximum time for the neighbour to start and to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Memory of a neighbour where the host does not tell of its caches.
+/// Memory of a neighbour in bytes if the host does not report its caches.
 const MEMORY: usize = 64 << 20;
-/// A neighbour's share of the memory, at most.
+/// A neighbour uses at most one part in `SHARE` of the host's memory.
 const SHARE: u64 = 4;
 
-/// What the neighbour does. The roles are on the same CPUs with each.
+/// Behaviour of the neighbour. The roles run on the same CPUs with each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbour {
-    /// Nothing: it sleeps.
+    /// Sleeps.
     Quiet,
-    /// It writes all over more memory than the last-level cache holds.
+    /// Writes all over more memory than the last-level cache holds.
     Noisy,
-    /// The same, in the smallest part of that cache that the CPU allows; the roles have the rest.
+    /// Like `Noisy`, confined to the smallest part of that cache that the CPU allows; the roles
+    /// have the rest.
     Confined,
 }
 
 impl Neighbour {
-    /// The word for it in results.
+    /// Name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Quiet => "quiet",
@@ -35,22 +36,22 @@ impl Neighbour {
     }
 }
 
-/// A neighbour that is there, in a container of its own.
+/// A running neighbour, in a container of its own.
 pub(crate) struct Present {
     container: ContainerId,
     cpu: usize,
 }
 
 impl Present {
-    /// Makes the container.
+    /// Starts the neighbour's container.
     pub(crate) fn new(lab: &mut Lab, cpu: usize) -> Result<Self, LabError> {
         let container = lab.start_container("neighbour", &[cpu])?;
         lab.wait_until_up()?;
         Ok(Self { container, cpu })
     }
 
-    /// Does `work` while the neighbour, which shares the cache with roles on `others`, does what it
-    /// shall. The bytes per second that it wrote are the second result.
+    /// Runs `work` while the neighbour, which shares the cache with roles on the CPUs `others`,
+    /// behaves as `neighbour` says. Also returns the bytes per second that the neighbour wrote.
     pub(crate) fn during<T>(
         &self,
         lab: &mut Lab,
@@ -81,7 +82,7 @@ impl Present {
     }
 }
 
-/// Twice what the largest cache holds, as far as there is memory.
+/// Twice the size of the largest cache, limited to a share of the host's memory.
 fn memory_bytes(host: &HostFacts) -> usize {
     let largest = host.caches.iter().map(|cache| cache.bytes).max();
     let wanted = largest.map_or(MEMORY as u64, |bytes| 2 * bytes);

@@ -1,5 +1,5 @@
-//! Noise: what else the machine did, just before a testbed was built and while a trial ran in it. A
-//! figure that was measured meanwhile says less than it seems to, so it is marked as disturbed.
+//! Noise: other activity of the machine just before a testbed was built and while a trial ran in
+//! it. A figure measured during such activity is less reliable, so it is marked as disturbed.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -12,30 +12,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu::{self, CpuTimes};
 
-/// What else happened; of several trials the worst of each.
+/// Other activity of the machine; for several trials, the maximum of each value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
-    /// The share of their time that the hypervisor took from the CPUs of the roles.
+    /// Share of CPU time that the hypervisor took from the roles' CPUs.
     pub steal_ratio: f64,
-    /// How many of these CPUs were busy with something else.
+    /// Number of these CPUs that were busy with other work.
     pub other_cores: f64,
-    /// By how much a CPU was slower than it mostly was, as a share of that.
+    /// Slowdown of a CPU against its usual speed, as a share of that speed.
     pub slower_ratio: f64,
-    /// Trials in which one of these was more than a figure bears.
+    /// Number of trials in which one of these values exceeded its limit.
     pub disturbed_trials: usize,
 }
 
-/// More than this is too much: of the CPUs' time, in cores, and of a CPU's speed.
+/// Limits of stolen CPU time (ratio), of other work (cores), and of slowdown (ratio).
 const STEAL_MAX: f64 = 0.01;
 const OTHERS_MAX: f64 = 0.1;
 const SLOWER_MAX: f64 = 0.05;
 
-/// The kernel counts CPU time by the timer's ticks: of each CPU's time, so much may be wrong.
+/// Possible error of each CPU's time, which the kernel counts by timer ticks.
 const TICKS: Duration = Duration::from_millis(20);
 
 impl Noise {
-    /// Over `elapsed`, in which `cpus` did what `before` and `after` say, and what is measured used
-    /// `used`; where it is not known how much that was, nothing is said of others.
+    /// Noise over `elapsed`, from the times of `cpus` `before` and `after`. The measured programs
+    /// used `used` of their time; if that is unknown, `other_cores` is zero.
     pub(crate) fn between(
         before: &BTreeMap<usize, CpuTimes>,
         after: &BTreeMap<usize, CpuTimes>,
@@ -64,13 +64,13 @@ impl Noise {
             || self.slower_ratio > SLOWER_MAX
     }
 
-    /// Of a trial: what was there before its testbed, and during itself.
+    /// Noise of a trial: before its testbed was built, and during the trial.
     pub(crate) fn of_trial(before: Self, during: Self) -> Self {
         let all = before.worst(during);
         Self { disturbed_trials: usize::from(all.is_disturbed()), ..all }
     }
 
-    /// Of several trials.
+    /// Noise over several trials.
     pub(crate) fn sum(trials: impl IntoIterator<Item = Self>) -> Self {
         trials.into_iter().fold(Self::default(), |sum, trial| Self {
             disturbed_trials: sum.disturbed_trials + trial.disturbed_trials,
@@ -87,7 +87,7 @@ impl Noise {
         }
     }
 
-    /// What was too much, in words; nothing where the figures were not disturbed.
+    /// Values above their limits, as text; `None` if no trial was disturbed.
     pub fn in_words(&self) -> Option<String> {
         let mut parts = Vec::new();
         if self.steal_ratio > STEAL_MAX {
@@ -104,21 +104,22 @@ impl Noise {
     }
 }
 
-/// Looks at a machine on which nothing is measured yet.
+/// Watches a machine on which nothing is measured yet.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// How many ticks the loop took on each CPU, each time, sorted.
+    /// Durations of the test loop on each CPU in ticks, sorted.
     ticks: BTreeMap<usize, Vec<u64>>,
 }
 
-/// How long a machine is watched.
+/// Time for which a machine is watched.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Watch {
-    /// What `cpus` do while nobody asks anything of them, and how fast they are when all of them work.
+    /// Measures the load of `cpus` while they should be idle, and their speed while all of them
+    /// work.
     ///
-    /// The median is what a speed is compared with: a CPU is at its fastest now and then, while those
-    /// beside it sleep, and that would be a reproach to every other time.
+    /// A speed is compared with the median: a CPU is at its fastest now and then, while the cores
+    /// beside it sleep, and compared with that every other time would seem slow.
     pub(crate) fn look(&mut self, cpus: &[usize], cancel: &Cancel) -> Result<Noise, LabError> {
         let read = || {
             let what = "/proc/stat".to_owned();
@@ -137,11 +138,11 @@ impl Watch {
     }
 }
 
-/// How many ticks of the clock, whose rate is constant, each of `cpus` takes for a loop of so many steps,
-/// each of which waits for the one before: the fewer, the higher its frequency. All of them at the same
-/// time, as while something is measured: how high a frequency may be depends on how many cores are
-/// busy. Of several times the fastest: nobody interrupted it, and the CPU was awake. Without those where
-/// this process may not run.
+/// Duration of a loop of dependent steps on each of `cpus`, in ticks of the clock, whose rate is
+/// constant: the fewer ticks, the higher the CPU's frequency. All CPUs run the loop at the same
+/// time, as during a measurement, because the possible frequency depends on the number of busy
+/// cores. The result is the fastest of several loops: it was not interrupted, and the CPU was
+/// awake. CPUs that this process may not use are left out.
 fn loop_ticks(cpus: &[usize]) -> Vec<(usize, u64)> {
     const STEPS: u64 = 100_000;
     const TIMES: usize = 64;
@@ -156,7 +157,7 @@ fn loop_ticks(cpus: &[usize]) -> Vec<(usize, u64)> {
     let on = |cpu: usize| {
         let mut only = CpuSet::new();
         only.set(cpu);
-        // Of this thread alone, which ends here.
+        // Affects only this thread, which ends here.
         sched_setaffinity(None, &only).ok()?;
         Some((cpu, (0..TIMES).map(once).min()?))
     };
@@ -184,7 +185,7 @@ mod tests {
         };
         let quiet = noise(0.75, 0.0, Some(second * 3 / 2));
         assert_eq!(Noise::of_trial(Noise::default(), quiet), Noise::default());
-        // A tick here and there is no load.
+        // A tick or two is no load.
         assert_eq!(noise(0.76, 0.01, Some(second * 3 / 2)), Noise::default());
         let load = noise(1.0, 0.0, Some(second * 3 / 2));
         assert!((load.other_cores - 0.46).abs() < 1e-9, "{load:?}");
@@ -226,7 +227,7 @@ mod tests {
                 *ticks = divisors.iter().map(|divisor| now / divisor).collect();
             }
         };
-        // As if it had been ten times as fast once, then nearly always.
+        // Pretends that the CPU was ten times as fast once, then nearly always.
         as_if(&mut watch, &[10, 1, 1, 1]);
         assert!(look(&mut watch).slower_ratio < 0.5);
         as_if(&mut watch, &[10, 10, 10, 1]);

@@ -1,10 +1,11 @@
 //! Trials whose ends are DPDK's testpmd.
 //!
-//! Where ends and switch share memory, both ends are one testpmd: it puts frames into either port and
-//! passes on what comes out of the other, so they go round, both ways, as fast as it and the switch
-//! can. So nothing is done to DPDK's program on a machine where its ends share a CPU: two polling
-//! programs there would take turns of milliseconds. Where each end is on an interface, it is a testpmd
-//! of its own, and each has a CPU. Their counters alone say what passed; nobody looks at the payload.
+//! If ends and switch share memory, one testpmd is both ends: it sends frames into each port and
+//! passes on the frames that the other port receives, so they circulate in both directions as fast
+//! as testpmd and the switch can move them. That also treats DPDK fairly on a machine where the
+//! ends share a CPU: two polling programs there would take turns of milliseconds. If each end is on
+//! an interface, it has its own testpmd and its own CPU. Only testpmd's counters show what passed;
+//! the payload is not checked.
 
 use std::time::{Duration, Instant};
 
@@ -21,16 +22,16 @@ use crate::endpoint::Rings;
 use crate::topology::{Hop, Station, Topology};
 use crate::trial::{Agreements, Run, Timing};
 
-/// Time for a switch to serve a new endpoint.
+/// Time for a switch to start serving a new endpoint.
 const SETTLE: Duration = Duration::from_millis(300);
 const RING: u16 = 256;
-/// Bursts of 32 frames that go round each way: as many as a ring holds where a frame takes two
-/// descriptors. testpmd drops what does not fit, and would go on with fewer.
+/// Bursts of 32 frames that circulate in each direction: as many as a ring holds if a frame takes
+/// two descriptors. testpmd drops frames that do not fit, and would continue with fewer.
 const BURSTS: u16 = RING / 2 / 32;
-/// Time for what is under way to arrive.
+/// Time for frames in flight to arrive.
 const QUIET: Duration = Duration::from_millis(60);
 
-/// Runs a trial with frames of `size` bytes that go round through one testpmd.
+/// Runs a trial with frames of `size` bytes that circulate through one testpmd.
 pub(crate) fn observe_round(
     lab: &mut Lab,
     topology: &Topology,
@@ -114,18 +115,18 @@ pub(crate) fn observe_one_way(
     Ok(sampler.observed(measured, kernel))
 }
 
-/// What the counters of testpmds were from time to time.
+/// Samples of the testpmds' counters.
 #[derive(Default)]
 struct Sampler {
     sent: Vec<Sample>,
     received: Vec<Sample>,
 }
 
-/// When the measured part of a trial began, and what the CPUs had done before and after.
+/// Start of the measurement on the monotonic clock, and CPU times before and after it.
 type Measured = (u64, [CpuReading; 2]);
 
 impl Sampler {
-    /// Looks at a sender and, where that is another one, at a receiver.
+    /// Samples the counters of a sender and, if it is another program, of a receiver.
     fn look(
         &mut self,
         sender: &PeerEndpoint,
@@ -164,7 +165,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Has `look` take samples after the warm-up, as often as `timing` says.
+    /// Takes samples with `look` after the warm-up, at the interval of `timing`.
     fn measure(
         &mut self,
         lab: &mut Lab,
@@ -201,7 +202,7 @@ fn send_report(samples: Vec<Sample>) -> SendReport {
 fn receive_report(samples: Vec<Sample>) -> ReceiveReport {
     let last = *samples.last().expect("some were taken");
     let (received, bytes) = (last.frames, last.bytes);
-    // All are one stream, of which as many are missing as were sent and did not arrive.
+    // All frames are one stream; its missing frames are those sent but not received.
     let streams = vec![StreamReport { received, next: received, ..StreamReport::default() }];
     ReceiveReport { received, bytes, streams, samples, ..ReceiveReport::default() }
 }

@@ -1,4 +1,5 @@
-//! Results: what `--json` writes. `docs/result.schema.json` describes it for other programs.
+//! Results as `--json` writes them. `docs/result.schema.json` describes the format for other
+//! programs.
 
 mod drop_rate;
 mod measured;
@@ -18,68 +19,68 @@ use crate::rounds::Journal;
 use crate::streams::StreamRow;
 use crate::{Settings, stats};
 
-/// The version of the format. It changes when a reader of the old one would misunderstand.
+/// Version of the format. It changes when a reader of the old one would misunderstand.
 pub const SCHEMA: u32 = 1;
 
-/// Everything that one run of an experiment found.
+/// All results of one run of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// [`SCHEMA`].
     pub schema: u32,
     /// Version of dray.
     pub dray: String,
-    /// When the run began (RFC 3339, UTC).
+    /// Start time of the run (RFC 3339, UTC).
     pub time: String,
-    /// The command line that began it.
+    /// Command line that started the run.
     #[serde(default)]
     pub command: String,
-    /// The machine.
+    /// Host that the run used.
     pub host: HostFacts,
     /// Name of the experiment.
     pub experiment: String,
-    /// How it was run.
+    /// Settings of the run.
     pub settings: SettingsRecord,
     /// One entry per technique, size and topology.
     pub results: Vec<ResultRow>,
     /// Byte streams: one entry per technique, MTU and number of pairs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamRow>,
-    /// The clock, where frames were timed.
+    /// Properties of the clock, if frames were timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockFacts>,
-    /// The limit of the machine, by frame size, where techniques are compared with it.
+    /// Limit of the machine by frame size, if techniques are compared with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LimitRow>,
-    /// Where the run was interrupted: what it takes to go on.
+    /// State needed to resume, if the run was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<Box<Incomplete>>,
 }
 
-/// A run that was interrupted.
+/// State of an interrupted run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Incomplete {
-    /// Trials that there were; a search counts as one.
+    /// Number of trials done; a search counts as one.
     pub trials_done: usize,
-    /// Trials that there should have been.
+    /// Number of trials planned.
     pub trials: usize,
-    /// What was asked for on the command line, and the seed.
+    /// Choices on the command line, and the seed.
     pub choices: Choices,
-    /// The CPUs that roles were given.
+    /// CPUs assigned to roles.
     pub cpus: Vec<usize>,
-    /// What was found, trial by trial.
+    /// Results so far, trial by trial.
     pub journal: Journal,
 }
 
-/// How fast two CPUs can pass frames of some size on with one copy, and nothing else to do.
+/// Rate at which two CPUs pass on frames of one size with one copy and no other work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitRow {
-    /// In bytes.
+    /// Frame size in bytes.
     pub frame_size: usize,
-    /// The best of the trials, in frames per second.
+    /// Best trial, in frames per second.
     pub pps: f64,
-    /// The trials' standard deviation.
+    /// Standard deviation of the trials, in frames per second.
     pub stddev_pps: f64,
-    /// The trials.
+    /// Rates of the trials, in frames per second.
     pub samples_pps: Vec<f64>,
 }
 
@@ -94,21 +95,21 @@ impl LimitRow {
     }
 }
 
-/// [`Settings`] as they stand in results.
+/// [`Settings`] as recorded in results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SettingsRecord {
-    /// Shortened by `--quick`: good for a first look, not for a decision.
+    /// True if shortened by `--quick`: good for a first look, not for a decision.
     pub quick: bool,
-    /// Sending before each measurement, in seconds.
+    /// Time of sending before each measurement, in seconds.
     pub warm_up_s: f64,
     /// Length of each measurement, in seconds.
     pub measure_s: f64,
     /// Time between samples, in seconds.
     pub interval_s: f64,
-    /// What the order of trials follows from.
+    /// Seed for the order of trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
-    /// The network card whose virtual functions containers could get.
+    /// Network card whose virtual functions containers may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
 }

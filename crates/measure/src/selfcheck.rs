@@ -1,6 +1,6 @@
-//! The self-check: our own sender, receiver, ping and echo, with a port between them that drops, doubles,
-//! swaps and delays frames by a known plan ([`ImpairUri`](dray_port::impair::ImpairUri)). What they report
-//! must be what the plan says; and the search must find a rate that is known.
+//! Self-check: runs our own sender, receiver, ping and echo through a port that drops, duplicates,
+//! swaps and delays frames by a known plan ([`ImpairUri`](dray_port::impair::ImpairUri)). Their
+//! reports must match the plan, and the search must find a known rate.
 
 use std::thread;
 use std::time::Duration;
@@ -22,38 +22,38 @@ use crate::noise::{Noise, Watch};
 use crate::rounds::loss_ratio;
 use crate::trial::Trial;
 
-/// A figure that is known, and what was reported of it.
+/// A known figure and the reported one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// What was checked.
+    /// Name of the figure.
     pub what: String,
-    /// What must be reported.
+    /// Expected value.
     pub expected: String,
-    /// What was.
+    /// Reported value.
     pub reported: String,
-    /// Whether that is right.
+    /// Result of the comparison.
     pub outcome: Outcome,
 }
 
-/// Whether a figure is right.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It is.
+    /// The figure is right.
     Right,
-    /// It is not.
+    /// The figure is wrong.
     Wrong,
-    /// It is about time, and the machine did something else meanwhile.
+    /// A time is too long, but the machine had other work meanwhile.
     Disturbed,
 }
 
-/// How far a time, or a rate that was searched for, may be from what it is known to be.
+/// Maximum relative error of a time, or of a rate that was searched for.
 const TOLERANCE: f64 = 0.01;
-/// How often times are measured at most: a machine that does something else now and then has its
-/// quiet moments.
+/// Maximum number of measurements of times: a machine with occasional other work also has quiet
+/// moments.
 const TRIES: usize = 4;
 
-/// Checks everything, which takes about a quarter of a minute.
+/// Runs all checks, which takes about a quarter of a minute.
 pub fn run(cancel: &Cancel, mut progress: impl FnMut(&str)) -> Result<Vec<Check>, LabError> {
     let bench = Bench { dir: PeerDir::new()?, cancel: cancel.clone() };
     let mut checks = Vec::new();
@@ -74,21 +74,21 @@ pub fn run(cancel: &Cancel, mut progress: impl FnMut(&str)) -> Result<Vec<Check>
     Ok(checks)
 }
 
-/// Where roles exchange frames.
+/// Environment in which roles exchange frames.
 struct Bench {
     dir: PeerDir,
     cancel: Cancel,
 }
 
 impl Bench {
-    /// A socket, and the one that it is connected to, behind `plan`.
+    /// A Unix socket port called `name`, connected to `peer`, behind `plan`.
     fn port(&self, name: &str, peer: &str, plan: &str) -> PortUri {
         let path = |name: &str| self.dir.sockets().join(name).display().to_string();
         let port = format!("impair:{plan}:unix:{}?peer={}&batch=64", path(name), path(peer));
         port.parse().expect("a port's name")
     }
 
-    /// Sends to a receiver behind `plan`.
+    /// Runs a sender, and a receiver behind `plan`.
     fn exchange(
         &self,
         plan: &str,
@@ -124,7 +124,7 @@ impl Bench {
         }
     }
 
-    /// Whether each frame is counted under what became of it.
+    /// Checks that every frame is counted under its fate.
     fn counts(
         &self,
         name: &str,
@@ -153,7 +153,7 @@ impl Bench {
         ])
     }
 
-    /// Whether round trips of which most take one time, and one in twenty another, are reported so.
+    /// Checks the reported percentiles of round trips: most take one time, one in twenty another.
     fn percentiles(&self) -> Result<Vec<Check>, LabError> {
         const USUAL: Duration = Duration::from_millis(10);
         const LATE: Duration = Duration::from_millis(40);
@@ -201,7 +201,7 @@ impl Bench {
         watch.look(&dray_lab::placement::allowed(), &self.cancel)
     }
 
-    /// Whether the search finds the rate above which frames are dropped.
+    /// Checks that the search finds the rate above which frames are dropped.
     fn searched(&self) -> Result<Check, LabError> {
         const CAPACITY: u64 = 40_000;
         const BURST: usize = 4;
@@ -232,8 +232,8 @@ impl Bench {
     }
 }
 
-/// Whether searches find the capacity of a system that changes from trial to trial, and in which some
-/// trials are disturbed.
+/// Checks that searches find the capacity of a simulated system: it varies from trial to trial, and
+/// some trials are disturbed.
 fn simulated() -> Check {
     const SEARCHES: u64 = 100;
     const CAPACITY: f64 = 1e6;
@@ -259,7 +259,8 @@ fn simulated() -> Check {
     }
 }
 
-/// Runs a job that ends by itself, and one that serves it until then; the reports of both.
+/// Runs `working`, a job that ends by itself, and `serving` until then. Returns the reports of
+/// `serving` and `working`.
 fn both(serving: Job, working: Job) -> Result<(Report, Report), RoleError> {
     let (end, own) = (Signal::default(), Signal::default());
     let mut serving = Role::open(serving)?;
@@ -280,7 +281,7 @@ fn failed(error: &RoleError) -> LabError {
     LabError::Container { container: "selfcheck".to_owned(), what: error.to_string() }
 }
 
-/// How many frames met which fate.
+/// Number of frames by fate.
 #[derive(Debug, PartialEq, Eq)]
 struct Fates {
     lost: u64,
@@ -289,8 +290,8 @@ struct Fates {
 }
 
 impl Fates {
-    /// By `plan`, of so many frames, which belong to so many flows in turn. A frame is seen to come
-    /// late only by a later one of its own flow.
+    /// Fates of `sent` frames by `plan`; the frames rotate through `flows` flows. Only a later
+    /// frame of the same flow shows that a frame is late.
     fn of(plan: &Plan, sent: u64, flows: u16) -> Self {
         let mut fates = Self { lost: 0, duplicated: 0, reordered: 0 };
         let mut held = None;
@@ -322,10 +323,10 @@ impl Check {
         Self { what, expected: expected.to_string(), reported: reported.to_string(), outcome }
     }
 
-    /// A frame is never early; by how much it is late depends on the machine as well.
+    /// Checks a time. Frames are never early; how late they are also depends on the machine.
     fn time(what: &str, expected: Duration, ns: u64, noise: &Noise) -> Self {
         let ratio = ns as f64 / expected.as_nanos() as f64;
-        // Histograms are kept to three digits.
+        // Histograms are precise to three digits.
         let outcome = if ratio < 0.999 {
             Outcome::Wrong
         } else if ratio <= 1.0 + TOLERANCE {
@@ -352,10 +353,10 @@ mod tests {
     #[test]
     fn fates_are_told_frame_by_frame() {
         let plan = Plan { drop: Some(5), duplicate: Some(3), swap: Some(4), ..Plan::default() };
-        // Of 11: 5 and 10 are dropped; 3, 6 and 9 doubled; 4 and 8 overtaken.
+        // Of frames 1 to 11, 5 and 10 are dropped; 3, 6 and 9 duplicated; 4 and 8 overtaken.
         let fates = Fates { lost: 2, duplicated: 3, reordered: 2 };
         assert_eq!(Fates::of(&plan, 11, 1), fates);
-        // Number 4 is overtaken by 6, number 8 by 9: of another flow.
+        // Frame 4 is overtaken by 6; frame 8 by 9, which is of another flow.
         assert_eq!(Fates::of(&plan, 11, 2).reordered, 1);
         assert_eq!(Fates::of(&Plan { swap: Some(1), ..Plan::default() }, 5, 1).reordered, 2);
     }

@@ -1,4 +1,4 @@
-//! The part of a trial that is measured, and what counters were in it.
+//! The measured part of a trial, and the values of counters in it.
 
 use std::time::Duration;
 
@@ -6,15 +6,16 @@ use dray_traffic::Sample;
 
 use crate::trial::Timing;
 
-/// How much earlier than a moment a role's last sample may be and still count for it: what asks other
-/// programs is not done on the tick, and the time-stamp counter's rate is known to a millionth only.
+/// Maximum time by which a role's last sample may precede a moment and still count for it: other
+/// programs are not sampled on the tick, and the time-stamp counter's rate is only known to a
+/// millionth.
 const MARGIN: Duration = Duration::from_millis(50);
 
 /// The measured part of a trial, on the monotonic clock, in intervals.
 ///
-/// A role looks whether a sample is due before it does anything else. So the first sample at or after a
-/// moment says what its counters were at that moment, however late it was taken: meanwhile, it did not
-/// run.
+/// A role checks whether a sample is due before it does anything else. So the first sample at or
+/// after a moment holds the counters of that moment, however late it was taken: the role did not
+/// run in between.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     from_ns: u64,
@@ -23,13 +24,13 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The part that begins at `from_ns`.
+    /// Creates the span that begins at `from_ns`.
     pub(crate) fn new(from_ns: u64, timing: &Timing) -> Self {
         let intervals = (timing.measure.as_nanos() / timing.interval.as_nanos()) as u32;
         Self { from_ns, interval: timing.interval, intervals }
     }
 
-    /// A counter at both ends of every interval; `None` where the role ended before that.
+    /// Values of a counter at the ends of all intervals; `None` if the role ended earlier.
     fn counts(&self, samples: &[Sample], count: fn(&Sample) -> u64) -> Option<Vec<u64>> {
         let at = |moment: u64| {
             let first = samples.partition_point(|sample| sample.at_ns < moment);
@@ -41,7 +42,7 @@ impl Span {
         (0..=u64::from(self.intervals)).map(|n| at(self.from_ns + n * interval_ns)).collect()
     }
 
-    /// Counts per second: in every interval, and over all of them.
+    /// Counts per second: in each interval, and over the whole span.
     pub(crate) fn rates(
         &self,
         samples: &[Sample],
@@ -55,7 +56,7 @@ impl Span {
         Some((each, rate(*counts.first()?, *counts.last()?, all)))
     }
 
-    /// By how much a counter of nanoseconds went up, in seconds.
+    /// Increase of a counter of nanoseconds over the span, in seconds.
     pub(crate) fn seconds(&self, samples: &[Sample], count: fn(&Sample) -> u64) -> Option<f64> {
         let counts = self.counts(samples, count)?;
         Some(counts.last()?.saturating_sub(*counts.first()?) as f64 / 1e9)
@@ -68,7 +69,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Frames at so many milliseconds.
+    /// Builds samples from times in milliseconds and frame counts.
     fn samples(points: &[(u64, u64)]) -> Vec<Sample> {
         let sample = |&(ms, frames): &(u64, u64)| Sample {
             at_ns: ms * MS,
@@ -99,7 +100,7 @@ mod tests {
     fn a_late_sample_says_what_was_when_it_was_due() {
         let regular = samples(&[(0, 0), (100, 50), (200, 100), (300, 200), (400, 300), (500, 300)]);
         assert_eq!(rates(span(100, 300), &regular), Some((vec![500, 1000, 1000], 833)));
-        // It did not run from before 200 until 390, and then went on at once.
+        // The role did not run from before 200 ms until 390 ms, then continued at once.
         let late = samples(&[(0, 0), (103, 100), (390, 150), (401, 160), (600, 900)]);
         assert_eq!(rates(span(100, 300), &late), Some((vec![500, 0, 100], 200)));
         assert_eq!(span(100, 300).seconds(&late, |sample| sample.user_ns), Some(0.06));

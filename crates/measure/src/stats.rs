@@ -1,11 +1,11 @@
 //! Mean and deviation.
 
-/// Arithmetic mean; zero of nothing.
+/// Arithmetic mean; zero if there are no values.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// Standard deviation of a sample (the divisor is `n - 1`); zero of fewer than two values.
+/// Standard deviation of a sample (the divisor is `n - 1`); zero for fewer than two values.
 pub fn standard_deviation(values: &[f64]) -> f64 {
     if values.len() < 2 {
         return 0.0;
@@ -15,7 +15,7 @@ pub fn standard_deviation(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
-/// Standard error of the mean of some values; `None` of fewer than two.
+/// Standard error of the mean; `None` for fewer than two values.
 pub fn standard_error(values: &[f64]) -> Option<f64> {
     (values.len() >= 2).then(|| standard_deviation(values) / (values.len() as f64).sqrt())
 }

@@ -1,4 +1,4 @@
-//! Trials of byte streams, and what they add up to. A figure here is of bytes, never of frames.
+//! Trials of byte streams and their sums. Figures here count bytes, never frames.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use crate::topology::Topology;
 use crate::trial::{self, Run, Timing};
 use crate::{Case, Interval, Noise, Settings, stats};
 
-/// What a trial of streams showed: all pairs together. Rates and CPU time are of the measurement,
-/// counts of the whole trial.
+/// Result of a trial of streams, over all pairs. Rates and CPU time cover the measurement, counts
+/// the whole trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamTrial {
-    /// How long it took until all streams were connected.
+    /// Time until all streams were connected.
     pub(crate) ready_after: Duration,
     totals: Totals,
-    /// Whether all accounts of every stream agree.
+    /// True if all counts of every stream agree.
     agrees: bool,
-    /// Bits received per second, one figure per interval.
+    /// Bits received per second in each interval.
     rates_bps: Vec<f64>,
     goodput_bps: f64,
-    /// Those of each pair.
+    /// Goodput of each pair, in bits per second.
     pairs_bps: Vec<f64>,
     cpu: Vec<(String, CpuCost)>,
     cycles_per_byte: Option<f64>,
@@ -49,16 +49,18 @@ struct Totals {
     zerocopy: Option<ZeroCopy>,
 }
 
-/// Of the bytes that something else than TCP should carry, TCP may carry so many: what sets it up.
+/// Maximum share of bytes that TCP itself may carry if something else should: TCP carries the bytes
+/// that set it up.
 const BY_TCP_MAX: f64 = 0.1;
 
 impl StreamTrial {
-    /// Whether bytes were received, all of those that were sent, and the kernel counted the same.
+    /// Returns true if bytes were received, they are exactly those sent, and the kernel counted the
+    /// same.
     pub fn is_right(&self) -> bool {
         self.agrees && self.totals.received > 0 && self.totals.corrupt == 0
     }
 
-    /// Makes figures of what was seen.
+    /// Computes the result of a run.
     pub(crate) fn of(
         topologies: &[Topology],
         timing: &Timing,
@@ -91,14 +93,14 @@ impl StreamTrial {
                 return Err(LabError::System { what: "short cut for TCP".to_owned(), error });
             }
         } else {
-            // The kernel's own count of what came.
+            // Compare with the kernel's own count of received bytes.
             agrees &= totals.by_tcp == totals.received;
         }
         let cpu = cost::costs(topologies, timing, run)?;
         let seconds: f64 = cpu.iter().map(|(_, cost)| cost.total_s()).sum();
         let goodput_bps: f64 = pairs_bps.iter().sum();
         let bytes = goodput_bps / 8.0 * timing.measure.as_secs_f64();
-        // Elsewhere the counter runs at a rate of its own, far below the CPU's.
+        // On other architectures, the counter has its own rate, far below the CPU's.
         let has_cycles = bytes > 0.0 && cfg!(target_arch = "x86_64");
         let cycles = seconds * clock::ticks_per_second() as f64;
         Ok(Self {
@@ -143,103 +145,103 @@ impl Totals {
     }
 }
 
-/// Whether every stream that was sent was received to its end and intact, and nothing else was.
+/// Returns true if every stream was received to its end and intact, and nothing else was received.
 fn balances(sender: &StreamSendReport, receiver: &StreamReceiveReport) -> bool {
     let received: Vec<_> =
         receiver.streams.iter().map(|s| (usize::from(s.stream), s.bytes)).collect();
     let sent = sender.streams.iter().copied().enumerate();
-    // A stream that never got to send is not seen by its number.
+    // The receiver does not know a stream that sent nothing.
     let sent: Vec<_> = sent.filter(|(_, bytes)| *bytes > 0).collect();
     received == sent
         && receiver.streams.iter().all(|stream| stream.ended)
         && (receiver.corrupt, receiver.foreign) == (0, 0)
 }
 
-/// Byte streams by one technique between so many pairs.
+/// Result of byte streams by one technique between a number of pairs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamRow {
     /// Link and endpoint.
     pub technique: String,
-    /// How the containers are wired.
+    /// Link between the containers.
     pub link: String,
-    /// How the programs in them do their I/O.
+    /// I/O method of the programs in the containers.
     pub endpoint: String,
-    /// Who made the containers.
+    /// Runtime that made the containers.
     pub runtime: String,
-    /// Pairs of a sender and a receiver, at the same time.
+    /// Number of concurrent sender/receiver pairs.
     pub pairs: usize,
-    /// Streams of each pair.
+    /// Number of streams per pair.
     pub streams: u16,
     /// MTU of the links, in bytes.
     pub mtu: u32,
-    /// What was found.
+    /// Figures, or why there are none.
     #[serde(flatten)]
     pub outcome: StreamOutcome,
 }
 
-/// Figures, or why there are none.
+/// Outcome of a row: figures, or why there are none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum StreamOutcome {
     /// The technique ran.
     Measured(Box<MeasuredStreams>),
-    /// It could not.
+    /// The technique could not run.
     Skipped {
-        /// Why.
+        /// Reason.
         skipped: String,
     },
 }
 
-/// The figures of a row, of all pairs together. Counts are sums over all trials, rates and CPU time are
-/// of the measured part.
+/// Figures of a row, over all pairs. Counts are sums over all trials; rates and CPU time cover the
+/// measured part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredStreams {
-    /// What the trials ran on; its keys are the object's own.
+    /// Setting of the trials; its keys are part of this object.
     #[serde(flatten)]
     pub setting: SettingOfRun,
-    /// How closely the receivers looked at bytes: `whole` or `sampled`.
+    /// How closely the receivers checked bytes: `whole` or `sampled`.
     pub check: String,
-    /// How many trials there were.
+    /// Number of trials.
     pub trials: usize,
-    /// Bytes that the senders' kernel took.
+    /// Bytes accepted by the senders' kernel.
     pub sent_bytes: u64,
-    /// Bytes that the receivers got, intact.
+    /// Bytes that the receivers got intact.
     pub received_bytes: u64,
-    /// Those of them that TCP itself carried, by the kernel's count.
+    /// Received bytes that TCP itself carried, by the kernel's count.
     pub by_tcp_bytes: u64,
-    /// Reads that brought wrong bytes.
+    /// Number of reads that returned wrong bytes.
     pub corrupt_reads: u64,
-    /// Whether every stream was received to its end, and the kernel counted the same.
+    /// True if every stream was received to its end, and the kernel counted the same.
     pub counters_agree: bool,
-    /// Segments that were sent again.
+    /// Number of retransmitted segments.
     pub retransmits: u64,
-    /// Bytes of a segment at most.
+    /// Maximum segment size, in bytes.
     pub segment_max: u32,
-    /// The congestion control.
+    /// Congestion control algorithm.
     pub congestion: String,
-    /// Of the calls that asked the kernel not to copy, the share in which it did.
+    /// Share of zero-copy calls in which the kernel copied nevertheless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zerocopy_copied_ratio: Option<f64>,
-    /// Bits of payload received per second: the mean over the trials.
+    /// Bits of payload received per second: mean over the trials.
     pub goodput_bps: f64,
     /// Standard deviation of the samples.
     pub stddev_bps: f64,
-    /// The samples: one for each interval of each trial.
+    /// Samples: one for each interval of each trial.
     pub samples_bps: Vec<f64>,
-    /// The trials.
+    /// Goodput of each trial, in bits per second.
     pub trials_bps: Vec<f64>,
-    /// Half the 95 % confidence interval of `goodput_bps`: over the trials where there were several, else
-    /// over the samples of the one.
+    /// Half the 95 % confidence interval of `goodput_bps`: over the trials if there are several,
+    /// else over the samples of the only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval95_bps: Option<f64>,
-    /// What else the machine did.
+    /// Other activity of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<Noise>,
-    /// The slowest pair of any trial.
+    /// Goodput of the slowest pair of any trial.
     pub slowest_pair_bps: f64,
-    /// The fastest pair of any trial.
+    /// Goodput of the fastest pair of any trial.
     pub fastest_pair_bps: f64,
-    /// CPU time by role and in all, of all trials.
+    /// CPU time by role and in total, over all trials.
     pub cpu: Cpu,
     /// CPU cycles of all roles per byte received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -260,7 +262,7 @@ impl StreamRow {
         }
     }
 
-    /// The figures, where there are any.
+    /// Figures of the row, if there are any.
     pub fn measured(&self) -> Option<&MeasuredStreams> {
         match &self.outcome {
             StreamOutcome::Measured(measured) => Some(measured),
@@ -270,7 +272,7 @@ impl StreamRow {
 }
 
 impl MeasuredStreams {
-    /// Sums up the trials of one case: at least one.
+    /// Sums up the trials of one case, of which there is at least one.
     pub(crate) fn of(case: &CaseTrials, measure: Duration) -> Self {
         let trials = &case.stream_trials[..];
         let last = trials.last().expect("there is a trial");
@@ -318,16 +320,16 @@ impl MeasuredStreams {
         }
     }
 
-    /// The 95 % confidence interval of the goodput, where there is one.
+    /// 95 % confidence interval of the goodput, if there is one.
     pub fn interval(&self) -> Option<Interval> {
         match self.interval95_bps {
             Some(half) => Some(Interval { mean: self.goodput_bps, half }),
-            // Results from before it was in them.
+            // Older results lack the interval.
             None => Interval::of_rate(self.goodput_bps, &self.samples_bps, self.trials),
         }
     }
 
-    /// What disturbed it, in words.
+    /// Disturbances as text; `None` if there were none.
     pub fn disturbed(&self) -> Option<String> {
         self.noise?.in_words()
     }

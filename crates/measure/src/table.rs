@@ -1,4 +1,4 @@
-//! Results as tables for people, at most 100 columns wide.
+//! Renders results as tables for people, at most 100 columns wide.
 
 mod cell;
 mod checks;
@@ -24,7 +24,7 @@ use crate::results::{ResultRow, Results};
 
 /// Renders the results of `experiment`, with notes below.
 pub fn render(results: &Results, experiment: &Experiment) -> String {
-    // No other layout tells runtimes apart.
+    // No other layout distinguishes runtimes.
     let by_runtime = runtimes::are_compared(results);
     let layout = if by_runtime { Layout::Runtimes } else { experiment.layout };
     let mut text = match layout {
@@ -98,7 +98,7 @@ pub fn render(results: &Results, experiment: &Experiment) -> String {
     text
 }
 
-/// What `of` says of the rows, each once, in their order.
+/// Distinct values of `of` over the rows, in order of first occurrence.
 fn distinct<R, T: PartialEq>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
     let mut found = Vec::new();
     for value in rows.iter().map(of) {
@@ -118,7 +118,7 @@ mod tests {
     use crate::experiments;
     use text::WIDTH;
 
-    /// What the tests of reports show, too.
+    /// Result files, which the tests of reports also use.
     const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/results");
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
             layouts.push(experiment.layout);
         }
         for layout in experiments::EXPERIMENTS.iter().map(|experiment| experiment.layout) {
-            // Of the limit alone there is nothing but a list of three figures.
+            // The limit alone is only a list of three figures.
             let is_shown = layout == Layout::Limits || layouts.contains(&layout);
             assert!(is_shown, "{layout:?}: there is no file of such an experiment in {RESULTS}");
         }
@@ -144,7 +144,7 @@ mod tests {
         for line in text.lines() {
             let width = line.chars().count();
             assert!(width <= WIDTH, "{}: {width} columns:\n{line}\n{text}", file.display());
-            // One column each: letters, and signs that no terminal draws wide.
+            // Allows ASCII and signs that no terminal draws wide, so each is one column.
             let is_narrow = |it: char| it.is_ascii() || "±─µ×".contains(it);
             assert!(line.chars().all(is_narrow), "{}: {line}", file.display());
         }

@@ -1,4 +1,4 @@
-//! Techniques: a link and how the programs at its ends do their I/O.
+//! Techniques: a link and the I/O method of the programs at its ends.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use crate::endpoint::{Io, Rings};
 /// A link and an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Technique {
-    /// How the containers are wired.
+    /// Link between the containers.
     pub link: LinkKind,
-    /// How the programs in them do their I/O.
+    /// I/O method of the programs in them.
     pub endpoint: Endpoint,
 }
 
-/// A word that names no technique.
+/// Error: a word names no technique.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "unknown technique {given:?}: give LINK, ENDPOINT or LINK/ENDPOINT with links {} {}, endpoints {}",
@@ -31,7 +31,7 @@ pub struct UnknownTechnique {
 }
 
 impl Technique {
-    /// Every technique of ours and of the kernel.
+    /// All techniques of ours and of the kernel.
     pub fn all() -> Vec<Self> {
         let streams = [Endpoint::TCP, Endpoint::TCP_SOCKMAP];
         let kernel = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP, &streams, &Endpoint::UNIX];
@@ -43,25 +43,25 @@ impl Technique {
         [kernel, memory, engines].concat()
     }
 
-    /// Every technique that has a name.
+    /// All techniques that have a name.
     pub fn every() -> Vec<Self> {
         let links = [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat();
         Self::by_link(&links, &Endpoint::all())
     }
 
-    /// Each of the links with each of the endpoints that go with it.
+    /// Combines each link with each endpoint that fits it, link by link.
     pub fn by_link(links: &[LinkKind], endpoints: &[Endpoint]) -> Vec<Self> {
         let of = |&link| endpoints.iter().map(move |&endpoint| Self { link, endpoint });
         links.iter().flat_map(of).filter(Self::can_be).collect()
     }
 
-    /// The same, link after link for each endpoint.
+    /// Combines each endpoint with each link that fits it, endpoint by endpoint.
     pub fn by_endpoint(links: &[LinkKind], endpoints: &[Endpoint]) -> Vec<Self> {
         let of = |&endpoint| links.iter().map(move |&link| Self { link, endpoint });
         endpoints.iter().flat_map(of).filter(Self::can_be).collect()
     }
 
-    /// Says so where it is known that its switch does not serve its endpoint.
+    /// Returns an error if the technique's switch is known not to serve its endpoint.
     pub fn check(&self) -> Result<(), LabError> {
         let what = match (self.link.switch(), self.endpoint.io) {
             (
@@ -79,9 +79,10 @@ impl Technique {
 
     fn can_be(&self) -> bool {
         let Self { link, endpoint } = *self;
-        // Two drivers cannot share memory with each other, and DPDK's device side is no endpoint.
+        // Two drivers cannot share memory with each other, and DPDK's device side is not an
+        // endpoint.
         let no_device = link == LinkKind::DIRECT && endpoint.is_both_ends();
-        // What is named after the driver's XDP is not measured without it.
+        // An endpoint with XDP in the network driver is not measured on links without it.
         let has_place = |mode| link.xdp.contains(&mode);
         let memory_fits = link.protocol() == endpoint.protocol();
         let machines_fit = match endpoint.is_machine() {
@@ -89,20 +90,20 @@ impl Technique {
             false => !link.takes_only_machines(),
         };
         let fits = memory_fits && machines_fit && link.is_unix() == endpoint.is_unix();
-        // What has to be answered does not pass where containers are kept apart.
+        // Streams need replies, which do not pass links that keep containers apart.
         let is_answered = !(link.isolates && endpoint.is_stream());
         fits && is_answered && !no_device && endpoint.xdp().is_none_or(has_place)
     }
 
-    /// Whether it is measured where nobody chooses: every endpoint where the kernel's usual links are
-    /// concerned, elsewhere one of each sort, which tell links apart.
+    /// Returns true if the technique is measured by default: every endpoint on the kernel's usual
+    /// links, and on other links one endpoint of each sort, to compare links.
     pub(crate) fn is_usual(&self) -> bool {
         let Self { link, endpoint } = *self;
         let is_wide = [LinkKind::VETH, LinkKind::BRIDGE, LinkKind::UNIX].contains(&link)
             || link.shares_memory();
         let is_one_of = |endpoints: &[Endpoint]| endpoints.contains(&endpoint);
         if link.runtime().is_some() {
-            // Nobody expects their engines to be started.
+            // Users do not expect a run to start container engines.
             false
         } else if link.isolates {
             is_one_of(&[Endpoint::RAW_MMSG])
@@ -112,27 +113,27 @@ impl Technique {
         }
     }
 
-    /// Whether `word` names it: a link or the first word of one, an endpoint, or both as
-    /// `LINK/ENDPOINT`.
+    /// Returns true if `word` names the technique: a link or the first word of one, an endpoint, or
+    /// both as `LINK/ENDPOINT`.
     pub fn is_called(&self, word: &str) -> bool {
         let (link, endpoint) = (self.link.name, self.endpoint.name);
         let of_link = link == word || link.split('/').next() == Some(word);
-        // A link that shares memory stands for our usual endpoint.
+        // The name of a shared-memory link selects its usual endpoints only.
         let is_usual = Endpoint::USUAL_MEMORY.contains(&self.endpoint);
         let of_link = of_link && (!self.link.shares_memory() || is_usual);
         let both = word.strip_prefix(link).and_then(|rest| rest.strip_prefix('/'));
-        // An engine is started for those only who name it.
+        // The name of an endpoint alone starts no engine: its link must be named.
         let of_endpoint = word == endpoint && self.link.runtime().is_none();
         of_link || of_endpoint || both == Some(endpoint)
     }
 
-    /// How closely its receiver looks at frames, if nothing else is asked for.
+    /// How closely the receiver checks frames by default.
     pub fn usual_check(&self) -> Check {
         let sampled = self.link.shares_memory() || self.endpoint.is_stream();
         if sampled { Check::Sampled } else { Check::Whole }
     }
 
-    /// Fails where `word` names no technique at all.
+    /// Returns an error if `word` names no technique.
     pub fn check_name(word: &str) -> Result<(), UnknownTechnique> {
         if Self::every().iter().any(|technique| technique.is_called(word)) {
             Ok(())

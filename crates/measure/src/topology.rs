@@ -1,5 +1,5 @@
-//! Topologies: a sender, forwarders in a chain or side by side, a receiver; or a ping and an echo.
-//! Several can be there at the same time.
+//! Topologies: a sender, forwarders in a chain or side by side, and a receiver; or a ping and an
+//! echo. Several topologies can exist at the same time.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use crate::Technique;
 use crate::trial::Timing;
 use crate::upf::{self, UPF, UpfLoad};
 
-/// How the roles are arranged.
+/// Arrangement of the roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Sender, this many forwarders one behind the other, receiver.
+    /// Sender, this number of forwarders in a chain, receiver.
     Chain(usize),
-    /// Sender, this many forwarders side by side, receiver. The sender's bursts go to the
-    /// forwarders in turn.
+    /// Sender, this number of forwarders side by side, receiver. The sender's bursts rotate through
+    /// the forwarders.
     Fan(usize),
-    /// A ping, and an echo that sends back what it gets.
+    /// A ping, and an echo that sends frames back.
     Echo,
-    /// So many pairs of sender and receiver, all at the same time, whose links share one segment.
+    /// Number of concurrent sender/receiver pairs; their links share one segment.
     Pairs(usize),
-    /// Sender, a user plane function that packets leave or enter their tunnels in, receiver.
+    /// Sender, a user plane function that encapsulates or decapsulates packets, receiver.
     Upf(UpfLoad),
 }
 
 impl Shape {
-    /// How many forwarders there are.
+    /// Number of forwarders.
     pub fn forwarders(self) -> usize {
         match self {
             Self::Chain(count) | Self::Fan(count) => count,
@@ -42,7 +42,7 @@ impl Shape {
         }
     }
 
-    /// How many senders there are.
+    /// Number of senders.
     pub fn pairs(self) -> usize {
         match self {
             Self::Pairs(count) => count,
@@ -51,38 +51,39 @@ impl Shape {
     }
 }
 
-/// A role in its container, with its way in and out.
+/// A role in its container, with its links in and out.
 #[derive(Debug)]
 pub struct Station {
-    /// `sender`, `receiver`, `forwarder-1` and so on; `ping`, `echo`.
+    /// Role name: `sender`, `receiver`, `forwarder-1` and so on; `ping`, `echo`.
     pub role: String,
-    /// Where it runs: called as the role, and where there are several pairs with the pair's number.
+    /// Container of the role: named after it, followed by the pair's number if there are several
+    /// pairs.
     pub container: ContainerId,
-    /// The CPU that it runs on.
+    /// CPU that the role runs on.
     pub cpu: usize,
-    /// Another role runs on that CPU too.
+    /// True if another role runs on that CPU too.
     pub shares_cpu: bool,
-    /// The kernel keeps that CPU free of other work.
+    /// True if the kernel keeps that CPU free of other work.
     pub isolated: bool,
-    /// Another role runs on that core too, be it on another hyperthread.
+    /// True if another role runs on that core too, even on another hyperthread.
     pub shares_core: bool,
-    /// The links that frames come in by: which, and the end that is here.
+    /// Links on which frames arrive, seen from this role's end.
     pub ins: Vec<Hop>,
-    /// The links that frames go out by.
+    /// Links on which frames leave.
     pub outs: Vec<Hop>,
 }
 
 /// One link, seen from one of its ends.
 #[derive(Clone, Debug)]
 pub struct Hop {
-    /// The link, from sender towards receiver.
+    /// The link, in the direction from sender to receiver.
     pub link: Link,
-    /// 0 at the end that sends into the link, 1 at the one that receives from it.
+    /// 0 at the end that sends into the link, 1 at the end that receives from it.
     pub side: usize,
 }
 
 impl Hop {
-    /// The end that is here.
+    /// This end.
     pub fn here(&self) -> &End {
         &self.link.ends[self.side]
     }
@@ -93,26 +94,26 @@ impl Hop {
     }
 }
 
-/// A topology, built.
+/// A topology that was built.
 #[derive(Debug)]
 pub struct Topology {
-    /// How its stations are arranged.
+    /// Arrangement of the roles.
     pub shape: Shape,
-    /// Its first station: what sends first.
+    /// First role, which sends first.
     pub sender: Station,
-    /// In the order that frames pass them; any order where they stand side by side.
+    /// Roles in between, in the order that frames pass them; in any order if they are side by side.
     pub forwarders: Vec<Station>,
-    /// Its last station: what receives, or sends back.
+    /// Last role, which receives or sends back.
     pub receiver: Station,
-    /// The CPU of the switch between them, where there is one.
+    /// CPU of the switch between the roles, if there is one.
     pub switch_cpu: Option<usize>,
-    /// How they are wired and do their I/O.
+    /// Link between the roles, and their I/O method.
     pub technique: Technique,
     /// MTU of the links, in bytes.
     pub mtu: u32,
 }
 
-/// What the sender shall do.
+/// Load that the sender offers, and how it is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Frame size in bytes.
@@ -121,25 +122,25 @@ pub struct Load {
     pub burst: usize,
     /// Flows per lane.
     pub flows: u16,
-    /// Pairs of machines that frames are between.
+    /// MAC address pairs that frames rotate through.
     pub stations: u16,
-    /// Frames per second in all; `None` for as many as possible.
+    /// Total frames per second; `None` for as many as possible.
     pub rate: Option<f64>,
-    /// How closely the receiver looks at what arrives.
+    /// How closely the receiver checks frames.
     pub check: Check,
-    /// Whether it is measured how long each frame takes.
+    /// True if the time that each frame takes is measured.
     pub timed: bool,
 }
 
 impl Load {
-    /// Where frames are timed, how long they are not at first.
+    /// Time at the start in which frames are not timed; `None` if they are never timed.
     fn timed(&self, timing: &Timing) -> Option<Duration> {
         self.timed.then_some(timing.warm_up)
     }
 }
 
 impl Topology {
-    /// Makes the containers and links. There are several topologies where `shape` has several pairs.
+    /// Makes the containers and links. Returns one topology per pair of `shape`.
     pub fn build(
         lab: &mut Lab,
         technique: Technique,
@@ -169,7 +170,7 @@ impl Topology {
             let (switch, cpus) = placement.assign_around_switch(roles);
             (Some(switch), cpus)
         } else if matches!(shape, Shape::Upf(_)) {
-            // Its core is the one that figures are of.
+            // Figures are per core of the user plane function, so it gets the core to itself.
             let (upf, mut cpus) = placement.assign_around_switch(roles - 1);
             cpus.push(upf);
             (None, cpus)
@@ -227,7 +228,7 @@ impl Topology {
                 stations[from].outs.push(Hop { link: link.clone(), side: 0 });
                 stations[to].ins.push(Hop { link: link.clone(), side: 1 });
                 if technique.endpoint.is_both_ends() {
-                    // Frames go round: they are sent at both ends, and received at both.
+                    // Frames circulate: both ends send and receive.
                     stations[from].outs.push(Hop { link: link.clone(), side: 1 });
                     stations[to].ins.push(Hop { link, side: 0 });
                 }
@@ -243,22 +244,22 @@ impl Topology {
         Ok((0..shape.pairs()).map(topology).collect())
     }
 
-    /// All stations: sender, forwarders, receiver.
+    /// All roles: sender, forwarders, receiver.
     pub fn stations(&self) -> impl Iterator<Item = &Station> {
         std::iter::once(&self.sender).chain(&self.forwarders).chain([&self.receiver])
     }
 
-    /// Whether any roles share a core.
+    /// Returns true if any roles share a core.
     pub fn shares_cores(&self) -> bool {
         self.stations().any(|station| station.shares_core)
     }
 
-    /// Whether the kernel keeps the CPUs of all roles free of other work.
+    /// Returns true if the kernel keeps the CPUs of all roles free of other work.
     pub fn has_isolated_cores(&self) -> bool {
         self.stations().all(|station| station.isolated)
     }
 
-    /// Where frames end: at the receiver, or where they came from.
+    /// Role at which frames end: the receiver, or the ping that sent them.
     pub fn last(&self) -> &Station {
         match self.shape {
             Shape::Echo => &self.sender,
@@ -266,7 +267,7 @@ impl Topology {
         }
     }
 
-    /// What each station does, the one that begins last.
+    /// Jobs of all roles; the role that begins last comes last.
     pub fn jobs(&self, load: &Load, timing: &Timing) -> Vec<(&Station, Job)> {
         let interval = timing.interval;
         let duration = timing.warm_up + timing.measure;
@@ -314,7 +315,7 @@ impl Topology {
         let Timing { warm_up, measure, interval } = *timing;
         let lane =
             |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: hop.link.flow() };
-        // Who has to know all addresses does not wait for one of them.
+        // A link that learns addresses does not wait for one receiver: it drops frames.
         let drops = self.technique.link.learns;
         let turn = if drops { SendJob::TURN } else { SendJob::LONG_TURN };
         Job::Send(SendJob {
@@ -339,7 +340,7 @@ impl Topology {
         let ports = self.receiver.ins.iter().map(|hop| self.port(&self.receiver, hop, load));
         let yielding = self.receiver.shares_cpu;
         let hop = &self.receiver.ins[0];
-        // From the receiver to the sender.
+        // Flow from the receiver to the sender.
         let back = |station| hop.link.flow().between_others(station).reversed();
         let stations = if self.technique.link.learns { load.stations } else { 0 };
         let announce = (0..stations).map(back).collect();
@@ -353,7 +354,7 @@ impl Topology {
         let port = |hops: &[Hop]| {
             let mut port = self.port(forwarder, &hops[0], load);
             if let PortUri::Afxdp(uri) = &mut port {
-                // Then it forwards without a copy.
+                // Ports that share a UMEM forward without a copy.
                 uri.umem = Some("forwarder".to_owned());
             }
             port
@@ -363,8 +364,10 @@ impl Topology {
         Job::Forward(ForwardJob { ports, both_ways: false, yielding, interval })
     }
 
-    /// A role that has a CPU to itself polls; one that shares it sleeps while it has no work. Where
-    /// it is time that is measured all poll, and leave a CPU that they share to each other.
+    /// Port of a role at one end of a link.
+    ///
+    /// A role with a CPU to itself polls; one that shares a CPU sleeps while it has no work. If
+    /// frames are timed, all roles poll, and yield a shared CPU to each other.
     pub(crate) fn port(&self, station: &Station, hop: &Hop, load: &Load) -> PortUri {
         let wait = match self.shape {
             _ if load.timed => Wait::Poll { pause_us: 0 },
@@ -375,21 +378,21 @@ impl Topology {
     }
 }
 
-/// Which stations are linked, by their numbers in the order of all topologies: those that share a
-/// segment together.
+/// Pairs of linked roles, by their numbers in the order of all topologies; pairs that share a
+/// segment are grouped.
 fn segments(shape: Shape, link: LinkKind) -> Vec<Vec<[usize; 2]>> {
     let (sender, receiver) = (0, 1);
     let forwarders = 2..2 + shape.forwarders();
-    // Each hop is a segment of its own: a forwarder sends frames on as they are, and they would find
-    // their way back to it.
+    // Each hop is a segment of its own: a forwarder passes frames on unchanged, so on a shared
+    // segment they would return to it.
     let alone = |pair| vec![pair];
     match shape {
         Shape::Chain(_) | Shape::Upf(_) => {
             let path: Vec<usize> =
                 std::iter::once(sender).chain(forwarders).chain([receiver]).collect();
             let pairs = path.windows(2).map(|pair| [pair[0], pair[1]]);
-            // A lab has one switch. A user plane function has addresses of its own, so that nothing finds
-            // its way back.
+            // A lab has one switch, so both hops share it. A user plane function has addresses of
+            // its own, so frames do not return to it.
             match shape {
                 Shape::Upf(_) if link.switch().is_some() => vec![pairs.collect()],
                 _ => pairs.map(alone).collect(),

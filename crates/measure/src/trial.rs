@@ -1,4 +1,4 @@
-//! One trial: start the roles, let them run, drain what is queued, and read every counter.
+//! Runs one trial: starts the roles, lets them run, drains queues, and reads all counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -22,71 +22,73 @@ use crate::span::Span;
 use crate::streams::StreamTrial;
 use crate::topology::{Hop, Load, Station, Topology};
 
-/// How long a trial lasts and how often it is sampled.
+/// Length of a trial and of its sampling interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Sending before the measurement starts.
+    /// Time of sending before the measurement starts.
     pub warm_up: Duration,
-    /// The measurement.
+    /// Length of the measurement.
     pub measure: Duration,
-    /// Time between samples; both of the above are multiples of it.
+    /// Time between samples; the other two are multiples of it.
     pub interval: Duration,
 }
 
-/// What was agreed on for the ports of each role that has such a port.
+/// Parameters negotiated for ports, by role; roles without such ports are absent.
 pub type Agreements = BTreeMap<String, Vec<Agreement>>;
 
-/// What a trial showed, all topologies together. Rates and CPU time are of the measurement, counts of
-/// the whole trial.
+/// Result of a trial, over all topologies. Rates and CPU time cover the measurement, counts the
+/// whole trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What was agreed on for the ports.
+    /// Parameters negotiated for the ports.
     pub agreements: Agreements,
-    /// How long the measurement was.
+    /// Length of the measurement.
     pub measure: Duration,
     /// Frames sent.
     pub sent: u64,
-    /// Frames that the rate asked for, where there was one.
+    /// Frames required by the offered rate, if there is one.
     pub offered: Option<u64>,
     /// Intact frames received, each counted once.
     pub received: u64,
-    /// Frames that arrived again.
+    /// Repeated arrivals of frames that had already arrived.
     pub duplicated: u64,
-    /// Frames that arrived behind a later one.
+    /// Frames that arrived after a later one.
     pub reordered: u64,
     /// Frames that arrived damaged.
     pub corrupt: u64,
-    /// Where frames were lost, and whether all counters agree.
+    /// Lost frames by place, and whether all counters agree.
     pub audit: Audit,
-    /// Received frames per second, one figure per interval.
+    /// Received frames per second in each interval.
     pub receive_rates: Vec<f64>,
     /// Sent frames per second over the measurement.
     pub sent_pps: f64,
     /// Received frames per second over the measurement.
     pub received_pps: f64,
-    /// CPU time of each role, and of the kernel by itself, over the measurement.
+    /// CPU time over the measurement of each role, and of the kernel's own work.
     pub cpu: Vec<(String, CpuCost)>,
     /// CPU cycles of all roles per frame received: CPU time times the time-stamp counter's rate.
     pub cycles_per_frame: Option<f64>,
-    /// Those of the switch alone, where there is one in user space.
+    /// CPU cycles of a user-space switch alone per frame received.
     pub switch_cycles_per_frame: Option<f64>,
-    /// How long round trips took, where those were measured.
+    /// Round-trip times, if measured.
     pub latency: Option<Latency>,
-    /// How long frames took one way, where that was measured.
+    /// One-way times, if measured.
     pub one_way: Option<Latency>,
-    /// How long after they were due frames were handed to the sender's port, where frames were timed.
+    /// Delay from the due time of frames until they were passed to the sender's port, if frames
+    /// were timed.
     pub sender_late: Option<Latency>,
-    /// How long it took until all roles had their ports open.
+    /// Time until all roles had their ports open.
     pub ready_after: Duration,
-    /// Bytes per second that a neighbour wrote, where it did.
+    /// Bytes per second that a neighbour wrote, if there was one that writes.
     pub neighbour_bytes_per_s: Option<f64>,
-    /// Whether containers were kept apart, where the link does that.
+    /// Result of the isolation check, if the link keeps containers apart.
     pub isolation: Option<Isolation>,
-    /// What else the machine did.
+    /// Other activity of the machine.
     pub noise: Noise,
 }
 
-/// Runs one trial over topologies of one technique, all at the same time, that nothing else uses.
+/// Runs one trial over all `topologies` at the same time. They have the same technique, and nothing
+/// else uses them.
 pub fn run(
     lab: &mut Lab,
     topologies: &[Topology],
@@ -122,7 +124,7 @@ pub fn run(
     Ok(Trial { isolation, ..evaluate(topologies, timing, &run, counted)? })
 }
 
-/// Runs one trial of byte streams in the same way.
+/// Runs one trial of byte streams in the same way as [`run`].
 pub fn run_streams(
     lab: &mut Lab,
     topologies: &[Topology],
@@ -133,28 +135,28 @@ pub fn run_streams(
     StreamTrial::of(topologies, timing, &run)
 }
 
-/// What was seen of a trial.
+/// Observations of a trial.
 pub(crate) struct Run {
-    /// How long it took until all roles had their ports open.
+    /// Time until all roles had their ports open.
     pub(crate) ready_after: Duration,
-    /// By role, of those that told.
+    /// Negotiated parameters of the roles that reported them.
     pub(crate) agreements: Agreements,
-    /// When the measurement began, on the monotonic clock.
+    /// Start of the measurement on the monotonic clock.
     pub(crate) measure_from_ns: u64,
-    /// Of each topology those of its stations, in their order.
+    /// For each topology, the reports of its roles in order.
     pub(crate) reports: Vec<Vec<Report>>,
-    /// The CPUs at both ends of the measurement.
+    /// CPU times at both ends of the measurement.
     pub(crate) cpus: [CpuReading; 2],
-    /// The kernel's threads before the first frame and after the last.
+    /// Kernel threads before the first frame and after the last.
     pub(crate) kernel: [KernelReading; 2],
 }
 
 impl Run {
-    /// What else the machine did during the measurement, in which the roles used `cpu`.
+    /// Other activity of the machine during the measurement, in which the roles used `cpu`.
     pub(crate) fn noise(&self, topologies: &[Topology], cpu: &[(String, CpuCost)]) -> Noise {
         let [before, after] = &self.cpus;
         let technique = topologies[0].technique;
-        // Other people's programs have threads that are in nobody's account.
+        // Third-party programs have threads that no role accounts for.
         let is_ours = technique.link.switch().is_none_or(|kind| kind == SwitchKind::Dray)
             && !technique.endpoint.is_dpdk();
         let used = cpu.iter().map(|(_, cost)| cost.total_s()).sum();
@@ -176,7 +178,7 @@ fn observe(
     let Timing { warm_up, measure, interval } = *timing;
     let switched_before = switched(lab, topologies)?;
     let asked = Instant::now();
-    // Those that share memory wait for each other: all are started before the first is waited for.
+    // Roles that share memory wait for each other, so all are started before the first wait.
     for (station, job) in topologies.iter().flat_map(|topology| topology.jobs(load, timing)) {
         lab[station.container].request(&Request::Start(Box::new(job)))?;
     }
@@ -190,7 +192,7 @@ fn observe(
     }
     let ready_after = asked.elapsed();
     let kernel_before = KernelReading::take();
-    // All samples fall on multiples of the interval, so it starts on one.
+    // All samples fall on multiples of the interval, so the trial starts on one.
     let learns = topologies[0].technique.link.learns;
     let lead = if learns { LEAD_LEARNING } else { LEAD } + LEAD_EACH * stations().count() as u32;
     let earliest = monotonic_ns() + lead.as_nanos() as u64;
@@ -213,7 +215,7 @@ fn observe(
     }
     let kernel = [kernel_before, KernelReading::take()];
     if let Some(before) = switched_before {
-        // The receiver's silence means nothing while the switch does not get to run.
+        // A quiet receiver does not mean that no frames are queued: the switch may not have run.
         let deadline = Instant::now() + Signal::DRAIN_MAX;
         let sent: u64 = reports.iter().map(|reports| sent(&reports[0])).sum();
         while switched(lab, topologies)?.is_some_and(|now| now - before < sent)
@@ -222,7 +224,7 @@ fn observe(
             lab.sleep_until(Instant::now() + Duration::from_millis(2))?;
         }
     }
-    // Drain in the direction of travel: a station is quiet only once those before it are done.
+    // Drain in the direction of frames: a role is quiet only once the roles before it are done.
     for stage in 1..topologies[0].stations().count() {
         let stations = || topologies.iter().filter_map(|topology| topology.stations().nth(stage));
         for station in stations() {
@@ -236,7 +238,7 @@ fn observe(
     Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel })
 }
 
-/// Frames that a sender sent.
+/// Number of frames that a sender sent.
 fn sent(report: &Report) -> u64 {
     match report {
         Report::Send(report) => report.sent,
@@ -245,17 +247,18 @@ fn sent(report: &Report) -> u64 {
     }
 }
 
-/// Frames that the switch, where there is one that counts, has taken from the senders so far.
+/// Number of frames that the switch has taken from the senders so far; `None` if no switch counts
+/// them.
 fn switched(lab: &Lab, topologies: &[Topology]) -> Result<Option<u64>, LabError> {
     let counters = lab.switch().map(PeerSwitch::counters).transpose()?.flatten();
     let of = |topology: &Topology| topology.sender.outs[0].here().port;
     Ok(counters.map(|ports| topologies.iter().map(|t| ports[of(t)].received_frames).sum()))
 }
 
-/// The reports of one topology, told apart.
+/// Reports of one topology by role.
 struct Path<'r> {
     sender: &'r SendReport,
-    /// Of the forwarders, or of the echo.
+    /// Reports of the forwarders, or of the echo.
     forwarders: Vec<&'r ForwardReport>,
     receiver: &'r ReceiveReport,
     latency: Option<&'r Latency>,
@@ -284,7 +287,8 @@ impl<'r> Path<'r> {
     }
 }
 
-/// Makes figures of what was seen. `counted` is what the kernel counted at an interface.
+/// Computes the result of a run. `counted` returns the kernel's counters of an interface over the
+/// trial.
 fn evaluate(
     topologies: &[Topology],
     timing: &Timing,
@@ -321,7 +325,7 @@ fn evaluate(
         trial.add_counts(&path);
     }
     let frames = trial.received_pps * timing.measure.as_secs_f64();
-    // Elsewhere the counter runs at a rate of its own, far below the CPU's.
+    // On other architectures, the counter has its own rate, far below the CPU's.
     if frames > 0.0 && cfg!(target_arch = "x86_64") {
         let per_frame = |seconds: f64| seconds * clock::ticks_per_second() as f64 / frames;
         trial.cycles_per_frame = Some(per_frame(all));
@@ -332,7 +336,7 @@ fn evaluate(
 }
 
 impl Trial {
-    /// Adds what one topology's roles counted.
+    /// Adds the counts of one topology's roles.
     fn add_counts(&mut self, path: &Path<'_>) {
         let Path { sender, receiver, .. } = path;
         self.sent += sender.sent;
@@ -352,19 +356,19 @@ impl Trial {
         }
     }
 
-    /// Whether the senders fell short of the rate that was asked for by more than 1 %.
+    /// Returns true if the senders fell short of the offered rate by more than 1 %.
     pub fn sent_less_than_offered(&self) -> bool {
         self.offered.is_some_and(|offered| (self.sent as f64) < offered as f64 * 0.99)
     }
 }
 
-/// Time for the sender to see when it starts.
+/// Time for the sender to receive its start time.
 const LEAD: Duration = Duration::from_millis(20);
-/// The same for each container to be told.
+/// Additional time for each container to be notified.
 const LEAD_EACH: Duration = Duration::from_micros(500);
-/// Time for a switch to learn where the receiver is.
+/// Time for a switch to learn the receiver's address.
 const LEAD_LEARNING: Duration = Duration::from_millis(200);
-/// How long a role may take to report after it should have ended.
+/// Maximum time for a role to report after it should have ended.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Counters = BTreeMap<(ContainerId, Attachment), InterfaceCounters>;
@@ -378,7 +382,7 @@ fn counters(lab: &Lab, topologies: &[Topology]) -> Result<Counters, LabError> {
         let end = hop.here();
         let counted = match &switch {
             _ if end.interface().is_some() => lab.counters(end)?,
-            // What one sends the other receives.
+            // The switch's sent frames are the role's received ones, and vice versa.
             Some(ports) => InterfaceCounters {
                 rx_packets: ports[end.port].sent_frames,
                 tx_packets: ports[end.port].received_frames,
@@ -399,10 +403,10 @@ fn difference(after: &InterfaceCounters, before: &InterfaceCounters) -> Interfac
     }
 }
 
-/// Frames sent of which the receiver saw nothing.
+/// Number of sent frames that the receiver did not see.
 fn missing(sender: &SendReport, receiver: &ReceiveReport) -> u64 {
     if receiver.streams.is_empty() {
-        // It did not look, or there was nothing to see.
+        // The receiver did not check frames, or received none.
         return sender.sent.saturating_sub(receiver.received);
     }
     let behind_the_last = sender.streams.iter().enumerate().map(|(stream, &sent)| {
@@ -417,12 +421,12 @@ fn books(
     Path { sender, forwarders, receiver, .. }: &Path<'_>,
     counted: impl Fn(&Hop) -> Option<InterfaceCounters>,
 ) -> Books {
-    // A role reports one number over all of its ports, so its interfaces are added up.
+    // A role reports one number for all its ports, so the counters of its interfaces are summed.
     let crossing = |ours, hops: &[Hop]| {
         let mut kernel = InterfaceCounters::default();
         for hop in hops {
             let Some(counters) = counted(hop) else {
-                // Nobody counts there but we.
+                // No counters but our own exist there.
                 let kernel =
                     InterfaceCounters { rx_packets: ours, tx_packets: ours, tx_dropped: 0 };
                 return Crossing { ours, kernel };
@@ -439,7 +443,7 @@ fn books(
         outs: vec![crossing(sender.sent, &topology.sender.outs)],
         ..Books::default()
     };
-    // The echo is one of these: it forwards to where frames came from.
+    // The echo is a forwarder too: it sends frames back to their origin.
     let between = topology.forwarders.iter().chain([&topology.receiver]);
     for (station, report) in between.zip(forwarders) {
         books.ins.push(crossing(report.received + report.dropped, &station.ins));

@@ -1,4 +1,4 @@
-//! What a user plane function is told, that stands between a sender and a receiver.
+//! Configuration of a user plane function between a sender and a receiver.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,33 +12,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::topology::{Load, Station, Topology};
 
-/// Its name among the roles.
+/// Role name of the user plane function.
 pub(crate) const UPF: &str = "upf";
 
-/// What a user plane function has to do.
+/// Load of a user plane function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpfLoad {
-    /// Which way packets go.
+    /// Direction of packets.
     pub way: UserWay,
-    /// Sessions, one for each user; packets are of each in turn.
+    /// Number of sessions, one per user; packets rotate through them.
     pub sessions: u32,
-    /// Packet detection rules of each session, half for each way. Packets match the last one.
+    /// Packet detection rules per session, half for each direction. Packets match the last one.
     pub pdrs: u16,
 }
 
 impl UpfLoad {
-    /// `sessions` with `pdrs` rules each, from users to the network.
+    /// Creates a load of `sessions` sessions with `pdrs` rules each, from users to the network.
     pub const fn uplink(sessions: u32, pdrs: u16) -> Self {
         Self { way: UserWay::Uplink, sessions, pdrs }
     }
 
-    /// The same from the network to users.
+    /// Creates a load of `sessions` sessions with `pdrs` rules each, from the network to users.
     pub const fn downlink(sessions: u32, pdrs: u16) -> Self {
         Self { way: UserWay::Downlink, sessions, pdrs }
     }
 }
 
-/// As in "uplink, 8000 sessions of 2 PDRs".
+/// Formats as `uplink, 8000 sessions of 2 PDRs`.
 impl fmt::Display for UpfLoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { way, sessions, pdrs } = self;
@@ -47,7 +47,7 @@ impl fmt::Display for UpfLoad {
     }
 }
 
-/// Its ends, and whom it sees at each: the gNB at N3, the server at N6.
+/// Ends of the user plane function and its peers: the gNB at N3, the server at N6.
 struct Sides<'t> {
     n3: &'t End,
     gnb: &'t End,
@@ -68,13 +68,13 @@ fn sides(topology: &Topology, way: UserWay) -> Sides<'_> {
     }
 }
 
-/// Whose packets the sender sends.
+/// Users whose packets the sender sends.
 pub(crate) fn users(topology: &Topology, load: UpfLoad) -> Users {
     let Sides { n3, gnb, server, .. } = sides(topology, load.way);
     Users { count: load.sessions, way: load.way, tunnel: (gnb.ip, n3.ip), server: server.ip }
 }
 
-/// What the user plane function at `station` does.
+/// Job of the user plane function at `station`.
 pub(crate) fn job(
     topology: &Topology,
     station: &Station,

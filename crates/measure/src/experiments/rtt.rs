@@ -15,7 +15,7 @@ pub(super) const RTT: Experiment = Experiment {
     ..Experiment::USUAL
 };
 
-/// All techniques of the usual endpoints: shared memory first, then one system call per frame.
+/// Techniques to measure: shared memory first, then endpoints with one system call per frame.
 fn techniques() -> Vec<Technique> {
     let sockets = Technique::by_link(sets::KERNEL, &[Endpoint::UDP, Endpoint::RAW]);
     sets::shared_memory().into_iter().chain(sockets).collect()

@@ -1,4 +1,4 @@
-//! Cases: what becomes a row of results.
+//! Cases: each one becomes a row of results.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use dray_traffic::Check;
 
 use crate::{Neighbour, Shape, Technique};
 
-/// One row to be: a technique in a topology at a frame size, or of byte streams.
+/// A future row of results: a technique in a topology at a frame size, or with byte streams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// Link and endpoint.
     pub technique: Technique,
-    /// What a neighbour does, where there is to be one.
+    /// Load of the neighbour; `None` without one.
     pub neighbour: Option<Neighbour>,
-    /// Who makes the containers.
+    /// Runtime that creates the containers.
     pub runtime: Runtime,
     /// Arrangement of the roles.
     pub shape: Shape,
     /// MTU of the links, in bytes.
     pub mtu: u32,
-    /// Frame size in bytes. Streams make their own of it.
+    /// Frame size in bytes. Streams segment their data themselves.
     pub size: usize,
-    /// Frames per second; `None` for as many as possible.
+    /// Frames per second; `None` sends as fast as possible.
     pub rate: Option<f64>,
-    /// The share of the loss-free rate to offer, where that is to be found first.
+    /// Share of the loss-free rate to offer, where that rate is searched for first.
     pub share: Option<f64>,
-    /// How closely receivers look at frames; `None` leaves it to the technique.
+    /// How thoroughly receivers check frames; `None` leaves it to the technique.
     pub check: Option<Check>,
-    /// What the paper found, in frames per second.
+    /// Rate stated by the paper, in frames per second.
     pub paper_pps: Option<f64>,
 }
 

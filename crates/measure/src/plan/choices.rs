@@ -1,4 +1,4 @@
-//! What the user chooses.
+//! The user's choices.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use dray_lab::Runtime;
 use dray_traffic::Check;
 use serde::{Deserialize, Serialize};
 
-/// What the command line asks for; `None` leaves it to the experiment. Results that are incomplete have
-/// it under the options' own names.
+/// Choices from the command line; `None` leaves the choice to the experiment. Incomplete results
+/// store them under the names of the options.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Choices {
@@ -17,13 +17,13 @@ pub struct Choices {
     /// Frames per burst.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<usize>,
-    /// Pairs of sender and receiver, at the same time.
+    /// Numbers of concurrent sender/receiver pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pairs: Option<Vec<usize>>,
-    /// Flows per link of the sender, or byte streams of each.
+    /// Flows per link of the sender, or byte streams per sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flows: Option<u16>,
-    /// Pairs of machines, by their MAC addresses, that frames are between.
+    /// MAC address pairs to rotate through.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stations: Option<u16>,
     /// Frames per second.
@@ -32,7 +32,7 @@ pub struct Choices {
     /// Search for the highest rates at which these shares of frames are lost.
     #[serde(skip_serializing_if = "Option::is_none", rename = "loss")]
     pub losses: Option<Vec<f64>>,
-    /// Techniques, as `--technique` reads them.
+    /// Techniques, in the syntax of `--technique`.
     #[serde(skip_serializing_if = "Option::is_none", rename = "technique")]
     pub techniques: Option<Vec<String>>,
     /// Length of a measurement.
@@ -44,27 +44,27 @@ pub struct Choices {
     /// MTU of the links in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// A network card of the machine's that containers may get virtual functions of.
+    /// Host network card whose virtual functions containers may get.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// CPUs for the roles, in this order.
+    /// CPUs for the roles, in the order of assignment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<usize>>,
-    /// How closely receivers look at frames.
+    /// How thoroughly receivers check frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check: Option<Check>,
-    /// What the random order follows from.
+    /// Seed for the order of trials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
-    /// Shorten everything.
+    /// True to shorten everything.
     #[serde(skip_serializing_if = "is_default")]
     pub quick: bool,
-    /// Who makes the containers.
+    /// Runtimes that create the containers.
     #[serde(skip_serializing_if = "Option::is_none", rename = "runtime")]
     pub runtimes: Option<Vec<Runtime>>,
 }
 
-/// A duration as a number of seconds.
+/// Serialization of a duration as a number of seconds.
 mod seconds {
     use super::{Deserialize, Duration, Serialize};
 

@@ -1,5 +1,5 @@
-//! A plan: what one run measures, case by case. It is made of an [experiment](crate::experiments)
-//! and the user's [`Choices`], and of nothing that is not right.
+//! A plan: what one run measures, case by case. It is built from an
+//! [experiment](crate::experiments) and the user's [`Choices`], and always valid.
 
 mod case;
 mod choices;
@@ -22,25 +22,25 @@ use dray_wire::{FRAME_MAX, FRAME_MIN};
 use crate::experiments::{Experiment, MachineLimit};
 use crate::{Shape, Technique};
 
-/// The most pairs of sender and receiver.
+/// Maximum number of sender/receiver pairs.
 const PAIRS_MAX: usize = 128;
-/// The most byte streams of a sender.
+/// Maximum number of byte streams per sender.
 const STREAMS_MAX: u16 = 256;
 
 /// An experiment with its settings checked, ready to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) experiment: &'static Experiment,
-    /// How it is run.
+    /// How the experiment is run.
     pub settings: Settings,
-    /// Its rows, in the order in which they are measured.
+    /// Rows of the experiment, in the order of measurement.
     pub cases: Vec<Case>,
-    /// Sizes for which the machine's limit is measured as well.
+    /// Frame sizes for which the machine's limit is measured as well.
     pub(crate) limit_sizes: Vec<usize>,
 }
 
 impl Plan {
-    /// Checks the choices. Nothing is started before everything has been checked.
+    /// Creates a plan from the choices after checking all of them; starts nothing.
     pub fn new(experiment: &'static Experiment, choices: &Choices) -> Result<Self, WrongChoice> {
         let settings = Settings::new(experiment, choices)?;
         no_twins("--size", choices.sizes.as_deref())?;
@@ -58,7 +58,7 @@ impl Plan {
             Some(_) => std::slice::from_ref(&choices.rate),
             None => experiment.rates,
         };
-        // They are of a rate that is not given.
+        // The shares refer to a rate that is still to be found.
         let shares = if choices.rate.is_some() { &[] } else { experiment.shares };
         let loads = rates.iter().map(|&rate| (rate, None));
         let loads: Vec<_> = loads.chain(shares.iter().map(|&share| (None, Some(share)))).collect();
@@ -69,7 +69,8 @@ impl Plan {
         let mut techniques = selection::techniques(experiment, choices.techniques.as_deref())?;
         let paced = rates.iter().any(Option::is_some) || !settings.goals.is_empty();
         if techniques.iter().any(|technique| !technique.endpoint.is_stream()) {
-            // Streams have neither rates nor stations: where these are asked for, it is of the others.
+            // Streams have neither rates nor stations: where these are chosen, only the other
+            // endpoints run.
             let no_streams = paced || settings.stations > 1;
             techniques.retain(|technique| !(no_streams && technique.endpoint.is_stream()));
         } else if let (Some(&[given, ..]), Some(&technique)) =
@@ -86,21 +87,22 @@ impl Plan {
             return Err(WrongChoice::UpfStations { given: settings.stations });
         }
 
-        // A figure of the paper stands beside one that was measured as it was.
+        // The paper's figure is shown only beside one measured under the same conditions.
         let as_usual =
             (settings.burst, settings.flows, settings.stations) == (experiment.burst, 1, 1);
         let as_in_paper = as_usual && choices.rate.is_none();
         let mut cases = Vec::new();
         let runtimes = choices.runtimes.as_deref().unwrap_or(experiment.runtimes);
         let by_runtime = |&technique: &Technique| {
-            // Some links are those of one runtime's containers.
+            // Some links exist only for the containers of one runtime.
             let runtimes = technique.link.runtime().map_or(runtimes.to_vec(), |own| vec![own]);
             runtimes.into_iter().map(move |runtime| (technique, runtime))
         };
         for (technique, runtime) in techniques.iter().flat_map(by_runtime) {
             for (&shape, &mtu) in shapes.iter().flat_map(|s| mtus.iter().map(move |m| (s, m))) {
                 let full = [mtu as usize + ETHERNET_LEN];
-                // Streams, and experiments that say no size, have frames as long as can be.
+                // Streams, and experiments without sizes, use the largest frames that the MTU
+                // allows.
                 let is_full = technique.endpoint.is_stream() || sizes.is_empty();
                 for &size in if is_full { &full[..] } else { sizes } {
                     let comparable = as_in_paper && experiment.sizes.contains(&size);
@@ -134,19 +136,18 @@ impl Plan {
         Ok(Self { experiment, settings, cases, limit_sizes })
     }
 
-    /// What it answers.
+    /// Returns the experiment of this plan.
     pub fn experiment(&self) -> &'static Experiment {
         self.experiment
     }
 
-    /// How many trials there are.
+    /// Returns the number of trials.
     pub fn trials(&self) -> usize {
         self.settings.trials * self.cases.len()
     }
 }
 
-/// Whether each of what was chosen was chosen once: of two rows that differ in nothing nobody could tell
-/// which is which.
+/// Fails if a value was chosen twice: the two rows could not be told apart.
 fn no_twins<T: PartialEq + ToString>(
     option: &'static str,
     chosen: Option<&[T]>,
@@ -156,7 +157,7 @@ fn no_twins<T: PartialEq + ToString>(
     twin.map_or(Ok(()), |(_, one)| Err(WrongChoice::Twice { option, given: one.to_string() }))
 }
 
-/// The experiment's topologies, or instead of them `pairs` of sender and receiver.
+/// Returns the experiment's topologies, or one per entry of `pairs` instead of them.
 fn shapes(experiment: &Experiment, pairs: Option<&[usize]>) -> Result<Vec<Shape>, WrongChoice> {
     let Some(pairs) = pairs else { return Ok(experiment.shapes.to_vec()) };
     let is_pair = |shape: &Shape| matches!(shape, Shape::Chain(0) | Shape::Pairs(_));
@@ -189,7 +190,7 @@ fn check_pairs(technique: Technique, shapes: &[Shape]) -> Result<(), WrongChoice
     }
 }
 
-/// Whether a runtime that makes its links itself is one of those that were asked for.
+/// Fails if the technique's link exists only for a runtime that was not chosen.
 fn check_runtime(technique: Technique, asked: Option<&[Runtime]>) -> Result<(), WrongChoice> {
     match (technique.link.runtime(), asked) {
         (Some(own), Some(asked)) if !asked.contains(&own) => {
@@ -199,7 +200,7 @@ fn check_runtime(technique: Technique, asked: Option<&[Runtime]>) -> Result<(), 
     }
 }
 
-/// Whether a technique can send what the settings ask for.
+/// Fails if the technique cannot send what the settings ask for.
 fn check_load(technique: Technique, settings: &Settings, paced: bool) -> Result<(), WrongChoice> {
     let Settings { flows, stations, .. } = *settings;
     let endpoint = technique.endpoint;
@@ -355,7 +356,7 @@ mod tests {
             message.contains("--runtime lxc: docker/bridge/udp is a link of docker containers"),
             "{message}"
         );
-        // It need not be asked for.
+        // The runtime need not be chosen.
         let cases = plan("all", &of("docker/bridge/tcp")).unwrap().cases;
         assert_eq!(cases.iter().map(|case| case.runtime).collect::<Vec<_>>(), [docker]);
         assert!(plan("all", &of("tcp")).unwrap().cases.iter().all(|c| c.runtime != docker));

@@ -1,9 +1,10 @@
-//! The order in which cases are measured: another one in each round, so that what changes on the
-//! machine with time does not favour some of them.
+//! The order in which cases are measured. It differs from round to round, so that changes of the
+//! machine over time do not favour some cases.
 
 use super::Case;
 
-/// The numbers of `cases` in the order of round `round`. Cases that share a testbed stay together.
+/// Returns the indices of `cases` in the order of round `round`. Cases that share a testbed stay
+/// together.
 pub(crate) fn order(cases: &[Case], seed: u32, round: usize) -> Vec<usize> {
     let mut random = Random::new(u64::from(seed) << 32 | round as u64);
     let testbed = |case: &Case| {
@@ -19,22 +20,22 @@ pub(crate) fn order(cases: &[Case], seed: u32, round: usize) -> Vec<usize> {
     groups.concat()
 }
 
-/// A seed that nobody chose.
+/// Returns a random seed.
 pub(super) fn any_seed() -> u32 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0) as u32
 }
 
-/// Numbers that look random (SplitMix64).
+/// Pseudo-random number generator (SplitMix64).
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The same for the same seed.
+    /// Creates a generator; equal seeds give equal sequences.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// From 0 to below 1.
+    /// Returns a number in `0.0..1.0`.
     pub(crate) fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -51,7 +52,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Fisher and Yates' shuffle.
+    /// Fisher-Yates shuffle.
     fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));

@@ -1,11 +1,11 @@
-//! Which of an experiment's techniques the user wants.
+//! Selection of an experiment's techniques by the user's words.
 
 use super::WrongChoice;
 use crate::Technique;
 use crate::experiments::Experiment;
 
-/// The techniques that `words` select out of the experiment's own, in its order; its usual ones by
-/// default.
+/// Returns the experiment's techniques that `words` select, in the experiment's order; without
+/// words, its usual ones.
 pub(super) fn techniques(
     experiment: &Experiment,
     words: Option<&[String]>,
@@ -27,7 +27,7 @@ pub(super) fn techniques(
     Ok(own.into_iter().filter(is_chosen).collect())
 }
 
-/// Each once, in their order.
+/// Joins the names in their order, without duplicates.
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut found: Vec<&str> = Vec::new();
     for name in names {

@@ -1,4 +1,4 @@
-//! Settings: all that holds for every case of a plan.
+//! Settings that hold for every case of a plan.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -17,27 +17,28 @@ use crate::trial::Timing;
 pub struct Settings {
     /// Frames per burst.
     pub burst: usize,
-    /// Flows per link of the sender, or byte streams of each.
+    /// Flows per link of the sender, or byte streams per sender.
     pub flows: u16,
-    /// Pairs of machines, by their MAC addresses, that frames are between in turn.
+    /// MAC address pairs to rotate through.
     pub stations: u16,
-    /// Whether it is measured how long each frame takes.
+    /// True if the latency of each frame is measured.
     pub timed: bool,
     /// Length of trials.
     pub timing: Timing,
-    /// The rates that are searched for in cases without a rate, or that they have a share of; none: they send as fast as they can.
+    /// Goals of the searches for rates, for cases without a rate or with a share of the rate found.
+    /// Without goals those cases send as fast as they can.
     pub goals: Vec<Goal>,
-    /// Trials per case, or searches.
+    /// Trials (or searches) per case.
     pub trials: usize,
-    /// What the random order of cases follows from.
+    /// Seed for the order of cases.
     pub seed: u32,
-    /// The network card that containers may get virtual functions of.
+    /// Network card whose virtual functions containers may get.
     pub parent: Option<String>,
-    /// Which role runs where.
+    /// Assignment of roles to CPUs.
     pub placement: Placement,
-    /// Whether everything was shortened.
+    /// True if everything was shortened.
     pub quick: bool,
-    /// The runtimes that were asked for by name: they must be there.
+    /// Runtimes that the user named: they must be present.
     pub runtimes: Vec<Runtime>,
 }
 
@@ -47,11 +48,11 @@ const QUICK: Timing = Timing {
     interval: Duration::from_millis(100),
 };
 
-/// Of a quick run, trials per case at most.
+/// Maximum number of trials per case in a quick run.
 const QUICK_TRIALS: usize = 2;
 
 impl Settings {
-    /// The rates that are searched for in `case`: none where nothing shall arrive.
+    /// Returns the goals of the searches in `case`: none where frames are not meant to arrive.
     pub(crate) fn goals_of(&self, case: &Case) -> &[Goal] {
         let has_none = case.rate.is_some() || case.technique.link.isolates;
         if has_none { &[] } else { &self.goals }
@@ -87,7 +88,7 @@ impl Settings {
         }
         let goal = |&loss| match experiment.shares {
             [] => goal(loss, quick, choices.duration),
-            // Near enough to take a share of.
+            // Close enough for taking a share of it.
             _ => goal(loss, true, None),
         };
         let goals = losses.iter().map(goal).collect();
@@ -124,7 +125,7 @@ fn check_interface(name: &str) -> Result<(), WrongChoice> {
     Err(WrongChoice::NoInterface { given: name.to_owned(), there: names.join(", ") })
 }
 
-/// How a rate is searched for. `trial` is the length of a trial, where it was chosen.
+/// Returns a search goal. `trial` is the length of a trial, if the user chose one.
 fn goal(loss_ratio: f64, quick: bool, trial: Option<Duration>) -> Goal {
     let (usual, trials, width) = if quick {
         (Duration::from_millis(500), 3, 0.02)
@@ -143,11 +144,12 @@ fn within<T: PartialOrd>(
     if allowed.contains(&given) { Ok(given) } else { Err(wrong(given)) }
 }
 
-/// A measurement as long as was `given`, or a little longer: of whole intervals.
+/// Returns a timing that measures for `given`, rounded up to whole intervals.
 fn lasting(given: Duration, default: Timing) -> Result<Timing, WrongChoice> {
     let allowed = Duration::from_millis(200)..=Duration::from_secs(3600);
     let given = within(allowed, given, |given| WrongChoice::Duration { given })?;
-    // Whole seconds from five of them on; below, enough shorter samples for a deviation.
+    // Intervals of a second from 5 s on; below, shorter ones, so that there are enough for a
+    // deviation.
     let interval = if given >= 5 * STEADY.interval { STEADY.interval } else { QUICK.interval };
     let whole = |time: Duration| time.as_nanos().div_ceil(interval.as_nanos()) as u32 * interval;
     Ok(Timing { warm_up: whole(default.warm_up), measure: whole(given), interval })

@@ -1,4 +1,4 @@
-//! What is wrong with a choice, and what would be right.
+//! Errors in the user's choices; each message says what would be right.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{PAIRS_MAX, STREAMS_MAX};
 use crate::Technique;
 use crate::technique::UnknownTechnique;
 
-/// A choice that cannot be.
+/// Invalid choice.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it all")]
 pub enum WrongChoice {

@@ -1,49 +1,50 @@
-//! The highest rates within given losses.
+//! Highest rates within given loss ratios.
 
 use dray_search::Goal;
 use serde::{Deserialize, Serialize};
 
 use crate::{Interval, stats};
 
-/// The highest rate at which no more than a share of the frames is lost: the non-drop rate, where that
-/// is nothing, or a partial drop rate. See `dray_search` for the method.
+/// Highest rate at which at most a given share of the frames is lost: the non-drop rate if the
+/// share is 0, else a partial drop rate. See `dray_search` for the method.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DropRate {
-    /// The share that may be lost in a trial.
+    /// Share of frames that a trial may lose.
     pub loss_ratio: f64,
     /// Length of the trials that count, in seconds.
     pub trial_s: f64,
-    /// For how long they ran at a rate before it was judged, in seconds, where that was not clear
-    /// earlier.
+    /// Total trial time at a rate before the rate is judged, in seconds, unless the verdict is
+    /// clear earlier.
     pub sum_s: f64,
-    /// The share of that time in which more could be lost.
+    /// Share of that time in which more frames may be lost.
     pub exceed_ratio: f64,
-    /// How close the bounds were to come to each other, as a share of the upper one.
+    /// Distance of the bounds at which a search ends, as a share of the upper bound.
     pub width: f64,
-    /// The mean of the searches' lower bounds, in frames per second; 0 for those that have none.
+    /// Mean of the searches' lower bounds, in frames per second; a search without one counts as 0.
     pub pps: f64,
-    /// Half the 95 % confidence interval of that, where there were several searches.
+    /// Half the 95 % confidence interval of `pps`, if there were several searches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval95_pps: Option<f64>,
     /// One entry per search.
     pub searches: Vec<SearchRecord>,
 }
 
-/// One search for one such rate.
+/// One search for one drop rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchRecord {
-    /// The highest rate that was carried below all that were not, in frames per second; absent: not
-    /// even the lowest.
+    /// Highest rate that was carried, below all rates that were not, in frames per second; absent
+    /// if not even the lowest rate was carried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lower_pps: Option<u64>,
-    /// The lowest rate that was not carried; absent: all were that the sender could send.
+    /// Lowest rate that was not carried; absent if every rate that the sender could send was
+    /// carried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upper_pps: Option<u64>,
     /// Frames per second that arrived at the lower bound.
     pub throughput_pps: f64,
-    /// What there was too much of above.
+    /// Why rates above the lower bound were not carried.
     pub limited_by: LimitedBy,
-    /// Trials of the search, for all of its rates together.
+    /// Number of trials of the search, for all of its rates together.
     pub trials: usize,
 }
 
@@ -73,7 +74,7 @@ impl DropRate {
         }
     }
 
-    /// The 95 % confidence interval of the rate, where there were several searches.
+    /// Returns the 95 % confidence interval of the rate, if there were several searches.
     pub fn interval(&self) -> Option<Interval> {
         self.interval95_pps.map(|half| Interval { mean: self.pps, half })
     }

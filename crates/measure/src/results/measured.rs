@@ -1,4 +1,4 @@
-//! The figures of a row.
+//! Figures of a row.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::trial::Trial;
 use crate::upf::UPF;
 use crate::{Interval, Noise, Settings, stats};
 
-/// The figures of a row. Counts are sums over all trials, from the first frame to the last; rates
-/// and CPU time are of the measured part.
+/// Figures of a row. Counts are sums over all trials, from the first frame to the last; rates and
+/// CPU time cover only the measured part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// What the trials ran on; its keys are the object's own.
+    /// Conditions of the trials; the keys are inlined into this object.
     #[serde(flatten)]
     pub setting: SettingOfRun,
-    /// How closely the receiver looked at frames: `whole`, `sampled`, or `none`.
+    /// How thoroughly the receiver checked frames: `whole`, `sampled`, or `none`.
     pub check: String,
-    /// How many trials there were.
+    /// Number of trials.
     pub trials: usize,
     /// Frames sent.
     pub sent: u64,
@@ -31,75 +31,74 @@ pub struct Measured {
     pub received: u64,
     /// Frames that never arrived: `sent = received + lost + corrupt + queued`.
     pub lost: u64,
-    /// Where.
+    /// Where frames were lost.
     pub lost_at: LostAt,
     /// Frames left in sockets at the end.
     pub queued: u64,
-    /// Frames that arrived again.
+    /// Frames that arrived more than once.
     pub duplicated: u64,
-    /// Frames that arrived behind a later one.
+    /// Frames that arrived after a later one.
     pub reordered: u64,
     /// Frames that arrived damaged.
     pub corrupt: u64,
-    /// Whether our counters and the kernel's agree exactly.
+    /// True if dray's counters and the kernel's agree exactly.
     pub counters_agree: bool,
     /// `lost / sent`.
     pub loss_ratio: f64,
-    /// Whether the sender fell short of `offered_pps` by more than 1 %.
+    /// True if the sender fell short of `offered_pps` by more than 1 %.
     pub sent_less_than_offered: bool,
     /// Frames sent per second.
     pub sent_pps: f64,
     /// Frames received per second: the mean over the samples.
     pub received_pps: f64,
-    /// Their standard deviation.
+    /// Standard deviation of the samples.
     pub stddev_pps: f64,
-    /// The samples.
+    /// Receive rates of the samples.
     pub samples_pps: Vec<f64>,
-    /// Half the 95 % confidence interval of `received_pps`: over the trials where there were several,
-    /// else over the samples of the one.
+    /// Half the 95 % confidence interval of `received_pps`: over the trials if there were several,
+    /// else over the samples of the single trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval95_pps: Option<f64>,
-    /// What else the machine did.
+    /// Other activity of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<Noise>,
-    /// CPU time by role and in all, of all trials.
+    /// CPU time by role and in total, over all trials.
     pub cpu: Cpu,
-    /// CPU cycles of all roles, and of the kernel by itself, per frame received.
+    /// CPU cycles of all roles, and of the kernel on its own, per frame received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycles_per_frame: Option<f64>,
-    /// The same without those spent on looking for frames where there were none, as far as that is
-    /// known.
+    /// The same without the cycles spent on polling empty ports, as far as they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_cycles_per_frame: Option<f64>,
-    /// Mb/s in frames received for each core that was busy.
+    /// Mb/s in received frames per busy core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mbps_per_core: Option<f64>,
-    /// CPU cycles of the switch alone per frame received, where there was one in user space.
+    /// CPU cycles of the switch alone per frame received, if a user-space switch was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch_cycles_per_frame: Option<f64>,
-    /// Frames received per second as a share of the machine's limit, where memory was shared.
+    /// Frames received per second as a share of the machine's limit, for links with shared memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_share: Option<f64>,
-    /// The highest rates within given losses, where those were searched for. The other figures of the
-    /// row are then of the trials at the first of these rates.
+    /// Highest rates within given loss ratios, if they were searched for. The other figures of the
+    /// row then come from the trials at the first of these rates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drop_rates: Vec<DropRate>,
-    /// The loss-free rate, where `offered_pps` is a share of it: the mean of the trials', in frames per
+    /// Loss-free rate, if `offered_pps` is a share of it: the mean over the trials, in frames per
     /// second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_free_pps: Option<f64>,
-    /// Bytes per second that the neighbour wrote, where it did.
+    /// Bytes per second that the neighbour wrote, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour_bytes_per_s: Option<f64>,
-    /// How long frames took there and back, where that was measured, in nanoseconds. At a given rate it
-    /// counts from when they were due.
+    /// Round-trip time of frames in nanoseconds, if it was measured. At a given rate it counts from
+    /// the time at which a frame was due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Percentiles>,
-    /// How long frames took one way, from when they were due until the receiver had them, where that
-    /// was measured, in nanoseconds.
+    /// One-way latency of frames in nanoseconds, if it was measured: from the time at which a frame
+    /// was due until the receiver had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_way_ns: Option<Percentiles>,
-    /// How long of that they waited for the sender to hand them to its port.
+    /// Part of that latency before the sender handed the frame to its port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender_late_ns: Option<Percentiles>,
 }
@@ -107,16 +106,16 @@ pub struct Measured {
 /// CPU time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// By role.
+    /// CPU time by role.
     pub roles: BTreeMap<String, CpuCost>,
-    /// Of all roles.
+    /// CPU time of all roles.
     pub total: CpuCost,
-    /// Measured time over which it was spent, in seconds.
+    /// Measured time over which the CPU time was spent, in seconds.
     pub elapsed_s: f64,
 }
 
 impl Cpu {
-    /// Adds what the roles spent over `measure`.
+    /// Adds the CPU time that the roles spent over `measure`.
     pub(crate) fn add(&mut self, roles: &[(String, CpuCost)], measure: Duration) {
         for (role, cost) in roles {
             *self.roles.entry(role.clone()).or_default() += *cost;
@@ -125,26 +124,26 @@ impl Cpu {
         self.elapsed_s += measure.as_secs_f64();
     }
 
-    /// How many cores were busy.
+    /// Returns the number of busy cores.
     pub fn cores(&self) -> f64 {
         self.total.total_s() / self.elapsed_s
     }
 }
 
 impl Measured {
-    /// On how many cores the user plane function was busy, where there was one; its part of the softirqs
-    /// there included.
+    /// Returns the number of cores on which the user plane function was busy, if there was one,
+    /// including its share of the softirqs there.
     pub fn upf_cores(&self) -> Option<f64> {
         let cost = self.cpu.roles.get(UPF)?;
         Some(cost.total_s() / self.cpu.elapsed_s).filter(|cores| *cores > 0.0)
     }
 
-    /// Frames received per second for each of these cores.
+    /// Returns the number of frames received per second for each of these cores.
     pub fn upf_pps_per_core(&self) -> Option<f64> {
         self.upf_cores().map(|cores| self.received_pps / cores)
     }
 
-    /// Sums up the trials of one case: at least one.
+    /// Sums up the trials of one case, which has at least one.
     pub(crate) fn of(case: &CaseTrials, settings: &Settings, limit: Option<&LimitRow>) -> Self {
         let trials = &case.trials[..];
         let setting = case.setting.as_ref().expect("there is a trial");
@@ -219,16 +218,16 @@ impl Measured {
         }
     }
 
-    /// The 95 % confidence interval of the receive rate, where there is one.
+    /// Returns the 95 % confidence interval of the receive rate, if there is one.
     pub fn interval(&self) -> Option<Interval> {
         match self.interval95_pps {
             Some(half) => Some(Interval { mean: self.received_pps, half }),
-            // Results from before it was in them.
+            // Results written before the field existed.
             None => Interval::of_rate(self.received_pps, &self.samples_pps, self.trials),
         }
     }
 
-    /// What disturbed it, in words.
+    /// Describes what disturbed the measurement, if anything did.
     pub fn disturbed(&self) -> Option<String> {
         self.noise?.in_words()
     }

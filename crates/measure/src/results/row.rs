@@ -1,4 +1,4 @@
-//! One entry of the results: what was measured, and what came of it.
+//! One row of the results: what was measured, and the outcome.
 
 use dray_lab::Runtime;
 use serde::{Deserialize, Serialize};
@@ -13,54 +13,54 @@ use crate::{Case, Settings, UpfLoad};
 pub struct ResultRow {
     /// Link and endpoint.
     pub technique: String,
-    /// How the containers are wired.
+    /// How the containers are connected.
     pub link: String,
-    /// How the programs in them do their I/O.
+    /// How the programs in the containers do their I/O.
     pub endpoint: String,
-    /// What a neighbour did that shared the last-level cache: `quiet`, `noisy` or `confined`; absent:
-    /// there was none.
+    /// Load of a neighbour that shared the last-level cache: `quiet`, `noisy` or `confined`; absent
+    /// without a neighbour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour: Option<String>,
-    /// Who made the containers.
+    /// Runtime that created the containers.
     #[serde(default = "embedded")]
     pub runtime: String,
     /// `chain`, `fan`, `echo`, `pairs` or `upf`.
     pub topology: String,
-    /// How many pairs of sender and receiver there were at the same time.
+    /// Number of concurrent sender/receiver pairs.
     #[serde(default = "one")]
     pub pairs: usize,
-    /// How many forwarders stand between sender and receiver.
+    /// Number of forwarders between sender and receiver.
     pub forwarders: usize,
-    /// What the user plane function between them had to do, where there is one.
+    /// Load of the user plane function between the roles, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upf: Option<UpfLoad>,
     /// MTU of the links, in bytes.
     #[serde(default = "usual_mtu")]
     pub mtu: u32,
-    /// In bytes, without frame check sequence.
+    /// Frame size in bytes, without the frame check sequence.
     pub frame_size: usize,
     /// Frames per burst.
     pub burst: usize,
     /// Flows per link of the sender.
     pub flows: u16,
-    /// Pairs of machines, by their MAC addresses, that frames were between in turn.
+    /// MAC address pairs that frames rotated through.
     #[serde(default = "one_station")]
     pub stations: u16,
-    /// Frames per second that were asked for; absent: as many as possible.
+    /// Offered frames per second; absent: as many as possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offered_pps: Option<f64>,
-    /// What `offered_pps` is of the loss-free rate, where it is a share of that.
+    /// Share of the loss-free rate that `offered_pps` is, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_share: Option<f64>,
-    /// The receive rate that the paper states.
+    /// Receive rate stated by the paper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper_pps: Option<f64>,
-    /// What was found.
+    /// Outcome of the row.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What results are of that do not say it: those from before there was anything else.
+/// Default for results written before there were pairs.
 fn one() -> usize {
     1
 }
@@ -73,7 +73,7 @@ fn usual_mtu() -> u32 {
     1500
 }
 
-/// Results from before there were others.
+/// Default for results written before there were other runtimes.
 fn embedded() -> String {
     Runtime::Embedded.to_string()
 }
@@ -84,20 +84,20 @@ fn embedded() -> String {
 pub enum Outcome {
     /// The technique ran.
     Measured(Box<Measured>),
-    /// It ran, and is there to keep containers apart.
+    /// The technique ran, and its purpose is to keep containers apart.
     Isolated {
-        /// Whether it did.
+        /// The verdict.
         isolation: Isolation,
     },
-    /// It could not.
+    /// The technique could not run.
     Skipped {
-        /// Why.
+        /// Reason.
         skipped: String,
     },
 }
 
 impl ResultRow {
-    /// A row for `case`.
+    /// Creates the row for `case`.
     pub fn new(case: &Case, settings: &Settings, mut outcome: Outcome) -> Self {
         if let Outcome::Measured(measured) = &mut outcome {
             let mbps = measured.received_pps * case.size as f64 * 8.0 / 1e6;
@@ -142,7 +142,7 @@ impl ResultRow {
         }
     }
 
-    /// The figures, where there are any.
+    /// Returns the figures, if there are any.
     pub fn measured(&self) -> Option<&Measured> {
         match &self.outcome {
             Outcome::Measured(measured) => Some(measured),
@@ -150,7 +150,7 @@ impl ResultRow {
         }
     }
 
-    /// Whether containers were kept apart, where they should have been.
+    /// Returns the verdict on isolation, for a technique that is meant to keep containers apart.
     pub fn isolation(&self) -> Option<&Isolation> {
         match &self.outcome {
             Outcome::Isolated { isolation } => Some(isolation),

@@ -1,4 +1,4 @@
-//! What the trials of a case ran on.
+//! Conditions under which the trials of a case ran.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,36 +10,35 @@ use crate::needs::{Needs, SetUp};
 use crate::topology::Topology;
 use crate::trial::Agreements;
 
-/// What the trials of a case ran on.
+/// Conditions under which the trials of a case ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SettingOfRun {
-    /// The CPU of each role.
+    /// CPU of each role.
     pub role_cores: BTreeMap<String, usize>,
-    /// Whether roles shared a core.
+    /// True if roles shared a core.
     pub shared_cores: bool,
-    /// Whether each container had a control group of its own; if not, it was pinned by its CPU
-    /// affinity alone.
+    /// True if each container had its own control group; otherwise only its CPU affinity pinned it.
     pub control_groups: bool,
-    /// How long it took to make containers and links, in seconds.
+    /// Time that it took to create containers and links, in seconds.
     #[serde(default)]
     pub set_up_s: f64,
-    /// What made the containers, unless that was dray itself.
+    /// Container engine, if dray did not create the containers itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineFacts>,
-    /// What was agreed on for the ports of each role that has such a port: by a port and its peer, or by
-    /// an AF_XDP port and the kernel.
+    /// Outcome of the negotiation for the ports of each role: between a port and its peer, or
+    /// between an AF_XDP port and the kernel. Roles without such ports are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub agreements: Agreements,
-    /// The switch in user space, where there was one.
+    /// User-space switch, if one was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<SwitchFacts>,
-    /// Other people's programs, and how they and our switch were started.
+    /// Third-party programs, and how they and dray's switch were started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub programs: Option<Record>,
-    /// What all that needed, as far as the kernel told.
+    /// Resources that the whole setup needed, as far as the kernel reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs: Option<Needs>,
-    /// Whether all roles ran on CPUs that the kernel keeps free of other work.
+    /// True if all roles ran on CPUs that the kernel keeps free of other work.
     #[serde(default)]
     pub isolated_cores: bool,
 }
@@ -47,27 +46,27 @@ pub struct SettingOfRun {
 /// A container engine, and what its containers were given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineFacts {
-    /// Its version, as it says it.
+    /// Version, as the engine reports it.
     pub version: String,
-    /// The capabilities of the containers.
+    /// Capabilities of the containers.
     pub capabilities: Vec<String>,
 }
 
-/// What a switch in user space had to be given.
+/// Requirements of a user-space switch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SwitchFacts {
-    /// Huge pages reserved for it, in MiB.
+    /// Huge pages reserved for the switch, in MiB.
     pub hugepages_mib: u32,
-    /// Privileges, in words.
+    /// Required privileges, in words.
     pub privileges: String,
-    /// Anything else.
+    /// Other requirements.
     pub others: Vec<String>,
-    /// From the start of its first process until it forwarded, in seconds.
+    /// Time from the start of the switch's first process until it forwarded, in seconds.
     pub ready_s: f64,
 }
 
 impl SettingOfRun {
-    /// Notes how long it took until all was ready for one more trial.
+    /// Records how long the setup for one more trial took.
     pub(crate) fn add_set_up(&mut self, set_up: SetUp) {
         if let Some(needs) = &mut self.needs {
             needs.set_ups.push(set_up);

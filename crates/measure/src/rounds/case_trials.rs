@@ -1,4 +1,4 @@
-//! What the rounds found of one case.
+//! Findings of the rounds for one case.
 
 use std::time::Duration;
 
@@ -16,28 +16,28 @@ use crate::stats;
 use crate::streams::{MeasuredStreams, StreamOutcome, StreamTrial};
 use crate::trial::{Agreements, Trial};
 
-/// The trials of one case: all of frames, or all of byte streams.
+/// Trials of one case: either all with frames, or all with byte streams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CaseTrials {
-    /// How many rounds it was in, those in which it failed among them.
+    /// Number of rounds that included the case, failed ones among them.
     pub(super) rounds: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) trials: Vec<Trial>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) stream_trials: Vec<StreamTrial>,
-    /// What searches found, goal by goal.
+    /// Results of the searches, goal by goal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) searches: Vec<Vec<SearchRecord>>,
-    /// The loss-free rates that trials ran at a share of, in frames per second.
+    /// Loss-free rates of which trials offered a share, in frames per second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) loss_free: Vec<f64>,
-    /// Why the last trial that failed did.
+    /// Why the most recent failed trial failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// How closely the receiver looked.
+    /// How thoroughly the receiver checked frames.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) check: String,
-    /// What they ran on; there is one as soon as there is a trial.
+    /// Conditions of the trials; set as soon as there is a trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) setting: Option<SettingOfRun>,
 }
@@ -81,14 +81,15 @@ impl CaseTrials {
         check.clone_into(&mut self.check);
     }
 
-    /// Whether it is as whole as what is noted here, wherever it comes from.
+    /// Returns true if the trials are consistent, as those recorded here always are; a file may
+    /// differ.
     pub(super) fn is_sound(&self, goals: usize) -> bool {
         let is_empty = self.trials.is_empty() && self.stream_trials.is_empty();
         let searches = self.searches.iter().all(|search| search.len() == goals);
         searches && (is_empty || self.setting.is_some())
     }
 
-    /// What was found so far, in words.
+    /// Describes what was found so far.
     pub(super) fn so_far(&self) -> Option<String> {
         let frames: Vec<f64> = self.trials.iter().map(|trial| trial.received_pps).collect();
         let bits: Vec<f64> = self.stream_trials.iter().map(StreamTrial::goodput_bps).collect();
@@ -101,14 +102,14 @@ impl CaseTrials {
         self.failure = Some(error.to_string());
     }
 
-    /// Why there is no trial, where there is none.
+    /// Returns why there is no trial, or `None` if there is one.
     fn lacking(&self) -> Option<String> {
         let none = self.trials.is_empty() && self.stream_trials.is_empty();
         let interrupted = || "not measured yet: the run was interrupted".to_owned();
         none.then(|| self.failure.clone().unwrap_or_else(interrupted))
     }
 
-    /// What was found where there was a trial, else why there was none.
+    /// Returns the figures if there was a trial, else why there was none.
     pub(super) fn outcome(&self, settings: &Settings, limit: Option<&LimitRow>) -> Outcome {
         let isolation = Isolation::sum(self.trials.iter().filter_map(|trial| trial.isolation));
         match (self.lacking(), isolation) {
@@ -118,7 +119,7 @@ impl CaseTrials {
         }
     }
 
-    /// The same of byte streams.
+    /// Like [`Self::outcome`], for byte streams.
     pub(super) fn stream_outcome(&self, settings: &Settings) -> StreamOutcome {
         match self.lacking() {
             Some(skipped) => StreamOutcome::Skipped { skipped },

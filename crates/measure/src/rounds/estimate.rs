@@ -1,15 +1,15 @@
-//! How long a run will take.
+//! Estimate of how long a run will take.
 
 use std::time::{Duration, Instant};
 
 use crate::plan::{Case, Plan};
 
-/// What a trial takes beside its own time: to tell everybody, to drain, to build a testbed now and then.
+/// Overhead per trial: starting the roles, draining, sometimes building a testbed.
 const BESIDE: Duration = Duration::from_millis(500);
-/// Trials of a search for one rate, about.
+/// Approximate number of trials of a search for one rate.
 const TRIALS_EACH: u32 = 20;
 
-/// What was planned, and what it took in truth.
+/// Planned time compared with the time that it took.
 #[derive(Debug)]
 pub(super) struct Estimate {
     began: Instant,
@@ -18,12 +18,12 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// Of what is still to be done.
+    /// Creates an estimate for a run with `left` to do.
     pub(super) fn new(left: Duration) -> Self {
         Self { began: Instant::now(), done: Duration::ZERO, left }
     }
 
-    /// How long a case takes once, by plan.
+    /// Returns the planned time of one trial or search of a case.
     pub(super) fn of(plan: &Plan, case: &Case) -> Duration {
         let timing = plan.settings.timing;
         let goals = plan.settings.goals_of(case);
@@ -33,13 +33,13 @@ impl Estimate {
         goals.iter().map(|goal| TRIALS_EACH * (goal.trial + BESIDE / 4)).sum()
     }
 
-    /// What was planned to take so long is done.
+    /// Records that work planned to take `planned` is done.
     pub(super) fn done(&mut self, planned: Duration) {
         self.done += planned;
         self.left = self.left.saturating_sub(planned);
     }
 
-    /// How long the rest takes, if it goes on like this.
+    /// Returns the time that the rest will take at the current pace.
     pub(super) fn left(&self) -> Duration {
         if self.done.is_zero() {
             return self.left;

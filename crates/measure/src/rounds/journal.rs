@@ -1,4 +1,5 @@
-//! What a run has found so far: enough to make results of it at any time, and to go on with it.
+//! Journal of a run: its findings so far, enough to produce results at any time, and to resume the
+//! run.
 
 use std::time::SystemTime;
 
@@ -11,25 +12,25 @@ use crate::plan::{Choices, Plan};
 use crate::results::{Incomplete, LimitRow, ResultRow, Results, SCHEMA, SettingsRecord};
 use crate::streams::StreamRow;
 
-/// What a run has found so far.
+/// Findings of a run so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Journal {
-    /// When it began (RFC 3339, UTC).
+    /// Time at which the run began (RFC 3339, UTC).
     time: String,
     /// The command line.
     #[serde(default)]
     command: String,
-    /// What was found of the clock, where frames are timed.
+    /// Facts about the clock, if frames are timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) clock: Option<ClockFacts>,
-    /// Of each size for which the machine's limit is measured, that of each round.
+    /// Machine limits by round, for each frame size for which the limit is measured.
     pub(super) limits: Vec<Vec<f64>>,
-    /// The plan's cases, in its order.
+    /// Cases of the plan, in its order.
     pub(super) cases: Vec<CaseTrials>,
 }
 
 impl Journal {
-    /// Of a run of `plan` that begins now, as `command` says on a command line.
+    /// Creates the journal of a run of `plan` that begins now; `command` is the command line.
     pub fn new(plan: &Plan, command: String) -> Self {
         Self {
             time: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
@@ -40,23 +41,23 @@ impl Journal {
         }
     }
 
-    /// Whether it is of a run of `plan`, as far as their lengths say.
+    /// Returns true if the journal may belong to a run of `plan`, judging by its lengths.
     pub(crate) fn fits(&self, plan: &Plan) -> bool {
         (self.limits.len(), self.cases.len()) == (plan.limit_sizes.len(), plan.cases.len())
     }
 
-    /// How many trials there were, those that failed among them. A search counts as one.
+    /// Returns the number of trials, including failed ones. A search counts as one.
     pub fn trials(&self) -> usize {
         self.cases.iter().map(|case| case.rounds).sum()
     }
 
-    /// Whether nothing was found yet.
+    /// Returns true if nothing was found yet.
     pub fn is_empty(&self) -> bool {
         self.trials() == 0 && self.limits.iter().all(Vec::is_empty)
     }
 
-    /// Everything that was found. Where trials are missing the results are marked, and hold what it
-    /// takes to go on: the journal, and the `choices` that the plan was made of.
+    /// Returns everything that was found. Where trials are missing, the results are marked and hold
+    /// what is needed to resume: the journal, and the `choices` from which the plan was built.
     pub fn results(&self, plan: &Plan, choices: &Choices) -> Results {
         let settings = &plan.settings;
         let limits: Vec<LimitRow> = plan

@@ -24,35 +24,35 @@ use crate::plan::{Case, Plan, Settings, order};
 use estimate::Estimate;
 use testbed::Testbed;
 
-/// The machine's limit is measured for so long at most.
+/// Maximum duration of the measurement of the machine's limit.
 const LIMIT_MAX: Duration = Duration::from_secs(1);
 
-/// Is told of a run while it goes on.
+/// Receives the progress of a run.
 pub trait Listener {
-    /// What runs now.
+    /// Called when a step begins or progresses.
     fn now(&mut self, step: &Step);
-    /// There is something more to be kept.
+    /// Called when the journal holds something new to save.
     fn found(&mut self, journal: &Journal);
 }
 
 /// A step of a run.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// How many trials there were before.
+    /// Number of trials that are done.
     pub done: usize,
-    /// How long all that is left will take, about.
+    /// Approximate time until the run ends.
     pub left: Duration,
-    /// What runs now.
+    /// Description of the step.
     pub what: String,
-    /// What was found so far: of it, or else of what ran before.
+    /// Findings so far for this case, or else of the previous step.
     pub so_far: Option<String>,
 }
 
-/// Runs every case that is not in `journal` yet, and notes there what it finds, also where it is
+/// Runs every case that is not in `journal` yet, and records there what it finds, also if it is
 /// interrupted. `program` is the `dray` that runs in the containers.
 ///
-/// There is one trial of each case, then the next of each, each time in another order, so that what
-/// changes on the machine meanwhile changes for all of them.
+/// Each round runs one trial of each case in a new order, so that changes of the machine over time
+/// affect all cases alike.
 pub fn run(
     plan: &Plan,
     program: &Path,
@@ -89,7 +89,7 @@ pub fn run(
             listener.found(journal);
         }
         let mut before = None;
-        // Cases of one technique and shape follow each other and share a testbed.
+        // Cases with the same technique and shape are adjacent and share a testbed.
         let mut testbed: Option<Testbed> = None;
         for number in order(&plan.cases, settings.seed, round) {
             let case = &plan.cases[number];
@@ -103,7 +103,7 @@ pub fn run(
                 so_far: journal.cases[number].so_far().or_else(|| before.clone()),
             };
             listener.now(&step);
-            // One that does not serve goes before the next is built.
+            // A testbed that does not serve the case is torn down before the next one is built.
             let kept = testbed.take().filter(|testbed| testbed.serves(case));
             let build = || Testbed::build(case, settings, program, &mut watch, cancel);
             let ready = kept.map_or_else(build, Ok);
@@ -127,9 +127,9 @@ pub fn run(
             });
             match result {
                 Ok(ready) => testbed = Some(ready),
-                // Neither the user's wish nor a missing privilege says anything of the technique.
+                // Neither a cancellation nor a missing privilege says anything about the technique.
                 Err(error @ (LabError::Cancelled | LabError::NotPermitted)) => return Err(error),
-                // The next round may go better.
+                // The next round may succeed.
                 Err(error) => trials.fail(&error),
             }
             trials.rounds = round + 1;
@@ -142,7 +142,7 @@ pub fn run(
     Ok(())
 }
 
-/// The limit of the machine, in frames per second, on the CPUs that a switch and its endpoints have.
+/// Returns the machine's limit, in frames per second, on the CPUs of a switch and its endpoints.
 fn machine_limit(size: usize, settings: &Settings) -> Result<f64, LabError> {
     let (middle, ends) = settings.placement.assign_around_switch(2);
     let duration = settings.timing.measure.min(LIMIT_MAX);

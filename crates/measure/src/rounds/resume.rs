@@ -1,4 +1,4 @@
-//! Going on with a run that was interrupted: only where everything is as it was.
+//! Resuming an interrupted run, which requires that everything is unchanged.
 
 use dray_lab::HostFacts;
 use serde_json::{Map, Value};
@@ -8,18 +8,18 @@ use crate::experiments::{self, Experiment};
 use crate::plan::{Case, Choices, Plan, WrongChoice};
 use crate::results::{Incomplete, Results};
 
-/// An interrupted run that can be gone on with.
+/// An interrupted run that can be resumed.
 #[derive(Debug)]
 pub struct Resumed {
-    /// The plan that it had.
+    /// Plan of the run.
     pub plan: Plan,
-    /// What that was made of.
+    /// Choices from which the plan was built.
     pub choices: Choices,
-    /// What it has found.
+    /// Findings of the run.
     pub journal: Journal,
 }
 
-/// Why a run cannot be gone on with. The messages name what differs, and not the file.
+/// Why a run cannot be resumed. The messages name what differs, not the file.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it all")]
 pub enum CannotResume {
@@ -44,7 +44,8 @@ pub enum CannotResume {
 }
 
 impl Resumed {
-    /// Of `results`, where whatever the user gave again, `experiment` and `choices`, is as it was.
+    /// Resumes the run of `results`, if `experiment` and `choices`, as far as given again, are
+    /// unchanged.
     pub fn new(
         results: Results,
         experiment: Option<&str>,
@@ -75,7 +76,7 @@ impl Resumed {
     }
 }
 
-/// Whether everything that is `given` is in `theirs` too.
+/// Fails if a choice in `given` is not the same in `theirs`.
 fn same_choices(theirs: &Choices, given: &Choices) -> Result<(), CannotResume> {
     let [theirs, given] = [theirs, given].map(fields);
     let differs = given.into_iter().find(|(option, value)| theirs.get(option) != Some(value));
@@ -96,7 +97,7 @@ fn fields(choices: &Choices) -> Map<String, Value> {
     }
 }
 
-/// Whether the host is as it was, but for what changes while it is used.
+/// Fails if the host differs in more than what changes during use.
 fn same_host(then: &HostFacts, now: &HostFacts) -> Result<(), CannotResume> {
     let lasting = |host: &HostFacts| {
         let mut host = host.clone();
@@ -114,7 +115,7 @@ fn same_host(then: &HostFacts, now: &HostFacts) -> Result<(), CannotResume> {
     }
 }
 
-/// Whether each of the plan's cases stands where it stood.
+/// Fails if the plan's cases are not those of the results, in the same order.
 fn same_cases(
     journal: &Journal,
     plan: &Plan,
@@ -134,7 +135,7 @@ fn same_cases(
     }
     let names = |results: &Results| {
         let frames = results.results.iter().map(|row| {
-            // A share's rate is known only once what it is a share of was found.
+            // The rate of a share is known only after the rate that it refers to was found.
             let rate = match row.load_share {
                 Some(share) => format!("{share} of the loss-free rate"),
                 None => format!("{} pps", row.offered_pps.unwrap_or_default()),

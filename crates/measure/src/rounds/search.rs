@@ -1,4 +1,4 @@
-//! Searches for the highest rates within given losses.
+//! Searches for the highest rates within given loss ratios.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use crate::plan::{Case, Settings};
 use crate::results::{LimitedBy, SearchRecord};
 use crate::trial::{Timing, Trial};
 
-/// Below this nobody looks for a rate, in frames per second.
+/// Lowest rate that a search tries, in frames per second.
 const RATE_MIN: u64 = 100;
-/// More than anybody can send, in frames per second.
+/// Rate above anything that a sender can reach, in frames per second.
 const RATE_MAX: f64 = 1e9;
-/// By how much a sender may be faster than it was in the one trial that says how fast it can be: that one
-/// may have been slow. A rate that it cannot keep costs a search a few short trials.
+/// How much faster a sender may be than in the one trial that finds its maximum, which may have
+/// been slow. A rate that the sender cannot keep costs a search only a few short trials.
 const MARGIN: f64 = 1.1;
 
-/// A search that has ended, and its trials.
+/// A finished search and its trials.
 struct Ended {
     search: Search,
     trials: Vec<(Next, Trial)>,
-    /// The one in which the sender sent as fast as it could.
+    /// Trial in which the sender sent as fast as it could.
     fastest: Trial,
-    /// How closely receivers were to look.
+    /// How thoroughly receivers checked frames.
     check: Check,
 }
 
-/// Searches for the rates of `goals` in `case`, and adds what it found: for each goal the bounds, and
-/// the trials at the highest rate of the first goal that was carried.
+/// Searches for the rates of `goals` in `case` and adds the results: the bounds for each goal, and
+/// the trials at the highest carried rate of the first goal.
 pub(super) fn run(
     case: &Case,
     settings: &Settings,
@@ -63,14 +63,14 @@ pub(super) fn run(
     let carried = bounds[0].lower;
     let is_kept = |next: &Next| Some(next.load) == carried && next.duration >= goals[0].trial;
     let (kept, _): (Vec<_>, Vec<_>) = trials.into_iter().partition(|(next, _)| is_kept(next));
-    // Where nothing is carried, what happens without a limit says why.
+    // Where no rate is carried, the trial without a limit shows why.
     let kept: Vec<Trial> = kept.into_iter().map(|(_, trial)| trial).collect();
     let kept = if kept.is_empty() { vec![fastest] } else { kept };
     kept.into_iter().for_each(|trial| found.add((trial, check), testbed));
     Ok(())
 }
 
-/// Runs a trial at the case's share of the loss-free rate. That one is searched for in every round anew,
+/// Runs a trial at the case's share of the loss-free rate. Each round searches for that rate anew,
 /// once for all shares of it.
 pub(super) fn at_share(
     case: &Case,
@@ -113,7 +113,7 @@ fn search(
         progress(rate.map_or("as fast as it can".to_owned(), at));
         testbed.measure(&Case { rate, ..case.clone() }, settings, &timing(duration))
     };
-    // Where the sender ends, the search ends. A ping without a rate waits for its answers.
+    // The sender's maximum bounds the search. A ping without a rate waits for its replies.
     let unlimited = (case.shape == Shape::Echo).then_some(RATE_MAX);
     let (fastest, check) = measure(unlimited, goals[0].trial)?;
     let highest = (fastest.sent_pps * MARGIN) as u64;
@@ -128,7 +128,8 @@ fn search(
     Ok(Ended { search, trials, fastest, check })
 }
 
-/// What a search makes of a trial. A sender that could not keep up has lost what it did not send.
+/// Returns the loss ratio of a trial for a search. Frames that the sender failed to send count as
+/// lost.
 pub(crate) fn loss_ratio(trial: &Trial) -> f64 {
     let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
     let lost = of(trial.sent.saturating_sub(trial.received), trial.sent);
@@ -137,7 +138,7 @@ pub(crate) fn loss_ratio(trial: &Trial) -> f64 {
     if trial.sent_less_than_offered() { lost.max(unsent) } else { lost }
 }
 
-/// A trial of a search: its samples say how steady it was, its loss is of all of it.
+/// Returns the timing of a search trial: samples show how steady it was, loss covers all of it.
 fn timing(measure: Duration) -> Timing {
     const SAMPLES: u32 = 5;
     Timing { warm_up: measure / SAMPLES, measure, interval: measure / SAMPLES }

@@ -16,20 +16,20 @@ use crate::streams::StreamTrial;
 use crate::topology::{Load, Topology};
 use crate::trial::{self, Timing, Trial};
 
-/// Containers with everything between them, for cases of one technique in one topology.
+/// Containers and everything between them, for cases of one technique in one topology.
 pub(super) struct Testbed {
     pub(super) lab: Lab,
-    /// One for each pair of sender and receiver; all of one technique.
+    /// One topology per sender/receiver pair; all with the same technique.
     pub(super) topologies: Vec<Topology>,
     runtime: Runtime,
-    /// Where it is wanted.
+    /// Present if the case wants a neighbour.
     neighbour: Option<Present>,
     mtu: u32,
-    /// The highest rates without loss that were found here, in frames per second, by frame size.
+    /// Highest rates without loss found on this testbed, in frames per second, by frame size.
     pub(super) loss_free: BTreeMap<usize, u64>,
-    /// How long it took to build.
+    /// Time that it took to build the testbed.
     pub(super) set_up: Duration,
-    /// What else the machine did before there was a testbed.
+    /// Other activity of the machine before the testbed existed.
     noise: Noise,
 }
 
@@ -61,20 +61,20 @@ impl Testbed {
         };
         let topologies = Topology::build(&mut lab, case.technique, case.shape, &placement, mtu)?;
         let set_up = began.elapsed();
-        // Of a switch that is not there it would say too much.
+        // Checked after the build, because for a missing switch this error would say too much.
         case.technique.check()?;
         let loss_free = BTreeMap::new();
         Ok(Self { lab, topologies, runtime, neighbour, mtu, loss_free, set_up, noise })
     }
 
-    /// Whether `case` can be measured here.
+    /// Returns true if `case` can be measured on this testbed.
     pub(super) fn serves(&self, case: &Case) -> bool {
         let first = &self.topologies[0];
         (first.technique, self.runtime, first.shape, self.mtu, self.neighbour.is_some())
             == (case.technique, case.runtime, case.shape, case.mtu, case.neighbour.is_some())
     }
 
-    /// One trial, and how closely its receiver was to look.
+    /// Runs one trial; returns it and how thoroughly its receiver checked frames.
     pub(super) fn measure(
         &mut self,
         case: &Case,
@@ -87,7 +87,7 @@ impl Testbed {
         let mut trial = match (neighbour, case.neighbour) {
             (Some(present), Some(neighbour)) => {
                 let (trial, rate) = present.during(lab, neighbour, &cpus(topologies), run)?;
-                // What it does is what the trial is about.
+                // The neighbour's activity is the subject of the trial, not noise.
                 let noise = Noise { other_cores: 0.0, ..trial.noise };
                 Trial { neighbour_bytes_per_s: Some(rate), noise, ..trial }
             }
@@ -97,7 +97,7 @@ impl Testbed {
         Ok((trial, load.check))
     }
 
-    /// The same of byte streams.
+    /// Like [`Self::measure`], for byte streams.
     pub(super) fn measure_streams(
         &mut self,
         case: &Case,
@@ -111,7 +111,7 @@ impl Testbed {
     }
 }
 
-/// The CPUs of all roles, and of the switch.
+/// Returns the CPUs of all roles and of the switch.
 fn cpus(topologies: &[Topology]) -> Vec<usize> {
     let stations = topologies.iter().flat_map(Topology::stations).map(|station| station.cpu);
     let cpus: BTreeSet<_> = stations.chain(topologies[0].switch_cpu).collect();

@@ -1,4 +1,4 @@
-//! Figures as they stand in a cell.
+//! Formatting of figures in table cells.
 
 use crate::Interval;
 use crate::results::Measured;
@@ -11,7 +11,7 @@ pub(super) fn mega(pps: f64) -> String {
     format!("{:.2}", pps / 1e6)
 }
 
-/// A loss is never rounded to nothing.
+/// Formats the loss in percent; a loss above 0 is never rounded to 0.
 pub(super) fn loss(measured: &Measured) -> String {
     let percent = 100.0 * measured.loss_ratio;
     match percent {
@@ -22,7 +22,7 @@ pub(super) fn loss(measured: &Measured) -> String {
     }
 }
 
-/// Half an interval, in percent of its mean.
+/// Formats half an interval as a percentage of its mean.
 pub(super) fn spread(interval: Option<Interval>) -> String {
     interval.map_or("-".to_owned(), |interval| match interval.percent() {
         percent if percent < 99.95 => format!("{percent:.1}"),

@@ -1,12 +1,12 @@
-//! What it costs that a receiver looks at frames.
+//! Cost of a receiver's checks of frames.
 
 use super::cell::{kilo, mark, spread};
 use super::distinct;
 use super::text::fit;
 use crate::results::ResultRow;
 
-/// A row for each technique and size: what is received when the receiver only counts frames or fetches
-/// their first bytes too, and by how much less than the latter when it looks more closely.
+/// Formats a row for each technique and size: the receive rate if the receiver only counts frames
+/// or fetches their first bytes too, and how far stricter checks fall behind the latter.
 pub(super) fn table(rows: &[ResultRow]) -> String {
     let header = "technique|size|none|±|fetched|±|sampled|±|costs|whole|±|costs";
     let units = "|B|kpps|%|kpps|%|kpps|%|%|kpps|%|%";

@@ -1,11 +1,11 @@
-//! The highest rates within given losses.
+//! Highest rates within given loss ratios.
 
 use super::cell::{kilo, mark, spread};
 use super::text::fit;
 use crate::results::{LimitedBy, ResultRow};
 
-/// A row for each technique and size: for each loss that was allowed the highest rate, what limits it;
-/// and what the first of these rates costs.
+/// Formats a row for each technique and size: the highest rate and what limits it for each loss
+/// ratio, and the cost of the first of these rates.
 pub(super) fn table(rows: &[ResultRow]) -> String {
     let losses = rows.iter().filter_map(ResultRow::measured).map(|m| m.drop_rates.as_slice());
     let losses = losses.max_by_key(|rates| rates.len()).unwrap_or_default();
@@ -21,7 +21,7 @@ pub(super) fn table(rows: &[ResultRow]) -> String {
     units.extend(["", "", "/frame", ""].map(str::to_owned));
     let mut cells = vec![header, units];
     for row in rows {
-        // The notes below say why.
+        // The notes below say why a row has no figures.
         let Some(measured) = row.measured() else { continue };
         let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
         for rate in &measured.drop_rates {

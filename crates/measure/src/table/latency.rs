@@ -1,4 +1,4 @@
-//! How long frames take, by load.
+//! Latency of frames by load.
 
 use dray_traffic::Percentiles;
 
@@ -8,7 +8,7 @@ use super::text::fit;
 use crate::clock::ClockFacts;
 use crate::results::{Measured, ResultRow};
 
-/// A table for each way and size: a row for each technique and load.
+/// Formats a table for each way and size, with a row for each technique and load.
 pub(super) fn by_load(rows: &[ResultRow]) -> String {
     let mut text = String::new();
     for (topology, size) in distinct(rows, |row| (row.topology.clone(), row.frame_size)) {
@@ -57,7 +57,7 @@ fn us(ns: u64) -> String {
     if us < 999.95 { format!("{us:.2}") } else { format!("{us:.0}") }
 }
 
-/// What the clock says of itself.
+/// Describes the accuracy of the clock.
 pub(super) fn clock(facts: &ClockFacts) -> String {
     let ClockFacts { read_ns, rate_ppm, .. } = facts;
     let error = facts.error_ns();

@@ -1,4 +1,4 @@
-//! What techniques need.
+//! Resources that techniques need.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::needs::SetUp;
 use crate::results::Results;
 use crate::{Interval, Needs, stats};
 
-/// A row for each technique: how long it takes until it is ready, and what it holds and needs then.
+/// Formats a row for each technique: how long its setup takes, and what it then holds and needs.
 pub(super) fn table(results: &Results) -> String {
     let frames = results.results.iter().map(|row| {
         (&row.technique, row.measured().and_then(|measured| measured.setting.needs.as_ref()))
@@ -68,7 +68,7 @@ pub(super) fn table(results: &Results) -> String {
         + &align(&privileges, 2, 2)
 }
 
-/// The sum over the roles, and the switch's, where they are known.
+/// Returns the sum over the roles and the value of the switch, as far as they are known.
 fn split<T: Copy + std::iter::Sum<T>>(by_role: &BTreeMap<String, T>) -> (Option<T>, Option<T>) {
     let roles: Vec<T> =
         by_role.iter().filter(|(role, _)| *role != "switch").map(|(_, value)| *value).collect();

@@ -8,8 +8,8 @@ use crate::results::ResultRow;
 
 const NEIGHBOURS: [Neighbour; 3] = [Neighbour::Quiet, Neighbour::Noisy, Neighbour::Confined];
 
-/// A row for each technique and size: what is received per second beside each neighbour, as a share of
-/// that beside a quiet one as well, and how long 99 % of round trips take at most.
+/// Formats a row for each technique and size: the receive rate beside each neighbour, also as a
+/// share of the rate beside a quiet one, and the 99th percentile of round trips.
 pub(super) fn table(rows: &[ResultRow]) -> String {
     let mut header = ["technique", "size"].map(str::to_owned).to_vec();
     let mut units = ["", "B"].map(str::to_owned).to_vec();

@@ -1,4 +1,4 @@
-//! What must be said below a table.
+//! Notes below a table.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
     notes
 }
 
-/// What the marks of disturbed figures say.
+/// Explains the marks of disturbed figures.
 fn disturbed(results: &Results) -> Option<String> {
     let frames = results.results.iter().filter_map(|row| row.measured()?.disturbed());
     let streams = results.streams.iter().filter_map(|row| row.measured()?.disturbed());
@@ -92,7 +92,7 @@ fn disturbed(results: &Results) -> Option<String> {
     Some(format!("~ disturbed in {} figures ({first}{others}): measure again.", words.len()))
 }
 
-/// What the kernel gave AF_XDP ports, which a technique's name does not say.
+/// Lists the features that the kernel gave AF_XDP ports, which a technique's name does not include.
 fn af_xdp(rows: &[ResultRow]) -> Vec<String> {
     let mut given: Vec<(String, Vec<&str>)> = Vec::new();
     for row in rows {
@@ -116,7 +116,7 @@ fn af_xdp(rows: &[ResultRow]) -> Vec<String> {
         .collect()
 }
 
-/// How far searches for the same rate are apart, where there were several.
+/// Says how far searches for the same rate are apart, if there were several.
 fn searches_apart<'m>(measured: impl Iterator<Item = &'m Measured>) -> Option<String> {
     let apart = |rate: &DropRate| {
         let lowers = || rate.searches.iter().filter_map(|search| search.lower_pps);
@@ -127,7 +127,7 @@ fn searches_apart<'m>(measured: impl Iterator<Item = &'m Measured>) -> Option<St
     Some(format!("Searches for the same rate found it within {most:.1} % of each other."))
 }
 
-/// What could not run, by reason.
+/// Lists the cases that could not run, by reason.
 fn skipped(results: &Results) -> Vec<String> {
     let frames = results.results.iter().filter_map(|row| match &row.outcome {
         Outcome::Skipped { skipped } => {
@@ -139,7 +139,7 @@ fn skipped(results: &Results) -> Vec<String> {
         StreamOutcome::Skipped { skipped } => Some((skipped, &row.link, row.technique.clone())),
         StreamOutcome::Measured(_) => None,
     });
-    // By reason: the links, and the cases.
+    // For each reason: the links, and the cases.
     let mut reasons: Vec<(&str, Vec<&str>, Vec<String>)> = Vec::new();
     for (why, link, case) in frames.chain(streams) {
         let at = reasons.iter().position(|(other, ..)| other == why).unwrap_or_else(|| {

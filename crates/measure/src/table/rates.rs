@@ -1,4 +1,4 @@
-//! Receive rates: all figures of each case, or one figure of many side by side.
+//! Receive rates: all figures of each case, or one figure of many cases side by side.
 
 use super::cell::{kilo, loss, mark, mega, spread};
 use super::distinct;
@@ -36,7 +36,7 @@ pub(super) fn list(rows: &[ResultRow]) -> String {
     list_of(&cells, 2, 2)
 }
 
-/// What came of keeping containers apart, in place of figures.
+/// Formats the verdict on isolation, in place of figures.
 fn isolated(isolation: &Isolation) -> String {
     let Isolation { offered, left, dropped, arrived, .. } = isolation;
     match isolation.verdict {
@@ -66,7 +66,7 @@ fn figures(row: &ResultRow, measured: &Measured) -> [String; 10] {
     ]
 }
 
-/// A row for each `row_of`, and for each `column_of` the rate and the loss.
+/// Formats a row for each `row_of`, with the rate and the loss for each `column_of`.
 pub(super) fn matrix(
     rows: &[ResultRow],
     corner: &str,
@@ -108,7 +108,8 @@ pub(super) fn matrix(
     fit(&cells, front, front, &[3])
 }
 
-/// A row for each `row_of`, a column for each `column_of`, and nothing but one rate in each.
+/// Formats a row for each `row_of` and a column for each `column_of`, with only a rate in each
+/// cell.
 pub(super) fn grid(
     rows: &[ResultRow],
     corner: &str,

@@ -1,4 +1,4 @@
-//! How long frames take there and back.
+//! Round-trip times of frames.
 
 use dray_traffic::Percentiles;
 
@@ -6,7 +6,7 @@ use super::cell::{kilo, loss, mark};
 use super::text::fit;
 use crate::results::ResultRow;
 
-/// A row for each technique and size: round trips per second, and how long they take.
+/// Formats a row for each technique and size: round trips per second, and their times.
 pub(super) fn table(rows: &[ResultRow]) -> String {
     let header = ["technique", "size", "round trips", "loss", "p50", "p90", "p99", "p99.9", "max"];
     let units = ["", "B", "k/s", "%", "us", "us", "us", "us", "us"];

@@ -6,24 +6,24 @@ use super::text::{fit, wrapped};
 use crate::Interval;
 use crate::results::{ResultRow, Results};
 
-/// By how much rates in different runtimes may differ without a word about it.
+/// Largest relative difference between runtimes that needs no mention.
 const ALIKE: f64 = 0.05;
 
 /// One technique in containers of one runtime.
 struct Cell {
     technique: String,
-    /// Frame size or MTU, in words.
+    /// Frame size or MTU, as text.
     size: String,
     unit: &'static str,
     runtime: String,
-    /// `None` where it was skipped.
+    /// Rate; `None` if the case was skipped.
     rate: Option<Rate>,
 }
 
 struct Rate {
-    /// In the cell's unit.
+    /// Mean rate, in the cell's unit.
     mean: f64,
-    /// Half its 95 % interval, over the trials, where there were several.
+    /// Half the 95 % interval over the trials, if there were several.
     half: Option<f64>,
     text: String,
 }
@@ -34,7 +34,7 @@ impl Cell {
     }
 }
 
-/// Whether some technique was measured in containers of more than one runtime.
+/// Returns true if some technique was measured in containers of more than one runtime.
 pub(super) fn are_compared(results: &Results) -> bool {
     let cells = cells(results);
     let same = |cell: &&Cell| {
@@ -43,8 +43,8 @@ pub(super) fn are_compared(results: &Results) -> bool {
     cells.iter().any(|cell| same(&cell))
 }
 
-/// A row for each technique and size, a column for each runtime: the rate with its interval over
-/// the trials, and by how much the slowest is behind the fastest.
+/// Formats a row for each technique and size, and a column for each runtime: the rate with its
+/// interval over the trials, and how far the slowest is behind the fastest.
 pub(super) fn table(results: &Results) -> String {
     let cells = cells(results);
     let runtimes = distinct(&cells, |cell| cell.runtime.clone());
@@ -90,8 +90,8 @@ pub(super) fn table(results: &Results) -> String {
         ))
 }
 
-/// By how much the lowest of some rates is behind the highest, as a share of that, and half the
-/// interval of the share; `None` of fewer than two.
+/// Returns how far the lowest rate is behind the highest, as a share of the highest, and half the
+/// interval of that share; `None` for fewer than two rates.
 fn difference<'r>(rates: impl Iterator<Item = &'r Rate>) -> Option<(f64, Option<f64>)> {
     let mut rates: Vec<_> = rates.filter(|rate| rate.mean > 0.0).collect();
     rates.sort_by(|a, b| a.mean.total_cmp(&b.mean));
@@ -102,7 +102,7 @@ fn difference<'r>(rates: impl Iterator<Item = &'r Rate>) -> Option<(f64, Option<
 }
 
 impl Rate {
-    /// Half the interval, as a share of the mean.
+    /// Returns half the interval as a share of the mean.
     fn relative_half(&self) -> Option<f64> {
         self.half.filter(|_| self.mean > 0.0).map(|half| half / self.mean)
     }
@@ -157,7 +157,7 @@ mod tests {
         let (share, error) = difference(rates.iter()).unwrap();
         assert!((share - 0.05).abs() < 1e-12, "{share}");
         assert!((error.unwrap() - 0.0095).abs() < 1e-12, "{error:?}");
-        // One trial says nothing of how far it can be trusted.
+        // A single trial says nothing about its own error.
         let (_, error) = difference([rate(1.0, None), rate(2.0, Some(0.1))].iter()).unwrap();
         assert_eq!(error, None);
         assert!(difference([rate(1.0, None), rate(0.0, None)].iter()).is_none());

@@ -1,4 +1,4 @@
-//! Tables of byte streams, and of pairs: goodput in bits per second, never beside frames.
+//! Tables of byte streams and of pairs: goodput in bits per second, never beside frame rates.
 
 use dray_wire::headers::{ETHERNET_LEN, HEADERS_LEN};
 
@@ -8,7 +8,7 @@ use super::text::{fit, list_of};
 use crate::results::{Measured, ResultRow, Results};
 use crate::streams::{MeasuredStreams, StreamRow};
 
-/// A row for each result, all figures in it.
+/// Formats a row for each result, with all of its figures.
 pub(super) fn list(rows: &[StreamRow]) -> String {
     let header = [
         "streams", "MTU", "pairs", "each", "goodput", "±", "again", "cores", "user", "sys", "soft",
@@ -17,7 +17,7 @@ pub(super) fn list(rows: &[StreamRow]) -> String {
     let units = ["", "B", "", "", "Gb/s", "%", "", "", "%", "%", "%", "/byte"];
     let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
     for row in rows {
-        // The notes below say why there is none.
+        // The notes below say why a row has no figures.
         let Some(measured) = row.measured() else { continue };
         let mut line = vec![row.technique.clone(), row.mtu.to_string()];
         line.extend([row.pairs.to_string(), row.streams.to_string()]);
@@ -42,8 +42,8 @@ fn figures(measured: &MeasuredStreams) -> [String; 8] {
     ]
 }
 
-/// A row for each number of pairs, and for each technique and MTU the goodput of all pairs with its
-/// interval, and where it is of frames, the loss.
+/// Formats a row for each number of pairs: for each technique and MTU the goodput of all pairs with
+/// its interval and, for frames, the loss.
 pub(super) fn pairs(results: &Results) -> String {
     let streams = results.streams.iter().map(|row| Cell {
         pairs: row.pairs,
@@ -61,7 +61,7 @@ pub(super) fn pairs(results: &Results) -> String {
             vec![goodput, spread(measured.interval()), loss(measured)]
         }),
     });
-    // An experiment is of one or the other.
+    // An experiment measures either streams or frames.
     let (cells, below): (Vec<Cell>, &[&str]) = if results.results.is_empty() {
         (streams.collect(), &["Gb/s", "± %"])
     } else {
@@ -97,12 +97,12 @@ struct Cell {
     figures: Option<Vec<String>>,
 }
 
-/// Bits of UDP payload per second.
+/// Returns the bits of UDP payload per second.
 fn goodput_bps(row: &ResultRow, measured: &Measured) -> f64 {
     measured.received_pps * row.frame_size.saturating_sub(HEADERS_LEN) as f64 * 8.0
 }
 
-/// What a reader of streams' figures must know.
+/// Returns the notes that a reader of stream figures needs.
 pub(super) fn notes(results: &Results) -> Vec<String> {
     let rows = &results.streams;
     let measured = || rows.iter().filter_map(StreamRow::measured);
@@ -131,7 +131,7 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
     notes
 }
 
-/// How long frames are that are as long as the MTU allows, where rows are of these.
+/// Returns a note on the frame length, if all rows use frames as long as the MTU allows.
 pub(super) fn full_frames(results: &Results) -> Option<String> {
     let of = |row: &ResultRow| row.frame_size == row.mtu as usize + ETHERNET_LEN;
     let all = !results.results.is_empty() && results.results.iter().all(of);

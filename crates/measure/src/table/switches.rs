@@ -6,7 +6,8 @@ use super::text::{align, fit, wrapped};
 use crate::Interval;
 use crate::results::{LimitRow, ResultRow, Results};
 
-/// A row for each switch with each endpoint, and below what each switch had to be given.
+/// Formats a row for each switch with each endpoint, and below them the requirements of each
+/// switch.
 pub(super) fn table(results: &Results) -> String {
     const FIGURES: [(&str, &str); 5] =
         [("", "Mpps"), ("", "± %"), ("ours", "/ it"), ("cycles", "/frame"), ("of", "limit")];
@@ -45,7 +46,7 @@ pub(super) fn table(results: &Results) -> String {
         if sizes.iter().all(|size| find(&link, &endpoint, *size).is_none()) {
             continue;
         }
-        // The one of ours that does the same; our own learning is held against patching.
+        // dray's switch of the same kind; dray's learning switch is compared with its patch.
         let ours = match link.as_str() {
             "switch/learning" => "switch/patch",
             link if link.ends_with("/learning") => "switch/learning",
@@ -91,7 +92,7 @@ pub(super) fn table(results: &Results) -> String {
     text
 }
 
-/// The limit of the machine, a row for each size.
+/// Formats the limit of the machine, with a row for each size.
 pub(super) fn limits(limits: &[LimitRow]) -> String {
     let line = |cells: [String; 5]| cells.to_vec();
     let mut cells = vec![

@@ -1,9 +1,9 @@
-//! Lines of cells as text.
+//! Formatting of table cells as text.
 
-/// A terminal has so many columns.
+/// Columns of a terminal.
 pub(super) const WIDTH: usize = 100;
 
-/// A note as lines that are not too long, unless a word is.
+/// Wraps a note; only a word longer than a line exceeds the width.
 pub(super) fn wrapped(note: &str) -> String {
     let (mut text, mut column) = (String::new(), 0);
     for (number, word) in note.split(' ').enumerate() {
@@ -25,14 +25,15 @@ pub(super) fn wrapped(note: &str) -> String {
     text + "\n"
 }
 
-/// Lines of cells, two of names and units above the others, as tables below each other, none wider than a
-/// terminal if that can be helped. The first `front` columns are in each, `left` of them to the left; of
-/// the others so many are not parted as `groups` says, over and over.
+/// Formats cells, whose first two lines are names and units, as tables below each other, none wider
+/// than a terminal if possible. Each table repeats the first `front` columns, of which `left` are
+/// left-aligned; the other columns are split only between groups, whose sizes `groups` lists and
+/// repeats.
 pub(super) fn fit(cells: &[Vec<String>], left: usize, front: usize, groups: &[usize]) -> String {
     const HEADERS: usize = 2;
     let columns = cells.iter().map(Vec::len).max().unwrap_or(0);
     let table = |range: std::ops::Range<usize>| {
-        // One that ran on in the table before has nothing more to say.
+        // A line whose last cell ran on in the previous table has nothing more to show.
         let has_more = |line: &&Vec<String>| range.start == front || line.len() > range.start;
         let part = |line: &Vec<String>| {
             let behind = line.iter().skip(range.start).take(range.len());
@@ -50,7 +51,7 @@ pub(super) fn fit(cells: &[Vec<String>], left: usize, front: usize, groups: &[us
     let (mut tables, mut from) = (Vec::new(), front);
     while from < columns {
         let mut behind = ends.iter().copied().filter(|end| *end > from);
-        // One group is the least.
+        // A table holds at least one group.
         let least = behind.clone().next().unwrap_or(columns);
         let to = behind.rfind(|&to| is_narrow(&table(from..to))).unwrap_or(least);
         tables.push(table(from..to));
@@ -59,13 +60,13 @@ pub(super) fn fit(cells: &[Vec<String>], left: usize, front: usize, groups: &[us
     tables.join("\n")
 }
 
-/// The same of a list whose names and units do not stand alone.
+/// Like [`fit`], for a list; empty if there are only names and units.
 pub(super) fn list_of(cells: &[Vec<String>], left: usize, front: usize) -> String {
     if cells.len() > 2 { fit(cells, left, front, &[1]) } else { String::new() }
 }
 
-/// Lines of cells as text: the first `left` columns to the left, the others to the right; a rule under
-/// the first `headers` lines. The last cell of a line that has fewer than others runs on over the
+/// Formats lines of cells as text: the first `left` columns left-aligned, the others right-aligned,
+/// and a rule under the first `headers` lines. The last cell of a shorter line runs on over the
 /// columns behind it.
 pub fn align(cells: &[Vec<String>], headers: usize, left: usize) -> String {
     let columns = cells.iter().map(Vec::len).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What a user plane function carries.
+//! Capacity of a user plane function.
 
 use dray_traffic::UserWay;
 
@@ -7,7 +7,7 @@ use super::distinct;
 use super::text::{fit, wrapped};
 use crate::results::ResultRow;
 
-/// A row for each result.
+/// Formats a row for each result.
 pub(super) fn render(rows: &[ResultRow]) -> String {
     let loads = distinct(rows, |row| row.upf.map(|load| (load.sessions, load.pdrs)));
     let header = [
@@ -58,7 +58,7 @@ pub(super) fn render(rows: &[ResultRow]) -> String {
             row.paper_pps.map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps))),
         ]);
     }
-    // What all have in common is said once.
+    // Values common to all rows are printed once.
     let [Some((sessions, pdrs))] = loads[..] else { return fit(&cells, 2, 5, &[1]) };
     cells.iter_mut().for_each(|line| drop(line.drain(2..4)));
     fit(&cells, 2, 3, &[1]) + &wrapped(&format!("{sessions} sessions with {pdrs} PDRs each."))

@@ -1,10 +1,10 @@
-//! Roles by remote control: one job after the other, as lines of JSON.
+//! The agent: runs roles by remote control, one job after the other, as lines of JSON.
 //!
-//! Requests: `{"start": JOB}`, `{"begin": {...}}` and `"drain"`. Events: `"up"` at the start,
-//! `{"ready": [...]}` once the ports are open, their peers are there and the role is about to run, then
-//! one of `{"done": REPORT}` and `{"failed": {...}}`. What sends waits for `begin`. The ports stay open until
-//! the next job, so that nothing is lost that others have not taken yet. The end of the requests ends
-//! the agent and whatever it runs, so nothing outlives the one who asked.
+//! Requests: `{"start": JOB}`, `{"begin": {...}}` and `"drain"`. Events: `"up"` at the start;
+//! `{"ready": [...]}` once the ports are open, their peers are connected and the role is about to
+//! run; then either `{"done": REPORT}` or `{"failed": {...}}`. Sending roles wait for `begin`. The
+//! ports stay open until the next job, so that peers can still take frames. When the requests end,
+//! the agent and its role end too, so nothing outlives the caller.
 
 use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex};
@@ -27,34 +27,34 @@ use crate::stream::sender::StreamSender;
 use crate::upf::UserPlane;
 use crate::{Agreement, Job, OnSample, Phase, Report, RoleError, Signal};
 
-/// What an agent is asked to do.
+/// Request to an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Run a role. One at a time.
+    /// Run a role. An agent runs one at a time.
     Start(Box<Job>),
-    /// Every role is ready: let the receiver announce itself, at once, and the sender send.
+    /// Every role is ready: the receiver announces itself at once, and the sender sends.
     Begin {
-        /// From when on the sender sends, on the monotonic clock in nanoseconds.
+        /// Start time of the sender, on the monotonic clock in nanoseconds.
         at_ns: u64,
     },
-    /// Let the role take what is still queued, and end it.
+    /// Let the role take frames that are still queued, then end it.
     Drain,
 }
 
-/// What an agent says.
+/// Event that an agent reports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// The agent is there. Said once.
+    /// The agent is running. Reported once.
     Up,
-    /// The ports are open: what was agreed on for each that had a choice.
+    /// The ports are open, with the outcome of each negotiation.
     Ready(Vec<Agreement>),
     /// The role has ended.
     Done(Box<Report>),
-    /// The role could not start or go on.
+    /// The role could not start or continue.
     Failed {
-        /// Why, in one line.
+        /// Reason, in one line.
         message: String,
     },
 }
@@ -84,7 +84,7 @@ pub enum Role {
 impl Role {
     /// Opens the ports of `job`.
     pub fn open(job: Job) -> Result<Self, RoleError> {
-        // The first use measures the clock, which takes a moment that no role has once it runs.
+        // The first use calibrates the clock, which takes time that a running role does not have.
         dray_port::clock::ticks_per_second();
         Ok(match job {
             Job::Send(job) => Self::Send(Sender::open(job)?),
@@ -99,7 +99,7 @@ impl Role {
         })
     }
 
-    /// Waits until the peers of its ports are there.
+    /// Waits until the peers of the role's ports are connected.
     pub fn connect(&mut self, signal: &Signal) -> Result<(), RoleError> {
         match self {
             Self::StreamSend(role) => role.connect(signal),
@@ -107,8 +107,8 @@ impl Role {
         }
     }
 
-    /// Waits until the peers of its ports have taken what it transmitted, for no longer than [`PARTING`]
-    /// after they last took something. How many frames they left.
+    /// Waits until the peers have taken what the role transmitted, for at most [`PARTING`] after
+    /// they last took something. Returns the number of frames left.
     ///
     /// [`PARTING`]: Self::PARTING
     pub fn part(&mut self) -> usize {
@@ -126,17 +126,17 @@ impl Role {
         left
     }
 
-    /// How long peers are given to take something.
+    /// Time that peers are given to take something.
     pub const PARTING: Duration = Duration::from_secs(2);
 
-    /// What it transmits through.
+    /// Returns the queues through which the role transmits.
     fn lanes(&mut self) -> Vec<&mut dyn Transmit> {
         match self {
             Self::Send(role) => role.lanes().collect(),
             Self::Forward(role) => role.lanes().collect(),
             Self::Echo(role) => role.lanes().collect(),
             Self::Ping(role) => role.lanes().collect(),
-            // A user plane function has a job only in a container, where ports stay open.
+            // A user plane function runs as a job only in a container, where ports stay open.
             Self::Receive(_)
             | Self::Upf(_)
             | Self::StreamSend(_)
@@ -145,12 +145,13 @@ impl Role {
         }
     }
 
-    /// What its ports and their peers, or the kernel, agreed on, for each that had a choice.
+    /// Returns the outcome of each negotiation of the role's ports with their peers, or with the
+    /// kernel.
     pub fn agreements(&self) -> Vec<Agreement> {
         self.links().map(Links::agreements).unwrap_or_default()
     }
 
-    /// The peers of its ports, where it has ports.
+    /// Returns the peers of the role's ports, if it has ports.
     fn links(&self) -> Option<&Links> {
         match self {
             Self::Send(role) => Some(&role.links),
@@ -183,7 +184,7 @@ impl Role {
     }
 }
 
-/// Serves requests until they end.
+/// Serves requests until the stream of requests ends.
 pub fn serve(requests: impl BufRead, events: impl Write + Send + 'static) -> io::Result<()> {
     let events = Arc::new(Mutex::new(events));
     say(&events, &Event::Up);
@@ -228,13 +229,13 @@ fn run(job: Job, signal: &Signal, events: &Mutex<impl Write>) {
             Err(error) => Event::Failed { message: error.to_string() },
         },
     );
-    // Whoever shares memory with a port of ours may still have frames to take out of it.
+    // A peer that shares memory with the role's port may still have frames to take out of it.
     while signal.phase() != Phase::Stop {
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Where nobody listens any more, the requests end as well, and with them the agent.
+/// Reports an event. If the reader is gone, the requests end as well, and with them the agent.
 fn say(events: &Mutex<impl Write>, event: &Event) {
     let mut line = serde_json::to_vec(event).expect("events are plain data");
     line.push(b'\n');

@@ -1,4 +1,4 @@
-//! Counting what frames turned out to be.
+//! Counting of frames by verdict.
 
 use dray_port::Frame;
 use dray_wire::test_frame::{Burst, Stamp, Verdict};
@@ -6,14 +6,14 @@ use dray_wire::test_frame::{Burst, Stamp, Verdict};
 use crate::sequence::Tracker;
 use crate::{ReceiveReport, Sample, StreamReport};
 
-/// What has been counted so far.
+/// Counters so far.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) received: u64,
     pub(crate) bytes: u64,
     corrupt: u64,
     foreign: u64,
-    /// By stream number, as long as the highest one seen.
+    /// By stream number, up to the highest one seen.
     streams: Vec<Stream>,
 }
 
@@ -24,13 +24,13 @@ struct Stream {
 }
 
 impl Counts {
-    /// Counts frames at which nobody looks.
+    /// Counts frames without checking them.
     pub(crate) fn count(&mut self, frames: &[Frame<'_>]) {
         self.received += frames.len() as u64;
         self.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
     }
 
-    /// Counts a frame that turned out to be `verdict`.
+    /// Counts a frame by its verdict.
     pub(crate) fn record(&mut self, verdict: Verdict, len: usize) {
         match verdict {
             Verdict::Intact(Stamp { stream, sequence, .. }) => {
@@ -46,8 +46,8 @@ impl Counts {
         }
     }
 
-    /// Counts the frames of a burst together: frame by frame, the counters of a stream would take longer
-    /// than all the rest.
+    /// Counts the frames of a burst together: updating a stream's counters frame by frame would
+    /// take longer than everything else.
     #[inline]
     pub(crate) fn record_burst(&mut self, burst: &Burst) {
         if burst.count() > 0 {
@@ -76,7 +76,7 @@ impl Counts {
     }
 
     pub(crate) fn into_report(self, dropped: u64, samples: Vec<Sample>) -> ReceiveReport {
-        // A hostile sender's numbers may be anything.
+        // A hostile sender's sequence numbers may be anything.
         let sum = |field: fn(&Tracker) -> u64| {
             let values = self.streams.iter().map(|stream| field(&stream.tracker));
             values.fold(0, u64::saturating_add)

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-/// User and system time of the calling thread so far, in nanoseconds (getrusage(2)).
+/// Returns user and system time of the calling thread so far, in nanoseconds (getrusage(2)).
 pub(crate) fn of_this_thread() -> (u64, u64) {
     // SAFETY: an all-zero rusage is a valid value.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };

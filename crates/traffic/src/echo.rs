@@ -1,4 +1,4 @@
-//! The echo: every IPv4/UDP frame goes back to where it came from, its addresses swapped.
+//! The echo: sends every IPv4/UDP frame back to its sender, with the addresses swapped.
 
 use dray_port::{BATCH_MAX, Batch, Frame, Transmit};
 use dray_wire::{FRAME_MAX, headers};
@@ -30,19 +30,19 @@ impl Echo {
         })
     }
 
-    /// What it transmits through.
+    /// Returns the queues through which the echo transmits.
     pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
         self.out.iter_mut().map(|tx| &mut **tx as &mut dyn Transmit)
     }
 
-    /// Sends back until `signal` ends it. What is not an IPv4/UDP frame is dropped and counted.
+    /// Sends frames back until `signal` ends it. Drops and counts frames that are not IPv4/UDP.
     pub fn run(
         &mut self,
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<ForwardReport, RoleError> {
         let mut report = ForwardReport::default();
-        // A lent frame is not ours to change.
+        // A lent frame must not be modified, so replies are built in copies.
         let mut replies: Vec<Vec<u8>> =
             (0..BATCH_MAX).map(|_| Vec::with_capacity(FRAME_MAX)).collect();
         let mut scratch = dray_port::scratch();

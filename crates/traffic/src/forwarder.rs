@@ -1,4 +1,4 @@
-//! The forwarder: frames from one port to another, one way or both, unchanged.
+//! The forwarder: moves frames from one port to another, one way or both, unchanged.
 
 use dray_port::{Batch, PortUri, Transmit};
 
@@ -6,8 +6,7 @@ use crate::intake::{Intake, Progress};
 use crate::links::Links;
 use crate::{ForwardJob, ForwardReport, OnSample, RoleError, Signal};
 
-/// A forwarder with its ports open: what comes in at one port
-/// goes out at the other.
+/// A forwarder with its ports open: frames that arrive at one port leave at the other.
 pub struct Forwarder {
     job: ForwardJob,
     intake: Intake,
@@ -16,11 +15,11 @@ pub struct Forwarder {
     pub(crate) links: Links,
 }
 
-/// Where frames go.
+/// Destination of frames.
 struct Out {
     uri: PortUri,
     tx: Vec<Box<dyn Transmit>>,
-    /// How many of the intake's queues lead here.
+    /// Number of the intake's queues that lead to this port.
     queues: usize,
 }
 
@@ -46,7 +45,7 @@ impl Forwarder {
         Ok(Self { intake: Intake::new(intake, job.yielding), outs, links, job })
     }
 
-    /// Forwards until `signal` ends it. A frame that the port out does not take is dropped and
+    /// Forwards until `signal` ends it. A frame that the outgoing port refuses is dropped and
     /// counted.
     pub fn run(
         &mut self,
@@ -60,7 +59,7 @@ impl Forwarder {
             let mut index = 0;
             for Out { uri, tx, queues } in outs.iter_mut() {
                 for queue in 0..*queues {
-                    // A flow stays in its queue, so that it stays in order.
+                    // A flow stays in one queue, and so in order.
                     let count = tx.len();
                     let tx = &mut tx[queue % count];
                     worked |= forward(intake, index, uri, &mut **tx, &mut report)?;
@@ -77,13 +76,13 @@ impl Forwarder {
 }
 
 impl Forwarder {
-    /// What it transmits through.
+    /// Returns the queues through which the forwarder transmits.
     pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
         self.outs.iter_mut().flat_map(|out| &mut out.tx).map(|tx| &mut **tx as &mut dyn Transmit)
     }
 }
 
-/// Forwards what lies in one of the intake's queues; whether there was anything.
+/// Forwards the frames in one of the intake's queues; returns true if there were any.
 fn forward(
     intake: &mut Intake,
     index: usize,

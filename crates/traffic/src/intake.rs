@@ -1,4 +1,4 @@
-//! The ports that a role receives from, and the loop around them.
+//! The ports from which a role receives, and the loop around them.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use crate::sample::Sampler;
 use crate::signal::Ending;
 use crate::{OnSample, RoleError, Sample, Signal};
 
-/// One or several receiving halves. A single one waits by itself, as its URI says; several are
-/// polled in turn, and where all of them may block, they sleep together.
+/// One or several receive queues. A single one waits as its URI says; several are polled in turn,
+/// and if all of them may block, the role sleeps on all of them together.
 pub(crate) struct Intake {
     ports: Vec<(PortUri, Box<dyn Receive>)>,
     sleep_together: bool,
-    /// Another role shares this CPU: leave it to that one while there is nothing to do.
+    /// True if another role shares this CPU: yield to it while there is nothing to do.
     yielding: bool,
 }
 
-/// What a role has done after a round over its ports.
+/// Progress of a role after a round over its ports.
 pub(crate) struct Progress {
     /// Frames counted so far.
     pub(crate) frames: u64,
     /// Their bytes.
     pub(crate) bytes: u64,
-    /// Whether this round found a frame of any kind.
+    /// True if this round found a frame of any kind.
     pub(crate) worked: bool,
 }
 
 impl Intake {
-    /// Of all queues of `ports`, in their order.
+    /// Creates an intake from all queues of `ports`, in their order.
     pub(crate) fn new(ports: Vec<(PortUri, Vec<Box<dyn Receive>>)>, yielding: bool) -> Self {
         let queues =
             |(uri, queues): (PortUri, Vec<_>)| queues.into_iter().map(move |rx| (uri.clone(), rx));
@@ -50,7 +50,7 @@ impl Intake {
         self.ports.len()
     }
 
-    /// Lends what the port has to `take`; how many frames those were.
+    /// Lends the frames in the port to `take`; returns their number.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -61,7 +61,7 @@ impl Intake {
         rx.receive(take).map_err(RoleError::port(uri))
     }
 
-    /// Calls `round` again and again until `signal` ends the role; the samples taken meanwhile.
+    /// Calls `round` repeatedly until `signal` ends the role; returns the samples taken meanwhile.
     pub(crate) fn serve(
         &mut self,
         interval: Duration,
@@ -90,8 +90,8 @@ impl Intake {
         }
     }
 
-    /// After a round over all ports that found no frame: leaves the CPU to others, if it may. Whether
-    /// it did.
+    /// Called after a round over all ports that found no frame: leaves the CPU to others, if
+    /// allowed. Returns true if it did.
     pub(crate) fn idle(&mut self) -> Result<bool, RoleError> {
         if self.sleep_together {
             let mut ports: Vec<&mut dyn Receive> =
@@ -104,7 +104,7 @@ impl Intake {
         Ok(self.sleep_together || self.yielding)
     }
 
-    /// Frames that the ports dropped so far because they were not received in time.
+    /// Returns the number of frames that the ports dropped because they were not received in time.
     pub(crate) fn dropped(&self) -> Result<u64, RoleError> {
         let of =
             |(uri, rx): &(PortUri, Box<dyn Receive>)| rx.dropped().map_err(RoleError::port(uri));

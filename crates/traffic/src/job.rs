@@ -1,4 +1,4 @@
-//! What a role is asked to do, and what it says when it is done.
+//! Jobs of roles, and their reports.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::stream::{StreamReceiveReport, StreamSendReport, StreamUri};
 use crate::users::{UserWay, Users};
 use crate::{Latency, Sample};
 
-/// A role with all it needs to know.
+/// A role with all of its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Job {
     /// Send test frames.
     Send(SendJob),
-    /// Receive and judge test frames.
+    /// Receive and check test frames.
     Receive(ReceiveJob),
     /// Move frames from port to port.
     Forward(ForwardJob),
@@ -25,51 +25,50 @@ pub enum Job {
     Upf(Box<UpfJob>),
     /// Send every frame back.
     Echo(EchoJob),
-    /// Send frames to an echo and time their way there and back.
+    /// Send frames to an echo and measure their round-trip times.
     Ping(PingJob),
     /// Send byte streams.
     StreamSend(StreamSendJob),
     /// Receive and check byte streams.
     StreamReceive(StreamReceiveJob),
-    /// Use up caches.
+    /// Pollute the shared caches.
     Neighbour(NeighbourJob),
 }
 
-/// One of a sender's ports and the addresses of what goes out there.
+/// One of a sender's ports, and the addresses of its frames.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lane {
-    /// Where to send.
+    /// Port to send through.
     pub port: PortUri,
-    /// The addresses of the lane's first flow.
+    /// Addresses of the lane's first flow.
     pub flow: Flow,
 }
 
 /// See [`sender`](crate::sender).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendJob {
-    /// Bursts go to these in turn. At least one.
+    /// Lanes that take bursts in turn. At least one.
     pub lanes: Vec<Lane>,
     /// Flows per lane, 1 or more; lane `i` has the streams `i * flows .. (i + 1) * flows`.
     pub flows: u16,
-    /// Pairs of machines, told apart by their MAC addresses, that the frames of a lane are between in
-    /// turn, 1 or more. Where it is above 1 there is one flow.
+    /// MAC address pairs to rotate through in each lane, 1 or more. Above 1 there is one flow only.
     pub stations: u16,
-    /// Frame size in bytes; where there are users, of the frames that leave their tunnels.
+    /// Frame size in bytes; with users, the size of the frames that leave their tunnels.
     pub size: usize,
-    /// Whose packets the frames carry, where a user plane function is to take them.
+    /// Users whose packets the frames carry, for a user plane function.
     pub users: Option<Users>,
     /// Frames per burst, 1 to [`BATCH_MAX`](dray_port::BATCH_MAX).
     pub burst: usize,
-    /// Frames per second over all lanes; `None` for as many as possible.
+    /// Frames per second over all lanes; `None` sends as fast as possible.
     pub rate: Option<f64>,
-    /// For how long.
+    /// Length of the run.
     pub duration: Duration,
-    /// Where another role shares this CPU: frames after which it is left to that one, as it is while
-    /// there is nothing to do.
+    /// Number of frames after which the sender yields to another role on this CPU; it also yields
+    /// while there is nothing to do.
     pub turn: Option<usize>,
-    /// Where it is measured how long frames take, so long at first they are not timed: then each frame
-    /// is due by itself, and those that are due together go out in one burst. Otherwise a burst is
-    /// due together.
+    /// Initial time without measuring, if latency is measured. Then each frame has its own due
+    /// time, and frames due at the same time go out in one burst. Otherwise a burst has one due
+    /// time.
     #[serde(default)]
     pub timed: Option<Duration>,
     /// Time between samples.
@@ -77,55 +76,55 @@ pub struct SendJob {
 }
 
 impl SendJob {
-    /// A turn that is half of what the queues of a receiver hold: a switch that drops what finds no
-    /// room finds room, also where a queue was not quite empty.
+    /// Turn of half a receiver's queue: a switch that drops on full queues finds room, even if a
+    /// queue was not quite empty.
     pub const TURN: usize = 256;
-    /// A turn where whoever is between holds senders back: the longer it is, the less often programs
-    /// change.
+    /// Turn for programs in between that apply back pressure: the longer it is, the fewer context
+    /// switches.
     pub const LONG_TURN: usize = 384;
 }
 
-/// How closely a receiver looks at a frame.
+/// How thoroughly a receiver checks frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
-    /// At every byte.
+    /// Check every byte.
     #[default]
     Whole,
-    /// At headers and test header of every frame, and at every byte of one in
-    /// [`SAMPLE`](Self::SAMPLE): a program that is busy with headers. Fetching all of a long frame
+    /// Check the headers and the test header of every frame, and every byte of one frame in
+    /// [`SAMPLE`](Self::SAMPLE), like a program that works on headers. Fetching all of a long frame
     /// from another CPU's cache takes longer than everything else.
     Sampled,
-    /// At none, but the first bytes of every frame are fetched, as by any program that uses what it
-    /// receives: what the look itself costs is known by this.
+    /// Check nothing, but fetch the first bytes of every frame, as any program does that uses
+    /// received frames. The difference to stricter checks is their own cost.
     Fetched,
-    /// Not at all: frames are counted, whatever they are, and where memory is shared they stay in the
-    /// cache of whoever wrote them.
+    /// Only count frames, whatever they are; with shared memory they stay in the cache of the CPU
+    /// that wrote them.
     None,
 }
 
 impl Check {
-    /// Of so many frames one is looked at whole.
+    /// One of this many frames is checked whole.
     pub const SAMPLE: u32 = 64;
 }
 
 /// See [`receiver`](crate::receiver).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReceiveJob {
-    /// Where to receive. At least one.
+    /// Ports to receive from. At least one.
     pub ports: Vec<PortUri>,
-    /// The addresses of frames that go out of every port first, so that a switch that learns knows
-    /// who is there.
+    /// Addresses of the frames that every port sends first, so that a learning switch learns its
+    /// stations.
     pub announce: Vec<Flow>,
-    /// How closely to look at what arrives.
+    /// How thoroughly to check received frames.
     pub check: Check,
-    /// What arrives comes through a GTP-U tunnel.
+    /// True if frames arrive through a GTP-U tunnel.
     pub tunnelled: bool,
-    /// Where it is measured how long frames take, on a host that they were sent on: so long at first
-    /// they are not timed.
+    /// Initial time without measuring, if latency is measured, which requires a sender on this
+    /// host.
     #[serde(default)]
     pub timed: Option<Duration>,
-    /// Another role shares this CPU: do not spin while there is nothing to do.
+    /// True if another role shares this CPU: yield instead of spinning.
     pub yielding: bool,
     /// Time between samples.
     pub interval: Duration,
@@ -134,7 +133,7 @@ pub struct ReceiveJob {
 /// See [`neighbour`](crate::neighbour).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NeighbourJob {
-    /// The memory that it writes to.
+    /// Size of the memory to which the neighbour writes.
     pub memory_bytes: usize,
     /// Time between samples.
     pub interval: Duration,
@@ -145,9 +144,9 @@ pub struct NeighbourJob {
 pub struct ForwardJob {
     /// The two ports.
     pub ports: (PortUri, PortUri),
-    /// From the second to the first port as well.
+    /// True to forward from the second to the first port as well.
     pub both_ways: bool,
-    /// Another role shares this CPU: do not spin while there is nothing to do.
+    /// True if another role shares this CPU: yield instead of spinning.
     pub yielding: bool,
     /// Time between samples.
     pub interval: Duration,
@@ -156,17 +155,17 @@ pub struct ForwardJob {
 /// See [`upf`](crate::upf).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UpfJob {
-    /// The port to the gNB.
+    /// Port to the gNB.
     pub n3: PortUri,
-    /// The port to the data network.
+    /// Port to the data network.
     pub n6: PortUri,
     /// Addresses, neighbours and sessions.
     pub config: UpfConfig,
-    /// Which direction runs.
+    /// Direction that runs.
     pub way: UserWay,
-    /// Another role shares this CPU: do not spin while there is nothing to do.
+    /// True if another role shares this CPU: yield instead of spinning.
     pub yielding: bool,
-    /// Nor ask again, but sleep until the kernel has something.
+    /// True to sleep until the kernel has packets, instead of yielding and polling.
     pub sleeping: bool,
     /// Time between samples.
     pub interval: Duration,
@@ -177,7 +176,7 @@ pub struct UpfJob {
 pub struct EchoJob {
     /// The port.
     pub port: PortUri,
-    /// Another role shares this CPU: do not spin while there is nothing to do.
+    /// True if another role shares this CPU: yield instead of spinning.
     pub yielding: bool,
     /// Time between samples.
     pub interval: Duration,
@@ -186,19 +185,21 @@ pub struct EchoJob {
 /// See [`ping`](crate::ping).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PingJob {
-    /// Where to send and receive.
+    /// Port to send and receive through, and the addresses.
     pub lane: Lane,
     /// Frame size in bytes.
     pub size: usize,
-    /// Frames per second, whatever has come back; `None`: the next one as soon as the last one is back.
+    /// Frames per second, independent of replies; `None` sends the next frame when the last reply
+    /// arrives.
     pub rate: Option<f64>,
-    /// Frames per burst at most, where several are due. 1 to [`BATCH_MAX`](dray_port::BATCH_MAX).
+    /// Maximum number of frames per burst, if several are due. 1 to
+    /// [`BATCH_MAX`](dray_port::BATCH_MAX).
     pub burst: usize,
-    /// So long at first nothing is timed.
+    /// Initial time in which nothing is measured.
     pub warm_up: Duration,
-    /// For how long, the above among it.
+    /// Length of the run, including the warm-up.
     pub duration: Duration,
-    /// Another role shares this CPU: do not spin while there is nothing to do.
+    /// True if another role shares this CPU: yield instead of spinning.
     pub yielding: bool,
     /// Time between samples.
     pub interval: Duration,
@@ -209,9 +210,9 @@ pub struct PingJob {
 pub struct StreamSendJob {
     /// The receiver.
     pub to: StreamUri,
-    /// How many streams, 1 or more.
+    /// Number of streams, 1 or more.
     pub streams: u16,
-    /// For how long.
+    /// Length of the run.
     pub duration: Duration,
     /// Time between samples.
     pub interval: Duration,
@@ -220,36 +221,36 @@ pub struct StreamSendJob {
 /// See [`stream::receiver`](crate::stream::receiver).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamReceiveJob {
-    /// Where to listen.
+    /// Address to listen on.
     pub at: StreamUri,
-    /// How closely to look at what arrives.
+    /// How thoroughly to check received bytes.
     pub check: Check,
     /// Time between samples.
     pub interval: Duration,
 }
 
-/// What a role did, from its start to its end.
+/// Report of a role, from its start to its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    /// Of a sender.
+    /// Report of a sender.
     Send(SendReport),
-    /// Of a receiver.
+    /// Report of a receiver.
     Receive(ReceiveReport),
-    /// Of a forwarder, an echo or a user plane function.
+    /// Report of a forwarder, an echo or a user plane function.
     Forward(ForwardReport),
-    /// Of a ping.
+    /// Report of a ping.
     Ping(PingReport),
-    /// Of a sender of streams.
+    /// Report of a sender of streams.
     StreamSend(StreamSendReport),
-    /// Of a receiver of streams.
+    /// Report of a receiver of streams.
     StreamReceive(StreamReceiveReport),
-    /// Of a neighbour.
+    /// Report of a neighbour.
     Neighbour(NeighbourReport),
 }
 
 impl Report {
-    /// The role's samples.
+    /// Returns the role's samples.
     pub fn samples(&self) -> &[Sample] {
         match self {
             Self::Send(report) => &report.samples,
@@ -263,22 +264,22 @@ impl Report {
     }
 }
 
-/// What a sender did.
+/// Report of a sender.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SendReport {
-    /// Frames that the rate asked for, where there was one.
+    /// Frames to send at the given rate, if there was one.
     pub offered: Option<u64>,
-    /// Frames that the ports took.
+    /// Frames that the ports accepted.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the frames sent.
     pub bytes: u64,
-    /// How often a port was full and a frame had to be offered again.
+    /// Number of times that a full port refused a frame, which was then offered again.
     pub refused: u64,
-    /// Frames taken in each stream.
+    /// Frames sent in each stream.
     pub streams: Vec<u64>,
-    /// From start to end, in nanoseconds.
+    /// Time from start to end, in nanoseconds.
     pub elapsed_ns: u64,
-    /// How long after they were due frames were handed to the port, where frames are timed.
+    /// Delay between a frame's due time and its hand-over to the port, if latency is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Latency>,
     /// Counts of frames sent.
@@ -286,41 +287,41 @@ pub struct SendReport {
 }
 
 impl SendReport {
-    /// Whether the sender fell short of the rate that was asked for by more than 1 %.
+    /// Returns true if the sender fell short of the requested rate by more than 1 %.
     pub fn sent_less_than_offered(&self) -> bool {
         self.offered.is_some_and(|offered| (self.sent as f64) < offered as f64 * 0.99)
     }
 }
 
-/// What a receiver saw.
+/// Report of a receiver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReceiveReport {
     /// Intact frames, each counted once.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of the frames received.
     pub bytes: u64,
     /// Frames missing below the highest sequence number of their stream.
     pub lost: u64,
-    /// Frames that arrived again, or too late to be told from one that did.
+    /// Frames that arrived more than once, or too late to be told from a duplicate.
     pub duplicated: u64,
-    /// Frames that arrived behind a later one.
+    /// Frames that arrived after a later one.
     pub reordered: u64,
-    /// Test frames that were damaged; they count as missing in their streams.
+    /// Damaged test frames; they count as missing in their streams.
     pub corrupt: u64,
     /// Frames that are not test frames.
     pub foreign: u64,
     /// Frames that the ports dropped because they were not received in time.
     pub dropped: u64,
-    /// The same by stream, for streams that were seen; none where nobody looked.
+    /// The same counters for each stream that was seen; empty without checks.
     pub streams: Vec<StreamReport>,
-    /// How long frames took from when they were due until they were received, where they were timed.
+    /// Latency from due time to reception, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
     /// Counts of intact frames received.
     pub samples: Vec<Sample>,
 }
 
-/// What a receiver saw of one stream; words as in [`ReceiveReport`].
+/// Report on one stream; the fields are explained at [`ReceiveReport`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the words are explained at ReceiveReport")]
 pub struct StreamReport {
@@ -329,24 +330,24 @@ pub struct StreamReport {
     pub lost: u64,
     pub duplicated: u64,
     pub reordered: u64,
-    /// Damaged frames whose header still told the stream.
+    /// Damaged frames whose header still identified the stream.
     pub corrupt: u64,
-    /// One above the highest sequence number seen.
+    /// Highest sequence number seen, plus one.
     pub next: u64,
 }
 
-/// What a neighbour did.
+/// Report of a neighbour.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NeighbourReport {
-    /// Bytes of the cache lines that it wrote to.
+    /// Bytes of the cache lines written.
     pub written_bytes: u64,
-    /// From start to end, in nanoseconds.
+    /// Time from start to end, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Counts of lines.
+    /// Samples that count lines.
     pub samples: Vec<Sample>,
 }
 
-/// What a forwarder did.
+/// Report of a forwarder.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ForwardReport {
     /// Frames received.
@@ -355,7 +356,8 @@ pub struct ForwardReport {
     pub transmitted: u64,
     /// Bytes of the frames received.
     pub bytes: u64,
-    /// Frames received but not transmitted: the port out was full, or the frame too long for it.
+    /// Frames received but not transmitted: the outgoing port was full, or the frame too long for
+    /// it.
     pub refused: u64,
     /// Frames that the ports dropped because they were not received in time.
     pub dropped: u64,
@@ -363,13 +365,14 @@ pub struct ForwardReport {
     pub samples: Vec<Sample>,
 }
 
-/// What a ping saw.
+/// Report of a ping.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PingReport {
-    /// What it sent.
+    /// Report on the frames sent.
     pub send: SendReport,
-    /// What came back; both have the same samples, counts of frames that came back.
+    /// Report on the frames that came back. Both reports have the same samples, which count these
+    /// frames.
     pub receive: ReceiveReport,
-    /// How long each took, there and back: from when it was due.
+    /// Round-trip times, from when a frame was due.
     pub latency: Latency,
 }

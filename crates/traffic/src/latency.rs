@@ -1,4 +1,4 @@
-//! How long things took, as a histogram.
+//! Histograms of latency.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 /// Times in nanoseconds, each kept to three significant digits.
 ///
-/// Histograms of several trials add up to one, which their percentiles would not.
+/// Histograms of several trials can be added up, unlike their percentiles.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]
 pub struct Latency(Box<Histogram<u64>>);
 
-/// The figures that stand for a [`Latency`], in nanoseconds.
+/// Percentiles of a [`Latency`], in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names are the field's own")]
 pub struct Percentiles {
@@ -20,16 +20,16 @@ pub struct Percentiles {
     pub p90: u64,
     pub p99: u64,
     pub p999: u64,
-    /// Where enough times were counted for some to be above it.
+    /// Present if enough times were counted for some to be above it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p9999: Option<u64>,
     pub max: u64,
 }
 
 impl Latency {
-    /// The longest time that is told from longer ones.
+    /// Longest time that the histogram tells from longer ones.
     const MAX: Duration = Duration::from_secs(60);
-    /// With fewer times, the highest of them is all that is known of the highest 0.01 %.
+    /// With fewer times, only their maximum is known of the highest 0.01 %.
     const LEAST_FOR_P9999: u64 = 10_000;
 
     /// Counts one time.
@@ -44,17 +44,17 @@ impl Latency {
         self.0.saturating_record_n(ns, count);
     }
 
-    /// Counts all that `other` counted.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&*other.0).expect("all have the same bounds");
     }
 
-    /// How many times were counted.
+    /// Returns the number of times counted.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The figures; `None` where nothing was counted.
+    /// Returns the percentiles, or `None` if nothing was counted.
     pub fn percentiles(&self) -> Option<Percentiles> {
         let at = |quantile| self.0.value_at_quantile(quantile);
         (self.count() > 0).then(|| Percentiles {
@@ -76,7 +76,7 @@ impl Default for Latency {
     }
 }
 
-/// From values and how often each was seen.
+/// From pairs of a value and its count.
 impl From<Vec<(u64, u64)>> for Latency {
     fn from(counts: Vec<(u64, u64)>) -> Self {
         let mut latency = Self::default();

@@ -1,9 +1,10 @@
-//! The roles that programs in containers play: [`sender`], [`receiver`], [`forwarder`], [`echo`],
-//! [`ping`], [`upf`], and those of byte streams, [`stream::sender`] and [`stream::receiver`].
+//! Roles of the programs in containers: [`sender`], [`receiver`], [`forwarder`], [`echo`],
+//! [`ping`], [`upf`], [`neighbour`], and for byte streams [`stream::sender`] and
+//! [`stream::receiver`].
 //!
-//! A role is described by a [`Job`], runs on the thread that calls it until its [`Signal`] says
-//! otherwise, and ends with a [`Report`]. `dray send` and its siblings run one role on the
-//! terminal; an [`agent`] runs roles inside a container for `dray bench`.
+//! A role is described by a [`Job`], runs on the calling thread until its [`Signal`] ends it, and
+//! returns a [`Report`]. `dray send` and its siblings run one role on the terminal; an [`agent`]
+//! runs roles inside a container for `dray bench`.
 
 pub mod agent;
 mod counts;
@@ -41,19 +42,19 @@ pub use users::{TUNNEL_LEN, UserWay, Users};
 
 use dray_port::{PortUri, Transmit};
 
-/// Why a role could not start or go on.
+/// Why a role could not start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
     /// A port could not be opened.
     #[error(transparent)]
     Open(#[from] dray_port::OpenError),
-    /// A user plane function was told something that cannot be.
+    /// A user plane function was given an invalid configuration.
     #[error("user plane function: {0}")]
     Upf(#[from] dray_upf::ConfigError),
     /// A frame of the given size does not fit through a port.
     #[error("frame size {size} is above the {max} bytes that {port} transmits (its MTU and 14)")]
     FrameTooLong {
-        /// The size that was asked for, in bytes.
+        /// Requested size, in bytes.
         size: usize,
         /// The longest frame that the port transmits, in bytes.
         max: usize,
@@ -68,26 +69,26 @@ pub enum RoleError {
         /// The port.
         port: String,
     },
-    /// Several flows were asked of a port whose frames are all one flow.
+    /// Several flows were requested of a port whose frames are all one flow.
     #[error("port {port} sends one flow, its socket's, not {flows}: raw: ports send several")]
     OneFlow {
         /// The port.
         port: String,
-        /// How many flows were asked for.
+        /// Requested number of flows.
         flows: u16,
     },
-    /// A neighbour was given no memory, or more than there is.
+    /// A neighbour was given no memory, or more than is available.
     #[error("a neighbour cannot have {bytes} bytes of memory")]
     Memory {
-        /// What was asked for.
+        /// Requested size.
         bytes: usize,
     },
-    /// Nobody came to share memory with a port.
+    /// No peer came to share memory with a port.
     #[error("port {port}: no peer came{why}")]
     NoPeer {
         /// The port.
         port: String,
-        /// Why the last one went.
+        /// Why the last peer disconnected.
         why: String,
     },
     /// A stream could not be opened, or broke.
@@ -95,7 +96,7 @@ pub enum RoleError {
     Stream {
         /// The stream's receiver.
         stream: String,
-        /// What the system said.
+        /// Error of the operating system.
         error: std::io::Error,
     },
     /// A port failed while it was in use.
@@ -103,13 +104,13 @@ pub enum RoleError {
     Port {
         /// The port.
         port: String,
-        /// What the system said.
+        /// Error of the operating system.
         error: std::io::Error,
     },
 }
 
 impl RoleError {
-    /// Whether what lacked was a privilege.
+    /// Returns true if a privilege was missing.
     pub fn is_permission_denied(&self) -> bool {
         match self {
             Self::Open(error) => error.is_permission_denied(),
@@ -125,7 +126,7 @@ impl RoleError {
         }
     }
 
-    /// Whether the role was asked for something that cannot be, whatever the machine.
+    /// Returns true if the request is invalid on any machine.
     pub fn is_wrong_usage(&self) -> bool {
         matches!(self, Self::FrameTooLong { .. } | Self::OnlyReceives { .. } | Self::OneFlow { .. })
     }

@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Phase, RoleError, Signal};
 
-/// How long a peer may take to come.
+/// Time that a peer may take to connect.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What a port and its peer, or the kernel, agreed on.
+/// Outcome of the negotiation between a port and its peer, or the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreement {
     /// The port's URI.
     pub port: String,
-    /// In words, such as `xdp native`.
+    /// Negotiated features in words, such as `xdp native`.
     pub features: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Agreement {
     }
 }
 
-/// Those of a role's ports that have a peer.
+/// Ports of a role that have a peer.
 #[derive(Default)]
 pub(crate) struct Links(Vec<(PortUri, Arc<dyn Link>)>);
 
@@ -36,7 +36,7 @@ impl Links {
         self.0.extend(port.link.iter().map(|link| (uri.clone(), link.clone())));
     }
 
-    /// What was agreed on so far, for each port that had a choice.
+    /// Returns the outcome of the negotiation for each connected port.
     pub(crate) fn agreements(&self) -> Vec<Agreement> {
         let statuses = self.0.iter().map(|(uri, link)| (uri, link.status()));
         let running = statuses.filter(|(_, status)| status.state == LinkState::Running);
@@ -47,7 +47,7 @@ impl Links {
         running.map(agreement).collect()
     }
 
-    /// Waits until frames can pass, or `signal` ends the role.
+    /// Waits until frames can pass, or until `signal` ends the role.
     pub(crate) fn wait_until_running(&self, signal: &Signal) -> Result<(), RoleError> {
         let deadline = Instant::now() + PATIENCE;
         for (uri, link) in &self.0 {

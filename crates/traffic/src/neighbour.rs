@@ -1,4 +1,4 @@
-//! The neighbour: it moves no frames, and uses up the caches that it shares with those who do.
+//! The neighbour: moves no frames, but pollutes the caches that it shares with roles that do.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use dray_port::clock;
 use crate::sample::{Sampler, monotonic_ns};
 use crate::{NeighbourJob, NeighbourReport, OnSample, Phase, RoleError, Signal};
 
-/// Bytes of a cache line.
+/// Bytes per cache line.
 const LINE: usize = 64;
-/// Lines that are written between two looks at the clock.
+/// Lines written between two reads of the clock.
 const ROUND: u64 = 4096;
 
-/// A neighbour with its memory.
+/// A neighbour and its memory.
 pub struct Neighbour {
     interval: Duration,
     /// One number of each line is written.
@@ -20,7 +20,7 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Takes the memory, and has it filled.
+    /// Allocates the memory and fills it.
     pub fn open(job: &NeighbourJob) -> Result<Self, RoleError> {
         let lines = job.memory_bytes / LINE;
         let mut memory = Vec::new();
@@ -31,7 +31,7 @@ impl Neighbour {
         Ok(Self { interval: job.interval, memory })
     }
 
-    /// Writes to lines in no order until `signal` ends it.
+    /// Writes to lines in pseudo-random order until `signal` ends it.
     pub fn run(&mut self, signal: &Signal, on_sample: Option<OnSample>) -> NeighbourReport {
         let began = monotonic_ns();
         let mut sampler = Sampler::new(self.interval, on_sample);
@@ -56,7 +56,8 @@ impl Neighbour {
     }
 }
 
-/// Numbers without an order that a prefetcher could find: xorshift (Marsaglia 2003, 64 bits).
+/// Returns a pseudo-random number that a prefetcher cannot predict: xorshift (Marsaglia 2003, 64
+/// bits).
 #[inline]
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;

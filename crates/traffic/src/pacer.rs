@@ -1,14 +1,13 @@
-//! When the next burst is due.
+//! Pacing: when the next burst is due.
 
 use std::time::Duration;
 
 use dray_port::clock;
 
-/// A schedule of frames at a constant rate, kept by the time-stamp counter.
+/// Schedule of frames at a constant rate, based on the time-stamp counter.
 ///
-/// The schedule is absolute: a sender that was late sends at once until it has caught up, so the
-/// rate over a trial is exact, and a frame's stamp says when it was due, not when a late sender got
-/// to it.
+/// The schedule is absolute: a late sender sends at once until it has caught up, so the rate over a
+/// trial is exact, and a frame's stamp says when it was due, not when it was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     start: u64,
@@ -16,18 +15,18 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Frames at `rate` per second from the tick `start` on.
+    /// Creates a schedule of `rate` frames per second that starts at the tick `start`.
     pub fn new(start: u64, rate: f64) -> Self {
         Self { start, ticks_per_frame: clock::ticks_per_second() as f64 / rate }
     }
 
-    /// The tick at which frame number `index` (from zero) is due.
+    /// Returns the tick at which frame number `index` (from zero) is due.
     #[inline]
     pub fn due(&self, index: u64) -> u64 {
         self.start + (index as f64 * self.ticks_per_frame) as u64
     }
 
-    /// How many frames are due by the tick `now`.
+    /// Returns the number of frames that are due by the tick `now`.
     #[inline]
     pub fn count(&self, now: u64) -> u64 {
         match now.checked_sub(self.start) {
@@ -37,10 +36,10 @@ impl Pacer {
     }
 }
 
-/// Waits until the tick `due` and returns the tick at which it stopped waiting: at most `limit`
-/// later than now, so that a slow schedule does not delay the end of a role.
+/// Waits until the tick `due`, but at most `limit` from now, so that a slow schedule does not delay
+/// the end of a role. Returns the tick at which it stopped waiting.
 ///
-/// `yielding`: another role shares this CPU, so leave it to that one meanwhile.
+/// `yielding`: another role shares this CPU, so yield to it meanwhile.
 pub(crate) fn wait_until(due: u64, limit: Duration, yielding: bool) -> u64 {
     let mut now = clock::ticks();
     let until = due.min(now + clock::to_ticks(limit));
@@ -72,7 +71,7 @@ mod tests {
         assert!((pacer.due(50) - 1000).abs_diff(second / 2) <= 1);
         // A day at 100 Mpps is still exact to a microsecond.
         for index in [0, 1, 49, 50, 99_999] {
-            // A tick or so is lost where figures are rounded.
+            // Rounding loses about a tick.
             assert_eq!(pacer.count(pacer.due(index) + 2), index + 1);
             assert_eq!(pacer.count(pacer.due(index + 1) - 2), index + 1);
         }

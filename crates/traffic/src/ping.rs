@@ -1,5 +1,5 @@
-//! The ping: test frames to an [`echo`](crate::echo), and how long they take there and back. One at a
-//! time, or at a given rate whatever has come back.
+//! The ping: sends test frames to an [`echo`](crate::echo) and measures round-trip times. It sends
+//! one frame at a time, or frames at a given rate independent of replies.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::sample::{Sampler, monotonic_ns};
 use crate::sender::{Late, OpenLane};
 use crate::{OnSample, Phase, PingJob, PingReport, RoleError, SendReport, Signal};
 
-/// How long a frame is waited for before the next one is sent, or after the last one. One that comes
-/// later still counts.
+/// Time to wait for a reply before the next frame is sent, or after the last one. A later reply
+/// still counts.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A ping with its port open and its frames built.
@@ -41,12 +41,12 @@ impl Ping {
         Ok(Self { job, intake, lane, links })
     }
 
-    /// What it transmits through.
+    /// Returns the queue through which the ping transmits.
     pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
         std::iter::once(&mut *self.lane.tx as &mut dyn Transmit)
     }
 
-    /// Sends and takes what comes back until the job is done or `signal` ends it.
+    /// Sends frames and receives replies until the job is done or `signal` ends it.
     pub fn run(
         &mut self,
         signal: &Signal,
@@ -76,7 +76,7 @@ impl Ping {
         })
     }
 
-    /// Sends the next frame as soon as the last one is back.
+    /// Sends the next frame as soon as the last reply arrives.
     fn run_in_turns(
         &mut self,
         start: u64,
@@ -112,7 +112,7 @@ impl Ping {
         }
     }
 
-    /// Sends what is due, whatever has come back.
+    /// Sends frames when they are due, independent of replies.
     fn run_at(
         &mut self,
         rate: f64,
@@ -154,14 +154,14 @@ impl Ping {
             from = clock::ticks();
         }
         let ended = clock::ticks();
-        // What is still under way.
+        // Wait for replies that are still under way.
         let timeout = ended + clock::to_ticks(TIMEOUT);
         while answers.next < sent && clock::ticks() < timeout && signal.phase() != Phase::Stop {
             if !answers.take(&mut self.intake, &mut scratch, sent)? {
                 self.intake.idle()?;
             }
         }
-        // Who was ended early was offered less.
+        // A ping that was ended early was offered less.
         let so_far = pacer.count(ended.min(deadline));
         Ok(SendReport {
             offered: Some(offered.min(so_far)),
@@ -173,19 +173,20 @@ impl Ping {
     }
 }
 
-/// What came back.
+/// Replies.
 #[derive(Default)]
 struct Answers {
     counts: Counts,
     latency: Latency,
     /// Round trips that began before this tick are not timed.
     warm: u64,
-    /// One above the highest sequence number that came back.
+    /// Highest sequence number that came back, plus one.
     next: u64,
 }
 
 impl Answers {
-    /// Takes what lies there; whether there was anything. So far `sent` frames were sent.
+    /// Takes the frames that have arrived; returns true if there were any. `sent` is the number of
+    /// frames sent so far.
     fn take(
         &mut self,
         intake: &mut Intake,
@@ -207,7 +208,7 @@ impl Answers {
     fn record(&mut self, verdict: Verdict, len: usize, sent: u64) {
         self.counts.record(verdict, len);
         let Verdict::Intact(Stamp { sequence, ticks, .. }) = verdict else { return };
-        // Nobody else's number ends a wait.
+        // A foreign sequence number does not end a wait.
         if sequence < sent {
             self.next = self.next.max(sequence + 1);
             if ticks >= self.warm {
@@ -226,7 +227,7 @@ mod tests {
     use crate::{EchoJob, Job, Lane, Report};
     use dray_port::PortUri;
 
-    /// Over the loopback interface: what was sent comes back, and the time it took is known.
+    /// Over the loopback interface: replies arrive, and their round-trip times are measured.
     #[test]
     fn round_trips_are_timed() {
         let report = run(None, "127.83.0");
@@ -234,18 +235,18 @@ mod tests {
         assert_eq!(report.send.offered, None);
     }
 
-    /// The same at a rate: frames go out when they are due.
+    /// At a rate, frames go out when they are due.
     #[test]
     fn round_trips_at_a_rate_do_not_wait_for_each_other() {
         let report = run(Some(5000.0), "127.84.0");
         assert_eq!(report.send.offered, Some(1000), "for 0.2 s");
         assert!(report.send.sent <= 1000, "{report:?}");
-        // Of what was due after the first 50 of 200 ms.
+        // Only frames due after the first 50 of 200 ms count.
         let late = report.send.late.unwrap().count();
         assert!(late <= 751 && late > report.send.sent / 2, "{late}");
     }
 
-    /// A fifth of a second of pings, and what is true of all of them.
+    /// Runs a ping for a fifth of a second and checks what holds for any ping.
     fn run(rate: Option<f64>, net: &str) -> PingReport {
         let port = |text: &str| text.parse::<PortUri>().unwrap();
         let interval = Duration::from_millis(10);

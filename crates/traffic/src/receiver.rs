@@ -1,4 +1,4 @@
-//! The receiver: counts what arrives, by stream.
+//! The receiver: counts received frames, by stream.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::sample::ticks_at;
 use crate::users::{self, TUNNEL_LEN};
 use crate::{Check, Latency, OnSample, Phase, ReceiveJob, ReceiveReport, RoleError, Signal};
 
-/// How long a port that is full is waited for before stations that were not announced stay so: a
-/// switch will flood what is meant for them.
+/// Time to wait for a full port before giving up announcing the remaining stations; a switch will
+/// flood their frames.
 const ANNOUNCED: Duration = Duration::from_secs(1);
 
 /// A receiver with its ports open.
@@ -27,7 +27,7 @@ pub struct Receiver {
     interval: Duration,
 }
 
-/// What a port sends first, so that a switch that learns knows who is there.
+/// Frames that a port sends first, so that a learning switch learns its stations.
 struct Announcement {
     uri: PortUri,
     tx: Box<dyn Transmit>,
@@ -54,8 +54,8 @@ impl Receiver {
         Ok(Self { intake, links, announcements, check, tunnelled, timed, interval })
     }
 
-    /// Tells whoever learns addresses where this is, once every role is ready: a kernel that does not
-    /// expect the frame yet would answer it.
+    /// Announces the port's addresses to a learning switch, once every role is ready: a kernel that
+    /// does not expect the frames yet would answer them.
     fn announce(&mut self, signal: &Signal) -> Result<(), RoleError> {
         if self.announcements.is_empty() {
             return Ok(());
@@ -116,11 +116,12 @@ impl Receiver {
     }
 }
 
-/// Times frames from when they were due until the batch in which they lie was received.
+/// Measures the time from when a frame was due until its batch was received.
 struct Timer<'s> {
     signal: &'s Signal,
     warm_up: Duration,
-    /// Frames that were due before this tick are not timed; not known before the sender's start is.
+    /// Frames that were due before this tick are not timed; unknown until the sender's start is
+    /// known.
     from: Option<u64>,
     latency: Latency,
 }
@@ -130,7 +131,7 @@ impl<'s> Timer<'s> {
         Self { signal, warm_up, from: None, latency: Latency::default() }
     }
 
-    /// The present tick, at the start of a batch.
+    /// Returns the current tick, at the start of a batch.
     #[inline]
     fn now(&mut self) -> u64 {
         if self.from.is_none() && self.signal.begun() {
@@ -140,7 +141,7 @@ impl<'s> Timer<'s> {
         clock::ticks()
     }
 
-    /// Notes frames that were due at once.
+    /// Records frames with the same due time.
     #[inline]
     fn note(&mut self, now: u64, burst: &Burst) {
         let due = burst.first().ticks;
@@ -151,17 +152,17 @@ impl<'s> Timer<'s> {
     }
 }
 
-/// Waits until the beginning of a frame is there.
+/// Waits until the beginning of a frame is in the cache.
 #[inline]
 fn fetch(frame: &Frame<'_>) {
     std::hint::black_box(frame.first::<8>());
 }
 
-/// How frames are looked at.
+/// Checks of frames.
 struct Look {
     check: Check,
     tunnelled: bool,
-    /// Frames since the last whole one.
+    /// Frames since the last one that was checked whole.
     unchecked: u32,
     scratch: Scratch,
 }
@@ -171,10 +172,10 @@ impl Look {
         Self { check, tunnelled, unchecked: 0, scratch: dray_port::scratch() }
     }
 
-    /// Looks at frames and counts them in `books`.
+    /// Checks frames and counts them in `books`.
     fn record(&mut self, frames: &[Frame<'_>], books: &mut Books<'_, '_>) {
-        // The loop is short, and what it works on stays in registers: all that is not the next frame of a
-        // burst is looked at elsewhere.
+        // The loop is short so that its data stays in registers: everything except the next frame
+        // of a burst is handled in another function.
         let mut burst = Burst::default();
         for frame in dray_port::ahead(frames) {
             let head_only = self.head_is_enough(frame.len());
@@ -187,7 +188,7 @@ impl Look {
         books.close(&burst);
     }
 
-    /// Looks at a frame that may go on with `burst`, or begins another; the one that it is of.
+    /// Checks a frame that may continue `burst` or begin another one; returns the frame's burst.
     #[inline(never)]
     fn look_closely(
         &mut self,
@@ -218,10 +219,10 @@ impl Look {
         burst
     }
 
-    /// Whether a frame's head says all that is asked for.
+    /// Returns true if a frame's head is enough for this check.
     #[inline(always)]
     fn head_is_enough(&mut self, len: usize) -> bool {
-        // A head may be all of the frame.
+        // The head may be all of the frame.
         if len <= FRAME_MIN || self.tunnelled {
             return true;
         }
@@ -230,8 +231,8 @@ impl Look {
         head_only
     }
 
-    /// The words of a frame's head, and how long the frame is; both as before a tunnel. `None` where it has
-    /// none, or may have to be looked for.
+    /// Returns the words of a frame's head and the frame's length, both without a tunnel. `None` if
+    /// the frame has no head, or may not be contiguous in memory.
     #[inline(always)]
     fn words(&self, frame: &Frame<'_>) -> Option<(Words, usize)> {
         if self.tunnelled {
@@ -240,8 +241,8 @@ impl Look {
         Some((frame.first_words()?, frame.len()))
     }
 
-    /// A copy of a frame's head, and how long the frame is; both as before a tunnel. `None` where it has
-    /// none.
+    /// Returns a copy of a frame's head and the frame's length, both without a tunnel. `None` if
+    /// the frame has no head.
     fn head(&self, frame: &Frame<'_>) -> Option<([u8; FRAME_MIN], usize)> {
         if self.tunnelled {
             let head = users::unwrap(&frame.first()?)?;
@@ -251,7 +252,7 @@ impl Look {
     }
 }
 
-/// Where a batch of frames is counted, and timed where `now` is known: when it was received.
+/// Counters for a batch of frames, with timing if `now`, the time of its reception, is known.
 struct Books<'a, 's> {
     counts: &'a mut Counts,
     timer: &'a mut Option<Timer<'s>>,
@@ -259,7 +260,7 @@ struct Books<'a, 's> {
 }
 
 impl Books<'_, '_> {
-    /// Enters a burst.
+    /// Counts a burst.
     fn close(&mut self, burst: &Burst) {
         if let (Some(timer), Some(now)) = (&mut *self.timer, self.now) {
             timer.note(now, burst);

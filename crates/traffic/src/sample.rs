@@ -1,4 +1,4 @@
-//! What a role has done so far, noted at a regular interval.
+//! Samples of a role's counters, taken at a regular interval.
 
 use std::time::Duration;
 
@@ -8,36 +8,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu_time;
 
-/// A role's counters at one moment; all but the time count from the role's start.
+/// A role's counters at one moment; all except the time count from the role's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// When, on the system's monotonic clock, in nanoseconds.
+    /// Time of the sample, on the system's monotonic clock, in nanoseconds.
     pub at_ns: u64,
-    /// Frames received, or by a sender sent. Streams have none.
+    /// Frames received, or sent by a sender. Streams have none.
     pub frames: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub bytes: u64,
     /// CPU time of the role in user mode, in nanoseconds.
     pub user_ns: u64,
-    /// CPU time of the role in the kernel, in nanoseconds. Whether it holds the soft interrupts
-    /// that ran on top of the role depends on the kernel's accounting.
+    /// CPU time of the role in the kernel, in nanoseconds. The kernel's accounting decides if this
+    /// includes soft interrupts that ran on top of the role.
     pub system_ns: u64,
-    /// Time in which there was something to do, in nanoseconds: the rest of its CPU time a role that
-    /// polls spent on looking. Unknown of roles that only ever sleep.
+    /// Time with work to do, in nanoseconds; a polling role spent the rest of its CPU time on empty
+    /// polls. Unknown for roles that only sleep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_ns: Option<u64>,
 }
 
-/// Called with each sample as it is taken: the one before, and the new one.
+/// Called with each new sample: the previous sample and the new one.
 pub type OnSample = Box<dyn FnMut(&Sample, &Sample) + Send>;
 
-/// The system's monotonic clock, in nanoseconds.
+/// Returns the system's monotonic clock, in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// The tick at which the monotonic clock shows, or showed, `ns`.
+/// Returns the tick at which the monotonic clock shows, or showed, `ns`.
 pub(crate) fn ticks_at(ns: u64) -> u64 {
     let (now_ns, now) = (monotonic_ns(), clock::ticks());
     let ticks = |ns| clock::to_ticks(Duration::from_nanos(ns));
@@ -48,11 +48,11 @@ pub(crate) fn ticks_at(ns: u64) -> u64 {
 }
 
 /// Takes a sample whenever the monotonic clock passes a multiple of the interval, so that the
-/// samples of all roles on a host fall together.
+/// samples of all roles on a host coincide.
 pub(crate) struct Sampler {
     interval_ns: u64,
     due: u64,
-    /// Ticks in which there was something to do.
+    /// Ticks with work to do.
     work: Option<u64>,
     samples: Vec<Sample>,
     on_sample: Option<OnSample>,
@@ -67,7 +67,7 @@ impl Sampler {
         sampler
     }
 
-    /// Notes the counters where a sample is due.
+    /// Records the counters if a sample is due.
     #[inline]
     pub(crate) fn poll(&mut self, now: u64, frames: u64, bytes: u64) {
         if now >= self.due {
@@ -75,18 +75,18 @@ impl Sampler {
         }
     }
 
-    /// Adds time in which there was something to do, or nothing where the role is one that knows.
+    /// Adds time with work to do; `worked(0)` marks a role that measures this time.
     #[inline]
     pub(crate) fn worked(&mut self, ticks: u64) {
         *self.work.get_or_insert(0) += ticks;
     }
 
-    /// How long it is until the next sample.
+    /// Returns the time until the next sample.
     pub(crate) fn until_due(&self) -> Duration {
         clock::to_duration(self.due.saturating_sub(clock::ticks()))
     }
 
-    /// Notes the counters at the end, and returns all samples.
+    /// Records the counters at the end and returns all samples.
     pub(crate) fn finish(mut self, frames: u64, bytes: u64) -> Vec<Sample> {
         self.take(frames, bytes);
         self.samples

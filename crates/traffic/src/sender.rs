@@ -1,4 +1,4 @@
-//! The sender: test frames at a given rate, size and burst, or as many as possible.
+//! The sender: test frames at a given rate, size and burst, or as fast as possible.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::sample::{Sampler, monotonic_ns};
 use crate::users::{self, Turn, Users};
 use crate::{Lane, Latency, OnSample, Phase, RoleError, SendJob, SendReport, Signal};
 
-// What a stamp changes, and what tells flows apart, are in the part in which a series may differ.
+// The stamp and the fields that distinguish flows lie in the part in which a series may differ.
 const _: () = assert!(dray_wire::FRAME_MIN <= dray_port::SERIES_HEAD);
 
 /// A sender with its ports open and its frames built.
@@ -21,24 +21,24 @@ pub struct Sender {
     pub(crate) links: Links,
 }
 
-/// The ring of frames built for one port. Frame number `n` of the lane lies in slot
-/// `n % slots`, belongs to stream `n % flows` and is number `n / flows` of it.
+/// The ring of frames built for one port. Frame number `n` of the lane lies in slot `n % slots`,
+/// belongs to stream `n % flows` and has sequence number `n / flows` in it.
 pub(crate) struct OpenLane {
     uri: PortUri,
-    /// The port's first queue: so every flow stays in order.
+    /// The port's first queue only, so that every flow stays in order.
     pub(crate) tx: Box<dyn Transmit>,
     frames: Vec<Vec<u8>>,
     first_stream: u16,
     flows: u64,
     sent: u64,
-    /// Where a frame's packets are users', whose they are, and how far behind where it otherwise would
-    /// the test header lies.
+    /// With users' packets: whose turn it is, and how many bytes later than usual the test header
+    /// lies.
     turn: Option<Turn>,
     behind: usize,
 }
 
 impl Sender {
-    /// Opens the ports and builds every frame.
+    /// Opens the ports and builds all frames.
     pub fn open(job: SendJob) -> Result<Self, RoleError> {
         let mut links = Links::default();
         let lanes = 0..job.lanes.len();
@@ -63,7 +63,7 @@ impl Sender {
         let mut late = timed.map(|warm_up| Late::new(start + clock::to_ticks(warm_up)));
         let mut sampler = Sampler::new(self.job.interval, on_sample);
         sampler.worked(0);
-        // Since when it has been at work.
+        // Tick at which the current work began.
         let mut working: Option<u64> = None;
         let (mut sent, mut refused, mut lane, mut turn_left) = (0, 0, 0, turn);
         let size = self.job.size as u64;
@@ -74,7 +74,7 @@ impl Sender {
                 sampler.worked(now - from);
             }
             let rest = offered.map_or(u64::MAX, |offered| offered - sent);
-            // Having sent everything, stay to the end, so that every sample is taken.
+            // After sending everything, the sender stays to the end, so that every sample is taken.
             let due = if rest == 0 { deadline } else { pacer.map_or(now, |p| p.due(sent)) };
             if now < due {
                 now = wait_until(due.min(deadline), dray_port::PATIENCE, turn.is_some());
@@ -101,7 +101,7 @@ impl Sender {
             lane = (lane + 1) % self.lanes.len();
             sent += taken as u64;
             refused += (count - taken) as u64;
-            // Who shares this CPU may be the one who receives all this.
+            // The program that shares this CPU may be the receiver.
             if let Some(left) = &mut turn_left {
                 *left = left.saturating_sub(taken);
                 if taken < count || *left == 0 {
@@ -115,7 +115,7 @@ impl Sender {
         }
         let elapsed = clock::ticks() - start;
         let elapsed_s = elapsed as f64 / clock::ticks_per_second() as f64;
-        // Who was ended early was offered less.
+        // A sender that was ended early was offered less.
         let so_far = rate.map(|rate| (rate * elapsed_s) as u64);
         Ok(SendReport {
             offered: offered.min(so_far),
@@ -129,15 +129,15 @@ impl Sender {
         })
     }
 
-    /// What it transmits through.
+    /// Returns the queues through which the sender transmits.
     pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
         self.lanes.iter_mut().map(|lane| &mut *lane.tx as &mut dyn Transmit)
     }
 }
 
-/// How late frames were handed to the port.
+/// Delays between a frame's due time and its hand-over to the port.
 pub(crate) struct Late {
-    /// Those that were due before this tick do not count.
+    /// Frames that were due before this tick do not count.
     from: u64,
     pub(crate) times: Latency,
 }
@@ -147,7 +147,7 @@ impl Late {
         Self { from, times: Latency::default() }
     }
 
-    /// Counts `frames` that were handed over from `now` on, of which the first was due at the tick `due`.
+    /// Counts `frames` handed over at `now`, the first of which was due at the tick `due`.
     #[inline]
     pub(crate) fn note(&mut self, now: u64, due: u64, frames: usize) {
         if due >= self.from && frames > 0 {
@@ -177,7 +177,7 @@ impl OpenLane {
         }
     }
 
-    /// The lane of a port that is open, with so many flows and stations; its first stream is 0.
+    /// Creates the lane of an open port, with the given flows and stations; its first stream is 0.
     pub(crate) fn over(
         tx: Box<dyn Transmit>,
         lane: &Lane,
@@ -186,7 +186,7 @@ impl OpenLane {
         (flows, stations): (usize, usize),
     ) -> Result<Self, RoleError> {
         RoleError::check_fits(size, &*tx, &lane.port)?;
-        // Whole rounds of the flows or stations, and enough that a burst never meets itself.
+        // Whole rounds of the flows or stations, and enough slots that a burst never meets itself.
         let slots = burst.clamp(1, BATCH_MAX).next_multiple_of(flows * stations);
         let build = |slot| {
             let flow = lane.flow.nth((slot % flows) as u16);
@@ -198,7 +198,7 @@ impl OpenLane {
         Ok(Self { uri, tx, frames, first_stream, flows, sent, turn, behind })
     }
 
-    /// The same with packets of users.
+    /// Turns the lane into one with users' packets.
     fn for_users(self, users: Users, lane: &Lane, size: usize) -> Result<Self, RoleError> {
         let behind = users.sender_extra();
         RoleError::check_fits(size + behind, &*self.tx, &lane.port)?;
@@ -209,9 +209,9 @@ impl OpenLane {
         Ok(Self { frames, turn, behind, ..self })
     }
 
-    /// Stamps and transmits the lane's next `count` frames, each with the tick at which it was `due`,
-    /// given its place among these; how many the port took. The others keep their numbers and are
-    /// stamped again next time.
+    /// Stamps and transmits the lane's next `count` frames, each with its due tick `due(index)`;
+    /// returns how many the port accepted. The other frames keep their numbers and are stamped
+    /// again next time.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -220,7 +220,8 @@ impl OpenLane {
     ) -> Result<usize, RoleError> {
         let slots = self.frames.len();
         let first = (self.sent % slots as u64) as usize;
-        // Counted on, not divided again for every frame: a division takes as long as the rest.
+        // Incremented instead of divided again for every frame: a division takes as long as the
+        // rest.
         let (mut slot, mut flow) = (first, self.sent % self.flows);
         let mut sequence = self.sent / self.flows;
         for index in 0..count as u64 {
@@ -241,7 +242,7 @@ impl OpenLane {
         let burst: Batch<'_> = ring.map(|frame| Frame::from(frame.as_slice())).collect();
         let taken = match self.behind {
             0 => self.tx.transmit_series(&burst),
-            // They differ further behind than those of a series.
+            // These frames also differ at later bytes than those of a series may.
             _ => self.tx.transmit(&burst),
         };
         let taken = taken.map_err(RoleError::port(&self.uri))?;
@@ -252,7 +253,7 @@ impl OpenLane {
         Ok(taken)
     }
 
-    /// Frames taken in each of the lane's streams, in their order.
+    /// Returns the number of frames sent in each of the lane's streams, in their order.
     fn sent_by_stream(&self) -> impl Iterator<Item = u64> + '_ {
         let (rounds, rest) = (self.sent / self.flows, self.sent % self.flows);
         (0..self.flows).map(move |flow| rounds + u64::from(flow < rest))
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!(Sender::open(forever).unwrap().run(&signal, None).unwrap().sent, 0);
     }
 
-    /// Takes at most two frames of each burst, and keeps what is written on them.
+    /// Accepts at most two frames of each burst and records their stamps.
     struct Picky(Arc<Mutex<Vec<Stamp>>>);
 
     impl Transmit for Picky {
@@ -333,7 +334,8 @@ mod tests {
         }
     }
 
-    /// However late a sender is and whatever a port refuses, a frame's stamp says when it was due.
+    /// A frame's stamp says when it was due, however late the sender is and whatever a port
+    /// refuses.
     #[test]
     fn frames_that_are_timed_are_due_one_by_one() {
         let taken = Arc::new(Mutex::new(Vec::new()));
@@ -351,13 +353,13 @@ mod tests {
             let margin = clock::ticks_per_second() / 1_000_000;
             assert!(stamp.ticks.abs_diff(due) <= margin, "{number}: {} of {due}", stamp.ticks);
         }
-        // Of those that were due after the first 20 ms; a burst may begin before and end after that.
+        // Only frames due after the first 20 ms count; a burst may span that moment.
         let (late, due) = (report.late.unwrap().count(), report.sent.saturating_sub(400));
         assert!(late.abs_diff(due) <= 7, "{late}, not {due}");
     }
 
     /// A lane's frames carry consecutive numbers of its own streams in turn, across the end of the
-    /// ring and when a port takes only a part of a burst.
+    /// ring and if a port accepts only a part of a burst.
     #[test]
     fn every_stream_is_numbered_without_a_gap() {
         let taken = Arc::new(Mutex::new(Vec::new()));

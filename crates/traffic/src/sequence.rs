@@ -1,6 +1,6 @@
-//! What became of a stream's frames, told from their sequence numbers.
+//! Tracking of the fate of a stream's frames by their sequence numbers.
 
-/// How far behind the newest frame a late one is still recognised, in frames.
+/// Maximum distance behind the newest frame at which a late one is recognised, in frames.
 pub const WINDOW: u64 = 1024;
 
 /// Counts the frames of one stream. Between calls `next == received + lost`.
@@ -10,20 +10,20 @@ pub struct Tracker {
     pub received: u64,
     /// Frames below the highest sequence number seen that have not arrived.
     pub lost: u64,
-    /// Frames that arrived again. A frame more than [`WINDOW`] late counts here as well: it cannot
-    /// be told from a duplicate, and this way a loss never looks smaller than it was.
+    /// Frames that arrived more than once. A frame more than [`WINDOW`] late counts here as well:
+    /// it cannot be told from a duplicate, and this way a loss never looks smaller than it was.
     pub duplicated: u64,
-    /// Frames that arrived behind a later one.
+    /// Frames that arrived after a later one.
     pub reordered: u64,
-    /// One above the highest sequence number seen.
+    /// Highest sequence number seen, plus one.
     pub next: u64,
-    /// One bit for each of the last `WINDOW` sequence numbers: has it arrived?
+    /// One bit for each of the last `WINDOW` sequence numbers, set if it has arrived.
     seen: [u64; (WINDOW / 64) as usize],
 }
 
 impl Tracker {
-    /// Counts a frame. `sequence` must be below `u64::MAX`; that last number is counted as a
-    /// duplicate, for no stream gets there honestly.
+    /// Counts a frame. `sequence` must be below `u64::MAX`; that last number counts as a duplicate,
+    /// since no honest stream reaches it.
     #[inline]
     pub fn record(&mut self, sequence: u64) {
         if sequence == self.next && sequence < u64::MAX {
@@ -99,8 +99,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashSet;
 
-    /// Remembers every sequence number; what the tracker should say about streams that are never
-    /// more than a window out of order.
+    /// Remembers every sequence number: the expected result for streams that are never more than a
+    /// window out of order.
     #[derive(Default)]
     struct Oracle {
         seen: HashSet<u64>,

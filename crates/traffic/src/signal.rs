@@ -1,4 +1,4 @@
-//! How a running role is told to end.
+//! Control of a running role.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -6,71 +6,71 @@ use std::time::Duration;
 
 use dray_port::clock;
 
-/// What a role should be doing.
+/// Phase of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Its work.
+    /// Work.
     Run,
-    /// Its work, until no frame has come for a while ([`Signal::QUIET`]).
+    /// Work until no frame has come for a while ([`Signal::QUIET`]).
     Drain,
-    /// Nothing more.
+    /// Stop.
     Stop,
 }
 
-/// Shared between a role and whoever starts and ends it. The phase only ever moves forward.
+/// Shared between a role and its controller. The phase only ever moves forward.
 #[derive(Clone, Debug, Default)]
 pub struct Signal(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     phase: AtomicU8,
-    /// On the monotonic clock.
+    /// On the monotonic clock, in nanoseconds.
     start_at_ns: AtomicU64,
 }
 
-/// The moment of a signal that is held.
+/// Start time of a signal that is held.
 const NOT_YET: u64 = u64::MAX;
 
 impl Signal {
-    /// How long a draining role sees no frame before it ends.
+    /// Time without frames after which a draining role ends.
     pub const QUIET: Duration = Duration::from_millis(60);
-    /// How long it drains at most, however many frames still come.
+    /// Maximum time of draining, however many frames still come.
     pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-    /// A signal by which a sender does not begin before it is told [when](Self::start_at); by
-    /// default it begins at once.
+    /// Creates a signal that holds a sender until [`start_at`](Self::start_at); by default a sender
+    /// begins at once.
     pub fn held() -> Self {
         let signal = Self::default();
         signal.start_at(NOT_YET);
         signal
     }
 
-    /// When a sender shall begin, on the monotonic clock in nanoseconds.
+    /// Sets the start time of the sender, on the monotonic clock in nanoseconds.
     pub fn start_at(&self, ns: u64) {
         self.0.start_at_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// Whether it is known when a sender begins.
+    /// Returns true if the start time of the sender is known.
     pub(crate) fn begun(&self) -> bool {
         self.start_at_ns() != NOT_YET
     }
 
-    /// When a sender shall begin, on the monotonic clock in nanoseconds.
+    /// Returns the start time of the sender, on the monotonic clock in nanoseconds.
     pub(crate) fn start_at_ns(&self) -> u64 {
         self.0.start_at_ns.load(Ordering::Relaxed)
     }
 
-    /// Asks for what is still queued to be taken, and then to stop.
+    /// Asks the role to take what is still queued, then stop.
     pub fn drain(&self) {
         self.0.phase.fetch_max(1, Ordering::Relaxed);
     }
 
-    /// Asks to stop now.
+    /// Asks the role to stop now.
     pub fn stop(&self) {
         self.0.phase.fetch_max(2, Ordering::Relaxed);
     }
 
-    /// What the role should be doing.
+    /// Returns the current phase.
     #[inline]
     pub fn phase(&self) -> Phase {
         match self.0.phase.load(Ordering::Relaxed) {
@@ -81,14 +81,14 @@ impl Signal {
     }
 }
 
-/// A role's own view of its [`Signal`]: ends a draining role once it has been idle for long enough.
+/// A role's view of its [`Signal`]: ends a draining role once it has been idle for long enough.
 pub(crate) struct Ending<'a> {
     signal: &'a Signal,
     quiet_ticks: u64,
     drain_ticks: u64,
-    /// When draining began.
+    /// Tick at which draining began.
     drain_began: Option<u64>,
-    /// When a draining role last found a frame, or began to drain.
+    /// Tick at which a draining role last found a frame, or began to drain.
     last_work: u64,
 }
 
@@ -103,14 +103,14 @@ impl<'a> Ending<'a> {
         }
     }
 
-    /// Whether to go on, given whether the last round found a frame.
+    /// Returns true if the role goes on; `worked` is true if the last round found a frame.
     #[inline]
     pub(crate) fn go_on(&mut self, now: u64, worked: bool) -> bool {
         match self.signal.phase() {
             Phase::Run => true,
             Phase::Drain => {
-                // Silence counts from the first look after draining began: a role that did not get
-                // to run before has not seen what lies there.
+                // Silence counts from the first check after draining began: a role that did not get
+                // to run before has not seen the frames that wait there.
                 if worked || self.drain_began.is_none() {
                     self.last_work = now;
                 }

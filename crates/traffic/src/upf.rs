@@ -8,7 +8,7 @@ use crate::links::Links;
 use crate::users::UserWay;
 use crate::{ForwardReport, OnSample, RoleError, Signal, UpfJob};
 
-/// A user plane function with its ports open, of which one direction runs.
+/// A user plane function with its ports open; only one direction runs.
 pub struct UserPlane {
     job: UpfJob,
     upf: Upf,
@@ -17,7 +17,7 @@ pub struct UserPlane {
 }
 
 impl UserPlane {
-    /// Opens both ports and makes all sessions.
+    /// Opens both ports and creates all sessions.
     pub fn open(job: UpfJob) -> Result<Self, RoleError> {
         let (n3_uri, n6_uri) = (&job.n3, &job.n6);
         let (n3, n6) = (n3_uri.open()?, n6_uri.open()?);
@@ -33,7 +33,8 @@ impl UserPlane {
         Ok(Self { job, upf, direction, links })
     }
 
-    /// Forwards until `signal` ends it. Packets that it drops, for whatever reason, are `refused`.
+    /// Forwards until `signal` ends it. Packets that it drops, for whatever reason, count as
+    /// `refused`.
     pub fn run(
         &mut self,
         signal: &Signal,
@@ -42,7 +43,7 @@ impl UserPlane {
         let Self { job, upf, direction, .. } = self;
         let from: &PortUri = if job.way == UserWay::Uplink { &job.n3 } else { &job.n6 };
         let failed = RoleError::port(from);
-        // It waits by itself, for the user plane function polls.
+        // Without ports: the user plane function polls its own.
         let mut nothing = Intake::new(Vec::new(), job.yielding && !job.sleeping);
         let samples = nothing.serve(job.interval, signal, on_sample, |_| {
             let mut worked = direction.poll().map_err(&failed)?;

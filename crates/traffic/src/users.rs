@@ -1,5 +1,5 @@
-//! Frames of the users of a user plane function: test frames whose users change from one to the next,
-//! towards it in GTP-U tunnels, or plain, from a server.
+//! Frames of the users of a user plane function: test frames that rotate through the users, either
+//! towards the function in GTP-U tunnels, or plain, from a server.
 //!
 //! ```text
 //!            +-----+----+-----+------------------+
@@ -19,48 +19,48 @@ use dray_wire::udp::{UDP_LEN, Udp};
 use dray_wire::{Flow, checksum};
 use serde::{Deserialize, Serialize};
 
-/// What a tunnel puts between a frame's Ethernet header and its packet, in bytes.
+/// Bytes that a tunnel puts between a frame's Ethernet header and its packet.
 pub const TUNNEL_LEN: usize = IPV4_LEN + UDP_LEN + CONTAINER_LEN;
 
 /// Users whose packets go through a user plane function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Users {
-    /// How many, one session each.
+    /// Number of users, with one session each.
     pub count: u32,
-    /// Which way their packets go.
+    /// Direction of their packets.
     pub way: UserWay,
-    /// The tunnel: from the gNB to the user plane function. Of a server's frames it is nothing.
+    /// Tunnel from the gNB to the user plane function. Unused for a server's frames.
     pub tunnel: (Ipv4Addr, Ipv4Addr),
-    /// The server that users' packets are for: the next station, which frames are for, is the user
-    /// plane function itself.
+    /// Server to which users send their packets; the frames are addressed to the user plane
+    /// function itself, as the next hop.
     pub server: Ipv4Addr,
 }
 
-/// Which way users' packets go.
+/// Direction of users' packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UserWay {
     /// From users, through tunnels, to a server.
     Uplink,
-    /// From a server, and then through tunnels, to users.
+    /// From a server to users, through tunnels after the user plane function.
     Downlink,
 }
 
 impl Users {
-    /// The first user's address; the others' follow it.
+    /// Address of the first user; the others follow it.
     pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 128, 0, 1);
-    /// TEID of the first user's tunnels, at either end; the others' follow it.
+    /// TEID of the first user's tunnels, at either end; the others follow it.
     pub const TEID: u32 = 1;
-    /// QoS flow of all of them.
+    /// QoS flow of all users.
     pub const QFI: u8 = 9;
 
-    /// Bytes that a sender's frames are longer than test frames.
+    /// Returns the number of bytes by which a sender's frames are longer than test frames.
     pub(crate) fn sender_extra(&self) -> usize {
         if self.way == UserWay::Uplink { TUNNEL_LEN } else { 0 }
     }
 
-    /// How far it is from one frame's user to the next one's: far, so that neighbours in memory are not
-    /// asked for in turn, and such that everybody's turn comes.
+    /// Returns the distance from one frame's user to the next one's: large, so that consecutive
+    /// users are not neighbours in memory, and such that every user gets a turn.
     fn step(&self) -> u32 {
         let gcd = |mut a: u32, mut b: u32| {
             while b != 0 {
@@ -74,13 +74,13 @@ impl Users {
     }
 }
 
-/// Puts users into frames in turn.
+/// Rotates frames through the users.
 #[derive(Debug)]
 pub(crate) struct Turn {
     users: Users,
     step: u32,
     next: u32,
-    /// Sum of the words of the packet's header, without checksum and the user's address.
+    /// Sum of the words of the packet's header, without the checksum and the user's address.
     header_sum: u32,
 }
 
@@ -95,24 +95,24 @@ impl Turn {
         turn
     }
 
-    /// Where the user's packet begins.
+    /// Returns the offset of the user's packet in the frame.
     fn packet(&self) -> usize {
         ETHERNET_LEN + self.users.sender_extra()
     }
 
-    /// Where the user's address is in its header.
+    /// Returns the offset of the user's address in the header.
     fn address(&self) -> usize {
         if self.users.way == UserWay::Uplink { 12 } else { 16 }
     }
 
-    /// The last `count` frames were not sent: their users come next.
+    /// Takes back the users of the last `count` frames, which were not sent: they come next.
     pub(crate) fn take_back(&mut self, count: usize) {
         let users = u64::from(self.users.count);
         let back = count as u64 * u64::from(self.step) % users;
         self.next = ((u64::from(self.next) + users - back) % users) as u32;
     }
 
-    /// Makes `frame` the next user's.
+    /// Makes `frame` a packet of the next user.
     #[inline]
     pub(crate) fn put(&mut self, frame: &mut [u8]) {
         let (packet, address) = (self.packet(), self.address());
@@ -135,8 +135,8 @@ impl Turn {
     }
 }
 
-/// A frame of the users' as they are sent: what follows the tunnel is a test frame of `size` bytes but
-/// for its Ethernet header.
+/// Builds a frame as the sender sends it: after any tunnel headers follows a test frame of `size`
+/// bytes without its Ethernet header.
 pub(crate) fn build(users: &Users, flow: &Flow, size: usize) -> Vec<u8> {
     if users.way == UserWay::Downlink {
         return test_frame::build(flow, size);
@@ -161,8 +161,8 @@ pub(crate) fn build(users: &Users, flow: &Flow, size: usize) -> Vec<u8> {
     [ethernet, &ip, &udp, &gtp, packet].concat()
 }
 
-/// The head of the test frame that came through a tunnel, of which `head` are the first bytes of the
-/// frame around it; `None` where that is no user's packet in a tunnel as ours are.
+/// Returns the head of the test frame inside a tunnel; `head` holds the first bytes of the outer
+/// frame. `None` if the frame is not a user's packet in a tunnel as built here.
 pub(crate) fn unwrap(head: &[u8; TUNNEL_LEN + FRAME_MIN]) -> Option<[u8; FRAME_MIN]> {
     let outer = &head[ETHERNET_LEN..ETHERNET_LEN + TUNNEL_LEN];
     let is_ours = head[12..14] == [8, 0]

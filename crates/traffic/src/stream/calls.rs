@@ -1,16 +1,16 @@
-//! The system calls on streams that rustix does not offer.
+//! System calls on streams that rustix does not offer.
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-/// What the kernel counted of a TCP connection (`struct tcp_info` of linux/tcp.h).
+/// The kernel's counters of a TCP connection (`struct tcp_info` of linux/tcp.h).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TcpInfo {
-    /// Bytes of a segment at most.
+    /// Maximum segment size, in bytes.
     pub(super) segment_max: u32,
-    /// Segments that were sent again.
+    /// Retransmitted segments.
     pub(super) retransmits: u32,
     /// Bytes that arrived in order. A connection's end counts as one.
     pub(super) received: u64,
@@ -18,7 +18,7 @@ pub(super) struct TcpInfo {
 
 /// `getsockopt(TCP_INFO)`.
 pub(super) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
-    // Up to tcpi_bytes_received, which is there since Linux 4.1.
+    // Up to tcpi_bytes_received, which exists since Linux 4.1.
     const LEN: usize = 136;
     let mut info = [0_u8; LEN];
     let mut len = LEN as libc::socklen_t;
@@ -56,21 +56,21 @@ pub(super) fn allow_zerocopy(socket: BorrowedFd<'_>) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Calls with `MSG_ZEROCOPY` whose memory the kernel does not need any more.
+/// Calls with `MSG_ZEROCOPY` whose memory the kernel has released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Completion {
-    /// How many calls.
+    /// Number of calls.
     pub(super) calls: u32,
-    /// The kernel copied after all.
+    /// True if the kernel copied after all.
     pub(super) copied: bool,
 }
 
-/// Takes one message off the socket's error queue; `None` where there is none.
+/// Takes one message off the socket's error queue; `None` if the queue is empty.
 pub(super) fn completion(socket: BorrowedFd<'_>) -> io::Result<Option<Completion>> {
     /// `SO_EE_ORIGIN_ZEROCOPY` and `SO_EE_CODE_ZEROCOPY_COPIED` of linux/errqueue.h.
     const ORIGIN: u8 = 5;
     const COPIED: u8 = 1;
-    // A control message with an extended error and the address that may stand behind it, aligned as
+    // A control message with an extended error and the address that may follow it, aligned as
     // control messages are.
     let mut control = [0_u64; 16];
     // SAFETY: an all-zero msghdr is a valid value.
@@ -78,24 +78,24 @@ pub(super) fn completion(socket: BorrowedFd<'_>) -> io::Result<Option<Completion
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = mem::size_of_val(&control) as _;
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the header leads to `control` alone, which outlives the call.
+    // SAFETY: the header refers only to `control`, which outlives the call.
     let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     if result < 0 {
         let error = io::Error::last_os_error();
         return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
     }
-    // SAFETY: the kernel has filled the header in.
+    // SAFETY: the kernel has filled in the header.
     let message = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
     if message.is_null() {
         return Ok(None);
     }
-    // SAFETY: it leads into `control`, which has room for a whole message behind its header.
+    // SAFETY: the message lies in `control`, which has room for a whole message after its header.
     let error: libc::sock_extended_err =
         unsafe { ptr::read_unaligned(libc::CMSG_DATA(message).cast()) };
     if error.ee_origin != ORIGIN {
         return Err(io::Error::from_raw_os_error(error.ee_errno as i32));
     }
-    // The numbers of the first and the last call; they wrap.
+    // Numbers of the first and the last call; they wrap.
     let calls = error.ee_data.wrapping_sub(error.ee_info).wrapping_add(1);
     Ok(Some(Completion { calls, copied: error.ee_code & COPIED != 0 }))
 }

@@ -1,4 +1,4 @@
-//! One stream, seen from its receiver.
+//! One stream on the receiver's side.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,26 +13,26 @@ use super::pattern::{self, HEAD_LEN, Pattern};
 pub(super) struct Incoming {
     pub(super) socket: OwnedFd,
     head: [u8; HEAD_LEN],
-    /// Bytes taken out of it.
+    /// Bytes read from the connection.
     offset: u64,
-    /// The stream's, once the head is there.
+    /// Number of the stream, once its head was read.
     pub(super) number: Option<u16>,
 }
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// Nothing now.
+    /// Nothing to read now.
     Nothing,
-    /// So many bytes more that belong to the stream: none while its head is not complete.
+    /// This many more intact bytes of the stream; 0 while its head is incomplete.
     Intact(usize),
-    /// Bytes that are not those of the stream.
+    /// Bytes that differ from those of the stream.
     Corrupt,
-    /// It does not begin as a stream of ours does.
+    /// Not a test stream: its head is wrong.
     Foreign,
-    /// It has ended.
+    /// The stream has ended.
     End,
-    /// It broke off.
+    /// The connection broke.
     Broken,
 }
 
@@ -41,7 +41,7 @@ impl Incoming {
         Self { socket, head: [0; HEAD_LEN], offset: 0, number: None }
     }
 
-    /// Reads once into `buffer`, and looks at what came.
+    /// Reads once into `buffer` and checks the bytes.
     pub(super) fn read(&mut self, buffer: &mut [u8], pattern: &Pattern, whole: bool) -> Read {
         match recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
             Ok((0, _)) => Read::End,
@@ -70,8 +70,8 @@ impl Incoming {
         if intact { Read::Intact(count) } else { Read::Corrupt }
     }
 
-    /// Bytes that came by TCP itself, by the kernel's count; `ended`: its end as well, which counts as
-    /// one.
+    /// Returns the bytes that TCP itself carried, by the kernel's count. `ended`: the count
+    /// includes the connection's end, which counts as one.
     pub(super) fn by_tcp(&self, ended: bool) -> io::Result<u64> {
         let info = calls::tcp_info(self.socket.as_fd())?;
         Ok(info.received.saturating_sub(u64::from(ended)))

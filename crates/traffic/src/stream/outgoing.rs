@@ -1,4 +1,4 @@
-//! One stream, seen from its sender.
+//! One stream on the sender's side.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,9 +16,9 @@ use super::pattern::{self, HEAD_LEN, Pattern};
 use super::{Family, StreamUri, ZeroCopy};
 use crate::{Phase, Signal};
 
-/// How long a receiver may take to listen.
+/// Time that a receiver may take to listen.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// After a refusal.
+/// Pause after a refused connection.
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// A connection, on the sender's side.
@@ -27,12 +27,12 @@ pub(super) struct Outgoing {
     number: u16,
     pub(super) sent: u64,
     zerocopy: Option<ZeroCopy>,
-    /// Calls with `MSG_ZEROCOPY` that the kernel took.
+    /// Calls with `MSG_ZEROCOPY` that the kernel accepted.
     pending: u64,
 }
 
 impl Outgoing {
-    /// Connects stream `number`, as soon as somebody listens.
+    /// Connects stream `number` as soon as a receiver listens.
     pub(super) fn connect(uri: &StreamUri, number: u16, signal: &Signal) -> io::Result<Self> {
         let deadline = Instant::now() + PATIENCE;
         let socket = loop {
@@ -55,7 +55,7 @@ impl Outgoing {
         Ok(Self { socket, number, sent: 0, zerocopy, pending: 0 })
     }
 
-    /// Writes once, as much as is taken of a whole call: how many bytes that was.
+    /// Writes once, at most a whole call's bytes; returns the number of bytes accepted.
     pub(super) fn write(&mut self, pattern: &Pattern) -> io::Result<usize> {
         let head = pattern::head(self.number);
         let bytes = match usize::try_from(self.sent) {
@@ -63,7 +63,7 @@ impl Outgoing {
             _ => pattern.at(self.number, self.sent),
         };
         let mut flags = SendFlags::NOSIGNAL;
-        // The head does not live long enough.
+        // The head does not live long enough for zero-copy.
         let without_copy = self.zerocopy.is_some() && self.sent >= HEAD_LEN as u64;
         if without_copy {
             flags |= SendFlags::from_bits_retain(libc::MSG_ZEROCOPY as u32);
@@ -75,13 +75,13 @@ impl Outgoing {
                 Ok(sent)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-            // As much memory is locked as may be: some of it will be free again.
+            // The limit of locked memory is reached: completed calls will free some.
             Err(Errno::NOBUFS) if without_copy => self.collect().map(|()| 0),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Takes note of calls whose memory the kernel is done with.
+    /// Records completed calls, whose memory the kernel has released.
     pub(super) fn collect(&mut self) -> io::Result<()> {
         let Some(zerocopy) = &mut self.zerocopy else { return Ok(()) };
         while let Some(completion) = calls::completion(self.socket.as_fd())? {
@@ -92,28 +92,28 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Whether the kernel has said of every call that it is done with it.
+    /// Returns true if the kernel has completed every call.
     pub(super) fn is_collected(&self) -> bool {
         self.zerocopy.is_none_or(|zerocopy| zerocopy.completed >= self.pending)
     }
 
-    /// What became of calls without a copy, where they were asked for.
+    /// Returns counts of zero-copy calls, if they were requested.
     pub(super) fn zerocopy(&self) -> Option<ZeroCopy> {
         self.zerocopy
     }
 
-    /// What the kernel says of it; nothing where it cannot say.
+    /// Returns the kernel's counters of the connection, or zeros if they are not available.
     pub(super) fn info(&self) -> TcpInfo {
         calls::tcp_info(self.socket.as_fd()).unwrap_or_default()
     }
 
-    /// Its congestion control, where the kernel says which.
+    /// Returns the congestion control, if the kernel reports it.
     pub(super) fn congestion(&self) -> String {
         sockopt::tcp_congestion(&self.socket).unwrap_or_default()
     }
 }
 
-/// A socket that never blocks.
+/// Creates a socket that never blocks.
 pub(super) fn new_socket(family: Family) -> io::Result<OwnedFd> {
     /// `AF_SMC` of linux/socket.h.
     const AF_SMC: u16 = 43;
@@ -122,7 +122,7 @@ pub(super) fn new_socket(family: Family) -> io::Result<OwnedFd> {
         Family::Tcp => AddressFamily::INET,
         Family::Smc => AddressFamily::from_raw(AF_SMC),
     };
-    // SMC knows protocol 0 as the one over IPv4.
+    // For SMC, protocol 0 is the one over IPv4.
     match socket_with(domain, SocketType::STREAM, flags, None) {
         Err(Errno::AFNOSUPPORT) if family == Family::Smc => Err(io::Error::new(
             io::ErrorKind::Unsupported,
@@ -132,7 +132,7 @@ pub(super) fn new_socket(family: Family) -> io::Result<OwnedFd> {
     }
 }
 
-/// Connects one socket; refused where nobody listens yet.
+/// Connects one socket; refused if no receiver listens yet.
 fn try_connect(
     socket: &OwnedFd,
     uri: &StreamUri,

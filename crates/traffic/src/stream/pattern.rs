@@ -1,22 +1,22 @@
-//! What flows in a stream: a head that tells which stream it is, and then bytes that follow from
-//! their place in it, so that a receiver knows what must come without having seen anything else.
+//! Contents of a stream: a head that identifies it, then bytes that depend only on their offset, so
+//! that a receiver can check any part without having seen the rest.
 
-/// The first bytes of a stream: a word, and the stream's number as a big-endian integer.
+/// Length of the head: a word, and the stream's number as a big-endian integer.
 pub(super) const HEAD_LEN: usize = 16;
 const WORD: [u8; 8] = *b"dray 1\r\n";
 
-/// The pattern's length. It is prime, so no page, segment or buffer that goes astray comes to lie
+/// Length of the pattern. It is prime, so a page, segment or buffer that goes astray never lies
 /// where its bytes belong.
 const PERIOD: usize = 65_521;
-/// By how much the patterns of neighbouring streams are shifted.
+/// Shift between the patterns of neighbouring streams.
 const SHIFT: usize = 7919;
 
-/// Of so many bytes a receiver looks at [`LOOK`] where it does not look at all of them: a page. What
-/// the kernel passes on consists of pages, or of segments that are no longer than three.
+/// Distance at which a receiver checks [`LOOK`] bytes if it does not check all of them: a page. The
+/// kernel passes on pages, or segments of at most three pages.
 const STRIDE: usize = 4096;
 const LOOK: usize = 64;
 
-/// The head of stream `number`.
+/// Returns the head of stream `number`.
 pub(super) fn head(number: u16) -> [u8; HEAD_LEN] {
     let mut head = [0; HEAD_LEN];
     head[..8].copy_from_slice(&WORD);
@@ -24,24 +24,24 @@ pub(super) fn head(number: u16) -> [u8; HEAD_LEN] {
     head
 }
 
-/// The number in a head; `None` where it is not one of ours.
+/// Returns the number in a head; `None` if the head is not that of a test stream.
 pub(super) fn number(head: &[u8; HEAD_LEN]) -> Option<u16> {
     let (word, number) = head.split_first_chunk::<8>()?;
     let number = u64::from_be_bytes(number.try_into().ok()?);
     (*word == WORD).then(|| u16::try_from(number).ok())?
 }
 
-/// The bytes behind the head, of every stream.
+/// Bytes after the head, of every stream.
 pub(super) struct Pattern {
-    /// The period, and again as much of it as one call moves.
+    /// The period, followed by as much of it again as one call moves.
     bytes: Vec<u8>,
     call_max: usize,
 }
 
 impl Pattern {
-    /// For calls of at most `call_max` bytes.
+    /// Creates the pattern for calls of at most `call_max` bytes.
     pub(super) fn new(call_max: usize) -> Self {
-        // A generator of George Marsaglia's (xorshift64): any bytes without a short period do.
+        // George Marsaglia's xorshift64: any bytes without a short period will do.
         let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
         let period: Vec<u8> = std::iter::repeat_with(|| {
             state ^= state << 13;
@@ -55,7 +55,7 @@ impl Pattern {
         Self { bytes, call_max }
     }
 
-    /// What lies in stream `number` from `offset` on: as many bytes as one call moves.
+    /// Returns the bytes of stream `number` from `offset` on: as many as one call moves.
     #[inline]
     pub(super) fn at(&self, number: u16, offset: u64) -> &[u8] {
         let shift = u64::from(number) * SHIFT as u64;
@@ -63,8 +63,8 @@ impl Pattern {
         &self.bytes[start..start + self.call_max]
     }
 
-    /// Whether `bytes` are those of stream `number` from `offset` on; looks at `whole` of them, or at
-    /// some of every page and at the last ones.
+    /// Returns true if `bytes` are those of stream `number` from `offset` on. Checks all of them if
+    /// `whole`, else some of every page and the last ones.
     pub(super) fn matches(&self, number: u16, offset: u64, bytes: &[u8], whole: bool) -> bool {
         let expected = &self.at(number, offset)[..bytes.len()];
         if whole || bytes.len() <= 2 * LOOK {

@@ -1,4 +1,4 @@
-//! The receiver of streams: takes every byte, and looks whether it is the right one.
+//! The receiver of streams: reads every byte and checks it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,10 +17,10 @@ use super::{END_MAX, StreamBytes, StreamReceiveReport, sleep};
 use crate::sample::Sampler;
 use crate::{Check, OnSample, Phase, RoleError, Sample, Signal, StreamReceiveJob};
 
-/// Connections at a time, at most: whoever comes while there are as many has to wait.
+/// Maximum number of connections at a time; further ones wait.
 const CONNECTIONS_MAX: usize = 1024;
 
-/// A receiver of streams that listens.
+/// A listening receiver of streams.
 pub struct StreamReceiver {
     job: StreamReceiveJob,
     listener: OwnedFd,
@@ -30,14 +30,14 @@ pub struct StreamReceiver {
     counts: Counts,
 }
 
-/// What was received so far.
+/// Counters so far.
 #[derive(Default)]
 struct Counts {
     bytes: u64,
     corrupt: u64,
     foreign: u64,
     by_tcp: u64,
-    /// By number.
+    /// Streams by number.
     streams: BTreeMap<u16, StreamBytes>,
 }
 
@@ -48,11 +48,11 @@ impl Counts {
 }
 
 impl StreamReceiver {
-    /// Listens.
+    /// Opens the listening socket.
     pub fn open(job: StreamReceiveJob) -> Result<Self, RoleError> {
         let open = || -> io::Result<OwnedFd> {
             let listener = new_socket(job.at.family)?;
-            // The last trial's connections, which are over, hold the address for a minute.
+            // Closed connections of the previous trial hold the address for a minute.
             sockopt::set_socket_reuseaddr(&listener, true)?;
             bind(&listener, &job.at.address)?;
             listen(&listener, CONNECTIONS_MAX as i32)?;
@@ -65,7 +65,7 @@ impl StreamReceiver {
         Ok(Self { job, listener, pattern, buffer, incoming: Vec::new(), counts })
     }
 
-    /// Receives until `signal` ends it: a draining one goes on until every stream has ended.
+    /// Receives until `signal` ends it: a draining receiver goes on until every stream has ended.
     pub fn run(
         &mut self,
         signal: &Signal,
@@ -85,7 +85,7 @@ impl StreamReceiver {
                 }
                 Phase::Stop => break,
             };
-            // Where it does not go on, whoever has just come is still looked at.
+            // Even if the loop ends, connections that have just arrived are still handled.
             let found = self.round(wait, &mut sampler).map_err(RoleError::stream(&self.job.at))?;
             if !goes_on && !found {
                 break;
@@ -94,7 +94,8 @@ impl StreamReceiver {
         Ok(self.report(sampler.finish(0, self.counts.bytes)))
     }
 
-    /// Sleeps until there is something, for `wait` at most, and takes it; whether there was.
+    /// Sleeps for at most `wait` until there is something to read, and reads it; returns true if
+    /// there was.
     fn round(&mut self, wait: Duration, sampler: &mut Sampler) -> io::Result<bool> {
         let has_room = self.incoming.len() < CONNECTIONS_MAX;
         let listening = if has_room { PollFlags::IN } else { PollFlags::empty() };
@@ -107,7 +108,7 @@ impl StreamReceiver {
             Ok(_) => {}
             Err(errno) => return Err(errno.into()),
         }
-        // A sample that came due meanwhile is of what was before.
+        // A sample that came due during the sleep covers the time before these bytes.
         sampler.poll(clock::ticks(), 0, self.counts.bytes);
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let mut ready = ready.into_iter();
@@ -120,7 +121,7 @@ impl StreamReceiver {
         if has_come {
             match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => self.incoming.push(Incoming::new(socket)),
-                // It went again.
+                // The connection is gone again.
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -140,11 +141,11 @@ impl StreamReceiver {
     }
 }
 
-/// Takes what is there, a buffer's worth at most before it is another stream's turn, and counts it;
-/// whether the connection goes on.
+/// Reads at most a buffer's worth before it is another stream's turn, and counts it; returns true
+/// if the connection goes on.
 ///
-/// It reads on until nothing is left: what came during the last read is still in the CPU's caches,
-/// and would not be after all the other streams' turns.
+/// It reads until nothing is left: bytes that arrived during the last read are still in the CPU's
+/// caches, and would not be after all the other streams' turns.
 fn take(
     incoming: &mut Incoming,
     counts: &mut Counts,

@@ -1,65 +1,66 @@
-//! What the roles of streams say when they are done.
+//! Reports of the roles of streams.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Sample;
 
-/// What a sender of streams did.
+/// Report of a sender of streams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StreamSendReport {
-    /// Bytes that the kernel took.
+    /// Bytes that the kernel accepted.
     pub bytes: u64,
     /// The same by stream.
     pub streams: Vec<u64>,
-    /// From start to end, in nanoseconds, without the wait for the receiver to have it all.
+    /// Time from start to end, in nanoseconds, without the wait for the receiver to finish.
     pub elapsed_ns: u64,
-    /// Segments that were sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
-    /// Bytes of a segment at most, as both sides agreed; 0 where the kernel does not say.
+    /// Negotiated maximum segment size in bytes; 0 if the kernel does not report it.
     pub segment_max: u32,
-    /// The congestion control; empty where there is none.
+    /// Congestion control; empty if there is none.
     pub congestion: String,
-    /// What became of calls with `MSG_ZEROCOPY`, where there were any.
+    /// Counts of calls with `MSG_ZEROCOPY`, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zerocopy: Option<ZeroCopy>,
-    /// Counts of bytes taken; they have no frames.
+    /// Samples that count bytes accepted; they have no frames.
     pub samples: Vec<Sample>,
 }
 
 /// Calls with `MSG_ZEROCOPY`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZeroCopy {
-    /// Calls that the kernel has said to be done with.
+    /// Calls that the kernel has completed.
     pub completed: u64,
-    /// Those of them whose bytes it copied after all, as it does where they stay on this host.
+    /// Completed calls whose bytes the kernel copied after all, as it does if they stay on this
+    /// host.
     pub copied: u64,
 }
 
-/// What a receiver of streams saw.
+/// Report of a receiver of streams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StreamReceiveReport {
-    /// Bytes received, intact as far as was looked.
+    /// Bytes received, intact as far as they were checked.
     pub bytes: u64,
-    /// Reads in which bytes were not those that had been sent; theirs are not counted.
+    /// Reads with wrong bytes; their bytes are not counted.
     pub corrupt: u64,
-    /// Connections that were no stream of ours.
+    /// Connections that were not test streams.
     pub foreign: u64,
-    /// Bytes that TCP itself carried, by the kernel's count. Where something short-cuts it, far fewer
-    /// than were received.
+    /// Bytes that TCP itself carried, by the kernel's count. Far below the bytes received if
+    /// something bypasses TCP.
     pub by_tcp: u64,
-    /// The streams, in the order of their numbers.
+    /// Streams, in the order of their numbers.
     pub streams: Vec<StreamBytes>,
-    /// Counts of bytes received; they have no frames.
+    /// Samples that count bytes received; they have no frames.
     pub samples: Vec<Sample>,
 }
 
-/// What a receiver saw of one stream.
+/// Report on one received stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamBytes {
-    /// Its number.
+    /// Number of the stream.
     pub stream: u16,
     /// Bytes received.
     pub bytes: u64,
-    /// Whether its end was received too.
+    /// True if the stream's end was received too.
     pub ended: bool,
 }

@@ -1,4 +1,4 @@
-//! The sender of streams: as many bytes as TCP takes.
+//! The sender of streams: sends as many bytes as TCP takes.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -18,18 +18,18 @@ use crate::{OnSample, Phase, RoleError, Signal, StreamSendJob};
 pub struct StreamSender {
     job: StreamSendJob,
     pattern: Pattern,
-    /// Empty until it is connected.
+    /// Empty until the role is connected.
     streams: Vec<Outgoing>,
 }
 
 impl StreamSender {
-    /// Makes ready what is sent. Nobody has to listen yet.
+    /// Prepares the bytes to send. The receiver need not listen yet.
     pub fn open(job: StreamSendJob) -> Self {
         let pattern = Pattern::new(job.to.buffer);
         Self { job, pattern, streams: Vec::new() }
     }
 
-    /// Connects every stream, and waits for that until the receiver listens.
+    /// Connects every stream; waits for the receiver to listen.
     pub(crate) fn connect(&mut self, signal: &Signal) -> Result<(), RoleError> {
         let to = &self.job.to;
         for number in self.streams.len() as u16..self.job.streams {
@@ -39,7 +39,8 @@ impl StreamSender {
         Ok(())
     }
 
-    /// Sends until the job is done or `signal` ends it, and then waits until the receiver has it all.
+    /// Sends until the job is done or `signal` ends it, then waits until the receiver has
+    /// everything.
     pub fn run(
         &mut self,
         signal: &Signal,
@@ -76,7 +77,7 @@ impl StreamSender {
         Ok(self.report(elapsed, sampler.finish(0, sent)))
     }
 
-    /// Sleeps until one of the streams has `what`, for `time` at most.
+    /// Sleeps for at most `time` until one of the streams is ready for `what`.
     fn wait(&mut self, what: PollFlags, time: Duration) -> std::io::Result<()> {
         let mut fds: Vec<_> =
             self.streams.iter().map(|stream| PollFd::new(&stream.socket, what)).collect();
@@ -84,15 +85,15 @@ impl StreamSender {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        // An error queue that is not read wakes us at once, again and again.
+        // An unread error queue would wake the role at once, again and again.
         self.streams.iter_mut().try_for_each(Outgoing::collect)
     }
 
-    /// Ends every stream, and waits until the receiver has done so too: then it has everything.
+    /// Ends every stream and waits until the receiver has ended it too: then it has everything.
     fn end(&mut self, signal: &Signal, sampler: &mut Sampler, sent: u64) -> std::io::Result<()> {
         for stream in &self.streams {
             match shutdown(&stream.socket, Shutdown::Write) {
-                // The receiver was faster to go.
+                // The receiver ended first.
                 Ok(()) | Err(Errno::NOTCONN) => {}
                 Err(errno) => return Err(errno.into()),
             }

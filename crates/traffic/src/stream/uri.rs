@@ -1,4 +1,4 @@
-//! `tcp:ADDRESS:PORT`: where a stream's receiver listens.
+//! `tcp:ADDRESS:PORT`: the address on which a stream's receiver listens.
 
 use std::fmt;
 use std::net::SocketAddrV4;
@@ -7,17 +7,17 @@ use std::str::FromStr;
 use dray_port::query::{Query, UriError, write_query};
 use serde::{Deserialize, Serialize};
 
-/// What carries a stream.
+/// Transport of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// TCP.
     Tcp,
-    /// Shared memory communications (`AF_SMC`), set up by TCP: a program uses it like TCP.
+    /// Shared memory communications (`AF_SMC`), set up by TCP: programs use it like TCP.
     Smc,
 }
 
 impl Family {
-    /// Its scheme.
+    /// Returns the URI scheme.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -26,32 +26,32 @@ impl Family {
     }
 }
 
-/// A stream's receiver by name: `tcp:ADDRESS:PORT` or `smc:ADDRESS:PORT`.
+/// Address of a stream's receiver: `tcp:ADDRESS:PORT` or `smc:ADDRESS:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct StreamUri {
-    /// What carries the stream.
+    /// Transport of the stream.
     pub family: Family,
-    /// Where the receiver listens.
+    /// Address on which the receiver listens.
     pub address: SocketAddrV4,
-    /// Bytes per call that reads or writes, 1 to [`BUFFER_MAX`](Self::BUFFER_MAX).
+    /// Bytes per read or write call, 1 to [`BUFFER_MAX`](Self::BUFFER_MAX).
     pub buffer: usize,
-    /// The sender does not copy what it sends (`MSG_ZEROCOPY`).
+    /// True if the sender sends without copying (`MSG_ZEROCOPY`).
     pub zerocopy: bool,
 }
 
 impl StreamUri {
-    /// The most bytes per call.
+    /// Maximum number of bytes per call.
     pub const BUFFER_MAX: usize = 1 << 20;
-    /// As many as iperf3 has.
+    /// The default of iperf3.
     const BUFFER: usize = 128 << 10;
 
-    /// A stream over `family` to a receiver at `address`, with the usual options.
+    /// Creates a stream over `family` to a receiver at `address`, with the default options.
     pub fn new(family: Family, address: SocketAddrV4) -> Self {
         Self { family, address, buffer: Self::BUFFER, zerocopy: false }
     }
 
-    /// Whether `text` names a stream rather than a port of frames.
+    /// Returns true if `text` names a stream rather than a port.
     pub fn is_stream(text: &str) -> bool {
         let scheme = text.split(':').next();
         [Family::Tcp, Family::Smc].iter().any(|family| Some(family.name()) == scheme)

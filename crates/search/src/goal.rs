@@ -1,27 +1,27 @@
-//! What is looked for.
+//! Goals of a search.
 
 use std::time::Duration;
 
-/// The highest load of which no more than a share is lost, and how sure one wants to be of it.
+/// The highest load that loses no more than a given share, and the required certainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
-    /// The share of a trial's frames that may be lost: 0 for the non-drop rate.
+    /// Share of a trial's frames that may be lost: 0 for the non-drop rate.
     pub loss_ratio: f64,
-    /// How long a trial lasts that counts in full.
+    /// Length of a trial that counts in full.
     pub trial: Duration,
-    /// For how long such trials run at a load, in all, before it is judged. A load of which the rest
-    /// cannot change the verdict any more is judged earlier.
+    /// Total time of such trials at a load before the load is judged. A load is judged earlier once
+    /// the remaining trials cannot change the verdict.
     pub sum: Duration,
-    /// The share of that time in which more may be lost than [`loss_ratio`](Self::loss_ratio), from 0
-    /// to below 1: the disturbances that one is willing to overlook.
+    /// Share of that time in which more than [`loss_ratio`](Self::loss_ratio) may be lost, in
+    /// `0.0..1.0`: the disturbances to tolerate.
     pub exceed_ratio: f64,
-    /// How close the lowest load that is too high is to the highest that is not, as a share of the
-    /// former.
+    /// Distance at which the bounds are close enough: from the highest load that is carried to the
+    /// lowest that is too high, as a share of the latter.
     pub width: f64,
 }
 
 impl Default for Goal {
-    /// The non-drop rate to half a percent: of three trials of a second one may go wrong.
+    /// The non-drop rate within half a percent; one of three trials of a second may go wrong.
     fn default() -> Self {
         Self {
             loss_ratio: 0.0,
@@ -33,11 +33,12 @@ impl Default for Goal {
     }
 }
 
-/// How many times coarser and shorter each phase before the last is.
+/// How many times coarser and shorter each phase before the last one is.
 const COARSENING: [u32; 2] = [4, 2];
 
 impl Goal {
-    /// The phases of looking for it: first coarse ones of single short trials, then the goal itself.
+    /// Returns the phases of the search: first coarse ones with single short trials, then the goal
+    /// itself.
     pub(crate) fn phases(&self) -> impl Iterator<Item = Self> {
         let coarser = COARSENING.into_iter().map(|factor| {
             let trial = self.trial / factor;
@@ -46,7 +47,7 @@ impl Goal {
         coarser.chain([*self])
     }
 
-    /// Whether a load that is carried and one that is too high are close enough.
+    /// Returns true if a carried load and one that is too high are close enough.
     pub(crate) fn is_reached(&self, lower: u64, upper: u64) -> bool {
         upper - lower <= 1 || (upper - lower) as f64 <= upper as f64 * self.width
     }

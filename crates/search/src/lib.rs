@@ -1,11 +1,11 @@
-//! Finds the highest loads that a system carries within given losses: the non-drop rate, where
-//! nothing may be lost, and partial drop rates.
+//! Finds the highest loads that a system carries within given loss ratios: the non-drop rate, at
+//! which nothing is lost, and partial drop rates.
 //!
-//! The method is that of MLRsearch (draft-ietf-bmwg-mlrsearch): several [goals](Goal) are looked for
-//! at once and learn from each other's trials; trials are short at first and grow, and so does the
-//! precision; and a load counts as carried although a share of its trials went wrong, so that one
-//! disturbance does not decide. Which load is tried next follows from the trials there were, and from
-//! nothing else, so a search can be stopped, saved and gone on with.
+//! The method is that of MLRsearch (draft-ietf-bmwg-mlrsearch). The search handles several
+//! [goals](Goal) at once, and each goal uses the trials of the others. Trials start short and
+//! coarse and become longer and more precise. A load counts as carried even if a share of its
+//! trials went wrong, so that a single disturbance does not decide. The next load depends only on
+//! the trials so far, so a search can be stopped, saved and resumed.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which load comes next, and what was found.
+//! The search: choice of the next load, and the results.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::Goal;
 use crate::verdict::{Trial, Verdict, judge, loss_ratio};
 
-/// A search for several goals, in the order in which they were given.
+/// A search for several goals, in the given order.
 #[derive(Clone, Debug)]
 pub struct Search {
     goals: Vec<Goal>,
@@ -16,73 +16,73 @@ pub struct Search {
     count: usize,
 }
 
-/// A trial to be run.
+/// The next trial to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
-    /// The load to offer, in frames per second.
+    /// Load to offer, in frames per second.
     pub load: u64,
-    /// For how long.
+    /// Length of the trial.
     pub duration: Duration,
 }
 
-/// What was found of a goal.
+/// Result of the search for one goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// The highest load that was carried, below all that were not. None where even the lowest load is
-    /// too high.
+    /// Highest load that was carried, below all loads that were not. `None` if even the lowest load
+    /// is too high.
     pub lower: Option<u64>,
-    /// The lowest load that was not carried. None where even the highest load was.
+    /// Lowest load that was not carried. `None` if even the highest load was carried.
     pub upper: Option<u64>,
     /// Frames per second that arrive at [`lower`](Self::lower): the goal's conditional throughput.
     pub throughput: f64,
-    /// How many trials ran at [`lower`](Self::lower) and at [`upper`](Self::upper).
+    /// Numbers of trials at [`lower`](Self::lower) and at [`upper`](Self::upper).
     pub trials: [usize; 2],
 }
 
-/// What the trials so far say of a goal.
+/// Bounds of a goal according to the trials so far.
 struct Bounds {
     lower: Option<u64>,
     upper: Option<u64>,
-    /// The lowest load between them that was tried and is not judged yet.
+    /// Lowest load between the bounds that was tried but is not judged yet.
     open: Option<u64>,
-    /// How many loads were tried and judged, on either side.
+    /// Numbers of loads that were judged, on either side.
     carried: u32,
     too_high: u32,
 }
 
 impl Search {
-    /// Trials at most. A search of a few goals takes some tens; where a system changes all the time it
-    /// may not come to an end.
+    /// Maximum number of trials. A search for a few goals takes some tens; if the system keeps
+    /// changing, it may never end.
     pub const TRIALS_MAX: usize = 1000;
 
-    /// Looks for `goals` among `loads`, in frames per second.
+    /// Creates a search for `goals` among `loads`, in frames per second.
     pub fn new(goals: Vec<Goal>, loads: RangeInclusive<u64>) -> Self {
         Self { goals, loads, trials: BTreeMap::new(), count: 0 }
     }
 
-    /// What is looked for.
+    /// Returns the goals.
     pub fn goals(&self) -> &[Goal] {
         &self.goals
     }
 
-    /// How many trials there were.
+    /// Returns the number of trials so far.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Notes what a trial showed.
+    /// Adds the result of a trial.
     pub fn add(&mut self, trial: Trial) {
         self.trials.entry(trial.load).or_default().push(trial);
         self.count += 1;
     }
 
-    /// The trial to run next; none where every goal is reached.
+    /// Returns the trial to run next, or `None` when every goal is reached.
     pub fn next(&self) -> Option<Next> {
         if self.count >= Self::TRIALS_MAX {
             return None;
         }
         for goal in &self.goals {
-            // What the phase before found, in coarser steps.
+            // Bounds that the previous, coarser phase found.
             let mut hint = None;
             for phase in goal.phases() {
                 let bounds = self.bounds(&phase);
@@ -95,7 +95,7 @@ impl Search {
         None
     }
 
-    /// What was found, goal by goal.
+    /// Returns the results, goal by goal.
     pub fn found(&self) -> Vec<Found> {
         let found = |goal| {
             let Bounds { lower, upper, .. } = self.bounds(goal);
@@ -122,7 +122,7 @@ impl Search {
                     bounds.too_high += u32::from(was_tried);
                     bounds.upper.get_or_insert(load);
                 }
-                // What is carried above a load that is not says nothing.
+                // A load that is carried above one that is not says nothing.
                 _ if bounds.upper.is_some() => {}
                 Verdict::Carried => {
                     bounds.carried += 1;
@@ -136,8 +136,8 @@ impl Search {
         bounds
     }
 
-    /// The load at which the next trial of a phase runs; none where the phase is done. `hint` is what
-    /// the phase before found, in coarser steps.
+    /// Returns the load for the next trial of a phase, or `None` when the phase is done. `hint`
+    /// holds the bounds that the previous, coarser phase found.
     fn load(&self, phase: &Goal, bounds: &Bounds, hint: Option<&Bounds>) -> Option<u64> {
         let (&min, &max) = (self.loads.start(), self.loads.end());
         let Bounds { lower, upper, open, carried, too_high } = *bounds;
@@ -155,7 +155,7 @@ impl Search {
         if let Some(load) = open.or(hint_lower) {
             return Some(load);
         }
-        // A step of the width, and then of twice as much each time.
+        // Steps start at the goal's width and double each time.
         let step = |count: u32| phase.width * f64::from(1_u32 << count.saturating_sub(1).min(16));
         let above = |lower: u64, step: f64| (lower as f64 / (1.0 - step.min(0.5))) as u64;
         Some(match (lower, upper) {
@@ -165,21 +165,22 @@ impl Search {
             }
             (None, Some(upper)) => {
                 let below = (upper as f64 * (1.0 - step(too_high)).max(0.5)) as u64;
-                // Of far too much about as much arrives as the system can carry, unless it breaks down.
+                // Far above capacity, about as much arrives as the system carries, unless it breaks
+                // down.
                 let arrived = self.arrived(upper).max(upper / 8);
                 let arrived = if too_high == 1 { arrived } else { upper };
                 below.min(arrived).clamp(min, upper - 1)
             }
             (Some(lower), Some(upper)) => {
                 let middle = (lower as f64 * upper as f64).sqrt() as u64;
-                // What the phase before found too high is hardly carried now.
+                // The bound that was too high in the previous phase is unlikely to be carried now.
                 let near = hint_upper.map(|hint| above(lower, phase.width).min(hint));
                 near.unwrap_or(middle).clamp(lower + 1, upper - 1)
             }
         })
     }
 
-    /// The most that arrived of a load, in frames per second.
+    /// Returns the highest rate that arrived at a load, in frames per second.
     fn arrived(&self, load: u64) -> u64 {
         let losses = self.trials[&load].iter().map(|trial| trial.loss_ratio);
         (load as f64 * (1.0 - losses.fold(1.0, f64::min))) as u64
@@ -193,7 +194,7 @@ mod tests {
 
     const MAX: u64 = 100_000_000;
 
-    /// Runs a search against `system`, which says what share of a load is lost in a trial.
+    /// Runs a search against `system`, which returns the loss ratio of a trial at a load.
     fn search(goals: &[Goal], max: u64, mut system: impl FnMut(u64) -> f64) -> Search {
         let mut search = Search::new(goals.to_vec(), 1..=max);
         while let Some(Next { load, duration }) = search.next() {
@@ -211,7 +212,7 @@ mod tests {
         [Goal::default(), Goal { loss_ratio: 0.005, ..Goal::default() }]
     }
 
-    /// Numbers that look random, from 0 to below 1 (SplitMix64).
+    /// Pseudo-random numbers in `0.0..1.0` (SplitMix64).
     fn noise(mut state: u64) -> impl FnMut() -> f64 {
         move || {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -260,7 +261,7 @@ mod tests {
             assert!(lower <= capacity, "seed {seed}: {lower}");
             lower > 980_000
         });
-        // Of three trials at one load two are disturbed in a few searches.
+        // In a few searches two of three trials at one load are disturbed.
         let near = near.count();
         assert!(near >= 180, "{near} of 200");
     }
@@ -271,7 +272,7 @@ mod tests {
         let mut near = 0;
         for seed in 0..200 {
             let mut noise = noise(seed);
-            // It changes by half a percent from trial to trial, and in some it is disturbed.
+            // Capacity varies by half a percent from trial to trial, and some trials are disturbed.
             let system = |load| {
                 let capacity = 1_000_000.0 * (1.0 + (noise() - 0.5) * 0.005);
                 let disturbed = noise() < 0.05;

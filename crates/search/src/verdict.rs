@@ -1,4 +1,4 @@
-//! What the trials at a load say of it.
+//! Verdict on a load by its trials.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use crate::Goal;
 /// One trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
-    /// The load that was asked for, in frames per second.
+    /// Offered load, in frames per second.
     pub load: u64,
-    /// How long it was offered.
+    /// Length of the trial.
     pub duration: Duration,
-    /// The share of what was asked for that did not arrive. What was not sent did not.
+    /// Share of the offered load that did not arrive; frames that were not sent count as lost.
     pub loss_ratio: f64,
 }
 
-/// Whether a load can be carried.
+/// Verdict on a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It can.
+    /// The load can be carried.
     Carried,
-    /// It is too high.
+    /// The load is too high.
     TooHigh,
-    /// More trials will tell.
+    /// More trials are needed.
     Open,
 }
 
 /// Judges a load by its trials.
 ///
-/// All that is not known yet is taken to go well, and then to go wrong: where the verdict is the same,
-/// it stands. Trials that are shorter than the goal's can speak against a load only, and only as far as
-/// short ones that went well do not make up for them.
+/// The remaining trials are assumed to go well, then to go wrong: if both verdicts agree, the
+/// verdict stands. Trials shorter than the goal's can only count against a load, and only as far as
+/// short trials that went well do not make up for them.
 pub(crate) fn judge(trials: &[Trial], goal: &Goal) -> Verdict {
     let is_long = |trial: &&Trial| trial.duration >= goal.trial;
     let is_good = |trial: &&Trial| trial.loss_ratio <= goal.loss_ratio;
@@ -42,7 +42,7 @@ pub(crate) fn judge(trials: &[Trial], goal: &Goal) -> Verdict {
     let made_up_for = sum(false, true) * goal.exceed_ratio / (1.0 - goal.exceed_ratio);
     let bad = bad + (sum(false, false) - made_up_for).max(0.0);
     let whole = (good + bad).max(goal.sum.as_secs_f64());
-    // Sums of times are not exact.
+    // Tolerance, because sums of times are not exact.
     let may_be_bad = whole * goal.exceed_ratio + 1e-9;
     match (bad <= may_be_bad, whole - good <= may_be_bad) {
         (true, true) => Verdict::Carried,
@@ -51,7 +51,7 @@ pub(crate) fn judge(trials: &[Trial], goal: &Goal) -> Verdict {
     }
 }
 
-/// The loss ratio that the goal's share of the time may exceed at a load that is carried.
+/// Returns the loss ratio that only the goal's share of the time may exceed at a carried load.
 pub(crate) fn loss_ratio(trials: &[Trial], goal: &Goal) -> f64 {
     let mut long: Vec<&Trial> = trials.iter().filter(|t| t.duration >= goal.trial).collect();
     long.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
@@ -75,7 +75,7 @@ mod tests {
         Goal { loss_ratio: 0.1, trial: Duration::from_secs(1), sum, exceed_ratio, width: 0.01 }
     }
 
-    /// Trials of a second, or of half a one where the letter is small; b for bad.
+    /// Trials of a second, or half a second for a lower-case letter; `b` means bad.
     fn trials(text: &str) -> Vec<Trial> {
         let trial = |letter: char| Trial {
             load: 1,
@@ -123,7 +123,7 @@ mod tests {
         let half = goal(1, 0.5);
         assert_eq!(verdict("gggggggg", &half), Verdict::Open);
         assert_eq!(verdict("bb", &half), Verdict::TooHigh);
-        // Two that went well make up for two that went wrong.
+        // Two good short trials make up for two bad ones.
         assert_eq!(verdict("bbgg", &half), Verdict::Open);
     }
 

@@ -18,19 +18,19 @@ use crate::output::{Output, colour};
 use crate::parse::CpuList;
 use crate::{Failure, cancel_on_signals, papers, parse, print, selfcheck};
 
-/// Measure how fast containers on this host talk to each other, and what it costs.
+/// Measure how fast containers on this host talk to each other, and at what cost.
 ///
-/// Containers, links and traffic are made for the purpose, in namespaces of their own; the host's
+/// Containers, links and traffic are created for the run, in namespaces of their own; the host's
 /// network is not touched, and nothing is left behind.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The experiment; without one, every technique that this host can run.
+    /// Name of the experiment; without one, every technique that this host can run.
     experiment: Option<String>,
-    /// List the experiments, and the links and endpoints that techniques are made of.
+    /// List the experiments, and the links and endpoints that techniques consist of.
     #[arg(long)]
     list: bool,
-    /// Shorten every trial to about a second: a first look.
+    /// Shorten every trial to about a second, for a first look.
     #[arg(long)]
     quick: bool,
     /// Frame sizes in bytes, from destination MAC to end of payload.
@@ -39,65 +39,67 @@ pub(crate) struct Arguments {
     /// Frames per second; without it, as many as possible.
     #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
     rate: Option<f64>,
-    /// Search for the highest rate at which no more than this share of frames is lost, or for one for
-    /// each of a list: 0 for the non-drop rate.
+    /// Search for the highest rate at which at most this share of frames is lost, or one rate per
+    /// share in the list; 0 for the non-drop rate.
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true,
         value_parser = parse::share)]
     loss: Option<Vec<f64>>,
     /// Frames per burst.
     #[arg(long, value_name = "FRAMES", value_parser = parse::number::<usize>)]
     burst: Option<usize>,
-    /// Flows per link of the sender; of tcp techniques, streams of each sender.
+    /// Flows per link of the sender; for tcp techniques, streams per sender.
     #[arg(long, value_name = "COUNT", value_parser = parse::number::<u16>)]
     flows: Option<u16>,
-    /// So many pairs of sender and receiver at the same time, over one segment.
+    /// Numbers of concurrent sender/receiver pairs, over one segment.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse::number::<usize>)]
     pairs: Option<Vec<usize>>,
-    /// Pairs of machines, by their MAC addresses, that frames are between in turn.
+    /// MAC address pairs to rotate through.
     #[arg(long, value_name = "PAIRS", value_parser = parse::number::<u16>)]
     stations: Option<u16>,
     /// Techniques: LINK, ENDPOINT or LINK/ENDPOINT.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     technique: Option<Vec<String>>,
-    /// How closely receivers look at frames: `whole`, or `sampled`, that is headers, and every 64th
-    /// frame whole; by default as much as the technique can bear.
+    /// How thoroughly receivers check frames: `whole`, or `sampled` (headers, and every 64th frame
+    /// whole); by default as much as the technique can bear.
     #[arg(long, value_parser = parse::check)]
     check: Option<Check>,
     /// Length of each measurement, after its warm-up.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Option<Duration>,
-    /// Trials of each technique.
+    /// Trials per technique.
     #[arg(long, value_name = "COUNT", value_parser = parse::number::<usize>)]
     trials: Option<usize>,
-    /// What the random order of trials follows from; results name it.
+    /// Seed for the order of trials; recorded in results.
     #[arg(long, value_name = "NUMBER", value_parser = parse::number::<u32>)]
     seed: Option<u32>,
     /// MTU of the links.
     #[arg(long, value_name = "BYTES", value_parser = parse::number::<u32>)]
     mtu: Option<u32>,
-    /// The SR-IOV network card for link sriov. While that is measured, containers get virtual functions of
-    /// it; they are given back, and the card itself is not touched.
+    /// SR-IOV network card for the link sriov. Containers get virtual functions of the card during
+    /// the measurement and give them back; the card itself is not touched.
     #[arg(long, value_name = "INTERFACE")]
     parent: Option<String>,
-    /// CPUs for the roles: sender, receiver, forwarders; a switch has the first to itself.
+    /// CPUs for the roles: sender, receiver, forwarders; a switch gets the first one for itself.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
-    /// Who makes the containers: embedded, docker, podman, lxc, crun or runc; of a list, each in turn.
+    /// Runtimes that create the containers: embedded, docker, podman, lxc, crun or runc; a list
+    /// runs each in turn.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     runtime: Option<Vec<Runtime>>,
-    /// Write the results to this file as JSON, trial by trial; `-` for standard output, instead of the
-    /// table.
+    /// Write the results to this file as JSON, trial by trial; `-` writes to standard output
+    /// instead of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Go on with the run that was interrupted while it wrote this file. Options need not be given
-    /// again; those that are must be as they were.
+    /// Resume the interrupted run that wrote this file. Options need not be given again; those that
+    /// are must be unchanged.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
-    /// Compare with these results at the end: exit status 3 where something got slower, 4 where nothing
-    /// did but not all could be judged.
+    /// Compare with these results at the end: exit status 3 if something got slower, 4 if nothing
+    /// did but not everything could be judged.
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// Write a report to this file: one HTML page with charts. `dray report` makes it of JSON, too.
+    /// Write a report to this file: one HTML page with charts. `dray report` creates it from JSON,
+    /// too.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
@@ -193,8 +195,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     baseline.map_or(Ok(()), |baseline| hold_against(&baseline, results))
 }
 
-/// Runs what is left of the plan. What was found is kept meanwhile. The second result is why it ended
-/// early, where it did.
+/// Runs the rest of the plan and saves results as they come. The second result is the reason if the
+/// run ended early.
 pub(crate) fn measure(
     run: &mut Resumed,
     outputs: &Outputs,
@@ -207,14 +209,14 @@ pub(crate) fn measure(
     (run.journal.results(&run.plan, &run.choices), ended.err())
 }
 
-/// Shows what a run found that ended early, and says where it is kept.
+/// Shows what a run found that ended early, and where it is saved.
 fn show_what_there_is(
     error: LabError,
     results: &Results,
     outputs: Outputs,
     experiment: &Experiment,
 ) -> Failure {
-    // What the machine can do at most may be all that was measured: that is nothing to show.
+    // If only the limit of the machine was measured, there is nothing to show.
     let Some(incomplete) = results.incomplete.as_ref().filter(|it| it.trials_done > 0) else {
         return Failure::Failed(error.into());
     };
@@ -231,7 +233,7 @@ fn show_what_there_is(
     }
 }
 
-/// Where results go, by name.
+/// Destinations of results, as paths by default.
 pub(crate) struct Outputs<T = Output> {
     json: Option<T>,
     json_path: Option<PathBuf>,
@@ -244,7 +246,7 @@ impl Outputs<PathBuf> {
         Self { json_path: json.clone(), json, page: arguments.report.clone() }
     }
 
-    /// Better to hear now that the results cannot be written than when they are there.
+    /// Opens the outputs before the run, so that an unwritable one is reported at the start.
     fn open(self) -> Result<Outputs, Failure> {
         let open = |option, path: Option<PathBuf>| {
             path.map(|path| Output::open(option, &path)).transpose()
@@ -260,13 +262,13 @@ impl Outputs<PathBuf> {
 }
 
 impl Outputs {
-    /// Results alone, in a file.
+    /// Results only, in a file.
     pub(crate) fn to_file(path: &Path) -> Result<Self, Failure> {
         let json = Some(Output::open("--json", path)?);
         Ok(Self { json, json_path: Some(path.to_owned()), page: None })
     }
 
-    /// Shows the table, where nothing else goes to standard output, and writes the files.
+    /// Prints the table, unless standard output is used for something else, and writes the files.
     pub(crate) fn write(self, results: &Results, experiment: &Experiment) -> Result<(), Failure> {
         if [&self.json, &self.page].into_iter().flatten().all(|output| !output.is_stdout()) {
             print(&colour(&table::render(results, experiment)))?;
@@ -283,7 +285,7 @@ pub(crate) fn to_json(results: &Results) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(results)? + "\n")
 }
 
-/// Whether there is something to be said, and nothing went wrong that nobody may overlook.
+/// Fails if nothing was measured, or if something went wrong that must not be overlooked.
 fn judge(results: &Results) -> Result<(), Failure> {
     let rows = || results.results.iter();
     let isolations = || rows().filter_map(|row| Some((row, row.isolation()?)));
@@ -299,7 +301,7 @@ fn judge(results: &Results) -> Result<(), Failure> {
     }
 }
 
-/// What changed since the baseline; an error where something got slower, or nothing can be said.
+/// Prints what changed since the baseline; fails if something got slower or could not be judged.
 fn hold_against(baseline: &Run, results: Results) -> Result<(), Failure> {
     let now = Run { file: "this run".to_owned(), results };
     let comparison = Comparison::new(baseline, &now)?;
@@ -321,13 +323,13 @@ fn hold_against(baseline: &Run, results: Results) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is shown while a run goes on, and kept of it.
+/// Shows the progress of a run and saves its results.
 struct Progress<'r> {
     bar: ProgressBar,
     plan: Plan,
     choices: Choices,
     outputs: &'r Outputs,
-    /// Whether keeping has failed, which is said once.
+    /// True if saving failed, which is reported once.
     has_failed: bool,
 }
 
@@ -364,7 +366,7 @@ impl Listener for Progress<'_> {
     }
 }
 
-/// About how long, as people say it.
+/// Formats an approximate duration for people.
 fn in_words(left: Duration) -> String {
     match left.as_secs() {
         seconds @ 0..=59 => format!("{seconds} s"),
@@ -396,7 +398,7 @@ mod tests {
         Run::read(Path::new(folder)).unwrap()
     }
 
-    /// With each receive rate multiplied.
+    /// Returns the results with each receive rate multiplied.
     fn faster(factor: f64) -> Results {
         let mut value = serde_json::to_value(results().results).unwrap();
         for row in value["results"].as_array_mut().unwrap() {

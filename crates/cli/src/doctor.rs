@@ -4,8 +4,8 @@ use crate::{Failure, print};
 
 /// Show what this host offers, what it lacks, what that costs and how to get it.
 ///
-/// Link kinds are probed by making one of each in a namespace made for the purpose; no module is
-/// loaded and nothing is changed.
+/// Link kinds are probed by creating one of each in a temporary namespace; no module is loaded and
+/// nothing is changed.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! `dray inside`: the first process of a container that a lab made. Not for people.
+//! `dray inside`: the first process of a container that a lab created. Not for users.
 
 use std::io::{BufReader, stdin, stdout};
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use crate::Failure;
 pub(crate) struct Arguments {
     /// Name of the container.
     name: String,
-    /// A container engine has set the container up; the lab listens here.
+    /// Socket on which the lab listens, if a container engine has set up the container.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }

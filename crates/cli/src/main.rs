@@ -60,15 +60,15 @@ enum Command {
     Inside(inside::Arguments),
 }
 
-/// Why a command did not do what it was asked to.
+/// Why a command failed.
 enum Failure {
-    /// It was asked for something that cannot be: exit status 2.
+    /// Invalid request: exit status 2.
     Usage(anyhow::Error),
-    /// It could not do it: exit status 1.
+    /// Failure: exit status 1.
     Failed(anyhow::Error),
-    /// Something is slower than it was: exit status 3.
+    /// Something got slower: exit status 3.
     Slower(anyhow::Error),
-    /// Whether something is slower cannot be said: exit status 4.
+    /// Nothing got slower, but not everything could be judged: exit status 4.
     NotJudged(anyhow::Error),
 }
 
@@ -119,12 +119,12 @@ fn main() -> ExitCode {
 }
 
 fn complain(message: &str, status: u8) -> ExitCode {
-    // Where nobody reads it there is nothing more to be done.
+    // If standard error cannot be written, there is nothing more to do.
     let _ = writeln!(std::io::stderr(), "dray: {message}");
     ExitCode::from(status)
 }
 
-/// One line that names what was given.
+/// Prints a usage error in one line that names the argument.
 fn wrong_usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -134,7 +134,7 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
     complain(&one_line(error), 2)
 }
 
-/// clap's message without its usage lines, in one line.
+/// Returns clap's message without its usage lines, in one line.
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
@@ -144,7 +144,7 @@ fn one_line(error: &clap::Error) -> String {
     message.strip_prefix("error: ").map_or(message.clone(), str::to_owned)
 }
 
-/// Writes a command's result. A reader that has seen enough (`| head`) is no failure.
+/// Writes a command's result. A reader that has seen enough (`| head`) is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -152,7 +152,7 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Ctrl-C, SIGTERM and a closed terminal end whatever runs, in good order.
+/// Cancels the running command in good order on Ctrl-C, SIGTERM or a closed terminal.
 fn cancel_on_signals() -> anyhow::Result<Cancel> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let cancel = Cancel::default();

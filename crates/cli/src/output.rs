@@ -1,4 +1,4 @@
-//! Where a command's result goes: a file is there whole, or as it was.
+//! Destinations of a command's result: a file is replaced as a whole, or stays as it was.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -9,8 +9,8 @@ use tempfile::NamedTempFile;
 
 use crate::{Failure, print};
 
-/// A table as it is shown where standard output is a terminal that wants colours: what stands above a
-/// rule is bold, and figures with a mark stand out.
+/// Colours a table if standard output is a terminal that supports colours: the lines above a rule
+/// are bold, and marked figures are highlighted.
 pub(crate) fn colour(table: &str) -> String {
     let wanted =
         io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
@@ -45,15 +45,15 @@ fn coloured(table: &str) -> String {
     text
 }
 
-/// Whether it is a figure with that mark.
+/// Returns true if the word is a figure with that mark.
 fn is_marked(word: &str, mark: char) -> bool {
     word.strip_suffix(mark).is_some_and(|figure| figure.parse::<f64>().is_ok())
 }
 
-/// Where a result goes.
+/// Destination of a result.
 pub(crate) struct Output {
     to: Destination,
-    /// The option that named it, with what it said.
+    /// The option that named the destination, with its value.
     named: String,
 }
 
@@ -61,30 +61,30 @@ enum Destination {
     Stdout,
     /// A file, which is replaced as a whole.
     File(PathBuf),
-    /// What is there and is no ordinary file (`/dev/null`, a pipe) stays and is written to.
+    /// An existing special file (`/dev/null`, a pipe), which is written to and kept.
     Special(File),
 }
 
 impl Output {
-    /// Opens `path`, which `option` names; `-` is standard output. Better to hear now that a result
-    /// cannot be written than when it is there.
+    /// Opens `path`, the value of `option`; `-` is standard output. Called early, so that an
+    /// unwritable destination is reported before there is a result.
     pub(crate) fn open(option: &str, path: &Path) -> anyhow::Result<Self> {
         let named = format!("{option} {}", path.display());
         let to = Destination::open(path).with_context(|| format!("{named}: cannot write there"))?;
         Ok(Self { to, named })
     }
 
-    /// Standard output, which nobody named.
+    /// Standard output by default, without an option.
     pub(crate) fn stdout() -> Self {
         Self { to: Destination::Stdout, named: String::new() }
     }
 
-    /// Whether it is standard output.
+    /// Returns true for standard output.
     pub(crate) fn is_stdout(&self) -> bool {
         matches!(self.to, Destination::Stdout)
     }
 
-    /// Writes all there is.
+    /// Writes the complete result.
     pub(crate) fn write(self, text: &str) -> Result<(), Failure> {
         match self.to {
             Destination::Stdout => print(text),
@@ -95,7 +95,7 @@ impl Output {
         }
     }
 
-    /// Writes what there is so far, where that can be replaced by what comes later.
+    /// Saves the result so far, if a later one can replace it.
     pub(crate) fn keep(&self, text: &str) -> anyhow::Result<()> {
         match &self.to {
             Destination::File(path) => replace(path, text).with_context(|| self.named.clone()),
@@ -103,7 +103,7 @@ impl Output {
         }
     }
 
-    /// Whether what is kept there can be gone on with.
+    /// Returns true if a run saved there can be resumed.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self.to, Destination::File(_))
     }
@@ -114,18 +114,18 @@ impl Destination {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        // What a link leads to is replaced, not the link.
+        // The target of a symbolic link is replaced, not the link.
         let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if path.exists() && !path.is_file() {
             return Ok(Self::Special(open_special(path)?));
         }
-        // A file without a name, of which nothing is left whatever happens.
+        // An unnamed file, of which nothing is left whatever happens.
         tempfile::tempfile_in(folder(path))?;
         Ok(Self::File(path.to_owned()))
     }
 }
 
-/// Puts a file with `text` in the place of `path`, at once.
+/// Replaces `path` with a file that contains `text`, atomically.
 fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     let mut new = NamedTempFile::new_in(folder(path))?;
     new.write_all(text.as_bytes())?;
@@ -139,8 +139,8 @@ fn folder(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Opens a device or a pipe. A pipe that nobody reads is an error, where an ordinary open would wait
-/// for a reader for good.
+/// Opens a device or a pipe. A pipe without a reader is an error; an ordinary open would wait for a
+/// reader forever.
 fn open_special(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
     let file = open(path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
@@ -148,7 +148,7 @@ fn open_special(path: &Path) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// Temporary files are private; results are for passing on.
+/// Temporary files are private; results are meant to be shared.
 fn make_readable(file: &File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     file.set_permissions(std::fs::Permissions::from_mode(0o644))

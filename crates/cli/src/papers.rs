@@ -1,4 +1,4 @@
-//! `dray bench paper-all`: every experiment of the five papers, and one report of all.
+//! `dray bench paper-all`: every experiment of the five papers, and one report on all of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use crate::bench::{Outputs, measure, to_json};
 use crate::output::{Output, colour};
 use crate::{Failure, cancel_on_signals, print};
 
-/// What it is called in the place of an experiment.
+/// Name in the place of an experiment.
 pub(crate) const NAME: &str = "paper-all";
-/// For the list of experiments.
+/// Description in the list of experiments.
 pub(crate) const ABOUT: &str =
     "all experiments of the five papers, one after the other, and one report of them";
 
-/// Where the report goes where nobody says it.
+/// Default path of the report.
 const REPORT: &str = "paper-all.html";
-/// Where the results go.
+/// Default folder of the results.
 const FOLDER: &str = "paper-all";
 
-/// What is said on the command line beside the choices.
+/// Paths from the command line.
 pub(crate) struct Where {
     /// `--json`: a folder, with a file for each experiment.
     pub(crate) folder: Option<PathBuf>,
-    /// `--resume`: such a folder, which was begun.
+    /// `--resume`: the folder of an interrupted run.
     pub(crate) resume: Option<PathBuf>,
     /// `--report`.
     pub(crate) report: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub(crate) fn run(choices: &Choices, to: &Where) -> Result<(), Failure> {
     fs::create_dir_all(&folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
     let report = to.report.clone().unwrap_or_else(|| PathBuf::from(REPORT));
     let page = Output::open("--report", &report)?;
-    // Whoever goes on with the folder finds what is to be done in it, and how.
+    // The folder holds all planned work from the start, so that the run can be resumed from it.
     for Planned { file, state, .. } in &planned {
         if let State::ToRun(run) = state {
             Output::open("--json", file)?.keep(&to_json(&results(run))?)?;
@@ -72,7 +72,7 @@ pub(crate) fn run(choices: &Choices, to: &Where) -> Result<(), Failure> {
     }
 }
 
-/// Where results go.
+/// Returns the folder for the results.
 fn folder(to: &Where) -> Result<PathBuf, Failure> {
     match (&to.folder, &to.resume) {
         (Some(_), Some(_)) => {
@@ -92,8 +92,8 @@ fn folder(to: &Where) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Runs what is not complete, and prints a table of each. The second result is why it ended early, where it
-/// did; what there was no time for is in the first all the same.
+/// Runs the incomplete experiments and prints a table for each. The second result is the reason if
+/// the run ended early; the first includes experiments that did not run.
 fn measure_all(
     planned: Vec<Planned>,
     cancel: &Cancel,
@@ -132,28 +132,28 @@ fn read(file: &Path, results: Results) -> Run {
     Run { file: file.display().to_string(), results }
 }
 
-/// What a run has found so far.
+/// Returns what a run has found so far.
 fn results(run: &Resumed) -> Results {
     run.journal.results(&run.plan, &run.choices)
 }
 
-/// Nothing was found: everything is as it was before.
+/// Removes the files of a run that found nothing.
 fn forget(runs: &[Run], folder: &Path) {
     for run in runs {
         let _ = fs::remove_file(&run.file);
     }
-    // Unless something else is in it.
+    // Fails if the folder holds something else.
     let _ = fs::remove_dir(folder);
 }
 
-/// An experiment, and where its results are.
+/// An experiment and the file of its results.
 struct Planned {
     experiment: &'static Experiment,
     file: PathBuf,
     state: State,
 }
 
-/// How far an experiment is.
+/// State of an experiment.
 enum State {
     Complete(Box<Run>),
     ToRun(Box<Resumed>),
@@ -163,8 +163,8 @@ fn file(folder: &Path, experiment: &Experiment) -> PathBuf {
     folder.join(format!("{}.json", experiment.name))
 }
 
-/// Every experiment of a paper that has any of the chosen techniques. Nothing is started before all are
-/// known to be right.
+/// Plans every paper experiment that has any of the chosen techniques. Nothing starts before all
+/// plans are checked.
 fn plans(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
     let mut planned = Vec::new();
     for experiment in experiments::of_papers() {
@@ -193,7 +193,7 @@ fn plans(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
     }
 }
 
-/// Every experiment that the folder's run has.
+/// Returns the experiments of the folder's run.
 fn begun(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
     let mut planned = Vec::new();
     for experiment in experiments::of_papers() {
@@ -221,11 +221,11 @@ fn begun(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
     Ok(planned)
 }
 
-/// The choices with those techniques only that the experiment has; `None` where it has none of them.
+/// Returns the choices restricted to the experiment's techniques; `None` if it has none of them.
 fn choices_of(choices: &Choices, experiment: &Experiment) -> Option<Choices> {
     let mut choices = choices.clone();
     if let Some(words) = &mut choices.techniques {
-        // A word that nobody knows is an experiment's to complain of.
+        // An unknown word is left for the experiment to reject.
         words.retain(|word| Technique::check_name(word).is_err() || experiment.has(word));
         if words.is_empty() {
             return None;
@@ -234,7 +234,7 @@ fn choices_of(choices: &Choices, experiment: &Experiment) -> Option<Choices> {
     Some(choices)
 }
 
-/// What a report says of the experiments that are not in it.
+/// Says which experiments are missing from a report.
 fn left_out(planned: &[Planned]) -> Option<String> {
     let is_planned = |name: &str| planned.iter().any(|it| it.experiment.name == name);
     let names = experiments::of_papers().map(|experiment| experiment.name);
@@ -247,7 +247,7 @@ fn left_out(planned: &[Planned]) -> Option<String> {
     })
 }
 
-/// Options that mean something to every experiment.
+/// Fails for options that do not apply to every experiment.
 fn only_common(choices: &Choices) -> Result<(), Failure> {
     let others = Choices {
         techniques: None,

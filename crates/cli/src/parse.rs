@@ -1,14 +1,14 @@
-//! Values on the command line.
+//! Parsers for values on the command line.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A whole number.
+/// Parses a whole number.
 pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "give a whole number".to_owned())
 }
 
-/// Frames per second: a number above zero, with `k`, `M` or `G` behind it where wanted.
+/// Parses frames per second: a number above zero, optionally with the suffix `k`, `M` or `G`.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k') => (&text[..text.len() - 1], 1e3),
@@ -22,7 +22,7 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     })
 }
 
-/// A share: a number such as `0.005`, or in percent as in `0.5%`.
+/// Parses a share: a number such as `0.005`, or a percentage such as `0.5%`.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let (digits, divisor) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
     let share = digits.parse::<f64>().ok().map(|number| number / divisor);
@@ -31,7 +31,7 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "give a share from 0 to below 1, for example 0, 0.005 or 0.5%".to_owned())
 }
 
-/// A duration: a number of seconds, or with units as in `500ms`, `1m 30s`.
+/// Parses a duration: a number of seconds, or with units as in `500ms`, `1m 30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok();
     let duration = match seconds {
@@ -43,7 +43,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "give a time above 0, for example 10, 10s, 500ms or 1m".to_owned())
 }
 
-/// How closely a receiver looks at frames.
+/// Parses how thoroughly a receiver checks frames.
 pub(crate) fn check(text: &str) -> Result<dray_traffic::Check, String> {
     match text {
         "whole" => Ok(dray_traffic::Check::Whole),
@@ -52,7 +52,7 @@ pub(crate) fn check(text: &str) -> Result<dray_traffic::Check, String> {
     }
 }
 
-/// A list of CPUs such as `2,3` or `2-5`; their order counts.
+/// A list of CPUs such as `2,3` or `2-5`, in the given order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CpuList(pub(crate) Vec<usize>);
 

@@ -1,4 +1,4 @@
-//! `dray report` and `dray compare`: what result files say, and what changed between two.
+//! `dray report` and `dray compare`: contents of result files, and changes between two runs.
 
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
@@ -10,20 +10,20 @@ use dray_report::{Comparison, Report, Run};
 use crate::output::Output;
 use crate::{Failure, print};
 
-/// Make a report of results: one page that opens in any browser, without a network.
+/// Create a report of results: one page that opens in any browser, without a network.
 ///
-/// It says which technique to use for what, and shows every figure as a chart and as a table. Results of
-/// different hosts stand below each other and never share a chart.
+/// The report recommends techniques by purpose, and shows every figure as a chart and in a table.
+/// Results of different hosts are shown separately and never share a chart.
 #[derive(clap::Args)]
 #[command(after_help = REPORT_EXAMPLES)]
 pub(crate) struct ReportArguments {
-    /// What `dray bench --json` wrote.
+    /// Results that `dray bench --json` wrote.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Where the report goes; without it, or with `-`, to standard output.
+    /// Output file of the report; without it, or with `-`, standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Its format; by default what the output's name ends in (.html, .md, .csv), and HTML without one.
+    /// Format of the report; by default from the output's extension (.html, .md, .csv), else HTML.
     #[arg(long)]
     format: Option<Format>,
 }
@@ -35,20 +35,20 @@ Examples:
   dray report results.json --format markdown >> notes.md
   dray report results/*.json -o all.csv";
 
-/// Say what changed from one run to another, and whether that is more than noise.
+/// Show what changed between two runs, and if that is more than noise.
 ///
-/// Rows are compared where technique, size, offered rate, burst, flows and topology are the same. Faster
-/// or slower is said only where the 95 % confidence intervals do not overlap.
+/// Rows are compared if technique, size, offered rate, burst, flows and topology are equal. They
+/// count as faster or slower only if the 95 % confidence intervals do not overlap.
 #[derive(clap::Args)]
 #[command(after_help = COMPARE_EXAMPLES)]
 pub(crate) struct CompareArguments {
-    /// The run before the change.
+    /// Results of the run before the change.
     #[arg(value_name = "A")]
     before: PathBuf,
-    /// The run after it.
+    /// Results of the run after the change.
     #[arg(value_name = "B")]
     after: PathBuf,
-    /// Print it as JSON.
+    /// Write JSON instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -90,7 +90,7 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<(), Failure> {
     if let Some(path) = path {
         refuse_input(path, &arguments.files)?;
     }
-    // All must be good before anything is written.
+    // All files must be valid before anything is written.
     let runs = arguments.files.iter().map(|file| Run::read(file)).collect::<Result<Vec<_>, _>>()?;
     let output = path.map_or_else(|| Ok(Output::stdout()), |path| Output::open("-o", path))?;
     let report = Report::new(runs);
@@ -101,7 +101,7 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<(), Failure> {
     })
 }
 
-/// A report must not replace the results that it is made of.
+/// Fails if the report would replace one of its own result files.
 fn refuse_input(output: &Path, files: &[PathBuf]) -> Result<(), Failure> {
     let Ok(output) = output.canonicalize() else { return Ok(()) };
     match files.iter().find(|file| file.canonicalize().is_ok_and(|file| file == output)) {

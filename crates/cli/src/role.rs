@@ -17,7 +17,7 @@ use dray_wire::{FRAME_MAX, FRAME_MIN, Flow, MacAddr};
 
 use crate::{Failure, cancel_on_signals, parse, print};
 
-/// What all roles have in common.
+/// Arguments that all roles have in common.
 #[derive(clap::Args)]
 struct Common {
     /// End after this time; without it, on Ctrl-C.
@@ -31,12 +31,12 @@ struct Common {
     json: bool,
 }
 
-/// What `--port` names.
+/// Value of `--port`.
 #[derive(Clone)]
 enum Target {
-    /// A port of frames.
+    /// A port.
     Port(PortUri),
-    /// The receiver of byte streams.
+    /// Receiver of byte streams.
     Stream(StreamUri),
 }
 
@@ -52,7 +52,7 @@ impl std::str::FromStr for Target {
     }
 }
 
-/// The one stream that `targets` name, or the ports.
+/// Returns the single stream that `targets` name, or the ports.
 fn one_stream_or_ports(targets: Vec<Target>) -> Result<Result<StreamUri, Vec<PortUri>>, Failure> {
     let mut ports = Vec::new();
     let count = targets.len();
@@ -69,7 +69,7 @@ fn one_stream_or_ports(targets: Vec<Target>) -> Result<Result<StreamUri, Vec<Por
     Ok(Err(ports))
 }
 
-/// The headers of what is sent.
+/// Header fields of the frames to send.
 #[derive(clap::Args)]
 struct Addresses {
     /// Source MAC (not for udp: ports, where the kernel writes the headers).
@@ -98,7 +98,7 @@ impl Addresses {
     }
 }
 
-/// Send test frames, or byte streams.
+/// Send test frames or byte streams.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -107,24 +107,24 @@ Examples:
   dray send --port 'udp:10.0.0.1:9000-10.0.0.2:9000?batch=64' --size 1500
   dray send --port tcp:10.0.0.2:9000 --flows 4 --duration 10")]
 pub(crate) struct SendArguments {
-    /// Where to send; given more than once, bursts go to these in turn. Byte streams go to one
-    /// tcp: receiver.
+    /// Port to send through; given more than once, ports take bursts in turn. Byte streams go to
+    /// one tcp: receiver.
     #[arg(long, value_name = "URI", required = true)]
     port: Vec<Target>,
-    /// Frame size in bytes, from destination MAC to end of payload; by default the least, 64.
+    /// Frame size in bytes, from destination MAC to end of payload; the default is the minimum, 64.
     #[arg(long, value_name = "BYTES")]
     size: Option<usize>,
     /// Frames per second; without it, as many as possible.
     #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
     rate: Option<f64>,
-    /// Frames per burst; by default 64.
+    /// Frames per burst [default: 64].
     #[arg(long, value_name = "FRAMES")]
     burst: Option<usize>,
-    /// Flows per port, told apart by their UDP source port; udp: ports have one. To tcp: so many
+    /// Flows per port, with different UDP source ports; udp: ports have one. For tcp: number of
     /// streams.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
     flows: u16,
-    /// Pairs of machines, by their MAC addresses, that frames are between in turn; with one flow.
+    /// MAC address pairs to rotate through; requires a single flow.
     #[arg(long, value_name = "PAIRS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
     stations: u16,
     #[command(flatten)]
@@ -133,8 +133,8 @@ pub(crate) struct SendArguments {
     common: Common,
 }
 
-/// Receive test frames and count what arrived, was lost, duplicated, reordered or damaged; or receive
-/// byte streams.
+/// Receive test frames and count what was received, lost, duplicated, reordered or damaged; or
+/// receive byte streams.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -144,14 +144,14 @@ Examples:
   dray receive --port 'raw:eth0?wait=poll' --latency
   dray receive --port tcp:0.0.0.0:9000")]
 pub(crate) struct ReceiveArguments {
-    /// Where to receive; may be given more than once, but for byte streams.
+    /// Port to receive from; may be given more than once, except for byte streams.
     #[arg(long, value_name = "URI", required = true)]
     port: Vec<Target>,
-    /// Look at every byte of one frame in 64 only, and of the others at their headers; of streams at
+    /// Check every byte of only one frame in 64, and only the headers of the others; for streams,
     /// some bytes of each page.
     #[arg(long)]
     sampled: bool,
-    /// Say how long frames took, from when they were due at a sender on this host.
+    /// Report the latency of frames, from when they were due at a sender on this host.
     #[arg(long)]
     latency: bool,
     #[command(flatten)]
@@ -166,10 +166,10 @@ Examples:
   dray forward --from 'raw:eth0?batch=64' --to 'raw:eth1?batch=64' --both-ways
   dray forward --from 'afxdp:eth0?umem=both' --to 'afxdp:eth1?umem=both'")]
 pub(crate) struct ForwardArguments {
-    /// Where to receive.
+    /// Port to receive from.
     #[arg(long, value_name = "URI")]
     from: PortUri,
-    /// Where to transmit.
+    /// Port to transmit to.
     #[arg(long, value_name = "URI")]
     to: PortUri,
     /// Forward from the second port to the first as well.
@@ -179,20 +179,20 @@ pub(crate) struct ForwardArguments {
     common: Common,
 }
 
-/// Send one frame at a time to an echo, and say how long it takes there and back.
+/// Send one frame at a time to an echo, and report the round-trip times.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   dray ping --port raw:eth0 --dst-mac 02:00:00:00:00:07 --duration 10
   dray ping --port 'virtio:/run/dray/a.sock?wait=poll' --rate 1k --duration 10 --json")]
 pub(crate) struct PingArguments {
-    /// Where to send and receive.
+    /// Port to send and receive through.
     #[arg(long, value_name = "URI")]
     port: PortUri,
     /// Frame size in bytes, from destination MAC to end of payload.
     #[arg(long, value_name = "BYTES", default_value_t = FRAME_MIN)]
     size: usize,
-    /// Frames per second; without it, the next one as soon as the last one is back.
+    /// Frames per second; without it, each frame is sent when the last reply arrives.
     #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
     rate: Option<f64>,
     #[command(flatten)]
@@ -201,13 +201,13 @@ pub(crate) struct PingArguments {
     common: Common,
 }
 
-/// Send every IPv4/UDP frame back to where it came from.
+/// Send every IPv4/UDP frame back to its sender.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
   dray echo --port raw:eth0")]
 pub(crate) struct EchoArguments {
-    /// Where to receive and send back.
+    /// Port to receive from and send back to.
     #[arg(long, value_name = "URI")]
     port: PortUri,
     #[command(flatten)]
@@ -215,7 +215,7 @@ pub(crate) struct EchoArguments {
 }
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Without `--duration`: longer than any machine runs.
+/// Duration without `--duration`: longer than any machine runs.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
@@ -330,7 +330,7 @@ pub(crate) fn echo(arguments: EchoArguments) -> Result<(), Failure> {
     run(Job::Echo(job), &arguments.common)
 }
 
-/// Runs the role on a thread of its own and tells it when to end.
+/// Runs the role on a thread of its own and signals it when to end.
 fn run(job: Job, common: &Common) -> Result<(), Failure> {
     if let Some(cpu) = common.cpu {
         Placement::of(&[cpu]).map_err(Failure::usage)?;
@@ -340,7 +340,7 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
     }
     let cancel = cancel_on_signals()?;
     dray_daemon::watch_threads();
-    // A sender keeps the time itself, to the tick.
+    // A sender measures its duration itself, to the tick.
     let keeps_time = matches!(job, Job::Send(_) | Job::Ping(_) | Job::StreamSend(_));
     let mut role = Role::open(job).map_err(|error| match error {
         wrong if wrong.is_wrong_usage() => Failure::usage(wrong),
@@ -353,7 +353,7 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
     let (report, left) = thread::scope(|scope| -> anyhow::Result<(Report, usize)> {
         let run = || {
             if keeps_time {
-                // Its time begins when somebody is there.
+                // The duration starts when the peers are connected.
                 role.connect(&signal)?;
             }
             let report = role.run(&signal, show_rates())?;
@@ -382,7 +382,7 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
     }
 }
 
-/// On a terminal, the rate of every second.
+/// On a terminal, prints the rate of every second.
 fn show_rates() -> Option<OnSample> {
     std::io::stderr().is_terminal().then(|| {
         Box::new(|last: &Sample, now: &Sample| {
@@ -397,8 +397,8 @@ fn show_rates() -> Option<OnSample> {
     })
 }
 
-/// How many of what `count` counts per second, from the first to the last whole second in which there
-/// were any, or over all of the time if there was no whole second.
+/// Returns the rate per second of what `count` counts, from the first to the last whole second that
+/// counted something, or over the whole time if there was no whole second.
 fn rate_while_busy(samples: &[Sample], count: fn(&Sample) -> u64) -> f64 {
     let steps: Vec<_> =
         samples.windows(2).filter(|pair| count(&pair[1]) > count(&pair[0])).collect();
@@ -412,7 +412,7 @@ fn rate_while_busy(samples: &[Sample], count: fn(&Sample) -> u64) -> f64 {
     }
 }
 
-/// In microseconds, where there is anything.
+/// Formats percentiles in microseconds, if there are any.
 fn percentiles(latency: &Latency) -> String {
     let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
     let Some(times) = latency.percentiles() else { return String::new() };

@@ -1,4 +1,4 @@
-//! `--sandbox`, of what runs for long and talks to peers that are not trusted.
+//! `--sandbox`, for long-running commands that talk to untrusted peers.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use dray_sandbox::SandboxError;
 /// Confinement of a daemon.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sandbox {
-    /// It does, once its interfaces are open.
+    /// Confine the daemon once its interfaces are open.
     On,
-    /// It does not: for debuggers, and for interfaces that are added later.
+    /// No confinement: for debuggers, and for interfaces that are added later.
     Off,
 }
 
 impl Sandbox {
-    /// Confines the process; sockets can be made beside the `control` socket, beside those of `ports`,
-    /// and where dray has its sockets by default.
+    /// Confines the process. It can create sockets only in the directories of the `control` socket
+    /// and of `ports`, and in dray's default socket directory.
     pub(crate) fn enter<'p>(
         self,
         control: &'p Path,
@@ -31,7 +31,7 @@ impl Sandbox {
         }
         let control = control.parent().filter(|parent| !parent.as_os_str().is_empty());
         let usual = Some(Path::new(FOLDER)).filter(|folder| folder.is_dir());
-        // The port itself reports a directory that is missing.
+        // A missing directory is reported by the port itself.
         let sockets = ports.into_iter().filter_map(PortUri::socket_directory);
         let sockets = sockets.filter(|directory| directory.is_dir());
         dray_sandbox::enter(

@@ -1,4 +1,4 @@
-//! `dray bench selfcheck`: whether dray reports what is known to be so.
+//! `dray bench selfcheck`: checks that dray reports what is known to be true.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::output::Output;
 use crate::{Failure, cancel_on_signals, print};
 
-/// What it is called in the place of an experiment.
+/// Name in the place of an experiment.
 pub(crate) const NAME: &str = "selfcheck";
-/// For the list of experiments.
+/// Description in the list of experiments.
 pub(crate) const ABOUT: &str =
     "hold dray's own sender, receiver, ping and search against what is known";
 

@@ -1,4 +1,4 @@
-//! `dray lab exec`: a command in a container.
+//! `dray lab exec`: runs a command in a container.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -17,12 +17,12 @@ use crate::{Failure, complain};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The lab; not needed where one is up.
+    /// Name of the lab; not needed if one lab is up.
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
-    /// The container, or `host`.
+    /// Name of the container, or `host`.
     container: String,
-    /// The command and its arguments.
+    /// Command and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
@@ -42,14 +42,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]).env("PATH", path_with(&std::env::current_exe()?));
     command.envs(container.ports.iter().flat_map(|port| port.environment.clone()));
-    // The terminal tells the command as well, and that decides what comes of it. A handler, other
-    // than being ignored, is not handed on to it.
+    // The terminal signals the command as well, which decides what happens. A handler, unlike an
+    // ignored signal, is not inherited by the command.
     for signal in [SIGINT, SIGQUIT] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
     match run_in(pid, &mut command, |mut child| child.wait()) {
         Ok(status) => Ok(ExitCode::from(code(status?))),
-        // As shells have it.
+        // Exit statuses as in shells.
         Err(JoinError::Start { program, error }) => {
             let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
             Ok(complain(&format!("{program}: {error}"), code))
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// An exit status, with signals as shells have them.
+/// Returns an exit status, with signals encoded as in shells.
 fn code(status: ExitStatus) -> u8 {
     let signal = || 128 + status.signal().unwrap_or_default();
     u8::try_from(status.code().unwrap_or_else(signal)).unwrap_or(u8::MAX)

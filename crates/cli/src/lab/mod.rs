@@ -1,4 +1,4 @@
-//! `dray lab`: containers and links by hand, and what labs leave behind.
+//! `dray lab`: containers and links by hand, and clean-up of what labs leave behind.
 
 mod exec;
 mod show;
@@ -31,13 +31,13 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make the containers and links that a file describes, and leave them up.
+    /// Create the containers and links that a file describes, and leave them up.
     #[command(after_help = "\
 Examples:
   dray lab up examples/ara2019.toml
   dray lab up examples/ara2019.toml --name second")]
     Up(up::Arguments),
-    /// Take a lab down. Nothing of it is left.
+    /// Take a lab down; nothing of it is left.
     #[command(
         after_help = "Examples:\n  dray lab down\n  dray lab down ara2019\n  dray lab down --all"
     )]
@@ -45,7 +45,7 @@ Examples:
     /// Show the labs that are up: containers, their ports and what runs in them.
     #[command(after_help = "Examples:\n  dray lab ls\n  dray lab ls ara2019 --json")]
     Ls(Ls),
-    /// Run a command in a container; its exit status is passed on.
+    /// Run a command in a container; passes on its exit status.
     #[command(after_help = "\
 Examples:
   dray lab exec sender -- ip address
@@ -66,7 +66,7 @@ Examples:
 
 #[derive(clap::Args)]
 struct Down {
-    /// Its name; not needed where one lab is up.
+    /// Name of the lab; not needed if one lab is up.
     lab: Option<String>,
     /// Take all labs down.
     #[arg(long, conflicts_with = "lab")]
@@ -75,7 +75,7 @@ struct Down {
 
 #[derive(clap::Args)]
 struct Ls {
-    /// Only this lab.
+    /// Show only this lab.
     lab: Option<String>,
     /// Write JSON instead of text.
     #[arg(long)]
@@ -84,10 +84,10 @@ struct Ls {
 
 #[derive(clap::Args)]
 struct Graph {
-    /// A file, or the name of a lab that is up; not needed where one lab is up.
+    /// Topology file, or name of a lab that is up; not needed if one lab is up.
     #[arg(value_name = "FILE.toml|LAB")]
     what: Option<String>,
-    /// Write here instead of to standard output.
+    /// Write to this file instead of to standard output.
     #[arg(long, value_name = "FILE.svg")]
     output: Option<PathBuf>,
 }
@@ -133,7 +133,7 @@ fn ls(arguments: &Ls) -> Result<(), Failure> {
         match lab.state() {
             Ok(state) => states.push(state),
             Err(error) if arguments.lab.is_some() => return Err(error.into()),
-            // It may be coming up, or going down; the others are shown.
+            // The lab may be coming up or going down; the others are still shown.
             Err(error) => eprintln!("dray: {error}"),
         }
     }
@@ -164,7 +164,7 @@ fn graph(arguments: &Graph) -> Result<(), Failure> {
     }
 }
 
-/// A lab that is not there was named wrongly.
+/// Finds a lab that is up. A name without a lab is wrong usage.
 fn find(name: Option<&str>) -> Result<standing::StandingLab, Failure> {
     standing::find(name).map_err(|error| match error {
         LabError::NoSuchLab { .. } if name.is_some() => Failure::usage(error),
@@ -172,9 +172,9 @@ fn find(name: Option<&str>) -> Result<standing::StandingLab, Failure> {
     })
 }
 
-/// Reads a topology, and its file's text.
+/// Reads a topology and returns its file's text too.
 fn load(file: &Path) -> Result<(Topology, String), TopologyError> {
-    // What is asked of `dray` in containers is looked at as if it were asked for here.
+    // Commands for `dray` in containers are checked as if they were given here.
     let check = |words: &[String]| match crate::Arguments::try_parse_from(words) {
         Err(error) if error.use_stderr() => Err(one_line(&error)),
         _ => Ok(()),

@@ -29,7 +29,7 @@ fn lab(lab: &LabState) -> String {
     text
 }
 
-/// A row for each port; one for a container without.
+/// Returns a row for each port, or one for a container without ports.
 fn rows(container: &ContainerState) -> Vec<Vec<String>> {
     let state = if container.running { "running" } else { "ended" };
     let first = [container.name.clone(), state.to_owned(), container.cpus.clone()];

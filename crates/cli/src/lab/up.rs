@@ -1,4 +1,4 @@
-//! `dray lab up`: a lab in a process of its own, the keeper, which stays when the command is done.
+//! `dray lab up`: a lab in a process of its own, the keeper, which outlives the command.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -13,26 +13,26 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Failure, cancel_on_signals, print};
 
-/// The command by which the program starts itself as a keeper.
+/// Command with which the program starts itself as a keeper.
 pub(super) const KEEP_COMMAND: &str = "keep";
 
-/// What a keeper says once all is up. Anything else is what went wrong.
+/// First line of a keeper once everything is up. Any other line is an error.
 const UP: &str = "up";
 
-/// How often a wait looks whether it was cancelled.
+/// Interval at which a wait checks if it was cancelled.
 const INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The topology.
+    /// Topology file.
     #[arg(value_name = "FILE.toml")]
     file: PathBuf,
-    /// What to call the lab, instead of what the file calls it.
+    /// Name for the lab, instead of the one in the file.
     #[arg(long, value_parser = name)]
     name: Option<String>,
 }
 
-/// For the keeper: the file's text is its standard input.
+/// Arguments of the keeper, which reads the file's text from standard input.
 #[derive(clap::Args)]
 pub(super) struct KeepArguments {
     file: PathBuf,
@@ -56,12 +56,12 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
         .arg(&arguments.file)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // It outlives this command, and must not hold on to what that writes to.
+        // The keeper outlives this command and must not hold its standard error open.
         .stderr(Stdio::null())
         .spawn()
         .context("starting the lab's keeper")?;
     let mut stdin = keeper.stdin.take().expect("piped");
-    // If it does not read, it says why.
+    // If the keeper does not read, it reports the reason.
     let _ = stdin.write_all(text.as_bytes());
     drop(stdin);
     let said = wait_for_word(&mut keeper, &cancel)?;
@@ -82,7 +82,8 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
     .into())
 }
 
-/// The keeper's first line. A signal to this command goes on to the keeper, which tidies up.
+/// Returns the keeper's first line. A signal to this command is passed on to the keeper, which then
+/// cleans up.
 fn wait_for_word(keeper: &mut Child, cancel: &Cancel) -> anyhow::Result<String> {
     let mut stdout = keeper.stdout.take().expect("piped");
     let (mut said, mut chunk, mut told) = (Vec::new(), [0; 4096], false);
@@ -100,7 +101,7 @@ fn wait_for_word(keeper: &mut Child, cancel: &Cancel) -> anyhow::Result<String> 
         }
     }
     if told {
-        // Even where it was up already: it is not any more.
+        // Cancelled even if the lab was up already: the keeper has taken it down.
         keeper.wait()?;
         return Err(LabError::Cancelled.into());
     }
@@ -109,7 +110,7 @@ fn wait_for_word(keeper: &mut Child, cancel: &Cancel) -> anyhow::Result<String> 
 
 pub(super) fn keep(arguments: &KeepArguments) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
-    // What ends the caller's session does not end the lab.
+    // The end of the caller's session must not end the lab.
     rustix::process::setsid()?;
     let result = read_and_keep(arguments, &cancel);
     if let Err(error) = &result {
@@ -122,7 +123,7 @@ pub(super) fn keep(arguments: &KeepArguments) -> Result<(), Failure> {
 fn read_and_keep(arguments: &KeepArguments, cancel: &Cancel) -> anyhow::Result<()> {
     let text = io::read_to_string(io::stdin())?;
     let (file, name) = (arguments.file.clone(), arguments.name.clone());
-    // The caller has looked at the commands.
+    // The caller has checked the commands.
     let topology =
         Topology::read(&file.display().to_string(), &text, &placement::reachable(), &|_| Ok(()))?;
     let program = std::env::current_exe()?;

@@ -1,4 +1,4 @@
-//! The switch as a program: what it is told, and how it begins and ends.
+//! The switch as a program: its options, its start and its end.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::parse::CpuList;
 use crate::sandbox::Sandbox;
 use crate::{Failure, cancel_on_signals, parse};
 
-/// What a switch can be told on the command line; it goes before what the file says.
+/// Options of a switch, which override those of the file.
 #[derive(clap::Args)]
 pub(super) struct DaemonArguments {
     /// Read the configuration from this file.
@@ -28,7 +28,7 @@ pub(super) struct DaemonArguments {
     /// How frames find their port: `learning` (by MAC address, the default) or `patch` (in pairs).
     #[arg(long, value_parser = word::<Mode>)]
     mode: Option<Mode>,
-    /// What happens when a receiver is full: `drop` (the default), or `backpressure` in patch mode.
+    /// Behaviour when a receiver is full: `drop` (the default), or `backpressure` in patch mode.
     #[arg(long, value_parser = word::<Flow>)]
     flow: Option<Flow>,
     /// CPUs, one worker on each; without it, one worker.
@@ -43,13 +43,13 @@ pub(super) struct DaemonArguments {
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     sandbox: Sandbox,
-    /// A port, once for each: NAME=URI, then `,key=value` for vlan, trunk (10+20), native, group, pair,
-    /// mac (MAC+MAC), spoof_check, rate_in, rate_out, storm, burst.
+    /// A port; repeat for each: NAME=URI, then `,key=value` for vlan, trunk (10+20), native, group,
+    /// pair, mac (MAC+MAC), spoof_check, rate_in, rate_out, storm, burst.
     #[arg(long, value_name = "NAME=URI")]
     port: Vec<PortConfig>,
 }
 
-/// One of the words that a configuration file takes as well.
+/// Parses a word of the configuration file.
 fn word<'de, T: Deserialize<'de>>(text: &str) -> Result<T, Error> {
     T::deserialize(text.to_owned().into_deserializer())
 }
@@ -89,13 +89,13 @@ impl DaemonArguments {
     }
 }
 
-/// Runs the switch until it is told to end.
+/// Runs the switch until it is cancelled.
 fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
     raise_file_limit()?;
-    // First the socket: a second switch must not get as far as touching ports.
+    // Bind the socket first: a second switch must fail before it touches ports.
     let socket = ControlSocket::bind(&config.control)?;
     let ports = config.ports.iter().map(|port| &port.uri);
     let engine = Switch::start_confined(config, || sandbox.enter(&config.control, ports))?;
@@ -114,8 +114,8 @@ fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
     }
 }
 
-/// Lets this process have as many file descriptors as it may: a port takes several, and more for
-/// what its peer passes, so the usual 1024 would do for few ports.
+/// Raises the limit of open files to its maximum: a port needs several descriptors, and more for
+/// those that its peer passes, so the usual 1024 would only suffice for few ports.
 fn raise_file_limit() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)

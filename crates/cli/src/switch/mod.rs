@@ -1,4 +1,4 @@
-//! `dray switch`: the switch itself, and the commands that talk to one that runs.
+//! `dray switch`: the switch itself, and the commands that talk to a running one.
 
 mod daemon;
 mod show;
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::{Failure, print};
 
-/// Run a switch that containers plug into, or talk to one that runs.
+/// Run a switch that containers plug into, or talk to a running one.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -49,13 +49,13 @@ Examples:
     /// Remove a port.
     #[command(after_help = "Example:\n  dray switch del-port a")]
     DelPort(DelPort),
-    /// List the ports: how each is reached and how far it is.
+    /// List the ports: how each is reached, and its state.
     #[command(after_help = "Examples:\n  dray switch ports\n  dray switch ports --json")]
     Ports(Ask),
     /// Show frames, bytes and drops by port.
     #[command(after_help = "Examples:\n  dray switch stats\n  dray switch stats --json")]
     Stats(Ask),
-    /// Show the stations that were learned or are pinned, or forget those that were learned.
+    /// Show learned and pinned stations, or forget the learned ones.
     #[command(after_help = "\
 Examples:
   dray switch fdb --port a
@@ -66,7 +66,7 @@ Examples:
     Status(Ask),
 }
 
-/// Which switch.
+/// Selects a switch.
 #[derive(clap::Args)]
 struct Control {
     /// Control socket of the switch.
@@ -85,9 +85,9 @@ struct Ask {
 
 #[derive(clap::Args)]
 struct AddPort {
-    /// Its name in the switch.
+    /// Name of the port in the switch.
     name: Name,
-    /// How it is reached.
+    /// URI of the port.
     uri: PortUri,
     /// Access port of this VLAN: frames carry no tag.
     #[arg(long, value_name = "VLAN")]
@@ -95,28 +95,28 @@ struct AddPort {
     /// Trunk port of these VLANs: frames carry their tag.
     #[arg(long, value_name = "VLANS", value_parser = trunk)]
     trunk: Option<List<VlanId>>,
-    /// The trunk's VLAN whose frames carry no tag.
+    /// VLAN of the trunk whose frames carry no tag.
     #[arg(long, value_name = "VLAN")]
     native: Option<VlanId>,
     /// Isolation group: ports of one group do not exchange frames with each other.
     #[arg(long, value_name = "NAME")]
     group: Option<Name>,
-    /// The port to exchange frames with, in patch mode; without it, the next one that is free.
+    /// Port to exchange frames with, in patch mode; without it, the next free one.
     #[arg(long, value_name = "NAME")]
     pair: Option<Name>,
-    /// Addresses that are pinned to the port: frames of other ports that claim them are dropped.
+    /// Addresses that are pinned to the port: frames from other ports that claim them are dropped.
     #[arg(long, value_name = "MACS", value_parser = macs)]
     mac: Option<List<MacAddr>>,
-    /// With --mac: drop frames from any other source address (the default), or not.
+    /// With --mac: drop frames from any other source address, or not [default: true].
     #[arg(long, value_name = "BOOL")]
     spoof_check: Option<bool>,
-    /// The most that its peer may send, such as 1Mpps, 10Gbit, or both as 10Gbit+1Mpps.
+    /// Maximum rate at which the peer may send, such as 1Mpps, 10Gbit, or both as 10Gbit+1Mpps.
     #[arg(long, value_name = "RATE")]
     rate_in: Option<Rate>,
-    /// The most that its peer is sent.
+    /// Maximum rate at which frames are sent to the peer.
     #[arg(long, value_name = "RATE")]
     rate_out: Option<Rate>,
-    /// The most of its peer's frames that are flooded, and of its addresses that are learned, such as
+    /// Maximum rate at which the peer's frames are flooded and its addresses learned, such as
     /// 1kpps.
     #[arg(long, value_name = "RATE")]
     storm: Option<FrameRate>,
@@ -127,7 +127,7 @@ struct AddPort {
     control: Control,
 }
 
-/// A list that is one value for clap.
+/// A list that clap treats as one value.
 #[derive(Clone)]
 struct List<T>(Vec<T>);
 
@@ -141,7 +141,7 @@ fn macs(text: &str) -> Result<List<MacAddr>, dray_wire::ParseMacError> {
 
 #[derive(clap::Args)]
 struct DelPort {
-    /// Its name in the switch.
+    /// Name of the port in the switch.
     name: Name,
     #[command(flatten)]
     control: Control,
@@ -149,10 +149,10 @@ struct DelPort {
 
 #[derive(clap::Args)]
 struct Fdb {
-    /// Only those behind this port.
+    /// Show only stations behind this port.
     #[arg(long, value_name = "NAME", conflicts_with = "flush")]
     port: Option<Name>,
-    /// Forget all of them.
+    /// Forget all learned stations.
     #[arg(long, conflicts_with = "json")]
     flush: bool,
     #[command(flatten)]
@@ -170,7 +170,7 @@ impl Ask {
         self.control.client()
     }
 
-    /// What was asked for: as JSON, or as `text` says it to people.
+    /// Prints the reply: as JSON, or as the text that `text` returns.
     fn show<T: Serialize>(
         &self,
         value: &T,
@@ -237,7 +237,7 @@ fn add_port(arguments: AddPort) -> Result<(), Failure> {
     control.client().add_port(&port).map(drop).map_err(refused)
 }
 
-/// What the switch calls a wrong request was wrong usage of the command.
+/// A request that the switch rejects as invalid is wrong usage of the command.
 fn refused(error: ClientError) -> Failure {
     match error {
         ClientError::Refused { status: 400, .. } => Failure::usage(error),

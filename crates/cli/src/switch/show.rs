@@ -1,4 +1,4 @@
-//! What people read of a running switch.
+//! Text about a running switch.
 
 use dray_measure::table::align;
 use dray_switch::{PortStats, PortStatus, Status, TableEntry};
@@ -21,7 +21,7 @@ pub(super) fn ports(ports: &[PortStatus]) -> String {
             port.stations.to_string(),
         ]);
     }
-    // A column in which nothing stands is another mode's, or nobody uses it.
+    // An empty column belongs to the other mode, or is not used.
     for column in (3..6).rev() {
         if rows.iter().all(|row| row[column] == "-") {
             header.remove(column);

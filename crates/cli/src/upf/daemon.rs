@@ -16,13 +16,13 @@ use crate::parse::CpuList;
 use crate::sandbox::Sandbox;
 use crate::{Failure, cancel_on_signals, parse, print};
 
-/// How it runs.
+/// Options of the daemon.
 #[derive(clap::Args)]
 pub(super) struct DaemonArguments {
-    /// Workers of each direction; both ports need as many queues (`queues=` in their names).
+    /// Workers per direction; both ports need as many queues (`queues=` in their names).
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     workers: u16,
-    /// CPUs, to which workers are dealt in turn, those of the uplink first [default: one for each].
+    /// CPUs, assigned to workers in turn, those of the uplink first [default: one for each].
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
     /// Time without packets after which a direction sleeps, or `never`.
@@ -37,7 +37,7 @@ pub(super) struct DaemonArguments {
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     sandbox: Sandbox,
-    /// Write what was counted as JSON.
+    /// Write the counters as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -65,7 +65,7 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     let cancel = cancel_on_signals()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
-    // First the socket: a second one must not get as far as touching ports.
+    // Bind the socket first: a second daemon must fail before it touches ports.
     let socket = ControlSocket::bind(&control)?;
     let [n3, n6] = ports.open(|| sandbox.enter(&control, [&ports.n3, &ports.n6]))?;
     let (upf, directions) =

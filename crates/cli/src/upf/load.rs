@@ -1,4 +1,4 @@
-//! `dray upf-load`: gNBs and data network at once, who check what a user plane function does.
+//! `dray upf-load`: gNBs and data network in one, which check what a user plane function does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,8 +12,9 @@ use crate::{Failure, cancel_on_signals, parse, print};
 
 /// Send users' packets through a user plane function, and check every one that comes back.
 ///
-/// It is gNBs and data network at once, for the sessions that the section `generate` of the user plane
-/// function's own configuration makes. It answers ARP and neighbour discovery for both.
+/// It acts as gNBs and data network in one, for the sessions that the section `generate` of the
+/// user plane function's own configuration creates. It answers ARP and neighbour discovery for
+/// both.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,17 +23,17 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     ports: Ports,
-    /// Frame size on N6 in bytes, from destination MAC to end of payload; on N3 a tunnel's headers
-    /// come on top.
+    /// Frame size on N6 in bytes, from destination MAC to end of payload; on N3 the headers of the
+    /// tunnel are added.
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     size: usize,
     /// Packets per second each way; without it, as many as possible.
     #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
     rate: Option<f64>,
-    /// Only this way; without it, both.
+    /// Send only in this direction; without it, in both.
     #[arg(long, value_enum)]
     only: Option<Way>,
-    /// How long to send.
+    /// Time to send.
     #[arg(long, value_name = "TIME", default_value = "10", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Duration,
     /// Write the report as JSON.

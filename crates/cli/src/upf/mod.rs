@@ -1,5 +1,5 @@
-//! `dray upf`, the user plane function itself and the commands that talk to one that runs, and
-//! `dray upf-load`, what sends packets through it.
+//! `dray upf`, the user plane function itself and the commands that talk to a running one, and
+//! `dray upf-load`, which sends packets through it.
 
 mod daemon;
 mod load;
@@ -16,8 +16,8 @@ use crate::Failure;
 
 pub(crate) use load::{Arguments as LoadArguments, run as load};
 
-/// Run the user plane function of a 5G core (GTP-U tunnels on N3, plain IP on N6), or talk to one that
-/// runs.
+/// Run the user plane function of a 5G core (GTP-U tunnels on N3, plain IP on N6), or talk to a
+/// running one.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -57,18 +57,18 @@ A file with a gNB, a router to the data network, and 8000 sessions:
 
 #[derive(Subcommand)]
 enum Command {
-    /// List sessions and what they have used, or change them.
+    /// List sessions and their usage, or change them.
     #[command(subcommand)]
     Sessions(talk::Sessions),
-    /// Show what both directions have counted.
+    /// Show the counters of both directions.
     #[command(after_help = "Examples:\n  dray upf stats\n  dray upf stats --json")]
     Stats(talk::Ask),
-    /// Show uptime and how many sessions there are.
+    /// Show uptime and number of sessions.
     #[command(after_help = "Examples:\n  dray upf status\n  dray upf status --json")]
     Status(talk::Ask),
 }
 
-/// Both ports, and what is told of them.
+/// The two ports and the configuration.
 #[derive(clap::Args)]
 struct Ports {
     /// Port to the gNBs' side.
@@ -77,7 +77,7 @@ struct Ports {
     /// Port to the data network's side.
     #[arg(long, value_name = "URI")]
     n6: PortUri,
-    /// The user plane function's addresses, neighbours and sessions.
+    /// Addresses, neighbours and sessions of the user plane function.
     #[arg(long, value_name = "FILE.toml")]
     config: PathBuf,
 }
@@ -87,8 +87,8 @@ impl Ports {
         UpfConfig::load(&self.config).map_err(Failure::usage)
     }
 
-    /// Opens both, N3 and N6: interfaces, which take privileges, before `confine` gives these up, and
-    /// what has threads of its own afterwards.
+    /// Opens N3 and N6. Interfaces, which require privileges, are opened before `confine` drops
+    /// these; ports with their own threads are opened afterwards.
     fn open(
         &self,
         confine: impl FnOnce() -> Result<(), SandboxError>,
@@ -108,7 +108,7 @@ impl Ports {
         Ok([n3, n6].map(|port| port.expect("each is local or not")))
     }
 
-    /// An error in what the file says.
+    /// Returns the failure for an error in the configuration file.
     fn wrong(&self, error: dray_upf::ConfigError) -> Failure {
         Failure::usage(error.in_file(&self.config))
     }

@@ -1,4 +1,4 @@
-//! What is said to a user plane function that runs, and what people read of it.
+//! Requests to a running user plane function, and the text of its replies.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{Failure, print};
 
-/// Which user plane function.
+/// Selects a user plane function.
 #[derive(clap::Args)]
 pub(super) struct Control {
     /// Control socket of the user plane function.
@@ -34,7 +34,7 @@ pub(super) enum Sessions {
     /// Add the sessions of a file: all of them, or none.
     #[command(after_help = "Example:\n  dray upf sessions add more.toml")]
     Add(File),
-    /// Put the sessions of a file in the place of those with their SEIDs: all of them, or none.
+    /// Replace the sessions with the SEIDs of a file by those in the file: all of them, or none.
     #[command(after_help = "Example:\n  dray upf sessions modify handover.json --end-marker")]
     Modify {
         #[command(flatten)]
@@ -49,7 +49,7 @@ Examples:
   dray upf sessions remove 1 2 3
   dray upf sessions remove --file more.toml")]
     Remove {
-        /// SEIDs.
+        /// SEIDs of the sessions.
         #[arg(value_name = "SEID", required_unless_present = "file")]
         seids: Vec<u64>,
         /// Remove the sessions of this file.
@@ -58,14 +58,14 @@ Examples:
         #[command(flatten)]
         control: Control,
     },
-    /// List them, and what they have used.
+    /// List sessions and their usage.
     #[command(after_help = "Examples:\n  dray upf sessions ls\n  dray upf sessions ls --json")]
     Ls(Ask),
 }
 
 #[derive(clap::Args)]
 pub(super) struct File {
-    /// Sessions as in the configuration, in TOML, or in JSON where the name ends in .json.
+    /// File of sessions as in the configuration, in TOML, or in JSON if the name ends in .json.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
@@ -79,7 +79,7 @@ impl Control {
 }
 
 impl Ask {
-    /// What was asked for: as JSON, or as `text` says it to people.
+    /// Prints the reply: as JSON, or as the text that `text` returns.
     fn show<T: Serialize>(
         &self,
         value: &T,
@@ -92,7 +92,7 @@ impl Ask {
     }
 }
 
-/// The sessions of a file.
+/// Reads the sessions of a file.
 fn load(path: &std::path::Path) -> Result<Vec<SessionConfig>, Failure> {
     let sessions = SessionsFile::load(path).map_err(Failure::usage)?.into_sessions();
     sessions.map_err(|error| Failure::usage(error.in_file(path)))
@@ -100,7 +100,7 @@ fn load(path: &std::path::Path) -> Result<Vec<SessionConfig>, Failure> {
 
 pub(super) fn sessions(command: Sessions) -> Result<(), Failure> {
     let none = Transaction::default();
-    // And the file that all of it is from.
+    // `file` is the source of the transaction, for error messages.
     let (control, transaction, file) = match command {
         Sessions::Add(File { file, control }) => {
             (control, Transaction { add: load(&file)?, ..none }, Some(file))
@@ -141,7 +141,7 @@ pub(super) fn status(ask: &Ask) -> Result<(), Failure> {
     })
 }
 
-/// What it called a wrong request was wrong usage of the command.
+/// A request that the daemon rejects as invalid is wrong usage of the command.
 fn refused(error: ClientError) -> Failure {
     match error {
         ClientError::Refused { status: 400, .. } => Failure::usage(error),
@@ -156,7 +156,7 @@ fn list(sessions: &[SessionStatus]) -> String {
         let SessionStatus { seid, ue, teids, usage } = session;
         let teids: Vec<_> = teids.iter().map(u32::to_string).collect();
         let mut row = vec![seid.to_string(), ue.join(" "), teids.join(" ")];
-        // The rule that has seen most, for all of them may count the same packets.
+        // The rule with the highest count, because all rules may count the same packets.
         let most = usage
             .iter()
             .map(|usage| usage.counted)
@@ -177,7 +177,7 @@ fn list(sessions: &[SessionStatus]) -> String {
     align(&lines, 1, 3)
 }
 
-/// Counters of both directions.
+/// Formats the counters of both directions.
 pub(super) fn describe(stats: &Stats) -> String {
     let Stats { uplink, downlink, uplink_workers, downlink_workers, events_lost } = stats;
     let EventsLost { usage, downlink_data, tunnel_gone } = events_lost;

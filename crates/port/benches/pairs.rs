@@ -1,11 +1,11 @@
-//! `cargo bench -p dray-port`: what each half of a port in shared memory costs per frame, in a thread
-//! that is at both ends of one socket, so that nothing has to come from another CPU's cache.
+//! `cargo bench -p dray-port`: cost per frame of each half of a port in shared memory, in one
+//! thread that is at both ends of one socket, so that nothing has to come from another CPU's cache.
 
 use std::time::Duration;
 
 use dray_port::{BATCH_MAX, Frame, Port, PortUri, clock};
 
-/// Batches that are timed together, and how often: the fastest counts.
+/// Number of batches that are timed together, and how often; the fastest time counts.
 const BATCHES: usize = 200;
 const TIMES: usize = 200;
 
@@ -47,7 +47,7 @@ fn main() {
     }
 }
 
-/// Passes a batch on; the ticks that sending and receiving it took.
+/// Passes a batch on; returns the ticks that sending and receiving it took.
 fn pass(from: &mut Port, to: &mut Port, frames: &[Frame<'_>]) -> [u64; 2] {
     let start = clock::ticks();
     let sent = from.tx[0].transmit(frames).expect("shared memory");

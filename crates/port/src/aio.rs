@@ -1,19 +1,19 @@
-//! Signalling an eventfd that a peer holds as well, without ever waiting for it.
+//! Signals an eventfd that is shared with a peer, without ever waiting for the peer.
 //!
-//! A plain write adds to the counter, and waits where the counter is full. `O_NONBLOCK` forbids the
-//! waiting, but it belongs to the open file, which the peer has too: it can clear the flag and fill
-//! the counter at any time, between a check of ours and the write as well, and whoever writes then,
-//! a worker of the switch, stands still until the peer pleases.
+//! A plain write adds to the counter, and waits if the counter is full. `O_NONBLOCK` prevents that,
+//! but the flag belongs to the open file, which the peer has too: the peer can clear the flag and
+//! fill the counter at any time, even between a check here and the write. The thread that writes
+//! then, a worker of the switch, is stopped for as long as the peer likes.
 //!
-//! The kernel's own way to signal an eventfd never waits: a counter that is full stays full. From
-//! outside it is reached by asynchronous I/O (io_submit(2)), which signals an eventfd of the caller's
-//! choice when an operation is complete. The operation here is to wait until an eventfd of our own
-//! is readable. It always is, so it is complete before the one system call returns. That call takes
-//! 450 ns where the write takes 200, once for each time that a peer which sleeps is woken.
+//! The kernel's internal way to signal an eventfd never waits: a full counter stays full. User
+//! space reaches it by asynchronous I/O (io_submit(2)), which signals an eventfd of the caller's
+//! choice when an operation completes. The operation used here is to wait until an eventfd of our
+//! own is readable. It always is, so the operation completes before the one system call returns.
+//! That call takes 450 ns where the write takes 200 ns, once for each wake-up of a sleeping peer.
 //!
-//! Where there is no asynchronous I/O (the machine's `fs.aio-max-nr` is used up, a kernel without it, or
-//! a system call filter), no data thread signals: the port's control thread writes, and an alarm ends
-//! that write where a peer makes it wait.
+//! Where asynchronous I/O is not available (the machine's `fs.aio-max-nr` is exhausted, a kernel
+//! without it, or a system call filter), data threads do not signal: the port's control thread
+//! writes, and an alarm ends that write if a peer makes it wait.
 
 use std::io;
 use std::mem;
@@ -29,12 +29,12 @@ use rustix::time::Timespec;
 /// `IOCB_CMD_POLL` and `IOCB_FLAG_RESFD` of `linux/aio_abi.h`.
 const COMMAND_POLL: u16 = 5;
 const FLAG_RESFD: u32 = 1;
-/// Completions that the kernel keeps for us.
+/// Number of completions that the kernel keeps for us.
 const RING: u32 = 256;
-/// After so many signals the completions are thrown away.
+/// Number of signals after which the completions are discarded.
 const REAP: u32 = RING / 4;
 
-/// `struct iocb`. Two of its fields change places on big-endian machines; both are zero here.
+/// `struct iocb`. Two of its fields are swapped on big-endian machines; both are zero here.
 #[repr(C)]
 #[derive(Default)]
 struct Request {
@@ -58,10 +58,10 @@ const _: () = assert!(size_of::<Request>() == 64);
 #[derive(Clone, Copy, Default)]
 struct Completion([u64; 4]);
 
-/// One for the process: workers of all ports share it.
+/// The context for asynchronous I/O, shared by the workers of all ports of the process.
 struct Context {
     id: libc::c_ulong,
-    /// Always readable.
+    /// An eventfd that is always readable.
     readable: OwnedFd,
     submitted: AtomicU32,
 }
@@ -70,14 +70,14 @@ impl Context {
     fn new() -> io::Result<Self> {
         let readable = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mut id: libc::c_ulong = 0;
-        // SAFETY: the kernel writes the identity to `id`, which is zero as it must be.
+        // SAFETY: the kernel writes the context's id to `id`, which is zero as required.
         match unsafe { libc::syscall(libc::SYS_io_setup, RING, &raw mut id) } {
             0 => Ok(Self { id, readable, submitted: AtomicU32::new(0) }),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Whether the kernel took it.
+    /// Returns true if the kernel accepted the request.
     fn signal(&self, event: BorrowedFd<'_>) -> bool {
         let mut request = Request {
             command: COMMAND_POLL,
@@ -98,13 +98,13 @@ impl Context {
         taken == 1
     }
 
-    /// Throws away what is complete.
+    /// Discards completed operations.
     #[cold]
     fn reap(&self) {
         let mut completions = [Completion::default(); RING as usize];
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the kernel writes up to RING completions, for which there is room, and reads the
-        // time.
+        // timeout.
         unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -118,11 +118,11 @@ impl Context {
     }
 }
 
-/// The one context of the process, where there is one.
+/// The context of the process, once it was created.
 static CONTEXT: OnceLock<Context> = OnceLock::new();
 
-/// Makes the context, unless there is one. `fs.aio-max-nr` is one number for all of the machine, so
-/// any user can take what there is at any time, and give it back: each port tries anew.
+/// Creates the context, unless it exists. `fs.aio-max-nr` is one limit for the whole machine, so
+/// any user can exhaust it at any time, and release it again: each port tries anew.
 pub(crate) fn prepare() {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,49 +133,49 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Adds one to the counter of `event`, an eventfd, unless it is full. Never waits. Returns false where
-/// there is no asynchronous I/O to do so: then nothing has happened.
+/// Adds one to the counter of `event`, an eventfd, unless it is full. Never waits. Returns false,
+/// with no effect, if asynchronous I/O is not available.
 #[inline]
 pub(crate) fn signal(event: BorrowedFd<'_>) -> bool {
     let Some(context) = CONTEXT.get() else { return false };
     if context.signal(event) {
         return true;
     }
-    // All completions are taken: other threads have signalled meanwhile.
+    // All completion slots are in use: other threads have signalled meanwhile.
     context.reap();
     context.signal(event)
 }
 
-/// As [`signal`], without asynchronous I/O: a write that may wait, but for [`PATIENCE`] at most. Not for
-/// a data thread. Returns false if no timer can be made for the alarm: then nothing has happened.
+/// Like [`signal`], without asynchronous I/O: a write that may wait, for at most [`PATIENCE`]. Not
+/// for a data thread. Returns false, with no effect, if no timer for the alarm can be created.
 pub(crate) fn write_in_time(event: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(event, PollFlags::OUT)];
     if !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) {
         return true;
     }
-    // A peer may fill it just now. The alarm rings until it has been heard, so it is no matter that it
-    // may ring before the write begins.
+    // A peer may fill the counter just now. The alarm repeats until it interrupts the write, so it
+    // does not matter if it first fires before the write begins.
     let Ok(_alarm) = Alarm::set(PATIENCE) else { return false };
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
     true
 }
 
-/// How long one write may wait.
+/// Maximum time that one write may wait.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// Interrupts the system calls of the thread that set it, again and again, until it is dropped.
+/// Interrupts the system calls of the thread that created it, periodically, until it is dropped.
 struct Alarm(libc::timer_t);
 
 impl Alarm {
-    /// Nothing else uses this signal.
+    /// Signal of the alarm; the program uses it for nothing else.
     const SIGNAL: libc::c_int = libc::SIGURG;
 
     fn set(period: Duration) -> io::Result<Self> {
         extern "C" fn on_signal(_: libc::c_int) {}
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
-            // SAFETY: an all-zero sigaction is valid; without SA_RESTART the handler ends the
-            // system call that it interrupts, and it does nothing.
+            // SAFETY: an all-zero sigaction is valid. The handler does nothing; without SA_RESTART
+            // it ends the system call that it interrupts.
             unsafe {
                 let mut action: libc::sigaction = mem::zeroed();
                 action.sa_sigaction = on_signal as *const () as usize;
@@ -205,7 +205,7 @@ impl Alarm {
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        // SAFETY: it was created by `set` and is deleted once.
+        // SAFETY: `set` created the timer, and it is deleted once.
         unsafe { libc::timer_delete(self.0) };
     }
 }
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// The flag that would forbid waiting is not set: who shares the file can clear it.
+    /// The flag that prevents waiting is not set: a process that shares the file can clear it.
     #[test]
     fn a_full_counter_holds_nobody_up() {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -254,7 +254,7 @@ mod tests {
         wait.recv_timeout(Duration::from_secs(10)).expect("signalling does not wait");
     }
 
-    /// `poll` says that there is room, and then a peer fills the counter.
+    /// `poll` reports room, and then a peer fills the counter.
     #[test]
     fn an_alarm_ends_a_write_that_waits() {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -262,7 +262,7 @@ mod tests {
         let (done, wait) = mpsc::channel();
         std::thread::spawn(move || {
             let _alarm = Alarm::set(PATIENCE).unwrap();
-            // Long enough for it to ring before the write.
+            // Long enough for the alarm to fire before the write.
             std::thread::sleep(3 * PATIENCE);
             let result = rustix::io::write(&event, &1u64.to_ne_bytes());
             done.send(result).unwrap();

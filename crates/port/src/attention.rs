@@ -1,9 +1,10 @@
 //! The event that wakes a port's control thread, and the signals that it sends for data threads.
 //!
-//! A data thread signals a peer itself as long as that is quick. A peer can make it slow: a hundred
-//! thousand epoll watchers on its eventfd are all woken inside the system call of whoever signals it.
-//! After a slow signal the data thread only notes that one is owed, and the port's control thread
-//! sends it. Each port has one, so a slow peer delays no signals but its own.
+//! A data thread signals a peer itself as long as that is fast. A peer can make it slow: a hundred
+//! thousand epoll watchers on its eventfd are all woken inside the system call that signals it.
+//! After a slow signal the data thread only notes that a signal is owed, and the port's control
+//! thread sends it. Each port has its own control thread, so a slow peer delays only its own
+//! signals.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,48 +16,51 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::aio;
 use crate::event::{Event, Shared};
 
-/// A signal that takes a data thread longer than this is slow. Most take one to five microseconds.
+/// A signal that takes a data thread longer than this, in nanoseconds, is slow. Most take one to
+/// five microseconds.
 const SLOW: u64 = 20_000;
-/// After a slow signal the control thread signals for this many times as long as it took: slow signals
-/// take at most a thousandth of a data thread's time.
+/// After a slow signal the control thread sends the signals, for this many times as long as the
+/// slow one took: slow signals take at most a thousandth of a data thread's time.
 const DELEGATED: u64 = 1000;
-/// And for at most this long, in nanoseconds.
+/// Maximum time for which the control thread sends the signals, in nanoseconds.
 const DELEGATED_MAX: u64 = 60_000_000_000;
-/// The control thread rests this many times as long as a signal took, so that a slow peer costs a
-/// tenth of a CPU at most.
+/// After a slow signal the control thread rests this many times as long as the signal took, so that
+/// a slow peer costs at most a tenth of a CPU.
 const REST: u64 = 9;
-/// A signal that takes longer than this is very slow. No honest peer makes one.
+/// A signal that takes longer than this, in nanoseconds, is very slow. No honest peer causes one.
 const VERY_SLOW: u64 = 1_000_000;
-/// Very slow signals are this many times as long apart as the last one took: the peers that make them
-/// cost half a percent of a CPU at most, all of them together. The kernel sends a signal with
-/// interrupts off, so whatever else runs on that CPU waits as well.
+/// Pause after a very slow signal, as a multiple of the time that the signal took: all peers that
+/// cause such signals cost at most half a percent of a CPU together. The kernel sends a signal with
+/// interrupts disabled, so everything else on that CPU waits as well.
 const LONG_REST: u64 = 199;
-/// Until then, in nanoseconds of the monotonic clock, no very slow signal is sent.
+/// Time before which no very slow signal is sent, in nanoseconds of the monotonic clock.
 static VERY_SLOW_REST_UNTIL: AtomicU64 = AtomicU64::new(0);
-/// Where the user's timers are all taken (`ulimit -i`), the control thread tries again after this.
+/// Time after which the control thread tries again if the user's timers are exhausted
+/// (`ulimit -i`).
 const NO_TIMER: Duration = Duration::from_millis(10);
 
 /// The event that wakes a port's control thread.
 #[derive(Debug)]
 pub(crate) struct Attention {
     event: Event,
-    /// True if the last signal seemed slow: then the next ones are timed by the CPU time that they
-    /// take, for a data thread that was preempted is no peer's fault.
+    /// True if the last signal seemed slow. The next ones are then timed by the CPU time that they
+    /// take, because preemption of the data thread is not the peer's fault.
     suspect: AtomicBool,
-    /// Until then, in nanoseconds of the monotonic clock, the control thread signals.
+    /// Time until which the control thread sends the signals, in nanoseconds of the monotonic
+    /// clock.
     delegated_until: AtomicU64,
-    /// Until then the control thread rests.
+    /// Time until which the control thread rests.
     rests_until: AtomicU64,
-    /// True if the last signal that the control thread sent was very slow.
+    /// True if the last signal sent by the control thread was very slow.
     very_slow: AtomicBool,
-    /// All events of peers, those that are gone too until the next one comes. Data threads never look
-    /// at this list.
+    /// All events of peers; those that were closed are removed when the next one is registered.
+    /// Data threads never look at this list.
     events: Mutex<Vec<Weak<Shared>>>,
 }
 
 impl Attention {
     pub(crate) fn new() -> std::io::Result<Arc<Self>> {
-        // Before a peer can come and take all that the machine has.
+        // Before a peer can connect and exhaust the machine's limit.
         aio::prepare();
         Self::without_aio().map(Arc::new)
     }
@@ -77,12 +81,12 @@ impl Attention {
         self.event.signal();
     }
 
-    /// For the control thread: it has been woken.
+    /// For the control thread: resets the event after a wake-up.
     pub(crate) fn clear(&self) {
         self.event.clear();
     }
 
-    /// From now on the control thread sends what is owed to `event`.
+    /// Makes the control thread send the signals that are owed to `event`.
     pub(super) fn register(&self, event: &Arc<Shared>) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.retain(|event| event.strong_count() > 0);
@@ -113,7 +117,7 @@ impl Attention {
         }
     }
 
-    /// After a signal that may have been slow, and the CPU time that it took where that is known.
+    /// Judges a signal that may have been slow, by the CPU time that it took if that is known.
     #[cold]
     fn judge(&self, seems_slow: bool, cpu_time: Option<u64>) {
         let slow = cpu_time.filter(|time| *time > SLOW);
@@ -128,8 +132,8 @@ impl Attention {
         self.delegated_until.store(until, Ordering::Relaxed);
     }
 
-    /// For the control thread: sends the signals that are owed. Returns after which time it is to be
-    /// called again, where it has to rest first.
+    /// For the control thread: sends the signals that are owed. Returns the time after which it
+    /// must be called again, if the control thread has to rest first.
     pub(crate) fn deliver(&self) -> Option<Duration> {
         let owed = || -> Vec<Arc<Shared>> {
             let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,14 +164,14 @@ impl Attention {
         }
     }
 
-    /// After a signal of the control thread that took so long.
+    /// Starts the rest after a signal by the control thread that took `took` nanoseconds.
     fn rest(&self, took: u64) {
         self.very_slow.store(took > VERY_SLOW, Ordering::Relaxed);
         if took > VERY_SLOW {
             VERY_SLOW_REST_UNTIL.fetch_max(now() + LONG_REST * took, Ordering::Relaxed);
         }
         if took > SLOW {
-            // Still as slow: the data thread need not find out again.
+            // The peer is still slow: the data thread need not find that out again.
             self.delegate(took);
             self.rests_until.store(now() + REST * took, Ordering::Relaxed);
         }
@@ -180,13 +184,13 @@ impl AsFd for Attention {
     }
 }
 
-/// Nanoseconds of the monotonic clock.
+/// Returns nanoseconds of the monotonic clock.
 #[inline]
 fn now() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
-/// Nanoseconds that this thread has run for.
+/// Returns the nanoseconds of CPU time that this thread has used.
 fn cpu_time() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
@@ -207,8 +211,8 @@ mod tests {
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::sync::mpsc;
 
-    /// Epolls that watch `event` `count` times in all. One watches a file once for each descriptor
-    /// number, and goes on where that has been closed.
+    /// Creates epolls that watch `event` `count` times in all. An epoll watches a file once per
+    /// descriptor number, and keeps watching when the descriptor is closed.
     fn watchers(event: BorrowedFd<'_>, count: usize) -> Vec<OwnedFd> {
         const EACH: i32 = 1000;
         let limit = getrlimit(Resource::Nofile);
@@ -220,7 +224,7 @@ mod tests {
             let copy = fcntl_dupfd_cloexec(event, 3000 + number).unwrap();
             for epoll in &epolls {
                 let (data, flags) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
-                // A number that another test uses meanwhile can come twice.
+                // A number that another test uses at the same time can come twice.
                 let _ = epoll::add(epoll, &copy, data, flags | epoll::EventFlags::ET);
             }
         }
@@ -246,7 +250,8 @@ mod tests {
     fn slow_signals_are_left_to_the_control_thread() {
         let (attention, ours, event) = peer_event(EventfdFlags::NONBLOCK);
         let epolls = watchers(event.as_fd(), 50_000);
-        // One that seems slow, one that is; the time of a preemption in between does not count.
+        // One signal that seems slow, then one that is; time lost to a preemption in between does
+        // not count.
         let sent = (1..=10).find(|_| {
             ours.signal();
             now() < attention.delegated_until.load(Ordering::Relaxed)
@@ -258,7 +263,7 @@ mod tests {
         assert_eq!(count(&event), 1, "all that are owed are one");
         assert!(attention.deliver().is_none(), "nothing is owed");
         assert!(attention.rests_until() > 0, "that took long");
-        // On a busy machine the rest may be over by now.
+        // On a busy machine the rest may already be over.
         attention.rests_until.store(now() + DELEGATED_MAX, Ordering::Relaxed);
         ours.signal();
         assert!(attention.deliver().is_some(), "the control thread rests");
@@ -278,7 +283,7 @@ mod tests {
         assert_eq!((count(&event), count(&others)), (0, 10));
     }
 
-    /// As where there is no asynchronous I/O.
+    /// As on a machine without asynchronous I/O.
     #[test]
     fn a_counter_that_is_full_and_waits_holds_no_thread_up_without_aio() {
         let (attention, ours, event) = peer_event(EventfdFlags::empty());
@@ -295,7 +300,8 @@ mod tests {
         });
         let end = std::time::Instant::now() + Duration::from_secs(20);
         let ended = loop {
-            // Drained and filled again: room when it is looked at, none when it is written to.
+            // Drained and filled again: the counter has room when it is checked, none when it is
+            // written.
             let nowait = rustix::io::ReadWriteFlags::NOWAIT;
             let buffer = &mut [0; 8];
             let mut buffers = [std::io::IoSliceMut::new(buffer)];
@@ -313,7 +319,7 @@ mod tests {
 
     #[test]
     fn owed_signal_is_kept_where_no_timer_can_be_made() {
-        // A process that has no context for asynchronous I/O, with a limit of its own.
+        // A separate process, which has no context for asynchronous I/O and its own limit.
         let output = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "attention::tests::without_timers", "--ignored", "--nocapture"])
             .output()

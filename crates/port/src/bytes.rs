@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(into = "String", try_from = "String")]
 pub struct Bytes(pub u64);
 
-/// The text is not a number of bytes.
+/// Error: the text is not a number of bytes.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "{0:?}: give a number of bytes, with K, M, G or T behind it for powers of 1024, for example 512G"
@@ -32,7 +32,7 @@ impl FromStr for Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// In the largest unit of which it is a multiple.
+    /// Writes the number in the largest unit of which it is a multiple.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match UNITS.iter().find(|(_, n)| self.0 != 0 && self.0.is_multiple_of(1 << n)) {
             Some((letter, shift)) => write!(f, "{}{letter}", self.0 >> shift),

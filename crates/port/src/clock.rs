@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The counter's present value. Constant rate and equal on all CPUs on every x86-64 of the last
-/// decade (`constant_tsc`, `nonstop_tsc`), which `dray doctor` checks.
+/// Returns the counter's present value. Its rate is constant and equal on all CPUs on every x86-64
+/// of the last decade (`constant_tsc`, `nonstop_tsc`), which `dray doctor` checks.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn ticks() -> u64 {
@@ -12,7 +12,7 @@ pub fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The counter's present value: the generic timer's virtual count.
+/// Returns the counter's present value: the generic timer's virtual count.
 #[cfg(target_arch = "aarch64")]
 #[inline]
 pub fn ticks() -> u64 {
@@ -22,14 +22,14 @@ pub fn ticks() -> u64 {
     count
 }
 
-/// The counter's rate, measured once per process against the system's monotonic clock.
+/// Returns the counter's rate, measured once per process against the system's monotonic clock.
 pub fn ticks_per_second() -> u64 {
     static RATE: OnceLock<u64> = OnceLock::new();
-    // 20 ms keep the error of the two readings (tens of nanoseconds) near one in a million.
+    // Over 20 ms, the error of the two readings (tens of nanoseconds) is about one in a million.
     *RATE.get_or_init(|| measure_rate(Duration::from_millis(20)))
 }
 
-/// How far [`ticks_per_second`] is from a rate measured over `span`, as a share.
+/// Returns the relative error of [`ticks_per_second`] against a rate measured over `span`.
 pub fn rate_error(span: Duration) -> f64 {
     (ticks_per_second() as f64 / measure_rate(span) as f64 - 1.0).abs()
 }
@@ -42,18 +42,18 @@ fn measure_rate(span: Duration) -> u64 {
     (ticks * 1_000_000_000 / (end - start).as_nanos()) as u64
 }
 
-/// How many ticks `duration` lasts.
+/// Converts a duration to ticks.
 pub fn to_ticks(duration: Duration) -> u64 {
     (duration.as_nanos() * u128::from(ticks_per_second()) / 1_000_000_000) as u64
 }
 
-/// The time that so many ticks take.
+/// Converts ticks to a duration.
 pub fn to_duration(ticks: u64) -> Duration {
     let ns = u128::from(ticks) * 1_000_000_000 / u128::from(ticks_per_second());
     Duration::from_nanos(ns.try_into().unwrap_or(u64::MAX))
 }
 
-/// How many nanoseconds so many ticks take: faster than [`to_duration`], and exact to a billionth.
+/// Converts ticks to nanoseconds: faster than [`to_duration`], and exact to a billionth.
 #[inline]
 pub fn nanoseconds(ticks: u64) -> u64 {
     static FACTOR: OnceLock<u64> = OnceLock::new();
@@ -62,7 +62,7 @@ pub fn nanoseconds(ticks: u64) -> u64 {
     ns.try_into().unwrap_or(u64::MAX)
 }
 
-/// Both clocks read together: of a few tries the one with the least time in between.
+/// Reads both clocks together: of eight readings, takes the one with the least time in between.
 fn paired_reading() -> (u64, Instant) {
     (0..8)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! The Unix socket of a port, and the thread that serves it.
+//! A port's Unix socket, and the thread that serves it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,54 +19,54 @@ use crate::attention::Attention;
 use crate::link::{LinkState, LinkStatus};
 use crate::unix;
 
-/// The time that a thread is given to end: it does at once, unless a peer found a way to hold it up.
+/// Time that the thread is given to end: it ends at once, unless a peer found a way to hold it up.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// After a peer that lied, one that listened and hung up, or where none listens: the time until the
-/// next one is tried.
+/// Pause before the next peer is tried, after a peer that violated the protocol, one that accepted
+/// and disconnected, or a failed connect.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// A port's socket. Its thread ends, and the socket is gone, when this is dropped.
+/// A port's socket. Dropping it ends its thread and removes the socket.
 pub(crate) struct Connection {
     control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
-    /// Hangs up when the thread ends.
+    /// Disconnects when the thread ends.
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
-/// What the control thread and the port share.
+/// State shared by the control thread and the port.
 pub(crate) struct Control {
     /// Signalled when a queue was given up, and when the port is closed.
     attention: Arc<Attention>,
     stop: AtomicBool,
     status: Mutex<LinkStatus>,
-    /// The control thread, once it runs.
+    /// The control thread's id, once it runs.
     thread: OnceLock<Pid>,
 }
 
-/// How a conversation with a peer ended.
+/// How the session with a peer ended.
 pub(crate) enum End {
     /// The port is being closed.
     Stop,
-    /// The peer left.
+    /// The peer disconnected.
     Left,
-    /// It lied, or would not do what is needed.
+    /// The peer violated the protocol, or refused what is needed.
     Refused(String),
 }
 
-/// Why waiting ended.
+/// Why [`Control::wait`] returned.
 pub(crate) enum Woken {
-    /// There is something to read, or the other side has hung up.
+    /// There is something to read, or the peer has disconnected.
     Readable,
-    /// The data thread, or whoever closes the port, wants attention.
+    /// The data thread, or the thread that closes the port, wants attention.
     Attention,
-    /// The time is over.
+    /// The time limit expired.
     Timeout,
 }
 
 impl Connection {
-    /// Listens at `path`, or (`client`) connects to it again and again; `converse` speaks with each
-    /// peer. Several peers are served one after the other.
+    /// Listens at `path`, or (`client`) connects to it repeatedly; `converse` handles the session
+    /// with each peer. Peers are served one after the other.
     pub(crate) fn open(
         path: &Path,
         client: bool,
@@ -83,7 +83,8 @@ impl Connection {
         })
     }
 
-    /// Connects to the socket of packets at `path` again and again; `converse` speaks with each peer.
+    /// Connects to the packet socket at `path` repeatedly; `converse` handles the session with each
+    /// peer.
     pub(crate) fn by_packets(
         path: &Path,
         attention: Arc<Attention>,
@@ -95,7 +96,7 @@ impl Connection {
         })
     }
 
-    /// Speaks with the peers at the other ends of `streams`, one after the other.
+    /// Serves the peers at the other ends of `streams`, one after the other.
     pub(crate) fn over(
         streams: Vec<UnixStream>,
         attention: Arc<Attention>,
@@ -133,7 +134,7 @@ impl Connection {
                 drop::<mpsc::Sender<()>>(ends);
             })
             .map_err(|error| ("thread", error))?;
-        // Nothing is sent: it hangs up.
+        // Nothing is sent: the channel disconnects.
         let _ = runs.recv();
         Ok(Self { control, thread: Some(thread), ended: Mutex::new(ended) })
     }
@@ -142,7 +143,7 @@ impl Connection {
         self.control.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Moves the control thread to `cpus`, if that is allowed.
+    /// Moves the control thread to `cpus`, if that is permitted.
     pub(crate) fn move_control(&self, cpus: &CpuSet) {
         let _ = sched_setaffinity(self.control.thread.get().copied(), cpus);
     }
@@ -152,13 +153,13 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.control.stop.store(true, Ordering::Release);
         self.control.attention.signal();
-        // Closing a file that a peer passed can take as long as the peer likes, where its file system
-        // is the peer's own. Whoever closes the port does not wait for that; the thread holds all that
-        // it needs itself.
+        // Closing a file that a peer passed can take as long as the peer likes, if its file system
+        // is the peer's own. The thread that closes the port does not wait for that; the control
+        // thread owns all that it needs.
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
         let held_up = ended.recv_timeout(ENDING) == Err(mpsc::RecvTimeoutError::Timeout);
         if let Some(thread) = self.thread.take().filter(|_| !held_up) {
-            // It only ends by itself or by a panic, which has been reported.
+            // The thread ends only by itself or by a panic, which has been reported.
             let _ = thread.join();
         }
     }
@@ -176,13 +177,13 @@ impl Control {
             let Some(stream) = self.next_peer(path, kind, listener) else { continue };
             match self.serve_one(stream, &mut converse) {
                 End::Refused(_) => self.pause(),
-                // One that hangs up at once would be connected to as fast as it can.
+                // A peer that disconnects at once would be reconnected to in a busy loop.
                 End::Left if listener.is_none() => self.pause(),
                 End::Left | End::Stop => {}
             }
         }
         if listener.is_some() {
-            // Somebody may have removed it already.
+            // The socket may already have been removed.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -222,7 +223,7 @@ impl Control {
         if let Err(error) = &stream {
             let why = match (listener, error.kind()) {
                 (Some(_), _) => Some(format!("a peer could not be accepted: {error}")),
-                // None is there yet.
+                // No peer is listening yet.
                 (None, io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => None,
                 (None, _) => Some(format!("the peer's socket: {error}")),
             };
@@ -246,8 +247,8 @@ impl Control {
         change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Waits for something to read from `fd`, or for attention. Sends what data threads left to be
-    /// signalled.
+    /// Waits until `fd` is readable, or for attention. Sends the signals that data threads left to
+    /// the control thread.
     pub(crate) fn wait(&self, fd: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Woken {
         let rest = self.attention.deliver();
         let rests = rest.is_some_and(|rest| limit.is_none_or(|limit| rest < limit));

@@ -1,4 +1,4 @@
-//! Virtqueues whose layout is known once it was negotiated.
+//! Virtqueues whose layout is known only after negotiation.
 
 /// A queue of either layout.
 #[derive(Debug)]
@@ -7,7 +7,7 @@ pub(crate) enum Either<S, P> {
     Packed(P),
 }
 
-/// Does the same with either layout, compiled for each.
+/// Runs the same code for either layout, compiled for each.
 macro_rules! either {
     ($queue:expr, $name:ident => $work:expr) => {
         match $queue {

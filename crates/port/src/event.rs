@@ -1,4 +1,4 @@
-//! Event descriptors: how one side of a port wakes the other.
+//! Event descriptors, by which one side of a port wakes the other.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -11,7 +11,7 @@ use rustix::time::Timespec;
 
 use crate::attention::Attention;
 
-/// An eventfd that nobody else has.
+/// An eventfd that is not shared with a peer.
 #[derive(Debug)]
 pub(crate) struct Event(OwnedFd);
 
@@ -20,12 +20,13 @@ impl Event {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Adds one. Where the counter is full the other side has been told often enough.
+    /// Adds one to the counter. If the counter is full, the other side has been signalled often
+    /// enough.
     pub(crate) fn signal(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Sets it back to zero.
+    /// Resets the counter to zero.
     pub(crate) fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
@@ -37,10 +38,10 @@ impl AsFd for Event {
     }
 }
 
-/// An eventfd that a peer has as well, which may do with it what it likes: make it blocking, fill or
-/// drain it, and hang any number of watchers on it.
+/// An eventfd that is shared with a peer. The peer can do anything with it: make it blocking, fill
+/// or drain it, and attach any number of watchers.
 ///
-/// It is closed by the port's control thread: to close one with many watchers takes long.
+/// The port's control thread closes it, because closing one with many watchers takes long.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerEvent {
     shared: Arc<Shared>,
@@ -51,18 +52,18 @@ pub(crate) struct PeerEvent {
 #[derive(Debug)]
 pub(crate) struct Shared {
     fd: OwnedFd,
-    /// Whether a data thread left a signal to the control thread.
+    /// True if a data thread left a signal for the control thread to send.
     pub(crate) owed: AtomicBool,
 }
 
 impl PeerEvent {
-    /// One to be passed to a peer.
+    /// Creates an event to pass to a peer.
     pub(crate) fn for_peer(attention: &Arc<Attention>) -> io::Result<Self> {
         Ok(Self::of(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?, attention))
     }
 
-    /// What a peer passed as an event. Anything but an eventfd could block who signals it, or never
-    /// be quiet.
+    /// Wraps an event that a peer passed. Any other kind of descriptor is refused, because it could
+    /// block the thread that signals it, or be readable all the time.
     pub(crate) fn from_peer(fd: OwnedFd, attention: &Arc<Attention>) -> io::Result<Self> {
         let name = name_of(&fd);
         if name != "anon_inode:[eventfd]" {
@@ -77,8 +78,8 @@ impl PeerEvent {
         Self { shared, attention: attention.clone() }
     }
 
-    /// Adds one. Where the counter is full the other side has been told often enough. Never waits,
-    /// whatever a peer has done to it.
+    /// Adds one to the counter. If the counter is full, the other side has been signalled often
+    /// enough. Never waits, whatever a peer has done to the event.
     #[inline]
     pub(crate) fn signal(&self) {
         self.attention.signal_peer(&self.shared);
@@ -97,18 +98,19 @@ impl AsFd for Shared {
     }
 }
 
-/// What a data thread sleeps on: our own event, and the events of a peer. The peer's are watched
-/// edge-triggered and never read: a read could block, for who else reads them is not known.
+/// The events that a data thread sleeps on: the port's own event and those of a peer. The peer's
+/// are watched edge-triggered and never read: a read could block, because other processes may read
+/// them too.
 ///
-/// Each event of a peer is in an epoll of its own, which is in the one that the data thread uses. To add
-/// or remove a watcher the kernel locks the epoll, and then the event, which a peer can keep locked: it
-/// signals one with many watchers. Only the control thread waits then.
+/// Each event of a peer is in an epoll of its own, nested in the one that the data thread uses. To
+/// add or remove a watcher the kernel locks the epoll and then the event, and a peer can keep the
+/// event locked by signalling it with many watchers attached. Then only the control thread waits.
 #[derive(Debug)]
 pub(crate) struct Wakes {
     epoll: OwnedFd,
     own: Event,
-    /// For each event of a peer its descriptor, and the epoll that it is in. Only the control thread
-    /// uses this list.
+    /// For each event of a peer, its descriptor and the epoll that contains it. Only the control
+    /// thread uses this list.
     watched: Mutex<Vec<(RawFd, OwnedFd)>>,
 }
 
@@ -134,20 +136,20 @@ impl Wakes {
 
     pub(crate) fn forget(&self, fd: BorrowedFd<'_>) {
         let mut watched = self.watched();
-        // It may never have been watched.
+        // The event may never have been watched.
         if let Some(at) = watched.iter().position(|(number, _)| *number == fd.as_raw_fd()) {
             let (_, inner) = watched.swap_remove(at);
-            // Before it is closed, which takes as long as the peer likes.
+            // Removed before it is closed, which takes as long as the peer likes.
             let _ = epoll::delete(&self.epoll, &inner);
         }
     }
 
-    /// Wakes the sleeper.
+    /// Wakes the sleeping data thread.
     pub(crate) fn wake(&self) {
         self.own.signal();
     }
 
-    /// Forgets what has happened so far.
+    /// Clears all wake-ups up to now.
     pub(crate) fn clear(&self) {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
@@ -187,7 +189,7 @@ mod tests {
         for _ in 0..2 {
             wakes.watch(kick.as_fd()).unwrap();
             wakes.clear();
-            // Never read, it is readable for ever; only what is new counts.
+            // The event is never read, so it stays readable; only new signals count.
             for _ in 0..3 {
                 signal();
                 assert!(wakes_now(&wakes));

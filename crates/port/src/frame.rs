@@ -5,52 +5,53 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
-/// The longest frame that any port carries, in bytes: the longest test frame and a VLAN tag.
+/// Length of the longest frame that any port carries, in bytes: the longest test frame and a VLAN
+/// tag.
 pub const FRAME_LIMIT: usize = dray_wire::FRAME_MAX + TAG_LEN;
 
 /// Length of a VLAN tag, in bytes.
 pub(crate) const TAG_LEN: usize = 4;
-/// The type that says that a VLAN tag follows (IEEE 802.1Q).
+/// EtherType of a VLAN tag (IEEE 802.1Q).
 pub(crate) const TAG_TYPE: [u8; 2] = [0x81, 0x00];
-/// Destination and source: a tag lies behind them.
+/// Length of the destination and source addresses, in bytes; a VLAN tag follows them.
 pub(crate) const ADDRESSES_LEN: usize = 12;
 
-/// A frame where it lies, from its destination MAC to the end of its payload.
+/// A borrowed frame, from its destination MAC to the end of its payload.
 ///
-/// It may lie in memory that a peer can write to at any time, so it is not a slice: who wants to
-/// look at its bytes looks at a copy ([`first`](Self::first), [`bytes`](Self::bytes)), and who
-/// passes it on copies it once. Who passes it on with other headers puts those, from elsewhere, in
-/// front of the rest ([`with_head`](Self::with_head)): that is copied once still.
+/// It may lie in memory that a peer can write to at any time, so it is not a slice: inspect a copy
+/// of its bytes ([`first`](Self::first), [`bytes`](Self::bytes)). Forwarding a frame copies it
+/// once. To forward it with other headers, put new headers from other memory in front of the rest
+/// ([`with_head`](Self::with_head)); that is still one copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// The head, where the frame begins with bytes that lie elsewhere.
+    /// The head, if the frame begins with bytes that lie in other memory.
     head: NonNull<u8>,
-    /// The body: all that is not in the head.
+    /// The body: everything that is not in the head.
     start: NonNull<u8>,
     /// Length of head and body.
     len: u32,
     head_len: u8,
-    /// Whether others may write to the body.
+    /// True if others may write to the body.
     shared: bool,
     lent: PhantomData<&'a [u8]>,
 }
 
-/// The longest head that a frame can be given, in bytes.
+/// Length of the longest head that a frame can be given, in bytes.
 pub const HEAD_MAX: usize = u8::MAX as usize;
 
-// SAFETY: a frame is read only, and its memory stays mapped for `'a` on any thread.
+// SAFETY: a frame's bytes are only read, and they stay mapped for `'a` on any thread.
 unsafe impl Send for Frame<'_> {}
 
-/// Room for a copy of one frame.
+/// Buffer for a copy of one frame.
 pub type Scratch = Box<[u8; FRAME_LIMIT]>;
 
-/// A new, empty [`Scratch`].
+/// Creates a zeroed [`Scratch`].
 pub fn scratch() -> Scratch {
     vec![0; FRAME_LIMIT].try_into().expect("just as long")
 }
 
 impl<'a> Frame<'a> {
-    /// A frame in memory that others may write to. It has at most [`FRAME_LIMIT`] bytes.
+    /// Creates a frame of at most [`FRAME_LIMIT`] bytes in memory that others may write to.
     ///
     /// # Safety
     /// `len` bytes from `start` on must stay mapped for `'a`.
@@ -61,12 +62,12 @@ impl<'a> Frame<'a> {
         Self { head, start, len, head_len: 0, shared: true, lent: PhantomData }
     }
 
-    /// `head`, and behind it the frame's bytes of `body`: a frame with other headers. Nothing is copied,
-    /// but by whoever transmits it.
+    /// Returns a frame with other headers: `head`, followed by the bytes `body` of this frame.
+    /// Copies nothing; the bytes are copied when the frame is transmitted.
     ///
     /// # Panics
-    /// Where the frame has a head already or no such bytes, where `head` is longer than [`HEAD_MAX`],
-    /// or the outcome longer than [`FRAME_LIMIT`].
+    /// If the frame already has a head, if `body` is out of its range, if `head` is longer than
+    /// [`HEAD_MAX`], or if the result is longer than [`FRAME_LIMIT`].
     #[inline]
     pub fn with_head<'h>(&self, head: &'h [u8], body: Range<usize>) -> Frame<'h>
     where
@@ -78,7 +79,7 @@ impl<'a> Frame<'a> {
         assert!(head.len() <= HEAD_MAX && len <= FRAME_LIMIT, "a frame of {len} bytes");
         Frame {
             head: NonNull::from(head).cast(),
-            // SAFETY: it lies within the body, or just behind it.
+            // SAFETY: the result is within the body, or just past its end.
             start: unsafe { self.start.add(body.start) },
             len: len as u32,
             head_len: head.len() as u8,
@@ -87,13 +88,14 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Returns true if others may write to the frame while it is lent: two looks at it can differ.
+    /// Returns true if others may write to the frame while it is lent, so that two reads can
+    /// differ.
     #[inline]
     pub fn may_change(&self) -> bool {
         self.shared
     }
 
-    /// Whether all of it lies in one place.
+    /// Returns true if the whole frame is contiguous (it has no head).
     #[inline(always)]
     pub(crate) fn is_whole(&self) -> bool {
         self.head_len == 0
@@ -106,8 +108,8 @@ impl<'a> Frame<'a> {
         self.len as usize
     }
 
-    /// Returns true if it is at most `max` bytes long without its VLAN tag: where a tag of 802.1Q
-    /// comes on top, a network takes 4 bytes more (IEEE 802.3ac).
+    /// Returns true if the frame is at most `max` bytes long without its VLAN tag. A network
+    /// carries 802.1Q-tagged frames that are 4 bytes longer (IEEE 802.3ac).
     #[inline]
     pub(crate) fn fits(&self, max: usize) -> bool {
         self.len() <= max || (self.len() <= max + TAG_LEN && self.is_tagged())
@@ -119,7 +121,7 @@ impl<'a> Frame<'a> {
         head.is_some_and(|head| head[ADDRESSES_LEN..] == TAG_TYPE)
     }
 
-    /// A copy of the first `N` bytes, where there are so many.
+    /// Returns a copy of the first `N` bytes, or `None` if the frame is shorter.
     #[inline]
     pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
         if self.len() < N {
@@ -127,54 +129,57 @@ impl<'a> Frame<'a> {
         }
         let mut copy = [0; N];
         if self.is_whole() {
-            // SAFETY: `N` bytes are mapped for `'a`. Others may be writing there, so the copy can
-            // hold any bytes, which any `[u8; N]` may.
+            // SAFETY: `N` bytes are mapped for `'a`. Others may be writing to them, so the copy can
+            // hold any bytes, and any bytes are a valid `[u8; N]`.
             unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), copy.as_mut_ptr(), N) };
         } else {
             // SAFETY: `copy` has room for `N` bytes.
             unsafe { self.copy_part(0..N, NonNull::from(&mut copy).cast()) };
         }
-        // What was checked must be what is used: no second look at the peer's memory.
+        // The bytes that are checked must be the bytes that are used: no second read of the peer's
+        // memory.
         compiler_fence(Ordering::SeqCst);
         Some(copy)
     }
 
-    /// A copy of the first `N` words, in the order of their bytes, where there are so many and all of the
-    /// frame lies in one place. It stays in registers where it is only looked at.
+    /// Returns a copy of the first `N` words, in byte order of the frame, or `None` if the frame is
+    /// shorter or not contiguous. The copy stays in registers if it is only inspected.
     #[inline(always)]
     pub fn first_words<const N: usize>(&self) -> Option<[u64; N]> {
         if !self.is_whole() || self.len() < 8 * N {
             return None;
         }
-        // SAFETY: as in `first`; a word may lie anywhere.
+        // SAFETY: as in `first`; the read may be unaligned.
         let words = unsafe { self.start.cast::<[u64; N]>().read_unaligned() };
         compiler_fence(Ordering::SeqCst);
         Some(words)
     }
 
-    /// Copies its bytes from `from` on to `to`, as many as there are and as fit; how many those were.
+    /// Copies the frame's bytes from offset `from` on into `to`, as many as exist and fit. Returns
+    /// how many were copied.
     #[inline]
     pub fn copy_from(&self, from: usize, to: &mut [u8]) -> usize {
         let end = self.len().min(from.saturating_add(to.len()));
         let from = from.min(end);
-        // SAFETY: `to` has room for so many bytes, by the limit above.
+        // SAFETY: `to` has room for `end - from` bytes, by the limit above.
         unsafe { self.copy_part(from..end, NonNull::from(to).cast()) };
         compiler_fence(Ordering::SeqCst);
         end - from
     }
 
-    /// As [`copy_from`](Self::copy_from) the beginning on, for a number of bytes that the compiler
-    /// knows: most frames are longer, and so cost no call.
+    /// Like [`copy_from`](Self::copy_from) offset 0, for a length that is known at compile time:
+    /// most frames are at least that long, so the copy needs no function call.
     ///
-    /// From `AT` on the copy is written in pieces of 16 bytes. A field that lies within one of them can
-    /// be read at once; one that lies across two can only be read when both have reached the cache.
+    /// From `AT` on, the copy is written in pieces of 16 bytes. A field within one piece can be
+    /// read at once; a field that crosses two pieces can be read only when both have reached the
+    /// cache.
     #[inline(always)]
     pub fn copy_first<const AT: usize, const N: usize>(&self, to: &mut [u8; N]) -> usize {
         if !self.is_whole() || self.len() < N {
             return self.copy_from(0, to);
         }
         let (from, to) = (self.start.as_ptr(), to.as_mut_ptr());
-        // SAFETY: `N` bytes are mapped for `'a`, and `to` is as long; `AT` is a part of them.
+        // SAFETY: `N` bytes are mapped for `'a`, and `to` has `N` bytes; `AT` is at most `N`.
         unsafe {
             const { assert!(AT <= N) };
             ptr::copy_nonoverlapping(from, to, AT);
@@ -184,48 +189,50 @@ impl<'a> Frame<'a> {
         N
     }
 
-    /// All of its bytes: where they lie if nobody else can write there, else a copy in `scratch`.
+    /// Returns all bytes of the frame: in place if no one else can write to them, else a copy in
+    /// `scratch`.
     #[inline]
     pub fn bytes<'s>(&'s self, scratch: &'s mut Scratch) -> &'s [u8] {
         if !self.shared && self.is_whole() {
-            // SAFETY: made from a slice that is borrowed for `'a`.
+            // SAFETY: the frame was made from a slice that is borrowed for `'a`.
             return unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len()) };
         }
         let copy = &mut scratch[..self.len()];
-        // SAFETY: as in `first`; `copy` is exactly as long.
+        // SAFETY: as in `first`; `copy` has exactly the frame's length.
         unsafe { self.copy_to(NonNull::from(&mut *copy).cast()) };
         compiler_fence(Ordering::SeqCst);
         copy
     }
 
-    /// Asks for the first bytes of its body to be brought into the cache.
+    /// Prefetches the first bytes of the body into the cache.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         prefetch_to_read(self.start.as_ptr());
     }
 
-    /// Copies it to the beginning of `to` and returns its length.
+    /// Copies the frame to the beginning of `to` and returns its length.
     ///
     /// # Panics
-    /// Where `to` is shorter.
+    /// If `to` is shorter than the frame.
     pub fn copy_into(&self, to: &mut [u8]) -> usize {
         let to = &mut to[..self.len()];
-        // SAFETY: `to` is exactly as long.
+        // SAFETY: `to` has exactly the frame's length.
         unsafe { self.copy_to(NonNull::from(&mut *to).cast()) };
         compiler_fence(Ordering::SeqCst);
         self.len()
     }
 
-    /// Some of its bytes, for a system call: those of the head, and those of the body.
+    /// Returns the bytes of `range` as a part of the head and a part of the body, for a system
+    /// call.
     ///
     /// # Panics
-    /// Where the frame has no such bytes.
+    /// If `range` is out of the frame's range.
     #[inline]
     pub(crate) fn parts(&self, range: Range<usize>) -> [Part<'a>; 2] {
         assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {self:?}");
         let head = usize::from(self.head_len);
         let (middle, body) = (range.end.min(head), range.start.max(head));
-        // SAFETY: each begins within the head or the body, or just behind it.
+        // SAFETY: each part begins within the head or the body, or just past its end.
         unsafe {
             [
                 Part::new(
@@ -237,17 +244,19 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// How many bytes behind `base` it begins, where it does not begin before and lies in one place.
+    /// Returns the frame's offset from `base`, or `None` if it begins before `base` or is not
+    /// contiguous.
     #[inline(always)]
     pub(crate) fn offset_from(&self, base: NonNull<u8>) -> Option<usize> {
         let whole = self.is_whole().then_some(self.start)?;
         whole.addr().get().checked_sub(base.addr().get())
     }
 
-    /// Copies all of it to `to`.
+    /// Copies the whole frame to `to`.
     ///
     /// # Safety
-    /// So many bytes must be mapped and writable at `to`, and none of them be the frame's.
+    /// As many bytes as the frame has must be mapped and writable at `to`, and must not overlap the
+    /// frame.
     #[inline]
     pub(crate) unsafe fn copy_to(&self, to: NonNull<u8>) {
         // SAFETY: by the contract.
@@ -257,7 +266,7 @@ impl<'a> Frame<'a> {
     /// Copies the bytes of `range` to `to`.
     ///
     /// # Panics
-    /// Where the frame has no such bytes.
+    /// If `range` is out of the frame's range.
     ///
     /// # Safety
     /// As for [`copy_to`](Self::copy_to).
@@ -274,12 +283,12 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Bytes of a frame. They may lie in memory that others can write to.
+/// A contiguous part of a frame. It may lie in memory that others can write to.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
     /// The first byte.
     pub(crate) start: NonNull<u8>,
-    /// How many; all of them stay mapped for `'a`.
+    /// The number of bytes; all of them stay mapped for `'a`.
     pub(crate) len: usize,
     lent: PhantomData<&'a [u8]>,
 }
@@ -293,7 +302,7 @@ impl Part<'_> {
 
 impl<'a> From<&'a [u8]> for Frame<'a> {
     /// # Panics
-    /// Where the slice is longer than [`FRAME_LIMIT`].
+    /// If the slice is longer than [`FRAME_LIMIT`].
     #[inline]
     fn from(bytes: &'a [u8]) -> Self {
         assert!(bytes.len() <= FRAME_LIMIT, "a frame of {} bytes", bytes.len());
@@ -309,24 +318,24 @@ impl<'a> From<&'a [u8]> for Frame<'a> {
 }
 
 impl<'a> From<&'a [AtomicU8]> for Frame<'a> {
-    /// A frame in memory that others may write to.
+    /// Creates a frame in memory that others may write to.
     ///
     /// # Panics
-    /// Where the slice is longer than [`FRAME_LIMIT`].
+    /// If the slice is longer than [`FRAME_LIMIT`].
     #[inline]
     fn from(bytes: &'a [AtomicU8]) -> Self {
         assert!(bytes.len() <= FRAME_LIMIT, "a frame of {} bytes", bytes.len());
-        // SAFETY: the slice stays for `'a`.
+        // SAFETY: the slice is borrowed for `'a`.
         unsafe { Self::shared(NonNull::from(bytes).cast(), bytes.len() as u32) }
     }
 }
 
-/// Lines that are asked for before the first of them is needed: about as many as a core can have on
-/// their way.
+/// Number of cache lines that are prefetched ahead: about as many as a core can have in flight.
 pub(crate) const AHEAD: usize = 16;
 
-/// The frames of `frames`, each of whose first bytes are asked for some frames before its turn. Who
-/// looks into frames of a peer on another CPU works on one frame while the next ones come.
+/// Iterates over `frames` and prefetches the first bytes of each some frames before its turn. A
+/// caller that inspects frames of a peer on another CPU works on one frame while the next ones
+/// arrive.
 #[inline(always)]
 pub fn ahead<'f, 'a>(frames: &'f [Frame<'a>]) -> impl Iterator<Item = &'f Frame<'a>> {
     frames.iter().take(AHEAD).for_each(Frame::prefetch);
@@ -338,17 +347,17 @@ pub fn ahead<'f, 'a>(frames: &'f [Frame<'a>]) -> impl Iterator<Item = &'f Frame<
     })
 }
 
-/// Asks for the first line of `value` to be brought into the cache, to be read.
+/// Prefetches the first cache line of `value` for reading.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(value: &T) {
     prefetch_to_read(ptr::from_ref(value).cast());
 }
 
-/// Asks for the line at `at` to be brought into the cache, to be read.
+/// Prefetches the cache line at `at` for reading.
 #[inline(always)]
 pub(crate) fn prefetch_to_read(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint: it accesses nothing and cannot fault.
+    // SAFETY: a prefetch is a hint: it accesses nothing and cannot fault.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch(at.cast(), _MM_HINT_T0);
@@ -357,13 +366,13 @@ pub(crate) fn prefetch_to_read(at: *const u8) {
     let _ = at;
 }
 
-/// Asks for the line at `at` to be brought into the cache, to be written: taken away from the other
-/// side's cache, which the store would have to wait for.
+/// Prefetches the cache line at `at` for writing: takes it out of the peer's cache, which the store
+/// would otherwise wait for.
 #[inline(always)]
 pub(crate) fn prefetch_to_write(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above; a processor that does not know it takes it for nothing. The intrinsic with
-    // a hint for writing becomes one for reading unless all of the program is compiled for newer
+    // SAFETY: as above; processors without this instruction execute it as a no-op. The intrinsic
+    // with a write hint becomes a read prefetch unless the whole program is compiled for newer
     // processors.
     unsafe {
         std::arch::asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags));
@@ -372,12 +381,12 @@ pub(crate) fn prefetch_to_write(at: *const u8) {
     let _ = at;
 }
 
-/// Asks for the line at `at`, which was written, to be moved from this CPU's own cache to the one that
-/// all CPUs share: whoever reads it next has it sooner.
+/// Moves the written cache line at `at` from this CPU's own cache to the cache that all CPUs share,
+/// so that the next reader gets it sooner.
 #[inline(always)]
 pub(crate) fn demote(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above; older processors take it for nothing.
+    // SAFETY: as above; older processors execute it as a no-op.
     unsafe {
         std::arch::asm!("cldemote [{at}]", at = in(reg) at, options(nostack, preserves_flags));
     }
@@ -385,14 +394,14 @@ pub(crate) fn demote(at: *const u8) {
     let _ = at;
 }
 
-/// Copies `len` bytes. Most frames are short, and a call of `memcpy` costs as much as the copy of
-/// one, so those are copied in place, by moves that overlap at the end.
+/// Copies `len` bytes. Most frames are short, and a call of `memcpy` costs as much as copying one,
+/// so short ones are copied inline, by moves that overlap at the end.
 ///
 /// # Safety
-/// As for [`ptr::copy_nonoverlapping`], but that the bytes may change meanwhile.
+/// As for [`ptr::copy_nonoverlapping`], except that the source bytes may change during the copy.
 #[inline]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    /// Moves of `N` bytes, the last one ending at the end; `len` is at least `N`.
+    /// Copies in moves of `N` bytes, the last of which ends at `len`; `len` is at least `N`.
     #[inline(always)]
     unsafe fn blocks<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
         let mut at = 0;

@@ -1,5 +1,5 @@
-//! Memory that a port shares with its peer: new for each one, so that no peer reads what another was
-//! sent, or changes what another sees.
+//! Memory that a port shares with its peer. Each peer gets new memory, so that no peer reads what
+//! was sent to another, or changes what another sees.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,23 +9,24 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::connection::End;
 
-/// Memory that can be given back to the system while others have it mapped.
+/// Memory that can be returned to the system while other processes have it mapped.
 pub(crate) trait Discard {
-    /// Gives its pages back. All of it reads as zeroes from then on.
+    /// Frees the pages. The memory reads as zeroes from then on.
     fn discard(&self);
 }
 
-/// Makes memory for one peer after another.
+/// Creates memory for one peer after another.
 pub(crate) struct Fresh<M> {
     make: Box<dyn FnMut() -> io::Result<M> + Send>,
-    /// Memory that no peer has seen.
+    /// Memory that no peer has had access to.
     spare: Option<M>,
-    /// Memory that the present peer has.
+    /// Memory of the present peer.
     given: Option<Arc<M>>,
 }
 
 impl<M: Discard> Fresh<M> {
-    /// Makes the first peer's memory, so that whoever opens a port is told where there is none.
+    /// Creates the first peer's memory, so that a lack of memory is reported when the port is
+    /// opened.
     pub(crate) fn new(
         mut make: impl FnMut() -> io::Result<M> + Send + 'static,
     ) -> io::Result<Self> {
@@ -33,15 +34,16 @@ impl<M: Discard> Fresh<M> {
         Ok(Self { make: Box::new(make), spare, given: None })
     }
 
-    /// The memory for a peer that is about to get it.
+    /// Returns the memory for a new peer.
     pub(crate) fn give(&mut self) -> io::Result<Arc<M>> {
         let memory = self.spare.take().map_or_else(&mut self.make, Ok)?;
         Ok(self.given.insert(Arc::new(memory)).clone())
     }
 
-    /// The peer has gone, or was left. It may still have the memory mapped: a peer that comes and goes
-    /// must not keep more and more of it. Where the port is being closed, a peer that has not noticed
-    /// may still look at its rings, and is left with them.
+    /// Discards the memory of a peer that disconnected or was disconnected. The peer may still have
+    /// it mapped, and a peer that reconnects again and again must not hold more and more memory.
+    /// When the port is being closed (`End::Stop`), a peer that has not noticed may still read its
+    /// rings, so they are left to it.
     pub(crate) fn take_back(&mut self, end: &End) {
         let given = self.given.take();
         if let Some(memory) = given.filter(|_| !matches!(end, End::Stop)) {
@@ -50,9 +52,9 @@ impl<M: Discard> Fresh<M> {
     }
 }
 
-/// Gives the pages of a file of `len` bytes back.
+/// Frees the pages of a file of `len` bytes.
 pub(crate) fn discard(file: BorrowedFd<'_>, len: usize) {
-    // Where that cannot be, they go when the last peer that has them mapped does.
+    // If this fails, the pages are freed when the last peer that has them mapped unmaps them.
     let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let _ = fallocate(file, how, 0, len as u64);
 }

@@ -5,7 +5,7 @@ use crate::query::{Query, UriError};
 /// `IFNAMSIZ` without the terminating zero.
 const NAME_MAX: usize = 15;
 
-/// The interface that the body of a URI names.
+/// Returns the interface that the body of a URI names.
 pub(crate) fn parse(body: &str, query: &Query<'_>, scheme: &str) -> Result<String, UriError> {
     let plain = |b: u8| b.is_ascii_graphic() && b != b'/' && b != b'?';
     if body.is_empty() || body.len() > NAME_MAX || !body.bytes().all(plain) {

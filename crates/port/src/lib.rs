@@ -1,12 +1,12 @@
-//! Ports: what frames are received from and transmitted to.
+//! Ports: endpoints that frames are received from and transmitted to.
 //!
 //! A port is two independent halves, so that a forwarder can hold frames lent by one half while it
 //! transmits through another:
 //!
-//! * [`Receive`] *lends* frames where they lie, for the length of a call.
+//! * [`Receive`] *lends* frames in place, for the duration of a call.
 //! * [`Transmit`] *copies* frames to the port's peer.
 //!
-//! Nothing in between owns a frame, so a frame is copied once on its way. Every transport is a
+//! Nothing between the two owns a frame, so forwarding a frame copies it once. Every transport is a
 //! folder here, and every port is named by a URI ([`PortUri`]).
 
 pub mod afxdp;
@@ -56,102 +56,102 @@ pub use socket::SocketOptions;
 pub use uri::PortUri;
 pub use wait::{PATIENCE, Wait, wait_any};
 
-/// The most frames that one call receives or transmits.
+/// Maximum number of frames per receive or transmit call.
 pub const BATCH_MAX: usize = 256;
 
-/// Bytes at the beginning of a frame in which the frames of a series may differ.
+/// Number of bytes at the start of a frame in which the frames of a series may differ.
 pub const SERIES_HEAD: usize = 64;
 
-/// Some frames, at most [`BATCH_MAX`].
+/// A batch of at most [`BATCH_MAX`] frames.
 pub type Batch<'a> = ArrayVec<Frame<'a>, BATCH_MAX>;
 
-/// What is done with the frames that a [`Receive`] lends: returns how many of them it took.
+/// Callback for the frames that a [`Receive`] lends; returns how many of them it took.
 pub type Take<'t> = dyn FnMut(&[Frame<'_>]) -> usize + 't;
 
 /// The receiving half of a port.
 pub trait Receive: Send {
-    /// Lends frames that have arrived, in order, to `take`, and returns how many those were. Those
-    /// that `take` did not take, at the end, stay and are lent again next time. Without any frame
-    /// `take` is not called (a port that waits does so for at most [`PATIENCE`], so that its user
-    /// can see that it should stop).
+    /// Lends the frames that have arrived, in order, to `take`, and returns how many it lent.
+    /// Frames at the end that `take` did not take stay queued and are lent again by the next call.
+    /// `take` is not called when there is no frame (a port that waits does so for at most
+    /// [`PATIENCE`], so that the caller can check whether to stop).
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize>;
 
-    /// How many frames were lost at this port because they were not received in time, or were
-    /// longer than any frame may be.
+    /// Returns the number of frames lost at this port because they were not received in time or
+    /// were longer than [`FRAME_LIMIT`].
     fn dropped(&self) -> io::Result<u64>;
 
-    /// What becomes readable when a frame arrives, where the port has such a thing. Some ports say
-    /// so only while they are [`armed`](Self::arm).
+    /// Returns the descriptor that becomes readable when a frame arrives, if the port has one. Some
+    /// ports signal it only while they are [`armed`](Self::arm).
     fn event(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Before a sleep on [`event`](Self::event) (`true`) and after it (`false`). Whether a frame is
-    /// there already, so that nobody should sleep.
+    /// Called before a sleep on [`event`](Self::event) (`true`) and after it (`false`). Returns
+    /// true if a frame is already there, so that the caller must not sleep.
     fn arm(&mut self, on: bool) -> bool {
         let _ = on;
         false
     }
 
-    /// Sets how [`receive`](Receive::receive) waits: a loop over several ports must not let one of
-    /// them block.
+    /// Sets how [`receive`](Receive::receive) waits: a loop over several ports must not block in
+    /// one of them.
     fn set_wait(&mut self, wait: Wait);
 }
 
 /// The transmitting half of a port.
 pub trait Transmit: Send {
-    /// Copies `frames` to the peer, in order, and returns how many it took. Fewer than all means
-    /// that the port is full at present; the others are still the caller's.
+    /// Copies `frames` to the peer, in order, and returns how many were taken. Fewer than all means
+    /// that the port is full for now; the caller keeps the others.
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize>;
 
-    /// As [`transmit`](Self::transmit), for frames of one length that differ from each other, and
-    /// from all frames of earlier such calls, in their first [`SERIES_HEAD`] bytes only. A port that
-    /// transmits from memory of its own need not copy the rest again.
+    /// Like [`transmit`](Self::transmit), for frames of equal length that differ from each other,
+    /// and from the frames of earlier calls of this method, only in their first [`SERIES_HEAD`]
+    /// bytes. A port that transmits from its own memory need not copy the rest again.
     fn transmit_series(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         self.transmit(frames)
     }
 
-    /// The longest frame that this port transmits, in bytes, without a VLAN tag: with one of 802.1Q,
-    /// a frame may be 4 bytes longer.
+    /// Returns the length in bytes of the longest untagged frame that this port transmits. A frame
+    /// with an 802.1Q VLAN tag may be 4 bytes longer.
     fn frame_max(&self) -> usize;
 
-    /// Has the port never wait in [`transmit`](Self::transmit). When it is opened, it may wait for up
-    /// to [`PATIENCE`] while its peer takes no more: that is the flow control of a sender that has
-    /// nothing else to do. A loop over several ports must not let one of them hold up the others.
+    /// Makes [`transmit`](Self::transmit) never wait. By default it may wait for up to [`PATIENCE`]
+    /// while the peer takes no more frames, which is the flow control of a sender that has nothing
+    /// else to do. In a loop over several ports one port must not hold up the others.
     fn never_wait(&mut self) {}
 
-    /// Whether anybody is there to transmit to.
+    /// Returns true if there is a peer to transmit to.
     fn is_ready(&self) -> bool {
         true
     }
 
-    /// Frames, at least, that were taken and that the peer has not had yet: they are lost where the port
-    /// is closed before.
+    /// Returns the least number of frames that were taken but have not reached the peer. They are
+    /// lost if the port is closed now.
     fn pending(&mut self) -> usize {
         0
     }
 
-    /// Frames that were taken and could not be delivered, ever.
+    /// Returns the number of frames that were taken but could never be delivered.
     fn dropped(&self) -> u64 {
         0
     }
 
-    /// Whether the port can transmit `frame` at all. A frame from elsewhere may be too long for it,
-    /// or of a kind that it does not carry.
+    /// Returns true if the port can transmit `frame` at all. A frame from another port may be too
+    /// long, or of a kind that this port does not carry.
     fn accepts(&self, frame: &Frame<'_>) -> bool {
         frame.fits(self.frame_max())
     }
 }
 
-/// An open port: of each half one for each of its queues.
+/// An open port: one receiving and one transmitting half per queue.
 pub struct Port {
     /// The receiving halves.
     pub rx: Vec<Box<dyn Receive>>,
-    /// The transmitting halves; a flow should keep to one of them.
+    /// The transmitting halves; all frames of a flow should use the same one.
     pub tx: Vec<Box<dyn Transmit>>,
-    /// Its peer, where it has one that comes and goes.
+    /// The port's peer, for transports whose peers connect and disconnect.
     pub link: Option<Arc<dyn Link>>,
 }
 
-/// A port could not be opened.
+/// Error: a port could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("port {uri}: {what}: {error}{hint}")]
 pub struct OpenError {
@@ -162,12 +162,12 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    /// Returns true if permissions forbid it.
+    /// Returns true if file permissions forbid opening the port (`EACCES`).
     pub fn is_denied(&self) -> bool {
         self.error.raw_os_error() == Some(libc::EACCES)
     }
 
-    /// `what` is the part of the port `uri` that could not be had.
+    /// Creates the error for the port `uri`; `what` is the part of it that failed.
     pub fn new(uri: &impl ToString, what: &'static str, error: io::Error) -> Self {
         let hint = match error.raw_os_error() {
             Some(libc::EMFILE) => {
@@ -182,7 +182,7 @@ impl OpenError {
         Self { uri: uri.to_string(), what, error, hint }
     }
 
-    /// Whether what lacked was a privilege.
+    /// Returns true if the process lacks a privilege (any permission error).
     pub fn is_permission_denied(&self) -> bool {
         self.error.kind() == io::ErrorKind::PermissionDenied
     }

@@ -1,9 +1,9 @@
-//! The limit of the machine: how fast two CPUs can pass payload on with one copy.
+//! The machine's limit: how fast two CPUs can forward payload with one copy.
 //!
-//! Two plain single-producer single-consumer rings of buffers, and a middle that copies from one to
-//! the other. No descriptors, no headers, no checks, nobody to be afraid of: nobody who copies once
-//! can be faster. The producer writes, and the consumer reads, one word of each buffer, without
-//! which there would be nothing to pass on.
+//! Two plain single-producer single-consumer rings of buffers, and a middle thread that copies from
+//! one to the other. There are no descriptors, headers or checks, and all sides are trusted, so no
+//! forwarder that copies once can be faster. The producer writes, and the consumer reads, one word
+//! of each buffer: without that there would be no payload to forward.
 
 use std::io;
 use std::ptr::NonNull;
@@ -16,28 +16,28 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::clock;
 use crate::frame;
 
-/// Buffers of each ring: as many as dray's own ports have.
+/// Number of buffers in each ring: as many as in the rings of dray's own ports.
 const SLOTS: u64 = 512;
-/// Buffers between two looks at the other side.
+/// Maximum number of buffers between two reads of the other side's index.
 const BATCH: u64 = 256;
 
-/// What was measured.
+/// Result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
-    /// Buffers that arrived, each once and in order.
+    /// Number of buffers that arrived, each once and in order.
     pub frames: u64,
-    /// In this time.
+    /// Duration of the measurement.
     pub elapsed: Duration,
 }
 
 impl Limit {
-    /// Buffers per second.
+    /// Returns the rate in buffers per second.
     pub fn pps(&self) -> f64 {
         self.frames as f64 / self.elapsed.as_secs_f64()
     }
 }
 
-/// Running indices of one ring, each on a line of its own.
+/// Running indices of one ring, each on a cache line of its own.
 #[derive(Default)]
 struct Indices {
     filled: CachePadded<AtomicU64>,
@@ -50,12 +50,13 @@ struct Ring {
     stride: usize,
 }
 
-// SAFETY: a buffer belongs to one side at a time, by the indices.
+// SAFETY: by the indices, each buffer belongs to one side at a time.
 unsafe impl Sync for Ring {}
 
 impl Ring {
     fn new(size: usize) -> Self {
-        // An odd number of lines, so that first lines spread over all sets of the caches.
+        // An odd number of cache lines, so that the buffers' first lines spread over all sets of
+        // the caches.
         let stride = (size.div_ceil(64) | 1) * 64;
         let layout = Self::layout(stride);
         // SAFETY: the layout is not empty.
@@ -68,26 +69,27 @@ impl Ring {
         std::alloc::Layout::from_size_align(SLOTS as usize * stride, 4096).expect("small")
     }
 
-    /// The buffer number `index`, running.
+    /// Returns the buffer at the running index `index`.
     #[inline(always)]
     fn buffer(&self, index: u64) -> NonNull<u8> {
-        // SAFETY: below the number of slots.
+        // SAFETY: the slot number is below the number of slots.
         unsafe { self.buffers.add((index % SLOTS) as usize * self.stride) }
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
+        // SAFETY: the memory was allocated with this layout.
         unsafe { std::alloc::dealloc(self.buffers.as_ptr(), Self::layout(self.stride)) };
     }
 }
 
-/// Passes buffers of `size` bytes on for `duration`, the middle on the CPU `middle` and both ends on
-/// `ends`: where those are the same, each leaves it to the other when it can do nothing.
+/// Forwards buffers of `size` bytes for `duration`, with the middle thread on the CPU `middle` and
+/// the end threads on the CPUs `ends`. If those are the same CPU, each end yields when it has
+/// nothing to do.
 ///
 /// # Errors
-/// Where a CPU is not there, or a buffer did not arrive as it was sent.
+/// If a CPU does not exist, or a buffer did not arrive as it was sent.
 pub fn measure(
     size: usize,
     duration: Duration,
@@ -118,7 +120,7 @@ pub fn measure(
             pin(ends.1)?;
             receive(&output, &stop, sharing)
         });
-        // The first tenth is for caches and clocks to settle.
+        // The first tenth lets caches and clock frequencies settle.
         std::thread::sleep(duration / 10);
         let arrived = || output.indices.emptied.load(Ordering::Acquire);
         let (before, start) = (arrived(), clock::ticks());
@@ -148,7 +150,7 @@ fn send(ring: &Ring, stop: &AtomicBool, sharing: bool) {
             if index + 16 < emptied + SLOTS {
                 frame::prefetch_to_write(ring.buffer(index + 16).as_ptr());
             }
-            // SAFETY: the buffer is the sender's, and holds a word.
+            // SAFETY: the buffer belongs to the sender and holds at least a word.
             unsafe { ring.buffer(index).cast::<u64>().write(index) };
         }
         filled = until;
@@ -176,7 +178,7 @@ fn copy(input: &Ring, output: &Ring, size: usize, stop: &AtomicBool) {
                 frame::prefetch_to_write(output.buffer(index + 8).as_ptr());
             }
             let (from, to) = (input.buffer(index), output.buffer(index));
-            // SAFETY: both buffers are the middle's, and hold `size` bytes.
+            // SAFETY: both buffers belong to the middle and hold `size` bytes.
             unsafe { frame::copy(from.as_ptr(), to.as_ptr(), size) };
             frame::demote(to.as_ptr());
         }
@@ -202,7 +204,7 @@ fn receive(ring: &Ring, stop: &AtomicBool, sharing: bool) -> io::Result<()> {
             if index + 16 < filled {
                 frame::prefetch_to_read(ring.buffer(index + 16).as_ptr());
             }
-            // SAFETY: the buffer is the receiver's, and holds a word.
+            // SAFETY: the buffer belongs to the receiver and holds at least a word.
             wrong |= index ^ unsafe { ring.buffer(index).cast::<u64>().read() };
         }
         if wrong != 0 {
@@ -215,7 +217,7 @@ fn receive(ring: &Ring, stop: &AtomicBool, sharing: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// After finding nothing to do.
+/// Called when there is nothing to do.
 fn rest(sharing: bool) {
     if sharing {
         std::thread::yield_now();
@@ -231,7 +233,7 @@ mod tests {
     #[test]
     fn everything_arrives_in_order() {
         for size in [8, 64, 1500] {
-            // In a short time a machine that has other work may not give all three a turn.
+            // A busy machine may not schedule all three threads within a short time.
             let arrives = (0..10).any(|doubled| {
                 let time = Duration::from_millis(20 << doubled);
                 measure(size, time, 0, (0, 0)).unwrap().frames > 0

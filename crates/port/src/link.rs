@@ -1,38 +1,38 @@
-//! What is known of a port's peer.
+//! State of a port's link to its peer.
 
 use std::collections::BTreeMap;
 
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
-/// Where a port and its peer stand.
+/// Connection state of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkState {
-    /// No peer is there.
+    /// No peer is connected.
     #[default]
     Waiting,
-    /// A peer is there and has not said all that is needed.
+    /// A peer is connected; negotiation is not complete.
     Connected,
     /// Frames can pass.
     Running,
 }
 
-/// A port's peer.
+/// Status of a port's link to its peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkStatus {
-    /// Where port and peer stand.
+    /// The connection state.
     pub state: LinkState,
-    /// What they agreed on.
+    /// The negotiated features.
     pub features: Vec<String>,
-    /// Why earlier peers are gone, and how many of them.
+    /// Number of earlier peers by the reason for which they were disconnected.
     pub ends: BTreeMap<String, u64>,
-    /// Why the last one is.
+    /// The reason for which the last peer was disconnected.
     pub last_end: Option<String>,
 }
 
 impl LinkStatus {
-    /// Different reasons that are kept apart; a hostile peer can make up any number.
+    /// Maximum number of distinct reasons; a hostile peer can cause any number.
     const ENDS_MAX: usize = 32;
 
     pub(crate) fn ended(&mut self, why: &str) {
@@ -46,12 +46,12 @@ impl LinkStatus {
     }
 }
 
-/// Something that knows of a port's peer.
+/// A port's link to its peer.
 pub trait Link: Send + Sync {
-    /// How it is now.
+    /// Returns the present status.
     fn status(&self) -> LinkStatus;
 
-    /// Moves the port's control thread, if it has one, to these CPUs. Does nothing where that is not
-    /// allowed.
+    /// Moves the port's control thread, if it has one, to these CPUs. Does nothing if that is not
+    /// permitted.
     fn move_control(&self, _cpus: &CpuSet) {}
 }

@@ -1,5 +1,5 @@
-//! A port in memory, whose peer is whoever holds the other end: for tests, fuzzers and benchmarks of
-//! what lies between ports.
+//! A port in memory, whose peer is the holder of the other end: for tests, fuzzers and benchmarks
+//! of the code between ports.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{BATCH_MAX, Batch, Frame, Port, Receive, Scratch, Take, Transmit, Wait, scratch};
 
-/// The longest frame: of an MTU of 1500 bytes.
+/// Length of the longest frame: that of an MTU of 1500 bytes.
 const LEN_MAX: usize = 1514;
 
 type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
@@ -21,19 +21,19 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The port.
+    /// Creates the port of this peer.
     pub fn port(&self) -> Port {
         let receiver = Receiver { frames: self.to_port.clone(), lent: Vec::new() };
         let transmitter = Transmitter { frames: self.from_port.clone(), scratch: scratch() };
         Port { rx: vec![Box::new(receiver)], tx: vec![Box::new(transmitter)], link: None }
     }
 
-    /// The port will receive `frames`.
+    /// Makes `frames` available to the port to receive.
     pub fn send(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
         lock(&self.to_port).extend(frames);
     }
 
-    /// What the port has transmitted since the last call.
+    /// Returns the frames that the port has transmitted since the last call.
     pub fn received(&self) -> Vec<Vec<u8>> {
         lock(&self.from_port).drain(..).collect()
     }

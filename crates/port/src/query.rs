@@ -1,8 +1,9 @@
-//! The `key=value` pairs of a port URI, and the one style of error for all of them.
+//! The `key=value` pairs of a port URI, with one style of error for all of them.
 
 use std::fmt;
 
-/// A port URI was wrong; the message names the URI, what was wrong in it and what is allowed.
+/// Error: a port URI is invalid. The message names the URI, what is wrong in it and what is
+/// allowed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("port {uri:?}: {what}")]
 pub struct UriError {
@@ -10,7 +11,8 @@ pub struct UriError {
     what: String,
 }
 
-/// The `key=value` pairs of a URI. Each transport takes those it knows; what is left is an error.
+/// The `key=value` pairs of a URI. Each transport takes the keys it knows; any key left is an
+/// error.
 pub struct Query<'a> {
     uri: &'a str,
     pairs: Vec<(&'a str, &'a str)>,
@@ -18,7 +20,7 @@ pub struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// Reads `text`, what follows the `?` of `uri`.
+    /// Parses `text`, the part of `uri` after the `?`.
     pub fn parse(uri: &'a str, text: &'a str) -> Result<Self, UriError> {
         let mut query = Self { uri, pairs: Vec::new(), known: Vec::new() };
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -33,7 +35,7 @@ impl<'a> Query<'a> {
         Ok(query)
     }
 
-    /// Takes `key`, where it is given. `read` returns `None` for a value outside `allowed`.
+    /// Takes the key `key`, if present. `read` returns `None` for a value outside `allowed`.
     pub fn take<T>(
         &mut self,
         key: &'static str,
@@ -51,19 +53,19 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Takes `key`, which is 0 or 1 or, where it is absent, as `usual`.
+    /// Takes the key `key`, whose value is 0 or 1; `usual` is the default.
     pub fn flag(&mut self, key: &'static str, usual: bool) -> Result<bool, UriError> {
         let read = |text: &str| matches!(text, "0" | "1").then_some(text == "1");
         Ok(self.take(key, "0 or 1", read)?.unwrap_or(usual))
     }
 
-    /// Takes `queues`, of which a port has one where nothing is said, and 16 at most.
+    /// Takes the key `queues`, the number of queues of a port: 1 to 16, by default 1.
     pub(crate) fn queues(&mut self) -> Result<u16, UriError> {
         let read = |text: &str| text.parse().ok().filter(|n| (1..=16).contains(n));
         Ok(self.take("queues", "1 to 16", read)?.unwrap_or(1))
     }
 
-    /// Fails where keys are left that nobody took.
+    /// Fails if a key is left that the transport does not know.
     pub fn finish(self, scheme: &str) -> Result<(), UriError> {
         let Some((key, _)) = self.pairs.first() else { return Ok(()) };
         let allowed = match self.known.as_slice() {
@@ -73,7 +75,7 @@ impl<'a> Query<'a> {
         Err(self.error(format!("unknown key {key:?}; {scheme}: {allowed}")))
     }
 
-    /// Says that something about the URI is wrong.
+    /// Creates an error about this URI.
     pub fn error(&self, what: String) -> UriError {
         UriError { uri: self.uri.to_owned(), what }
     }

@@ -1,4 +1,4 @@
-//! A queue that a data thread uses and a control thread puts in and takes out.
+//! A queue that a data thread uses and that a control thread inserts and removes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -7,17 +7,18 @@ use dray_ring::Lie;
 
 use crate::attention::Attention;
 
-/// A queue in the hands of the data thread, or not.
+/// A place for a queue that the data thread uses, occupied or empty.
 ///
-/// The control thread puts a ready queue in and takes it out; the data thread holds the lock for
-/// the length of one batch and only ever tries it, so neither waits for long, and memory that is
-/// being read or written stays mapped. Without contention the lock is one atomic exchange a batch.
+/// The control thread inserts a ready queue and removes it. The data thread holds the lock for the
+/// duration of one batch and only ever tries to take it, so neither waits for long, and memory that
+/// is being read or written stays mapped. Without contention the lock costs one atomic exchange per
+/// batch.
 #[derive(Debug)]
 pub(crate) struct Slot<Q> {
     state: Mutex<State<Q>>,
-    /// Whether it is worth trying the lock.
+    /// True if the lock is worth trying.
     runs: AtomicBool,
-    /// Wakes the control thread when the data thread gave a queue up.
+    /// Wakes the control thread when the data thread has given up a queue.
     failed: Arc<Attention>,
 }
 
@@ -27,11 +28,11 @@ pub(crate) enum State<Q> {
     Stopped,
     /// In use.
     Running(Q),
-    /// The peer lied. What is left of the queue is disposed of by the control thread.
+    /// The peer violated the protocol. The control thread disposes of the queue.
     Failed(Failure, Q),
 }
 
-/// Why a running queue had to be given up.
+/// Why a running queue was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -49,11 +50,11 @@ impl<Q> Slot<Q> {
 
     /// For the control thread: waits until the data thread is between two batches.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State<Q>> {
-        // A data thread that panicked left the queue as it was at its last step.
+        // If a data thread panicked, the queue is as its last step left it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the control thread: puts `state` in the place of what was there.
+    /// For the control thread: replaces the state and returns the old one.
     pub(crate) fn replace(&self, state: State<Q>) -> State<Q> {
         let mut guard = self.lock();
         self.runs.store(matches!(state, State::Running(_)), Ordering::Release);
@@ -64,7 +65,7 @@ impl<Q> Slot<Q> {
         self.runs.load(Ordering::Acquire)
     }
 
-    /// Why the data thread gave the queue up, if it did.
+    /// Returns why the data thread gave up the queue, if it did.
     pub(crate) fn failure(&self) -> Option<Failure> {
         match &*self.lock() {
             State::Failed(failure, _) => Some(*failure),
@@ -72,7 +73,7 @@ impl<Q> Slot<Q> {
         }
     }
 
-    /// For the data thread: does `work` on the queue, where it runs and nobody is changing it.
+    /// For the data thread: runs `work` on the queue, if it is running and not being changed.
     #[inline]
     pub(crate) fn with<T: Default>(&self, work: impl FnOnce(&mut Q) -> Result<T, Failure>) -> T {
         if !self.runs.load(Ordering::Relaxed) {
@@ -86,9 +87,9 @@ impl<Q> Slot<Q> {
         self.work(&mut guard, work)
     }
 
-    /// For a data thread that is about to sleep, or has slept: as [`with`](Self::with), but what is
-    /// to be done is done even where the control thread is looking at the queue just now. It does
-    /// not look for long, and it wakes nobody afterwards.
+    /// For a data thread that is about to sleep or has slept: like [`with`](Self::with), but waits
+    /// while the control thread holds the queue, so that `work` is not skipped. The control thread
+    /// holds it only briefly, and would not wake the data thread afterwards.
     pub(crate) fn with_patience<T: Default>(
         &self,
         work: impl FnOnce(&mut Q) -> Result<T, Failure>,

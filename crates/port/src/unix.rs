@@ -1,4 +1,4 @@
-//! What ports with Unix sockets share: the path in their URIs, connecting and listening.
+//! Code shared by ports with Unix sockets: the path in the URI, connecting and listening.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -9,7 +9,8 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, 
 
 use crate::query::{Query, UriError};
 
-/// The longest path of a Unix socket: `sun_path` holds 108 bytes, one of them its end.
+/// Length of the longest path of a Unix socket: `sun_path` holds 108 bytes, including the
+/// terminator.
 pub(crate) const PATH_MAX: usize = 107;
 
 pub(crate) fn parse_path(scheme: &str, body: &str, query: &Query<'_>) -> Result<PathBuf, UriError> {
@@ -25,8 +26,9 @@ pub(crate) fn parse_path(scheme: &str, body: &str, query: &Query<'_>) -> Result<
     }
 }
 
-/// Connects to the socket at `path`. One of packets is handled like a stream, a packet a call. Fails
-/// with `WouldBlock` where more wait there than the listener allows: it may never accept any.
+/// Connects to the socket at `path`. A packet socket is used like a stream, with one packet per
+/// call. Fails with `WouldBlock` if the listener's backlog is full: it may never accept a
+/// connection.
 pub(crate) fn connect(path: &Path, kind: SocketType) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
@@ -36,8 +38,8 @@ pub(crate) fn connect(path: &Path, kind: SocketType) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Listens at `path`. A socket that a process left behind when it died is replaced; one on which
-/// somebody listens is not.
+/// Listens at `path`. Replaces a socket that a dead process left behind, but not one on which a
+/// process listens.
 pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
@@ -60,15 +62,15 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// What `work` returns, which must not wait for anybody.
+    /// Runs `work`, which must not wait, and returns its result.
     fn at_once<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, is_done) = mpsc::channel();
         std::thread::spawn(move || done.send(work()));
         is_done.recv_timeout(Duration::from_secs(10)).expect("it waits")
     }
 
-    /// Whoever listens and accepts nobody holds up neither a port that connects nor one that would
-    /// listen there.
+    /// A listener that accepts no connection holds up neither a port that connects to it nor a port
+    /// that tries to listen at its path.
     #[test]
     fn listener_with_a_full_backlog_holds_nobody_up() {
         let folder = tempfile::tempdir().unwrap();
@@ -92,7 +94,7 @@ mod tests {
             assert_eq!(error.to_string(), "somebody listens there");
             drop(socket);
         }
-        // A connection that was made is an ordinary one.
+        // A connection that was established is an ordinary blocking one.
         let path = folder.path().join("a");
         let listener = listen(&path).unwrap();
         let stream = connect(&path, SocketType::STREAM).unwrap();

@@ -19,7 +19,7 @@ use crate::vhost::VhostUri;
 use crate::virtio::VirtioUri;
 use crate::{OpenError, Port, Wait};
 
-/// A port's name, checked: everything that can be wrong without asking the kernel has been seen.
+/// A port's name, validated as far as possible without asking the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum PortUri {
@@ -29,23 +29,23 @@ pub enum PortUri {
     Raw(RawUri),
     /// `afxdp:INTERFACE`: AF_XDP sockets.
     Afxdp(AfxdpUri),
-    /// `tap:INTERFACE`: the device of a TAP or macvtap interface.
+    /// `tap:INTERFACE`: a TAP or macvtap interface.
     Tap(TapUri),
     /// `vhost:PATH`: the back end of vhost-user.
     Vhost(VhostUri),
-    /// `virtio:PATH`: the driver's end of vhost-user.
+    /// `virtio:PATH`: the front end (driver) of vhost-user.
     Virtio(VirtioUri),
-    /// `memif:PATH`: the client's end of memif.
+    /// `memif:PATH`: the client of memif.
     Memif(MemifUri),
     /// `unix:PATH`: datagrams between Unix sockets.
     Unix(UnixUri),
-    /// `null:`: takes every frame and never has one.
+    /// `null:`: takes every frame and never delivers one.
     Null(NullUri),
-    /// `impair:PLAN:PORT`: another port, with losses and delays on the way in.
+    /// `impair:PLAN:PORT`: another port, with losses and delays on its receiving side.
     Impair(ImpairUri),
 }
 
-/// What ports look like, for messages.
+/// Examples of port URIs, for error messages.
 const EXAMPLES: &str = "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64, raw:eth0?batch=64, afxdp:eth0, \
                         tap:tap0, vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, \
                         memif:/run/dray/a.sock, unix:/run/dray/a.sock?peer=/run/dray/b.sock, null:, \
@@ -68,7 +68,7 @@ impl PortUri {
         }
     }
 
-    /// Whether the port only receives: a socket that is not told where to send.
+    /// Returns true if the port only receives: a socket without a remote address.
     pub fn only_receives(&self) -> bool {
         match self {
             Self::Udp(UdpUri { remote: None, .. }) | Self::Unix(UnixUri { peer: None, .. }) => true,
@@ -77,7 +77,7 @@ impl PortUri {
         }
     }
 
-    /// Returns true if the port reaches its peer over a Unix socket, or has none: it needs no
+    /// Returns true if the port reaches its peer over a Unix socket, or has no peer: it needs no
     /// capability and no other kind of socket, and can be opened in a sandbox.
     pub fn is_local(&self) -> bool {
         match self {
@@ -89,7 +89,7 @@ impl PortUri {
         }
     }
 
-    /// The directory of the socket that the port makes, if it makes one.
+    /// Returns the directory of the socket that the port creates, if it creates one.
     pub fn socket_directory(&self) -> Option<&Path> {
         let socket = match self {
             Self::Vhost(uri) if !uri.client => &uri.path,
@@ -106,7 +106,8 @@ impl PortUri {
         )
     }
 
-    /// Whether the kernel writes the headers of what is transmitted, so that all of it is one flow.
+    /// Returns true if the kernel writes the headers of transmitted frames, so that all are one
+    /// flow.
     pub fn is_one_flow(&self) -> bool {
         match self {
             Self::Udp(_) => true,
@@ -115,7 +116,8 @@ impl PortUri {
         }
     }
 
-    /// Returns true if received frames have lost their VLAN tags, so that those of all VLANs are alike.
+    /// Returns true if received frames have lost their VLAN tags, so that VLANs cannot be told
+    /// apart.
     pub fn loses_tags(&self) -> bool {
         match self {
             Self::Raw(uri) => !uri.keeps_tags(),
@@ -124,7 +126,7 @@ impl PortUri {
         }
     }
 
-    /// How the port waits for frames.
+    /// Returns how the port waits for frames.
     pub fn wait(&self) -> Wait {
         match self {
             Self::Udp(uri) => uri.options.wait,
@@ -135,7 +137,7 @@ impl PortUri {
             Self::Virtio(uri) => uri.wait,
             Self::Memif(uri) => uri.wait,
             Self::Unix(uri) => uri.options.wait,
-            // Frames may be under way where none come.
+            // An impaired port may have delayed frames to deliver when none arrive.
             Self::Null(_) | Self::Impair(_) => Wait::Poll { pause_us: 0 },
         }
     }
@@ -318,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Frames that no UDP socket can carry come from whoever is at the other port of a forwarder.
+    /// The other port of a forwarder can deliver frames that no UDP socket can carry.
     #[test]
     fn a_udp_port_refuses_what_is_not_udp() {
         use crate::Frame;
@@ -333,7 +335,7 @@ mod tests {
             for bad in [&[][..], &[0; 14], &[0xff; 41], &good[..63], &tcp] {
                 let bad = Frame::from(bad);
                 assert!(!port.tx[0].accepts(&bad), "{bad:?}");
-                // Nor does it do harm where nobody asked.
+                // Transmitting it without asking first does no harm either.
                 port.tx[0].transmit(&[bad]).unwrap();
             }
         }

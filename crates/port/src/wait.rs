@@ -11,7 +11,7 @@ use rustix::time::Timespec;
 use crate::Receive;
 use crate::query::{Query, UriError};
 
-/// How long a waiting call sleeps before it looks whether it should stop.
+/// How long a waiting call sleeps before it returns, so that its caller can check whether to stop.
 pub const PATIENCE: Duration = Duration::from_millis(10);
 
 /// How [`Receive::receive`] waits for frames.
@@ -19,10 +19,10 @@ pub const PATIENCE: Duration = Duration::from_millis(10);
 pub enum Wait {
     /// Sleep in the kernel until a frame arrives.
     Block,
-    /// Return at once; after a call that found the queue nearly empty, make no system call for
-    /// this long. Each look at an empty queue takes the socket's cache lines from the CPU that is
-    /// about to fill it, which slows the sender: on the reference machine by 20 %. Ports without a
-    /// socket make no pause: looking at a ring costs the other side nothing.
+    /// Return at once; after a call that found the queue nearly empty, make no system call for this
+    /// long. Each look at an empty queue takes the socket's cache lines from the CPU that is about
+    /// to fill it, which slows the sender: by 20 % on the reference machine. Ports without a socket
+    /// do not pause, because polling a ring costs the peer nothing.
     Poll {
         /// The pause, in microseconds.
         pause_us: u32,
@@ -31,10 +31,10 @@ pub enum Wait {
 
 impl Wait {
     pub(crate) const PAUSE_US: u32 = 20;
-    /// Polling with the usual pause.
+    /// Polling with the default pause.
     pub const POLL: Self = Self::Poll { pause_us: Self::PAUSE_US };
 
-    /// Takes `wait`, which is `block` or, without a pause, `poll`.
+    /// Takes the key `wait`, whose value is `block` or `poll` (without a pause).
     pub(crate) fn parse(query: &mut Query<'_>) -> Result<Self, UriError> {
         let wait = query.take("wait", "block or poll", |text| match text {
             "block" => Some(Self::Block),
@@ -44,13 +44,13 @@ impl Wait {
         Ok(wait.unwrap_or(Self::Block))
     }
 
-    /// As it stands in a URI, where it differs from the default.
+    /// Returns the key and value for a URI, if they differ from the default.
     pub(crate) fn pair(self) -> Option<(&'static str, String)> {
         (self != Self::Block).then(|| ("wait", "poll".to_owned()))
     }
 }
 
-/// Sleeps until one of `ports` may have a frame, at most [`PATIENCE`].
+/// Sleeps until one of `ports` may have a frame, for at most [`PATIENCE`].
 pub fn wait_any(ports: &mut [&mut dyn Receive]) -> io::Result<()> {
     let mut ready = false;
     for port in ports.iter_mut() {
@@ -64,7 +64,7 @@ pub fn wait_any(ports: &mut [&mut dyn Receive]) -> io::Result<()> {
     slept
 }
 
-/// Sleeps until one of `fds` can be read, at most [`PATIENCE`].
+/// Sleeps until one of `fds` is readable, for at most [`PATIENCE`].
 pub(crate) fn sleep_on(fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let patience = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };

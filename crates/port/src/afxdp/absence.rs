@@ -1,4 +1,4 @@
-//! An interface that is not there, for good or for a moment.
+//! Handling of an interface that is absent, for good or for a moment.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -7,25 +7,25 @@ use rustix::io::Errno;
 
 use super::socket::Socket;
 
-/// For how long a driver may reset.
+/// Maximum time for which a driver may reset.
 const RESET_MAX: Duration = Duration::from_secs(10);
 
-/// What one half of a port makes of `ENXIO`: the kernel says so once the interface was removed, and
-/// drivers that do without copies while they reset, as they do when a program is attached or the link
-/// comes and goes.
+/// How one half of a port handles `ENXIO`: the kernel returns it once the interface was removed,
+/// and zero-copy drivers return it while they reset, as when a program is attached or the link goes
+/// down or up.
 #[derive(Default)]
 pub(super) struct Absence {
     since: Option<Instant>,
 }
 
 impl Absence {
-    /// The kernel or the driver has answered.
+    /// Records that the kernel or the driver has answered.
     #[inline]
     pub(super) fn over(&mut self) {
         self.since = None;
     }
 
-    /// Judges the error of a call: that a driver resets is none, unless it takes too long.
+    /// Judges the error of a call: a reset of the driver is no error, unless it takes too long.
     #[cold]
     pub(super) fn judge(&mut self, socket: &Socket, error: io::Error) -> io::Result<()> {
         if Errno::from_io_error(&error) != Some(Errno::NXIO) {

@@ -1,5 +1,5 @@
-//! Deferring interrupts (Documentation/networking/napi.rst): frames that arrive do not each have the
-//! kernel look at the queue at once, but a timer.
+//! Deferral of interrupts (Documentation/networking/napi.rst): the kernel does not look at the
+//! queue for each arriving frame at once, but when a timer fires.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -9,28 +9,28 @@ use dray_netdev::{DeferralSettings, Interface, Napi, Netdev};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// How often in a row the timer may find nothing before interrupts are no longer deferred.
+/// Number of times in a row that the timer may find nothing before deferral ends.
 const FRUITLESS: u32 = 100;
-/// Nanoseconds that the timer runs beyond whole microseconds: who finds such a setting finds what one of
-/// us left who was killed.
+/// Mark: nanoseconds added to the timer's whole microseconds. A setting with the mark was left by a
+/// process of ours that was killed.
 const MARK_NS: u64 = 397;
 
-/// The deferral of an interface's interrupts, undone when this is dropped.
+/// Deferral of an interface's interrupts, undone when this is dropped.
 ///
-/// What a process leaves that is killed is known by its mark: whoever is next does not put it back, nor
-/// go on with it.
+/// Settings left by a killed process are recognized by their mark: the next process neither
+/// restores nor keeps them.
 pub(super) struct Deferral {
     place: Place,
-    /// What was set there.
+    /// The earlier settings.
     before: Vec<DeferralSettings>,
 }
 
-/// Where it is set.
+/// Where the deferral is set.
 enum Place {
-    /// At what polls the interface's queues: NAPI instances, by their numbers. Those of a veth go with
-    /// its XDP program.
+    /// On the NAPI instances that poll the interface's queues, by their ids. Those of a veth
+    /// disappear with its XDP program.
     Napis(Netdev, Vec<u32>),
-    /// At the interface as a whole, before Linux 6.13 and where nothing polls at present.
+    /// On the whole interface: before Linux 6.13, and if nothing polls at present.
     Interface { irqs: File, timeout: File },
 }
 
@@ -43,12 +43,12 @@ impl Deferral {
         };
         let (place, found) = Place::find(interface)?;
         let new = Self { place, before: found.into_iter().map(unless_ours).collect() };
-        // Where it fails half way it is undone.
+        // If it fails half way, dropping `new` undoes it.
         (0..new.before.len()).try_for_each(|index| new.place.set(index, ours))?;
         Ok(new)
     }
 
-    /// Undoes what a dead one has left.
+    /// Undoes settings that a killed process left.
     pub(super) fn clear(interface: &Interface) -> io::Result<()> {
         let (place, found) = Place::find(interface)?;
         for (index, settings) in found.into_iter().enumerate() {
@@ -64,14 +64,14 @@ impl Deferral {
 impl Drop for Deferral {
     fn drop(&mut self) {
         for (index, settings) in self.before.iter().enumerate() {
-            // The interface, or what polls it, may be gone, and its settings with it.
+            // The interface, or the instance that polls it, may be gone, and its settings with it.
             let _ = self.place.set(index, *settings);
         }
     }
 }
 
 impl Place {
-    /// The place, and what is set there.
+    /// Returns the place, and the settings found there.
     fn find(interface: &Interface) -> io::Result<(Self, Vec<DeferralSettings>)> {
         if let Some(netdev) = Netdev::open()? {
             let napis = netdev.napis(interface.index())?;
@@ -107,7 +107,8 @@ impl Place {
     }
 }
 
-/// What settings were before: a dead one's hide it, so it is what the kernel begins with.
+/// Returns the settings to restore: those found, or the kernel's defaults if they are a killed
+/// process's, which hide the earlier ones.
 fn unless_ours(found: DeferralSettings) -> DeferralSettings {
     let is_marked = found.gro_flush_timeout_ns % 1000 == MARK_NS;
     if is_marked && found.defer_hard_irqs == FRUITLESS {
@@ -117,7 +118,7 @@ fn unless_ours(found: DeferralSettings) -> DeferralSettings {
     }
 }
 
-/// The sysfs of this network namespace; the one that is mounted may be another's.
+/// Opens the sysfs of this network namespace; the mounted one may belong to another namespace.
 fn sysfs() -> io::Result<OwnedFd> {
     let fs = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&fs)?;

@@ -1,5 +1,5 @@
-//! `afxdp:INTERFACE`: AF_XDP sockets, which take frames off an interface before the kernel's network
-//! stack sees them (Documentation/networking/af_xdp.rst).
+//! `afxdp:INTERFACE`: AF_XDP sockets, which take frames from an interface before the kernel's
+//! network stack sees them (Documentation/networking/af_xdp.rst).
 
 mod absence;
 mod deferral;
@@ -47,7 +47,7 @@ impl AfxdpUri {
             return Err(("queue", io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
         let frame_max = FRAME_MAX.min(mtu + headers::ETHERNET_LEN);
-        // The kernel keeps the beginning of each chunk that it receives into for XDP programs.
+        // The kernel reserves the beginning of each chunk that it receives into for XDP programs.
         const HEADROOM: usize = 256;
         const VLAN_TAG_LEN: usize = 4;
         let parts = frame_max + VLAN_TAG_LEN > self.chunk as usize - HEADROOM;
@@ -82,7 +82,7 @@ impl AfxdpUri {
         Ok(port)
     }
 
-    /// What was agreed on, in words.
+    /// Returns the properties of the port, for people.
     fn features(&self, program: &Program, copies: &str) -> Vec<String> {
         let mut features = vec![format!("xdp {}", program.mode()), copies.to_owned()];
         features.extend(self.wakeup.then(|| "need wakeup".to_owned()));
@@ -95,7 +95,7 @@ impl AfxdpUri {
     }
 }
 
-/// What the kernel gave.
+/// Link of an open port: the properties that the kernel granted, and the sockets.
 struct Opened {
     features: Vec<String>,
     sockets: Vec<Weak<Socket>>,

@@ -1,4 +1,4 @@
-//! The XDP programs of this process: one for each interface, shared by the ports on its queues.
+//! XDP programs of this process: one per interface, shared by the ports on its queues.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,27 +13,28 @@ use super::socket::Socket;
 use super::vlan_tags::VlanTags;
 use super::{AfxdpUri, CopyMode};
 
-/// The program of an interface. It is detached when the last one who holds it lets go.
+/// XDP program of an interface. It is detached when the last holder drops it.
 pub(super) struct Program {
     interface: Arc<Interface>,
-    // Undone while the program is attached, so that nobody else is at it at that time.
+    // Undone while the program is still attached, so that no one else changes these settings
+    // meanwhile.
     _deferral: Option<Deferral>,
     _vlan_tags: Option<VlanTags>,
     program: Mutex<SocketsProgram>,
     mode: Mode,
-    /// The UDP ports that it distinguishes.
+    /// The UDP ports that the program selects.
     udp: Vec<u16>,
-    /// The deferral of the interface's interrupts that was asked for, which whoever undoes the program
-    /// undoes as well.
+    /// The requested deferral of the interface's interrupts, which is undone together with the
+    /// program.
     defer: Option<u16>,
-    /// Those that it gives frames to.
+    /// The sockets that it delivers frames to.
     sockets: Mutex<Vec<Weak<Socket>>>,
 }
 
-/// An interface: the network namespace and the index in it.
+/// An interface: its network namespace and its index there.
 type Place = (u64, u32);
 
-/// The program of `interface`, as the port `uri` wants it.
+/// Returns the program of `interface`, as the port `uri` needs it.
 pub(super) fn get(interface: Arc<Interface>, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
     static PROGRAMS: Mutex<Option<HashMap<Place, Weak<Program>>>> = Mutex::new(None);
     let namespace = rustix::fs::stat("/proc/thread-self/ns/net")?.st_ino;
@@ -56,7 +57,7 @@ pub(super) fn get(interface: Arc<Interface>, uri: &AfxdpUri) -> io::Result<Arc<P
     }
     let modes = match (uri.xdp, uri.mode) {
         (Some(mode), _) => vec![mode],
-        // Without the driver's help everything is copied.
+        // Without the driver's support every frame is copied.
         (None, CopyMode::ZeroCopy) => vec![Mode::Native],
         (None, _) => vec![Mode::Native, Mode::Generic],
     };
@@ -69,7 +70,7 @@ pub(super) fn get(interface: Arc<Interface>, uri: &AfxdpUri) -> io::Result<Arc<P
             Some(Deferral::new(&interface, time).map_err(named)?)
         }
         None => {
-            // Who may not write it may not have left it.
+            // A process that may not write the setting cannot have left it changed.
             let _ = Deferral::clear(&interface);
             None
         }
@@ -98,7 +99,7 @@ impl Program {
         self.mode
     }
 
-    /// Gives what arrives at `queue` to `socket`.
+    /// Delivers frames that arrive at `queue` to `socket`.
     pub(super) fn give(&self, queue: u32, socket: &Arc<Socket>) -> io::Result<()> {
         lock(&self.program).give(queue, socket.as_fd()).map_err(io::Error::other)?;
         let mut sockets = lock(&self.sockets);
@@ -107,7 +108,8 @@ impl Program {
         Ok(())
     }
 
-    /// Whether the interface is still there: ports may outlive it, and another have its index.
+    /// Returns true if the interface still exists: ports may outlive it, and another may get its
+    /// index.
     fn is_attached(&self) -> bool {
         let sockets: Vec<_> = lock(&self.sockets).iter().filter_map(Weak::upgrade).collect();
         !sockets.iter().any(|socket| socket.is_gone())
@@ -115,6 +117,6 @@ impl Program {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is in there is right at any time.
+    // The data is consistent at any time, even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

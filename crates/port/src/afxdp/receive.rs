@@ -20,18 +20,18 @@ pub(super) struct AfxdpReceive {
     rx: Consumer<XdpDesc>,
     fill: Fill,
     wait: Wait,
-    /// Where there is nothing to do: the tick from which on the kernel is asked whether the interface is
-    /// still there, and the ticks until it is asked again.
+    /// When idle: the tick from which on the kernel is asked again whether the interface still
+    /// exists, and the interval in ticks.
     ask_at: u64,
     patience_ticks: u64,
     absence: Absence,
     gathered: Gathered,
-    /// Frames that were longer than any may be.
+    /// Number of frames that were longer than [`FRAME_LIMIT`](crate::FRAME_LIMIT).
     oversized: u64,
 }
 
 impl AfxdpReceive {
-    /// `chunks` are those to receive into.
+    /// `chunks` are the chunks to receive into.
     pub(super) fn new(
         socket: Arc<Socket>,
         rx: Consumer<XdpDesc>,
@@ -47,10 +47,10 @@ impl AfxdpReceive {
         Self { socket, rx, fill, wait, ask_at: 0, patience_ticks, absence, gathered, oversized: 0 }
     }
 
-    /// Waits for frames as it was told to; how many descriptors there are then.
+    /// Waits for frames as configured; returns the number of descriptors available afterwards.
     #[cold]
     fn wait(&mut self) -> io::Result<u32> {
-        // That the interface was removed wakes nobody, and no ring says it.
+        // The removal of the interface wakes no sleeper and is not visible in a ring.
         let now = clock::ticks();
         let asks = now >= self.ask_at;
         if asks {
@@ -67,12 +67,12 @@ impl AfxdpReceive {
         Ok(self.rx.available(1))
     }
 
-    /// Lends the frames of `available` descriptors to `take`: how many frames those were, and how many
-    /// descriptors are done with.
+    /// Lends the frames of `available` descriptors to `take`. Returns how many frames it lent, and
+    /// how many descriptors are done.
     #[inline]
     fn lend(&mut self, available: u32, take: &mut Take<'_>) -> io::Result<(usize, u32)> {
         let mut batch = Batch::new();
-        // Where the descriptors of each frame end.
+        // End of each frame's descriptors.
         let mut ends = ArrayVec::<u32, BATCH_MAX>::new();
         let mut room = self.gathered.rooms();
         let mut next = 0;
@@ -96,7 +96,7 @@ impl AfxdpReceive {
         Ok((lent, taken.checked_sub(1).map_or(0, |last| ends[last])))
     }
 
-    /// Gives the chunks of the next `count` descriptors back to the kernel.
+    /// Returns the chunks of the next `count` descriptors to the kernel.
     #[inline]
     fn give_back(&mut self, count: u32) {
         let umem = self.socket.umem();
@@ -122,14 +122,14 @@ impl Receive for AfxdpReceive {
         }
         let (lent, done) = self.lend(available, take)?;
         if lent == 0 && done == 0 {
-            // The rest of a frame in several chunks has not come.
+            // The rest of a multi-chunk frame has not arrived.
             self.rx.available(available + 1);
         }
         if done > 0 {
             self.give_back(done);
         }
         if self.fill.needs_wakeup() {
-            // An error is told when there is nothing to lend.
+            // Errors are reported by the call that finds nothing to lend.
             let _ = self.socket.wake_receive(&self.fill);
         }
         Ok(lent)
@@ -153,14 +153,14 @@ impl Receive for AfxdpReceive {
     }
 }
 
-/// A frame and where its descriptors end; none where it is longer than any frame may be.
+/// A frame and the end of its descriptors; `frame` is `None` if the frame is too long.
 struct Descriptors<'a> {
     frame: Option<Frame<'a>>,
     end: u32,
 }
 
-/// The frame whose first descriptor is `first` of `available` ones; `None` where the rest of it, or
-/// room for it, is not there yet.
+/// Reads the frame whose first descriptor is `first`, of `available` descriptors. Returns `None` if
+/// the rest of the frame, or room for it, is not there yet.
 #[inline(always)]
 fn read<'a>(
     socket: &'a Socket,
@@ -174,7 +174,7 @@ fn read<'a>(
     let entry = rx.get(first);
     let start = umem.find(entry.addr, entry.len).ok_or_else(outside)?;
     if !entry.options.contains(XdpDescOptions::XDP_PKT_CONTD) {
-        // SAFETY: the chunk is ours until the descriptor is released, and mapped for longer.
+        // SAFETY: the chunk is ours until the descriptor is released, and stays mapped for longer.
         let frame = unsafe { Frame::shared(start, entry.len) };
         return Ok(Some(Descriptors { frame: Some(frame), end: first + 1 }));
     }
@@ -191,7 +191,7 @@ fn read<'a>(
         let Some(to) = to.get_mut(len..len + entry.len as usize) else {
             return Ok(Some(Descriptors { frame: None, end: end + 1 }));
         };
-        // SAFETY: the chunk is ours, and `to` is as long.
+        // SAFETY: the chunk is ours, and `to` has the same length.
         unsafe { frame::copy(start.as_ptr(), to.as_mut_ptr(), to.len()) };
         len += entry.len as usize;
     }

@@ -1,4 +1,4 @@
-//! The rings between the kernel and an AF_XDP socket (linux/if_xdp.h): one side produces, the other
+//! Rings between the kernel and an AF_XDP socket (linux/if_xdp.h): one side produces, the other
 //! consumes, and each index is written by one side only.
 
 use std::io;
@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::XdpRingOffset;
 
-/// Entries of most rings, and chunks that a socket has to receive into, and to transmit from.
+/// Number of entries of most rings, and of chunks that a socket has to receive into and to transmit
+/// from.
 pub(super) const RING_LEN: u32 = 2048;
 
-/// Entries of the fill ring: more than there are chunks, for the kernel does not say at once which it
-/// has taken.
+/// Number of entries of the fill ring: more than there are chunks, because the kernel does not tell
+/// at once which ones it has taken.
 pub(super) const FILL_RING_LEN: u32 = 2 * RING_LEN;
 
 /// The fill ring.
@@ -32,11 +33,11 @@ struct Ring<T, const LEN: u32> {
     entries: NonNull<T>,
 }
 
-// SAFETY: a ring is memory that the kernel shares with whoever owns this value.
+// SAFETY: a ring is memory that the kernel shares with the owner of this value.
 unsafe impl<T: Send, const LEN: u32> Send for Ring<T, LEN> {}
 
 impl<T: Copy, const LEN: u32> Ring<T, LEN> {
-    /// Maps the ring of `socket` that is found at `page_offset`.
+    /// Maps the ring of `socket` at `page_offset`.
     fn map(socket: BorrowedFd<'_>, page_offset: u64, at: &XdpRingOffset) -> io::Result<Self> {
         let old = || io::Error::new(io::ErrorKind::Unsupported, "AF_XDP rings take Linux 5.4");
         let len = at.desc as usize + LEN as usize * size_of::<T>();
@@ -66,7 +67,7 @@ impl<T: Copy, const LEN: u32> Ring<T, LEN> {
 
     #[inline(always)]
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: mapped as long as this value lives, and aligned by the kernel.
+        // SAFETY: the index is mapped as long as this value lives, and aligned by the kernel.
         unsafe { self.producer.as_ref() }
     }
 
@@ -84,24 +85,25 @@ impl<T: Copy, const LEN: u32> Ring<T, LEN> {
 
     #[inline(always)]
     fn entry(&self, index: u32) -> NonNull<T> {
-        // SAFETY: within the mapping, because of the mask.
+        // SAFETY: the mask keeps the entry within the mapping.
         unsafe { self.entries.add((index & (LEN - 1)) as usize) }
     }
 }
 
 impl<T, const LEN: u32> Drop for Ring<T, LEN> {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and nobody holds a pointer into it.
+        // SAFETY: the pages were mapped by `map`, and no pointer into them is in use.
         let _ = unsafe { munmap(self.pages.as_ptr(), self.len) };
     }
 }
 
-/// A ring that we fill.
+/// A ring that this side fills.
 pub(super) struct Producer<T, const LEN: u32 = RING_LEN> {
     ring: Ring<T, LEN>,
-    /// The next entry to write, running; those before it are the kernel's once submitted.
+    /// Running index of the next entry to write; earlier entries belong to the kernel once
+    /// submitted.
     next: u32,
-    /// The kernel's index when it was last looked at.
+    /// The kernel's index when it was last read.
     consumed: u32,
 }
 
@@ -114,7 +116,8 @@ impl<T: Copy, const LEN: u32> Producer<T, LEN> {
         Ok(Self { ring: Ring::map(socket, page_offset, at)?, next: 0, consumed: 0 })
     }
 
-    /// How many entries can be pushed, if there is room for `wanted`; otherwise as many as there are.
+    /// Returns how many entries can be pushed. The kernel's index is read only if there is not
+    /// known to be room for `wanted`.
     #[inline]
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let room = |consumed: u32| LEN - self.next.wrapping_sub(consumed);
@@ -124,7 +127,7 @@ impl<T: Copy, const LEN: u32> Producer<T, LEN> {
         room(self.consumed)
     }
 
-    /// Writes an entry, for which there must be [`room`](Self::room).
+    /// Writes an entry; there must be [`room`](Self::room) for it.
     #[inline(always)]
     pub(super) fn push(&mut self, entry: T) {
         debug_assert!(self.next.wrapping_sub(self.consumed) < LEN, "no room");
@@ -133,19 +136,19 @@ impl<T: Copy, const LEN: u32> Producer<T, LEN> {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Gives the kernel what was pushed.
+    /// Gives the pushed entries to the kernel.
     #[inline]
     pub(super) fn submit(&self) {
         self.ring.producer().store(self.next, Ordering::Release);
     }
 
-    /// Entries that were submitted and that the kernel has not taken.
+    /// Returns the number of submitted entries that the kernel has not taken.
     #[inline]
     pub(super) fn waiting(&self) -> u32 {
         self.next.wrapping_sub(self.ring.consumer().load(Ordering::Acquire))
     }
 
-    /// Whether the kernel takes nothing from this ring before it is called.
+    /// Returns true if the kernel takes nothing from this ring until it is called.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
         self.ring.needs_wakeup()
@@ -155,9 +158,9 @@ impl<T: Copy, const LEN: u32> Producer<T, LEN> {
 /// A ring that the kernel fills.
 pub(super) struct Consumer<T> {
     ring: Ring<T, RING_LEN>,
-    /// The next entry to read, running; those before it are the kernel's once released.
+    /// Running index of the next entry to read; earlier entries belong to the kernel once released.
     next: u32,
-    /// The kernel's index when it was last looked at.
+    /// The kernel's index when it was last read.
     produced: u32,
 }
 
@@ -170,7 +173,8 @@ impl<T: Copy> Consumer<T> {
         Ok(Self { ring: Ring::map(socket, page_offset, at)?, next: 0, produced: 0 })
     }
 
-    /// How many entries there are to read. The kernel is asked only if fewer than `wanted` are known.
+    /// Returns how many entries can be read. The kernel's index is read only if fewer than `wanted`
+    /// are known.
     #[inline]
     pub(super) fn available(&mut self, wanted: u32) -> u32 {
         if self.produced.wrapping_sub(self.next) < wanted {
@@ -179,15 +183,16 @@ impl<T: Copy> Consumer<T> {
         self.produced.wrapping_sub(self.next)
     }
 
-    /// The entry `offset` behind the next; there must be so many [`available`](Self::available).
+    /// Returns the entry `offset` after the next; it must be [`available`](Self::available).
     #[inline(always)]
     pub(super) fn get(&self, offset: u32) -> T {
         debug_assert!(offset < self.produced.wrapping_sub(self.next), "not there yet");
-        // SAFETY: the kernel has written it, and does not again before it is released.
+        // SAFETY: the kernel has written the entry, and does not write it again until it is
+        // released.
         unsafe { self.ring.entry(self.next.wrapping_add(offset)).read() }
     }
 
-    /// Gives the next `count` entries back to the kernel.
+    /// Returns the next `count` entries to the kernel.
     #[inline]
     pub(super) fn release(&mut self, count: u32) {
         self.next = self.next.wrapping_add(count);
@@ -203,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// Memory that both sides map, as they do the kernel's.
+    /// Memory that both sides map, as they map the kernel's.
     fn ring() -> (OwnedFd, XdpRingOffset) {
         let memory = memfd_create("ring", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&memory, 192 + u64::from(RING_LEN) * 8).unwrap();
@@ -236,7 +241,7 @@ mod tests {
             assert_eq!(u64::from(producer.waiting()), sent - received);
             let available = consumer.available(RING_LEN + 1);
             assert_eq!(u64::from(available), sent - received);
-            // Not always all of it.
+            // Not always all entries.
             let taken = available - available / 3 * (round % 2);
             for offset in 0..taken {
                 assert_eq!(consumer.get(offset), received + u64::from(offset));

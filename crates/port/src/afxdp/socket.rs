@@ -28,17 +28,17 @@ use crate::socket::{enlarge_buffers, set_option};
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of asm-generic/socket.h.
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;
 const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
-/// Frames that the driver is asked for in one busy poll.
+/// Number of frames that the driver is asked for per busy poll.
 const BUSY_POLL_BUDGET: libc::c_int = 64;
 
-/// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h: frames that one call transmits in copy mode. Linux 6.18
-/// has it; before, it was always 32.
+/// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h: number of frames that one call transmits in copy
+/// mode. Since Linux 6.18; before, it was always 32.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
-/// A socket's step failed: what it was, and what the kernel said.
+/// A failed step of the setup: its name, and the kernel's error.
 pub(super) type Failed = (&'static str, io::Error);
 
-/// The rings of a socket.
+/// Rings of a socket.
 pub(super) struct Rings {
     pub(super) rx: Consumer<XdpDesc>,
     pub(super) fill: Fill,
@@ -49,21 +49,21 @@ pub(super) struct Rings {
 /// A socket that belongs to one queue of an interface.
 pub(super) struct Socket {
     fd: OwnedFd,
-    /// Its chunks, which others may have once it is closed.
+    /// The socket's chunks, which another socket may get once this one is closed.
     seat: Seat,
-    /// What gives it frames.
+    /// The program that delivers frames to the socket.
     program: Arc<Program>,
     mode: CopyMode,
-    /// Frames may lie in several chunks.
+    /// True if frames may lie in several chunks.
     parts: bool,
-    /// The kernel says when it has to be called.
+    /// True if the kernel tells when it has to be called.
     says_wakeup: bool,
     busy_polls: bool,
 }
 
 impl Socket {
-    /// A socket with its rings, not bound yet. Only the first socket of a UMEM tells the kernel of it.
-    /// `parts`: frames may lie in several chunks.
+    /// Creates a socket with its rings, not bound yet. Only the first socket of a UMEM registers it
+    /// with the kernel. `parts`: frames may lie in several chunks.
     pub(super) fn new(
         uri: &AfxdpUri,
         seat: Seat,
@@ -100,7 +100,7 @@ impl Socket {
                 .map_err(map("completion ring"))?,
         };
         enlarge_buffers(socket).map_err(|error| ("SO_SNDBUF", error))?;
-        // Where the kernel has no such option, a call transmits fewer frames.
+        // If the kernel has no such option, a call transmits fewer frames.
         let _ = set_option(socket, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, RING_LEN);
         if let Some(microseconds) = uri.busy_poll {
             let options = [
@@ -119,8 +119,8 @@ impl Socket {
         Ok((socket, rings))
     }
 
-    /// As [`try_bind`](Self::try_bind), with some patience where the queue is another socket's, or the
-    /// driver does something else.
+    /// Like [`try_bind`](Self::try_bind), but retries for some time if another socket has the queue
+    /// or the driver is busy.
     pub(super) fn bind(
         &self,
         uri: &AfxdpUri,
@@ -130,10 +130,10 @@ impl Socket {
         if let Some(other) = other {
             self.check_shared(other)?;
         }
-        // The kernel takes its time to give back what a socket had that was closed, or whose process
-        // was killed.
+        // The kernel takes some time to release the resources of a socket that was closed, or whose
+        // process was killed.
         const BUSY_MAX: Duration = Duration::from_millis(500);
-        // A card starts anew when a program is attached to it.
+        // A network card resets when a program is attached to it.
         const RESET_MAX: Duration = Duration::from_secs(5);
         let begin = Instant::now();
         loop {
@@ -151,7 +151,8 @@ impl Socket {
         }
     }
 
-    /// The kernel binds a socket that shares a UMEM as it did the first, whatever is asked for.
+    /// Checks that the socket fits the first one of its UMEM: the kernel binds it like that one,
+    /// whatever is requested.
     fn check_shared(&self, other: &Self) -> Result<(), Failed> {
         let differs = if self.mode != other.mode || self.says_wakeup != other.says_wakeup {
             "ports that share a UMEM have the same mode= and wakeup="
@@ -164,13 +165,13 @@ impl Socket {
         Err(("UMEM", io::Error::new(io::ErrorKind::InvalidInput, differs)))
     }
 
-    /// Binds the socket to a queue of its program's interface, with the memory of `other`, where that has
-    /// told the kernel of it.
+    /// Binds the socket to a queue of its program's interface, with the UMEM that `other`
+    /// registered, if given.
     fn try_bind(&self, uri: &AfxdpUri, queue: u32, other: Option<&Self>) -> Result<(), Failed> {
         let parts = self.parts;
         let interface = self.program.interface().index();
         let result = match other {
-            // All else is as with the other one.
+            // All other options are those of the other socket.
             Some(other) => {
                 let addr =
                     SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, interface, queue);
@@ -181,7 +182,7 @@ impl Socket {
                 let mut flags = match uri.mode {
                     CopyMode::Copy => SocketAddrXdpFlags::XDP_COPY,
                     CopyMode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
-                    // Some drivers would promise it, and then transmit nothing.
+                    // Some drivers would accept zero copy, and then transmit nothing.
                     CopyMode::Auto if self.program.mode() == Mode::Generic => {
                         SocketAddrXdpFlags::XDP_COPY
                     }
@@ -209,7 +210,7 @@ impl Socket {
         result.map_err(|errno| (what, errno.into()))
     }
 
-    /// Whether frames are not copied between the driver's memory and ours.
+    /// Returns true if frames are not copied between the driver's memory and ours.
     pub(super) fn is_zero_copy(&self) -> io::Result<bool> {
         let options = sockopt::xdp_options(&self.fd)?;
         Ok(options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
@@ -227,34 +228,35 @@ impl Socket {
         self.program.interface()
     }
 
-    /// Whether the interface was removed, and the socket belongs to no queue any more.
+    /// Returns true if the interface was removed, so that the socket belongs to no queue any more.
     pub(super) fn is_gone(&self) -> bool {
         let answer = self.ask();
-        // Without copies it may be the driver that says so, because it is not ready.
+        // In zero-copy mode the error may come from the driver, because it is not ready.
         answer.is_err_and(|error| error.raw_os_error() == Some(Errno::NXIO.raw_os_error()))
             && !(self.is_zero_copy().unwrap_or(false) && self.interface().exists())
     }
 
-    /// Calls the kernel, which fills the RX ring or says what is wrong.
+    /// Calls the kernel, which fills the RX ring or returns an error.
     pub(super) fn ask(&self) -> io::Result<()> {
         ignore(recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT).map(|(_, len)| len))
     }
 
-    /// Calls the kernel where it may wait for that to fill the RX ring.
+    /// Calls the kernel if it may be waiting for a call to fill the RX ring.
     #[inline]
     pub(super) fn wake_receive(&self, fill: &Fill) -> io::Result<()> {
         if self.busy_polls || fill.needs_wakeup() { self.ask() } else { Ok(()) }
     }
 
-    /// Calls the kernel where it may wait for that to empty the TX ring.
+    /// Calls the kernel if it may be waiting for a call to empty the TX ring.
     #[inline]
     pub(super) fn wake_transmit(&self, tx: &Producer<XdpDesc>) -> io::Result<()> {
-        // In copy mode a call transmits a part of what there is; none may transmit anything while
-        // frames sent before have not left.
+        // In copy mode a call transmits only some of the frames, and may transmit none while frames
+        // sent before have not left.
         const FRUITLESS_MAX: u32 = 16;
         let mut fruitless = 0;
         let mut waiting = tx.waiting();
-        // Else the flag could be read before the kernel sees what was submitted, and be set since.
+        // Without the fence the flag could be read before the kernel sees the submitted entries,
+        // and be set after that.
         fence(Ordering::SeqCst);
         while waiting > 0
             && fruitless < FRUITLESS_MAX
@@ -279,7 +281,8 @@ impl AsFd for Socket {
     }
 }
 
-/// There is nothing to do, or not at present, or the interface is down: none of it ends the port.
+/// Ignores errors that do not end the port: nothing to do, not possible at present, or interface
+/// down.
 fn ignore(result: rustix::io::Result<usize>) -> io::Result<()> {
     const IGNORED: [Errno; 6] =
         [Errno::AGAIN, Errno::BUSY, Errno::NOBUFS, Errno::NOMEM, Errno::INTR, Errno::NETDOWN];

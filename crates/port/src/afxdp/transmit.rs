@@ -15,18 +15,19 @@ pub(super) struct AfxdpTransmit {
     socket: Arc<Socket>,
     tx: Producer<XdpDesc>,
     completion: Consumer<u64>,
-    /// Chunks to copy frames into; the one used last is used next, for it is in the cache.
+    /// Free chunks to copy frames into; the last one used is reused first, because it is in the
+    /// cache.
     free: Vec<u64>,
     frame_max: usize,
-    /// The kernel could not be told of the frames that were taken last.
+    /// True if the kernel could not be notified of the frames taken last.
     stuck: bool,
     absence: Absence,
-    /// Frames that cannot be transmitted.
+    /// Number of frames that cannot be transmitted.
     dropped: u64,
 }
 
 impl AfxdpTransmit {
-    /// `chunks` are those to copy frames into; `frame_max` is in bytes.
+    /// `chunks` are the chunks to copy frames into; `frame_max` is in bytes.
     pub(super) fn new(
         socket: Arc<Socket>,
         tx: Producer<XdpDesc>,
@@ -46,22 +47,22 @@ impl AfxdpTransmit {
         }
     }
 
-    /// Takes back the chunks of frames that have left.
+    /// Reclaims the chunks of transmitted frames.
     #[inline]
     fn take_back(&mut self) {
         let umem = self.socket.umem();
         let available = self.completion.available(1);
         let chunks = (0..available).map(|offset| umem.chunk(self.completion.get(offset)));
         let before = self.free.len();
-        // The kernel is done with it, but others that it was lent to may not be.
+        // The kernel is done with the chunk, but other borrowers of its frame may not be.
         self.free.extend(chunks.take_while(|chunk| !umem.is_lent(*chunk)));
         self.completion.release((self.free.len() - before) as u32);
     }
 
-    /// Puts one frame on the ring. Whether there was room.
+    /// Puts one frame on the ring. Returns true if there was room.
     #[inline(always)]
     fn push(&mut self, frame: &Frame<'_>) -> bool {
-        // The kernel would pass over it, and never give its chunk back.
+        // The kernel would skip it, and never return its chunk.
         if frame.len() == 0 || !frame.fits(self.frame_max) {
             self.dropped += 1;
             return true;
@@ -83,7 +84,7 @@ impl AfxdpTransmit {
             let len = (end - at) as u32;
             let addr = self.free.pop().expect("there are as many");
             let to = umem.find(addr, len).expect("a chunk of the UMEM");
-            // SAFETY: the chunk is ours, and as long as the longest part.
+            // SAFETY: the chunk is ours, and has room for the longest part.
             unsafe { frame.copy_part(at..end, to) };
             let options = if end < frame.len() { XdpDescOptions::XDP_PKT_CONTD } else { none };
             self.tx.push(XdpDesc { addr, len, options });
@@ -104,8 +105,8 @@ impl Transmit for AfxdpTransmit {
         }
         let taken = frames.iter().take_while(|frame| self.push(frame)).count();
         self.tx.submit();
-        // What is on the ring is taken, whatever the kernel says; more is not before it says something
-        // else.
+        // Frames on the ring are taken even if the wake-up fails; no more are taken until one
+        // succeeds.
         self.stuck = self.socket.wake_transmit(&self.tx).is_err();
         Ok(taken)
     }

@@ -1,4 +1,4 @@
-//! A UMEM: memory in chunks that AF_XDP sockets and the kernel pass to each other.
+//! UMEM: memory in chunks that AF_XDP sockets and the kernel pass to each other.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,39 +13,39 @@ use super::ring::RING_LEN;
 use super::socket::{Failed, Rings, Socket};
 use crate::Frame;
 
-/// Chunks that one socket has: a ring full of those to receive into, and one of those to transmit
-/// from.
+/// Number of chunks of one socket: a ring full of chunks to receive into, and one of chunks to
+/// transmit from.
 const CHUNKS_OF_SOCKET: u32 = 2 * RING_LEN;
-/// Sockets for which a UMEM that ports name has chunks, at least.
+/// Minimum number of sockets for which a named UMEM has chunks.
 const SOCKETS_OF_NAMED: u32 = 4;
 
-/// No chunk has this number.
+/// Marks that no chunk was given; no chunk has this number.
 const NONE: u32 = u32::MAX;
 
-/// The UMEM of some sockets.
+/// UMEM shared by some sockets.
 ///
-/// A chunk is named by the address of its first byte, counted from the start of the UMEM. Each belongs
-/// to one seat, and a socket has the chunks of the seat that it took. How many those are never changes:
-/// who moves a frame into other hands gives another chunk for it.
+/// A chunk is named by the address of its first byte, counted from the start of the UMEM. Each
+/// chunk belongs to one seat, and a socket has the chunks of its seat. The number of chunks per
+/// seat never changes: a half that takes over another's chunk gives one of its own in exchange.
 pub(super) struct Umem {
     mapping: Mapping,
     chunk_len: u32,
     chunks: Box<[Chunk]>,
-    /// One socket joins after the other: only the first tells the kernel of the UMEM.
+    /// Held while a socket joins: only the first socket registers the UMEM with the kernel.
     joining: Mutex<()>,
-    /// By seat: the socket that has it.
+    /// The socket of each seat.
     seats: Mutex<Box<[Option<Weak<Socket>>]>>,
 }
 
 struct Chunk {
-    /// The seat it belongs to.
+    /// The seat that the chunk belongs to.
     seat: AtomicU32,
-    /// Of a chunk whose frame, while it was lent, was put on a ring to be transmitted from where it
-    /// lies: the number of the chunk that was given for it.
+    /// If the chunk's frame was put on a transmit ring in place while it was lent: the number of
+    /// the chunk that was given in exchange; else [`NONE`].
     given: AtomicU32,
 }
 
-/// Chunks for one socket. Given back when this is dropped, which has to be after the socket was closed.
+/// Chunks for one socket. Dropping it frees them, which must be after the socket was closed.
 pub(super) struct Seat {
     pub(super) umem: Arc<Umem>,
     number: u32,
@@ -80,7 +80,7 @@ impl Umem {
         })
     }
 
-    /// A UMEM of its own for a port of so many queues, or the one that ports of this process call
+    /// Returns a new UMEM for a port of `queues` queues, or the one that ports of this process call
     /// `name`.
     pub(super) fn get(name: Option<&str>, queues: u32, chunk_len: u32) -> io::Result<Arc<Self>> {
         static NAMED: Mutex<Option<HashMap<String, Weak<Umem>>>> = Mutex::new(None);
@@ -94,20 +94,20 @@ impl Umem {
             }
             return Ok(umem);
         }
-        // Room for another port of as many queues.
+        // Room for another port with as many queues.
         let umem = Arc::new(Self::new(SOCKETS_OF_NAMED.max(2 * queues), chunk_len)?);
         named.retain(|_, umem| umem.strong_count() > 0);
         named.insert(name.to_owned(), Arc::downgrade(&umem));
         Ok(umem)
     }
 
-    /// The bytes of a chunk.
+    /// Returns the length of a chunk in bytes.
     pub(super) fn chunk_len(&self) -> usize {
         self.chunk_len as usize
     }
 
-    /// Has `join` make a socket that uses the UMEM, on a seat; it is told of another one that does,
-    /// where there is one.
+    /// Lets `join` create a socket that uses the UMEM, on a free seat. `join` also gets another
+    /// socket of the UMEM, if there is one.
     pub(super) fn add(
         self: &Arc<Self>,
         join: impl FnOnce(Seat, Option<&Socket>) -> Result<(Arc<Socket>, Rings), Failed>,
@@ -115,9 +115,9 @@ impl Umem {
         let _joining = lock(&self.joining);
         let seat = self.take_seat().map_err(|error| ("UMEM", error))?;
         let number = seat.number;
-        // Whatever is dropped from here on may lock the seats.
+        // Values dropped from here on may lock the seats, so the lock is not held.
         let others: Vec<_> = lock(&self.seats).iter().flatten().filter_map(Weak::upgrade).collect();
-        // The kernel has forgotten the UMEM of sockets whose interface is gone.
+        // The kernel has forgotten the UMEM of sockets whose interface was removed.
         let other = others.iter().find(|socket| !socket.is_gone());
         let (socket, rings) = join(seat, other.map(|socket| &**socket))?;
         lock(&self.seats)[number as usize] = Some(Arc::downgrade(&socket));
@@ -126,7 +126,7 @@ impl Umem {
         Ok(Joined { socket, rings, to_receive, to_transmit })
     }
 
-    /// A seat that nobody has.
+    /// Takes a free seat.
     fn take_seat(self: &Arc<Self>) -> io::Result<Seat> {
         let mut seats = lock(&self.seats);
         let Some(number) = seats.iter().position(Option::is_none) else {
@@ -141,14 +141,14 @@ impl Umem {
         Ok(Seat { umem: self.clone(), number: number as u32 })
     }
 
-    /// The chunks of a seat that no socket has.
+    /// Returns the chunks of a seat that no socket has.
     fn chunks_of(&self, seat: u32) -> Vec<u64> {
         let chunks = (0..).zip(&self.chunks);
         let mine = chunks.filter(|(_, chunk)| chunk.seat.load(Ordering::Relaxed) == seat);
         mine.map(|(number, _)| self.address(number)).collect()
     }
 
-    /// How the kernel is told of it.
+    /// Returns the description by which the UMEM is registered with the kernel.
     pub(super) fn registration(&self) -> XdpUmemReg {
         XdpUmemReg {
             addr: self.mapping.start().as_ptr() as u64,
@@ -160,7 +160,7 @@ impl Umem {
         }
     }
 
-    /// The chunk that the byte at `address` is in.
+    /// Returns the chunk that contains the byte at `address`.
     #[inline(always)]
     pub(super) fn chunk(&self, address: u64) -> u64 {
         address & !u64::from(self.chunk_len - 1)
@@ -174,7 +174,7 @@ impl Umem {
         u64::from(number) * u64::from(self.chunk_len)
     }
 
-    /// Where `len` bytes at `address` lie; `None` where they are not in one chunk.
+    /// Returns a pointer to `len` bytes at `address`, or `None` if they are not in one chunk.
     #[inline(always)]
     pub(super) fn find(&self, address: u64, len: u32) -> Option<NonNull<u8>> {
         let within = (address & u64::from(self.chunk_len - 1)) + u64::from(len);
@@ -183,15 +183,16 @@ impl Umem {
         fits.then(|| unsafe { self.mapping.start().add(address as usize) })
     }
 
-    /// Where a frame begins that lies in here, and that nobody has put on a ring yet: now the caller
-    /// has to, and has its chunk, but must leave that alone while it [`is_lent`](Self::is_lent). The
-    /// half that lent the frame gets the caller's chunk `free` for it.
+    /// Takes over the chunk of a frame that lies in this UMEM, in exchange for the caller's chunk
+    /// `free`, and returns the frame's address; `None` if the frame lies elsewhere or its chunk was
+    /// already taken over. The caller must put the frame on a ring, and must not reuse the chunk
+    /// while it [`is_lent`](Self::is_lent). The half that lent the frame gets `free` for it.
     #[inline]
     pub(super) fn exchange(&self, frame: &Frame<'_>, free: u64) -> Option<u64> {
         let address = frame.offset_from(self.mapping.start())?;
         let chunk = self.chunks.get(self.number(address as u64))?;
         let free = self.number(free);
-        // Whoever lent the frame waits until the call returns in which this happens.
+        // The half that lent the frame waits until the call in which this happens has returned.
         chunk
             .given
             .compare_exchange(NONE, free as u32, Ordering::Relaxed, Ordering::Relaxed)
@@ -202,16 +203,16 @@ impl Umem {
         Some(address as u64)
     }
 
-    /// Whether the frame in `chunk`, which was moved, is still in the hands of those whom it was lent
-    /// to: it may go to several receivers, to others as a copy.
+    /// Returns true if the frame in `chunk`, which was taken over, is still lent: it may go to
+    /// several receivers, to the others as a copy.
     #[inline(always)]
     pub(super) fn is_lent(&self, chunk: u64) -> bool {
-        // Acquire: what they read of it they have read before.
+        // Acquire: those it was lent to have read all that they read of it before.
         self.chunks[self.number(chunk)].given.load(Ordering::Acquire) != NONE
     }
 
-    /// What the half that lent the frame in `chunk`, and nobody looks at any more, goes on with: that
-    /// chunk, or the one that was given for it.
+    /// Returns the chunk with which the half that lent the frame in `chunk` continues, now that the
+    /// frame is no longer lent: that chunk, or the one that was given for it.
     #[inline(always)]
     pub(super) fn take_back(&self, chunk: u64) -> u64 {
         let given = &self.chunks[self.number(chunk)].given;
@@ -227,7 +228,7 @@ impl Umem {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // Frames that were moved and not taken then are lent by nobody any more.
+        // Frames of this seat that were taken over and not taken back are no longer lent.
         let chunks = &self.umem.chunks;
         for Chunk { given, .. } in chunks {
             let other = chunks.get(given.load(Ordering::Relaxed) as usize);
@@ -240,7 +241,7 @@ impl Drop for Seat {
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is in there is right at any time.
+    // The data is consistent at any time, even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -266,7 +267,7 @@ mod tests {
             let free = tx[n % 100];
             let lent = frame(&umem, *received + 256);
             assert_eq!(umem.exchange(&lent, free), Some(*received + 256));
-            // To a second receiver it goes as a copy.
+            // A second receiver gets a copy.
             assert_eq!(umem.exchange(&lent, free), None);
             assert!(umem.is_lent(*received));
             tx[n % 100] = *received;
@@ -279,7 +280,7 @@ mod tests {
             assert_eq!(chunks.len(), CHUNKS_OF_SOCKET as usize);
             assert!(chunks == umem.chunks_of(seat).into_iter().collect());
         }
-        // One that is moved and never taken back is nobody's loss.
+        // A chunk that is taken over and never taken back is not lost.
         let moved = umem.chunks_of(0)[7];
         assert!(umem.exchange(&frame(&umem, moved), umem.chunks_of(1)[7]).is_some());
         let [first, _second] = seats;

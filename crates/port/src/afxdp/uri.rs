@@ -1,4 +1,4 @@
-//! The name of an AF_XDP port.
+//! Name of an AF_XDP port.
 
 use std::fmt;
 
@@ -7,44 +7,46 @@ use dray_xdp::{Mode, PORTS_MAX};
 use crate::query::{Query, UriError, write_query};
 use crate::{Wait, interface};
 
-/// Whether frames are copied between the driver's memory and the socket's.
+/// How frames pass between the driver's memory and the socket's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyMode {
-    /// Not where the driver can do without.
+    /// Without a copy if the driver supports that.
     Auto,
-    /// They are.
+    /// With a copy.
     Copy,
-    /// They are not; a driver that cannot do without is an error.
+    /// Without a copy; a driver that does not support that is an error.
     ZeroCopy,
 }
 
-/// An AF_XDP port's name.
+/// Name of an AF_XDP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AfxdpUri {
     /// The network interface.
     pub interface: String,
-    /// The first of the interface's queues that are the port's.
+    /// First of the interface's queues that the port uses.
     pub queue: u32,
-    /// How many of them there are.
+    /// Number of queues.
     pub queues: u32,
-    /// Whether frames are copied.
+    /// How frames pass between the driver and the socket.
     pub mode: CopyMode,
-    /// Where the XDP program runs; anywhere where it says nothing.
+    /// Where the XDP program runs; `None` for any mode.
     pub xdp: Option<Mode>,
-    /// Bytes of a chunk, 2048 or 4096.
+    /// Length of a chunk in bytes, 2048 or 4096.
     pub chunk: u32,
-    /// Ports that name the same UMEM share it: what one received another transmits without a copy. It
-    /// has chunks for four queues, or for twice as many as the port has that names it first; those of a
-    /// port that is closed are the next one's.
+    /// Name of the UMEM. Ports that name the same UMEM share it: a frame that one port received is
+    /// transmitted by another without a copy. It has chunks for four queues, or for twice the
+    /// queues of the first port that names it if that is more; the chunks of a closed port go to
+    /// the next one.
     pub umem: Option<String>,
-    /// Take datagrams to these UDP ports only, and leave everything else to the kernel.
+    /// UDP ports whose datagrams the port takes, leaving everything else to the kernel.
     pub udp: Vec<u16>,
-    /// The kernel is called only where it says that it waits for that (`XDP_USE_NEED_WAKEUP`).
+    /// True to call the kernel only when it says that it waits for a call (`XDP_USE_NEED_WAKEUP`).
     pub wakeup: bool,
-    /// Calls do the driver's work for up to so many microseconds (`SO_PREFER_BUSY_POLL`).
+    /// Maximum time for which a call does the driver's work, in microseconds
+    /// (`SO_PREFER_BUSY_POLL`).
     pub busy_poll: Option<u16>,
-    /// The interface's interrupts are deferred by so many microseconds: frames are looked at together,
-    /// and later.
+    /// Time by which the interface's interrupts are deferred, in microseconds: frames are processed
+    /// together, and later.
     pub defer: Option<u16>,
     /// How to wait for frames.
     pub wait: Wait,
@@ -53,7 +55,7 @@ pub struct AfxdpUri {
 const QUEUE_MAX: u32 = 255;
 
 impl AfxdpUri {
-    /// The port on queue 0 of `interface`, everything else as it is by default.
+    /// Returns a port on queue 0 of `interface`, with defaults for everything else.
     pub fn new(interface: &str) -> Self {
         Self {
             interface: interface.to_owned(),

@@ -1,17 +1,18 @@
-//! VLAN tags: what a card takes off a frame, neither an XDP program nor an AF_XDP socket sees.
+//! VLAN tags: if a card strips a tag, neither an XDP program nor an AF_XDP socket sees it.
 
 use std::sync::Arc;
 
 use dray_netdev::Interface;
 
-/// Tags are left in frames, until this is dropped.
+/// Keeps tags in frames until it is dropped.
 ///
-/// A process that is killed leaves it so, which does no harm: the kernel takes tags off itself.
+/// A process that is killed leaves the setting changed, which does no harm: the kernel then strips
+/// tags itself.
 pub(super) struct VlanTags(Arc<Interface>);
 
 impl VlanTags {
-    /// Has the driver of `interface` leave tags where they are. `None` where it does so already, and
-    /// where it cannot.
+    /// Makes the driver of `interface` leave tags in frames. Returns `None` if it already does so,
+    /// or cannot.
     pub(super) fn keep(interface: &Arc<Interface>) -> Option<Self> {
         let takes_off = interface.takes_vlan_tags_off().unwrap_or(false);
         (takes_off && interface.take_vlan_tags_off(false).is_ok()).then(|| Self(interface.clone()))
@@ -20,7 +21,7 @@ impl VlanTags {
 
 impl Drop for VlanTags {
     fn drop(&mut self) {
-        // The interface may be gone.
+        // The interface may have been removed.
         let _ = self.0.take_vlan_tags_off(true);
     }
 }

@@ -1,6 +1,6 @@
-//! `impair:PLAN:PORT`: another port, whose frames are dropped, doubled, swapped, delayed and held to a rate
-//! on their way in, by a plan that says of each frame what becomes of it. So it is known beforehand what a
-//! receiver must report.
+//! `impair:PLAN:PORT`: another port, whose received frames are dropped, duplicated, swapped,
+//! delayed and limited to a rate by a plan. The plan determines the fate of each frame, so it is
+//! known beforehand what a receiver must report.
 
 mod receive;
 
@@ -11,47 +11,49 @@ use crate::query::{Query, UriError};
 use crate::{OpenError, Port, PortUri};
 use receive::Impaired;
 
-/// An impaired port's name.
+/// Name of an impaired port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImpairUri {
-    /// What becomes of frames.
+    /// Impairments of received frames.
     pub plan: Plan,
-    /// The port.
+    /// The underlying port.
     pub port: Box<PortUri>,
 }
 
-// Rates are finite.
+// `rate` is always finite, so equality is reflexive.
 impl Eq for ImpairUri {}
 
-/// What becomes of the frames that come in. They are counted from 1 on; of several things that could
-/// become of one the first does, in this order.
+/// Impairments of received frames. Frames are counted from 1. If several impairments apply to one
+/// frame, the first in this order is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Frames per second of which more do not pass. Test frames count for when they were due, so that
-    /// what passes does not depend on who got to run when; others for when they came.
+    /// Maximum rate, in frames per second. Test frames count by the time at which they were due, so
+    /// that the outcome does not depend on scheduling; other frames count by their arrival.
     pub rate: Option<f64>,
-    /// How many frames may come too early, together, before some are dropped for the rate.
+    /// Number of frames, in all, that may be ahead of the rate before frames are dropped.
     pub queue: Option<u32>,
-    /// Each so-manieth frame is dropped.
+    /// Drops every n-th frame.
     pub drop: Option<u32>,
-    /// Each so-manieth frame comes twice.
+    /// Duplicates every n-th frame.
     pub duplicate: Option<u32>,
-    /// Each so-manieth frame comes behind the one after it.
+    /// Delivers every n-th frame after the one that follows it.
     pub swap: Option<u32>,
-    /// So long after a test frame was sent, or another one came, it is let through, in order.
+    /// Delay after which a frame is delivered, in order: counted from when a test frame was sent,
+    /// or from when another frame arrived.
     pub delay: Duration,
-    /// Each so-manieth frame is delayed by [`late_by`](Self::late_by) instead.
+    /// Delays every n-th frame by [`late_by`](Self::late_by) instead.
     pub late: Option<u32>,
     /// See [`late`](Self::late).
     pub late_by: Duration,
-    /// The thread that receives this frame panics: shows what a program does when a thread of it dies.
+    /// Number of the frame at which the receiving thread panics, to show how a program handles
+    /// that.
     pub panic: Option<u32>,
 }
 
 impl Plan {
-    /// The longest delay: a receiver that has seen nothing for longer takes the queues for empty.
+    /// Maximum delay: a receiver that has seen nothing for longer considers the queues empty.
     pub const DELAY_MAX: Duration = Duration::from_millis(50);
-    /// Frames that may come too early, by default: a burst.
+    /// Default of `queue`: one burst.
     pub const QUEUE: u32 = 64;
 
     fn parse(text: &str, query: &mut Query<'_>) -> Result<Self, UriError> {

@@ -1,4 +1,5 @@
-//! The receiving half: takes frames from the port's own, and lets through what the plan leaves of them.
+//! The receiving half: takes frames from the underlying port, and delivers what the plan leaves of
+//! them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,34 +12,34 @@ use dray_wire::test_frame::{self, Stamp, Verdict};
 use super::Plan;
 use crate::{BATCH_MAX, Batch, Frame, Receive, Scratch, Take, Wait, clock, scratch};
 
-/// Frames on their way at most; those behind stay in the port.
+/// Maximum number of delayed frames; further ones stay in the port.
 const UNDER_WAY_MAX: usize = 8 * BATCH_MAX;
-/// A frame that another one should overtake waits so long for it.
+/// Maximum time that a frame waits for another one to overtake it.
 const SWAP_MAX: Duration = Plan::DELAY_MAX;
 
-/// See [`ImpairUri`](super::ImpairUri).
+/// Receiving half of an impaired port ([`ImpairUri`](super::ImpairUri)).
 pub(super) struct Impaired {
     port: Box<dyn Receive>,
-    /// How the port waits where nothing is under way.
+    /// How the port waits when no frame is delayed.
     wait: Wait,
-    /// Whether it was told to do so.
+    /// True if the port was set to wait that way.
     waits: bool,
     way: Way,
     scratch: Scratch,
 }
 
-/// What happens to frames on their way, and those that are on it.
+/// The plan, and the state of the frames it applies to.
 struct Way {
     plan: Plan,
-    /// Frames so far.
+    /// Number of frames so far.
     count: u64,
-    /// Frames that came too early for the rate, and as of when.
+    /// Number of frames ahead of the rate, and the tick at which that number was valid.
     early: (f64, u64),
-    /// In order; each with the tick at which it is let through.
+    /// Delayed frames, in order; each with the tick at which it is delivered.
     under_way: VecDeque<(u64, Vec<u8>)>,
-    /// The frame that the next one overtakes, and the tick at which it came.
+    /// The frame that the next one overtakes, with the ticks of its arrival and its delivery.
     held: Option<(u64, u64, Vec<u8>)>,
-    /// Room for frames.
+    /// Free buffers for frames.
     spare: Vec<Vec<u8>>,
 }
 
@@ -86,7 +87,7 @@ impl Receive for Impaired {
     }
 
     fn dropped(&self) -> io::Result<u64> {
-        // What is lost on the way is nobody's fault at this end.
+        // Frames lost by the plan are not this end's fault.
         self.port.dropped()
     }
 
@@ -95,7 +96,7 @@ impl Receive for Impaired {
     }
 
     fn arm(&mut self, on: bool) -> bool {
-        // No event says when what is under way is due.
+        // No event tells when a delayed frame is due.
         self.port.arm(on) || !self.way.under_way.is_empty() || self.way.held.is_some()
     }
 
@@ -106,7 +107,7 @@ impl Receive for Impaired {
 }
 
 impl Way {
-    /// A frame comes in at tick `now`.
+    /// Handles a frame that arrives at tick `now`.
     fn enter(&mut self, frame: &[u8], now: u64) {
         self.count += 1;
         if self.plan.panic.is_some_and(|frame| u64::from(frame) == self.count) {
@@ -135,7 +136,7 @@ impl Way {
         self.let_go();
     }
 
-    /// Whether a frame that was sent at that tick is one too many for the rate.
+    /// Returns true if a frame sent at tick `sent` exceeds the rate.
     fn is_too_early(&mut self, sent: u64) -> bool {
         let Some(rate) = self.plan.rate else { return false };
         let (early, before) = self.early;
@@ -153,7 +154,7 @@ impl Way {
         copy
     }
 
-    /// The frame that waited to be overtaken goes on.
+    /// Releases the frame that waited to be overtaken.
     fn let_go(&mut self) {
         if let Some((_, due, frame)) = self.held.take() {
             self.under_way.push_back((due, frame));
@@ -168,7 +169,7 @@ impl Way {
     }
 }
 
-/// The tick at which a test frame was due.
+/// Returns the tick at which a test frame was due.
 fn sent_at(frame: &[u8]) -> Option<u64> {
     let head = frame.first_chunk::<FRAME_MIN>()?;
     match test_frame::read_head(head, frame.len()) {
@@ -202,14 +203,15 @@ mod tests {
         fn set_wait(&mut self, _: Wait) {}
     }
 
-    /// Number `sequence`, due at that tick.
+    /// Builds the frame with number `sequence`, due at tick `ticks`.
     fn frame(sequence: u64, ticks: u64) -> Vec<u8> {
         let mut frame = test_frame::build(&Flow::default(), 64);
         test_frame::stamp(&mut frame, Stamp { stream: 0, sequence, ticks });
         frame
     }
 
-    /// The numbers of what comes out, when each of `count` frames is due at its own tick.
+    /// Returns the numbers of the frames delivered, when each of `count` frames is due at its own
+    /// tick.
     fn order(plan: Plan, count: u64) -> Vec<u64> {
         let mut way = way(plan);
         (0..count).for_each(|number| way.enter(&frame(number, 1 + number), u64::MAX));
@@ -224,8 +226,8 @@ mod tests {
     fn each_so_manieth_frame_meets_its_fate() {
         let each = |each| Some(each);
         let plan = Plan { drop: each(5), duplicate: each(3), swap: each(4), ..Plan::default() };
-        // Numbers from 0: the 5th and 10th are dropped, the 3rd, 6th and 9th doubled, the 4th and 8th
-        // overtaken by the next that is not dropped.
+        // Numbers from 0: the 5th and 10th are dropped, the 3rd, 6th and 9th duplicated, the 4th
+        // and 8th overtaken by the next one that is not dropped.
         assert_eq!(order(plan, 11), [0, 1, 2, 2, 5, 5, 3, 6, 8, 8, 7, 10]);
         let always = Plan { swap: each(1), ..Plan::default() };
         assert_eq!(order(always, 5), [1, 0, 3, 2], "the last waits for one more");
@@ -235,12 +237,12 @@ mod tests {
     fn frames_above_the_rate_are_dropped_by_when_they_were_sent() {
         let second = clock::ticks_per_second();
         let mut way = way(Plan { rate: Some(1000.0), queue: Some(4), ..Plan::default() });
-        // Half as many again as pass, for a second.
+        // One and a half times the rate, for a second.
         for number in 0..1500 {
             way.enter(&frame(number, second + number * second / 1500), u64::MAX);
         }
         assert!(way.under_way.len().abs_diff(1000) <= 5, "{}", way.under_way.len());
-        // At the rate itself none is lost.
+        // At the rate itself no frame is lost.
         let before = way.under_way.len();
         for number in 0..1000 {
             way.enter(&frame(number, 3 * second + number * second / 1000), u64::MAX);

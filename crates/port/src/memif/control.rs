@@ -1,4 +1,4 @@
-//! The conversation with a server.
+//! The session with a server.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,10 +19,11 @@ use crate::fresh::Fresh;
 use crate::pairs::{Pair, Pairs};
 use crate::slot::State;
 
-/// A server has answered everything within this time.
+/// Time within which a server must send a message that the port waits for.
 const REPLY: Duration = Duration::from_secs(5);
 
-/// Introduces the port to one server and stays until that leaves, lies or the port is closed.
+/// Sets up the port with one server, and serves it until it disconnects, violates the protocol or
+/// the port is closed.
 pub(super) fn converse(
     device: &Device,
     uri: &MemifUri,
@@ -32,7 +33,7 @@ pub(super) fn converse(
 ) -> End {
     let conversation = Conversation { device, uri, socket: socket.as_fd(), control };
     let Err(end) = conversation.introduce(memory).and_then(|()| conversation.stay());
-    // All queues are taken from the data threads, and the memory from the server.
+    // Take all queues from the data threads, and the memory from the server.
     device.pairs.iter().for_each(|pair| pair.stop(|queue| queue.event.as_fd()));
     memory.take_back(&end);
     end
@@ -46,7 +47,7 @@ struct Conversation<'a> {
 }
 
 impl Conversation<'_> {
-    /// From the first message to the last.
+    /// Exchanges all messages of the setup.
     fn introduce(&self, memory: &mut Fresh<SharedMemory>) -> Result<(), End> {
         let Message::Hello(limits) = self.next("HELLO")? else {
             return Err(refused("it did not say HELLO"));
@@ -55,7 +56,7 @@ impl Conversation<'_> {
         self.ask("INIT", &Request::init(self.uri.id, &self.uri.secret), None)?;
         let memory = memory.give().map_err(|error| refused(format!("shared memory: {error}")))?;
         self.ask("ADD_REGION", &Request::add_region(memory.len()), Some(memory.fd()))?;
-        // Servers look for the rings when they are told to connect, and make them empty.
+        // Servers look for the rings when they are told to connect, and reset them to empty.
         let rings = |from_client| {
             let memory = &memory;
             let ring = move |index| {
@@ -90,7 +91,7 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// Until one side has had enough.
+    /// Serves the connection until one side ends it.
     fn stay(&self) -> Result<Infallible, End> {
         loop {
             let woken = self.control.wait(Some(self.socket), None);
@@ -107,12 +108,12 @@ impl Conversation<'_> {
         }
     }
 
-    /// The number of a ring in the memory.
+    /// Returns the number of a ring in the memory.
     fn ring(&self, from_client: bool, index: u16) -> usize {
         usize::from(if from_client { index } else { self.uri.queues + index })
     }
 
-    /// Says something that the server has to acknowledge.
+    /// Sends a message that the server has to acknowledge.
     fn ask(&self, what: &str, request: &Request, fd: Option<BorrowedFd<'_>>) -> Result<(), End> {
         self.send(what, request, fd)?;
         self.expect(what, &Message::Ack)
@@ -129,7 +130,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// The next message, in good time.
+    /// Waits for the next message, for at most [`REPLY`].
     fn next(&self, what: &str) -> Result<Message, End> {
         let until = Instant::now() + REPLY;
         loop {
@@ -146,7 +147,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// The message that is there.
+    /// Takes the message that is there.
     fn take(&self) -> Result<Message, End> {
         match receive(self.socket).map_err(refused)? {
             Some(Message::Disconnect(why)) => Err(refused(format!("it disconnected: {why}"))),
@@ -182,7 +183,7 @@ fn refused(why: impl Into<String>) -> End {
     End::Refused(why.into())
 }
 
-/// Whether a server can do what the port needs.
+/// Checks that a server supports what the port needs.
 fn check(uri: &MemifUri, limits: Limits) -> Result<(), End> {
     let Limits { versions: (first, last), last_ring, log2_size } = limits;
     if !(first..=last).contains(&VERSION) {

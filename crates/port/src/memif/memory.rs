@@ -1,4 +1,4 @@
-//! Where rings and buffers lie in a memif port's shared memory, which is one region.
+//! Layout of rings and buffers in a memif port's shared memory, which is one region.
 //!
 //! ```text
 //! one ring after the other, those that transmit first:
@@ -6,8 +6,8 @@
 //!   buffers   2048 bytes for each entry of the ring, 2112 from one to the next
 //! ```
 //!
-//! A buffer takes an odd number of cache lines, so that the first lines of many spread over all sets of
-//! the caches.
+//! A buffer takes an odd number of cache lines, so that the first lines of many buffers spread over
+//! all sets of the caches.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,15 +19,15 @@ use dray_shm::{Mapping, MemoryFile, PageSize};
 
 use crate::fresh::{self, Discard};
 
-/// Bytes of a frame that one buffer holds.
+/// Number of frame bytes that one buffer holds.
 pub(super) const BUFFER: usize = 2048;
-/// From one buffer to the next.
+/// Distance from one buffer to the next.
 const BUFFER_STEP: usize = BUFFER + 64;
 const _: () = assert!(BUFFER_STEP % 128 == 64);
 
 const PAGE: usize = 4096;
 
-/// The memory of all rings, for one server.
+/// Memory of all rings, shared with one server.
 #[derive(Debug)]
 pub(super) struct SharedMemory {
     file: MemoryFile,
@@ -36,7 +36,7 @@ pub(super) struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// For so many pairs of rings of so many entries.
+    /// Creates the memory for `queues` pairs of rings of `size` entries.
     pub(super) fn new(size: QueueSize, queues: u16) -> io::Result<Self> {
         let len = (2 * usize::from(queues) * ring_step(size)) as u64;
         let file =
@@ -49,22 +49,22 @@ impl SharedMemory {
         self.file.as_fd()
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub(super) fn len(&self) -> usize {
         self.mapping.len()
     }
 
-    /// Where ring `index` begins, in bytes from the start of the memory.
+    /// Returns the offset of ring `index` from the start of the memory, in bytes.
     pub(super) fn ring_offset(&self, index: usize) -> usize {
         let offset = index * ring_step(self.size);
         assert!(offset < self.len(), "ring {index}");
         offset
     }
 
-    /// Ring `index`, made empty, and its buffers.
+    /// Returns ring `index`, made empty, and its buffers.
     ///
     /// # Safety
-    /// Nobody of ours may be using the ring.
+    /// No queue of ours may be using the ring.
     pub(super) unsafe fn ring(&self, index: usize) -> (ClientRing, Buffers) {
         let offset = self.ring_offset(index);
         // SAFETY: the ring lies in the mapping, which the queue that has the ring holds as long.
@@ -88,33 +88,34 @@ fn buffers_at(size: QueueSize) -> usize {
     MemifLayout::len(size).next_multiple_of(PAGE)
 }
 
-/// From one ring to the next.
+/// Returns the distance from one ring to the next.
 fn ring_step(size: QueueSize) -> usize {
     (buffers_at(size) + usize::from(size.get()) * BUFFER_STEP).next_multiple_of(PAGE)
 }
 
-/// The buffers of one ring. They stay mapped as long as the [`SharedMemory`].
+/// Buffers of one ring. They stay mapped as long as the [`SharedMemory`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buffers {
     memory: NonNull<u8>,
-    /// Where the first one lies in it.
+    /// Offset of the first buffer in the memory.
     first: usize,
     count: u16,
 }
 
-// SAFETY: only a place; who uses it knows that the memory is mapped, on any thread.
+// SAFETY: a `Buffers` is only an address; its user ensures that the memory is mapped, on any
+// thread.
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// How many there are.
+    /// Returns the number of buffers.
     pub(super) fn count(&self) -> usize {
         self.count.into()
     }
 
-    /// Where the buffer of an entry lies in the memory.
+    /// Returns the offset of an entry's buffer in the memory.
     ///
     /// # Panics
-    /// Where there is no such entry.
+    /// If there is no such entry.
     #[inline(always)]
     pub(super) fn offset(&self, entry: u16) -> u32 {
         assert!(entry < self.count, "entry {entry}");
@@ -122,10 +123,10 @@ impl Buffers {
         (self.first + usize::from(entry) * BUFFER_STEP) as u32
     }
 
-    /// The first byte of an entry's buffer.
+    /// Returns the first byte of an entry's buffer.
     ///
     /// # Panics
-    /// Where there is no such entry.
+    /// If there is no such entry.
     #[inline(always)]
     pub(super) fn start(&self, entry: u16) -> NonNull<u8> {
         // SAFETY: all buffers lie in the mapping.

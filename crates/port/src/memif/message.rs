@@ -1,5 +1,5 @@
-//! The messages of memif's control socket: 128 bytes each, a packet each, in the machine's own byte
-//! order. `memif.h` of VPP has them, as packed structures.
+//! Messages of memif's control socket: one packet of 128 bytes each, in the machine's own byte
+//! order, defined as packed structures in VPP's `memif.h`.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -7,39 +7,39 @@ use std::os::fd::BorrowedFd;
 
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 
-/// Bytes of a message.
+/// Length of a message in bytes.
 const LEN: usize = 128;
-/// The one version of the protocol that there is, 2.0.
+/// The only version of the protocol, 2.0.
 pub(super) const VERSION: u16 = 2 << 8;
-/// The longest secret, in bytes.
+/// Length of the longest secret, in bytes.
 pub(super) const SECRET_MAX: usize = 24;
-/// The longest name, with a closing zero.
+/// Length of the longest name, with the terminating zero.
 const NAME_LEN: usize = 32;
-/// The interface carries Ethernet frames.
+/// Mode: the interface carries Ethernet frames.
 const MODE_ETHERNET: u8 = 0;
-/// The ring leads from the client to the server.
+/// Flag: the ring leads from the client to the server.
 const FROM_CLIENT: u16 = 1;
 
-/// A message, and what a client wants to know of it.
+/// A message, with the contents that a client needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     Ack,
     Hello(Limits),
     Connected,
-    /// The server ends the conversation, and says why.
+    /// The server ends the session, for this reason.
     Disconnect(String),
-    /// What a client has no use for.
+    /// A message that a client does not use.
     Other(u16),
 }
 
-/// What a server can do.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// The protocol's versions, first and last.
+    /// First and last supported version of the protocol.
     pub(super) versions: (u16, u16),
-    /// The highest number of a ring in either direction.
+    /// Highest ring number in either direction.
     pub(super) last_ring: u16,
-    /// The largest ring, as a power of two.
+    /// Maximum size of a ring, as a power of two.
     pub(super) log2_size: u8,
 }
 
@@ -56,7 +56,7 @@ impl Request {
         self
     }
 
-    /// Wants the server's interface `id`.
+    /// Requests the server's interface `id`.
     pub(super) fn init(id: u32, secret: &str) -> Self {
         let new = Self::new(3).with(2, &VERSION.to_ne_bytes()).with(4, &id.to_ne_bytes());
         let secret = &secret.as_bytes()[..secret.len().min(SECRET_MAX)];
@@ -68,20 +68,20 @@ impl Request {
         Self::new(4).with(4, &(len as u64).to_ne_bytes())
     }
 
-    /// Passes the event of ring `index`, of 2 to the power of `log2_size` entries, which begins at
-    /// `offset` in the region.
+    /// Passes the event of ring `index`, which has 2 to the power of `log2_size` entries and begins
+    /// at `offset` in the region.
     pub(super) fn add_ring(from_client: bool, index: u16, offset: usize, log2_size: u8) -> Self {
         let flags = if from_client { FROM_CLIENT } else { 0 };
         let new = Self::new(5).with(2, &flags.to_ne_bytes()).with(4, &index.to_ne_bytes());
         new.with(8, &(offset as u32).to_ne_bytes()).with(12, &[log2_size])
     }
 
-    /// All has been said.
+    /// Ends the setup.
     pub(super) fn connect() -> Self {
         Self::new(6).with(2, b"dray")
     }
 
-    /// Sends it, with a descriptor where there is one. Never waits.
+    /// Sends the message, with a descriptor if given. Never waits.
     pub(super) fn send(
         &self,
         socket: BorrowedFd<'_>,
@@ -99,8 +99,8 @@ impl Request {
     }
 }
 
-/// Takes the next message, which must be there; `None` where the server has hung up. Descriptors that
-/// come with one are not taken: the kernel closes them.
+/// Takes the next message, which must be there; returns `None` if the server has disconnected.
+/// Descriptors that come with a message are not taken: the kernel closes them.
 pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Message>, String> {
     let mut bytes = [0; LEN + 1];
     let len = match recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {

@@ -1,10 +1,10 @@
-//! `memif:PATH`: the client's end of memif, the shared memory packet interface of FD.io's VPP, which
-//! DPDK speaks too. The port shares memory of its own with the server (called master in older
+//! `memif:PATH`: the client of memif, the shared memory packet interface of FD.io's VPP, which DPDK
+//! supports too. The port shares memory of its own with the server (called master in older
 //! versions) over the Unix socket at `PATH`. It needs neither privileges nor hugepages.
 //!
-//! * `memory`: where rings and buffers lie in the shared memory.
+//! * `memory`: layout of rings and buffers in the shared memory.
 //! * `message`: the messages of the control socket.
-//! * `control`: the conversation with the server.
+//! * `control`: the session with the server.
 //! * `queue`: one ring and its buffers, and moving frames through it.
 
 mod control;
@@ -35,26 +35,26 @@ use memory::SharedMemory;
 use message::SECRET_MAX;
 use queue::{ReceiveQueue, TransmitQueue};
 
-/// A memif port's name.
+/// Name of a memif port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemifUri {
-    /// The Unix socket.
+    /// Path of the Unix socket.
     pub path: PathBuf,
-    /// Which of the server's interfaces at that socket.
+    /// Id of the server's interface at that socket.
     pub id: u32,
-    /// What that interface wants to hear, up to 24 bytes.
+    /// Secret that the interface requires, up to 24 bytes.
     pub secret: String,
-    /// Pairs of rings, 1 to 16.
+    /// Number of ring pairs, 1 to 16.
     pub queues: u16,
-    /// Entries of each ring.
+    /// Number of entries of each ring.
     pub size: QueueSize,
     /// How to wait for frames.
     pub wait: Wait,
 }
 
-/// As for virtio ports.
+/// Default number of ring entries, as for virtio ports.
 const SIZE_DEFAULT: u32 = 512;
-/// What VPP and DPDK have at most.
+/// Maximum of VPP and DPDK.
 const SIZE_MAX: u16 = 1 << 14;
 
 impl MemifUri {
@@ -78,14 +78,14 @@ impl MemifUri {
         })
     }
 
-    /// Makes the memory and begins to connect; the server may come at any time, and come back. Each one
-    /// gets memory that no other has seen.
+    /// Creates the memory and starts to connect; the server may come at any time, and come back.
+    /// Each server gets memory that no other has seen.
     pub fn open(&self) -> Result<Port, OpenError> {
         self.try_open(Vec::new()).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    /// As [`open`](Self::open), for the servers at the other ends of `sockets`, which are of packets, one
-    /// after the other; the path means nothing. Fuzzing has no time to connect.
+    /// Like [`open`](Self::open), for the servers at the other ends of the packet sockets
+    /// `sockets`, one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, sockets: Vec<OwnedFd>) -> Result<Port, OpenError> {
         self.try_open(sockets.into_iter().map(UnixStream::from).collect())
@@ -113,7 +113,7 @@ impl MemifUri {
     }
 }
 
-/// What the data threads and the control thread of a memif port share.
+/// State shared by the data threads and the control thread of a memif port.
 type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
 
 impl fmt::Display for MemifUri {

@@ -1,4 +1,4 @@
-//! One ring of a memif port with its buffers, ready to move frames.
+//! A ring of a memif port with its buffers, ready to move frames.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use crate::{BATCH_MAX, Batch, SERIES_HEAD, Take};
 pub(super) struct TransmitQueue {
     ring: ClientRing,
     buffers: Buffers,
-    /// Signalled when the server wants to know of frames.
+    /// Signalled when the server wants to be notified of frames.
     event: PeerEvent,
-    /// For each buffer the length of the series' frame in it; 0 for anything else.
+    /// For each buffer, the length of the series' frame in it, or 0.
     series: Box<[u16]>,
-    /// What ring and buffers lie in.
+    /// Holds the memory of ring and buffers.
     _memory: Arc<SharedMemory>,
 }
 
 impl TransmitQueue {
-    /// `ring` and `buffers` are of the memory.
+    /// `ring` and `buffers` must lie in `memory`.
     pub(super) fn new(
         ring: ClientRing,
         buffers: Buffers,
@@ -45,7 +45,7 @@ impl TransmitQueue {
         Ok(())
     }
 
-    /// A frame of one buffer.
+    /// Transmits a frame of one buffer.
     #[inline(always)]
     fn put(&mut self, frame: &Frame<'_>, series: bool) {
         let ahead = self.ring.entry(AHEAD as u16);
@@ -54,13 +54,13 @@ impl TransmitQueue {
         let (len, state) = (frame.len(), &mut self.series[usize::from(entry)]);
         let known = series && usize::from(*state) == len;
         let part = 0..if known { len.min(SERIES_HEAD) } else { len };
-        // SAFETY: a buffer has room for a frame of this length, and nobody of ours reads there.
+        // SAFETY: a buffer has room for a frame of this length, and no code of ours reads it.
         unsafe { frame.copy_part(part, self.buffers.start(entry)) };
         *state = if series { len as u16 } else { 0 };
         self.ring.post(self.buffers.offset(entry), len as u32, false);
     }
 
-    /// A frame of several.
+    /// Transmits a frame of several buffers.
     #[cold]
     fn put_long(&mut self, frame: &Frame<'_>) {
         for at in (0..frame.len()).step_by(BUFFER) {
@@ -104,7 +104,7 @@ impl pairs::TransmitQueue for TransmitQueue {
     }
 }
 
-/// Buffers that one frame takes at most.
+/// Maximum number of buffers of one frame.
 const BUFFERS_MAX: usize = FRAME_LIMIT.div_ceil(BUFFER);
 
 /// The ring on which the port receives.
@@ -114,12 +114,12 @@ pub(super) struct ReceiveQueue {
     buffers: Buffers,
     /// Signalled by the server when a frame has arrived.
     pub(super) event: PeerEvent,
-    /// What ring and buffers lie in.
+    /// Holds the memory of ring and buffers.
     _memory: Arc<SharedMemory>,
 }
 
 impl ReceiveQueue {
-    /// Posts every buffer. `ring` and `buffers` are of the memory.
+    /// Creates the queue and posts every buffer. `ring` and `buffers` must lie in `memory`.
     pub(super) fn new(
         ring: ClientRing,
         buffers: Buffers,
@@ -140,7 +140,7 @@ impl pairs::ReceiveQueue for ReceiveQueue {
         let returned = ring.poll()?;
         let mut room = gathered.rooms();
         let mut batch = Batch::new();
-        // How many buffers each frame takes.
+        // Number of buffers of each frame.
         let mut counts = ArrayVec::<u16, BATCH_MAX>::new();
         let mut next = 0;
         while !batch.is_full() && next < returned {
@@ -152,8 +152,8 @@ impl pairs::ReceiveQueue for ReceiveQueue {
                 if !(1..=BUFFER as u32).contains(&first.len) {
                     return Err(Failure::Header { buffers: 1, len: first.len });
                 }
-                // SAFETY: the buffer holds so many bytes, and the queue, which is locked for longer
-                // than the frame is lent, holds the memory.
+                // SAFETY: the buffer holds `first.len` bytes. The queue holds the memory, and is
+                // locked for longer than the frame is lent.
                 batch.push(unsafe { Frame::shared(buffers.start(first.entry), first.len) });
                 counts.push(1);
                 next += 1;
@@ -166,7 +166,7 @@ impl pairs::ReceiveQueue for ReceiveQueue {
                     counts.push(count);
                     next += count;
                 }
-                // The others are on their way.
+                // The frame's other buffers are not returned yet.
                 None => break,
             }
         }
@@ -182,19 +182,19 @@ impl pairs::ReceiveQueue for ReceiveQueue {
     }
 }
 
-/// Posts every buffer that is free, empty.
+/// Posts every free buffer, empty.
 #[inline]
 fn post_all(ring: &mut ClientRing, buffers: Buffers) {
     for _ in 0..ring.room() {
         let entry = ring.entry(0);
         ring.post(buffers.offset(entry), BUFFER as u32, false);
     }
-    // Who transmits into empty buffers does not wait for them.
+    // No event is signalled: a server that transmits into empty buffers does not wait for them.
     ring.publish();
 }
 
-/// Copies the frame that begins `next` entries on and takes several buffers; how many, and its length.
-/// `None` where not all of it is there.
+/// Copies the multi-buffer frame that begins at returned entry `next`. Returns the number of its
+/// buffers and its length, or `None` if not all of it is there.
 #[cold]
 fn gather(
     ring: &ClientRing,

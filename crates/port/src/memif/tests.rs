@@ -1,4 +1,4 @@
-//! A port with a server that is as honest as each test wants it.
+//! Tests of a port against a server that violates the protocol as each test needs it.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -13,23 +13,23 @@ use rustix::net::{
 
 use crate::{FRAME_LIMIT, Frame, LinkState, Port, PortUri, scratch};
 
-/// What a server does that it should not.
+/// A protocol violation by the server.
 type Lie<'a> = &'a dyn Fn(&Server);
-/// The kind of a message, and what follows.
+/// The kind of a message, and its remaining bytes.
 type Said = (u16, Vec<u8>);
 
-/// Entries of each ring.
+/// Number of entries of each ring.
 const SIZE: usize = 8;
-/// Where the ring on which the port receives begins: behind the other one and its buffers.
+/// Offset of the ring on which the port receives: after the other one and its buffers.
 const RECEIVE_RING: usize = (4096 + SIZE * 2112usize).next_multiple_of(4096);
-/// Bytes of all of it.
+/// Length of the memory in bytes.
 const MEMORY: usize = 2 * RECEIVE_RING;
 
 const FLAGS: usize = 4;
 const HEAD: usize = 6;
 const TAIL: usize = 64;
 
-/// The server's end of a socket.
+/// The server's listening socket.
 struct Listener {
     fd: OwnedFd,
     path: PathBuf,
@@ -52,7 +52,7 @@ impl Listener {
         uri.parse::<PortUri>().unwrap().open().unwrap()
     }
 
-    /// Serves the next client up to the end of the introduction.
+    /// Serves the next client up to the end of the setup.
     fn serve(&self) -> Server {
         let socket = accept(&self.fd).unwrap();
         say(&socket, 2, &hello());
@@ -75,22 +75,22 @@ impl Listener {
             event.unwrap()
         });
         hear(&socket, 6);
-        // As VPP and DPDK do before they answer.
+        // As VPP and DPDK do before they reply.
         let cookie = |ring: usize| -> u32 {
-            // SAFETY: four aligned bytes of the mapping.
+            // SAFETY: `ring` is the offset of four aligned bytes of the mapping.
             unsafe { memory.start().add(ring).cast::<u32>().read() }
         };
         assert_eq!([cookie(0), cookie(RECEIVE_RING)], [0x3e3_1f20; 2]);
         say(&socket, 7, &[]);
         let [_, event] = rings;
         let server = Server { file, memory, socket, event };
-        // The port posts its buffers once it knows.
+        // The port posts its buffers once it is connected.
         eventually(|| server.index(RECEIVE_RING + HEAD) == SIZE as u16);
         server
     }
 }
 
-/// What VPP says: version 2.0, 256 rings of 2^14 entries.
+/// VPP's limits: version 2.0, 256 rings of 2^14 entries.
 fn hello() -> Vec<u8> {
     [&[0; 32][..], &[0, 2, 0, 2, 255, 0, 255, 0, 255, 0, 14]].concat()
 }
@@ -125,14 +125,14 @@ fn eventually(mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// The last reason for which a server was left.
+/// Returns the last reason for which a server was disconnected.
 fn end(port: &Port) -> String {
     let status = || port.link.as_ref().unwrap().status();
     eventually(|| status().last_end.is_some());
     status().last_end.unwrap()
 }
 
-/// A server that was told everything.
+/// A server that has received all messages of the setup.
 struct Server {
     file: MemoryFile,
     memory: Mapping,
@@ -143,7 +143,7 @@ struct Server {
 impl Server {
     fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset < MEMORY);
-        // SAFETY: within the mapping.
+        // SAFETY: `offset` is within the mapping.
         unsafe { self.memory.start().add(offset) }
     }
 
@@ -157,7 +157,7 @@ impl Server {
         unsafe { self.at(offset).cast::<u16>().write_volatile(value) }
     }
 
-    /// An entry's flags, length and offset.
+    /// Returns an entry's flags, length and offset.
     fn descriptor(&self, ring: usize, entry: u16) -> (u16, u32, u32) {
         let at = self.at(ring + 128 + 16 * (usize::from(entry) % SIZE));
         // SAFETY: 16 aligned bytes of the mapping.
@@ -176,7 +176,7 @@ impl Server {
         }
     }
 
-    /// Puts `bytes` into the next empty buffers, at most `part` into each.
+    /// Puts `bytes` into the next empty buffers, at most `part` bytes into each.
     fn send(&self, bytes: &[u8], part: usize) {
         let parts: Vec<&[u8]> = bytes.chunks(part).collect();
         let mut tail = self.index(RECEIVE_RING + TAIL);
@@ -185,7 +185,7 @@ impl Server {
             let (_, room, offset) = self.descriptor(RECEIVE_RING, tail);
             assert!(part.len() <= room as usize);
             for (byte, at) in part.iter().zip(offset as usize..) {
-                // SAFETY: within the mapping.
+                // SAFETY: `at` is within the mapping.
                 unsafe { self.at(at).write(*byte) };
             }
             let more = u16::from(index + 1 < parts.len());
@@ -195,7 +195,7 @@ impl Server {
         self.set_index(RECEIVE_RING + TAIL, tail);
     }
 
-    /// The next frame that the port transmits, where there is one.
+    /// Returns the next frame that the port transmits, if there is one.
     fn receive(&self) -> Option<Vec<u8>> {
         let mut tail = self.index(TAIL);
         if tail == self.index(HEAD) {
@@ -204,7 +204,7 @@ impl Server {
         let mut frame = Vec::new();
         loop {
             let (flags, len, offset) = self.descriptor(0, tail);
-            // SAFETY: within the mapping.
+            // SAFETY: the frame's bytes are within the mapping.
             frame.extend((0..len).map(|at| unsafe { self.at((offset + at) as usize).read() }));
             tail = tail.wrapping_add(1);
             if flags & 1 == 0 {
@@ -219,7 +219,7 @@ fn frame(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number + at) as u8).collect()
 }
 
-/// What the port receives at once.
+/// Returns the frames that the port receives without waiting.
 fn received(port: &mut Port) -> Vec<Vec<u8>> {
     let (mut all, mut copy) = (Vec::new(), scratch());
     port.rx[0]
@@ -304,7 +304,8 @@ fn who_sleeps_is_woken() {
     assert!(port.rx[0].arm(true), "there is a frame");
 }
 
-/// Whatever a server writes into the memory, the port leaves it, says why, and takes the next one.
+/// Whatever a server writes into the memory, the port disconnects it with a reason, and serves the
+/// next one.
 #[test]
 fn a_server_that_lies_is_left() {
     let listener = Listener::new();
@@ -326,7 +327,7 @@ fn a_server_that_lies_is_left() {
             server.set_descriptor(RECEIVE_RING, 1, 0, u32::MAX);
             server.set_index(RECEIVE_RING + TAIL, 2);
         }),
-        // A frame without end, longer than any.
+        // A frame without end, longer than any valid one.
         ("bytes in 5", &|server| {
             (0..8).for_each(|entry| server.set_descriptor(RECEIVE_RING, entry, 1, 2048));
             server.set_index(RECEIVE_RING + TAIL, 8);
@@ -346,19 +347,19 @@ fn a_server_that_lies_is_left() {
         assert!(end(&port).contains(why), "{why}: {}", end(&port));
         assert!(!port.tx[0].is_ready());
     }
-    // An entry's place is the port's own affair: what the server writes there is not looked at.
+    // The port determines each entry's buffer itself: the offset that the server writes is ignored.
     let server = listener.serve();
     let before = server.descriptor(RECEIVE_RING, 0).2;
     server.send(&frame(3, 100), 2048);
-    // SAFETY: the offset of an entry, in the mapping.
+    // SAFETY: this is the offset field of an entry, in the mapping.
     unsafe { server.at(RECEIVE_RING + 128 + 8).cast::<u32>().write(u32::MAX) };
     eventually(|| port.link.as_ref().unwrap().status().state == LinkState::Running);
     assert_eq!(received(&mut port), [frame(3, 100)]);
     assert_eq!(server.descriptor(RECEIVE_RING, 0).2, before, "and set right again");
 }
 
-/// Whoever was served before, and still has the memory that it was given, neither shows what it was
-/// sent to the next server nor sends anything in its name.
+/// A former server that kept its memory neither sees what is sent to the next server nor can send
+/// in its name.
 #[test]
 fn servers_do_not_share_memory() {
     let listener = Listener::new();
@@ -375,13 +376,13 @@ fn servers_do_not_share_memory() {
     let second = listener.serve();
     eventually(|| port.tx[0].is_ready());
     let bytes = || -> Vec<u8> {
-        // SAFETY: within the mapping.
+        // SAFETY: `at` is within the mapping.
         (0..MEMORY).map(|at| unsafe { second.at(at).read_volatile() }).collect()
     };
     assert!(!bytes().windows(16).any(|bytes| bytes == &secret[..16]), "the first one's frames");
     let before = bytes();
     for at in 0..MEMORY {
-        // SAFETY: within the mapping.
+        // SAFETY: `at` is within the mapping.
         unsafe { kept.start().add(at).write_volatile(0x77) };
     }
     assert!(bytes() == before, "the first one writes into it");
@@ -390,7 +391,7 @@ fn servers_do_not_share_memory() {
     assert_eq!(port.link.unwrap().status().state, LinkState::Running);
 }
 
-/// A server that comes and goes, and keeps all memory that it was given, does not fill ours.
+/// A server that reconnects repeatedly, and keeps all memory that it got, does not fill ours.
 #[test]
 fn memory_of_a_server_that_left_is_given_back() {
     let listener = Listener::new();

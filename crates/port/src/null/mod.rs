@@ -1,4 +1,4 @@
-//! `null:`: takes every frame and never has one. It shows what a role costs by itself.
+//! `null:`: takes every frame and never delivers one. It shows the cost of a role by itself.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use dray_wire::FRAME_MAX;
 use crate::query::{Query, UriError};
 use crate::{Frame, Port, Receive, Take, Transmit, Wait};
 
-/// The null port's name; there is nothing to say about it.
+/// Name of the null port; it has no parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NullUri;
 
@@ -21,7 +21,7 @@ impl NullUri {
         }
     }
 
-    /// A port with nothing behind it.
+    /// Opens a port without a peer.
     pub fn open(&self) -> Port {
         Port { rx: vec![Box::new(Null)], tx: vec![Box::new(Null)], link: None }
     }

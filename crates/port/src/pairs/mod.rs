@@ -1,6 +1,6 @@
-//! Pairs of queues in memory that a port shares with its peer: what `virtio`, `vhost` and `memif` ports
-//! have in common. Each of them says what a queue is; how the data threads use queues that a control
-//! thread puts in and takes out is said here, once for all, and compiled for each.
+//! Pairs of queues in memory that a port shares with its peer: the code that `virtio`, `vhost` and
+//! `memif` ports have in common. Each transport defines its queues; how data threads use queues
+//! that a control thread inserts and removes is defined here once, and compiled for each.
 //!
 //! * `receive`, `transmit`: the halves of such a port.
 
@@ -27,20 +27,22 @@ use transmit::TransmitHalf;
 
 /// A queue on which a port receives.
 pub(crate) trait ReceiveQueue: Send + 'static {
-    /// Lends the frames that have arrived to `take`; how many those were.
+    /// Lends the frames that have arrived to `take`; returns how many it lent.
     fn receive(&mut self, gathered: &mut Gathered, take: &mut Take<'_>) -> Result<usize, Failure>;
 
-    /// Asks the peer for an event when a frame arrives, or for none. Whether one is there already.
+    /// Asks the peer for an event when a frame arrives, or for none. Returns true if a frame is
+    /// already there.
     fn want_events(&mut self, on: bool) -> bool;
 }
 
 /// A queue on which a port transmits.
 pub(crate) trait TransmitQueue: Send + 'static {
-    /// Copies `frames` to where the peer finds them; how many there was room for. Those of a `series`
-    /// are as [`transmit_series`](crate::Transmit::transmit_series) has them.
+    /// Copies `frames` to the peer; returns how many there was room for. `series` is true for
+    /// frames as [`transmit_series`](crate::Transmit::transmit_series) takes them.
     fn transmit(&mut self, frames: &[Frame<'_>], series: bool) -> Result<usize, Failure>;
 
-    /// Buffers of ours that the peer has yet to give back: at least so many frames it has not had.
+    /// Returns the number of our buffers that the peer has yet to return: at least this many frames
+    /// have not reached it.
     fn pending(&mut self) -> Result<usize, Failure> {
         Ok(0)
     }
@@ -53,15 +55,16 @@ pub(crate) trait Pairs: Send + Sync + 'static {
 
     fn pairs(&self) -> &[Pair<Self::Receive, Self::Transmit>];
 
-    /// Whether frames can pass.
+    /// Returns true if frames can pass.
     fn is_running(&self) -> bool;
 
-    /// Frames of the peer that were none, or to it that can never fit, where somebody counts them.
+    /// Returns the number of malformed frames from the peer, and of frames that can never fit its
+    /// buffers, on transports that count them.
     fn malformed(&self) -> u64 {
         0
     }
 
-    /// Why a data thread gave up one of the queues, if one did.
+    /// Returns why a data thread gave up one of the queues, if one did.
     fn failure(&self) -> Option<Failure> {
         let mut pairs = self.pairs().iter();
         pairs.find_map(|pair| pair.receive.failure().or_else(|| pair.transmit.failure()))
@@ -72,14 +75,14 @@ pub(crate) trait Pairs: Send + Sync + 'static {
 pub(crate) struct Pair<R, T> {
     pub(crate) receive: Slot<R>,
     pub(crate) transmit: Slot<T>,
-    /// What wakes who sleeps until a frame arrives.
+    /// The events that wake a data thread that sleeps until a frame arrives.
     pub(crate) wakes: Wakes,
     /// Signalled by a data thread that needs the control thread.
     pub(crate) attention: Arc<Attention>,
 }
 
 impl<R, T> Pair<R, T> {
-    /// `count` of them without queues. `attention` wakes the control thread.
+    /// Creates `count` pairs without queues. `attention` wakes the control thread.
     pub(crate) fn several(
         count: u16,
         attention: &Arc<Attention>,
@@ -95,7 +98,8 @@ impl<R, T> Pair<R, T> {
         (0..count).map(one).collect::<io::Result<_>>().map_err(|error| ("eventfd", error))
     }
 
-    /// Takes both queues from the data threads, and heeds the `event` of the one that receives no more.
+    /// Takes both queues from the data threads, and stops watching the `event` of the receiving
+    /// one.
     pub(crate) fn stop(&self, event: impl Fn(&R) -> BorrowedFd<'_>) {
         let receive = self.receive.replace(State::Stopped);
         if let State::Running(queue) | State::Failed(_, queue) = receive {
@@ -105,7 +109,7 @@ impl<R, T> Pair<R, T> {
     }
 }
 
-/// The queues of a port that shares memory of its own, all of which are put in and taken out together.
+/// The queues of a port that shares its own memory; all are inserted and removed together.
 pub(crate) struct Device<R, T> {
     pub(crate) pairs: Vec<Pair<R, T>>,
 }
@@ -120,14 +124,14 @@ impl<R: ReceiveQueue, T: TransmitQueue> Pairs for Device<R, T> {
     }
 
     fn is_running(&self) -> bool {
-        // These come last.
+        // The transmit queues are inserted last.
         self.pairs.iter().all(|pair| pair.transmit.is_running())
     }
 }
 
-/// What the halves of an open port share: the last one to go closes it.
+/// State shared by the halves of an open port: the port is closed when the last half is dropped.
 struct Shared<P> {
-    // First, so that its thread has ended before the queues go.
+    // First field, so that its thread has ended before the queues are dropped.
     connection: Connection,
     pairs: Arc<P>,
 }
@@ -146,7 +150,7 @@ impl<P: Pairs> Link for Shared<P> {
     }
 }
 
-/// The port whose queues are `pairs`, which somebody puts in at the other end of `connection`.
+/// Creates the port whose queues are `pairs`, which the thread of `connection` inserts.
 pub(crate) fn port<P: Pairs>(pairs: Arc<P>, connection: Connection, wait: Wait) -> Port {
     let count = pairs.pairs().len();
     let shared = Arc::new(Shared { connection, pairs });

@@ -42,8 +42,8 @@ impl<P: Pairs> Receive for ReceiveHalf<P> {
     }
 
     fn dropped(&self) -> io::Result<u64> {
-        // One number for the whole port: the first queue reports it. What the peer's queue has no room
-        // for is dropped, and counted, by the peer.
+        // One number for the whole port: the first queue reports it. Frames for which the peer's
+        // queue has no room are dropped, and counted, by the peer.
         Ok(if self.pair == 0 { self.shared.pairs.malformed() } else { 0 })
     }
 
@@ -53,7 +53,7 @@ impl<P: Pairs> Receive for ReceiveHalf<P> {
 
     fn arm(&mut self, on: bool) -> bool {
         let pair = self.pair();
-        // Before anything is asked for, so that no later event is forgotten.
+        // Before events are requested, so that no later event is lost.
         if on {
             pair.wakes.clear();
         }

@@ -1,4 +1,4 @@
-//! The system calls of packet sockets that rustix does not offer.
+//! System calls of packet sockets that rustix does not offer.
 
 use std::io;
 use std::mem;
@@ -38,19 +38,19 @@ pub(super) fn set_promiscuous(socket: BorrowedFd<'_>, index: u32) -> io::Result<
     set_option(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, request)
 }
 
-/// Lets nothing in (`true`), or everything again.
+/// Blocks all incoming frames (`true`), or accepts them again.
 pub(super) fn deafen(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     if !on {
         return set_option(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0 as libc::c_int);
     }
-    // BPF_RET | BPF_K: as much of each frame as `k` says.
+    // BPF_RET | BPF_K: accept `k` bytes of each frame.
     let mut nothing = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
     let program = libc::sock_fprog { len: 1, filter: nothing.as_mut_ptr() };
     set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
 }
 
-/// Makes a bound socket a member of a group, among whose sockets frames are divided by a hash of their
-/// flow: of the group of that number, or of a new one. Returns its number.
+/// Makes a bound socket a member of the fanout group of this number, or of a new one, whose sockets
+/// share the frames by a hash of their flow. Returns the group's number.
 pub(super) fn join(socket: BorrowedFd<'_>, group: Option<u16>) -> io::Result<u16> {
     let unique = if group.is_none() { libc::PACKET_FANOUT_FLAG_UNIQUEID } else { 0 };
     let mode = libc::PACKET_FANOUT_HASH | unique;

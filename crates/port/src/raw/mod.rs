@@ -16,20 +16,21 @@ use crate::{OpenError, PATIENCE, Port, interface};
 
 mod calls;
 
-/// A packet socket's name.
+/// Name of a packet socket port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawUri {
     /// The network interface.
     pub interface: String,
-    /// Batch size and way of waiting.
+    /// Batch size and how to wait.
     pub options: SocketOptions,
-    /// Receive only frames with this Ethertype. Without one, every frame is received; that costs
-    /// a clone of each frame, because the kernel's own protocols get it as well. With one, frames have
-    /// lost their VLAN tags.
+    /// Receive only frames with this Ethertype. Without one, every frame is received; that costs a
+    /// clone of each frame, because the kernel's own protocols get it as well. With one, frames
+    /// have lost their VLAN tags.
     pub ethertype: Option<u16>,
-    /// Ask the interface for frames that are addressed to others.
+    /// True to request frames addressed to others (promiscuous mode).
     pub promisc: bool,
-    /// Sockets, 1 to 16, among which the kernel divides what arrives by a hash of each frame's flow.
+    /// Number of sockets, 1 to 16, among which the kernel divides arriving frames by a hash of
+    /// their flow.
     pub queues: u16,
 }
 
@@ -46,8 +47,8 @@ impl RawUri {
         Ok(Self { interface, options, ethertype, promisc, queues })
     }
 
-    /// Returns true if received frames have their VLAN tags. The kernel takes a tag off before it
-    /// looks for who wants frames of one type, and tells nobody of it afterwards.
+    /// Returns true if received frames have their VLAN tags. The kernel strips a tag before it
+    /// looks for sockets that want frames of one type, and does not report it to them afterwards.
     pub fn keeps_tags(&self) -> bool {
         self.ethertype.is_none()
     }
@@ -70,8 +71,8 @@ impl RawUri {
         Ok(port)
     }
 
-    /// One socket, and the longest frame that it sends; where there are several, they are members of the
-    /// same `group`.
+    /// Creates one socket, and returns it with the length of the longest frame that it sends. If
+    /// there are several, they become members of the same `group`.
     fn socket(
         &self,
         group: &mut Option<u16>,
@@ -109,7 +110,8 @@ impl RawUri {
         }
         let protocol = self.ethertype.unwrap_or(libc::ETH_P_ALL as u16);
         if self.queues > 1 {
-            // Only who receives can be a member; until it is, it would have copies of what others have.
+            // Only a receiving socket can be a member; until it is, it would get copies of the
+            // members' frames.
             calls::deafen(socket.as_fd(), true).map_err(|error| ("SO_ATTACH_FILTER", error))?;
         }
         calls::bind(socket.as_fd(), index, protocol).map_err(|error| ("bind", error))?;

@@ -1,4 +1,4 @@
-//! The system calls that rustix does not offer.
+//! System calls that rustix does not offer.
 
 use std::io;
 use std::mem;
@@ -9,13 +9,13 @@ use rustix::net::SendFlags;
 
 use crate::frame::{Part, TAG_TYPE};
 
-/// The entries of a batched call: messages of one buffer each, or of two.
+/// Entries of a batched call: messages of one or two buffers each.
 ///
-/// `headers` points into `buffers` and `notes`, all are on the heap and none is ever resized, so
-/// moving this value keeps the pointers right.
+/// `headers` points into `buffers` and `notes`. All are on the heap and none is ever resized, so
+/// moving this value keeps the pointers valid.
 pub(super) struct Messages {
     buffers: Box<[[libc::iovec; 2]]>,
-    /// Auxiliary data of received frames; empty where none is asked for.
+    /// Auxiliary data of received frames; empty if none is requested.
     notes: Box<[Note]>,
     headers: Box<[libc::mmsghdr]>,
 }
@@ -26,16 +26,16 @@ pub(super) struct Messages {
 struct Note {
     header: libc::cmsghdr,
     data: libc::tpacket_auxdata,
-    /// Up to `CMSG_SPACE`.
+    /// Padding up to `CMSG_SPACE`.
     padding: u32,
 }
 const _: () = assert!(size_of::<Note>() == 16 + 24 && align_of::<Note>() == 8);
 
-/// A VLAN tag as it lies in a frame: type, priority and VLAN.
+/// A VLAN tag as in a frame: type, priority and VLAN.
 pub(super) type Tag = [u8; 4];
 
-// SAFETY: the raw pointers lead to `buffers`, which this value owns, and to memory that the caller
-// lends for the length of one call.
+// SAFETY: the raw pointers point to `buffers`, which this value owns, and to memory that the caller
+// lends for the duration of one call.
 unsafe impl Send for Messages {}
 
 impl Messages {
@@ -55,10 +55,10 @@ impl Messages {
         Self { buffers, notes: Box::default(), headers }
     }
 
-    /// As [`new`](Self::new), for a packet socket that adds auxiliary data to each frame.
+    /// Like [`new`](Self::new), for a packet socket that adds auxiliary data to each frame.
     pub(super) fn with_notes(count: usize) -> Self {
         let mut new = Self::new(count);
-        // SAFETY: a note is made of integers, for which any bytes are valid.
+        // SAFETY: a note consists of integers, for which any bytes are valid.
         new.notes = vec![unsafe { mem::zeroed::<Note>() }; count].into_boxed_slice();
         for (header, note) in new.headers.iter_mut().zip(&mut new.notes) {
             header.msg_hdr.msg_control = ptr::from_mut(note).cast();
@@ -66,7 +66,7 @@ impl Messages {
         new
     }
 
-    /// `sendmmsg` of frames in `parts`; at most as many as there are messages.
+    /// `sendmmsg` of frames in `parts`; sends at most as many as there are messages.
     pub(super) fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -81,14 +81,14 @@ impl Messages {
             count += 1;
         }
         let (headers, flags) = (self.headers.as_mut_ptr(), flags.bits().cast_signed());
-        // SAFETY: the first `count` headers each lead to the buffers of two parts, which stay mapped
-        // for `'a` and so outlive the call, and the kernel only reads them.
+        // SAFETY: each of the first `count` headers points to the buffers of two parts, which stay
+        // mapped for `'a` and so outlive the call, and the kernel only reads them.
         let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers, count, flags) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// `recvmmsg` into `slots`, or `recvmsg` for one message: slot `i` is `stride` bytes at
-    /// `i * stride`, filled from `offset` on. Returns the number of messages received.
+    /// `recvmmsg` into `slots`, or `recvmsg` for one message: slot `i` is `stride` bytes at `i *
+    /// stride`, filled from `offset` on. Returns the number of messages received.
     pub(super) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -105,7 +105,7 @@ impl Messages {
         }
         assert!(slots.len() / stride >= count, "a slot for every message");
         if !self.notes.is_empty() {
-            // The kernel writes the length of what it added here.
+            // The kernel overwrites it with the length of the data that it added.
             let len = size_of::<Note>();
             self.headers.iter_mut().for_each(|header| header.msg_hdr.msg_controllen = len);
         }
@@ -117,8 +117,8 @@ impl Messages {
             return Ok(1);
         }
         let flags = if block { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
-        // SAFETY: every header leads to one buffer inside `slots`, which is borrowed mutably for
-        // the length of the call, and to a note of `self` or none; the assertion above makes sure
+        // SAFETY: every header points to one buffer inside `slots`, which is borrowed mutably for
+        // the duration of the call, and to a note of `self` or none; the assertion above ensures
         // that all were set.
         let received = unsafe {
             libc::recvmmsg(
@@ -132,25 +132,25 @@ impl Messages {
         usize::try_from(received).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Notes the length of a message that was received by other means, as the first one.
+    /// Sets the length of the first message, which was received by other means.
     pub(super) fn set_len(&mut self, len: usize) {
         self.headers[0].msg_len = len as u32;
     }
 
-    /// Length of the message that the last [`receive`](Self::receive) put at `index`, or `None`
-    /// where it did not fit its slot.
+    /// Returns the length of the message that the last [`receive`](Self::receive) put at `index`,
+    /// or `None` if it did not fit its slot.
     #[inline]
     pub(super) fn len(&self, index: usize) -> Option<usize> {
         let header = &self.headers[index];
         (header.msg_hdr.msg_flags & libc::MSG_TRUNC == 0).then_some(header.msg_len as usize)
     }
 
-    /// The VLAN tag that the kernel took off the frame that the last [`receive`](Self::receive) put
-    /// at `index`.
+    /// Returns the VLAN tag that the kernel stripped from the frame that the last
+    /// [`receive`](Self::receive) put at `index`.
     #[inline]
     pub(super) fn tag(&self, index: usize) -> Option<Tag> {
         let Note { header, data, .. } = self.notes.get(index)?;
-        // Otherwise it is the note of an earlier frame.
+        // Otherwise the note belongs to an earlier frame.
         let is_there = self.headers[index].msg_hdr.msg_controllen >= NOTE_LEN
             && (header.cmsg_level, header.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA);
         if !is_there || data.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
@@ -168,7 +168,7 @@ impl Messages {
 /// `CMSG_LEN` of a note.
 const NOTE_LEN: usize = size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>();
 
-/// The parts as the kernel wants them; one of them may be empty.
+/// Converts the parts to the kernel's format; one of them may be empty.
 pub(crate) fn vectors(parts: [Part<'_>; 2]) -> [libc::iovec; 2] {
     parts.map(|part| libc::iovec { iov_base: part.start.as_ptr().cast(), iov_len: part.len })
 }
@@ -190,7 +190,7 @@ pub(super) fn send(
     if sent >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Asks for socket buffers of 4 MiB in both directions, beyond the system's limit where we may.
+/// Requests socket buffers of 4 MiB in both directions, beyond the system's limit if permitted.
 pub(crate) fn enlarge_buffers(socket: BorrowedFd<'_>) -> io::Result<()> {
     const BYTES: libc::c_int = 4 << 20;
     for (force, plain) in
@@ -231,7 +231,7 @@ pub(crate) fn get_option<T: Copy + Default>(
 ) -> io::Result<T> {
     let mut value = T::default();
     let mut len = mem::size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes into `value`; every `T` used here is made of
+    // SAFETY: the kernel writes at most `len` bytes into `value`; every `T` used here consists of
     // integers, for which any bytes are valid.
     let result = unsafe {
         libc::getsockopt(
@@ -245,7 +245,8 @@ pub(crate) fn get_option<T: Copy + Default>(
     if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Frames that the kernel dropped because this socket's receive buffer was full (`SO_MEMINFO`).
+/// Returns the number of frames that the kernel dropped because this socket's receive buffer was
+/// full (`SO_MEMINFO`).
 pub(super) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u64> {
     const SK_MEMINFO_DROPS: usize = 8;
     let info: [u32; SK_MEMINFO_DROPS + 1] = get_option(socket, libc::SOL_SOCKET, libc::SO_MEMINFO)?;

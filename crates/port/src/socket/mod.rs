@@ -1,4 +1,4 @@
-//! What UDP and packet sockets share: options, and receiving and transmitting one by one
+//! Code shared by UDP and packet sockets: options, and receiving and transmitting one by one
 //! (`recv`, `send`) or in batches (`recvmmsg`, `sendmmsg`).
 
 mod calls;
@@ -12,10 +12,10 @@ pub(crate) use calls::{enlarge_buffers, get_option, set_option, vectors};
 pub(crate) use receive::{Restore, SLOT_LEN, SocketReceive};
 pub(crate) use transmit::{SocketTransmit, is_of_frame};
 
-/// Options that `udp:` and `raw:` have in common.
+/// Options common to `udp:` and `raw:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// Frames per system call; 1 means `send` and `recv`, more `sendmmsg` and `recvmmsg`.
+    /// Number of frames per system call; 1 means `send` and `recv`, more `sendmmsg` and `recvmmsg`.
     pub batch: usize,
     /// How to wait for frames.
     pub wait: Wait,
@@ -38,7 +38,7 @@ impl SocketOptions {
         Ok(Self { batch: batch.map_or(1, |n| n as usize), wait })
     }
 
-    /// The options that differ from the defaults, as they stand in a URI.
+    /// Returns the options that differ from the defaults, as written in a URI.
     pub(crate) fn pairs(self) -> Vec<(&'static str, String)> {
         let mut pairs = Vec::new();
         if self.batch != 1 {

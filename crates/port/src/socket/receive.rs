@@ -14,22 +14,22 @@ use super::calls::{self, Messages, Tag};
 use crate::frame::{ADDRESSES_LEN, TAG_LEN};
 use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock};
 
-/// A slot holds a line of its own, the longest frame and one byte more, in whole cache lines; an odd
-/// number of lines spreads the slots' first lines over all sets of the cache.
+/// Length of a slot: a cache line of its own, the longest frame and one byte more, in whole cache
+/// lines. An odd number of lines spreads the slots' first lines over all sets of the cache.
 pub(crate) const SLOT_LEN: usize = {
     let lines = (LINE + FRAME_LIMIT + 1).div_ceil(LINE);
     (lines | 1) * LINE
 };
 const LINE: usize = 64;
 
-/// What the kernel takes off the frames of a socket, and is put back on.
+/// The part of frames that the kernel removes on a socket, and the port restores.
 #[derive(Clone, Copy)]
 pub(crate) enum Restore {
-    /// Nothing is taken off.
+    /// Nothing is removed.
     Nothing,
-    /// All headers of a UDP socket, which are those of this flow.
+    /// All headers of a UDP socket's frames, which are those of this flow.
     Headers(Flow),
-    /// VLAN tags: a packet socket tells them in auxiliary data.
+    /// VLAN tags: a packet socket reports them in auxiliary data.
     Tags,
 }
 
@@ -40,20 +40,21 @@ enum Fill {
     /// With payloads, behind headers that are written here.
     Payloads {
         flow: Flow,
-        /// The frame length for which each slot's headers were written last.
+        /// The frame length for which each slot's headers were last written.
         written: Box<[usize]>,
     },
-    /// With frames without their tag, which has room in front: the addresses move there.
+    /// With frames without their tag. There is room in front: the addresses are moved there to
+    /// restore it.
     Untagged,
 }
 
 impl Fill {
-    /// Where in its slot the kernel's bytes begin.
+    /// Returns the offset of the kernel's bytes in their slot.
     const fn offset(&self) -> usize {
         match self {
             Self::Frames => 0,
             Self::Payloads { .. } => HEADERS_LEN,
-            // A frame without a tag begins on a line.
+            // A frame without a tag begins on a cache line.
             Self::Untagged => LINE,
         }
     }
@@ -66,11 +67,11 @@ pub(crate) struct SocketReceive {
     fill: Fill,
     batch: usize,
     wait: Wait,
-    /// With [`Wait::Poll`]: no system call before this tick.
+    /// With [`Wait::Poll`]: tick before which no system call is made.
     rest_until: u64,
-    /// Where frames begin in the slots, and their lengths.
+    /// Offsets of the received frames, and their lengths.
     filled: ArrayVec<(usize, usize), BATCH_MAX>,
-    /// How many of those were taken.
+    /// Number of those that were taken.
     taken: usize,
     oversized: u64,
 }
@@ -99,7 +100,7 @@ impl SocketReceive {
         }
     }
 
-    /// One `recv`, `recvmsg` or `recvmmsg`: how many messages lie in the slots.
+    /// Makes one `recv`, `recvmsg` or `recvmmsg` call; returns the number of messages in the slots.
     fn call(&mut self) -> io::Result<usize> {
         let offset = self.fill.offset();
         let block = self.wait == Wait::Block;
@@ -121,7 +122,7 @@ impl Receive for SocketReceive {
             self.fill()?;
         }
         let frame = |&(start, len): &(usize, usize)| Frame::from(&self.slots[start..start + len]);
-        // Filled where it is: a batch that is returned from somewhere is moved, full or not.
+        // Filled in place: a batch that is returned from a function is moved, full or not.
         let mut batch = Batch::new();
         batch.extend(self.filled[self.taken..].iter().map(frame));
         if !batch.is_empty() {
@@ -200,15 +201,16 @@ impl SocketReceive {
     }
 }
 
-/// Moves the addresses of a frame, which lie [`TAG_LEN`] bytes further on, to the start of `room`, and
-/// puts `tag` behind them.
+/// Moves the addresses of a frame, which lie [`TAG_LEN`] bytes further on, to the start of `room`,
+/// and puts `tag` behind them.
 #[cold]
 fn put_tag(room: &mut [u8], tag: Tag) {
     room.copy_within(TAG_LEN..TAG_LEN + ADDRESSES_LEN, 0);
     room[ADDRESSES_LEN..ADDRESSES_LEN + TAG_LEN].copy_from_slice(&tag);
 }
 
-/// Nothing there at present, or the peer's kernel said that nobody listens: neither ends the port.
+/// Returns true if the error does not end the port: nothing to receive or no room at present, or
+/// the peer's kernel reported that no socket listens.
 pub(super) fn is_transient(error: &io::Error) -> bool {
     let Some(errno) = Errno::from_io_error(error) else { return false };
     [Errno::AGAIN, Errno::INTR, Errno::NOBUFS, Errno::CONNREFUSED].contains(&errno)

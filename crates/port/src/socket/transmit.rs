@@ -19,10 +19,10 @@ pub(crate) struct SocketTransmit {
     socket: Arc<OwnedFd>,
     messages: Messages,
     batch: usize,
-    /// The socket takes UDP payloads: the kernel writes all headers itself.
+    /// True if the socket takes UDP payloads: the kernel writes all headers itself.
     payload_only: bool,
     frame_max: usize,
-    /// `DONTWAIT` where a full peer must not hold the caller up.
+    /// `DONTWAIT` if a full peer must not hold up the caller.
     flags: SendFlags,
     dropped: u64,
 }
@@ -46,7 +46,7 @@ impl SocketTransmit {
         }
     }
 
-    /// One `send` or `sendmmsg`: how many of `frames` the kernel took.
+    /// Makes one `send` or `sendmmsg` call; returns how many of `frames` the kernel took.
     fn call(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         if self.batch > 1 {
             let payload_only = self.payload_only;
@@ -92,14 +92,15 @@ impl Transmit for SocketTransmit {
     }
 }
 
-/// Returns true if it is the frame that cannot be transmitted, not the port: it is too long or too
-/// short, or its memory is gone. It comes from anybody, and must not end the port for all others.
+/// Returns true if the error is the frame's, not the port's: the frame is too long or too short, or
+/// its memory is gone. Any peer can send such a frame, and it must not end the port for all others.
 pub(crate) fn is_of_frame(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|errno| [Errno::MSGSIZE, Errno::INVAL, Errno::FAULT].contains(&errno))
 }
 
-/// What of a frame goes into the socket. Of a frame that the port does not accept: nothing.
+/// Returns the part of a frame that goes into the socket: nothing of a frame that the port does not
+/// accept.
 #[inline]
 fn parts<'f>(frame: &Frame<'f>, payload_only: bool) -> [Part<'f>; 2] {
     let range = match payload_only {
@@ -109,7 +110,7 @@ fn parts<'f>(frame: &Frame<'f>, payload_only: bool) -> [Part<'f>; 2] {
     frame.parts(range)
 }
 
-/// Where an IPv4/UDP frame's payload lies, by the headers as they are now.
+/// Returns the range of an IPv4/UDP frame's payload, by the headers as they are now.
 #[inline]
 fn udp_part(frame: &Frame<'_>) -> Option<Range<usize>> {
     headers::udp_payload_range(&frame.first()?, frame.len())

@@ -1,4 +1,4 @@
-//! The system call that takes a frame out of memory that others may write to.
+//! The system call that transmits a frame from memory that others may write to.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,4 +1,4 @@
-//! The character devices of TAP and macvtap interfaces.
+//! Character devices of TAP and macvtap interfaces.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,16 +9,16 @@ use std::path::PathBuf;
 use dray_netdev::attach_tap;
 use rustix::fs::{CWD, Dev, FileType, Mode, makedev, mknodat};
 
-/// An open device, and whose.
+/// An open device.
 pub(super) struct Device {
     pub(super) file: File,
-    /// Whether it is that of a macvtap interface.
+    /// True if it belongs to a macvtap interface.
     pub(super) is_macvtap: bool,
 }
 
 impl Device {
-    /// Opens the device of the interface `name`: a macvtap interface's own; else a TAP interface's, which
-    /// is made where it is not there.
+    /// Opens the device of the interface `name`: that of a macvtap interface, else that of a TAP
+    /// interface, which is created if it does not exist.
     pub(super) fn open(name: &str) -> Result<Self, (&'static str, io::Error)> {
         let number = macvtap_number(name).map_err(|error| ("macvtap device", error))?;
         let (file, is_macvtap) = match number {
@@ -37,8 +37,8 @@ fn open(path: PathBuf) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-/// The device number of a macvtap interface, as `/sys` of its network namespace says it; `None` for
-/// any other.
+/// Returns the device number of a macvtap interface from `/sys` of its network namespace; `None`
+/// for any other interface.
 fn macvtap_number(interface: &str) -> io::Result<Option<Dev>> {
     let folder = PathBuf::from(format!("/sys/class/net/{interface}/macvtap"));
     let Some(device) = fs::read_dir(folder).ok().and_then(|mut entries| entries.next()) else {
@@ -53,12 +53,12 @@ fn macvtap_number(interface: &str) -> io::Result<Option<Dev>> {
     number.map(Some).ok_or_else(what)
 }
 
-/// Opens the device with this number. The kernel names devices after the indices of interfaces, which
-/// are not unique among containers: the name is one of our own, for a moment.
+/// Opens the device with this number. The kernel names devices after interface indices, which are
+/// not unique among containers, so a node with a name of our own is created for a moment.
 fn open_node(number: Dev) -> io::Result<File> {
     let path = PathBuf::from(format!("/dev/dray-macvtap-{number:x}"));
     match mknodat(CWD, &path, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, number) {
-        // Whoever was killed before it was removed left the same.
+        // A process that was killed before it removed the node left the same one.
         Err(rustix::io::Errno::EXIST) if is_device(&path, number)? => {}
         result => result?,
     }

@@ -1,26 +1,27 @@
-//! What the kernel dropped because a TAP device was not read in time.
+//! Counter of frames that the kernel dropped because a TAP device was not read in time.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The counter of an interface, from some moment on.
+/// Counter of an interface, relative to its creation.
 pub(super) struct Drops {
-    /// Of the network namespace in which it was opened.
+    /// `/proc/net/dev` of the network namespace in which it was opened.
     file: File,
     interface: String,
-    /// Which of the interface's numbers it is.
+    /// Index of the counter in the interface's line.
     field: usize,
     before: u64,
 }
 
-/// In the line of an interface, after its name: frames that were dropped on the way in, and out.
+/// Index of each counter in the line of an interface, after its name: dropped on receive and
+/// transmit.
 const RX_DROPPED: usize = 3;
 const TX_DROPPED: usize = 11;
 
 impl Drops {
-    /// From now on. What a TAP's program reads the interface has sent; what is read from a macvtap's
-    /// device the interface has received.
+    /// Starts counting. Frames that a TAP's program reads were sent by the interface; frames that
+    /// are read from a macvtap's device were received by the interface.
     pub(super) fn new(interface: &str, is_macvtap: bool) -> io::Result<Self> {
         let file = File::open("/proc/thread-self/net/dev")?;
         let field = if is_macvtap { RX_DROPPED } else { TX_DROPPED };
@@ -29,7 +30,7 @@ impl Drops {
         Ok(drops)
     }
 
-    /// How many there were.
+    /// Returns the number of dropped frames.
     pub(super) fn count(&self) -> io::Result<u64> {
         let mut text = vec![0; 1 << 16];
         let mut len = 0;

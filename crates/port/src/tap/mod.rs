@@ -1,5 +1,5 @@
-//! `tap:INTERFACE`: the device of a TAP or macvtap interface, where a virtual machine's frames go in and
-//! out: one for each `read` and `write`.
+//! `tap:INTERFACE`: the device of a TAP or macvtap interface, through which a virtual machine's
+//! frames pass: one per `read` and `write`.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,7 @@ use drops::Drops;
 use receive::TapReceive;
 use transmit::TapTransmit;
 
-/// A TAP port's name.
+/// Name of a TAP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapUri {
     /// The network interface.
@@ -33,7 +33,7 @@ pub struct TapUri {
     pub wait: Wait,
 }
 
-/// How long an interface may take to carry frames that has a program at its device.
+/// Maximum time until an interface carries frames after a program opened its device.
 const CARRIER_MAX: Duration = Duration::from_secs(2);
 
 impl TapUri {
@@ -42,8 +42,8 @@ impl TapUri {
         Ok(Self { interface, wait: Wait::parse(query)? })
     }
 
-    /// Opens the device of the interface, which is made where there is none, sets the interface up, and
-    /// waits until it carries frames.
+    /// Opens the device of the interface, which is created if it does not exist, sets the interface
+    /// up, and waits until it carries frames.
     pub fn open(&self) -> Result<Port, OpenError> {
         self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
     }
@@ -66,7 +66,7 @@ impl TapUri {
     }
 }
 
-/// Until an interface carries frames, those for it are dropped.
+/// Sets the interface up and waits for its carrier: until then, frames for it are dropped.
 fn set_up(interface: &Interface) -> io::Result<()> {
     if !interface.is_up()? {
         interface.set_up()?;

@@ -13,16 +13,16 @@ use crate::socket::SLOT_LEN;
 use crate::wait::sleep_on;
 use crate::{Batch, FRAME_LIMIT, Frame, Receive, Take, Wait};
 
-/// Frames that one call takes.
+/// Maximum number of frames per call.
 const BATCH: usize = 64;
 
 pub(super) struct TapReceive {
     device: Arc<File>,
     drops: Drops,
     slots: Box<[u8]>,
-    /// The slots that hold frames, and the frames' lengths.
+    /// Slots that hold frames, and the frames' lengths.
     filled: ArrayVec<(usize, usize), BATCH>,
-    /// How many of those were taken.
+    /// Number of those that were taken.
     taken: usize,
     oversized: u64,
     wait: Wait,
@@ -34,7 +34,7 @@ impl TapReceive {
         Self { device, drops, slots, filled: ArrayVec::new(), taken: 0, oversized: 0, wait }
     }
 
-    /// Reads into the slots, all of which are free, until they or the queue are through.
+    /// Reads into the slots, all of which are free, until the slots are full or the queue is empty.
     fn fill(&mut self) -> io::Result<()> {
         self.taken = 0;
         self.filled.clear();

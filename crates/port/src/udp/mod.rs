@@ -1,5 +1,6 @@
-//! `udp:LOCAL-REMOTE`: a UDP socket. The kernel writes and reads the headers; the port takes them
-//! off and puts equal ones on, so that its frames look like those of any other port.
+//! `udp:LOCAL-REMOTE`: a UDP socket. The kernel writes and parses the headers; the port removes
+//! them from transmitted frames and adds equal ones to received payloads, so that its frames look
+//! like those of any other port.
 
 use std::fmt;
 use std::io;
@@ -16,14 +17,14 @@ use crate::socket::{
 };
 use crate::{OpenError, PATIENCE, Port};
 
-/// A UDP port's name.
+/// Name of a UDP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpUri {
     /// The address that the socket is bound to.
     pub local: SocketAddrV4,
-    /// The address that it is connected to; without one the port only receives.
+    /// The address that the socket is connected to; without one the port only receives.
     pub remote: Option<SocketAddrV4>,
-    /// Batch size and way of waiting.
+    /// Batch size and how to wait.
     pub options: SocketOptions,
 }
 
@@ -44,7 +45,7 @@ impl UdpUri {
         Ok(Self { local, remote, options: SocketOptions::parse(query)? })
     }
 
-    /// Binds, and connects where a remote address is given.
+    /// Binds the socket, and connects it if a remote address is given.
     pub fn open(&self) -> Result<Port, OpenError> {
         self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
     }
@@ -61,7 +62,7 @@ impl UdpUri {
         rustix::net::bind(&socket, &self.local).map_err(fail("bind"))?;
         let mut frame_max = dray_wire::FRAME_MAX;
         if let Some(remote) = self.remote {
-            // Fragments would be other frames than the ones that were asked for.
+            // Fragments would be other frames than the requested ones.
             set_option(
                 socket.as_fd(),
                 libc::IPPROTO_IP,
@@ -87,7 +88,7 @@ impl UdpUri {
         })
     }
 
-    /// The headers of what arrives here, as far as a socket can know them.
+    /// Returns the headers of arriving frames, as far as a socket can know them.
     fn flow(&self) -> Flow {
         let remote = self.remote.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
         Flow {

@@ -1,5 +1,5 @@
-//! `unix:PATH`: datagrams between Unix sockets, one frame in each. There is no network at all in
-//! between, so this is what the kernel needs to hand a message from process to process.
+//! `unix:PATH`: datagrams between Unix sockets, one frame in each. There is no network in between,
+//! so this shows the kernel's cost of passing a message from process to process.
 
 use std::fmt;
 use std::io;
@@ -20,14 +20,14 @@ use crate::{
     Frame, Link, LinkState, LinkStatus, OpenError, PATIENCE, Port, Receive, Take, Transmit, Wait,
 };
 
-/// A Unix datagram port's name.
+/// Name of a Unix datagram port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnixUri {
-    /// The path that the socket is bound to.
+    /// Path that the socket is bound to.
     pub path: PathBuf,
-    /// The path of the socket that it is connected to; without one the port only receives.
+    /// Path of the socket that it is connected to; without one the port only receives.
     pub peer: Option<PathBuf>,
-    /// Batch size and way of waiting.
+    /// Batch size and how to wait.
     pub options: SocketOptions,
 }
 
@@ -40,7 +40,7 @@ impl UnixUri {
         Ok(Self { path, peer, options: SocketOptions::parse(query)? })
     }
 
-    /// Binds, in place of a socket that a dead process left there. The peer may come later.
+    /// Binds the socket, replacing one that a dead process left there. The peer may come later.
     pub fn open(&self) -> Result<Port, OpenError> {
         self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
     }
@@ -79,8 +79,8 @@ impl fmt::Display for UnixUri {
     }
 }
 
-/// A datagram socket at `path`. One that a process left behind when it died is replaced; one that is
-/// somebody's is not.
+/// Creates a datagram socket at `path`. Replaces a socket that a dead process left behind, but not
+/// one that is in use.
 fn bound(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let new = || {
@@ -104,18 +104,19 @@ fn bound(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The other socket. When this is dropped, our own is gone from the file system.
+/// The other socket. Dropping this removes our own socket from the file system.
 struct Peer {
     socket: Arc<OwnedFd>,
-    /// Our own.
+    /// Path of our own socket.
     path: PathBuf,
     address: Option<SocketAddrUnix>,
     is_connected: AtomicBool,
 }
 
 impl Peer {
-    /// Whether we are connected, now at the latest. Two sockets that are connected with each other
-    /// have no limit on how many datagrams wait, only on how many bytes.
+    /// Connects, if that has not happened yet, and returns true if connected. Between two sockets
+    /// that are connected to each other the number of waiting datagrams is unlimited, only their
+    /// bytes are limited.
     fn connect(&self) -> bool {
         let Some(address) = &self.address else { return false };
         if !self.is_connected.load(Ordering::Relaxed) {
@@ -136,7 +137,7 @@ impl Link for Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Somebody else may have removed it already.
+        // The socket may already have been removed.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -150,7 +151,7 @@ impl Receive for UnixReceive {
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
         let lent = self.socket.receive(take)?;
         if lent > 0 {
-            // Whoever sends is there. Until both are connected, 10 frames wait for us at most.
+            // The sender exists. Until both are connected, at most 10 frames can wait for us.
             self.peer.connect();
         }
         Ok(lent)
@@ -182,8 +183,8 @@ impl Transmit for UnixTransmit {
                 break;
             }
             match self.socket.transmit(frames) {
-                // The peer has gone, and another may have come; or it has connected its socket to
-                // somebody else, which lets nothing of ours in.
+                // The peer has gone, and another may have come; or the peer has connected its
+                // socket to a third one, and so accepts nothing from ours.
                 Err(error) if is_of_peer(&error) => {
                     self.peer.is_connected.store(false, Ordering::Relaxed);
                 }

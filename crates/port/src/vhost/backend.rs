@@ -1,8 +1,8 @@
-//! What a driver's messages do to the device. The `vhost` crate reads and checks the messages
-//! themselves; here is what they mean.
+//! The effect of a driver's messages on the device. The `vhost` crate reads and checks the
+//! messages; this module implements them.
 //!
-//! Nothing in this module touches a frame. It collects what the driver says, and when a queue has
-//! all it needs, puts a ready [`Running`] into its slot.
+//! Nothing in this module touches a frame. It collects what the driver announces, and when a queue
+//! has everything it needs, puts a ready [`Running`] into its slot.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -31,32 +31,32 @@ use super::queue::{Queue, Running};
 use crate::event::PeerEvent;
 use crate::slot::State;
 
-/// vhost-user's own feature bit: there are protocol features.
+/// vhost-user's own feature bit: protocol features are supported.
 const PROTOCOL_FEATURES: u64 = 1 << 30;
 const PROTOCOL_FEATURES_OFFERED: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::REPLY_ACK)
     .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
-/// One connected driver, as far as it has introduced itself.
+/// One connected driver, as far as its setup has come.
 pub(super) struct Backend {
     device: Arc<Device>,
     features: Option<u64>,
     regions: Vec<UserRegion>,
     memory: Arc<GuestMemory>,
     vrings: Vec<Vring>,
-    /// Why the last message was refused.
+    /// The reason for which the last message was refused.
     pub(super) refusal: Option<String>,
 }
 
-/// A region as the driver named it, mapped. Its file is closed.
+/// A mapped region of the driver's memory. Its file is closed.
 struct UserRegion {
     guest: u64,
-    /// Address in the driver's own process, by which it names its rings.
+    /// Address in the driver's own process, by which the driver names its rings.
     user: u64,
     len: u64,
     mapping: Arc<Mapping>,
 }
 
-/// What a driver has said of one virtqueue.
+/// State of one virtqueue, as announced by the driver.
 #[derive(Default)]
 struct Vring {
     size: Option<QueueSize>,
@@ -68,7 +68,7 @@ struct Vring {
     enabled: bool,
 }
 
-/// Where a driver says its ring lies, in its own process.
+/// Addresses of a ring in the driver's process.
 #[derive(Clone, Copy)]
 struct Addresses {
     descriptors: u64,
@@ -108,7 +108,7 @@ impl Backend {
         self.features.is_some_and(|features| features & bit(feature) != 0)
     }
 
-    /// Refuses a message, and with it the driver.
+    /// Refuses a message, which disconnects the driver.
     fn refuse<T>(&mut self, why: String) -> Result<T> {
         self.refusal = Some(why);
         Err(Error::InvalidParam)
@@ -122,7 +122,7 @@ impl Backend {
         Ok(&mut self.vrings[index as usize])
     }
 
-    /// Hands the queue to the data thread, if nothing is missing any more.
+    /// Hands the queue to the data thread, if it has everything it needs.
     fn start(&mut self, index: usize) -> Result<()> {
         let needs_enabling = self.features.is_none_or(|f| f & PROTOCOL_FEATURES != 0);
         let vring = &self.vrings[index];
@@ -159,7 +159,7 @@ impl Backend {
         Ok(())
     }
 
-    /// The rings of a queue, found in the driver's memory.
+    /// Creates a queue from rings in the driver's memory.
     fn queue(
         &self,
         size: QueueSize,
@@ -179,8 +179,8 @@ impl Backend {
             let descriptors = find("descriptor ring", descriptors, len)?;
             let driver = find("driver event suppression", driver, PackedLayout::EVENT_LEN)?;
             let device = find("device event suppression", device, PackedLayout::EVENT_LEN)?;
-            // SAFETY: all parts were just found mapped, and the memory outlives the queue: whoever
-            // holds one holds the other.
+            // SAFETY: all parts were just found mapped, and the memory outlives the queue: the
+            // holder of the queue holds the memory too.
             let layout = unsafe { PackedLayout::new(size, descriptors, driver, device) };
             let layout = layout.map_err(|error| error.to_string())?;
             PackedDevice::new(layout, base, indirect, event_index)
@@ -194,21 +194,21 @@ impl Backend {
             // SAFETY: as above.
             let layout = unsafe { SplitLayout::new(size, descriptors, driver, device) };
             let layout = layout.map_err(|error| error.to_string())?;
-            // Everything is returned in order, so the used index is where any device before us, or
-            // we ourselves before a crash, had come.
+            // All buffers are returned in order, so the used index is the position that any device
+            // before us, or this program before a crash, had reached.
             let base = SplitDevice::used_in_ring(&layout);
             Ok(Queue::Split(SplitDevice::new(layout, base, indirect, event_index)))
         }
     }
 
-    /// Our pointer to `len` bytes at an address of the driver's process.
+    /// Translates `len` bytes at an address of the driver's process to our pointer.
     fn translate(&self, user: u64, len: u64) -> Option<NonNull<u8>> {
         let region =
             self.regions.iter().find(|r| (r.user..=r.user + (r.len - 1)).contains(&user))?;
         self.memory.translate(region.guest + (user - region.user), len, &mut 0)
     }
 
-    /// Checks that a driver may share `count` regions of `len` bytes together.
+    /// Checks that a driver may share `count` regions of `len` bytes in all.
     fn check_memory(&mut self, count: usize, len: u64) -> Result<()> {
         let (memory_max, regions_max) = (self.device.memory_max, self.device.regions_max);
         if count > regions_max {
@@ -244,8 +244,8 @@ impl Backend {
         (0..self.vrings.len()).for_each(|index| self.stop(index));
     }
 
-    /// Puts the regions under the queues, all of which stand still, and starts those that have all they
-    /// need.
+    /// Gives the regions to the queues, all of which are stopped, and starts the queues that have
+    /// everything they need.
     fn use_regions(&mut self) -> Result<()> {
         let regions = self.regions.iter().map(|region| (region.guest, region.mapping.clone()));
         match GuestMemory::of_mapped(regions) {
@@ -255,8 +255,8 @@ impl Backend {
         (0..self.vrings.len()).try_for_each(|index| self.start(index))
     }
 
-    /// Takes the queue from the data thread, which then is not using it, and keeps what is needed to
-    /// start it again.
+    /// Takes the queue from the data thread, waiting until it is not in use, and keeps what is
+    /// needed to start it again.
     fn stop(&mut self, index: usize) {
         if let State::Running(running) = self.device.slot(index).replace(State::Stopped) {
             self.vrings[index].base = running.base();
@@ -284,12 +284,12 @@ impl Backend {
         }
     }
 
-    /// Whether the driver has chosen its features.
+    /// Returns true if the driver has chosen its features.
     pub(super) fn has_features(&self) -> bool {
         self.features.is_some()
     }
 
-    /// What was negotiated, for people.
+    /// Returns the names of the negotiated features, for people.
     pub(super) fn negotiated(&self) -> Vec<String> {
         let names = [
             (VIRTIO_F_VERSION_1, "version_1"),
@@ -352,7 +352,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
         let len = regions.iter().fold(0u64, |len, region| len.saturating_add(region.memory_size));
         self.check_memory(regions.len(), len)?;
-        // The old memory goes first: both together could be twice what is allowed.
+        // The old memory is unmapped first: both together could be twice the limit.
         self.stop_all();
         self.memory = Arc::default();
         self.regions.clear();
@@ -387,8 +387,8 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
-        // A packed ring's used position, in the upper half, is where its available one is: nothing
-        // is ever in flight in a ring that stands still.
+        // A packed ring's used position, in the upper half, equals its available position: no
+        // buffer is ever in flight in a stopped ring.
         self.must_be_stopped(index, "the base")?.base = base as u16;
         Ok(())
     }
@@ -415,19 +415,19 @@ impl VhostUserBackendReqHandlerMut for Backend {
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let call = self.event("the call", index, fd)?;
-        // Changes while the queue runs, when a guest masks an interrupt.
+        // The call changes while the queue runs, when a guest masks an interrupt.
         let index = usize::from(index);
         let new = call.clone();
         let old = match &mut *self.device.slot(index).lock() {
             State::Running(running) => std::mem::replace(&mut running.call, call),
             _ => std::mem::replace(&mut self.vrings[index].call, call),
         };
-        // Both can take long, and a data thread may be waiting for the lock.
+        // Closing and signalling can take long, and a data thread may be waiting for the lock.
         drop(old);
         if self.device.slot(index).is_running()
             && let Some(call) = new
         {
-            // What was used under the old one may not have been told.
+            // Buffers used under the old call may not have been signalled.
             call.signal();
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The conversation with a driver.
+//! The session with a driver.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -15,25 +15,25 @@ use super::message::{self, Header, Look};
 use crate::connection::{Control, End, Woken};
 use crate::pairs::Pairs;
 
-/// A driver that connects says something within this time.
+/// Time within which a driver must send its first message.
 const FIRST_MESSAGE: Duration = Duration::from_secs(5);
-/// A message that has begun is complete within this time, and a reply is read.
+/// Time within which a message must be complete, and earlier replies be read.
 const MESSAGE: Duration = Duration::from_secs(1);
-/// How often one that has begun is looked at. Nearly always all of it is there at once.
+/// How often an incomplete message is checked. Nearly always all of it is there at once.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// How often a driver that has to wait is looked at: it may have hung up meanwhile.
+/// How often a driver whose messages are held back is checked: it may have disconnected.
 const REST: Duration = Duration::from_millis(20);
 
-/// Serves one driver until it leaves, lies or the port is closed. One that says too much in a while
-/// waits, and delays nobody but itself.
+/// Serves one driver until it disconnects, violates the protocol or the port is closed. A driver
+/// that sends too many messages has to wait; this delays no other driver.
 pub(super) fn converse(
     device: &Arc<Device>,
     stream: UnixStream,
     control: &Control,
     rates: &mut Rates,
 ) -> End {
-    // Connections count like messages.
+    // A connection counts as a message.
     while let Err(wait) = rates.take(false) {
         control.wait(None, Some(wait));
         if control.is_stopping() {
@@ -43,15 +43,15 @@ pub(super) fn converse(
     let backend = Arc::new(Mutex::new(Backend::new(device.clone())));
     let mut handler = BackendReqHandler::from_stream(stream, backend.clone());
     let mut limit = Some(FIRST_MESSAGE);
-    // Since when something has been missing, of a message or of the room for a reply.
+    // Time since which a part of a message, or room for a reply, has been missing.
     let mut incomplete: Option<Instant> = None;
-    // For how long the next message has to wait.
+    // Time that the next message has to wait.
     let mut rest: Option<Duration> = None;
     loop {
         // SAFETY: the handler owns the socket and outlives this borrow.
         let socket = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) };
         let woken = match (rest, incomplete) {
-            // What is there would wake us again and again.
+            // The unread message would end every wait for the socket.
             (Some(rest), _) => control.wait(None, Some(rest.min(REST))),
             (None, Some(_)) => control.wait(None, Some(AGAIN)),
             (None, None) => control.wait(Some(socket), limit),
@@ -108,7 +108,7 @@ pub(super) fn converse(
     }
 }
 
-/// Why a message that the `vhost` crate did not take is wrong.
+/// Describes why the `vhost` crate refused a message.
 fn why(header: &Header, error: &Error) -> String {
     match error {
         Error::InvalidMessage | Error::InvalidParam | Error::IncorrectFds => header.explain(),

@@ -1,4 +1,4 @@
-//! What the data threads and the control thread of a vhost port share.
+//! State shared by the data threads and the control thread of a vhost port.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,19 +11,19 @@ use crate::attention::Attention;
 use crate::pairs::{Pair, Pairs};
 use crate::slot::Slot;
 
-/// The queues of a port, and what is counted of them. Virtqueue `2 * q` leads to the driver,
-/// `2 * q + 1` comes from it.
+/// The queues of a port, and their counters. Virtqueue `2 * q` leads to the driver, `2 * q + 1`
+/// comes from it.
 pub(super) struct Device {
     pairs: Vec<Pair<Running, Running>>,
-    /// Frames that were none, or that never fitted the driver's buffers.
+    /// Number of malformed frames, and of frames that could never fit the driver's buffers.
     malformed: Arc<AtomicU64>,
-    /// What a driver may share.
+    /// Maximum memory that a driver may share, in bytes.
     pub(super) memory_max: u64,
     pub(super) regions_max: usize,
 }
 
 impl Device {
-    /// `attention` is signalled by a data thread that gives up a queue.
+    /// Creates the queues. `attention` is signalled by a data thread that gives up a queue.
     pub(super) fn new(
         uri: &VhostUri,
         attention: &Arc<Attention>,
@@ -49,13 +49,14 @@ impl Device {
         if comes_from_driver(index) { &pair.receive } else { &pair.transmit }
     }
 
-    /// Wakes the data thread, for a queue has changed under it.
+    /// Wakes the data thread, because a queue of it has changed.
     pub(super) fn wake(&self, index: usize) {
         self.pair(index).wakes.wake();
     }
 
     pub(super) fn watch_kick(&self, index: usize, kick: BorrowedFd<'_>) -> io::Result<()> {
-        // Nobody waits for room to receive: a full receiver drops.
+        // No thread waits for room to transmit to the driver: if the receiver is full, frames are
+        // dropped.
         if comes_from_driver(index) { self.pair(index).wakes.watch(kick) } else { Ok(()) }
     }
 
@@ -65,12 +66,12 @@ impl Device {
         }
     }
 
-    /// What wakes the control thread.
+    /// Returns the event that wakes the control thread.
     pub(super) fn attention(&self) -> &Arc<Attention> {
         &self.pairs[0].attention
     }
 
-    /// To be counted up by its queues.
+    /// Returns the counter that the queues increment.
     pub(super) fn malformed_counter(&self) -> Arc<AtomicU64> {
         self.malformed.clone()
     }

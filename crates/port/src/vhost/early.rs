@@ -1,8 +1,8 @@
 //! A message that QEMU sends too early.
 //!
-//! The `vhost` crate takes SET_VRING_ENABLE only after SET_FEATURES agreed to protocol features, as
-//! the specification has it. QEMU's network card says which of its queues are in use as soon as it is
-//! reset, which is before the guest's driver has chosen any features.
+//! The `vhost` crate accepts SET_VRING_ENABLE only after SET_FEATURES negotiated protocol features,
+//! as the specification requires. QEMU's network card says which of its queues are in use as soon
+//! as it is reset, before the guest's driver has chosen any features.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,15 +12,15 @@ use vhost::vhost_user::{Result, VhostUserBackendReqHandlerMut};
 use super::backend::Backend;
 
 const SET_VRING_ENABLE: u32 = 18;
-/// Version 1, and not a reply; bit 3 says whether one is wanted.
+/// Version 1, and not a reply; bit 3 says whether a reply is wanted.
 const REQUEST: u32 = 1;
 const NEED_REPLY: u32 = 1 << 3;
 const REPLY: u32 = 1 | 1 << 2;
-/// Request, flags and length; index and whether to enable.
+/// Length of the message: request, flags and length; index and whether to enable.
 const LEN: usize = 20;
 
-/// Does what the next message says where it is such a one, and takes it from the socket; whether it
-/// was one. All others, and those that are wrong, are left for the `vhost` crate.
+/// Handles an early SET_VRING_ENABLE and removes it from the socket; returns true if it did. All
+/// other messages, and invalid ones, are left for the `vhost` crate.
 pub(super) fn enable(socket: BorrowedFd<'_>, backend: &mut Backend) -> Result<bool> {
     if backend.has_features() {
         return Ok(false);
@@ -39,12 +39,12 @@ pub(super) fn enable(socket: BorrowedFd<'_>, backend: &mut Backend) -> Result<bo
     if request != SET_VRING_ENABLE || flags & !NEED_REPLY != REQUEST || len != 8 || on > 1 {
         return Ok(false);
     }
-    // All of it is there, as was just seen.
+    // All of it is there, as checked above.
     let _ = recv(socket, &mut bytes, RecvFlags::DONTWAIT);
     backend.set_vring_enable(index, on == 1)?;
     if flags & NEED_REPLY != 0 {
         let reply = [SET_VRING_ENABLE, REPLY, 8, 0, 0].map(u32::to_ne_bytes);
-        // Who does not read its reply has left, or waits for it in vain.
+        // A driver that does not read its reply has disconnected, or waits for it in vain.
         let _ = send(socket, reply.as_flattened(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
     Ok(true)

@@ -1,21 +1,21 @@
-//! What one driver may take: bytes and regions of memory, and messages in a while.
+//! Limits on what one driver may use: bytes and regions of memory, and rates of messages.
 
 use std::time::{Duration, Instant};
 
-/// The most regions of a driver's memory. A message has room for as many file descriptors.
+/// Maximum number of regions of a driver's memory. A message has room for as many file descriptors.
 pub(super) const REGIONS_MAX: usize = 32;
-/// The most bytes of a driver's memory that can be allowed.
+/// Maximum that the limit on a driver's memory can be set to, in bytes.
 pub(super) const MEMORY_MAX: u64 = 64 << 40;
-/// What is allowed where nothing is said. A file can claim any length, and the addresses in which all
-/// drivers' memory is mapped come to an end at 128 TiB.
+/// Default limit on a driver's memory. A file can claim any length, and the address space in which
+/// the memory of all drivers is mapped ends at 128 TiB.
 pub(super) const MEMORY_USUAL: u64 = 256 << 30;
 
-/// How often something may happen: up to `burst` times at once, and then every so often.
+/// Rate limiter: up to `burst` events at once, and then one per `every`.
 #[derive(Debug)]
 pub(super) struct Rate {
     burst: u32,
     every: Duration,
-    /// When as many would have happened had each come in its turn.
+    /// Time at which as many events would have happened at the steady rate.
     due: Instant,
 }
 
@@ -24,10 +24,10 @@ impl Rate {
         Self { burst, every, due: Instant::now() }
     }
 
-    /// Counts one at the time `now`.
+    /// Counts one event at the time `now`.
     ///
     /// # Errors
-    /// How long it has to wait.
+    /// How long the event has to wait.
     fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let ahead = self.due.saturating_duration_since(now);
         let allowed = self.every * (self.burst - 1);
@@ -39,10 +39,10 @@ impl Rate {
     }
 }
 
-/// What a port's drivers, one after the other, may ask for.
+/// Rate limits for the drivers of a port, which connect one after the other.
 #[derive(Debug)]
 pub(super) struct Rates {
-    /// Messages, and connections.
+    /// Messages and connections.
     messages: Rate,
     /// Messages that change the memory. To unmap memory that data threads have used, the kernel
     /// interrupts the CPUs of all of them.
@@ -52,7 +52,7 @@ pub(super) struct Rates {
 impl Default for Rates {
     fn default() -> Self {
         Self {
-            // Setting up 16 pairs of virtqueues takes 230.
+            // Setting up 16 pairs of virtqueues takes 230 messages.
             messages: Rate::new(1024, Duration::from_millis(1)),
             // A driver has at most 32 regions, and starts a few times while a machine boots.
             memory: Rate::new(128, Duration::from_millis(200)),
@@ -64,7 +64,7 @@ impl Rates {
     /// Counts a message, or (`memory`) one that changes the memory.
     ///
     /// # Errors
-    /// How long it has to wait.
+    /// How long the message has to wait.
     pub(super) fn take(&mut self, memory: bool) -> Result<(), Duration> {
         let now = Instant::now();
         match memory {
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(rate.take(after(4)), Err(Duration::from_secs(6)));
         assert_eq!(rate.take(after(10)), Ok(()));
         assert_eq!(rate.take(after(11)), Err(Duration::from_secs(9)));
-        // What was not used is not saved beyond a burst.
+        // Unused events are not saved beyond a burst.
         assert_eq!([(); 4].map(|()| rate.take(after(1000)).is_ok()), [true, true, true, false]);
     }
 }

@@ -1,8 +1,9 @@
-//! A message before it is read.
+//! Checks of a message before the `vhost` crate reads it.
 //!
 //! The `vhost` crate reads and writes until it is done, however long the driver takes, and of most
-//! messages that it refuses it says no more than that they are invalid. So it is given a message only
-//! when all of it is there, with room for a reply, and what can be said of its header is said here.
+//! messages that it refuses it says only that they are invalid. So it gets a message only when the
+//! message is complete and there is room for a reply, and the header is checked here with better
+//! errors.
 
 use std::fmt;
 use std::io::IoSliceMut;
@@ -23,20 +24,20 @@ const VERSION: u32 = 3;
 const REPLY: u32 = 4;
 const NEED_REPLY: u32 = 8;
 
-/// What lies in the socket.
+/// State of the socket's input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// A whole message, and there is room for its reply.
+    /// A complete message, and there is room for its reply.
     Whole(Header),
-    /// Nothing.
+    /// No input.
     Nothing,
-    /// Something is missing; what, for people.
+    /// Something is missing; the text says what, for people.
     Later(String),
-    /// The driver has hung up.
+    /// The driver has disconnected.
     HungUp,
 }
 
-/// A header that can be right.
+/// A plausible header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     request: FrontendReq,
@@ -51,10 +52,10 @@ impl fmt::Display for Header {
     }
 }
 
-/// Looks at the next message, which stays where it is.
+/// Inspects the next message without removing it from the socket.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the error in the message.
 pub(super) fn look(socket: BorrowedFd<'_>) -> Result<Look, String> {
     let mut bytes = [0; HEADER_LEN];
     let (len, fds) = match peek(socket, &mut bytes)? {
@@ -87,8 +88,8 @@ pub(super) fn look(socket: BorrowedFd<'_>) -> Result<Look, String> {
     Ok(Look::Whole(header))
 }
 
-/// How many bytes are there, up to the header's length, and how many file descriptors come with
-/// them; `None` where nothing is there yet.
+/// Returns the number of bytes that are there, up to a header's length, and of the file descriptors
+/// attached to them; `None` if there is nothing yet.
 fn peek(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8; HEADER_LEN],
@@ -100,7 +101,7 @@ fn peek(
     let message = match recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags) {
         Ok(message) => message,
         Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-        // The driver has hung up, and did not read a reply.
+        // The driver has disconnected without reading a reply.
         Err(Errno::CONNRESET) => return Ok(Some((0, 0))),
         Err(error) => return Err(format!("its socket: {error}")),
     };
@@ -109,11 +110,11 @@ fn peek(
         let RecvAncillaryMessage::ScmRights(rights) = rights else { continue };
         for fd in rights {
             fds += 1;
-            // Whoever closes a socket last waits until all of it is sent, if it says so.
+            // The last close of a socket waits until all its data is sent if SO_LINGER is set.
             let _ = sockopt::set_socket_linger(&fd, None);
         }
     }
-    // The space is rounded up, so that one more can have fitted.
+    // The buffer's size is rounded up, so one descriptor more may have fitted.
     if fds > MAX_ATTACHED_FD_ENTRIES || message.flags.contains(ReturnFlags::CTRUNC) {
         return Err(format!(
             "more file descriptors with a message than the {MAX_ATTACHED_FD_ENTRIES} allowed, \
@@ -123,10 +124,10 @@ fn peek(
     Ok(Some((message.bytes, fds)))
 }
 
-/// Whether a reply can be written without waiting, and whether the driver has hung up.
+/// Returns whether a reply can be written without waiting, and whether the driver has disconnected.
 fn readiness(socket: BorrowedFd<'_>) -> (bool, bool) {
     let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::OUT | PollFlags::RDHUP)];
-    // Where it fails nothing is ready.
+    // If it fails, nothing is ready.
     let _ = poll(&mut fds, Some(&Timespec::default()));
     let ready = fds[0].revents();
     (ready.contains(PollFlags::OUT), ready.intersects(PollFlags::RDHUP | PollFlags::HUP))
@@ -153,7 +154,7 @@ fn check(bytes: [u8; HEADER_LEN]) -> Result<Header, String> {
     Ok(Header { request, size, fds: 0 })
 }
 
-/// Returns true if the driver has hung up, whatever it said before.
+/// Returns true if the driver has disconnected, whatever it sent before.
 pub(super) fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
     readiness(socket).1
 }
@@ -168,7 +169,7 @@ impl Header {
         )
     }
 
-    /// What is wrong with a message that the `vhost` crate found invalid.
+    /// Describes what is wrong with a message that the `vhost` crate found invalid.
     pub(super) fn explain(&self) -> String {
         let expected = match self.request {
             FrontendReq::SET_MEM_TABLE | FrontendReq::ADD_MEM_REG => {
@@ -187,7 +188,7 @@ impl Header {
         format!("{self} is invalid: expected {expected}")
     }
 
-    /// That it takes a feature which the driver did not ask for.
+    /// Describes a message that needs a feature which the driver did not negotiate.
     pub(super) fn not_negotiated(&self) -> String {
         format!("{:?}, which was not negotiated", self.request)
     }

@@ -1,14 +1,15 @@
 //! `vhost:PATH`: the back end of vhost-user. A driver (QEMU, DPDK's virtio-user, our own
 //! [`virtio`](crate::virtio) port) shares its memory over the Unix socket at `PATH`; the port lends
-//! the frames that it transmits and copies others into the buffers that it posts.
+//! the frames that the driver transmits and copies other frames into the buffers that the driver
+//! posts.
 //!
 //! * `queue`: one virtqueue, and moving frames through it.
-//! * `device`: all of them, shared by data threads and control thread.
-//! * `backend`: what the driver's messages do to them.
-//! * `message`: what can be said of a message before it is read.
-//! * `control`: the conversation in which the messages come.
-//! * `early`: a message that comes before its time.
-//! * `limits`: what a driver may take.
+//! * `device`: all virtqueues, shared by data threads and control thread.
+//! * `backend`: the effect of the driver's messages on them.
+//! * `message`: checks of a message before it is read.
+//! * `control`: the session with a driver.
+//! * `early`: a message that QEMU sends too early.
+//! * `limits`: limits on what a driver may use.
 
 mod backend;
 mod control;
@@ -34,25 +35,26 @@ use crate::{Bytes, OpenError, Port, Wait};
 use device::Device;
 use limits::{MEMORY_MAX, MEMORY_USUAL, REGIONS_MAX, Rates};
 
-/// A vhost port's name.
+/// Name of a vhost port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VhostUri {
-    /// The Unix socket.
+    /// Path of the Unix socket.
     pub path: PathBuf,
-    /// Pairs of virtqueues, 1 to 16.
+    /// Number of virtqueue pairs, 1 to 16.
     pub queues: u16,
-    /// Connect to a socket on which the driver listens, instead of listening for it.
+    /// True to connect to a socket on which the driver listens, instead of listening for the
+    /// driver.
     pub client: bool,
-    /// The most bytes of memory that a driver may share.
+    /// Maximum memory that a driver may share, in bytes.
     pub memory: u64,
-    /// The most regions of memory, 1 to 32.
+    /// Maximum number of memory regions, 1 to 32.
     pub regions: usize,
     /// How to wait for frames.
     pub wait: Wait,
 }
 
 impl VhostUri {
-    /// A port that listens at `path`, with everything else as usual.
+    /// Returns a port that listens at `path`, with defaults for everything else.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -82,13 +84,13 @@ impl VhostUri {
         })
     }
 
-    /// Listens, or begins to connect; the driver may come at any time, and come back.
+    /// Starts to listen or connect. The driver may connect at any time, and reconnect.
     pub fn open(&self) -> Result<Port, OpenError> {
         self.try_open(None).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    /// As [`open`](Self::open), for the drivers at the other ends of `streams`, one after the other; the
-    /// path means nothing. Fuzzing has no time to connect.
+    /// Like [`open`](Self::open), for the drivers at the other ends of `streams`, one after the
+    /// other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
         self.try_open(Some(streams)).map_err(|(what, error)| OpenError::new(self, what, error))
@@ -143,7 +145,7 @@ mod tests {
     use super::VhostUri;
     use crate::{Frame, PortUri, Receive, scratch};
 
-    /// `GET_FEATURES`, and how long its reply is.
+    /// `GET_FEATURES`, and the length of its reply.
     const MESSAGE: [u32; 3] = [1, 1, 0];
     const REPLY: usize = 20;
 
@@ -163,11 +165,11 @@ mod tests {
                 (&driver).read_exact(&mut [0; REPLY]).unwrap();
                 replies += 1;
             }
-            // A burst of 1024, and then one in a millisecond.
+            // A burst of 1024, and then one per millisecond.
             assert!(start.elapsed() > Duration::from_millis(450), "{:?}", start.elapsed());
             driver.shutdown(std::net::Shutdown::Both).unwrap();
         });
-        // Closing it does not wait for what is left to be said.
+        // Closing does not wait for the messages that are left.
         drop(port);
         assert!(start.elapsed() < Duration::from_secs(20));
     }

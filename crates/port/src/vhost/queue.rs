@@ -1,4 +1,4 @@
-//! One virtqueue of a vhost port, ready to move frames.
+//! A virtqueue of a vhost port, ready to move frames.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -18,35 +18,36 @@ use crate::pairs::{ReceiveQueue, TransmitQueue};
 use crate::slot::Failure;
 use crate::{BATCH_MAX, Batch, Take};
 
-/// Descriptors that are read in one call, up to the end of a chain: while it reads them a data thread
-/// has no time for anybody else. A whole batch of the longest frames in buffers of 500 bytes needs as
-/// many.
+/// Maximum number of descriptors read per call, up to the end of a chain: while a data thread reads
+/// them it serves no other port. A whole batch of the longest frames in buffers of 500 bytes needs
+/// as many.
 const DESCRIPTORS_MAX: u32 = 8192;
 
-/// Shorter than its Ethernet header, a frame is none.
+/// Minimum length of a frame: its Ethernet header.
 const FRAME_LEAST: usize = 14;
 
-/// Everything that moving frames takes. Immutable but for the queue's own position.
+/// Everything needed to move frames. Immutable except for the queue's own position.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) queue: Queue,
     pub(super) memory: Arc<GuestMemory>,
-    /// Signalled when the peer wants to know of used buffers.
+    /// Signalled when the peer wants to be notified of used buffers.
     pub(super) call: Option<PeerEvent>,
-    /// Length of the virtio-net header in front of each frame.
+    /// Length of the virtio-net header before each frame.
     pub(super) header_len: u32,
-    /// Whether a frame may be spread over several chains.
+    /// True if a frame may be spread over several chains.
     pub(super) mergeable: bool,
-    /// Counts frames too short or too long to be frames, and those that never fit the peer's
-    /// buffers.
+    /// Counts received frames that are too short or too long, and frames that can never fit the
+    /// peer's buffers.
     pub(super) malformed: Arc<AtomicU64>,
 }
 
 pub(super) type Queue = Either<SplitDevice, PackedDevice>;
 
 impl Running {
-    /// After a batch: how many frames it moved. Zeroes are in the place of memory that is gone, so
-    /// what was found there is no lie, and nothing that came from there is passed on as done.
+    /// Completes a batch; returns how many frames it moved. Lost memory reads as zeroes, so values
+    /// read from it are not treated as a protocol violation, and a batch that may have used it is
+    /// not reported as moved.
     #[inline]
     fn finish(&self, moved: Result<(usize, bool), Lie>) -> Result<usize, Failure> {
         if self.memory.is_lost() {
@@ -107,9 +108,10 @@ fn receive<Q: DeviceQueue>(
     let mut batch = Batch::new();
     for buffer in &plain {
         let len = buffer.len.wrapping_sub(header_len);
-        // One test for both ends: a buffer shorter than its header wraps around to a huge length.
+        // One comparison for both limits: the length of a buffer shorter than its header wraps
+        // around.
         if !(FRAME_LEAST..=FRAME_LIMIT).contains(&(len as usize)) {
-            // Dealt with by itself, once it is the first.
+            // Handled by `receive_odd`, once it is the first.
             queue.unpop((plain.len() - batch.len()) as u16);
             odd = true;
             break;
@@ -131,7 +133,7 @@ fn receive<Q: DeviceQueue>(
     receive_odd(queue, memory, header_len, gathered, malformed, take)
 }
 
-/// Frames of which the first is spread over several buffers, or is none.
+/// Slow path: the first frame is multi-buffer or malformed.
 #[cold]
 fn receive_odd<Q: DeviceQueue>(
     queue: &mut Q,
@@ -155,7 +157,7 @@ fn receive_odd<Q: DeviceQueue>(
                 queue.push(&chain, 0);
             }
             None => {
-                // Dealt with once it is the first: chains are returned in order.
+                // Handled once it is the first: chains are returned in order.
                 queue.unpop(chain.slots);
                 break;
             }
@@ -168,8 +170,8 @@ fn receive_odd<Q: DeviceQueue>(
     Ok((batch.len(), queue.publish()))
 }
 
-/// The frame in one or several buffers, behind its header; `None` where that is none. `to` has room for
-/// the longest.
+/// Returns the frame in one or several buffers, without its header, or `None` if its length is
+/// invalid. `to` has room for the longest frame.
 fn gather<'m>(
     chain: &Chain,
     rest: &[Segment],
@@ -193,7 +195,7 @@ fn gather<'m>(
         unsafe {
             let start = segment.start.add(skipped);
             if part == len {
-                // Only the header was in a buffer of its own.
+                // Only the header is in another buffer.
                 return Some(Frame::shared(start, part as u32));
             }
             frame::copy(start.as_ptr(), to[at..].as_mut_ptr(), part);
@@ -203,7 +205,7 @@ fn gather<'m>(
     Some(Frame::from(&to[..len]))
 }
 
-/// How a peer's buffers are to be filled.
+/// How to fill a peer's buffers.
 #[derive(Clone, Copy)]
 struct Room {
     header_len: u32,
@@ -218,23 +220,23 @@ fn transmit<Q: DeviceQueue>(
     frames: &[Frame<'_>],
     malformed: &AtomicU64,
 ) -> Result<(usize, bool), Lie> {
-    /// Frames that are fetched before their turn. Each takes a line from the one that sent it and one
-    /// from the one that receives it, and a core can have some 16 on their way; of long frames more
-    /// would not stay in the cache until then.
+    /// Number of frames that are prefetched. Each takes a cache line from its sender and one from
+    /// its receiver, and a core can have some 16 in flight; with long frames, more would not stay
+    /// in the cache until they are used.
     const AHEAD: usize = 8;
     let header_len = room.header_len;
     let prefetch = |(frame, buffer): (&Frame<'_>, &Plain)| {
         frame.prefetch();
         frame::prefetch_to_read(buffer.start.as_ptr());
-        // A hint, wherever that is.
+        // Only a hint, so the address may be invalid.
         frame::prefetch_to_write(buffer.start.as_ptr().wrapping_add(header_len as usize));
     };
-    // It costs us more than it saves the receiver, but whoever is not behind has the time. A whole
-    // batch means that more frames wait.
+    // Demotion costs us more than it saves the receiver, but there is time for it unless we are
+    // behind: a whole batch means that more frames wait.
     let demotes = frames.len() < BATCH_MAX;
     queue.allow(DESCRIPTORS_MAX);
     let mut taken = 0;
-    // After a frame that did not fit one buffer the next one will not either.
+    // After a frame that did not fit one buffer, the next one will not fit either.
     let mut look = BATCH_MAX;
     while taken < frames.len() {
         let rest = &frames[taken..];
@@ -279,7 +281,7 @@ fn transmit<Q: DeviceQueue>(
     Ok((taken, queue.publish()))
 }
 
-/// The virtio-net header (Virtio 1.3, section 5.1.6) of a frame without any offload.
+/// Writes the virtio-net header (Virtio 1.3, section 5.1.6) of a frame without any offload.
 ///
 /// # Safety
 /// `header_len` bytes, 10 or 12, must be mapped at `to`.
@@ -290,8 +292,8 @@ unsafe fn write_header(to: NonNull<u8>, header_len: u32, buffers: u16) {
     unsafe {
         if header_len == 12 {
             let rest = to.add(8).cast::<u32>();
-            // Most headers are alike, and drivers keep them on a line of their own: what is not
-            // written stays in the driver's cache.
+            // Most headers are equal, and drivers keep them on a cache line of their own: a line
+            // that is not written stays in the driver's cache.
             if zeroes.read_unaligned() != 0 || rest.read_unaligned() != count {
                 zeroes.write_unaligned(0);
                 rest.write_unaligned(count);
@@ -303,9 +305,9 @@ unsafe fn write_header(to: NonNull<u8>, header_len: u32, buffers: u16) {
     }
 }
 
-/// A frame that does not fit one buffer: over all buffers of its chain and, where that was
-/// negotiated, over more chains. Returns false where there is no room at present; then nothing was used.
-/// A frame that never fits is dropped and counted.
+/// Transmits a frame that does not fit one buffer: over all buffers of its chain and, if
+/// negotiated, over more chains. Returns false, using nothing, if there is no room at present. A
+/// frame that can never fit is dropped and counted.
 #[cold]
 fn scatter<Q: DeviceQueue>(
     queue: &mut Q,
@@ -314,9 +316,9 @@ fn scatter<Q: DeviceQueue>(
     frame: &Frame<'_>,
     malformed: &AtomicU64,
 ) -> Result<bool, Lie> {
-    /// With buffers of 256 bytes a jumbo frame takes 37.
+    /// With buffers of 256 bytes a jumbo frame takes 37 chains.
     const CHAINS_MAX: usize = 64;
-    /// Buffers without any room count too: a driver that posts nothing else gets no frame.
+    /// Empty buffers count too: a driver that posts nothing else gets no frame.
     const SEGMENTS_MAX: usize = 2 * CHAIN_MAX as usize;
     let whole = room.header_len as usize + frame.len();
     let mut segments: ArrayVec<Segment, SEGMENTS_MAX> = ArrayVec::new();
@@ -343,7 +345,7 @@ fn scatter<Q: DeviceQueue>(
         chains.push((chain, used as u32));
     }
     if segments[0].len < room.header_len {
-        // A header cut in two is legal but nobody does it.
+        // A header split over two buffers is legal, but no driver does it.
         return Ok(give_back_empty(queue, &chains, malformed));
     }
     // SAFETY: the first buffer has room for the header.
@@ -362,7 +364,7 @@ fn scatter<Q: DeviceQueue>(
     Ok(true)
 }
 
-/// Drops a frame for which the driver never has room. The chains go back empty.
+/// Drops a frame for which the driver can never have room. The chains are returned empty.
 fn give_back_empty<Q: DeviceQueue>(
     queue: &mut Q,
     chains: &[(Chain, u32)],
@@ -382,7 +384,7 @@ mod tests {
         buffers: usize,
         len: u32,
         budget: u32,
-        /// Descriptors read, in all.
+        /// Number of descriptors read, in all.
         read: u32,
         rest: Vec<Segment>,
         memory: Vec<u8>,
@@ -457,7 +459,7 @@ mod tests {
         }
     }
 
-    /// Up to the end of a chain and its table.
+    /// Up to the end of a chain and of its table.
     const MOST: u32 = DESCRIPTORS_MAX + CHAIN_MAX as u32 + 1;
 
     #[test]

@@ -1,4 +1,4 @@
-//! The conversation with a back end.
+//! The session with a back end.
 
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
@@ -24,14 +24,15 @@ use crate::fresh::Fresh;
 use crate::pairs::{Pair, Pairs};
 use crate::slot::{Slot, State};
 
-/// vhost-user's own feature bit: there are protocol features.
+/// vhost-user's own feature bit: protocol features are supported.
 const PROTOCOL_FEATURES: u64 = 1 << 30;
-/// A back end has answered everything within this time.
+/// Time within which a back end must have completed the whole setup.
 const REPLY: Duration = Duration::from_secs(5);
-/// How often a port that waits for an answer looks whether it is being closed.
+/// How often a port that waits for a reply checks whether it is being closed.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Introduces the port to one back end and stays until that leaves, lies or the port is closed.
+/// Sets up the port with one back end, and serves it until it disconnects, violates the protocol or
+/// the port is closed.
 pub(super) fn converse(
     device: &Device,
     uri: &VirtioUri,
@@ -43,7 +44,7 @@ pub(super) fn converse(
         Ok(socket) => socket,
         Err(error) => return End::Refused(format!("its socket: {error}")),
     };
-    // The `vhost` crate waits for a reply for ever, whatever the socket's own limit.
+    // The `vhost` crate waits for a reply forever, whatever timeout the socket has.
     let introduced = std::thread::scope(|scope| {
         let (done, is_done) = mpsc::channel::<()>();
         let socket = &socket;
@@ -51,7 +52,7 @@ pub(super) fn converse(
             let start = Instant::now();
             while is_done.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
                 if start.elapsed() > REPLY || control.is_stopping() {
-                    // Then the reply that is waited for is the end.
+                    // This ends the wait for a reply.
                     let _ = socket.shutdown(Shutdown::Both);
                     return true;
                 }
@@ -71,7 +72,7 @@ pub(super) fn converse(
     let end = match introduced {
         Ok((_frontend, features)) => {
             control.change(|status| status.features = features);
-            // A back end says nothing of its own accord: what can be read is its end.
+            // A back end sends nothing unasked: if the socket is readable, it has disconnected.
             loop {
                 let woken = control.wait(Some(socket.as_fd()), None);
                 if control.is_stopping() {
@@ -101,7 +102,7 @@ const fn bit(feature: u32) -> u64 {
     1 << feature
 }
 
-/// From the first message to the last. What was agreed on, for people.
+/// Exchanges all messages of the setup. Returns the names of the negotiated features, for people.
 fn introduce(
     device: &Device,
     uri: &VirtioUri,
@@ -113,8 +114,8 @@ fn introduce(
     let mut back_end = Frontend::from_stream(stream, vrings as u64);
     let offered = back_end.get_features().map_err(says("GET_FEATURES"))?;
     let several = device.pairs.len() > 1;
-    // Back ends from before version 1 (Snabb) take our frames too if they have merged buffers, whose
-    // header is as long, and take that in one buffer with the frame.
+    // Back ends older than version 1 (Snabb) can take our frames too if they have mergeable
+    // buffers, whose header has the same length, and accept header and frame in one buffer.
     let older = bit(VIRTIO_NET_F_MRG_RXBUF) | bit(VIRTIO_F_ANY_LAYOUT);
     let mut needed = match offered & bit(VIRTIO_F_VERSION_1) {
         0 if offered & older == older => vec![("any_layout", bit(VIRTIO_F_ANY_LAYOUT))],
@@ -162,8 +163,8 @@ fn introduce(
     };
     back_end.set_mem_table(&[region]).map_err(says("SET_MEM_TABLE"))?;
 
-    // Open vSwitch counts the queues as soon as the first pair of them is enabled: it must have heard
-    // of all by then.
+    // Open vSwitch counts the queues as soon as the first pair is enabled, so all queues must be
+    // announced before that.
     let transmit: Vec<_> = (0..device.pairs.len())
         .map(|number| set_up(&back_end, &device.pairs[number], uri, &memory, number))
         .collect::<Result<_, _>>()?;
@@ -179,8 +180,8 @@ fn introduce(
     Ok((back_end, agreed.into_iter().map(|(name, _)| name.to_owned()).collect()))
 }
 
-/// Announces a pair of virtqueues, and receives on one of them from then on. The other one, for when
-/// it is enabled.
+/// Announces a pair of virtqueues, and starts receiving on one of them. Returns the other one, to
+/// be used once it is enabled.
 fn set_up(
     back_end: &Frontend,
     pair: &Pair<ReceiveQueue, TransmitQueue>,
@@ -195,7 +196,7 @@ fn set_up(
     let events = || -> std::io::Result<(EventFd, PeerEvent)> {
         let event = PeerEvent::for_peer(&pair.attention)?;
         let copy = event.as_fd().try_clone_to_owned()?;
-        // SAFETY: the descriptor is our own, an eventfd, and given away here.
+        // SAFETY: the descriptor is our own eventfd, and its ownership is passed on here.
         let copy = unsafe { EventFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(copy)) };
         Ok((copy, event))
     };
@@ -212,7 +213,7 @@ fn set_up(
             .map_err(|error| format!("virtqueue: {error}"))?;
     }
     pair.wakes.watch(call.as_fd()).map_err(|error| format!("eventfd: {error}"))?;
-    // Posts all buffers, before the ring is enabled.
+    // Posts all buffers before the ring is enabled.
     let [into, out] = places;
     install(&pair.receive, ReceiveQueue::new(memory, uri, &into, receive_kick, call)?);
     TransmitQueue::new(memory, uri, &out, transmit_kick)
@@ -222,7 +223,7 @@ fn install<Q>(slot: &Slot<Q>, queue: Q) {
     slot.replace(State::Running(queue));
 }
 
-/// Tells the back end of one virtqueue.
+/// Announces one virtqueue to the back end.
 fn announce(
     back_end: &Frontend,
     memory: &SharedMemory,
@@ -235,7 +236,7 @@ fn announce(
     let address = |offset| memory.at(offset).as_ptr() as u64;
     let size = uri.size.get();
     back_end.set_vring_num(index, size)?;
-    // A packed ring begins in a round whose wrap counter is 1.
+    // A packed ring starts with the wrap counter 1.
     back_end.set_vring_base(index, if uri.packed { 1 << 15 } else { 0 })?;
     back_end.set_vring_addr(
         index,

@@ -1,4 +1,4 @@
-//! Where rings and buffers lie in a virtio port's shared memory.
+//! Layout of rings and buffers in a virtio port's shared memory.
 //!
 //! ```text
 //! one virtqueue after the other:
@@ -8,9 +8,9 @@
 //!   52 bytes unused | 12 bytes virtio-net header | 2048 bytes of frame
 //! ```
 //!
-//! A frame begins on a cache line, so that its header is not on any of the frame's lines, and a slot
-//! takes an odd number of lines, so that the first lines of many slots spread over all sets of the
-//! caches.
+//! A frame begins on a cache line, so that its header is not on any of the frame's lines, and a
+//! slot takes an odd number of lines, so that the first lines of many slots spread over all sets of
+//! the caches.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -24,19 +24,19 @@ use dray_shm::{Mapping, MemoryFile, PageSize};
 use super::VirtioUri;
 use crate::fresh::{self, Discard};
 
-/// The virtio-net header of a device with `VERSION_1` or `MRG_RXBUF`.
+/// Length of the virtio-net header of a device with `VERSION_1` or `MRG_RXBUF`.
 pub(super) const HEADER_LEN: usize = 12;
-/// Where in its slot a frame begins.
+/// Offset of the frame in its slot.
 pub(super) const FRAME_AT: usize = 64;
-/// Bytes of a frame that one slot holds.
+/// Number of frame bytes that one slot holds.
 pub(super) const SLOT_FRAME: usize = 2048;
-/// From one slot to the next.
+/// Distance from one slot to the next.
 const SLOT_LEN: usize = FRAME_AT + SLOT_FRAME;
 const _: () = assert!(SLOT_LEN % 128 == 64);
 
 const PAGE: usize = 4096;
 
-/// The memory of all virtqueues, for one back end.
+/// Memory of all virtqueues, shared with one back end.
 #[derive(Debug)]
 pub(super) struct SharedMemory {
     file: MemoryFile,
@@ -45,7 +45,7 @@ pub(super) struct SharedMemory {
     packed: bool,
 }
 
-/// The places of one virtqueue.
+/// Offsets of the parts of one virtqueue.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     /// Descriptor table or ring, from the start of the memory.
@@ -54,14 +54,14 @@ pub(super) struct Place {
     pub(super) driver: usize,
     /// Used ring, or device event suppression.
     pub(super) device: usize,
-    /// The first slot.
+    /// First slot.
     buffers: usize,
-    /// Where the virtqueue ends.
+    /// End of the virtqueue.
     end: usize,
 }
 
 impl Place {
-    /// The virtqueue that begins at `start`.
+    /// Returns the places of a virtqueue that begins at `start`.
     fn new(start: usize, size: QueueSize, packed: bool) -> Self {
         let pages = |len: usize| len.next_multiple_of(PAGE);
         let (table, driver, device) = if packed {
@@ -100,7 +100,7 @@ impl SharedMemory {
         Ok(Self { file, mapping, size: uri.size, packed: uri.packed })
     }
 
-    /// The places of virtqueue `index`.
+    /// Returns the places of virtqueue `index`.
     pub(super) fn place(&self, index: usize) -> Place {
         let len = Place::new(0, self.size, self.packed).end;
         Place::new(index * len, self.size, self.packed)
@@ -110,20 +110,20 @@ impl SharedMemory {
         &self.file
     }
 
-    /// Length in bytes, of whole pages.
+    /// Returns the length in bytes, a multiple of the page size.
     pub(super) fn len(&self) -> usize {
         self.mapping.len()
     }
 
-    /// The address of the byte at `offset`, for ourselves and for the back end: we call it by the
-    /// address that it has in our own process.
+    /// Returns the address of the byte at `offset`, for us and for the back end: the port names
+    /// memory to the back end by its address in our own process.
     pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset < self.len(), "offset {offset}");
-        // SAFETY: within the mapping.
+        // SAFETY: the offset is within the mapping.
         unsafe { self.mapping.start().add(offset) }
     }
 
-    /// The slots of a virtqueue.
+    /// Returns the slots of a virtqueue.
     pub(super) fn slots(&self, place: &Place) -> Slots {
         Slots { first: self.at(place.buffers), count: self.size.get() }
     }
@@ -135,26 +135,26 @@ impl Discard for SharedMemory {
     }
 }
 
-/// The buffers of one virtqueue. They stay mapped as long as the [`SharedMemory`].
+/// Buffers of one virtqueue. They stay mapped as long as the [`SharedMemory`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slots {
     first: NonNull<u8>,
     count: u16,
 }
 
-// SAFETY: only a place; who uses it knows that the memory is mapped, on any thread.
+// SAFETY: a `Slots` is only an address; its user ensures that the memory is mapped, on any thread.
 unsafe impl Send for Slots {}
 
 impl Slots {
-    /// How many there are.
+    /// Returns the number of slots.
     pub(super) fn count(&self) -> usize {
         self.count.into()
     }
 
-    /// Where the frame in slot `id` begins; its header lies just before.
+    /// Returns the start of the frame in slot `id`; its header lies just before it.
     ///
     /// # Panics
-    /// Where there is no such slot.
+    /// If there is no such slot.
     #[inline]
     pub(super) fn frame(&self, id: u16) -> NonNull<u8> {
         assert!(id < self.count, "slot {id}");

@@ -1,10 +1,10 @@
-//! `virtio:PATH`: the driver's end of vhost-user, known as virtio-user. The port shares memory of
-//! its own with the back end (a switch, another container's [`vhost`](crate::vhost) port, DPDK) over
+//! `virtio:PATH`: the front end of vhost-user, known as virtio-user. The port shares memory of its
+//! own with the back end (a switch, another container's [`vhost`](crate::vhost) port, DPDK) over
 //! the Unix socket at `PATH`. It needs neither privileges nor hugepages.
 //!
-//! * `memory`: where rings and buffers lie in the shared memory.
+//! * `memory`: layout of rings and buffers in the shared memory.
 //! * `queue`: one virtqueue and its buffers, and moving frames through it.
-//! * `control`: the conversation with the back end.
+//! * `control`: the session with the back end.
 
 mod control;
 mod memory;
@@ -31,27 +31,27 @@ use crate::{OpenError, Port, Wait};
 use memory::SharedMemory;
 use queue::{ReceiveQueue, TransmitQueue};
 
-/// A virtio port's name.
+/// Name of a virtio port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtioUri {
-    /// The Unix socket.
+    /// Path of the Unix socket.
     pub path: PathBuf,
-    /// Pairs of virtqueues, 1 to 16.
+    /// Number of virtqueue pairs, 1 to 16.
     pub queues: u16,
-    /// Entries of each ring.
+    /// Number of entries of each ring.
     pub size: QueueSize,
-    /// Packed rings instead of split ones.
+    /// True for packed rings instead of split ones.
     pub packed: bool,
-    /// Listen for the back end instead of connecting to it.
+    /// True to listen for the back end instead of connecting to it.
     pub server: bool,
-    /// Whether to take huge pages for the shared memory where there are some.
+    /// True to use huge pages for the shared memory if there are any.
     pub hugepages: bool,
     /// How to wait for frames.
     pub wait: Wait,
 }
 
-/// Entries of a ring, where nothing else is said: enough that those who share a CPU seldom take turns,
-/// and few enough that frames of 1500 bytes in two rings fit into a second-level cache.
+/// Default number of ring entries: enough that two programs that share a CPU seldom take turns, and
+/// few enough that frames of 1500 bytes in two rings fit into a second-level cache.
 const SIZE_DEFAULT: u32 = 512;
 
 impl VirtioUri {
@@ -70,14 +70,14 @@ impl VirtioUri {
         })
     }
 
-    /// Makes the memory and begins to connect, or listens; the back end may come at any time, and
-    /// come back. Each one gets memory that no other has seen.
+    /// Creates the memory and starts to connect or listen. The back end may connect at any time,
+    /// and reconnect. Each back end gets memory that no other has seen.
     pub fn open(&self) -> Result<Port, OpenError> {
         self.try_open(Vec::new()).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    /// As [`open`](Self::open), for the back ends at the other ends of `streams`, one after the other;
-    /// the path means nothing. Fuzzing has no time to connect.
+    /// Like [`open`](Self::open), for the back ends at the other ends of `streams`, one after the
+    /// other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
         self.try_open(streams).map_err(|(what, error)| OpenError::new(self, what, error))
@@ -104,7 +104,7 @@ impl VirtioUri {
     }
 }
 
-/// What the data threads and the control thread of a virtio port share.
+/// State shared by the data threads and the control thread of a virtio port.
 type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
 
 impl fmt::Display for VirtioUri {

@@ -1,4 +1,4 @@
-//! One virtqueue of a virtio port with its buffers, ready to move frames.
+//! A virtqueue of a virtio port with its buffers, ready to move frames.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use crate::pairs;
 use crate::slot::Failure;
 use crate::{BATCH_MAX, Batch, SERIES_HEAD, Take};
 
-/// Slots that the longest frame takes.
+/// Number of slots that the longest frame takes.
 const SLOTS_MAX: usize = FRAME_LIMIT.div_ceil(SLOT_FRAME);
 
 pub(super) type Queue = Either<SplitDriver, PackedDriver>;
 
-/// The rings of a virtqueue, in which nothing has happened yet. Whoever has it holds the memory.
+/// Creates the rings of a new virtqueue. The owner of the result must keep `memory` mapped.
 fn queue(memory: &SharedMemory, uri: &VirtioUri, place: &Place) -> Result<Queue, String> {
     let [descriptors, driver, used] =
         [place.descriptors, place.driver, place.device].map(|offset| memory.at(offset));
     if uri.packed {
-        // SAFETY: the parts lie in the memory, which the queue's owner holds as long.
+        // SAFETY: the parts lie in the memory, which the queue's owner holds as long as the queue.
         let layout = unsafe { PackedLayout::new(uri.size, descriptors, driver, used) };
         let layout = layout.map_err(|error| error.to_string())?;
         Ok(Queue::Packed(PackedDriver::new(layout, false)))
@@ -46,25 +46,25 @@ fn queue(memory: &SharedMemory, uri: &VirtioUri, place: &Place) -> Result<Queue,
 pub(super) struct TransmitQueue {
     queue: Queue,
     slots: Slots,
-    /// Signalled when the back end wants to know of frames.
+    /// Signalled when the back end wants to be notified of frames.
     kick: PeerEvent,
     states: Box<[SlotState]>,
-    /// What rings and slots lie in.
+    /// Holds the memory of rings and slots.
     _memory: Arc<SharedMemory>,
 }
 
-/// What was transmitted from a slot last.
+/// State of the frame that was last transmitted from a slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotState {
-    /// Length of the frame, where it was all in this slot; 0 where there was none.
+    /// Length of the frame if it was entirely in this slot; 0 if there was none.
     len: u16,
-    /// Whether it was one of the series that is being transmitted.
+    /// True if it belongs to the series that is being transmitted.
     in_series: bool,
 }
 
 impl TransmitQueue {
-    /// Kicks once, though there is nothing yet: a back end may start a ring only then (vhost-user, "Ring
-    /// states"), and VPP takes a port for down until all its rings are.
+    /// Kicks once although no frame is posted: a back end may start a ring only at the first kick
+    /// (vhost-user, "Ring states"), and VPP considers a port down until all its rings are started.
     pub(super) fn new(
         memory: &Arc<SharedMemory>,
         uri: &VirtioUri,
@@ -106,7 +106,7 @@ fn transmit<Q: DriverQueue>(
     frames: &[Frame<'_>],
     series: bool,
 ) -> Result<(usize, bool), Lie> {
-    // Take back what was transmitted; its slots are free.
+    // Reclaims the slots of transmitted frames.
     queue.poll_each(usize::MAX, |_| ())?;
     let mut taken = 0;
     while taken < frames.len() {
@@ -121,7 +121,8 @@ fn transmit<Q: DriverQueue>(
     Ok((taken, queue.publish()))
 }
 
-/// Frames of one slot each, up to the first that is longer; how many there was room for.
+/// Transmits frames of one slot each, up to the first longer one; returns how many there was room
+/// for.
 #[inline]
 fn transmit_short<Q: DriverQueue>(
     queue: &mut Q,
@@ -130,13 +131,13 @@ fn transmit_short<Q: DriverQueue>(
     frames: &[Frame<'_>],
     series: bool,
 ) -> usize {
-    // Those that are filled next time are fetched already this time: the back end has read them,
-    // and a store would have to wait for each.
+    // Slots that will be filled by the next call are prefetched by this one: the back end has read
+    // them, so a store to each would have to wait.
     let mut ids = ArrayVec::<u16, { BATCH_MAX + AHEAD }>::new();
     queue.ids(&mut ids);
     let prefetch = |id: &u16| frame::prefetch_to_write(slots.frame(*id).as_ptr());
     ids.iter().take(AHEAD).for_each(prefetch);
-    // Slots that are filled and wait to be posted as they were before.
+    // Number of slots that are filled and wait to be posted with unchanged descriptors.
     let mut run = 0;
     let mut taken = 0;
     for (frame, &id) in frame::ahead(frames).zip(&ids) {
@@ -147,7 +148,7 @@ fn transmit_short<Q: DriverQueue>(
         let (start, state) = (slots.frame(id), &mut states[usize::from(id)]);
         let known = series && state.in_series;
         let part = 0..if known { frame.len().min(SERIES_HEAD) } else { frame.len() };
-        // SAFETY: the slot has room for a frame of this length, and nobody else writes there.
+        // SAFETY: the slot has room for a frame of this length, and no one else writes to it.
         unsafe { frame.copy_part(part, start) };
         let posted = *state;
         *state = SlotState { len: frame.len() as u16, in_series: series };
@@ -163,7 +164,7 @@ fn transmit_short<Q: DriverQueue>(
     taken
 }
 
-/// A frame that takes several slots. Whether there was room.
+/// Transmits a frame that takes several slots. Returns true if there was room.
 #[cold]
 fn transmit_long<Q: DriverQueue>(
     queue: &mut Q,
@@ -190,8 +191,8 @@ fn transmit_long<Q: DriverQueue>(
     queue.post(&buffers).is_some()
 }
 
-/// A buffer of `len` bytes at `start`, and `header` more before it. The header of a frame to
-/// transmit is never written: it is all zero from the start, which says that nothing is to be done.
+/// Returns a buffer of `len` bytes at `start` with `header` bytes before it. The header of a
+/// transmitted frame is never written: it is all zero from the start, which requests no offload.
 #[inline]
 fn buffer(start: NonNull<u8>, header: usize, len: usize, access: Access) -> Buffer {
     let address = start.as_ptr() as u64 - header as u64;
@@ -206,18 +207,18 @@ pub(super) struct ReceiveQueue {
     kick: PeerEvent,
     /// Signalled by the back end when a frame has arrived.
     pub(super) call: PeerEvent,
-    /// Buffers that came back, in order, and whose frames were not taken yet.
+    /// Buffers that the back end returned, in order, whose frames were not taken yet.
     filled: ArrayVec<Used, FILLED_MAX>,
-    /// What rings and slots lie in.
+    /// Holds the memory of rings and slots.
     _memory: Arc<SharedMemory>,
 }
 
-/// Buffers that are looked at in one batch: a whole batch of frames, and what the last of them, a
-/// long one, may take beyond.
+/// Maximum number of buffers looked at per batch: those of a whole batch of frames, and what the
+/// last frame takes beyond if it is long.
 const FILLED_MAX: usize = BATCH_MAX + SLOTS_MAX;
 
 impl ReceiveQueue {
-    /// Posts every slot.
+    /// Creates the queue and posts every slot.
     pub(super) fn new(
         memory: &Arc<SharedMemory>,
         uri: &VirtioUri,
@@ -234,7 +235,7 @@ impl ReceiveQueue {
             }
             queue.publish();
         });
-        // Even where the back end wants no kicks, as those that poll say early.
+        // Kicks even if the back end wants no kicks, as polling back ends say early.
         new.kick.signal();
         Ok(new)
     }
@@ -272,13 +273,13 @@ fn receive<Q: DriverQueue>(
     queue.poll_each(filled.remaining_capacity(), |used| filled.push(used))?;
     let mut room = gathered.rooms();
     let mut batch = Batch::new();
-    // How many buffers each frame takes.
+    // Number of buffers of each frame.
     let mut counts = ArrayVec::<u16, BATCH_MAX>::new();
     let mut next = 0;
     while !batch.is_full() && next < filled.len() {
         let first = filled[next];
         if first.len == 0 {
-            // Given back empty, because nothing fitted. Its place in the order is kept.
+            // Returned empty, because no frame fitted. Its place in the order is kept.
             if !batch.is_empty() {
                 break;
             }
@@ -291,13 +292,13 @@ fn receive<Q: DriverQueue>(
             frame::prefetch_to_read(unsafe { slots.frame(ahead.id).sub(HEADER_LEN) }.as_ptr());
         }
         let start = slots.frame(first.id);
-        // SAFETY: the last two bytes of the header lie just before the frame, on an even address.
+        // SAFETY: the last two bytes of the header lie just before the frame, at an even address.
         let buffers = unsafe { start.sub(2).cast::<AtomicU16>().as_ref() }.load(Ordering::Relaxed);
         let buffers = u16::from_le(buffers);
         let len = first.len.wrapping_sub(HEADER_LEN as u32);
         if buffers == 1 && (1..=SLOT_FRAME).contains(&(len as usize)) {
-            // SAFETY: the slot holds so many bytes, and the queue, which is locked for longer than
-            // the frame is lent, holds the memory.
+            // SAFETY: the slot holds `len` bytes. The queue holds the memory, and is locked for
+            // longer than the frame is lent.
             batch.push(unsafe { Frame::shared(start, len) });
             counts.push(1);
             next += 1;
@@ -308,7 +309,7 @@ fn receive<Q: DriverQueue>(
             return Err(Failure::Header { buffers, len: first.len });
         }
         if next + all > filled.len() {
-            // The others are on their way.
+            // The frame's other buffers are not returned yet.
             break;
         }
         let Some(to) = room.next() else { break };
@@ -319,26 +320,27 @@ fn receive<Q: DriverQueue>(
     }
     let lent = batch.len();
     let taken = if lent > 0 { take(&batch).min(lent) } else { 0 };
-    // Identities are free in the order in which they came back, so these are those of the oldest.
+    // Ids become free in the order in which their buffers came back, so these are the oldest ones.
     let done = counts[..taken].iter().sum();
     queue.repost(done);
     filled.drain(..usize::from(done));
     Ok((lent, queue.publish()))
 }
 
-/// Copies the frame that the back end spread over the slots `parts`; its length.
+/// Copies a frame that the back end spread over the slots `parts`; returns its length.
 #[cold]
 fn gather(slots: Slots, parts: &[Used], to: &mut [u8]) -> Result<usize, Failure> {
     let lie = |len| Failure::Header { buffers: parts.len() as u16, len };
     let mut at = 0;
     for (index, used) in parts.iter().enumerate() {
-        // Slots behind the first are filled from their headers on.
+        // Slots after the first are filled from the start of their header space.
         let header = if index == 0 { HEADER_LEN } else { 0 };
         let part = (used.len as usize).saturating_sub(header);
         if at + part > to.len() || part > SLOT_FRAME + HEADER_LEN - header {
             return Err(lie(used.len));
         }
-        // SAFETY: the header is a part of the slot, the part lies in it, and fits into `to`.
+        // SAFETY: the header is a part of the slot, and the part lies in the slot and fits into
+        // `to`.
         unsafe {
             let from = slots.frame(used.id).sub(HEADER_LEN - header);
             frame::copy(from.as_ptr(), to[at..].as_mut_ptr(), part);

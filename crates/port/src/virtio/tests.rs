@@ -1,4 +1,4 @@
-//! What a back end gives back, and what the port makes of it.
+//! Tests of the buffers that a back end returns, and of what the port makes of them.
 
 use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ use crate::pairs::ReceiveQueue as _;
 use crate::slot::Failure;
 use crate::{FRAME_LIMIT, Frame, PortUri};
 
-/// The address that a buffer has at the port is the one that it has here.
+/// Address space in which the port's buffers have the same addresses as here.
 struct SameProcess;
 
 impl AddressSpace for SameProcess {
@@ -32,8 +32,8 @@ impl AddressSpace for SameProcess {
     }
 }
 
-/// Gives back a buffer for each of `returned`: how many buffers its header says that the frame takes,
-/// and the bytes that were written.
+/// Returns a buffer for each of `returned`: the number of buffers that its header states for the
+/// frame, and the number of bytes written.
 fn give_back(device: &mut impl DeviceQueue, returned: &[(u16, usize)]) {
     for (buffers, len) in returned {
         let chain = device.pop(&SameProcess, Access::Write).unwrap().expect("all are posted");
@@ -44,7 +44,7 @@ fn give_back(device: &mut impl DeviceQueue, returned: &[(u16, usize)]) {
     device.publish();
 }
 
-/// The lengths of the frames that a port lends after that, in either layout of the ring.
+/// Lengths of the frames that the port then lends, checked to be equal in both ring layouts.
 fn received(returned: &[(u16, usize)]) -> Result<Vec<usize>, Failure> {
     let [split, packed] = [false, true].map(|packed| {
         let text = format!("virtio:/nowhere?size=16&hugepages=0&packed={}", u8::from(packed));
@@ -71,7 +71,7 @@ fn received(returned: &[(u16, usize)]) -> Result<Vec<usize>, Failure> {
 fn back_end(memory: &SharedMemory, uri: &VirtioUri, place: &Place, returned: &[(u16, usize)]) {
     let [a, b, c] = [place.descriptors, place.driver, place.device].map(|offset| memory.at(offset));
     if uri.packed {
-        // SAFETY: the parts lie in the memory, which outlives this.
+        // SAFETY: the parts lie in the memory, which outlives the device.
         let layout = unsafe { PackedLayout::new(uri.size, a, b, c) }.unwrap();
         give_back(&mut PackedDevice::new(layout, 0x8000, false, false).unwrap(), returned);
     } else {
@@ -85,11 +85,11 @@ fn back_end(memory: &SharedMemory, uri: &VirtioUri, place: &Place, returned: &[(
 fn frames_lie_in_as_many_buffers_as_their_headers_say() {
     const FULL: usize = HEADER_LEN + SLOT_FRAME;
     assert_eq!(received(&[(1, 13), (1, 72), (1, FULL)]), Ok(vec![1, 60, SLOT_FRAME]));
-    // Those behind the first have no header.
+    // Buffers after the first have no header.
     assert_eq!(received(&[(1, 72), (2, FULL), (0, 100), (1, 72)]), Ok(vec![60, 2148, 60]));
-    // The second one is on its way.
+    // The second buffer is not returned yet.
     assert_eq!(received(&[(1, 72), (2, FULL)]), Ok(vec![60]));
-    // Given back as it was.
+    // Returned unused.
     assert_eq!(received(&[(1, 0), (1, 72)]), Ok(vec![60]));
     assert_eq!(received(&[(1, 72), (1, 0)]), Ok(vec![60]));
 }
@@ -114,7 +114,7 @@ fn what_cannot_be_a_frame_is_a_lie() {
     }
 }
 
-/// A back end that has heard everything up to the last message.
+/// A back end that has received every message up to the last.
 struct BackEnd {
     stream: UnixStream,
     file: MemoryFile,
@@ -166,7 +166,7 @@ impl BackEnd {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        // SAFETY: within the mapping.
+        // SAFETY: `at` is within the mapping.
         let byte = |at| unsafe { self.memory.start().add(at).read_volatile() };
         (0..self.memory.len()).map(byte).collect()
     }
@@ -181,8 +181,8 @@ fn eventually(mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// Whoever was the back end before, and still has the memory that it was given, neither shows what it
-/// was sent to the next one nor sends anything in its name; and its memory is given back.
+/// A former back end that kept its memory neither sees what is sent to the next back end nor can
+/// send in its name; and its memory is freed.
 #[test]
 fn back_ends_do_not_share_memory() {
     let folder = tempfile::tempdir().unwrap();
@@ -207,7 +207,7 @@ fn back_ends_do_not_share_memory() {
         let before = second.bytes();
         assert!(!holds(&before), "the first one's frames");
         for at in 0..kept.len() {
-            // SAFETY: within the mapping.
+            // SAFETY: `at` is within the mapping.
             unsafe { kept.start().add(at).write_volatile(0x77) };
         }
         assert!(second.bytes() == before, "the first one writes into it");

@@ -1,9 +1,9 @@
-//! What the user plane function itself does for a packet, in cycles: ports in memory that lend frames
-//! and take them without a copy, so that neither counts. Packets of 512 bytes, each of a session by
-//! chance.
+//! Measures the cycles that the user plane function itself needs for a packet. The ports are in
+//! memory: they lend frames and take them without a copy, so neither side counts. Packets have 512
+//! bytes, each of a random session.
 //!
-//! `cargo bench -p dray-upf --bench path` measures 8000 and a million sessions; give other numbers behind `--`,
-//! or a word of what is to be measured alone.
+//! `cargo bench -p dray-upf --bench path` measures 8000 and a million sessions. Give other numbers
+//! after `--`, or a word of the cases to measure.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -18,7 +18,7 @@ use dray_wire::gtpu::{self, Container};
 use dray_wire::ip::{Header, protocol};
 use dray_wire::udp::Udp;
 
-/// Frames that a port lends at a time.
+/// Number of frames that a port lends at a time.
 const BATCH: usize = 256;
 const LEN: usize = 512;
 const ROUNDS: usize = 4000;
@@ -73,7 +73,7 @@ generate = {{ count = {sessions}, gnbs = ["10.0.3.2"], ue = "10.128.0.0", qfi = 
     UpfConfig::from_toml(&text).unwrap()
 }
 
-/// A frame of the session `number`, to N3 or to N6.
+/// Returns a frame of the session `number`, to N3 or to N6.
 fn frame(number: u32, uplink: bool) -> Vec<u8> {
     let ue = Ipv4Addr::from(0x0a80_0000 + number);
     let server = Ipv4Addr::new(203, 0, 113, 9);

@@ -1,8 +1,9 @@
-//! What sessions cost: memory of each, and packets of others while 10,000 are added and 10,000 removed
-//! each second through the control socket.
+//! Measures what sessions cost: memory per session, and losses of other sessions' packets while
+//! 10,000 sessions are added and 10,000 removed each second through the control socket.
 //!
-//! `cargo bench -p dray-upf --bench sessions` takes some ten seconds; a number behind `--` is for how many
-//! seconds sessions come and go: 3600 shows that an hour of it leaves nothing behind.
+//! `cargo bench -p dray-upf --bench sessions` takes some ten seconds. A number after `--` sets for
+//! how many seconds sessions are added and removed: 3600 shows that an hour of this leaks no
+//! memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::Ipv4Addr;
@@ -20,23 +21,24 @@ use dray_wire::ethernet::{Ethernet, ethertype};
 use dray_wire::ip::{Header, protocol};
 use dray_wire::udp::Udp;
 
-/// Sessions added, and removed, each second.
+/// Number of sessions added, and removed, per second.
 const CHANGES: u32 = 10_000;
-/// Of these in one transaction.
+/// Number of these in one transaction.
 const TOGETHER: u32 = 100;
-/// Packets each second for sessions that stay.
+/// Packets per second for sessions that stay.
 const RATE: u32 = 100_000;
-/// Packets under way at most: on a machine that is busy with something else, fewer are sent. What waits is
-/// memory as well.
+/// Maximum number of packets in flight. On a busy machine fewer packets are sent, since queued
+/// packets use memory too.
 const UNDER_WAY: u64 = RATE as u64 / 100;
-/// Without work for so long, a direction sleeps: an hour of this leaves a machine to others.
+/// Time without work after which a direction sleeps, to leave the machine to others during an
+/// hour's run.
 const IDLE: Duration = Duration::from_micros(100);
-/// Memory that may have come in use meanwhile, in kB: room of queues that were longer once.
+/// Maximum growth of allocated memory, in kB: queues keep the room of their longest state.
 const GROWTH_MAX: usize = 256;
-/// Sessions that stay.
+/// Number of sessions that stay.
 const STAYING: u32 = 8000;
 
-/// Counts the bytes that are allocated: what the process keeps of those it gave back says nothing.
+/// Counts allocated bytes: resident memory includes freed memory that the process keeps.
 struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
@@ -72,7 +74,7 @@ generate = {{ count = {count}, gnbs = ["10.0.3.2"], ue = "10.128.0.0", qfi = 9{m
     UpfConfig::from_toml(&text).expect("right")
 }
 
-/// A packet from the data network for the session `number`.
+/// Returns a packet from the data network for the session `number`.
 fn frame(number: u32) -> Vec<u8> {
     let (src, dst) = (Ipv4Addr::new(203, 0, 113, 9), Ipv4Addr::from(0x0a80_0000 + number));
     let mut frame = vec![0; 142];
@@ -87,7 +89,7 @@ fn frame(number: u32) -> Vec<u8> {
     frame
 }
 
-/// How many packets for users came out since the last call; neighbours are asked for there as well.
+/// Returns the number of packets for users since the last call; ARP requests are not counted.
 fn users_packets(n3: &Peer) -> u64 {
     let is_arp = |frame: &Vec<u8>| {
         Ethernet::parse(frame).is_some_and(|header| header.ethertype == ethertype::ARP)
@@ -95,14 +97,14 @@ fn users_packets(n3: &Peer) -> u64 {
     n3.received().iter().filter(|frame| !is_arp(frame)).count() as u64
 }
 
-/// Bytes of memory that this process has.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
 }
 
-/// Bytes for each of a million sessions.
+/// Prints the bytes per session, for a million sessions.
 fn memory(what: &str, more: &str) {
     let count = 1_000_000;
     let before = resident();
@@ -153,7 +155,7 @@ fn churn(duration: Duration) {
     });
     let frames: Vec<_> = (0..STAYING).map(frame).collect();
     let (start, mut sent, mut received) = (Instant::now(), 0u64, 0u64);
-    // The least in each tenth of the time: when the fewest packets and changes were under way.
+    // The minimum in each tenth of the time, when the fewest packets and changes were in flight.
     let mut least = [usize::MAX; 10];
     while start.elapsed() < duration {
         let tenth = (start.elapsed().as_secs_f64() / duration.as_secs_f64() * 10.0) as usize;
@@ -163,7 +165,7 @@ fn churn(duration: Duration) {
         n6.send((sent..due).map(|number| frames[number as usize % frames.len()].clone()));
         sent = due;
         received += users_packets(&n3);
-        // Whoever changes sessions takes their last reports.
+        // A control plane that removes sessions also reads their last reports.
         drop(running.upf().events());
         thread::sleep(Duration::from_micros(200));
     }

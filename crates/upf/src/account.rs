@@ -1,14 +1,14 @@
-//! What a session may use and has used: a rate and a count for each direction, on one cache line, that
-//! all data threads of the direction and control threads share.
+//! Accounts: what a session may use and has used. An account has a rate and a counter for one
+//! direction on one cache line, shared by all workers of the direction and the control threads.
 //!
-//! Most sessions have no more than one rate and one usage rule: theirs lie in an array by the session's
-//! number, so that a packet's line can be asked for as soon as its session is known. Others have
-//! [`Spare`] accounts besides.
+//! Most sessions have at most one rate and one usage rule. Their accounts lie in an array indexed
+//! by session number, so a packet's line can be prefetched as soon as its session is known. Other
+//! sessions also have [`Spare`] accounts.
 //!
-//! An account belongs to the same rules for as long as any data thread may use it. So packets are
-//! counted where they belong, also while some threads have a changed session already and others have
-//! not: rules that stay keep their account, new ones get another, and the number of a session that is
-//! gone is given away again only once all threads have let go of it.
+//! An account belongs to the same rules for as long as any data thread may use it. Packets are thus
+//! counted in the right account even while only some threads have adopted a changed session: a rule
+//! that stays keeps its account, a new rule gets another one, and the number of a removed session
+//! is reused only after all threads have let go of it.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use dray_shm::vec_in_huge_pages;
 use crate::meter::Meter;
 use crate::usage::{Counter, Way};
 
-/// Of one direction.
+/// Rate and counter of one direction.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Account {
@@ -35,14 +35,14 @@ impl Account {
     }
 }
 
-/// Of rules that a session has besides the first.
+/// Accounts of both directions, for rules that a session has besides the first.
 pub(crate) type Spare = [Account; 2];
 
-/// The accounts of all sessions: those of their first rate and their first usage rule.
+/// Accounts of all sessions: each session's first rate and first usage rule.
 pub(crate) struct Accounts([Vec<Account>; 2]);
 
 impl Accounts {
-    /// For sessions with numbers below `count`.
+    /// Creates accounts for sessions with numbers below `count`.
     pub(crate) fn new(count: usize) -> Arc<Self> {
         Arc::new(Self([(), ()].map(|()| {
             let mut accounts = vec_in_huge_pages(count);
@@ -51,19 +51,19 @@ impl Accounts {
         })))
     }
 
-    /// That of one direction of a session.
+    /// Returns the account of one direction of a session.
     #[inline(always)]
     pub(crate) fn of(&self, way: Way, slot: u32) -> &Account {
         &self.0[way as usize][slot as usize]
     }
 
-    /// Asks for the line of one direction of a session.
+    /// Prefetches the line of one direction of a session.
     #[inline(always)]
     pub(crate) fn prefetch(&self, way: Way, slot: u32) {
         prefetch(self.of(way, slot));
     }
 
-    /// Makes those of a session as new.
+    /// Resets the accounts of a session.
     pub(crate) fn clear(&self, slot: u32) {
         self.0.iter().for_each(|accounts| accounts[slot as usize].clear());
     }

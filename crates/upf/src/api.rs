@@ -1,13 +1,13 @@
 //! The control interface: HTTP/1.1 and JSON over a Unix socket.
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
-//! | `GET /` | version, uptime, how many sessions ([`Status`]) |
+//! | `GET /` | version, uptime, number of sessions ([`Status`]) |
 //! | `GET /sessions`, `GET /sessions/SEID` | sessions and what they have used ([`SessionStatus`]) |
-//! | `POST /sessions` | makes the [`Transaction`] of the body as a whole, or nothing of it: 204 |
-//! | `GET /stats` | what both directions have counted ([`Stats`]) |
+//! | `POST /sessions` | applies the [`Transaction`] in the body, all or nothing: 204 |
+//! | `GET /stats` | counters of both directions ([`Stats`]) |
 //!
-//! An error is `{"error": "..."}`.
+//! An error response is `{"error": "..."}`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,36 +20,36 @@ use crate::config::{self, ConfigError, SessionConfig};
 use crate::usage::Way;
 use crate::{Counters, EventsLost, Operation, SessionStatus, Upf};
 
-/// Where it is by default.
+/// Default path of the control socket.
 pub const CONTROL: &str = "/run/dray/upf.sock";
-/// The longest body of a request, in bytes: some ten thousand sessions.
+/// Maximum length of a request body, in bytes: some ten thousand sessions.
 const BODY_MAX: usize = 64 << 20;
 
-/// How a user plane function is.
+/// Status of a user plane function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Of this program.
+    /// Version of this program.
     pub version: String,
     /// Seconds since it started.
     pub uptime_s: f64,
-    /// How many sessions there are.
+    /// Number of sessions.
     pub sessions: usize,
-    /// For how many there is room.
+    /// Maximum number of sessions.
     pub sessions_max: usize,
 }
 
-/// What was counted.
+/// Counters of a user plane function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
-    /// From access to core.
+    /// Counters from access to core.
     pub uplink: Counters,
-    /// From core to access.
+    /// Counters from core to access.
     pub downlink: Counters,
-    /// Frames that each worker of the uplink received.
+    /// Frames received by each uplink worker.
     pub uplink_workers: Vec<u64>,
-    /// The same of the downlink.
+    /// Frames received by each downlink worker.
     pub downlink_workers: Vec<u64>,
-    /// Reports that were lost because nobody took them.
+    /// Events lost because the control plane did not read them in time.
     pub events_lost: EventsLost,
 }
 
@@ -66,17 +66,18 @@ impl From<&Upf> for Stats {
     }
 }
 
-/// Changes that are made together. Removed sessions go first, so that others may have what they leave.
+/// Changes that are applied together. Sessions are removed first, so that new ones may reuse their
+/// addresses and tunnels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Transaction {
-    /// SEIDs of sessions that go.
+    /// SEIDs of sessions to remove.
     pub remove: Vec<u64>,
-    /// Sessions that take the place of those with their SEIDs.
+    /// Sessions that replace those with the same SEID.
     pub modify: Vec<SessionConfig>,
-    /// New sessions.
+    /// Sessions to add.
     pub add: Vec<SessionConfig>,
-    /// Whether modified sessions send an end marker into tunnels that they leave.
+    /// True if modified sessions send an end marker into tunnels that they leave.
     pub end_marker: bool,
 }
 
@@ -96,7 +97,7 @@ pub fn serve(socket: ControlSocket, upf: Arc<Upf>) -> Server {
     Server::start(socket, limits, move |request| answer(&upf, started, request))
 }
 
-/// Answers `request` for `upf`, which runs since it was `started`.
+/// Returns the response to `request`; `upf` has been running since `started`.
 pub fn answer(upf: &Upf, started: Instant, request: &Request) -> Response {
     route(upf, started, request).unwrap_or_else(Response::from)
 }
@@ -143,32 +144,32 @@ impl From<ConfigError> for Refusal {
     }
 }
 
-/// Asks the user plane function at a control socket.
+/// Client of a user plane function's control socket.
 #[derive(Clone, Debug)]
 pub struct Client(dray_daemon::Client);
 
 impl Client {
-    /// For the user plane function at `socket`.
+    /// Creates a client of the user plane function at `socket`.
     pub fn new(socket: &Path) -> Self {
         Self(dray_daemon::Client::new(socket, "dray upf"))
     }
 
-    /// How it is.
+    /// Returns its status.
     pub fn status(&self) -> Result<Status, ClientError> {
         self.0.json("GET", "/", b"")
     }
 
-    /// What it has counted.
+    /// Returns its counters.
     pub fn stats(&self) -> Result<Stats, ClientError> {
         self.0.json("GET", "/stats", b"")
     }
 
-    /// Its sessions.
+    /// Returns its sessions.
     pub fn sessions(&self) -> Result<Vec<SessionStatus>, ClientError> {
         self.0.json("GET", "/sessions", b"")
     }
 
-    /// Makes it change sessions: all as the transaction says, or none.
+    /// Changes sessions: applies the whole transaction, or nothing.
     pub fn change(&self, transaction: &Transaction) -> Result<(), ClientError> {
         let body = serde_json::to_vec(transaction).expect("sessions have a form in JSON");
         self.0.ask("POST", "/sessions", &body).map(drop)

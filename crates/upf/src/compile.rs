@@ -1,4 +1,4 @@
-//! From a session as it is told to the form in which the data path uses it, with all checks on the way.
+//! Compiles the configuration of a session into the form that the data path uses, and checks it.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -16,29 +16,29 @@ use crate::neighbours::HOPS_MAX;
 use crate::session::{END, LISTED, Limited, More, Peer, Rule, Session};
 use crate::usage::Way;
 
-/// FARs, QERs and URRs of a session, of each so many.
+/// Maximum number of rules in each of a session's lists of FARs, QERs and URRs.
 const RULES_MAX: usize = 120;
 
-/// What sessions may refer to.
+/// Applications and interface that sessions may refer to.
 pub(crate) struct Context<'c> {
     pub(crate) applications: &'c HashMap<String, Arc<Detector>>,
     pub(crate) n3: &'c Interface,
 }
 
-/// A session, checked.
+/// A session, checked and compiled.
 pub(crate) struct Compiled {
-    /// Keys in the uplink's table, tunnels, and in the downlink's, addresses.
+    /// Keys in the uplink's table (tunnels) and in the downlink's (addresses).
     pub(crate) keys: [SmallVec<[u64; 2]>; 2],
     pub(crate) uplink: Box<Session>,
     pub(crate) downlink: Box<Session>,
     pub(crate) ledger: Ledger,
-    /// What the ledger's accounts are for.
+    /// The rules that the ledger's accounts are for.
     pub(crate) qers: Vec<Qer>,
     pub(crate) urrs: Vec<Urr>,
 }
 
-/// The key of a user's address ([`ip::number`]): all of an IPv4 address, the first half of an IPv6
-/// address. IPv4 addresses are where IPv6 has groups, which are nobody's own.
+/// Returns the table key of a user's address ([`ip::number`]): all of an IPv4 address, or the first
+/// half of an IPv6 address. IPv4 keys lie where IPv6 has multicast groups, which no user has.
 #[inline(always)]
 pub(crate) fn address_key(version: ip::Version, address: u128) -> u64 {
     match version {
@@ -47,8 +47,8 @@ pub(crate) fn address_key(version: ip::Version, address: u128) -> u64 {
     }
 }
 
-/// Checks `config` and makes it ready. Rules that were there `before` go on counting. Nothing that
-/// packets see changes yet: [`Ledger::settle`].
+/// Checks and compiles `config`. Rules that existed `before` keep counting. Nothing that packets
+/// see changes until [`Ledger::settle`].
 pub(crate) fn compile(
     config: &SessionConfig,
     context: &Context<'_>,
@@ -67,7 +67,7 @@ fn wrong(field: impl Into<String>, what: impl Into<String>) -> ConfigError {
     ConfigError::new(what).in_field(field)
 }
 
-/// Whether no two of `ids` are alike; `list` is their name.
+/// Checks that no two of `ids` are equal; `list` is the name of their list.
 fn check_ids<T: Copy + Eq + std::hash::Hash + std::fmt::Display>(
     list: &str,
     ids: impl Iterator<Item = T>,
@@ -78,7 +78,7 @@ fn check_ids<T: Copy + Eq + std::hash::Hash + std::fmt::Display>(
             return Err(wrong(format!("{list}[{number}].id"), format!("{id} is given twice")));
         }
     }
-    // Numbers of accounts, one for each at most, are bytes.
+    // Account numbers are bytes, and each rule needs at most one account.
     match known.len() {
         0..=RULES_MAX => Ok(()),
         many => Err(wrong(list, format!("{many} rules: {RULES_MAX} at most"))),
@@ -169,7 +169,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The rules of one direction, and their tunnels.
+    /// Compiles the rules and tunnels of one direction.
     fn direction(
         &self,
         way: Way,
@@ -220,7 +220,7 @@ impl Compiler<'_> {
                 plain: of_rule.iter().any(Matcher::is_any),
             });
         }
-        // One rule that is for all packets is found without.
+        // A single rule that applies to all packets needs no matcher.
         if session.rules.len() > 1 || !session.rules.iter().all(|rule| rule.plain) {
             session.matchers = matchers.into();
         }
@@ -232,7 +232,7 @@ impl Compiler<'_> {
         if !(more.conditions.is_empty() && more.spares.is_empty() && more.limits.is_empty()) {
             session.more = Some(Box::new(more));
         }
-        // Collected, for a vector that is taken over would stay where it is, behind a pointer.
+        // Collected: `SmallVec::from` would keep the vector's allocation, behind a pointer.
         session.tunnels = tunnels.into_iter().collect();
         Ok(teids)
     }
@@ -250,7 +250,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// What is done with packets, and the index of the tunnel that they go into.
+    /// Returns the action of a rule, and the index of the tunnel that its packets go into.
     fn action(
         &self,
         way: Way,
@@ -301,7 +301,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Whether the gates are open, the QFI to mark with, and the accounts with rates.
+    /// Returns whether the gates are open, the QFI to mark packets with, and the accounts with
+    /// rates.
     fn limits(
         &self,
         way: Way,
@@ -358,7 +359,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The numbers by which rules name accounts.
+/// Maps accounts to the numbers by which rules refer to them.
 struct Numbers<'l> {
     ledger: &'l Ledger,
     spares: &'l [Arc<Spare>],
@@ -383,7 +384,7 @@ impl Numbers<'_> {
     }
 }
 
-/// Some numbers of accounts, and [`END`].
+/// Account numbers, terminated by [`END`], and how many there are.
 struct List([u8; LISTED], usize);
 
 impl Default for List {
@@ -400,7 +401,7 @@ impl List {
     }
 }
 
-/// Lets the uplink take packets only from the gNBs that the downlink sends to.
+/// Makes the uplink accept packets only from the gNBs that the downlink sends to.
 fn bind_to_gnbs(uplink: &mut Session, downlink: &Session) {
     uplink.tunnels.clone_from(&downlink.tunnels);
     let mut gnbs = uplink.tunnels.iter().map(|tunnel| tunnel.address);

@@ -1,123 +1,125 @@
-//! What a direction counts: packets, bytes, and why packets were dropped.
+//! Counters of a direction: packets, bytes, and drop reasons.
 
 dray_daemon::counters! {
     /// Why a packet was dropped.
     reasons {
-        /// A frame for another Ethernet address, or on N3 a packet for another IP address.
+        /// The frame is for another Ethernet address, or on N3 the packet is for another IP
+        /// address.
         OtherHost = "other_host",
-        /// Neither IP nor ARP, or cut short.
+        /// The frame is neither IP nor ARP, or is truncated.
         NotIp = "not_ip",
-        /// N3: the outer IP header is wrong.
+        /// N3: the outer IP header is invalid.
         OuterIp = "outer_ip",
-        /// N3: a fragment of an outer packet that is invalid: it overlaps another one, does not fit, or
-        /// is of no packet for us.
+        /// N3: invalid fragment of an outer packet: it overlaps another fragment, does not fit, or
+        /// belongs to a packet that is not for us.
         OuterFragment = "outer_fragment",
-        /// The source can be no other host's: an IP address that is unspecified, of loopback, of a group,
-        /// reserved or our own, or an Ethernet address of a group or our own.
+        /// The source cannot be another host: the IP address is unspecified, loopback, multicast,
+        /// reserved or our own, or the Ethernet address is a group address or our own.
         MartianSource = "martian_source",
-        /// The destination can be no host's: an IP address that is unspecified, of loopback or reserved.
+        /// The destination cannot be a host: the IP address is unspecified, loopback or reserved.
         MartianDestination = "martian_destination",
-        /// An ARP or neighbour discovery message that is not valid.
+        /// Invalid ARP or neighbour discovery message.
         InvalidMessage = "invalid_message",
-        /// An answer about a neighbour that was not asked, whose Ethernet address is in the configuration, or
-        /// who has another Ethernet address and still answers.
+        /// A neighbour's reply without an open question, or with an Ethernet address other than the
+        /// configured one or the known one that still replies.
         NeighbourRefused = "neighbour_refused",
-        /// N3: the other fragments of the outer packet did not come in time.
+        /// N3: the remaining fragments of the outer packet did not arrive in time.
         FragmentTimeout = "fragment_timeout",
-        /// N3: fragments of too many outer packets wait for others, of its source or of all.
+        /// N3: too many incomplete outer packets, from this source or in total.
         FragmentFull = "fragment_full",
-        /// An IP packet for an address of our own, and not one that we answer.
+        /// An IP packet to one of our own addresses that we do not reply to.
         NotForUs = "not_for_us",
-        /// N3: the UDP header is wrong.
+        /// N3: the UDP header is invalid.
         OuterUdp = "outer_udp",
-        /// N3: the GTP-U header is wrong, or the message is of a type that is not known.
+        /// N3: the GTP-U header is invalid, or the message type is unknown.
         Gtpu = "gtpu",
-        /// N3: an extension header is wrong.
+        /// N3: a GTP-U extension header is invalid.
         GtpuExtension = "gtpu_extension",
-        /// N3: an extension header that had to be understood was not.
+        /// N3: an unknown GTP-U extension header whose comprehension is required.
         GtpuUnknownExtension = "gtpu_unknown_extension",
-        /// N3: there is no tunnel of this TEID.
+        /// N3: no session has a tunnel with this TEID.
         UnknownTeid = "unknown_teid",
-        /// N3: not from the gNB that the session of its tunnel sends to; or an error indication about a
-        /// tunnel that its sender does not have.
+        /// N3: not from the gNB that the session of the tunnel sends to; or an error indication
+        /// about a tunnel that its sender does not have.
         WrongGnb = "wrong_gnb",
-        /// N3: more messages of its kind than are dealt with.
+        /// N3: the rate limit for messages of this kind is exceeded.
         Limited = "limited",
-        /// N3: a user's packet to an address of our own, such as a tunnel in a tunnel.
+        /// N3: a user's packet to one of our own addresses, such as a tunnel in a tunnel.
         OwnAddress = "own_address",
-        /// The user's IP header is wrong.
+        /// The user's IP header is invalid.
         InnerIp = "inner_ip",
-        /// N3: the user's packet does not come from one of the user's own addresses.
+        /// N3: the source of the user's packet is not one of the user's own addresses.
         Spoofed = "spoofed",
-        /// N3: a user's router solicitation that is not answered: it is not valid, the user has no IPv6
-        /// prefix, or was answered just before.
+        /// N3: a user's router solicitation that gets no reply: it is invalid, the user has no IPv6
+        /// prefix, or it follows too soon after the last one.
         Solicitation = "solicitation",
-        /// N3: anything else that a user sends to or from a link-local address, or to a group on its link.
+        /// N3: any other user's packet to or from a link-local address, or to a group on the user's
+        /// link.
         LinkLocal = "link_local",
-        /// N6: no session has this address.
+        /// N6: no session has the destination address.
         NoSession = "no_session",
-        /// To a group, by its IP address or by its frame's, and nothing that we answer.
+        /// A packet or frame to a group address that we do not reply to.
         Group = "group",
-        /// No rule of the session is for this packet.
+        /// No rule of the session matches the packet.
         NoRule = "no_rule",
-        /// A forwarding action rule says so.
+        /// Dropped by a forwarding action rule.
         Rule = "rule",
         /// A gate is closed.
         GateClosed = "gate_closed",
-        /// More than the maximum bit rate.
+        /// The maximum bit rate is exceeded.
         Policed = "policed",
         /// A quota is used up.
         Quota = "quota",
-        /// There is no room to keep the packet: too many wait.
+        /// The packet cannot be buffered: too many packets are buffered.
         BufferFull = "buffer_full",
-        /// There is no room to keep the packet: too many of its session wait.
+        /// The packet cannot be buffered: too many packets of its session are buffered.
         BufferSession = "buffer_session",
-        /// The packet was kept, and its session did not forward it in time.
+        /// The packet was buffered, and its session did not forward it in time.
         BufferExpired = "buffer_expired",
-        /// The packet was kept and its session is gone.
+        /// The packet was buffered, and its session was removed.
         SessionGone = "session_gone",
-        /// N3: the outer header says that there was congestion, which the user's packet cannot be marked
-        /// with (RFC 6040).
+        /// N3: the outer header signals congestion, and the user's packet cannot be marked with it
+        /// (RFC 6040).
         Congestion = "congestion",
-        /// It has been through too many routers.
+        /// The packet's time to live has expired.
         TtlExpired = "ttl_expired",
-        /// Longer than the next link takes.
+        /// The packet is longer than the MTU of the next link.
         TooBig = "too_big",
-        /// There is no route to its destination.
+        /// There is no route to the destination.
         NoRoute = "no_route",
-        /// The next hop's Ethernet address is not known.
+        /// The Ethernet address of the next hop is not known.
         NoNeighbour = "no_neighbour",
-        /// The port out did not take it.
+        /// The egress port did not take the packet.
         PortFull = "port_full",
     }
 
-    /// Of one direction.
+    /// Counters of one direction.
     numbers {
-        /// Frames received, whatever became of them.
+        /// Frames received, including those dropped later.
         rx_packets,
-        /// Their bytes, from destination MAC to end of payload.
+        /// Bytes of those frames, from destination MAC to end of payload.
         rx_bytes,
         /// Users' packets forwarded.
         tx_packets,
-        /// Bytes of their frames.
+        /// Bytes of the forwarded frames.
         tx_bytes,
-        /// Messages received that are about the network itself, and were dealt with: ARP, neighbour
-        /// discovery, echo requests, end markers, error indications.
+        /// Control messages received and processed: ARP, neighbour discovery, echo requests, end
+        /// markers, error indications.
         control,
-        /// Packets kept for later; each is counted again when it is forwarded or dropped.
+        /// Packets buffered; each is counted again when it is forwarded or dropped.
         buffered,
         /// Outer packets reassembled from fragments.
         reassembled,
-        /// Users' packets that were too long for the next link, and went on in fragments.
+        /// Users' packets that exceeded the MTU of the next link and were fragmented.
         fragmented,
-        /// Router advertisements sent to users who asked for a router.
+        /// Router advertisements sent to users in reply to solicitations.
         router_advertisements,
         /// End markers received.
         end_markers,
         /// Error indications received.
         error_indications,
-        /// Messages sent about packets that could not go on, to who sent those: ICMP errors, error
-        /// indications, lists of extension headers that are understood.
+        /// Messages sent to the senders of packets that could not be forwarded: ICMP errors, error
+        /// indications, lists of supported extension headers.
         complaints,
     }
 }

@@ -1,4 +1,4 @@
-//! A worker of a direction with its queues: what a data thread runs.
+//! A worker of a direction with its queues: the work of a data thread.
 
 use std::io;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use dray_port::{Receive, Wait, clock, wait_any};
 use crate::counters::Counters;
 use crate::path::Path;
 
-/// How often a busy thread publishes its counters.
+/// Interval at which a busy thread publishes its counters.
 const PUBLISH: Duration = Duration::from_millis(1);
 
-/// A worker of one direction: receives at one interface, and transmits at the other.
+/// A worker of one direction: receives on one interface and transmits on the other.
 pub struct Direction {
     rx: Vec<Box<dyn Receive>>,
     path: Path,
@@ -21,7 +21,7 @@ pub struct Direction {
 
 impl Direction {
     pub(crate) fn new(mut rx: Vec<Box<dyn Receive>>, path: Path) -> Self {
-        // Who polls several queues must not wait at one of them.
+        // A worker that polls several queues must not wait on one of them.
         rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
         Self { rx, path }
     }
@@ -30,8 +30,8 @@ impl Direction {
         &mut self.path
     }
 
-    /// Makes the changes that are wanted, and moves one batch of each queue; whether anything moved.
-    /// While the port out has no room, no packet is taken.
+    /// Applies pending changes and moves one batch of each queue; returns true if anything moved.
+    /// While the egress port has no room, no packet is taken.
     #[inline]
     pub fn poll(&mut self) -> io::Result<bool> {
         let Self { rx, path } = self;
@@ -48,8 +48,8 @@ impl Direction {
         Ok(worked)
     }
 
-    /// Sleeps until a frame may have come, at most [`dray_port::PATIENCE`]; while packets wait for the
-    /// port out, only until other threads have run.
+    /// Sleeps until a frame may have arrived, at most [`dray_port::PATIENCE`]. While packets wait
+    /// for the egress port, only yields to other threads.
     pub fn sleep(&mut self) -> io::Result<()> {
         if self.path.is_full() {
             std::thread::yield_now();
@@ -60,25 +60,25 @@ impl Direction {
         wait_any(&mut ports)
     }
 
-    /// What it has counted, up to now.
+    /// Returns its counters, up to date.
     pub fn counters(&self) -> &Counters {
         self.path.counters()
     }
 
-    /// How many frames were lost at its port because they were not received in time.
+    /// Returns the number of frames lost at its port because they were not received in time.
     pub fn dropped(&self) -> io::Result<u64> {
         self.rx.iter().map(|rx| rx.dropped()).sum()
     }
 
-    /// Lets others see what was counted.
+    /// Publishes its counters to other threads.
     pub fn publish(&mut self) {
         let lane = self.path.lane();
         lane.published.publish(&lane.counters);
     }
 }
 
-/// Runs `directions`, workers of any, on the calling thread until `stop`; without any work for as long as `idle` it
-/// sleeps, at most [`dray_port::PATIENCE`] at a time.
+/// Runs `directions`, workers of any direction, on the calling thread until `stop` is set. After
+/// `idle` without work the thread sleeps, at most [`dray_port::PATIENCE`] at a time.
 pub(crate) fn run(
     directions: &mut [Direction],
     idle: Option<Duration>,

@@ -1,4 +1,4 @@
-//! What the data path tells the control plane.
+//! Events that the data path reports to the control plane.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,40 +10,40 @@ use serde::{Deserialize, Serialize};
 use crate::interface::lock;
 use crate::usage::Counted;
 
-/// Something that the control plane asked to be told.
+/// An event for the control plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// A usage reporting rule has come to a threshold, or to the end of its quota.
+    /// A usage reporting rule has reached a threshold or the end of its quota.
     Usage {
         /// The session.
         seid: u64,
         /// The rule.
         urr: u32,
-        /// Whether its quota is used up.
+        /// True if the quota is used up.
         quota: bool,
-        /// Counted so far.
+        /// Volume and packets counted so far.
         counted: Counted,
     },
-    /// There are packets for a session that keeps them, or would if there were room. Told once until
-    /// the session forwards packets, and again where they have waited in vain.
+    /// Packets have arrived for a session that buffers them, or would if there were room. Reported
+    /// once until the session forwards packets, and again after packets have expired.
     DownlinkData {
         /// The session.
         seid: u64,
-        /// The rule that keeps them.
+        /// The rule that buffers them.
         pdr: u16,
     },
-    /// A gNB does not know a tunnel that packets were sent to.
+    /// A gNB does not know a tunnel that packets were sent into.
     TunnelGone {
         /// The gNB.
         gnb: IpAddr,
-        /// The tunnel at its end.
+        /// TEID of the tunnel at the gNB's end.
         teid: u32,
     },
 }
 
 impl Event {
-    /// The number of its kind.
+    /// Returns the index of the event's kind.
     fn kind(&self) -> usize {
         match self {
             Self::Usage { .. } => 0,
@@ -53,19 +53,19 @@ impl Event {
     }
 }
 
-/// Events that were lost because nobody took them, by kind.
+/// Events lost because the control plane did not read them in time, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventsLost {
-    /// Of usage.
+    /// Events about usage.
     pub usage: u64,
-    /// Of packets for sessions that keep them.
+    /// Events about packets for sessions that buffer them.
     pub downlink_data: u64,
-    /// Of tunnels that a gNB does not know.
+    /// Events about tunnels that a gNB does not know.
     pub tunnel_gone: u64,
 }
 
 impl EventsLost {
-    /// All of them.
+    /// Returns the sum of all kinds.
     pub fn total(&self) -> u64 {
         let Self { usage, downlink_data, tunnel_gone } = self;
         usage + downlink_data + tunnel_gone
@@ -73,13 +73,13 @@ impl EventsLost {
 }
 
 const KINDS: usize = 3;
-/// Events of a kind that wait to be read; more are lost and counted. Each kind has room of its own: what a
-/// gNB says does not take that of what is charged for.
+/// Maximum number of unread events of a kind; further ones are lost and counted. Each kind has its
+/// own queue, so messages from gNBs cannot displace usage events, which are used for charging.
 const WAITING_MAX: usize = 4096;
 
 type Lost = Arc<[AtomicU64; KINDS]>;
 
-/// The data path's end. Telling takes no lock and makes no system call.
+/// The data path's end. Sending takes no lock and makes no system call.
 #[derive(Clone)]
 pub(crate) struct Teller {
     senders: [SyncSender<Event>; KINDS],
@@ -87,10 +87,10 @@ pub(crate) struct Teller {
 }
 
 impl Teller {
-    /// Returns true if there was room for the event.
+    /// Sends an event; returns true if there was room for it.
     pub(crate) fn tell(&self, event: Event) -> bool {
         let kind = event.kind();
-        // Nobody ever sleeps at the other end, so nobody is woken.
+        // The receiver never blocks, so `try_send` never has to wake it.
         let told = self.senders[kind].try_send(event).is_ok();
         if !told {
             self.lost[kind].fetch_add(1, Relaxed);
@@ -106,12 +106,12 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// What has been told since the last time; events of a kind are in order.
+    /// Returns the events since the last call; events of one kind are in order.
     pub(crate) fn take(&self) -> Vec<Event> {
         lock(&self.receivers).iter().flat_map(Receiver::try_iter).collect()
     }
 
-    /// How many were lost because nobody read them.
+    /// Returns the number of events lost because they were not read in time.
     pub(crate) fn lost(&self) -> EventsLost {
         let [usage, downlink_data, tunnel_gone] =
             self.lost.each_ref().map(|lost| lost.load(Relaxed));
@@ -119,7 +119,7 @@ impl Events {
     }
 }
 
-/// Both ends.
+/// Creates both ends of the event queues.
 pub(crate) fn events() -> (Teller, Events) {
     let (senders, receivers): (Vec<_>, Vec<_>) =
         (0..KINDS).map(|_| sync_channel(WAITING_MAX)).unzip();

@@ -1,4 +1,4 @@
-//! N3 or N6 while it runs: our own addresses, who is around, and the port to transmit on.
+//! N3 or N6 at run time: its own addresses, routes and neighbours, and the port to transmit on.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,47 +14,48 @@ use crate::config::{ConfigError, InterfaceConfig, Prefix};
 use crate::counters::DropReason;
 use crate::neighbours::{HOPS_MAX, Neighbours};
 
-/// An interface. The data threads read it; what changes in it are the neighbours' addresses.
+/// An interface. Data threads only read it; what changes are the Ethernet addresses of neighbours.
 pub(crate) struct Interface {
     pub(crate) mac: MacAddr,
     pub(crate) v4: Option<Ipv4Addr>,
     pub(crate) v6: Option<Ipv6Addr>,
     /// The addresses of both interfaces.
     ours: Vec<IpAddr>,
-    /// The same by version; 0 where there is none.
+    /// The same addresses by version; 0 if there is none.
     all_v4: [u32; 2],
     all_v6: [u128; 2],
-    /// A bit for each first octet of IPv4 addresses of which some are martian.
+    /// A bit for each first octet of IPv4 addresses that contains martian addresses.
     suspects_v4: [u64; 4],
-    /// The longest IP packet that it sends, in bytes.
+    /// Maximum length of transmitted IP packets (MTU), in bytes.
     pub(crate) mtu: usize,
-    /// Longest prefixes first.
+    /// Destinations with the number of their next hop, longest prefixes first.
     routes: Vec<(Prefix, u16)>,
     gateways: Vec<(Prefix, IpAddr)>,
     pub(crate) neighbours: Neighbours,
     /// Networks of gNBs that may send into any session's tunnel.
     gnbs: Vec<Prefix>,
-    /// Its queues, each locked for the length of a batch: where there is one for each worker, no two
-    /// data threads want the same but for an answer now and then.
+    /// Transmit queues, each locked for the length of a batch. With one queue for each worker, two
+    /// data threads contend for a queue only when one of them sends a reply.
     tx: Vec<Mutex<Box<dyn Transmit>>>,
-    /// Whether whoever is there has been told where its addresses are.
+    /// True if the peer has been told where the interface's addresses are.
     announced: AtomicBool,
 }
 
-/// What can be wrong with it.
+/// Returns an error about the configuration of interface `name`.
 fn wrong(name: &str, field: &str, what: impl Into<String>) -> ConfigError {
     ConfigError::new(what).in_field(format!("{name}.{field}"))
 }
 
 impl Interface {
-    /// `name` is for messages; `ours` are the addresses of both interfaces.
+    /// Creates an interface. `name` is used in error messages; `ours` are the addresses of both
+    /// interfaces.
     pub(crate) fn new(
         name: &str,
         config: &InterfaceConfig,
         ours: Vec<IpAddr>,
         mut tx: Vec<Box<dyn Transmit>>,
     ) -> Result<Self, ConfigError> {
-        // A worker that serves other interfaces too must not wait at this one.
+        // A worker that also serves other interfaces must not wait for this one.
         tx.iter_mut().for_each(|tx| tx.never_wait());
         let mut of_version = [Vec::new(), Vec::new()];
         for address in &config.addresses {
@@ -83,7 +84,7 @@ impl Interface {
         let numbers = |v6: bool| {
             let of_version = ours.iter().filter(move |address| address.is_ipv6() == v6);
             let mut numbers = of_version.map(|address| ip::number(*address));
-            // No more than one of each version is given for each of two interfaces.
+            // Each of the two interfaces has at most one address of each version.
             [(); 2].map(|()| numbers.next().unwrap_or_default())
         };
         let (all_v4, all_v6) = (numbers(false).map(|number| number as u32), numbers(true));
@@ -129,7 +130,7 @@ impl Interface {
         Ok(interface)
     }
 
-    /// Our own address of the version that `peer` is of.
+    /// Returns the interface's own address of the same version as `peer`.
     pub(crate) fn address_for(&self, peer: IpAddr) -> Option<IpAddr> {
         match peer {
             IpAddr::V4(_) => self.v4.map(IpAddr::V4),
@@ -137,13 +138,14 @@ impl Interface {
         }
     }
 
-    /// Whether a gNB at `address` may send into any session's tunnel.
+    /// Returns true if a gNB at `address` may send into the tunnels of any session.
     pub(crate) fn is_trusted_gnb(&self, address: u128) -> bool {
         self.gnbs.iter().any(|network| network.contains(address))
     }
 
-    /// Returns true if no packet is forwarded from or to `address`: no single host has it, it is for one link
-    /// only (RFC 3927, section 2.7; RFC 4291, section 2.5.6), or it is an interface's own.
+    /// Returns true if no packet is forwarded from or to `address`: it does not belong to a single
+    /// host, it is valid on one link only (RFC 3927, section 2.7; RFC 4291, section 2.5.6), or it
+    /// is one of our own.
     #[inline(always)]
     pub(crate) fn is_martian(&self, version: ip::Version, address: u128) -> bool {
         match version {
@@ -166,10 +168,11 @@ impl Interface {
         is_odd | (address == self.all_v4[0]) | (address == self.all_v4[1])
     }
 
-    /// Why a packet to a [martian](Self::is_martian) is dropped.
+    /// Returns the reason to drop a packet to a [martian](Self::is_martian) address.
     #[cold]
     pub(crate) fn martian_destination(&self, address: IpAddr) -> DropReason {
-        // Link-local addresses, and groups of that scope (RFC 4291, sections 2.5.6 and 2.7; RFC 3927).
+        // Link-local addresses and groups of link-local scope (RFC 4291, sections 2.5.6 and 2.7;
+        // RFC 3927).
         let is_local = match address {
             IpAddr::V4(address) => address.is_link_local(),
             IpAddr::V6(address) => {
@@ -188,7 +191,7 @@ impl Interface {
         }
     }
 
-    /// Whether the address ([`ip::number`]) is our own.
+    /// Returns true if the address ([`ip::number`]) is the interface's own.
     #[inline(always)]
     pub(crate) fn is_own(&self, address: u128) -> bool {
         match ip::as_ipv4(address) {
@@ -197,17 +200,19 @@ impl Interface {
         }
     }
 
-    /// Returns true if `mac` is that of a single station, other than this one: where a reply may go.
+    /// Returns true if `mac` belongs to a single station other than this one, so that a reply may
+    /// go there.
     pub(crate) fn is_other_station(&self, mac: MacAddr) -> bool {
         mac.is_station() && mac != self.mac
     }
 
-    /// Returns true if `address` is that of a single host, other than this one: where a reply may go.
+    /// Returns true if `address` belongs to a single host other than this one, so that a reply may
+    /// go there.
     pub(crate) fn is_other_host(&self, address: IpAddr) -> bool {
         ip::is_host(address) && !self.ours.contains(&address)
     }
 
-    /// The number of the hop through which `peer` is reached; `None` where there are too many.
+    /// Returns the number of the next hop to `peer`; `None` if there are too many hops.
     pub(crate) fn hop_to(&self, peer: IpAddr) -> Option<u16> {
         let number = ip::number(peer);
         let same = |via: &IpAddr| via.is_ipv4() == peer.is_ipv4();
@@ -215,31 +220,31 @@ impl Interface {
         self.neighbours.number(route.map_or(peer, |(_, via)| *via))
     }
 
-    /// The hop through which the address ([`ip::number`]) is reached, where there is a route.
+    /// Returns the next hop to the address ([`ip::number`]), if there is a route.
     #[inline(always)]
     pub(crate) fn route(&self, address: u128) -> Option<u16> {
         self.routes.iter().find(|(to, _)| to.contains(address)).map(|(_, hop)| *hop)
     }
 
-    /// A hop's Ethernet address, where that is known.
+    /// Returns the Ethernet address of a hop, if it is known.
     #[inline(always)]
     pub(crate) fn mac_of(&self, hop: u16) -> Option<MacAddr> {
         self.neighbours.mac_of(hop)
     }
 
-    /// Whether a hop was asked for again and again, and did not answer.
+    /// Returns true if a hop has not replied to repeated questions.
     pub(crate) fn is_silent(&self, hop: u16) -> bool {
         self.neighbours.is_silent(hop)
     }
 
-    /// Frames that ask for the neighbours whose turn it is.
+    /// Returns frames that ask for the neighbours that are due.
     pub(crate) fn questions(&self) -> Vec<Vec<u8>> {
         let questions = self.neighbours.questions().into_iter();
         questions.filter_map(|(address, mac)| self.question(address, mac)).collect()
     }
 
-    /// Tells whoever is there, as soon as somebody is, where its own addresses are: a switch that learns
-    /// would else send everything that is only ever received here to everybody.
+    /// Announces the interface's own addresses as soon as a peer is connected. A learning switch
+    /// would otherwise flood all frames to an address that has only ever received.
     pub(crate) fn announce(&self) {
         let frames = self.announcements();
         let frames: Batch<'_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
@@ -248,8 +253,8 @@ impl Interface {
         self.announced.store(done, Relaxed);
     }
 
-    /// What says where its own addresses are: an ARP announcement (RFC 5227, section 2.3), and an
-    /// advertisement that nobody asked for (RFC 4861, section 7.2.6).
+    /// Returns the announcements of the interface's own addresses: an ARP announcement (RFC 5227,
+    /// section 2.3) and an unsolicited neighbour advertisement (RFC 4861, section 7.2.6).
     fn announcements(&self) -> Vec<Vec<u8>> {
         let v4 = self.v4.and_then(|own| self.question(own.into(), None));
         let v6 = self.v6.map(|target| {
@@ -261,7 +266,8 @@ impl Interface {
         v4.into_iter().chain(v6).collect()
     }
 
-    /// A frame that asks for `address`: all of the link, or the station that is known to have it.
+    /// Returns a frame that asks for `address`, sent to the whole link or to the station that is
+    /// known to have it.
     fn question(&self, address: IpAddr, known: Option<MacAddr>) -> Option<Vec<u8>> {
         match address {
             IpAddr::V4(address) => {
@@ -283,11 +289,12 @@ impl Interface {
         }
     }
 
-    /// Deals with an ARP message: the reply, where one is due, or why the message is refused.
+    /// Processes an ARP message; returns the reply, if one is due, or the reason to refuse the
+    /// message.
     pub(crate) fn hear_arp(&self, message: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
         let arp = Arp::parse(message).ok_or(DropReason::InvalidMessage)?;
         let ((mac, address), target) = (arp.sender, arp.target.1);
-        // Who asks whether an address is free has none yet (RFC 5227, section 2.1.1).
+        // A host that probes whether an address is free has none yet (RFC 5227, section 2.1.1).
         let is_probe = arp.is_request && address.is_unspecified();
         if !self.is_other_station(mac) || !(is_probe || self.is_other_host(address.into())) {
             return Err(DropReason::MartianSource);
@@ -306,8 +313,8 @@ impl Interface {
         Ok(Some(self.frame(mac, ethertype::ARP, &reply.to_bytes())))
     }
 
-    /// Deals with a packet to one of our own addresses, or to a group: the reply, where one is due, or
-    /// why the packet is refused.
+    /// Processes a packet to one of our own addresses or to a group; returns the reply, if one is
+    /// due, or the reason to refuse the packet.
     pub(crate) fn hear_ip(
         &self,
         ethernet: &Ethernet,
@@ -324,7 +331,7 @@ impl Interface {
         }
         match (ip::is_group(dst), ethernet.dst == self.mac) {
             (true, _) if is_discovery => {}
-            // A packet to one host in a frame to many is discarded (RFC 1122, section 3.3.6).
+            // A packet to one host in a group frame is discarded (RFC 1122, section 3.3.6).
             (true, _) | (false, false) => return Err(DropReason::Group),
             (false, true) if !self.is_own(packet.dst) => return Err(DropReason::OtherHost),
             (false, true) => {}
@@ -337,7 +344,7 @@ impl Interface {
         Ok(Some(self.frame(ethernet.src, ethernet.ethertype, &reply)))
     }
 
-    /// Deals with a message of neighbour discovery that `from` sent.
+    /// Processes a neighbour discovery message that `from` sent.
     fn hear_discovery(
         &self,
         from: MacAddr,
@@ -359,7 +366,7 @@ impl Interface {
             Discovery::Advertisement { .. } if self.is_own(packet.dst) => {
                 return self.neighbours.answer(target.into(), mac).map(|()| None);
             }
-            // To all of the link: no answer of a question of ours.
+            // Sent to the whole link, so it does not answer a question of ours.
             Discovery::Advertisement { .. } => {
                 self.neighbours.heard_of(target.into());
                 return Ok(None);
@@ -373,26 +380,28 @@ impl Interface {
         Ok(Some(self.frame(mac, ethertype::IPV6, &reply)))
     }
 
-    /// A frame from us.
+    /// Returns a frame from this interface.
     pub(crate) fn frame(&self, dst: MacAddr, ethertype: u16, packet: &[u8]) -> Vec<u8> {
         let mut header = [0; ETHERNET_LEN];
         Ethernet { dst, src: self.mac, ethertype }.write(&mut header);
         [&header, packet].concat()
     }
 
-    /// Transmits `frames` for a worker; how many were taken. A port that fails takes none.
+    /// Transmits `frames` for a worker and returns how many were taken. A port that fails takes
+    /// none.
     #[inline]
     pub(crate) fn transmit(&self, worker: usize, frames: &[Frame<'_>]) -> usize {
         self.queue(worker).transmit(frames).unwrap_or(0)
     }
 
-    /// Whether anybody is there to take what a worker transmits.
+    /// Returns true if a peer is connected that takes what a worker transmits.
     pub(crate) fn is_ready(&self, worker: usize) -> bool {
         self.queue(worker).is_ready()
     }
 
-    /// The queue of a worker: one for each, as far as there are queues, so that flows stay in order. A
-    /// peer need not start them all, but none starts others without the first.
+    /// Returns the queue of a worker. Each worker has its own as far as there are queues, so that
+    /// flows stay in order. A peer may start only some of its queues, but the first is always among
+    /// them.
     #[inline]
     fn queue(&self, worker: usize) -> MutexGuard<'_, Box<dyn Transmit>> {
         let own = worker % self.tx.len();
@@ -405,7 +414,7 @@ impl Interface {
     }
 }
 
-/// Locks what stays right even where a thread that held it panicked.
+/// Locks a mutex whose contents stay valid even if a thread panicked while holding it.
 #[inline]
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! Which accounts a session's rules have, as control threads know it.
+//! Assignment of a session's rules to accounts, kept by control threads.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use crate::account::{Account, Accounts, Spare};
 use crate::config::{Qer, Urr};
 use crate::usage::{Counted, Counters, Limits, Way};
 
-/// Where an account is.
+/// Location of an account.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// In the array, by the session's number.
+    /// In the array, at the session's number.
     Own,
-    /// By itself.
+    /// In its own allocation.
     Spare(Arc<Spare>),
 }
 
-/// The accounts of a session's rules. A rule that stays keeps its account, and a new one never gets
-/// that of another, which threads may count with still.
+/// The accounts of a session's rules. A rule that stays keeps its account; a new rule never gets an
+/// account of another rule, since data threads may still count in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     rates: SmallVec<[(u32, Place); 1]>,
     usages: SmallVec<[Entry; 1]>,
-    /// Whether the session's own account was ever given to a rate, and to a usage rule.
+    /// True if the session's own account has ever been given to a rate, and to a usage rule.
     own_rate_taken: bool,
     own_usage_taken: bool,
 }
@@ -33,11 +33,11 @@ pub(crate) struct Ledger {
 struct Entry {
     urr: u32,
     place: Place,
-    /// From when it first has any.
+    /// Set once the rule first has any limits.
     limits: Option<Arc<Limits>>,
 }
 
-/// New accounts by themselves: each has room for a rate and for a count.
+/// New spare accounts, each with room for a rate and a counter.
 #[derive(Default)]
 struct Fresh {
     spares: Vec<Arc<Spare>>,
@@ -56,7 +56,7 @@ impl Fresh {
 }
 
 impl Ledger {
-    /// The one for the same session with these rules. Nothing that packets see changes.
+    /// Returns the ledger for the same session with these rules. Nothing that packets see changes.
     pub(crate) fn next(&self, qers: &[Qer], urrs: &[Urr]) -> Self {
         let mut next = Self {
             rates: SmallVec::new(),
@@ -93,7 +93,7 @@ impl Ledger {
         next
     }
 
-    /// Lets packets be measured by what the same rules say; `slot` is the session's number.
+    /// Applies the rates and limits of the rules, from now on; `slot` is the session's number.
     pub(crate) fn settle(&self, accounts: &Accounts, slot: u32, qers: &[Qer], urrs: &[Urr]) {
         for (id, place) in &self.rates {
             let Some(qer) = qers.iter().find(|qer| qer.id == *id) else { continue };
@@ -112,7 +112,7 @@ impl Ledger {
         }
     }
 
-    /// All accounts that stand by themselves.
+    /// Returns all spare accounts.
     pub(crate) fn spares(&self) -> Vec<Arc<Spare>> {
         let places = self.rates.iter().map(|(_, place)| place);
         let places = places.chain(self.usages.iter().map(|entry| &entry.place));
@@ -127,24 +127,24 @@ impl Ledger {
         spares
     }
 
-    /// Where the rate of a QER is.
+    /// Returns the location of a QER's rate.
     pub(crate) fn rate(&self, qer: u32) -> Option<&Place> {
         self.rates.iter().find(|(id, _)| *id == qer).map(|(_, place)| place)
     }
 
-    /// Where a usage rule counts.
+    /// Returns the location of a usage rule's counters.
     pub(crate) fn usage(&self, urr: u32) -> Option<&Place> {
         self.usages.iter().find(|entry| entry.urr == urr).map(|entry| &entry.place)
     }
 
-    /// Usage rules that have limits, or had some.
+    /// Returns the usage rules that have limits, or had some.
     pub(crate) fn limits(&self) -> impl Iterator<Item = (u32, &Place, &Arc<Limits>)> {
         self.usages
             .iter()
             .filter_map(|entry| Some((entry.urr, &entry.place, entry.limits.as_ref()?)))
     }
 
-    /// What usage rules have counted.
+    /// Returns the counts of the usage rules.
     pub(crate) fn counted(
         &self,
         accounts: &Accounts,

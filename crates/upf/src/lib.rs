@@ -1,9 +1,10 @@
-//! The user plane function of a 5G core: what carries users' packets between the gNBs (N3, in GTP-U
+//! User plane function of a 5G core: forwards users' packets between the gNBs (N3, in GTP-U
 //! tunnels) and the data network (N6), by the rules of their sessions.
 //!
-//! Control and data are apart. Each direction has one or several workers, data threads who have all
-//! sessions in plain memory that nobody else touches; a control thread makes a changed session ready and
-//! sends it there as a whole ([`Upf::apply`]). What packets use up, rates and volumes, is shared.
+//! Control and data are separate. Each direction has one or several workers; a worker has all
+//! sessions in plain memory that no other thread accesses. A control thread compiles a changed
+//! session and sends it to the workers as a whole ([`Upf::apply`]). Only the accounts that packets
+//! use up, rates and volumes, are shared.
 #![forbid(unsafe_code)]
 
 mod account;

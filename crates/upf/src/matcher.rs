@@ -1,5 +1,5 @@
-//! What packets of a rule have in common, as packets are compared with it: half a cache line for a
-//! filter of the usual kind, and all of a session's in a row. What does not fit is a [`Condition`].
+//! Conditions of rules in the form that packets are matched against: half a cache line for a common
+//! filter, with all matchers of a session in a row. What does not fit is a [`Condition`].
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -9,35 +9,35 @@ use smallvec::SmallVec;
 
 use crate::config::{Detector, Ends, Filter, Pdr, Prefix};
 
-/// What rules ask of a packet.
+/// The properties of a packet that rules look at.
 pub(crate) struct Probe {
-    /// Uplink: the tunnel that it came through.
+    /// Uplink: TEID of the tunnel that the packet came through.
     pub(crate) teid: u32,
-    /// Uplink: the QFIs that a rule must be for, as [`qfis`] has them.
+    /// Uplink: bit of the packet's QFI, as returned by [`qfis`].
     pub(crate) qfis: u64,
     pub(crate) tos: u8,
     pub(crate) ends: Ends,
 }
 
-/// A bit for the QFI that a packet came with. One that came with none is of no QoS flow, so only rules
-/// that are for any packet are for it: all bits.
+/// Returns the bit for a packet's QFI. A packet without a QFI belongs to no QoS flow and matches
+/// only rules for any packet: all bits are set.
 #[inline(always)]
 pub(crate) fn qfis(qfi: Option<u8>) -> u64 {
     qfi.map_or(u64::MAX, |qfi| 1 << (qfi & 63))
 }
 
-/// A filter with a range of ports at each end at most, for IPv4 addresses or for any.
+/// A filter with at most one range of ports at each end, for IPv4 addresses or for any address.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(32))]
 pub(crate) struct Matcher {
-    /// Uplink: the tunnel at our end.
+    /// Uplink: TEID of the tunnel at our end.
     teid: u32,
     remote: u32,
     remote_mask: u32,
-    /// With [`ELSEWHERE`], the number of the condition.
+    /// With [`ELSEWHERE`]: number of the condition.
     local: u32,
     local_mask: u32,
-    /// The first port, and how many more there are.
+    /// First port, and how many more follow.
     remote_ports: [u16; 2],
     local_ports: [u16; 2],
     protocol: u8,
@@ -50,20 +50,21 @@ const _: () = assert!(size_of::<Matcher>() == 32);
 
 /// The packet must be IPv4.
 const V4: u8 = 1;
-/// It must have ports.
+/// The packet must have ports.
 const PORTS: u8 = 2;
-/// It must be of the protocol.
+/// The packet must be of the protocol.
 const PROTOCOL: u8 = 4;
-/// All that it must be is said by a condition.
+/// The packet must meet a condition, which holds all requirements.
 const ELSEWHERE: u8 = 8;
 
-/// All ports, and none.
+/// Any port, or none.
 const ANY_PORT: [u16; 2] = [0, u16::MAX];
 
-/// More filters for one rule, each with ports of its own, are a condition.
+/// Maximum number of matchers for one rule; a rule that needs more, for port ranges of its filters,
+/// becomes a condition.
 const EXPANDED_MAX: usize = 4;
 
-/// A packet as matchers see it.
+/// A packet in the form that matchers compare with.
 pub(crate) struct Subject {
     teid: u32,
     remote: u32,
@@ -71,7 +72,7 @@ pub(crate) struct Subject {
     remote_port: u16,
     local_port: u16,
     protocol: u8,
-    /// What it is not, of what matchers need.
+    /// Requirement bits that the packet does not meet.
     lacks: u8,
 }
 
@@ -94,24 +95,24 @@ impl From<&Probe> for Subject {
 }
 
 impl Matcher {
-    /// Of packets that are all alike to the rule.
+    /// Returns a matcher for any packet.
     fn any() -> Self {
         Self { remote_ports: ANY_PORT, local_ports: ANY_PORT, ..Self::default() }
     }
 
-    /// The same for a rule of that number, and for that tunnel.
+    /// Returns the same matcher for a rule number and a tunnel.
     pub(crate) fn of_rule(self, rule: u16, teid: u32) -> Self {
         Self { rule, teid, ..self }
     }
 
-    /// Whether it is for all packets of its tunnel.
+    /// Returns true if it matches all packets of its tunnel.
     pub(crate) fn is_any(&self) -> bool {
         let all_ports = self.remote_ports == ANY_PORT && self.local_ports == ANY_PORT;
         self.needs == 0 && self.remote_mask == 0 && self.local_mask == 0 && all_ports
     }
 
-    /// Whether the packet may be one of the rule's: it is, where there is no
-    /// [`condition`](Self::condition).
+    /// Returns true if the packet matches; if there is a [`condition`](Self::condition), that must
+    /// match too.
     #[inline(always)]
     pub(crate) fn matches(&self, subject: &Subject) -> bool {
         let within = |port: u16, [first, more]: [u16; 2]| port.wrapping_sub(first) <= more;
@@ -125,13 +126,13 @@ impl Matcher {
             && (self.needs & PROTOCOL == 0 || subject.protocol == self.protocol)
     }
 
-    /// The number of what has to be looked at besides.
+    /// Returns the number of the condition that must match too.
     #[inline(always)]
     pub(crate) fn condition(&self) -> Option<usize> {
         (self.needs & ELSEWHERE != 0).then_some(self.local as usize)
     }
 
-    /// Those that together are `filter`, if there are so few.
+    /// Returns the matchers that together are `filter`, if they are at most [`EXPANDED_MAX`].
     fn of(filter: &Filter) -> Option<SmallVec<[Self; 1]>> {
         let (remote, remote_v4) = compact(&filter.remote.addresses)?;
         let (local, local_v4) = compact(&filter.local.addresses)?;
@@ -169,7 +170,7 @@ impl Matcher {
     }
 }
 
-/// First address and mask of what is any address or IPv4, and which of both.
+/// Returns first address and mask, and true if only IPv4 matches; `None` for an IPv6 prefix.
 fn compact(prefix: &Prefix) -> Option<((u32, u32), bool)> {
     match *prefix == Prefix::ANY {
         true => Some(((0, 0), false)),
@@ -177,12 +178,12 @@ fn compact(prefix: &Prefix) -> Option<((u32, u32), bool)> {
     }
 }
 
-/// What packets of a rule have in common.
+/// The requirements of a rule that does not fit matchers.
 #[derive(Clone, Debug)]
 pub(crate) struct Condition {
-    /// One of them matches; none: any packet.
+    /// Filters, one of which must match; empty: any packet.
     filters: Vec<Filter>,
-    /// Value and mask.
+    /// Type of service: value and mask.
     tos: Option<[u8; 2]>,
     application: Option<Arc<Detector>>,
 }
@@ -196,7 +197,8 @@ impl Condition {
     }
 }
 
-/// The matchers of a rule, without tunnel and number; what does not fit them is added to `conditions`.
+/// Returns the matchers of a rule, without tunnel and number; adds what does not fit to
+/// `conditions`.
 pub(crate) fn matchers(
     pdr: &Pdr,
     application: Option<Arc<Detector>>,
@@ -249,7 +251,7 @@ mod tests {
     }
 
     proptest! {
-        /// Matchers say of every packet what the filters say that they were made of.
+        /// Matchers agree with the filters that they were made of, for every packet.
         #[test]
         fn matchers_agree_with_filters(
             filters in prop::collection::vec((prop::option::of(0u8..3), end(), end()), 0..4),

@@ -1,53 +1,53 @@
-//! Policing: a bit rate that packets may not go beyond.
+//! Policing: limits packets to a bit rate.
 //!
-//! The generic cell rate algorithm (ITU-T I.371), a token bucket that is kept as one number: the time
-//! at which the bucket will be full again. A packet conforms if that is not too far away, and moves it
-//! on by the time that its bytes take at the rate.
+//! The generic cell rate algorithm (ITU-T I.371): a token bucket kept as one number, the time at
+//! which the bucket will be full again. A packet conforms if that time is not too far ahead, and
+//! moves it on by the time that the packet's bytes take at the rate.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use dray_port::clock;
 
-/// Binary places behind the point of ticks per byte: 400 Gb/s is a twentieth of a tick.
+/// Fractional bits of ticks per byte: 400 Gb/s is a twentieth of a tick per byte.
 const PLACES: u32 = 20;
-/// The time at the rate that a burst may be ahead by.
+/// Maximum time that a burst may be ahead of the rate.
 const BURST: Duration = Duration::from_millis(50);
-/// A burst that may pass at any rate, in bytes: two packets of the usual MTU.
+/// Size of a burst that may pass at any rate, in bytes: two packets of the usual MTU.
 const BURST_LEAST: u64 = 3000;
 
-/// Whether data threads share what they count into: then each addition is one step for all of them,
-/// which costs about as much as the rest of a packet's accounting; else it is plain.
+/// Sharing of meters and counters among data threads. Shared ones are updated atomically, which
+/// costs about as much as the rest of a packet's accounting; others with plain loads and stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// One thread alone writes.
+    /// Only one thread writes.
     Alone,
-    /// Several do.
+    /// Several threads write.
     Shared,
 }
 
-/// A rate and how much of it was used.
+/// A rate and how much of it has been used.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Meter {
-    /// Ticks per byte, with [`PLACES`].
+    /// Ticks per byte, with [`PLACES`] fractional bits.
     cost: AtomicU64,
-    /// How far ahead packets may be, in ticks.
+    /// Maximum time that packets may be ahead of the rate, in ticks.
     burst: AtomicU64,
-    /// When what was passed so far would all have been passed at the rate, in ticks.
+    /// Tick at which all packets passed so far would have been passed at exactly the rate.
     due: AtomicU64,
 }
 
 impl Meter {
-    /// For `kbps` thousand bits per second, more than 0.
+    /// Creates a meter of `kbps` thousand bits per second, more than 0.
     pub(crate) fn new(kbps: u64) -> Self {
         let meter = Self::default();
         meter.set(kbps);
         meter
     }
 
-    /// Gives it another rate. What was passed ahead of the old one is forgotten where that would be
-    /// too much for the new one.
+    /// Changes the rate. Packets that were ahead of the old rate are forgotten if they would be too
+    /// far ahead of the new one.
     pub(crate) fn set(&self, kbps: u64) {
         let per_byte = (u128::from(clock::ticks_per_second()) * 8) << PLACES;
         let cost = (per_byte / (u128::from(kbps) * 1000)).max(1) as u64;
@@ -55,34 +55,34 @@ impl Meter {
         self.burst.store(clock::to_ticks(BURST).max((BURST_LEAST * cost) >> PLACES), Relaxed);
     }
 
-    /// As if nothing had passed.
+    /// Forgets all packets that have passed.
     pub(crate) fn clear(&self) {
         self.due.store(0, Relaxed);
     }
 
-    /// From when on a packet at the tick `now` is counted, where it may pass.
+    /// Returns the tick from which a packet at `now` is counted, if it may pass.
     #[inline(always)]
     fn start(&self, due: u64, now: u64) -> Option<u64> {
         let latest = now + self.burst.load(Relaxed);
         if due <= latest {
             return Some(due.max(now));
         }
-        // No packet is so long: that was at another rate.
+        // No packet is that long: `due` was set at another rate.
         (due - latest > self.ticks(1 << 16)).then_some(now)
     }
 
-    /// What `bytes` take at the rate.
+    /// Returns the time that `bytes` take at the rate, in ticks.
     #[inline(always)]
     fn ticks(&self, bytes: usize) -> u64 {
         (bytes as u64 * self.cost.load(Relaxed)) >> PLACES
     }
 
-    /// Whether a packet may pass at the tick `now`.
+    /// Returns true if a packet may pass at the tick `now`.
     pub(crate) fn conforms(&self, now: u64) -> bool {
         self.start(self.due.load(Relaxed), now).is_some()
     }
 
-    /// Whether a packet of `bytes` passes at the tick `now`; it is counted then.
+    /// Returns true, and counts the packet, if a packet of `bytes` may pass at the tick `now`.
     #[inline(always)]
     pub(crate) fn pass(&self, now: u64, bytes: usize, sharing: Sharing) -> bool {
         let ticks = self.ticks(bytes);
@@ -101,7 +101,7 @@ impl Meter {
         }
     }
 
-    /// A packet of `bytes` that passed here was stopped elsewhere.
+    /// Undoes the counting of a packet of `bytes` that another limit stopped.
     pub(crate) fn give_back(&self, bytes: usize) {
         self.due.fetch_sub(self.ticks(bytes), Relaxed);
     }
@@ -111,7 +111,8 @@ impl Meter {
 mod tests {
     use super::*;
 
-    /// Offers packets of `len` bytes at twice the rate for 10 s, and says what part of the rate passes.
+    /// Offers packets of `len` bytes at twice the rate for 10 s; returns the passed rate relative
+    /// to the limit.
     fn passed(kbps: u64, len: usize) -> f64 {
         let meter = Meter::new(kbps);
         let start = clock::ticks();

@@ -1,4 +1,4 @@
-//! The sessions that there are, as control threads know them, and transactions over them.
+//! The sessions as control threads keep them, and transactions on them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -21,12 +21,11 @@ use crate::session::{Peer, Session};
 use crate::tunnels::Tunnels;
 use crate::usage::Counted;
 
-/// Room for so many keys by session: two addresses, or two tunnels.
+/// Table keys per session that there is room for: two addresses, or two tunnels.
 pub(crate) const KEYS_PER_SESSION: usize = 2;
-/// Changes under way to a worker.
+/// Maximum number of changes in flight to a worker.
 const CHANGES_MAX: usize = 1024;
-/// So many sessions more than there may be have a number: those that are gone, and that a worker has
-/// not let go of yet.
+/// Number of additional session numbers, for removed sessions that a worker has not let go of yet.
 pub(crate) const LEAVING_MAX: usize = CHANGES_MAX + CHANGES + 1;
 
 /// One step of a transaction.
@@ -34,12 +33,12 @@ pub(crate) const LEAVING_MAX: usize = CHANGES_MAX + CHANGES + 1;
 pub enum Operation {
     /// Adds a session.
     Add(SessionConfig),
-    /// Puts a session in the place of the one with its SEID: what its rules count and limit goes on
-    /// where rules of the same numbers were.
+    /// Replaces the session with the same SEID. Counts and limits of rules continue if the new
+    /// session has rules with the same IDs.
     Modify {
         /// The session.
         session: SessionConfig,
-        /// Whether an end marker is sent into tunnels that are left.
+        /// True if an end marker is sent into tunnels that the session leaves.
         end_marker: bool,
     },
     /// Removes the session with a SEID.
@@ -47,7 +46,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The session that it is about.
+    /// Returns the SEID of the session that it changes.
     fn seid(&self) -> u64 {
         match self {
             Self::Add(session) | Self::Modify { session, .. } => session.seid,
@@ -56,55 +55,55 @@ impl Operation {
     }
 }
 
-/// What is to be seen of a session.
+/// Status of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct SessionStatus {
     /// Session endpoint identifier.
     pub seid: u64,
     /// The user's addresses: IPv4 addresses, and IPv6 prefixes of 64 bits.
     pub ue: Vec<String>,
-    /// Its tunnels at our end.
+    /// TEIDs of its tunnels at our end.
     pub teids: Vec<u32>,
-    /// What its usage reporting rules have counted.
+    /// Counts of its usage reporting rules.
     pub usage: Vec<UsageStatus>,
 }
 
-/// What a usage reporting rule has counted.
+/// Counts of a usage reporting rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct UsageStatus {
-    /// Its number in the session.
+    /// Number of the rule in the session.
     pub urr: u32,
-    /// Counted so far.
+    /// Volume and packets counted so far.
     #[serde(flatten)]
     pub counted: Counted,
 }
 
-/// The sessions that there are.
+/// All sessions.
 pub(crate) struct Model {
     sessions: HashMap<u64, Known>,
-    /// Whose a key is: a TEID, or an address.
+    /// SEID that owns a key, for TEIDs and for addresses.
     owners: [HashMap<u64, u64>; 2],
-    /// Numbers that were given back, and the next one that was never used.
+    /// Returned session numbers, and the next number that was never used.
     free: Vec<u32>,
     next: u32,
-    /// Numbers that were given back and that workers may use until they have made so many changes.
+    /// Returned session numbers that workers may use until they have made this many changes.
     leaving: VecDeque<(u32, u64)>,
-    /// Changes that were sent.
+    /// Number of changes sent.
     sent: u64,
-    /// For so many sessions there is room.
+    /// Maximum number of sessions.
     room: usize,
-    /// Of each direction.
+    /// Number of workers of each direction.
     workers: usize,
     accounts: Arc<Accounts>,
     n3: Arc<Interface>,
     tunnels: Arc<Tunnels>,
 }
 
-/// Indexes of the two sorts of keys.
+/// Indexes of the two kinds of keys.
 const TEIDS: usize = 0;
 const ADDRESSES: usize = 1;
 
-/// What is remembered of a session.
+/// A session as the model keeps it.
 struct Known {
     slot: u32,
     /// Tunnels at our end, and users' addresses.
@@ -129,28 +128,28 @@ impl Known {
     }
 }
 
-/// A transaction that can be made, and what it leaves: so each step is checked against those before it.
+/// A valid transaction and its effects, so that each step is checked against the steps before it.
 #[derive(Default)]
 pub(crate) struct Draft {
     steps: Vec<Step>,
     seids: HashSet<u64>,
-    /// Keys that have another owner than in the model; `None`: nobody.
+    /// Ownership changes against the model; `None`: released.
     owners: [HashMap<u64, Option<u64>>; 2],
-    /// How many more sessions, and keys of each sort, there are than in the model.
+    /// Changes in the number of sessions, and of keys of each kind, against the model.
     sessions: isize,
     keys: [isize; 2],
 }
 
-/// One step of it.
+/// One step of a draft.
 struct Step {
     seid: u64,
-    /// `None`: it is removed.
+    /// `None`: the session is removed.
     compiled: Option<Compiled>,
     end_marker: bool,
 }
 
 impl Model {
-    /// With room for so many sessions, for so many workers of each direction.
+    /// Creates a model with room for `room` sessions and for `workers` workers of each direction.
     pub(crate) fn new(
         room: usize,
         workers: usize,
@@ -177,12 +176,12 @@ impl Model {
         self.sessions.len()
     }
 
-    /// A session, if there is such a one.
+    /// Returns a session's status, if it exists.
     pub(crate) fn status(&self, seid: u64) -> Option<SessionStatus> {
         self.sessions.get(&seid).map(|known| known.status(seid, &self.accounts))
     }
 
-    /// All sessions, by SEID.
+    /// Returns the status of all sessions, in order of SEID.
     pub(crate) fn statuses(&self) -> Vec<SessionStatus> {
         let status = |(seid, known): (&u64, &Known)| known.status(*seid, &self.accounts);
         let mut all: Vec<_> = self.sessions.iter().map(status).collect();
@@ -190,7 +189,7 @@ impl Model {
         all
     }
 
-    /// Checks one more step, and adds it to `draft`.
+    /// Checks one more step and adds it to `draft`.
     pub(crate) fn check(
         &self,
         draft: &mut Draft,
@@ -200,7 +199,7 @@ impl Model {
         let seid = operation.seid();
         let wrong =
             |field: &str, what: String| ConfigError::new(what).in_field(field).in_session(seid);
-        // A session twice in one transaction would need its own state in between.
+        // A second step on a session would need the state in between, which a draft does not keep.
         if !draft.seids.insert(seid) {
             return Err(wrong("seid", "is in the transaction twice".to_owned()));
         }
@@ -253,8 +252,8 @@ impl Model {
         Ok(())
     }
 
-    /// Makes all steps, and hands on what is to change in either direction. `end_marker` makes the
-    /// frame with the last message into a tunnel; `made` says how many changes all workers have made.
+    /// Applies all steps and sends the changes for each direction. `end_marker` builds the frame
+    /// with the last message into a tunnel; `made` returns how many changes all workers have made.
     pub(crate) fn commit(
         &mut self,
         draft: Draft,
@@ -270,7 +269,7 @@ impl Model {
         }
     }
 
-    /// A number for a new session, with accounts as new.
+    /// Returns a number for a new session, with its accounts reset.
     fn number(&mut self, made: &impl Fn() -> u64) -> u32 {
         if self.free.is_empty() && !self.leaving.is_empty() {
             let made = made();
@@ -278,7 +277,7 @@ impl Model {
             let count = self.leaving.iter().take_while(|leaving| is_left(leaving)).count();
             self.free.extend(self.leaving.drain(..count).map(|(slot, _)| slot));
         }
-        // No more are leaving than there is room for, but where the workers have ended.
+        // There are never more leaving numbers than room for them, unless the workers have ended.
         let limit = (self.room + LEAVING_MAX) as u32;
         let leaving = (self.next == limit).then(|| self.leaving.pop_front()).flatten();
         let slot = self.free.pop().or(leaving.map(|(slot, _)| slot));
@@ -362,7 +361,7 @@ impl Draft {
     }
 }
 
-/// To a worker, and back.
+/// Channel to a worker and back.
 pub(crate) struct Wire {
     wanted: SyncSender<Change>,
     done: Receiver<Change>,
@@ -370,7 +369,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Both ends.
+    /// Creates both ends.
     pub(crate) fn new() -> (Self, Changes) {
         let (wanted, wants) = sync_channel(CHANGES_MAX);
         let (does, done) = sync_channel(2 * CHANGES_MAX);
@@ -379,12 +378,12 @@ impl Wire {
         (Self { wanted, done, made }, changes)
     }
 
-    /// How many changes were made.
+    /// Returns the number of changes the worker has made.
     pub(crate) fn made(&self) -> u64 {
         self.made.load(Ordering::Acquire)
     }
 
-    /// Sends a change, and gives back the memory of those that were made.
+    /// Sends a change, and frees the memory of changes already made.
     pub(crate) fn send(&self, mut change: Change) {
         loop {
             self.done.try_iter().for_each(drop);

@@ -1,13 +1,14 @@
-//! The neighbours of an interface that packets are sent to: which Ethernet address each has, and when each
-//! is asked for it.
+//! The neighbours of an interface that packets are sent to: their Ethernet addresses, and when each
+//! is asked for its address.
 //!
-//! What the network says is believed as little as packets can do with:
+//! What the network claims is trusted as little as possible:
 //!
-//! * A neighbour of the configuration keeps the Ethernet address that is given there.
-//! * Another one is learned only from an answer to a question that is open.
-//! * One that is known is asked now and then, at its own Ethernet address, and keeps that for as long as it
-//!   answers. When another station claims the IP address, that is counted as refused, and the known
-//!   station is asked at once: another one is believed only where the known one is silent.
+//! * A configured neighbour keeps its configured Ethernet address.
+//! * Another neighbour is learned only from a reply to an open question.
+//! * A known neighbour is asked now and then, at its own Ethernet address, and keeps that address
+//!   for as long as it replies. When another station claims the IP address, the claim is counted as
+//!   refused, and the known station is asked at once: another one is believed only if the known one
+//!   is silent.
 //! * A silent neighbour is asked less and less often, and again at once when it is heard of.
 //! * A neighbour that no route and no tunnel leads to is forgotten.
 
@@ -21,39 +22,39 @@ use dray_wire::MacAddr;
 use crate::counters::DropReason;
 use crate::interface::lock;
 
-/// Neighbours of an interface.
+/// Maximum number of neighbours of an interface.
 pub(crate) const HOPS_MAX: usize = 16_384;
-/// After so many questions without an answer, a round each, a neighbour counts as not there (as long as in
-/// RFC 4861, section 10: three seconds).
+/// Number of unanswered questions, one per round, after which a neighbour counts as absent (three
+/// seconds, as in RFC 4861, section 10).
 const QUESTIONS: u32 = 6;
-/// Rounds from an answer to the next question.
+/// Rounds from a reply to the next question.
 const CONFIRM: u64 = 60;
-/// Rounds between questions to a silent neighbour: up to two to the power of this.
+/// Maximum number of rounds between questions to a silent neighbour, as a power of two.
 const PAUSE_BITS: u32 = 6;
 
-/// The neighbours. Data threads read their Ethernet addresses, and wait for nobody.
+/// The neighbours of an interface. Data threads read their Ethernet addresses without waiting.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     hops: Box<[Hop]>,
     state: Mutex<State>,
 }
 
-/// What data threads look at.
+/// The part of a neighbour that data threads read.
 #[derive(Debug, Default)]
 struct Hop {
-    /// The Ethernet address in the low 48 bits; 0 while it is not known.
+    /// Ethernet address in the low 48 bits; 0 while it is unknown.
     mac: AtomicU64,
-    /// Whether it was asked for again and again, and did not answer.
+    /// True if it has not replied to repeated questions.
     is_silent: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By address, the number of the hop.
+    /// Numbers of hops by address.
     numbers: HashMap<IpAddr, u16>,
-    /// By number.
+    /// Neighbours by number.
     neighbours: Vec<Neighbour>,
-    /// Numbers of neighbours that are forgotten.
+    /// Numbers of forgotten neighbours.
     free: Vec<u16>,
     round: u64,
 }
@@ -62,18 +63,18 @@ struct State {
 struct Neighbour {
     address: IpAddr,
     is_configured: bool,
-    /// Routes and tunnels that lead to it.
+    /// Number of routes and tunnels that lead to it.
     users: u32,
-    /// How many changes of sessions have to be made until no data thread knows of it any more, where it
+    /// Number of session changes that have to be made until no data thread uses it any more, if it
     /// has no users.
     left: u64,
-    /// Questions since it answered last.
+    /// Number of questions since its last reply.
     asked: u32,
-    /// The round of the next question.
+    /// Round of the next question.
     next: u64,
 }
 
-/// A question: for whom, and of whom, where that is known.
+/// A question: the address that is asked for, and the Ethernet address to ask, if known.
 pub(crate) type Question = (IpAddr, Option<MacAddr>);
 
 impl Default for Neighbours {
@@ -83,7 +84,7 @@ impl Default for Neighbours {
 }
 
 impl Neighbours {
-    /// The number of the neighbour `address`; `None` where there are too many.
+    /// Returns the number of the neighbour `address`; `None` if there are too many neighbours.
     pub(crate) fn number(&self, address: IpAddr) -> Option<u16> {
         let mut state = lock(&self.state);
         if let Some(number) = state.numbers.get(&address) {
@@ -107,26 +108,27 @@ impl Neighbours {
         Some(number)
     }
 
-    /// Says what the configuration says of a neighbour.
+    /// Sets the configured Ethernet address of a neighbour.
     pub(crate) fn configure(&self, hop: u16, mac: MacAddr) {
         lock(&self.state).neighbours[usize::from(hop)].is_configured = true;
         self.hops[usize::from(hop)].set(Some(mac));
     }
 
-    /// One more route or tunnel leads to a neighbour.
+    /// Adds a route or tunnel that leads to a neighbour.
     pub(crate) fn hold(&self, hop: u16) {
         lock(&self.state).neighbours[usize::from(hop)].users += 1;
     }
 
-    /// One less does, once all data threads have made so many changes.
+    /// Removes a route or tunnel that leads to a neighbour; effective once all data threads have
+    /// made this many `changes`.
     pub(crate) fn release(&self, hop: u16, changes: u64) {
         let neighbour = &mut lock(&self.state).neighbours[usize::from(hop)];
         neighbour.users -= 1;
         neighbour.left = changes;
     }
 
-    /// Forgets those that nothing leads to any more; all data threads have `made` so many changes, and no
-    /// change is being prepared.
+    /// Forgets neighbours that nothing leads to any more. All data threads must have `made` this
+    /// many changes, and no change may be in preparation.
     pub(crate) fn forget(&self, made: u64) {
         let mut state = lock(&self.state);
         let State { numbers, neighbours, free, .. } = &mut *state;
@@ -141,20 +143,21 @@ impl Neighbours {
         });
     }
 
-    /// A hop's Ethernet address, where that is known.
+    /// Returns the Ethernet address of a hop, if it is known.
     #[inline(always)]
     pub(crate) fn mac_of(&self, hop: u16) -> Option<MacAddr> {
         self.hops[usize::from(hop)].mac()
     }
 
-    /// Whether a hop was asked for again and again, and did not answer.
+    /// Returns true if a hop has not replied to repeated questions.
     pub(crate) fn is_silent(&self, hop: u16) -> bool {
         self.hops[usize::from(hop)].is_silent.load(Relaxed)
     }
 
-    /// A station answers that it has `address`: it is believed, or refused.
+    /// Processes a reply in which a station claims `address`: accepts or refuses it.
     pub(crate) fn answer(&self, address: IpAddr, mac: MacAddr) -> Result<(), DropReason> {
-        // Whoever asks next is answered as well: a data thread does not wait.
+        // A data thread does not wait for the lock: a lost reply is repeated after the next
+        // question.
         let mut state = self.state.try_lock().map_err(|_| DropReason::Limited)?;
         let round = state.round;
         let Some(number) = state.numbers.get(&address).copied() else { return Ok(()) };
@@ -173,7 +176,8 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Somebody seems to have `address`, but that was no answer: it is asked at once, where it is not known.
+    /// Asks for `address` in the next round if its Ethernet address is unknown. Called when a
+    /// packet mentions the address but is not a reply to a question.
     pub(crate) fn heard_of(&self, address: IpAddr) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let Some(number) = state.numbers.get(&address).copied() else { return };
@@ -182,7 +186,7 @@ impl Neighbours {
         }
     }
 
-    /// The questions of another round.
+    /// Starts a round and returns its questions.
     pub(crate) fn questions(&self) -> Vec<Question> {
         let mut state = lock(&self.state);
         state.round += 1;

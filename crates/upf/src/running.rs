@@ -1,4 +1,4 @@
-//! A user plane function on threads of its own.
+//! Runs a user plane function on its own threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,10 +10,10 @@ use crate::interface::lock;
 use crate::upf::Upf;
 use crate::usage::Way;
 
-/// How often neighbours are asked for, those whose turn it is.
+/// Interval between rounds of questions to neighbours.
 const ASK: Duration = Duration::from_millis(500);
 
-/// A user plane function whose directions run on threads. It ends when it is dropped.
+/// A user plane function whose directions run on threads, which end when it is dropped.
 pub struct Running {
     upf: Arc<Upf>,
     stop: Arc<AtomicBool>,
@@ -22,11 +22,11 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a thread on each of `cpus` for the workers of both directions, which are dealt to them in
-    /// turn: those of the uplink first. Without any work for as long as `idle`, a thread sleeps.
+    /// Starts a thread on each of `cpus` and distributes the workers of both directions to them in
+    /// turn, uplink first. A thread sleeps after `idle` without work.
     ///
     /// # Panics
-    /// Without a CPU.
+    /// If `cpus` is empty.
     pub fn start(
         upf: Upf,
         directions: [Vec<Direction>; 2],
@@ -73,8 +73,8 @@ impl Running {
         Ok(running)
     }
 
-    /// Starts a thread. If it returns an error, that is the failure of all; a panic is one of the whole
-    /// process.
+    /// Starts a thread. An error that it returns becomes the failure of the whole function; a panic
+    /// ends the process.
     fn watch(
         &mut self,
         name: &str,
@@ -106,22 +106,23 @@ impl Running {
         })
     }
 
-    /// The user plane function.
+    /// Returns the user plane function.
     pub fn upf(&self) -> &Arc<Upf> {
         &self.upf
     }
 
-    /// Why a thread ended before it was told to, if one did: users' packets are not served any more.
+    /// Returns why a thread ended before it was told to, if one did: users' packets are no longer
+    /// forwarded.
     pub fn failure(&self) -> Option<String> {
         lock(&self.failure).clone()
     }
 
-    /// Ends its threads, so that all that was counted is published.
+    /// Ends the threads after they have published all counters.
     pub fn stop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // How it failed, if it did, is known.
+            // The reason for a failure is already recorded.
             let _ = thread.join();
         }
     }

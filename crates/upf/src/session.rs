@@ -1,6 +1,6 @@
-//! A session as one direction of the data path sees it: two cache lines, of which a packet needs the
-//! first, and on the downlink both, where the session is of the usual kind. What does not fit lies
-//! behind pointers; what packets use up lies elsewhere ([`Account`]).
+//! A session as seen by one direction of the data path: two cache lines. For a common session, an
+//! uplink packet needs only the first line and a downlink packet both. Larger parts lie behind
+//! pointers; what packets use up lies elsewhere ([`Account`]).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -16,81 +16,83 @@ use crate::matcher::{Condition, Matcher, Probe, Subject};
 use crate::meter::Sharing;
 use crate::usage::{Counted, Counters, Due, Limits, Way};
 
-/// QERs with a rate, and URRs, that one rule may have.
+/// Maximum number of QERs with a rate, and of URRs, of one rule.
 pub(crate) const LISTED: usize = 4;
-/// Cache lines of matchers, and of rules, that are asked for beforehand.
+/// Maximum number of cache lines of matchers, and of rules, that are prefetched.
 const LINES_AHEAD: usize = 4;
-/// In a list of accounts: nothing more.
+/// End of a list of accounts.
 pub(crate) const END: u8 = u8::MAX;
 
-/// A packet detection rule with what it leads to.
+/// A packet detection rule with the actions and limits that it refers to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
-    /// Uplink: a bit for each QFI that it is for; all: also for packets without a QFI.
+    /// Uplink: a bit for each QFI that the rule matches; all bits: it also matches packets without
+    /// a QFI.
     pub(crate) qfis: u64,
-    /// Uplink: its tunnel at our end.
+    /// Uplink: TEID of its tunnel at our end.
     pub(crate) teid: u32,
-    /// Uplink: the address of the only gNB that packets may come from; 0 where that is to be looked up.
+    /// Uplink: address of the only gNB that packets may come from; 0 if it has to be looked up.
     pub(crate) gnb: u32,
     pub(crate) pdr: u16,
     pub(crate) action: Action,
-    /// Index of the tunnel.
+    /// Index of its tunnel.
     pub(crate) tunnel: u8,
     /// Accounts with its rates: 0 is the session's own, others are spare ones.
     pub(crate) meters: [u8; LISTED],
     /// Accounts that count its packets.
     pub(crate) usages: [u8; LISTED],
-    /// Downlink: QFI to mark packets with.
+    /// Downlink: QFI that packets are marked with.
     pub(crate) qfi: Option<u8>,
     pub(crate) open: bool,
-    /// Whether it is for all packets of its tunnel and QFIs.
+    /// True if it matches all packets of its tunnel and QFIs.
     pub(crate) plain: bool,
 }
 
-/// The other end of a tunnel.
+/// The far end of a tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: IpAddr,
     pub(crate) teid: u32,
     /// Number of the next hop on N3.
     pub(crate) hop: u16,
-    /// Type of service of outer headers, but for congestion notification.
+    /// Type of service of the outer header, without the congestion notification bits.
     pub(crate) tos: u8,
 }
 
-/// One direction of a session. The default is none at all: no packet matches.
+/// One direction of a session. The default is no session: no packet matches.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Session {
-    /// Uplink: the first half of an address that packets may come from.
+    /// Uplink: first half of the IPv6 addresses that packets may come from.
     pub(crate) ue_v6: u64,
-    /// Uplink: whom packets may come from.
+    /// Uplink: IPv4 address that packets may come from.
     pub(crate) ue_v4: Ipv4Addr,
-    /// Downlink: the packets that wait, by their number in the store plus one. Uplink: when a router
-    /// solicitation was answered last, in seconds of the clock plus one. It stays when the session changes.
+    /// Downlink: number of the first buffered packet's place in the store plus one. Uplink: time of
+    /// the last reply to a router solicitation, in seconds of the clock plus one. Kept when the
+    /// session changes.
     pub(crate) waiting: u32,
-    /// In order of precedence.
+    /// Rules in order of precedence.
     pub(crate) rules: SmallVec<[Rule; 1]>,
     pub(crate) seid: u64,
     // The second line.
-    /// Downlink: where packets go. Uplink: the same, whose gNBs packets may come from.
+    /// Downlink: where packets go. Uplink: the same tunnels, whose gNBs packets may come from.
     pub(crate) tunnels: SmallVec<[Peer; 1]>,
-    /// What finds the rule, where the first one is not for all packets.
+    /// Matchers that find the rule, unless the first rule matches all packets.
     pub(crate) matchers: Box<[Matcher]>,
-    /// The first account besides its own.
+    /// First account besides the session's own.
     pub(crate) spare: Option<Arc<Spare>>,
     pub(crate) more: Option<Box<More>>,
 }
 
 const _: () = assert!(size_of::<Session>() == 128 && std::mem::offset_of!(Session, tunnels) == 64);
 
-/// What few sessions have.
+/// Parts that few sessions have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct More {
     pub(crate) conditions: Vec<Condition>,
-    /// Accounts besides the first such.
+    /// Accounts besides the first spare one.
     pub(crate) spares: Vec<Arc<Spare>>,
-    /// By account, usage rules with limits.
+    /// Usage rules with limits, by account.
     pub(crate) limits: Vec<Limited>,
 }
 
@@ -102,20 +104,20 @@ pub(crate) struct Limited {
     pub(crate) limits: Arc<Limits>,
 }
 
-/// A user's addresses.
+/// The addresses of a user.
 #[derive(Clone, Copy)]
 pub(crate) struct User {
     v4: Ipv4Addr,
-    /// The first half.
+    /// First half of the IPv6 addresses.
     v6: u64,
 }
 
 impl User {
-    /// Returns true if `address` is one of them.
+    /// Returns true if `address` is one of the user's.
     #[inline(always)]
     pub(crate) fn has(self, version: ip::Version, address: u128) -> bool {
         match version {
-            // Nobody sends from 0.0.0.0 or ::, so what is not set matches nothing.
+            // 0.0.0.0 and :: are not valid sources, so an address that is not set matches nothing.
             ip::Version::V4 => address as u32 == u32::from(self.v4) && address as u32 != 0,
             ip::Version::V6 => (address >> 64) as u64 == self.v6 && self.v6 != 0,
         }
@@ -142,17 +144,17 @@ impl Default for Session {
 #[derive(Clone, Copy)]
 pub(crate) struct Counting<'a> {
     pub(crate) accounts: &'a Accounts,
-    /// Number of its session.
+    /// Number of the packet's session.
     pub(crate) slot: u32,
     pub(crate) way: Way,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: usize,
-    /// The tick.
+    /// Current tick.
     pub(crate) now: u64,
     pub(crate) sharing: Sharing,
 }
 
-/// A report.
+/// A usage report.
 pub(crate) struct Report {
     pub(crate) urr: u32,
     pub(crate) due: Due,
@@ -160,10 +162,11 @@ pub(crate) struct Report {
 }
 
 impl Session {
-    /// Asks for what lies behind its pointers.
+    /// Prefetches what its pointers point to.
     #[inline(always)]
     pub(crate) fn prefetch_more(&self, way: Way) {
-        // Matchers lie in two to a line; a processor fetches what follows some lines by itself.
+        // Two matchers, or rules, fit a line; the processor prefetches the lines that follow by
+        // itself.
         self.matchers.iter().step_by(2).take(LINES_AHEAD).for_each(prefetch);
         if self.rules.spilled() {
             self.rules.iter().step_by(2).take(LINES_AHEAD).for_each(prefetch);
@@ -173,7 +176,7 @@ impl Session {
         }
     }
 
-    /// The account `number` of one of its rules.
+    /// Returns the account `number` of one of its rules.
     #[inline(always)]
     fn account<'a>(&'a self, packet: Counting<'a>, number: u8) -> Option<&'a Account> {
         let way = packet.way as usize;
@@ -189,7 +192,7 @@ impl Session {
         self.more.as_ref()?.spares.get(usize::from(number) - 2)
     }
 
-    /// Those of both directions.
+    /// Returns the counters of both directions of an account.
     fn counters<'a>(&'a self, packet: Counting<'a>, number: u8) -> Option<Counters<'a>> {
         [Way::Uplink, Way::Downlink]
             .map(|way| Some(&self.account(Counting { way, ..packet }, number)?.counter))
@@ -199,38 +202,39 @@ impl Session {
             .ok()
     }
 
-    /// Whether anything of it lies on its last line that packets from users need.
+    /// Returns true if packets from users also need the second cache line.
     pub(crate) fn has_more(&self) -> bool {
         !self.matchers.is_empty() || self.spare.is_some()
     }
 
-    /// Whether packets use anything up.
+    /// Returns true if any of its rules has a rate or counts usage.
     pub(crate) fn has_accounts(&self) -> bool {
         self.rules.iter().any(|rule| rule.meters[0] != END || rule.usages[0] != END)
     }
 
-    /// Whether a packet from `address` is the user's own.
+    /// Returns true if `address` is one of the user's own.
     #[inline(always)]
     pub(crate) fn is_from_user(&self, version: ip::Version, address: u128) -> bool {
         self.user().has(version, address)
     }
 
-    /// Whom packets may come from.
+    /// Returns the addresses that packets may come from.
     #[inline(always)]
     pub(crate) fn user(&self) -> User {
         User { v4: self.ue_v4, v6: self.ue_v6 }
     }
 
-    /// Whether packets from a gNB at `address` ([`ip::number`]) may come through its tunnels: from any, as
-    /// long as it sends to none.
+    /// Returns true if a gNB at `address` ([`ip::number`]) may send into the session's tunnels. A
+    /// session that sends to no gNB accepts any.
     #[cold]
     pub(crate) fn has_gnb(&self, address: u128) -> bool {
         let mut gnbs = self.tunnels.iter().map(|tunnel| ip::number(tunnel.address));
         self.tunnels.is_empty() || gnbs.any(|gnb| gnb == address)
     }
 
-    /// The first rule that is for the packet. Uplink: `tunnel` is its TEID and [`qfis`](crate::matcher::qfis).
-    /// `probe` has all that rules may ask of it, and is called only where the first rule is not for all packets.
+    /// Returns the first rule that matches the packet. Uplink: `tunnel` is the packet's TEID and
+    /// [`qfis`](crate::matcher::qfis). `probe` returns all properties that rules may look at; it is
+    /// called only if the first rule does not match all packets.
     #[inline(always)]
     pub(crate) fn find(
         &self,
@@ -245,7 +249,7 @@ impl Session {
         self.search(&probe())
     }
 
-    /// As [`find`](Self::find), where there are several rules or such as are not for all packets.
+    /// Slow path of [`find`](Self::find): several rules, or rules that do not match all packets.
     #[inline(never)]
     fn search(&self, probe: &Probe) -> Option<&Rule> {
         let fits = |rule: &Rule| rule.qfis & probe.qfis == probe.qfis;
@@ -267,8 +271,8 @@ impl Session {
         self.more.as_ref().is_some_and(|more| more.conditions[condition].matches(probe))
     }
 
-    /// Whether the limits of `rule` let a packet pass: if they do, it is counted, and `report` is told of
-    /// what has come due. `packet` is called only where there are limits.
+    /// Checks a packet against the limits of `rule` and counts it if it passes; calls `report` for
+    /// each report that is due. `packet` is called only if there are limits.
     #[inline(always)]
     pub(crate) fn admit<'a>(
         &self,
@@ -301,7 +305,7 @@ impl Session {
                 return Err(DropReason::Quota);
             }
         }
-        // All limits must let it pass, or none of them counts it.
+        // The packet must pass all limits; otherwise none of them counts it.
         for (before, number) in listed(rule.meters).enumerate() {
             if !account(number).is_none_or(|account| account.meter.pass(now, len, sharing)) {
                 let passed = rule.meters[..before].iter().filter_map(|number| account(*number));
@@ -339,7 +343,7 @@ impl Session {
         (due != Due::Nothing).then_some(report)
     }
 
-    /// Returns true if any rule keeps packets.
+    /// Returns true if any rule buffers packets.
     pub(crate) fn buffers(&self) -> bool {
         self.rules.iter().any(|rule| rule.action == Action::Buffer)
     }
@@ -368,7 +372,7 @@ mod tests {
         plain: true,
     };
 
-    /// Sessions with a limit each.
+    /// Returns accounts of sessions with one rate limit each.
     fn limited_to(kbps: &[u64]) -> Arc<Accounts> {
         let accounts = Accounts::new(kbps.len());
         for (slot, kbps) in kbps.iter().enumerate() {
@@ -382,7 +386,7 @@ mod tests {
         Session::default().admit(&RULE, || packet, |_| {}).is_ok()
     }
 
-    /// Two threads, one limit: as many packets pass as if there were one thread.
+    /// Two threads share one limit: as many packets pass as with one thread.
     #[test]
     fn a_limit_is_one_for_all_threads() {
         let accounts = limited_to(&[10_000]);
@@ -393,12 +397,12 @@ mod tests {
             let threads = [scope.spawn(thread), scope.spawn(thread)];
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        // 50 ms of 10 Mb/s are 62,500 bytes; the next packet after that is the last.
+        // 50 ms of 10 Mb/s are 62,500 bytes; the packet that crosses this mark is the last to pass.
         assert_eq!(passed, 63);
     }
 
     proptest! {
-        /// What one session is offered changes nothing for another one.
+        /// The packets of one session do not affect the limits of another.
         #[test]
         fn sessions_do_not_influence_each_other(
             offers in prop::collection::vec((any::<bool>(), 40usize..1500, 0u64..200), 1..300),

@@ -1,50 +1,50 @@
-//! From a key (a TEID, a user's address) to the number of a session.
+//! Hash table from a key (a TEID or a user's address) to a session number.
 //!
-//! A table belongs to one data thread, who alone reads and changes it: so it is plain memory, and a
-//! packet costs one cache line, which can be fetched beforehand. The table has room for a fixed number
-//! of keys, since to grow it would hold up the packets.
+//! A table belongs to one worker, which alone reads and changes it. It is plain memory, and a
+//! lookup costs one cache line, which can be prefetched. The table has room for a fixed number of
+//! keys, since growing it would delay packets.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use dray_port::prefetch;
 use dray_shm::vec_in_huge_pages;
 
-/// Keys in a bucket: as many as a cache line holds.
+/// Keys per bucket: as many as fit a cache line.
 const KEYS: usize = 5;
-/// Keys in a bucket on average, of a full table: then one key in 12 lies in a later bucket than its
-/// own.
+/// Average keys per bucket in a full table: one key in 12 then lies in a later bucket than its own.
 const FILL: usize = 3;
 
-/// A cache line.
+/// A bucket of keys: one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 struct Bucket {
     keys: [u64; KEYS],
-    /// The numbers, plus one; 0 where there is no key.
+    /// Session numbers plus one; 0 if there is no key.
     numbers: [u32; KEYS],
-    /// How many keys of this bucket, or of those before it, lie behind it because it was full.
+    /// Number of keys that hashed to this bucket or an earlier one and lie behind it because it was
+    /// full.
     passed: u32,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
 
-/// The table.
+/// A table of keys.
 #[derive(Debug)]
 pub(crate) struct Table {
     buckets: Vec<Bucket>,
-    /// Odd and secret: nobody knows which keys share a bucket.
+    /// Odd and secret, so that senders cannot know which keys share a bucket.
     factor: u64,
     len: usize,
 }
 
-/// There is no room for another key.
+/// The table has no room for another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
 impl Table {
-    /// With room for `keys` keys.
+    /// Creates a table with room for `keys` keys.
     pub(crate) fn new(keys: usize) -> Self {
-        // The standard library's hash keys are the operating system's random numbers.
+        // The hash keys of the standard library come from the operating system's random numbers.
         let factor = RandomState::new().build_hasher().finish() | 1;
         let count = keys.div_ceil(FILL).max(2);
         let mut buckets = vec_in_huge_pages(count);
@@ -54,10 +54,11 @@ impl Table {
 
     #[inline(always)]
     fn home(&self, key: u64) -> usize {
-        // Multiplication moves what differs upwards, so its high half goes in once more.
+        // Multiplication moves differences to the high bits, so the high half is mixed in once
+        // more.
         let mixed = key.wrapping_mul(self.factor);
         let mixed = (mixed ^ mixed >> 32).wrapping_mul(self.factor);
-        // The high half, of 2³², as a part of the buckets.
+        // Scales the high half, a fraction of 2³², to the number of buckets.
         ((mixed >> 32) as usize * self.buckets.len()) >> 32
     }
 
@@ -66,7 +67,7 @@ impl Table {
         if bucket + 1 == self.buckets.len() { 0 } else { bucket + 1 }
     }
 
-    /// Prefetches the bucket in which `key` most likely is, and returns its number.
+    /// Prefetches the bucket that `key` hashes to, and returns the bucket's number.
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: u64) -> u32 {
         let home = self.home(key);
@@ -74,16 +75,16 @@ impl Table {
         home as u32
     }
 
-    /// The number of `key`.
+    /// Returns the number of `key`.
     pub(crate) fn find(&self, key: u64) -> Option<u32> {
         self.find_from(self.home(key) as u32, key)
     }
 
-    /// The number of `key`, for which [`prefetch`](Self::prefetch) returned `home`.
+    /// Returns the number of `key`, for which [`prefetch`](Self::prefetch) returned `home`.
     #[inline(always)]
     pub(crate) fn find_from(&self, home: u32, key: u64) -> Option<u32> {
         let mut at = home as usize;
-        // In a table that is nearly full every bucket may have been passed.
+        // In a nearly full table every bucket may have been passed.
         for _ in 0..self.buckets.len() {
             let bucket = &self.buckets[at];
             for (known, number) in bucket.keys.iter().zip(bucket.numbers) {
@@ -99,7 +100,7 @@ impl Table {
         None
     }
 
-    /// Puts `key` in, or gives it another number.
+    /// Inserts `key`, or gives it another number.
     pub(crate) fn insert(&mut self, key: u64, number: u32) -> Result<(), Full> {
         self.remove(key);
         if self.len == self.buckets.len() * KEYS {
@@ -119,7 +120,7 @@ impl Table {
         }
     }
 
-    /// Takes `key` out.
+    /// Removes `key`.
     pub(crate) fn remove(&mut self, key: u64) {
         if self.find(key).is_none() {
             return;
@@ -151,7 +152,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_hash_map(ops in prop::collection::vec((any::<bool>(), 0u64..40, 0u32..99), 0..400)) {
-            // So small that buckets run over.
+            // Small enough that buckets overflow.
             let mut table = Table::new(6);
             let room = table.buckets.len() * KEYS;
             let mut oracle = HashMap::new();

@@ -1,4 +1,4 @@
-//! The tunnels at gNBs that there are: only of those a gNB may say that they are gone.
+//! The gNB tunnels in use. An error indication from a gNB is accepted only for these.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,18 +8,18 @@ use crate::counters::DropReason;
 use crate::interface::lock;
 use crate::session::Peer;
 
-/// By gNB and TEID, how many sessions send into it.
+/// Number of sessions that send into a tunnel, by gNB and TEID.
 #[derive(Debug, Default)]
 pub(crate) struct Tunnels(Mutex<HashMap<(IpAddr, u32), u32>>);
 
 impl Tunnels {
-    /// A session sends into `tunnels`.
+    /// Adds a session that sends into `tunnels`.
     pub(crate) fn add(&self, tunnels: &[Peer]) {
         let mut all = lock(&self.0);
         tunnels.iter().for_each(|tunnel| *all.entry(key(tunnel)).or_default() += 1);
     }
 
-    /// A session does so no more.
+    /// Removes a session that sends into `tunnels`.
     pub(crate) fn remove(&self, tunnels: &[Peer]) {
         let mut all = lock(&self.0);
         for tunnel in tunnels {
@@ -32,8 +32,8 @@ impl Tunnels {
         }
     }
 
-    /// Whether there is such a tunnel. A data thread does not wait for an answer: where there is none at
-    /// once, the gNB asks again with the next packet.
+    /// Checks that a tunnel is in use. A data thread does not wait for the lock: if it is taken,
+    /// the gNB sends another indication with the next packet.
     pub(crate) fn check(&self, gnb: IpAddr, teid: u32) -> Result<(), DropReason> {
         let all = self.0.try_lock().map_err(|_| DropReason::Limited)?;
         all.contains_key(&(gnb, teid)).then_some(()).ok_or(DropReason::WrongGnb)

@@ -1,4 +1,4 @@
-//! The user plane function as control threads see it.
+//! The user plane function as seen by control threads.
 
 use std::collections::HashMap;
 use std::sync::mpsc::sync_channel;
@@ -25,27 +25,26 @@ use crate::session::Peer;
 use crate::tunnels::Tunnels;
 use crate::usage::Way;
 
-/// The longest that packets may wait, in milliseconds: an hour.
+/// Maximum time that packets may be buffered, in milliseconds: an hour.
 const BUFFER_MS_MAX: u32 = 3_600_000;
 
-/// A user plane function. Its directions run on threads of their own
-/// ([`Running`](crate::Running)), or wherever they
-/// are polled.
+/// A user plane function. Its directions run on their own threads ([`Running`](crate::Running)), or
+/// wherever they are polled.
 pub struct Upf {
     n3: Arc<Interface>,
     n6: Arc<Interface>,
     applications: HashMap<String, Arc<Detector>>,
     sessions_max: usize,
     model: Mutex<Model>,
-    /// To the workers of both directions.
+    /// Channels to the workers of both directions.
     wires: Mutex<[Vec<Wire>; 2]>,
     counters: [Vec<Arc<Published>>; 2],
     events: Events,
 }
 
 impl Upf {
-    /// Makes a user plane function of two open ports, with all sessions of `config`, which is checked
-    /// as a whole. Returns its uplink and its downlink beside it.
+    /// Creates a user plane function from two open ports, with all sessions of `config`, which is
+    /// checked as a whole. Also returns its uplink and its downlink.
     pub fn new(
         config: &UpfConfig,
         n3: Port,
@@ -55,9 +54,9 @@ impl Upf {
         Ok((upf, directions.map(|mut workers| workers.remove(0))))
     }
 
-    /// As [`new`](Self::new), with so many workers for each direction, among which the queues of the
-    /// ports are divided. Packets of a session may come to any of them; those of a flow have to come to
-    /// the same queue, as they do where a port hashes them, to stay in order.
+    /// Like [`new`](Self::new), with `workers` workers for each direction, among which the queues
+    /// of the ports are divided. Packets of a session may arrive at any worker. Packets of a flow
+    /// have to arrive on the same queue to stay in order, which they do on ports that hash flows.
     pub fn with_workers(
         config: &UpfConfig,
         n3: Port,
@@ -136,7 +135,7 @@ impl Upf {
             counters[way as usize].push(lane.published.clone());
             lane
         };
-        // What the uplink has for users.
+        // Messages for users, from uplink to downlink.
         let messages = (0..workers).map(|_| sync_channel(MESSAGES_MAX));
         let (to_downlink, of_uplink): (Vec<_>, Vec<_>) = messages.unzip();
         let uplink = deal(n3_rx, workers).into_iter().zip(to_downlink).enumerate();
@@ -179,9 +178,9 @@ impl Upf {
         Ok((upf, directions))
     }
 
-    /// Makes all of `operations`, or, where one of them cannot be made, none. Each session changes as a
-    /// whole while packets go on. Returns once both directions, which have to be polled meanwhile, have
-    /// been told.
+    /// Applies all of `operations`, or none if one of them is invalid. Each session changes as a
+    /// whole while packets are forwarded. Returns once the changes are sent to both directions,
+    /// which have to be polled meanwhile.
     pub fn apply(&self, operations: &[Operation]) -> Result<(), ConfigError> {
         let wires = lock(&self.wires);
         let made = || wires.iter().flatten().map(Wire::made).min().unwrap_or_default();
@@ -192,8 +191,8 @@ impl Upf {
         })
     }
 
-    /// As [`apply`](Self::apply); `send` is handed the changes of both directions, of which all workers
-    /// have `made` so many.
+    /// Like [`apply`](Self::apply). `send` receives the changes for both directions; `made` returns
+    /// the number of changes that all workers have made.
     fn transact(
         &self,
         operations: &[Operation],
@@ -210,7 +209,7 @@ impl Upf {
         Ok(())
     }
 
-    /// The frame with the last message into a tunnel.
+    /// Returns the frame with the last message into a tunnel.
     fn end_marker(&self, peer: &Peer) -> Option<Vec<u8>> {
         let own = self.n3.address_for(peer.address)?;
         let message = gtpu::end_marker(peer.teid);
@@ -219,12 +218,12 @@ impl Upf {
         Some(self.n3.frame(self.n3.mac_of(peer.hop)?, kind, &packet))
     }
 
-    /// What the uplink has counted; published now and then.
+    /// Returns the counters of the uplink, as published periodically.
     pub fn uplink(&self) -> Counters {
         self.counted(Way::Uplink)
     }
 
-    /// What the downlink has counted; published now and then.
+    /// Returns the counters of the downlink, as published periodically.
     pub fn downlink(&self) -> Counters {
         self.counted(Way::Downlink)
     }
@@ -235,49 +234,49 @@ impl Upf {
         sum
     }
 
-    /// What each worker of a direction has counted.
+    /// Returns the counters of each worker of a direction.
     pub(crate) fn workers(&self, way: Way) -> impl Iterator<Item = Counters> {
         self.counters[way as usize].iter().map(|worker| worker.read())
     }
 
-    /// How many sessions there are.
+    /// Returns the number of sessions.
     pub fn session_count(&self) -> usize {
         lock(&self.model).len()
     }
 
-    /// For how many there is room.
+    /// Returns the maximum number of sessions.
     pub fn sessions_max(&self) -> usize {
         self.sessions_max
     }
 
-    /// A session, if there is such a one.
+    /// Returns the status of a session, if it exists.
     pub fn session(&self, seid: u64) -> Option<SessionStatus> {
         lock(&self.model).status(seid)
     }
 
-    /// All sessions, by SEID.
+    /// Returns the status of all sessions, in order of SEID.
     pub fn sessions(&self) -> Vec<SessionStatus> {
         lock(&self.model).statuses()
     }
 
-    /// What the data path has told since the last call.
+    /// Returns the events of the data path since the last call.
     pub fn events(&self) -> Vec<Event> {
         self.events.take()
     }
 
-    /// How many events were lost because nobody took them.
+    /// Returns the number of events lost because they were not read in time.
     pub fn events_lost(&self) -> EventsLost {
         self.events.lost()
     }
 
-    /// Tells whoever is there now, and was not at the last call, where its interfaces' addresses are.
+    /// Announces the addresses of its interfaces to peers that have connected since the last call.
     pub fn announce(&self) {
         self.n3.announce();
         self.n6.announce();
     }
 
-    /// Asks for neighbours whose Ethernet address is not known, now and then for the others, and forgets
-    /// those that no session needs any more. To be called twice a second.
+    /// Asks for neighbours whose Ethernet address is unknown, now and then for the others, and
+    /// forgets those that no session needs any more. Has to be called twice a second.
     pub fn ask_for_neighbours(&self) {
         self.forget_neighbours();
         for interface in [&self.n3, &self.n6] {
@@ -287,7 +286,8 @@ impl Upf {
         }
     }
 
-    /// Where sessions are being changed, there is another time.
+    /// Forgets unused neighbours; skipped while sessions are being changed, since the next call is
+    /// soon.
     fn forget_neighbours(&self) {
         let (Ok(wires), Ok(_model)) = (self.wires.try_lock(), self.model.try_lock()) else {
             return;
@@ -297,14 +297,14 @@ impl Upf {
     }
 }
 
-/// Divides `queues` among so many workers.
+/// Divides `queues` among `workers` workers.
 fn deal(queues: Vec<Box<dyn Receive>>, workers: usize) -> Vec<Vec<Box<dyn Receive>>> {
     let mut dealt: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
     queues.into_iter().enumerate().for_each(|(index, rx)| dealt[index % workers].push(rx));
     dealt
 }
 
-/// Hands each worker a copy of the change, and the last one the change itself.
+/// Hands each worker a copy of the change, and the last worker the change itself.
 fn each<W>(workers: impl IntoIterator<Item = W>, change: Change, mut send: impl FnMut(W, Change)) {
     let mut workers = workers.into_iter().peekable();
     while let Some(worker) = workers.next() {

@@ -1,7 +1,8 @@
-//! What a usage reporting rule has counted, and its limits.
+//! Counters and limits of usage reporting rules.
 //!
-//! Both directions count at the same time, each on a line of its own ([`Account`](crate::account)). A
-//! limit that is on the sum is compared with what the other direction has counted so far.
+//! Both directions count at the same time, each on its own cache line
+//! ([`Account`](crate::account)). A limit on the sum is compared with what the other direction has
+//! counted so far.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -10,7 +11,7 @@ use crate::config::{Urr, Volume};
 use crate::interface::lock;
 use crate::meter::Sharing;
 
-/// Which way packets go.
+/// Direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// From access to core.
@@ -21,16 +22,16 @@ pub(crate) enum Way {
 
 /// No limit.
 const NEVER: u64 = u64::MAX;
-/// Behind those of both ways: the limit on the sum.
+/// Index of the limit on the sum, after those of both directions.
 const TOTAL: usize = 2;
 
-/// What one direction has counted.
+/// Counter of one direction.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Counter {
     octets: AtomicU64,
     packets: AtomicU64,
-    /// From so many octets on the limits have to be looked at; 0 where one is on the sum.
+    /// Number of octets from which the limits have to be checked; 0 if there is a limit on the sum.
     closer: AtomicU64,
 }
 
@@ -41,13 +42,13 @@ impl Default for Counter {
 }
 
 impl Counter {
-    /// Whether no limit is near.
+    /// Returns true if the limits need not be checked.
     #[inline(always)]
     pub(crate) fn is_free(&self) -> bool {
         self.octets.load(Relaxed) < self.closer.load(Relaxed)
     }
 
-    /// Counts a packet of `octets`; whether no limit is near.
+    /// Counts a packet of `octets`; returns true if the limits need not be checked.
     #[inline(always)]
     pub(crate) fn count(&self, octets: usize, sharing: Sharing) -> bool {
         let octets = octets as u64;
@@ -64,7 +65,7 @@ impl Counter {
         self.is_free()
     }
 
-    /// As if nothing had been counted, and without limits.
+    /// Resets the counts and removes the limits.
     pub(crate) fn clear(&self) {
         self.octets.store(0, Relaxed);
         self.packets.store(0, Relaxed);
@@ -80,16 +81,16 @@ fn octets(counters: Counters<'_>) -> [u64; 3] {
     [up, down, up + down]
 }
 
-/// Counted so far.
+/// Volume and packets counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counted {
     /// Bytes of IP packets from access.
     pub uplink_octets: u64,
-    /// Those packets.
+    /// Number of those packets.
     pub uplink_packets: u64,
     /// Bytes of IP packets to access.
     pub downlink_octets: u64,
-    /// Those packets.
+    /// Number of those packets.
     pub downlink_packets: u64,
 }
 
@@ -104,7 +105,7 @@ impl From<Counters<'_>> for Counted {
     }
 }
 
-/// What has come due.
+/// Report that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// Nothing.
@@ -115,10 +116,10 @@ pub(crate) enum Due {
     Quota,
 }
 
-/// Of uplink, of downlink, of both: a limit in bytes.
+/// Limits in bytes: of the uplink, of the downlink, or of their sum.
 #[derive(Debug)]
 struct Limit {
-    /// When the next report is due, and how far that is from one to the next.
+    /// Count at which the next report is due, and the distance to the one after it.
     next: AtomicU64,
     step: AtomicU64,
     quota: AtomicU64,
@@ -131,7 +132,8 @@ impl Default for Limit {
 }
 
 impl Limit {
-    /// Whether a threshold was passed. Whoever moves the mark reports, so one of several threads does.
+    /// Returns true if a threshold was passed. Of several threads, only the one that moves the mark
+    /// reports.
     fn is_passed(&self, now: u64) -> bool {
         let (mark, step) = (self.next.load(Relaxed), self.step.load(Relaxed));
         now >= mark
@@ -143,19 +145,19 @@ impl Limit {
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     limits: [Limit; 3],
-    /// Whether it was said that the quota is used up.
+    /// True if the end of the quota has been reported.
     told: AtomicBool,
-    /// Held by who changes limits, and by who says from when on they have to be looked at.
+    /// Held while limits change, and while `closer` of a counter is updated.
     marks: Mutex<()>,
 }
 
 impl Limits {
-    /// Whether a rule has any.
+    /// Returns true if a rule has any limits.
     pub(crate) fn are_in(rule: &Urr) -> bool {
         rule.threshold != Volume::default() || rule.quota != Volume::default()
     }
 
-    /// Takes those of `rule` from now on.
+    /// Adopts the limits of `rule`.
     pub(crate) fn set(&self, rule: &Urr, counters: Counters<'_>) {
         let _marks = lock(&self.marks);
         let all = |volume: &Volume| [volume.uplink, volume.downlink, volume.total];
@@ -174,20 +176,20 @@ impl Limits {
         }
     }
 
-    /// Whether any is on the sum.
+    /// Returns true if any limit is on the sum.
     fn sums(&self) -> bool {
         let Limit { next, quota, .. } = &self.limits[TOTAL];
         next.load(Relaxed) != NEVER || quota.load(Relaxed) != NEVER
     }
 
-    /// Says from when on they have to be looked at; under the lock.
+    /// Updates from when on the limits have to be checked; the caller holds the lock.
     fn mark(&self, way: Way, counters: Counters<'_>) {
         let Limit { next, quota, .. } = &self.limits[way as usize];
         let closer = next.load(Relaxed).min(quota.load(Relaxed));
         counters[way as usize].closer.store(if self.sums() { 0 } else { closer }, Relaxed);
     }
 
-    /// Whether there is quota left for a packet.
+    /// Returns true if there is quota left for a packet.
     #[cold]
     pub(crate) fn allow(&self, way: Way, counters: Counters<'_>) -> bool {
         let counted = octets(counters);
@@ -195,7 +197,7 @@ impl Limits {
         left(way as usize) && left(TOTAL)
     }
 
-    /// What is to be reported now that a packet was counted.
+    /// Returns the report that is due after a packet was counted.
     #[cold]
     pub(crate) fn due(&self, way: Way, counters: Counters<'_>) -> Due {
         let counted = octets(counters);

@@ -1,4 +1,4 @@
-//! Applications, known by where their servers are.
+//! Applications, identified by the addresses of their servers.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,22 +8,23 @@ use super::filter::{Ends, Prefix};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Application {
-    /// By which rules name it.
+    /// Name by which rules refer to it.
     pub name: String,
-    /// Its servers' addresses.
+    /// Addresses of its servers.
     pub servers: Vec<Prefix>,
-    /// Their ports; none given: any.
+    /// Ports of its servers; empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
-    /// Upper-layer protocol; none given: any.
+    /// Upper-layer protocol; `None`: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<u8>,
 }
 
-/// An application as packets are compared with it: a set of any size costs a binary search.
+/// An application in the form that packets are matched against: a set of any size costs one binary
+/// search.
 #[derive(Debug)]
 pub(crate) struct Detector {
-    /// Least and greatest address of each range, ascending; ranges do not overlap.
+    /// First and last address of each range, ascending; ranges do not overlap.
     servers: Box<[(u128, u128)]>,
     /// Ascending.
     ports: Box<[u16]>,
@@ -34,7 +35,7 @@ impl From<&Application> for Detector {
     fn from(application: &Application) -> Self {
         let mut ranges: Vec<_> = application.servers.iter().flat_map(Prefix::ranges).collect();
         ranges.sort_unstable();
-        // Of two ranges one holds the other, or they have nothing in common.
+        // Two prefix ranges are either nested or disjoint.
         ranges.dedup_by(|later, kept| later.1 <= kept.1);
         let mut ports = application.ports.clone();
         ports.sort_unstable();

@@ -1,10 +1,10 @@
-//! What is wrong in a configuration, and where.
+//! Errors in a configuration, with their location.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A configuration is wrong: one line that names the file, the session and the field as far as they
-/// are known, what was given and what is right.
+/// An invalid configuration. The message is one line: file, session and field as far as they are
+/// known, the given value and what is allowed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub struct ConfigError {
     file: Option<PathBuf>,
@@ -20,7 +20,7 @@ impl ConfigError {
     }
 
     pub(crate) fn in_field(self, field: impl Into<String>) -> Self {
-        // The path of what is no value at all is a dot.
+        // For a document that is not valid at all, the path is a dot.
         let field = field.into();
         Self { field: if field == "." { String::new() } else { field }, ..self }
     }
@@ -33,7 +33,7 @@ impl ConfigError {
         Self { session: Some(seid), ..self }
     }
 
-    /// Names the file that it came from.
+    /// Adds the name of the configuration file.
     pub fn in_file(self, file: &Path) -> Self {
         Self { file: Some(file.to_owned()), ..self }
     }

@@ -1,8 +1,8 @@
 //! SDF filters in the form of IPFilterRule (RFC 6733, section 4.3.1), as TS 29.212 and TS 29.244
 //! restrict it: `permit out PROTOCOL from REMOTE [PORTS] to LOCAL [PORTS]`.
 //!
-//! A filter is written as for what goes to the user. What comes from the user is looked at the other
-//! way round: so a filter has a remote end, which is the server's, and a local one, the user's.
+//! A filter is written for downlink packets (to the user); uplink packets are matched with the ends
+//! swapped. A filter therefore has a remote end (the server's) and a local end (the user's).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,19 +13,19 @@ use dray_wire::ip::{self, protocol};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-/// Addresses of one version with some first bits in common; [`Prefix::ANY`] holds those of both.
+/// Addresses of one version with a common prefix; [`Prefix::ANY`] contains both versions.
 ///
-/// An IPv4 address is a number among those of IPv6 ([`ip::number`]), where a few IPv6 prefixes, `::/0`
-/// among them, hold all of these numbers: so a prefix says as well whether it is for them.
+/// IPv4 addresses are mapped into the IPv6 number space ([`ip::number`]). A few IPv6 prefixes, such
+/// as `::/0`, contain the whole mapped range, so a prefix also records whether it excludes IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     value: u128,
     mask: u128,
-    /// Leaves IPv4 addresses out.
+    /// True if IPv4 addresses are excluded.
     only_v6: bool,
 }
 
-/// The text is no prefix.
+/// The text is not a valid prefix.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0:?}: give an address, or a prefix such as 10.0.0.0/8 or 2001:db8::/32")]
 pub struct PrefixError(String);
@@ -34,18 +34,18 @@ impl Prefix {
     /// All addresses.
     pub const ANY: Self = Self { value: 0, mask: 0, only_v6: false };
 
-    /// Whether it holds the address ([`ip::number`]).
+    /// Returns true if the prefix contains the address ([`ip::number`]).
     #[inline]
     pub fn contains(&self, number: u128) -> bool {
         number & self.mask == self.value && !(self.only_v6 && ip::as_ipv4(number).is_some())
     }
 
-    /// Bits in common, counted as in an IPv6 address.
+    /// Returns the prefix length, counted as in an IPv6 address.
     pub(crate) fn bits(&self) -> u32 {
         self.mask.leading_ones()
     }
 
-    /// The least and the greatest address ([`ip::number`]) of its ranges, which are one or two.
+    /// Returns the first and last address ([`ip::number`]) of each of its one or two ranges.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u128, u128)> + use<> {
         let (first, last) = (self.value, self.value | !self.mask);
         let v4 = Self::of_v4();
@@ -57,20 +57,20 @@ impl Prefix {
         ranges.into_iter().flatten()
     }
 
-    /// All IPv4 addresses.
+    /// Returns the prefix of all IPv4 addresses.
     fn of_v4() -> Self {
         let value = ip::number(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         Self { value, mask: u128::MAX << 32, only_v6: false }
     }
 
-    /// The first address and the mask, where it holds IPv4 addresses alone.
+    /// Returns the first address and the mask if the prefix contains only IPv4 addresses.
     pub(crate) fn as_ipv4(&self) -> Option<(u32, u32)> {
         let v4 = Self::of_v4();
         let within = self.mask & v4.mask == v4.mask && v4.contains(self.value);
         within.then_some((self.value as u32, self.mask as u32))
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub(crate) fn first(&self) -> IpAddr {
         ip::address(self.value)
     }
@@ -135,9 +135,9 @@ impl Serialize for Prefix {
 /// One end of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Its addresses.
+    /// Addresses of this end.
     pub addresses: Prefix,
-    /// Its ports; none given: any, and packets that have no ports.
+    /// Ports of this end; empty: any port, and packets without ports.
     pub ports: SmallVec<[RangeInclusive<u16>; 1]>,
 }
 
@@ -161,7 +161,7 @@ pub struct Filter {
     pub local: End,
 }
 
-/// The text is no filter.
+/// The text is not a valid filter.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "filter {text:?}: {what}; filters look like \"permit out 17 from 203.0.113.0/24 5000-6000 to assigned\""
@@ -171,7 +171,7 @@ pub struct FilterError {
     what: String,
 }
 
-/// What a filter looks at: a packet with its ends named by who is there.
+/// The fields of a packet that filters look at, with its two ends named by role.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     pub(crate) protocol: u8,
@@ -182,7 +182,7 @@ pub(crate) struct Ends {
 }
 
 impl Filter {
-    /// Whether it lets the packet pass.
+    /// Returns true if the packet matches the filter.
     #[inline]
     pub(crate) fn matches(&self, ends: &Ends) -> bool {
         self.protocol.is_none_or(|protocol| protocol == ends.protocol)
@@ -219,7 +219,8 @@ impl FromStr for Filter {
         expect("from", &mut words)?;
         let remote = end(&mut words, &[("any", Prefix::ANY)]).map_err(error)?;
         expect("to", &mut words)?;
-        // The session's own addresses are checked for every packet.
+        // The session's own addresses are checked for every packet, so `assigned` needs no check
+        // here.
         let own = [("assigned", Prefix::ANY), ("any", Prefix::ANY)];
         let local = end(&mut words, &own).map_err(error)?;
         match words.next() {
@@ -229,7 +230,7 @@ impl FromStr for Filter {
     }
 }
 
-/// `ADDRESS [PORTS]`, the address one of `known` or a prefix.
+/// Parses `ADDRESS [PORTS]`; the address is a name in `known` or a prefix.
 fn end<'t>(
     words: &mut std::iter::Peekable<impl Iterator<Item = &'t str>>,
     known: &[(&str, Prefix)],
@@ -247,7 +248,7 @@ fn end<'t>(
     Ok(End { addresses, ports })
 }
 
-/// `80` or `5000-6000`.
+/// Parses `80` or `5000-6000`.
 fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse(), last.parse()) {

@@ -1,4 +1,4 @@
-//! Sessions by the thousand, all alike, as measurements need them.
+//! Generator of thousands of identical sessions, for measurements.
 
 use std::net::IpAddr;
 
@@ -8,34 +8,34 @@ use serde::{Deserialize, Serialize};
 use super::session::{Action, Far, Pdr, Qer, SessionConfig, Side, Tunnel, Urr, Volume};
 use super::{ConfigError, Prefix};
 
-/// Sessions number 0 up to `count`: the tunnels of each have its number more than the first, and so
-/// has its address.
+/// Generates sessions 0 up to `count`. The TEIDs and the user address of a session are those of the
+/// first session plus its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generator {
-    /// How many.
+    /// Number of sessions.
     pub count: u32,
-    /// TEID of the first at our end.
+    /// TEID of the first session at the UPF's end.
     #[serde(default = "one")]
     pub teid: u32,
-    /// TEID of the first at the gNB's end.
+    /// TEID of the first session at the gNB's end.
     #[serde(default = "one")]
     pub gnb_teid: u32,
-    /// The gNBs, in turn.
+    /// Addresses of the gNBs, assigned to sessions in turn.
     pub gnbs: Vec<IpAddr>,
     /// Address of the first user: an IPv4 address, or an IPv6 prefix of 64 bits.
     pub ue: Prefix,
-    /// Marks packets to access.
+    /// QFI that packets to access are marked with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qfi: Option<u8>,
-    /// Packet detection rules of each session: half for each direction. All but the last of a
-    /// direction are for ports that nobody uses.
+    /// Packet detection rules of each session, half for each direction. All but the last rule of a
+    /// direction match ports that no packet uses.
     #[serde(default = "two")]
     pub pdrs: u16,
-    /// Maximum bit rate of the session, each way.
+    /// Maximum bit rate of a session in each direction, in 1000 bits per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mbr_kbps: Option<u64>,
-    /// Whether packets are counted by session.
+    /// True if packets are counted per session.
     #[serde(default)]
     pub urr: bool,
 }
@@ -49,7 +49,7 @@ fn two() -> u16 {
 }
 
 impl Generator {
-    /// Whether every session can be made.
+    /// Checks that every session can be generated.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let wrong = |field: &str, what: &str| {
             Err(ConfigError::new(what).in_field(format!("generate.{field}")))
@@ -85,13 +85,13 @@ impl Generator {
         Ok(())
     }
 
-    /// The first user's address, and from one to the next.
+    /// Returns the first user's address, and the distance from one user to the next.
     fn ue_numbers(&self) -> (u128, u128) {
         let step = if self.ue.bits() == 64 { 1 << 64 } else { 1 };
         (ip::number(self.ue.first()), step)
     }
 
-    /// TEID at our end, user's address, and tunnel at the gNB's end of a session.
+    /// Returns a session's TEID at the UPF's end, user address, and tunnel at the gNB's end.
     pub fn ends(&self, number: u32) -> (u32, IpAddr, Tunnel) {
         let (first, step) = self.ue_numbers();
         let gnb = self.gnbs[number as usize % self.gnbs.len()];
@@ -109,7 +109,7 @@ impl Generator {
         let half = self.pdrs / 2;
         let pdr = |index: u16, from: Side| {
             let last = index + 1 == half;
-            // The discard port, to servers that are nobody's (RFC 5737).
+            // The discard port of a documentation address that no server has (RFC 5737).
             let filter = || format!("permit out 17 from 192.0.2.1 9 to assigned {}", index + 1);
             Pdr {
                 id: index + if from == Side::Access { 1 } else { half + 1 },

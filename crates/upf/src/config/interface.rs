@@ -1,4 +1,4 @@
-//! An interface of the user plane function: its own addresses, and who is around it.
+//! Configuration of an interface: its own addresses, routes and neighbours.
 
 use std::net::IpAddr;
 
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 
 use super::filter::Prefix;
 
-/// N3 or N6.
+/// Configuration of N3 or N6.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceConfig {
-    /// Its Ethernet address.
+    /// Ethernet address.
     pub mac: MacAddr,
-    /// Its IP addresses: one of each version at most.
+    /// IP addresses: at most one of each version.
     pub addresses: Vec<IpAddr>,
-    /// The longest IP packet that it sends, in bytes.
+    /// Maximum length of transmitted IP packets (MTU), in bytes.
     #[serde(default = "InterfaceConfig::default_mtu")]
     pub mtu: u16,
-    /// Through whom others are reached; whoever has no route is on the link.
+    /// Routes; a destination without a route is on the link.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
-    /// N3: networks of gNBs, any of which may send into every session's tunnel.
+    /// N3: networks of gNBs that may send into the tunnels of any session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gnbs: Vec<Prefix>,
-    /// Those whose Ethernet address need not be asked for.
+    /// Neighbours with a configured Ethernet address, which is not resolved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub neighbours: Vec<Neighbour>,
 }
@@ -35,17 +35,17 @@ impl InterfaceConfig {
     }
 }
 
-/// Through whom a network is reached.
+/// Next hop of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// The network.
+    /// Destination network.
     pub to: Prefix,
-    /// A neighbour; for a host on the link itself: that host.
+    /// Address of a neighbour; a host on the link itself is its own next hop.
     pub via: IpAddr,
 }
 
-/// A neighbour whose address is known.
+/// A neighbour with a configured Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Neighbour {

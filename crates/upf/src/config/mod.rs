@@ -1,4 +1,4 @@
-//! What the user plane function is told, in a TOML file.
+//! Configuration of the user plane function, in a TOML file.
 
 mod application;
 mod error;
@@ -23,33 +23,33 @@ pub(crate) use application::Detector;
 pub(crate) use filter::Ends;
 pub(crate) use text::from_json;
 
-/// All that a user plane function is told.
+/// Configuration of a user plane function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpfConfig {
-    /// The side of the gNBs.
+    /// N3: the interface to the gNBs.
     pub n3: InterfaceConfig,
-    /// The side of the data network.
+    /// N6: the interface to the data network.
     pub n6: InterfaceConfig,
-    /// Room for so many sessions.
+    /// Maximum number of sessions.
     #[serde(default = "UpfConfig::default_sessions_max")]
     pub sessions_max: usize,
-    /// Room for so many packets that wait until their session forwards them.
+    /// Maximum number of packets buffered until their session forwards them.
     #[serde(default = "UpfConfig::default_buffer_packets")]
     pub buffer_packets: usize,
-    /// Of which one session may have so many.
+    /// Maximum number of buffered packets per session.
     #[serde(default = "UpfConfig::default_buffer_per_session")]
     pub buffer_per_session: u16,
-    /// They wait for so many milliseconds at most.
+    /// Maximum time that a packet is buffered, in milliseconds.
     #[serde(default = "UpfConfig::default_buffer_ms")]
     pub buffer_ms: u32,
-    /// Applications that rules may name.
+    /// Applications that rules may refer to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applications: Vec<Application>,
-    /// Sessions, all alike.
+    /// Generator of identical sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate: Option<Generator>,
-    /// Sessions.
+    /// Sessions listed one by one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<SessionConfig>,
 }
@@ -71,48 +71,48 @@ impl UpfConfig {
         10_000
     }
 
-    /// Reads a configuration file. What its values mean together is checked where they are used:
+    /// Reads a configuration file. Values are checked against each other in
     /// [`Upf::new`](crate::Upf::new).
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         text::load(path)
     }
 
-    /// Reads a configuration.
+    /// Parses a configuration.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         text::from_toml(text)
     }
 
-    /// All sessions: those that are generated, and those that are given one by one.
+    /// Returns all sessions: generated and listed ones.
     pub fn all_sessions(&self) -> impl Iterator<Item = SessionConfig> + '_ {
         let generated = self.generate.iter().flat_map(Generator::sessions);
         generated.chain(self.sessions.iter().cloned())
     }
 
-    /// How many sessions that are.
+    /// Returns the number of all sessions.
     pub fn session_count(&self) -> usize {
         self.sessions.len() + self.generate.as_ref().map_or(0, |generator| generator.count as usize)
     }
 }
 
-/// Sessions alone, in a file.
+/// A file that contains only sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionsFile {
-    /// Sessions, all alike.
+    /// Generator of identical sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generate: Option<Generator>,
-    /// Sessions.
+    /// Sessions listed one by one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<SessionConfig>,
 }
 
 impl SessionsFile {
-    /// Reads a file: JSON, where its name ends so, else TOML.
+    /// Reads a file: JSON if its name ends in `.json`, otherwise TOML.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         text::load(path)
     }
 
-    /// All sessions: those that are generated, and those that are given one by one.
+    /// Returns all sessions: generated and listed ones.
     pub fn into_sessions(self) -> Result<Vec<SessionConfig>, ConfigError> {
         self.generate.as_ref().map_or(Ok(()), Generator::check)?;
         let generated = self.generate.iter().flat_map(Generator::sessions);

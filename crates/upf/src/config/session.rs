@@ -1,4 +1,4 @@
-//! A PDU session as it is told: rules in the words of PFCP (TS 29.244).
+//! Configuration of a PDU session, in the terms of PFCP (TS 29.244).
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::filter::{Filter, Prefix};
 
-/// A session.
+/// A PDU session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionConfig {
@@ -36,75 +36,75 @@ pub enum Side {
     Core,
 }
 
-/// Which packets, and what is done with them.
+/// A packet detection rule: which packets match, and what is done with them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pdr {
-    /// Its number in the session.
+    /// Number of the rule in the session.
     pub id: u16,
-    /// Rules of a lower value are tried first.
+    /// Precedence: rules with lower values are tried first.
     pub precedence: u32,
-    /// Where the packets come from.
+    /// Side that the packets come from.
     pub from: Side,
-    /// From access: the tunnel at our end through which they come.
+    /// From access: TEID of the tunnel at the UPF's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub teid: Option<u32>,
-    /// From access: their QoS flows; none given: any.
+    /// From access: QoS flows of the packets; empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub qfis: Vec<u8>,
-    /// SDF filters, one of which lets a packet pass; none given: any packet.
+    /// SDF filters, one of which must match; empty: any packet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<Filter>,
     /// Type of service or traffic class, as value and mask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tos: Option<[u8; 2]>,
-    /// The application that they are of.
+    /// Name of the application that the packets belong to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application: Option<String>,
-    /// What is done with them.
+    /// ID of the FAR: what is done with the packets.
     pub far: u32,
-    /// Which limits they keep to.
+    /// IDs of the QERs: limits on the packets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub qers: Vec<u32>,
-    /// Where they are counted.
+    /// IDs of the URRs that count the packets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub urrs: Vec<u32>,
 }
 
-/// What is done with packets.
+/// A forwarding action rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Far {
-    /// Its number in the session.
+    /// Number of the rule in the session.
     pub id: u32,
-    /// What is done.
+    /// What is done with packets.
     pub action: Action,
-    /// The tunnel at a gNB's end, where packets are forwarded to access.
+    /// Tunnel at the gNB's end, for packets forwarded to access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<Tunnel>,
 }
 
-/// What is done with a packet. Duplicating packets for interception is left out.
+/// Action on a packet. Duplication (for lawful interception) is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It goes on: with a tunnel to access, without one to core.
+    /// Forward the packet: with a tunnel to access, without one to core.
     Forward,
-    /// It is dropped.
+    /// Drop the packet.
     Drop,
-    /// It is kept until the rule changes, and the control plane is told that there is something.
+    /// Buffer the packet until the rule changes, and notify the control plane of downlink data.
     Buffer,
 }
 
-/// The end of a tunnel.
+/// The far end of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tunnel {
-    /// The gNB's address.
+    /// Address of the gNB.
     pub gnb: IpAddr,
     /// Tunnel endpoint identifier.
     pub teid: u32,
-    /// The DSCP of the outer header: "transport level marking" in PFCP.
+    /// DSCP of the outer header: "transport level marking" in PFCP.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dscp: u8,
 }
@@ -113,65 +113,65 @@ fn is_zero(dscp: &u8) -> bool {
     *dscp == 0
 }
 
-/// A gate.
+/// State of a gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Gate {
     /// Packets pass.
     #[default]
     Open,
-    /// They are dropped.
+    /// Packets are dropped.
     Closed,
 }
 
-/// Limits of a QoS flow, or of the session: those that all its rules name.
+/// A QoS enforcement rule: limits of a QoS flow, or of the session if all its rules refer to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Qer {
-    /// Its number in the session.
+    /// Number of the rule in the session.
     pub id: u32,
     /// QoS flow identifier that packets to access are marked with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qfi: Option<u8>,
-    /// For what comes from access.
+    /// Gate for packets from access.
     #[serde(default)]
     pub gate_uplink: Gate,
-    /// For what goes to access.
+    /// Gate for packets to access.
     #[serde(default)]
     pub gate_downlink: Gate,
-    /// Maximum bit rate from access, in 1000 bits per second of IP packets; none: any rate.
+    /// Maximum bit rate from access, in 1000 bits per second of IP packets; `None`: any rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mbr_uplink_kbps: Option<u64>,
-    /// The same to access.
+    /// Maximum bit rate to access, in the same unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mbr_downlink_kbps: Option<u64>,
 }
 
-/// What is counted: bytes of IP packets.
+/// Volume of IP packets, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Volume {
-    /// Both ways.
+    /// Sum of both directions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// From access.
+    /// Volume from access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uplink: Option<u64>,
-    /// To access.
+    /// Volume to access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub downlink: Option<u64>,
 }
 
-/// Counts packets, after all limits.
+/// A usage reporting rule: counts packets that have passed all limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Urr {
-    /// Its number in the session.
+    /// Number of the rule in the session.
     pub id: u32,
-    /// A report each time that so many more bytes have been counted.
+    /// Number of bytes after which a report is sent, again and again.
     #[serde(default)]
     pub threshold: Volume,
-    /// A report, and no more packets, once so many bytes have been counted.
+    /// Number of bytes after which a report is sent and further packets are dropped.
     #[serde(default)]
     pub quota: Volume,
 }

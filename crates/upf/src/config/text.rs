@@ -1,4 +1,4 @@
-//! From text to what it says.
+//! Parsing of TOML and JSON, with errors that name the location.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_path_to_error::{Path as Field, Segment};
 
 use super::ConfigError;
 
-/// Reads a file: JSON, where its name ends so, else TOML.
+/// Reads a file: JSON if its name ends in `.json`, otherwise TOML.
 pub(super) fn load<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
     let named = |what: String| ConfigError::new(what).in_file(path);
     let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
@@ -48,8 +48,8 @@ pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ConfigEr
     Ok(value)
 }
 
-/// Names the field that is wrong. Where it is one of a session, that is named by its SEID instead of its
-/// place in the list; `whole` reads the text again, as whatever it is.
+/// Adds the name of the invalid field to an error. A field of a session is named by the session's
+/// SEID instead of its place in the list; `whole` parses the text again, as an untyped value.
 fn in_session(
     error: ConfigError,
     field: &Field,

@@ -1,4 +1,4 @@
-//! What comes back to a load: every field of every packet.
+//! Checks of the packets that come back to a load: every field of every packet.
 
 use dray_wire::MacAddr;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet};
@@ -11,18 +11,18 @@ use super::packet::{LABEL, Label, PORTS, TTL, filling, server, user};
 use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
 use crate::usage::Way;
 
-/// Checks the packets of one way.
+/// Checks the packets of one direction.
 pub(super) struct Checker {
     way: Way,
     generator: Generator,
-    /// The interface that they come from.
+    /// Configuration of the interface that they come from.
     upf: InterfaceConfig,
-    /// To whom they come.
+    /// Ethernet address that they must be sent to.
     mac: MacAddr,
     /// Length of the frames on N6.
     len: usize,
     filling: Vec<u8>,
-    /// By session, the number that is expected next.
+    /// Next expected packet number, by session.
     next: Vec<u32>,
 }
 
@@ -46,7 +46,8 @@ impl Checker {
         })
     }
 
-    /// Whether `frame` is one of the load's, which is counted then.
+    /// Checks `frame` and counts the result; returns false if the frame does not belong to the
+    /// load.
     pub(super) fn check(&mut self, frame: &[u8], outcome: &mut Outcome) -> bool {
         let Some(ethernet) = Ethernet::parse(frame) else { return false };
         let Ok(outer) = Packet::parse(&frame[ETHERNET_LEN..], frame.len() - ETHERNET_LEN) else {
@@ -127,7 +128,7 @@ generate = { count = 2, gnbs = ["10.0.3.2"], ue = "10.45.0.1", gnb_teid = 1000, 
     const LEN: usize = 200;
     const GNB: MacAddr = MacAddr([2, 0, 0, 0, 3, 2]);
 
-    /// A packet to the second user, as it comes to the gNB.
+    /// A packet to the second user, as it reaches the gNB.
     struct Sent {
         to: MacAddr,
         own: &'static str,
@@ -183,7 +184,8 @@ generate = { count = 2, gnbs = ["10.0.3.2"], ue = "10.45.0.1", gnb_teid = 1000, 
         }
     }
 
-    /// What is said of `sent` behind a right packet; `None`: it is not the load's.
+    /// Returns the outcome of `sent` after a correct packet; `None` if it does not belong to the
+    /// load.
     fn said(sent: &Sent) -> Option<Outcome> {
         let config = UpfConfig::from_toml(CONFIG).unwrap();
         let generator = config.generate.clone().unwrap();

@@ -1,5 +1,5 @@
-//! Load for a user plane function, which it checks as well: gNBs and data network at once, for all the
-//! sessions that a configuration generates.
+//! Load generator that also checks a user plane function: plays the gNBs and the data network at
+//! once, for all sessions that a configuration generates.
 
 mod check;
 mod packet;
@@ -26,63 +26,63 @@ use packet::Packets;
 
 pub use packet::{LEN_MAX, LEN_MIN};
 
-/// Packets sent at a time.
+/// Maximum number of packets sent at a time.
 const BURST: usize = 32;
-/// How long packets under way are waited for.
+/// Time without an arrival after which packets in flight count as lost.
 const DRAIN: Duration = Duration::from_millis(500);
-/// How long the user plane function is waited for, until it has asked for all its neighbours.
+/// Maximum time to wait until the user plane function has resolved all its neighbours.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it takes an answer to get there, at most.
+/// Maximum time that a reply takes to arrive.
 const ANSWER: Duration = Duration::from_millis(100);
 
-/// What is sent.
+/// Settings of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Packets per second, each way; `None`: as many as possible.
+    /// Packets per second in each direction; `None`: as many as possible.
     pub rate: Option<f64>,
-    /// Length of the frames on N6 in bytes, [`LEN_MIN`] to [`LEN_MAX`]; those on N3 are longer by the
-    /// tunnel's headers.
+    /// Length of the frames on N6 in bytes, [`LEN_MIN`] to [`LEN_MAX`]; frames on N3 are longer by
+    /// the tunnel's headers.
     pub len: usize,
-    /// How long.
+    /// Duration of the load.
     pub duration: Duration,
-    /// Whether from the users to the data network.
+    /// True if packets are sent from the users to the data network.
     pub uplink: bool,
-    /// Whether from the data network to the users.
+    /// True if packets are sent from the data network to the users.
     pub downlink: bool,
 }
 
-/// What became of the packets of one direction.
+/// Counts of one direction's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
-    /// Sent.
+    /// Packets sent.
     pub sent: u64,
-    /// Came back, right in all.
+    /// Packets that arrived and were correct in every field.
     pub received: u64,
-    /// Did not.
+    /// Packets that did not arrive.
     pub lost: u64,
-    /// Came after a later one of the same session, or twice.
+    /// Packets that arrived after a later one of the same session, or twice.
     pub reordered: u64,
-    /// With a wrong outer or user's address, or port.
+    /// Packets with a wrong outer address, user address, or port.
     pub wrong_address: u64,
-    /// In a wrong tunnel.
+    /// Packets with a wrong TEID.
     pub wrong_teid: u64,
-    /// Of a wrong QoS flow.
+    /// Packets with a wrong QFI.
     pub wrong_qfi: u64,
-    /// With a wrong payload, length, time to live, or checksum.
+    /// Packets with a wrong payload, length, time to live, or checksum.
     pub wrong_packet: u64,
-    /// Not of this load.
+    /// Frames that do not belong to this load.
     pub foreign: u64,
 }
 
 impl Outcome {
-    /// Whether all packets came back, right.
+    /// Returns true if all packets arrived and were correct.
     pub fn is_clean(&self) -> bool {
         let Self { sent, received, .. } = *self;
         *self == Self { sent, received, ..Self::default() } && sent == received
     }
 }
 
-/// Both directions.
+/// Outcomes of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LoadReport {
     /// From the users to the data network.
@@ -91,26 +91,26 @@ pub struct LoadReport {
     pub downlink: Outcome,
 }
 
-/// One side: the gNBs, or the data network.
+/// One side of the load: the gNBs, or the data network.
 struct Side {
     rx: Vec<Box<dyn Receive>>,
-    /// Each with the packets of its sessions.
+    /// Transmit queues, each with the packets of its sessions.
     tx: Vec<(Box<dyn Transmit>, Packets)>,
-    /// Whose turn it is to send.
+    /// Index of the queue that sends next.
     turn: usize,
     mac: MacAddr,
-    /// Whom the user plane function may ask for.
+    /// Addresses that the user plane function may resolve.
     addresses: HashSet<IpAddr>,
-    /// For whom it has not yet.
+    /// Addresses that it has not resolved yet.
     awaited: HashSet<IpAddr>,
-    /// What it receives.
+    /// Checks the packets that this side receives.
     checker: Checker,
     outcome: Outcome,
 }
 
 impl Side {
-    /// For a port of the user plane function that was told `config`, by a station `mac` with these
-    /// addresses, which sends packets of `way`.
+    /// Creates a side on a port of the user plane function with configuration `config`: a station
+    /// `mac` with these addresses, which sends packets of direction `way`.
     fn new(
         config: &UpfConfig,
         generator: &Generator,
@@ -139,7 +139,7 @@ impl Side {
         Ok(Self { rx, tx, turn: 0, mac, addresses, awaited, checker, outcome })
     }
 
-    /// Sends up to `count` packets at the queue whose turn it is; how many were taken.
+    /// Sends up to `count` packets on the next queue; returns how many were taken.
     fn send(&mut self, count: usize) -> io::Result<usize> {
         self.turn = (self.turn + 1) % self.tx.len();
         let (tx, packets) = &mut self.tx[self.turn];
@@ -152,7 +152,7 @@ impl Side {
         Ok(taken)
     }
 
-    /// Receives and checks what is there, and answers who asks for our addresses.
+    /// Receives and checks frames, and replies to requests for our addresses.
     fn receive(&mut self) -> io::Result<bool> {
         let Self { rx, tx, mac, addresses, awaited, checker, outcome, .. } = self;
         let mut scratch = scratch();
@@ -164,7 +164,8 @@ impl Side {
                     if !checker.check(bytes, outcome) {
                         match answer(*mac, addresses, bytes) {
                             Some((address, answer)) => {
-                                // Asked again, it gets another answer: only one that left counts.
+                                // If the reply is lost, the UPF asks again, so only a reply that
+                                // was sent counts.
                                 let answer = [Frame::from(&answer[..])];
                                 if matches!(tx[0].0.transmit(&answer), Ok(1)) {
                                     awaited.remove(&address);
@@ -181,7 +182,8 @@ impl Side {
     }
 }
 
-/// What one of `addresses`, which are all at `mac`, says to who asks for it; and which it is.
+/// Returns the reply to a request for one of `addresses`, which are all at `mac`, with that
+/// address.
 fn answer(mac: MacAddr, addresses: &HashSet<IpAddr>, frame: &[u8]) -> Option<(IpAddr, Vec<u8>)> {
     let asker = Ethernet::parse(frame)?;
     let bytes = &frame[ETHERNET_LEN..];
@@ -216,7 +218,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// For a user plane function that was told `config`; `n3` and `n6` are ports to its N3 and N6.
+    /// Creates a load for a user plane function with configuration `config`; `n3` and `n6` are
+    /// ports connected to its N3 and N6.
     pub fn new(
         config: &UpfConfig,
         settings: Settings,
@@ -241,7 +244,8 @@ impl Load {
         Ok(Self { settings, gnbs, network })
     }
 
-    /// Sends and checks, until its time is over or `stop` is set, and what was under way has arrived.
+    /// Sends and checks packets until the duration is over or `stop` is set, then waits for packets
+    /// in flight.
     pub fn run(mut self, stop: &AtomicBool) -> io::Result<LoadReport> {
         let Settings { rate, duration, uplink, downlink, .. } = self.settings;
         self.settle(stop)?;
@@ -283,15 +287,15 @@ impl Load {
             outcome.lost = sent.saturating_sub(outcome.received + outcome.wrong());
             outcome
         };
-        // What one side sends the other one receives.
+        // Packets sent by one side are received by the other.
         Ok(LoadReport {
             uplink: finish(self.network.outcome, sent[0]),
             downlink: finish(self.gnbs.outcome, sent[1]),
         })
     }
 
-    /// Answers until the user plane function has asked for all: no packet is lost for want of an
-    /// address.
+    /// Replies until the user plane function has resolved all neighbours, so that no packet is lost
+    /// for an unknown address.
     fn settle(&mut self, stop: &AtomicBool) -> io::Result<()> {
         let start = clock::ticks();
         let mut last = start;
@@ -317,7 +321,7 @@ impl Outcome {
     }
 }
 
-/// The Ethernet address by which the user plane function knows its neighbours already.
+/// Returns the Ethernet address of the first neighbour configured in the user plane function.
 fn known_mac(interface: &InterfaceConfig) -> Option<MacAddr> {
     interface.neighbours.first().map(|neighbour| neighbour.mac)
 }

@@ -1,4 +1,5 @@
-//! The packets of a load: UDP between each user and one server, whose payload says who it is from.
+//! The packets of a load: UDP between each user and one server, with a label in the payload that
+//! identifies the packet.
 
 use std::net::IpAddr;
 
@@ -13,22 +14,22 @@ use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
 use crate::path::{self, udp_packet};
 use crate::usage::Way;
 
-/// The server's and the users' port.
+/// Ports of the server and of the users.
 pub(super) const PORTS: (u16, u16) = (7000, 7001);
-/// The first of the ports that gNBs send from.
+/// First source port that gNBs use.
 const FIRST_PORT: u16 = 49_152;
-/// Time to live of what is sent.
+/// Time to live of sent packets.
 pub(super) const TTL: u8 = path::TTL;
-/// In front of the payload: who it is of ("DUPF", then which way it goes, session, number).
+/// Length of the label at the start of the payload: "DUPF", direction, session, packet number.
 pub(super) const LABEL: usize = 16;
 const MAGIC: u32 = 0x4455_5046;
 
-/// The shortest frame on N6, in bytes.
+/// Minimum frame length on N6, in bytes.
 pub const LEN_MIN: usize = ETHERNET_LEN + IPV6_LEN + UDP_LEN + LABEL;
-/// The longest: behind a tunnel's headers it is still one that ports carry.
+/// Maximum frame length on N6, in bytes: with a tunnel's headers it still fits the ports' limit.
 pub const LEN_MAX: usize = FRAME_MAX - IPV6_LEN - UDP_LEN - gtpu::CONTAINER_LEN;
 
-/// Which packet it is.
+/// Identifies a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label {
     pub(super) way: Way,
@@ -57,12 +58,14 @@ impl Label {
     }
 }
 
-/// What every payload has behind its label: the same bytes, so that no piece of it looks like another.
+/// Returns the payload bytes that follow every label. They are the same in each packet, and no part
+/// of them looks like another.
 pub(super) fn filling(len: usize) -> Vec<u8> {
     (0..len as u32).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
 }
 
-/// The server, of the version of the users' addresses: for documentation (RFC 5737, RFC 3849).
+/// Returns the server's address, of the users' version: reserved for documentation (RFC 5737, RFC
+/// 3849).
 pub(super) fn server(ue: IpAddr) -> IpAddr {
     match ue {
         IpAddr::V4(_) => IpAddr::from([203, 0, 113, 9]),
@@ -70,7 +73,7 @@ pub(super) fn server(ue: IpAddr) -> IpAddr {
     }
 }
 
-/// A user's address: of an IPv6 prefix, the first host.
+/// Returns a user's address; for an IPv6 prefix, its first host.
 pub(super) fn user(ue: IpAddr) -> IpAddr {
     match ue {
         IpAddr::V4(_) => ue,
@@ -78,19 +81,19 @@ pub(super) fn user(ue: IpAddr) -> IpAddr {
     }
 }
 
-/// Makes the packets of one way for one queue, session after session: every so many sessions are of the
-/// same queue, so that each keeps its order.
+/// Builds the packets of one direction for one queue, session after session. Each session belongs
+/// to one queue (every n-th session for n queues), so its packets stay in order.
 pub(super) struct Packets {
     way: Way,
     generator: Generator,
-    /// The first of its sessions, and how far it is from one to the next.
+    /// First session of the queue, and the distance to its next one.
     first: u32,
     step: u32,
     upf: InterfaceConfig,
     mac: MacAddr,
-    /// Packets sent of all.
+    /// Total number of packets sent.
     count: u64,
-    /// Prepared and not sent yet.
+    /// Number of packets built but not sent yet.
     prepared: usize,
     frames: Vec<Vec<u8>>,
     payload: Vec<u8>,
@@ -130,7 +133,7 @@ impl Packets {
         })
     }
 
-    /// Makes the next `count` packets, but for those that are ready already.
+    /// Builds the next `count` packets, except those already built.
     pub(super) fn prepare(&mut self, count: usize) {
         for index in self.prepared..count {
             let number = self.count + index as u64;
@@ -146,17 +149,17 @@ impl Packets {
         self.prepared = self.prepared.max(count);
     }
 
-    /// How many sessions are its.
+    /// Returns the number of sessions of this queue.
     pub(super) fn sessions(&self) -> u64 {
         u64::from(self.generator.count.saturating_sub(self.first).div_ceil(self.step))
     }
 
-    /// The next packets.
+    /// Returns the next packets.
     pub(super) fn ready(&self, count: usize) -> &[Vec<u8>] {
         &self.frames[..count]
     }
 
-    /// The first `count` of those that were ready are sent.
+    /// Records that the first `count` of the built packets were sent.
     pub(super) fn sent(&mut self, count: usize) {
         self.frames[..self.prepared].rotate_left(count);
         self.prepared -= count;
@@ -188,8 +191,8 @@ impl Packets {
                 let own =
                     self.upf.addresses.iter().find(|own| own.is_ipv4() == tunnel.gnb.is_ipv4());
                 let own = *own.expect("checked when this was made");
-                // Any source port is right (TS 29.281, 4.4.2.3): one by session, as gNBs do it for
-                // whoever divides packets by a hash.
+                // Any source port is allowed (TS 29.281, 4.4.2.3). Like a gNB, use one per session,
+                // so that receivers can distribute packets by a hash.
                 let src_port =
                     FIRST_PORT + (label.session % u32::from(u16::MAX - FIRST_PORT)) as u16;
                 udp_packet((tunnel.gnb, src_port), (own, gtpu::PORT), &message)

@@ -21,7 +21,7 @@ use crate::session::{Peer, Session};
 use crate::tunnels::Tunnels;
 use crate::usage::Counted;
 
-/// Table keys per session that there is room for: two addresses, or two tunnels.
+/// Average number of table keys per session that there is room for: two addresses, or two tunnels.
 pub(crate) const KEYS_PER_SESSION: usize = 2;
 /// Maximum number of changes in flight to a worker.
 const CHANGES_MAX: usize = 1024;

@@ -1,7 +1,7 @@
 //! The neighbours of an interface that packets are sent to: their Ethernet addresses, and when each
 //! is asked for its address.
 //!
-//! What the network claims is trusted as little as possible:
+//! Claims from the network are trusted as little as possible:
 //!
 //! * A configured neighbour keeps its configured Ethernet address.
 //! * Another neighbour is learned only from a reply to an open question.

@@ -67,9 +67,9 @@ pub(crate) struct Session {
     pub(crate) ue_v6: u64,
     /// Uplink: IPv4 address that packets may come from.
     pub(crate) ue_v4: Ipv4Addr,
-    /// Downlink: number of the first buffered packet's place in the store plus one. Uplink: time of
-    /// the last reply to a router solicitation, in seconds of the clock plus one. Kept when the
-    /// session changes.
+    /// Downlink: number of the first buffered packet's place in the store (its index plus one); 0:
+    /// none. Uplink: time of the last reply to a router solicitation, in seconds of the clock plus
+    /// one. Kept when the session changes.
     pub(crate) waiting: u32,
     /// Rules in order of precedence.
     pub(crate) rules: SmallVec<[Rule; 1]>,

@@ -77,7 +77,7 @@ pub struct Pdr {
 pub struct Far {
     /// Number of the rule in the session.
     pub id: u32,
-    /// What is done with packets.
+    /// Action on packets.
     pub action: Action,
     /// Tunnel at the gNB's end, for packets forwarded to access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,10 +168,10 @@ pub struct Volume {
 pub struct Urr {
     /// Number of the rule in the session.
     pub id: u32,
-    /// Number of bytes after which a report is sent, again and again.
+    /// Volume from one report to the next.
     #[serde(default)]
     pub threshold: Volume,
-    /// Number of bytes after which a report is sent and further packets are dropped.
+    /// Volume after which a report is sent and further packets are dropped.
     #[serde(default)]
     pub quota: Volume,
 }

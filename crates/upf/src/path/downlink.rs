@@ -1,4 +1,4 @@
-//! From N6 to N3: into the tunnel. The passes are those of the [uplink](super::uplink).
+//! Downlink: from N6 into the tunnels on N3. The passes are those of the [uplink](super::uplink).
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::mpsc::Receiver;
@@ -29,13 +29,13 @@ pub(crate) struct Downlink {
     pub(crate) lane: Lane,
     pub(crate) store: Store,
     pub(crate) of_uplink: Receiver<ForUser>,
-    /// Whether the frame is one of the uplink's, which is in our own name.
+    /// True while the frame in process comes from the uplink, and so is sent in our own name.
     pub(crate) is_of_uplink: bool,
 }
 
-/// What the uplink has for a user.
+/// A message from the uplink for a user.
 pub(crate) enum ForUser {
-    /// It goes the way of those that come from N6.
+    /// A frame that is forwarded like one from N6.
     Frame(Vec<u8>),
     /// A router advertisement.
     Advertisement {
@@ -45,26 +45,26 @@ pub(crate) enum ForUser {
     },
 }
 
-/// A packet for a user on its way. It is looked at when its session is there: to keep all that it says
-/// meanwhile would take longer than to look twice at its destination.
+/// A packet for a user. It is parsed only when its session is in the cache: storing all its fields
+/// until then would take longer than looking at its destination twice.
 #[derive(Clone, Copy)]
 struct Item {
     /// Number of its frame in the chunk.
     frame: u16,
-    /// Number of its session; until that is found, of the bucket to look for it in.
+    /// Number of its session; before that is found, of the bucket to look for it in.
     slot: u32,
-    /// Of its destination.
+    /// Key of its destination.
     key: u64,
 }
 
-/// Why a packet does not go on, and whether its sender is told.
+/// Why a packet is not forwarded as it is, and whether its sender is told.
 enum Stop {
     Drop(DropReason),
     Kept,
-    /// It goes on in fragments.
+    /// It is forwarded in fragments.
     Divide,
     Tell(DropReason, Problem),
-    /// A copy of it has to be looked at.
+    /// A copy of it has to be parsed.
     Copy,
 }
 
@@ -84,7 +84,7 @@ impl From<Unread> for Stop {
 }
 
 impl Downlink {
-    /// Takes `frames`, as long as the port out has room; how many.
+    /// Takes `frames` while the egress port has room, and returns how many it took.
     pub(crate) fn take(&mut self, frames: &[Frame<'_>]) -> usize {
         let mut taken = 0;
         for chunk in frames.chunks(CHUNK) {
@@ -98,7 +98,7 @@ impl Downlink {
         taken
     }
 
-    /// Takes a message that the uplink has for a user; whether there was one.
+    /// Takes a message that the uplink has for a user; returns true if there was one.
     #[inline(always)]
     pub(super) fn take_of_uplink(&mut self) -> bool {
         match self.of_uplink.try_recv() {
@@ -126,8 +126,8 @@ impl Downlink {
         }
     }
 
-    /// Tells a user its prefix, in the tunnel of the rule that is for packets to the user's address. No
-    /// limit counts the message: it is ours.
+    /// Sends a router advertisement with its prefix to a user, in the tunnel of the rule that
+    /// matches packets to the user's address. No limit counts the message, since it is ours.
     fn advertise(&mut self, prefix: u64, user: Ipv6Addr) -> Result<(), DropReason> {
         let Lane { sessions, heads, from, to, .. } = &mut self.lane;
         let slot = sessions.table.find(prefix).ok_or(DropReason::NoSession)?;
@@ -145,7 +145,7 @@ impl Downlink {
         let peer = session.tunnels[usize::from(rule.tunnel)];
         let dst = to.mac_of(peer.hop).ok_or(DropReason::NoNeighbour)?;
         let outer_len = Tunnel::headers_len(&peer, rule.qfi);
-        // What the user sends has to fit N6 as well.
+        // The user's own packets have to fit the MTU of N6 as well.
         let mtu = (to.mtu - outer_len).min(from.mtu);
         let prefix = Ipv6Addr::from(u128::from(prefix) << 64);
         let packet = router::advertisement(own, user, prefix, mtu as u32);
@@ -189,13 +189,14 @@ impl Downlink {
         self.lane.transmit(frames, &departures);
     }
 
-    /// Takes a copy of `frame`, which nobody can write to, behind those of `frames` that leave already.
+    /// Processes a private copy of `frame`, which no peer can write to, after transmitting
+    /// the packets of `frames` that are ready.
     #[cold]
     fn check_copy(&mut self, frames: &[Frame<'_>], frame: &Frame<'_>, departures: &mut Departures) {
         let whole = lane::copy_of(frame);
         self.lane.transmit(frames, departures);
         departures.clear();
-        // It uses the first head, whose own packet has left or was dropped.
+        // The copy uses the first head, whose own packet has been transmitted or dropped.
         self.chunk(&[Frame::from(&whole[..])]);
     }
 
@@ -212,7 +213,7 @@ impl Downlink {
         }
     }
 
-    /// Looks at the headers, and deals with all that is no user's packet.
+    /// Parses the headers, and processes all frames that are not users' packets.
     #[inline(always)]
     fn look(&mut self, frames: &[Frame<'_>]) -> ArrayVec<Item, CHUNK> {
         let mut items = ArrayVec::new();
@@ -229,7 +230,8 @@ impl Downlink {
         items
     }
 
-    /// The key of whom the packet in a frame is for, where it is to be routed.
+    /// Returns the key of the user that the packet in a frame is for; `None` if it is not to be
+    /// routed.
     #[inline(always)]
     fn key(&mut self, index: usize, frame: &Frame<'_>) -> Result<Option<u64>, DropReason> {
         const IP: usize = ETHERNET_LEN;
@@ -249,7 +251,7 @@ impl Downlink {
             ethertype::IPV6 => {
                 let dst = bytes.get(IP + 24..IP + 40).and_then(<[u8]>::first_chunk::<16>);
                 let dst = u128::from_be_bytes(*dst.ok_or(DropReason::InnerIp)?);
-                // A group's key could be that of an IPv4 address.
+                // The key of a group address could be that of an IPv4 address.
                 if dst >> 120 == 0xff {
                     return Ok(None);
                 }
@@ -261,7 +263,8 @@ impl Downlink {
         Ok((!from.is_own(dst)).then(|| address_key(version, dst)))
     }
 
-    /// What the packet of a frame says; it is of the version that the frame says, or nothing at all.
+    /// Parses the packet of a frame; it is invalid unless its version is the one that the frame's
+    /// Ethernet header names.
     #[inline(always)]
     fn packet(&mut self, index: u16, frame: &Frame<'_>) -> Result<Packet, Unread> {
         let Lane { heads, scratch, .. } = &mut self.lane;
@@ -275,7 +278,7 @@ impl Downlink {
         }
     }
 
-    /// Finds the sessions.
+    /// Finds the sessions of the packets.
     #[inline(always)]
     fn find(&mut self, frames: &[Frame<'_>], items: &mut ArrayVec<Item, CHUNK>) {
         items.retain(|item| {
@@ -291,7 +294,7 @@ impl Downlink {
         });
     }
 
-    /// Counts a packet of no session, and tells its sender.
+    /// Counts a packet without a session, and tells its sender.
     #[cold]
     fn unknown(&mut self, index: u16, frame: &Frame<'_>) {
         match self.packet(index, frame) {
@@ -332,14 +335,15 @@ impl Downlink {
         let Lane { heads, to, scratch, .. } = &mut self.lane;
         let head = &mut heads[usize::from(item.frame)].0;
         ip::decrement_ttl(&mut head[PACKET..], packet.version);
-        // What was looked at of the frame, as in `packet`.
+        // Length of the parsed beginning of the packet, as in `packet`.
         let there = frame.len().min(LOOK) - ETHERNET_LEN;
         let checked = lane::checked_len(&packet, there);
         let tunnel =
             Tunnel { peer, qfi: rule.qfi, own: to, dst, flow: Flow::of(&packet, item.key) };
         tunnel.write(&mut head[ROOM - outer_len..PACKET], packet.len);
         if peer.address.is_ipv6() {
-            // Where others change the rest before it leaves, it leaves with a wrong checksum.
+            // If a peer changes the rest before it is transmitted, the checksum will be
+            // wrong.
             let rest = &frame.bytes(scratch)[ETHERNET_LEN + checked..ETHERNET_LEN + packet.len];
             tunnel.write_checksum(&mut head[..PACKET + checked], rest);
         }
@@ -350,8 +354,9 @@ impl Downlink {
         })
     }
 
-    /// Sends a packet that [`check`](Self::check) found too long into its tunnel in fragments: of the
-    /// packet itself, so that no router has to divide what is around it.
+    /// Fragments a packet that [`check`](Self::check) found too long, and sends the fragments into
+    /// its tunnel. The user's packet itself is fragmented, so that no router has to fragment outer
+    /// packets.
     #[cold]
     fn divide(&mut self, frame: &Frame<'_>, item: &Item, now: u64) -> Result<(), Stop> {
         let packet = self.packet(item.frame, frame)?;
@@ -386,8 +391,8 @@ impl Downlink {
         }
     }
 
-    /// Keeps a packet of `len` bytes until its session changes. The control plane is told also where
-    /// there is no room for it: it has to reach the user all the more.
+    /// Buffers a packet of `len` bytes until its session changes. The control plane is told even if
+    /// there is no room for the packet, since it still has to reach the user.
     #[cold]
     fn keep(&mut self, frame: &Frame<'_>, slot: u32, rule: &Rule, len: usize, now: u64) -> Stop {
         let session = &mut self.lane.sessions.slots[slot as usize];
@@ -402,7 +407,7 @@ impl Downlink {
         }
     }
 
-    /// Drops packets that have waited for too long.
+    /// Drops buffered packets whose time has expired.
     #[inline(always)]
     pub(super) fn expire(&mut self) {
         if !self.store.is_empty() {
@@ -412,7 +417,7 @@ impl Downlink {
 
     #[cold]
     fn expire_at(&mut self, now: u64) {
-        // No more at once than take about as long as a batch.
+        // Limited, so that expiring takes no longer than a batch.
         for _ in 0..CHUNK {
             let Some(slot) = self.store.expired(now) else { break };
             let session = &mut self.lane.sessions.slots[slot as usize];
@@ -421,9 +426,10 @@ impl Downlink {
         }
     }
 
-    /// Makes a change that a control thread wants, and lets go of packets that need not wait any more.
+    /// Applies a change that a control thread sent, and releases buffered packets that need not
+    /// wait any more.
     pub(crate) fn change(&mut self, change: &mut super::Change) {
-        // What was kept is forwarded, so the end marker is not the last: it goes first.
+        // Buffered packets are forwarded below, so the end markers have to be sent first.
         for frame in change.farewell.iter().flat_map(|farewell| farewell.frames()) {
             self.lane.to.transmit(self.lane.worker, &[Frame::from(&frame[..])]);
         }
@@ -444,14 +450,15 @@ impl Downlink {
         let mut store = std::mem::take(&mut self.store);
         let mut leaving = store.divide(&mut waiting, |frame| self.must_wait(change.slot, frame));
         self.lane.sessions.slots[change.slot as usize].waiting = waiting;
-        // All that waited of a flow goes now, before any newer packet is looked at: so its order stays.
+        // All buffered packets of a flow leave before any newer one is processed, so the flow stays
+        // in order.
         let frames: Vec<Frame<'_>> = store.waiting(leaving).map(Frame::from).collect();
         frames.chunks(CHUNK).for_each(|chunk| self.chunk(chunk));
         store.forget(change.slot, &mut leaving);
         self.store = store;
     }
 
-    /// Returns true if the rule that is for a frame of a session keeps it.
+    /// Returns true if the rule that matches a frame of a session buffers it.
     fn must_wait(&mut self, slot: u32, frame: &[u8]) -> bool {
         let frame = Frame::from(frame);
         let Ok(Some(key)) = self.key(0, &frame) else { return false };
@@ -468,14 +475,14 @@ impl Downlink {
         self.lane.tell(problem, || lane::copy_of(frame));
     }
 
-    /// Deals with a frame that is for us, or for a group.
+    /// Processes a frame that is for us or for a group.
     #[cold]
     fn other(&mut self, frame: &Frame<'_>) {
         self.lane.hear(&lane::copy_of(frame));
     }
 }
 
-/// What becomes of a packet that is longer than `mtu`.
+/// Returns what becomes of a packet that is longer than `mtu`.
 #[cold]
 fn too_long(packet: &Packet, mtu: usize) -> Stop {
     match packet.dont_fragment {
@@ -484,7 +491,7 @@ fn too_long(packet: &Packet, mtu: usize) -> Stop {
     }
 }
 
-/// The rule that a packet to a user meets.
+/// Returns the rule that a packet to a user matches.
 #[inline(always)]
 fn find<'s>(session: &'s Session, packet: &Packet) -> Option<&'s Rule> {
     let (teid, qfis) = (0, qfis(None));
@@ -499,7 +506,8 @@ fn find<'s>(session: &'s Session, packet: &Packet) -> Option<&'s Rule> {
     })
 }
 
-/// There is no Ethernet address of the next hop: while it is asked for, nobody is told.
+/// Handles an unknown Ethernet address of the next hop. The sender is told only if the hop is
+/// silent, not while it is still being asked for.
 #[cold]
 fn no_neighbour(to: &Interface, hop: u16) -> Stop {
     match to.is_silent(hop) {
@@ -518,29 +526,31 @@ struct Tunnel<'t> {
     flow: Flow,
 }
 
-/// What outer headers say of the packet inside.
+/// Fields of the outer headers that depend on the inner packet.
 #[derive(Clone, Copy)]
 struct Flow {
-    /// Congestion notification, which is copied (RFC 6040, section 4.1).
+    /// Congestion notification bits, copied from the inner packet (RFC 6040, section 4.1).
     tos: u8,
-    /// The same for all packets of a flow: a network card that divides packets by it divides flows.
+    /// UDP source port, the same for all packets of a flow, so that network cards can distribute
+    /// flows by it.
     src_port: u16,
 }
 
 impl Flow {
-    /// That of a packet for the user of `key`.
+    /// Returns the flow of a packet for the user of `key`.
     #[inline(always)]
     fn of(packet: &Packet, key: u64) -> Self {
         // Dynamic ports (RFC 6335).
         const FIRST: u16 = 0xc000;
         const SHIFT: u32 = 64 - 14;
-        // Of a packet's fragments only one has ports.
+        // Only the first fragment of a packet has ports, so fragments do not use them.
         let ports = match packet.fragment {
             Fragment::Whole => packet.ports.unwrap_or_default(),
             _ => (0, 0),
         };
         let ports = u64::from(ports.0) << 16 | u64::from(ports.1);
-        // The user has one key, and hosts on the Internet differ in the second half of their addresses too.
+        // A user has one key, but hosts on the Internet also differ in the second half of their
+        // addresses.
         let ends = packet.src as u64 ^ key.rotate_left(32) ^ ports;
         // The highest bits of a product depend on all bits of its factors.
         let hash = ends.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -549,14 +559,14 @@ impl Flow {
 }
 
 impl Tunnel<'_> {
-    /// Bytes in front of the packet but for the Ethernet header.
+    /// Returns the length of the headers in front of the packet, without the Ethernet header.
     #[inline(always)]
     fn headers_len(peer: &Peer, qfi: Option<u8>) -> usize {
         let ip = if peer.address.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
         ip + UDP_LEN + if qfi.is_some() { gtpu::CONTAINER_LEN } else { gtpu::FIXED_LEN }
     }
 
-    /// Writes the headers of a packet of `len` bytes to `room`, which has as many as they are.
+    /// Writes the headers of a packet of `len` bytes to `room`, which is exactly as long.
     #[inline(always)]
     fn write(&self, room: &mut [u8], len: usize) {
         let (ethernet, rest) = room.split_at_mut(ETHERNET_LEN);
@@ -594,15 +604,15 @@ impl Tunnel<'_> {
         }
     }
 
-    /// Writes the UDP checksum, which is obligatory with IPv6: of the headers at the end of `head`,
-    /// behind which the first bytes of the packet follow, and of the `rest` of the packet.
+    /// Writes the UDP checksum, which IPv6 requires, over the headers at the end of `head`, the
+    /// first bytes of the packet behind them, and the `rest` of the packet.
     #[cold]
     fn write_checksum(self, head: &mut [u8], rest: &[u8]) {
         let udp = PACKET - Self::headers_len(&self.peer, self.qfi) + IPV6_LEN;
         let Some(src) = self.own.address_for(self.peer.address) else { return };
         let pieces = [&head[udp..], rest];
         let sum = ip::upper_checksum(src, self.peer.address, protocol::UDP, &pieces);
-        // Zero would mean that there is none (RFC 768).
+        // Zero would mean that there is no checksum (RFC 768).
         let sum = if sum == 0 { 0xffff } else { sum };
         head[udp + 6..udp + 8].copy_from_slice(&sum.to_be_bytes());
     }

@@ -1,22 +1,22 @@
-//! The beginning of a frame, in memory of our own: what is looked at, and what is changed.
+//! A private copy of the beginning of a frame, which is parsed and rewritten.
 
 use dray_port::Frame;
 use dray_wire::ethernet::ETHERNET_LEN;
 
 /// Room in front of the frame for the headers of a tunnel: IPv6, UDP, GTP-U with a container.
 pub(super) const ROOM: usize = 40 + 8 + 16;
-/// Bytes of a frame that are looked at: Ethernet, IPv4, UDP, GTP-U with a container, IPv6, and some.
+/// Number of bytes copied: Ethernet, IPv4, UDP, GTP-U with a container, IPv6, and some more.
 pub(super) const LOOK: usize = ETHERNET_LEN + 7 * 16;
-/// Where the packet begins that follows the Ethernet header.
+/// Position of the packet that follows the Ethernet header.
 pub(super) const PACKET: usize = ROOM + ETHERNET_LEN;
 
-/// The frame's first byte is at [`ROOM`].
+/// Buffer for the beginning of a frame; the frame's first byte is at [`ROOM`].
 #[derive(Clone)]
 #[repr(align(64))]
 pub(super) struct Head(pub(super) [u8; ROOM + LOOK]);
 
 impl Head {
-    /// Copies the frame's beginning here, and returns as much as there is of it.
+    /// Copies the beginning of the frame, and returns the copied bytes.
     #[inline(always)]
     pub(super) fn copy(&mut self, frame: &Frame<'_>) -> &[u8] {
         let look: &mut [u8; LOOK] = self.0.last_chunk_mut().expect("just as long");
@@ -24,12 +24,12 @@ impl Head {
         &look[..len]
     }
 
-    /// What [`copy`](Self::copy) returned of `frame`.
+    /// Returns the bytes that [`copy`](Self::copy) returned for `frame`.
     pub(super) fn bytes(&self, frame: &Frame<'_>) -> &[u8] {
         &self.0[ROOM..][..frame.len().min(LOOK)]
     }
 
-    /// Copies the packet that lies at `from` in the frame to [`PACKET`], as far as there is room.
+    /// Copies the packet at `from` in the frame to [`PACKET`], as far as there is room.
     #[inline]
     pub(super) fn copy_packet(&mut self, frame: &Frame<'_>, from: usize) {
         frame.copy_from(from, &mut self.0[PACKET..]);

@@ -1,28 +1,28 @@
-//! Packets that are ready and that the port out had no room for.
+//! Packets that are ready but that the egress port had no room for.
 //!
-//! They are copied here, and no more packets are taken until they are gone: so what is too much waits
-//! where it came from, whose sender can see that, instead of being lost here.
+//! They are copied here, and no more packets are taken until they are gone. Excess packets thus
+//! wait at their source, where the sender can see the queue, instead of being lost here.
 
 use arrayvec::ArrayVec;
 use dray_port::{FRAME_LIMIT, Frame};
 
 use super::lane::CHUNK;
 
-/// Packets that there is room for: more than are transmitted together, for one that is divided is many,
-/// and packets that waited for their session come in a row.
+/// Maximum number of held packets. It exceeds a batch, since a fragmented packet is many, and
+/// packets that waited for their session come in a row.
 const HELD_MAX: usize = 8 * CHUNK;
 
-/// Packets that are ready.
+/// Copies of packets that wait for the egress port.
 pub(super) struct Held {
     bytes: Box<[u8]>,
     lens: ArrayVec<usize, HELD_MAX>,
-    /// The first of these have been transmitted.
+    /// How many of these, from the front, have been transmitted.
     sent: usize,
 }
 
 impl Held {
     pub(super) fn new() -> Self {
-        // Never touched, it takes no memory.
+        // Memory that is never touched is not allocated.
         Self { bytes: vec![0; HELD_MAX * FRAME_LIMIT].into(), lens: ArrayVec::new(), sent: 0 }
     }
 
@@ -31,13 +31,13 @@ impl Held {
         self.lens.is_empty()
     }
 
-    /// Returns true if there is room for so many more.
+    /// Returns true if there is room for `count` more packets.
     #[inline(always)]
     pub(super) fn has_room(&self, count: usize) -> bool {
         self.lens.len() + count <= HELD_MAX
     }
 
-    /// Keeps copies of `frames` behind those that wait; there is [room](Self::has_room) for them.
+    /// Appends copies of `frames`; the caller has checked that there is [room](Self::has_room).
     #[cold]
     pub(super) fn keep(&mut self, frames: &[Frame<'_>]) {
         let rooms = self.bytes.chunks_exact_mut(FRAME_LIMIT).skip(self.lens.len());
@@ -46,8 +46,8 @@ impl Held {
         }
     }
 
-    /// Hands the first of those that wait to `transmit`, which returns how many it took; how many bytes
-    /// those had.
+    /// Hands the first waiting packets to `transmit`, which returns how many it took; returns that
+    /// number and their bytes.
     pub(super) fn release(
         &mut self,
         transmit: impl FnOnce(&[Frame<'_>]) -> usize,
@@ -65,7 +65,7 @@ impl Held {
         (taken, bytes)
     }
 
-    /// Lets go of all; how many those were.
+    /// Drops all waiting packets, and returns how many there were.
     pub(super) fn forget(&mut self) -> usize {
         let count = self.lens.len() - self.sent;
         self.lens.clear();

@@ -1,4 +1,4 @@
-//! What both directions have: where packets come from and go to, and what is counted.
+//! The parts that both directions have: interfaces, sessions, and counters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,25 +20,25 @@ use crate::meter::{Meter, Sharing};
 use crate::session::{Counting, Report, Rule};
 use crate::usage::{Due, Way};
 
-/// Packets that go through the passes together: what is fetched for the last of them is still in the
-/// first-level cache when its turn comes.
+/// Number of packets that go through the passes together: what is prefetched for the last of them
+/// is still in the first-level cache when it is used.
 pub(super) const CHUNK: usize = 32;
 
-/// Messages of our own about what went wrong: no more than this, in 1000 bits per second, whoever
-/// sends what asks for them.
+/// Maximum rate of our own error messages, in 1000 bits per second, however many packets call for
+/// them.
 const ANSWERS_KBPS: u64 = 1000;
 
-/// How long packets wait for a port that takes none: behind them wait those that have to be answered.
+/// Maximum time that packets wait for a port that takes none: control messages wait behind them.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 pub(crate) struct Lane {
     pub(super) way: Way,
-    /// Its number among the workers of its direction, and whether there are others.
+    /// Number of the worker in its direction; `sharing` says if there are others.
     pub(super) worker: usize,
     pub(super) sharing: Sharing,
-    /// Where packets come from.
+    /// Interface that packets come from.
     pub(super) from: Arc<Interface>,
-    /// Where they go.
+    /// Interface that packets go to.
     pub(super) to: Arc<Interface>,
     pub(super) sessions: Sessions,
     pub(super) changes: Changes,
@@ -46,25 +46,25 @@ pub(crate) struct Lane {
     pub(crate) published: Arc<Published>,
     pub(super) teller: Teller,
     pub(super) heads: Box<[Head]>,
-    /// For the fragments of a packet that is divided.
+    /// Heads for the fragments of a packet.
     pieces: Box<[Head]>,
     pub(super) scratch: Scratch,
     held: Held,
-    /// The tick at which the port out took something last.
+    /// Tick at which the egress port last took a packet.
     moved: u64,
     answers: Meter,
 }
 
-/// The longest beginning of an IPv4 packet that is divided: its header, and ports.
+/// Maximum length of the beginning of a fragmented IPv4 packet: its header and ports.
 pub(super) const DIVIDED_MAX: usize = IPV4_HEADER_MAX + PORTS_LEN;
 
-/// A packet that goes on, by its frame's number in the chunk.
+/// A packet to be transmitted, by its frame's number in the chunk.
 #[derive(Clone, Copy)]
 pub(super) struct Leaving {
     pub(super) frame: u16,
-    /// Its new headers in the head.
+    /// Range of its new headers in the head.
     pub(super) head: (u16, u16),
-    /// All that follows, in the frame.
+    /// Range of the remaining bytes in the frame.
     pub(super) body: (u16, u16),
 }
 
@@ -80,7 +80,7 @@ impl Leaving {
     }
 }
 
-/// Transmits `batch` behind all that waits for room at the port out; there is room to hold it.
+/// Transmits `batch` after the packets that wait for the egress port; there is room to hold it.
 #[inline(always)]
 fn send(
     batch: &[Frame<'_>],
@@ -129,20 +129,20 @@ impl Lane {
         }
     }
 
-    /// Counts `frames`.
+    /// Counts received frames.
     #[inline(always)]
     pub(super) fn received(&mut self, frames: &[Frame<'_>]) {
         self.counters.rx_packets += frames.len() as u64;
         self.counters.rx_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
     }
 
-    /// Whether packets wait for room at the port out, so that no more should be taken.
+    /// Returns true if packets wait for the egress port, so that no more should be taken.
     #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Transmits packets that wait for room at the port out; whether any moved.
+    /// Transmits packets that wait for the egress port; returns true if any were taken.
     #[cold]
     pub(crate) fn release(&mut self) -> bool {
         let Self { held, to, worker, .. } = self;
@@ -158,13 +158,13 @@ impl Lane {
         taken > 0
     }
 
-    /// Drops what waits for room at the port out.
+    /// Drops the packets that wait for the egress port.
     pub(crate) fn give_up(&mut self) {
         let count = self.held.forget();
         self.counters.drops.add(DropReason::PortFull, count as u64);
     }
 
-    /// Transmits what leaves.
+    /// Transmits the packets in `departures`.
     #[inline]
     pub(super) fn transmit(&mut self, frames: &[Frame<'_>], departures: &Departures) {
         if departures.is_empty() {
@@ -177,10 +177,11 @@ impl Lane {
         send(&batch, (to, *worker), held, counters, moved);
     }
 
-    /// Transmits the IPv4 packet that lies at `at` in `frame`, in fragments of up to `mtu` bytes; false if
-    /// it must not be divided. `checked` are its first bytes as they are to leave, its header at least.
-    /// `front` writes all that is in front of a fragment, to the memory that ends with the fragment's first
-    /// bytes, which begin at [`PACKET`]; it gets the others too, and returns the place where it begins.
+    /// Transmits the IPv4 packet at `at` in `frame` in fragments of up to `mtu` bytes; returns
+    /// false if it must not be fragmented. `checked` are its first bytes as they are to be
+    /// transmitted, at least its header. `front` writes what precedes a fragment. It gets memory
+    /// that ends with the fragment's first bytes, which begin at [`PACKET`], and the remaining
+    /// bytes of the fragment; it returns the position where the frame begins.
     #[cold]
     pub(super) fn divide(
         &mut self,
@@ -216,10 +217,10 @@ impl Lane {
         true
     }
 
-    /// Waits until so many packets can be held, if the port out takes none.
+    /// Waits until `count` packets can be held, in case the egress port takes none.
     #[inline(always)]
     fn make_room(&mut self, count: usize) {
-        // Only packets that were buffered or divided come while others wait.
+        // While packets are held, only buffered or fragmented packets get here.
         while !self.held.has_room(count) {
             if !self.release() {
                 std::thread::yield_now();
@@ -227,12 +228,12 @@ impl Lane {
         }
     }
 
-    /// Sends an answer to where packets come from.
+    /// Sends a reply on the interface that packets come from.
     pub(super) fn answer(&mut self, frame: &[u8]) {
         self.from.transmit(self.worker, &[Frame::from(frame)]);
     }
 
-    /// A frame about what went wrong, where there is one and there have not been too many.
+    /// Returns an error message, if there is one and the rate limit is not exceeded.
     pub(super) fn complaint(&mut self, frame: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
         let now = clock::ticks();
         let frame = if self.answers.conforms(now) { frame() } else { None }?;
@@ -241,14 +242,15 @@ impl Lane {
         Some(frame)
     }
 
-    /// As [`answer`](Self::answer), for a [`complaint`](Self::complaint).
+    /// Sends a [`complaint`](Self::complaint), if there is one, as an [`answer`](Self::answer).
     pub(super) fn complain(&mut self, frame: impl FnOnce() -> Option<Vec<u8>>) {
         if let Some(frame) = self.complaint(frame) {
             self.answer(&frame);
         }
     }
 
-    /// Tells the sender of a frame, which is copied out if need be, what became of its packet.
+    /// Tells the sender of a frame what became of its packet. `frame` copies the frame, and is
+    /// called only if the message is sent.
     #[cold]
     pub(super) fn tell(&mut self, problem: Problem, frame: impl FnOnce() -> Vec<u8>) {
         let from = self.from.clone();
@@ -265,8 +267,9 @@ impl Lane {
         });
     }
 
-    /// Deals with a frame that is about the network itself: it is for us, or for a group. Whoever sends
-    /// to a port of ours where nobody is learns that (RFC 1122, section 3.2.2.1; RFC 4443, section 3.1).
+    /// Processes a frame for us or for a group that concerns the network itself. A UDP packet to a
+    /// port that is not open is answered with an error (RFC 1122, section 3.2.2.1; RFC 4443,
+    /// section 3.1).
     #[cold]
     pub(super) fn hear(&mut self, frame: &[u8]) {
         match heard(&self.from, frame) {
@@ -285,7 +288,7 @@ impl Lane {
         }
     }
 
-    /// Whether the limits of `rule` let the packet pass, which is counted then.
+    /// Checks a packet against the limits of `rule`, and counts it if it passes.
     #[inline(always)]
     pub(super) fn admit(
         &mut self,
@@ -308,17 +311,18 @@ fn tell(teller: &Teller, seid: u64, report: &Report) {
     teller.tell(Event::Usage { seid, urr, quota: due == Due::Quota, counted });
 }
 
-/// Why a packet was not read.
+/// Why a packet was not parsed.
 pub(super) enum Unread {
-    /// It is not valid.
+    /// The packet is invalid.
     Invalid,
-    /// Its headers go on behind the bytes that were copied, in memory that others may write to: what is
-    /// there when it is looked at need not be what leaves. A copy of all of it has to be looked at.
+    /// The headers extend beyond the copied bytes, into memory that a peer can write to,
+    /// so what is checked may differ from what is transmitted. A copy of the whole packet has to be
+    /// parsed.
     MayChange,
 }
 
-/// Reads the packet of `len` bytes that lies at `at` in the frame; `look` holds its first bytes, at
-/// least 60 where it has as many. Where its headers go on behind those, all of the frame is looked at.
+/// Parses the packet of `len` bytes at `at` in the frame. `look` holds its first bytes, at least 60
+/// if it has as many. If the headers extend beyond them, the whole frame is parsed.
 #[inline(always)]
 pub(super) fn parse<'f>(
     look: &'f [u8],
@@ -329,7 +333,7 @@ pub(super) fn parse<'f>(
 ) -> Result<Packet, Unread> {
     let mut bytes = look;
     let mut scratch = Some(scratch);
-    // A loop, for what a call returned would go through memory each time.
+    // A loop, because the result of a second call would be passed through memory each time.
     loop {
         let packet = Packet::parse(bytes, len).map_err(|_| Unread::Invalid)?;
         match scratch.take() {
@@ -344,14 +348,14 @@ pub(super) fn parse<'f>(
     }
 }
 
-/// Bytes of a packet that was read from its first `there` bytes that have to leave as they were read: all
-/// but those that nothing was decided by.
+/// Returns how many of a parsed packet's first `there` bytes have to leave exactly as they were
+/// read, because decisions depend on them.
 #[inline(always)]
 pub(super) fn checked_len(packet: &Packet, there: usize) -> usize {
     (packet.header_len + PORTS_LEN).min(packet.len).min(there)
 }
 
-/// A copy of all of a frame.
+/// Returns a copy of a whole frame.
 #[cold]
 pub(super) fn copy_of(frame: &Frame<'_>) -> Vec<u8> {
     let mut whole = vec![0; frame.len()];
@@ -364,8 +368,8 @@ fn whole<'f>(frame: &'f Frame<'_>, at: usize, scratch: &'f mut Scratch) -> &'f [
     &frame.bytes(scratch)[at..]
 }
 
-/// Whether a frame has a UDP packet, and was sent to one station alone: nobody is told of what all of a link
-/// were sent (RFC 1122, section 3.2.2).
+/// Returns true if a frame contains a UDP packet and was sent to a single station. No error is sent
+/// for a frame to a group (RFC 1122, section 3.2.2).
 fn asks_a_port(frame: &[u8]) -> bool {
     let bytes = frame.get(ETHERNET_LEN..).unwrap_or_default();
     let is_for_one = frame.first().is_some_and(|byte| byte & 1 == 0);
@@ -378,7 +382,7 @@ fn heard(own: &Interface, frame: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
     let ethernet = Ethernet::parse(frame).ok_or(DropReason::NotIp)?;
     let bytes = &frame[ETHERNET_LEN..];
     match ethernet.ethertype {
-        // No reply may go to a group, nor to ourselves.
+        // No reply may go to a group, or to ourselves.
         _ if !own.is_other_station(ethernet.src) => Err(DropReason::MartianSource),
         ethertype::ARP => own.hear_arp(bytes),
         ethertype::IPV4 | ethertype::IPV6 => {
@@ -392,7 +396,7 @@ fn heard(own: &Interface, frame: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
     }
 }
 
-/// What follows an Ethernet header.
+/// Returns the Ethernet type of an IP version.
 #[inline(always)]
 pub(super) fn ethertype(version: Version) -> u16 {
     match version {

@@ -1,5 +1,5 @@
-//! The data path: two directions, each with workers on threads of their own. A worker has all sessions
-//! to itself; what their packets use up is shared.
+//! The data path: two directions, each with workers on their own threads. A worker has all sessions
+//! to itself; the accounts that packets use up are shared.
 
 mod downlink;
 mod head;
@@ -25,15 +25,17 @@ pub(crate) use uplink::{MESSAGES_MAX, Uplink};
 
 use crate::counters::Counters;
 
-/// Time to live of packets of our own.
+/// Time to live of our own packets.
 pub(crate) const TTL: u8 = 64;
 
-/// A packet from our GTP-U port to a peer's `port`; `None` where the addresses are of two versions.
+/// Returns a packet from our GTP-U port to a peer's `port`; `None` if the versions of the addresses
+/// differ.
 pub(crate) fn datagram(src: IpAddr, dst: IpAddr, port: u16, payload: &[u8]) -> Option<Vec<u8>> {
     udp_packet((src, gtpu::PORT), (dst, port), payload)
 }
 
-/// A UDP packet, with a checksum where IPv6 wants one; `None` where the addresses are of two versions.
+/// Returns a UDP packet, with a checksum if IPv6 requires one; `None` if the versions of the
+/// addresses differ.
 pub(crate) fn udp_packet(
     (src, src_port): (IpAddr, u16),
     (dst, dst_port): (IpAddr, u16),
@@ -67,7 +69,7 @@ pub(crate) enum Path {
 }
 
 impl Path {
-    /// Takes `frames`, as long as the port out has room; how many.
+    /// Takes `frames` while the egress port has room, and returns how many it took.
     #[inline]
     pub(crate) fn take(&mut self, frames: &[dray_port::Frame<'_>]) -> usize {
         match self {
@@ -76,7 +78,7 @@ impl Path {
         }
     }
 
-    /// Whether packets wait for room at the port out.
+    /// Returns true if packets wait for the egress port.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         match self {
@@ -85,9 +87,9 @@ impl Path {
         }
     }
 
-    /// Makes changes that control threads want, and takes what the other direction has for this one;
-    /// whether there was anything. No change is made while packets wait that were let pass by what would
-    /// change.
+    /// Applies changes from control threads, and takes packets from the other direction or from
+    /// reassembly; returns true if there was anything. No change is applied while packets wait that
+    /// the previous rules let pass.
     pub(crate) fn adopt(&mut self) -> bool {
         let mut any = match self {
             Self::Uplink(uplink) => uplink.take_reassembled(),
@@ -103,7 +105,7 @@ impl Path {
             let Ok(mut change) = self.lane().changes.wanted.try_recv() else { break };
             self.change(&mut change);
             any = true;
-            // Where nobody takes it back, it is given back here.
+            // If the control thread does not take it back, its memory is freed here.
             let _ = self.lane().changes.done.try_send(change);
         }
         any

@@ -1,12 +1,12 @@
-//! Fragments of outer packets, reassembled within bounds (RFC 791, RFC 8200, RFC 5722).
+//! Reassembly of fragmented outer packets, within bounds (RFC 791, RFC 8200, RFC 5722).
 //!
 //! ```text
 //!  one entry:   | room | Ethernet | IP, 20 or 40 | payload, each fragment at its offset ... |
 //!                      ^ the frame, once it is complete
 //! ```
 //!
-//! A worker reassembles what comes to its own queues. Ports that divide packets among queues by a hash
-//! take the addresses alone for fragments, so all of a packet's come to the same queue.
+//! A worker reassembles packets from its own queues. Ports that distribute packets by a hash use
+//! only the addresses of fragments, so all fragments of a packet arrive on the same queue.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -20,23 +20,24 @@ use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, ecn, protocol};
 use super::lane;
 use crate::counters::{DropReason, Drops};
 
-/// Packets that may be incomplete at the same time, of all sources and of one (more exactly: of all
-/// sources that share a bucket).
+/// Maximum number of incomplete packets, in total and per source (more exactly: per bucket of
+/// sources).
 const ENTRIES: usize = 256;
 const ENTRIES_PER_BUCKET: u16 = 16;
 const BUCKETS: usize = 256;
-/// How long the first fragment of a packet waits for the others. Much less than hosts use, for a gNB's
-/// fragments come together, and at 100,000 packets a second an IPv4 number comes again after 0.7 s.
+/// Time that the first fragment of a packet waits for the others. Much shorter than on hosts: a
+/// gNB's fragments arrive together, and at 100,000 packets a second an IPv4 identification is
+/// reused after 0.7 s.
 const LIFETIME: Duration = Duration::from_millis(500);
 
-/// Where the payload begins in an entry.
+/// Position of the payload in an entry.
 const PAYLOAD: usize = ETHERNET_LEN + IPV6_LEN;
-/// Longest payload that is reassembled, in bytes: longer frames are not carried.
+/// Maximum length of a reassembled payload, in bytes: longer frames are not carried.
 const PAYLOAD_MAX: usize = (FRAME_LIMIT - PAYLOAD) & !7;
 const UNIT: usize = 8;
 const WORDS: usize = (PAYLOAD_MAX / UNIT).div_ceil(64);
 
-/// A fragment, as far as its headers say.
+/// The headers of a fragment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) ethernet: Ethernet,
@@ -46,38 +47,38 @@ pub(super) struct Part {
 
 type Key = (u128, u128, u32);
 
-/// A packet that is incomplete.
+/// An incomplete packet.
 #[derive(Clone, Debug)]
 struct Entry {
     key: Key,
     due: u64,
     bucket: u8,
-    /// Number of fragments in it.
+    /// Number of fragments received.
     fragments: u16,
-    /// Length of its payload, once the last fragment is there.
+    /// Length of the payload, once the last fragment has arrived.
     len: Option<usize>,
     /// End of the fragment that reaches furthest.
     furthest: usize,
-    /// Units that are there: their number, and a bit for each.
+    /// Number of units received, and a bit for each.
     units: usize,
     there: [u64; WORDS],
-    /// A bit for each ECN codepoint that its fragments have.
+    /// A bit for each ECN codepoint of its fragments.
     ecn: u8,
     first: Option<(Ethernet, Packet)>,
-    /// Fragments overlapped: all of the packet is dropped, also what still comes.
+    /// True if fragments overlapped: the whole packet is dropped, including later fragments.
     wrong: bool,
 }
 
-/// Packets that are incomplete, and at most one that is complete and not taken yet.
+/// Incomplete packets, and at most one complete packet that has not been taken.
 pub(super) struct Reassembly {
-    /// By entry, the hash of its key; 0: free.
+    /// Hash of each entry's key; 0: free.
     tags: Box<[u64; ENTRIES]>,
     entries: Vec<Entry>,
     buckets: Box<[u16; BUCKETS]>,
     /// [`FRAME_LIMIT`] bytes for each entry.
     bytes: Box<[u8]>,
     hasher: RandomState,
-    /// No entry is due before this tick.
+    /// No entry expires before this tick.
     next_due: u64,
     complete: Option<(usize, std::ops::Range<usize>)>,
 }
@@ -101,7 +102,7 @@ impl Reassembly {
             tags: Box::new([0; ENTRIES]),
             entries: vec![entry; ENTRIES],
             buckets: Box::new([0; BUCKETS]),
-            // Never touched, it takes no memory.
+            // Memory that is never touched is not allocated.
             bytes: vec![0; ENTRIES * FRAME_LIMIT].into(),
             hasher: RandomState::new(),
             next_due: u64::MAX,
@@ -109,7 +110,7 @@ impl Reassembly {
         }
     }
 
-    /// Takes the fragment in `frame`, if nothing is complete that is not taken yet.
+    /// Adds the fragment in `frame`; drops it while a complete packet has not been taken.
     pub(super) fn take(&mut self, part: &Part, frame: &Frame<'_>, now: u64, drops: &mut Drops) {
         let FragmentHeader { ident, offset, more, protocol, header_len } = part.header;
         if self.complete.is_some() {
@@ -118,7 +119,7 @@ impl Reassembly {
         let Some(len) = part.packet.len.checked_sub(header_len) else {
             return drops.add(DropReason::OuterFragment, 1);
         };
-        // An upper layer's header must be in the first fragment (RFC 7112), and it is UDP's.
+        // The upper-layer header (UDP) must be in the first fragment (RFC 7112).
         let is_right = protocol == protocol::UDP
             && len > 0
             && (!more || len % UNIT == 0)
@@ -169,7 +170,7 @@ impl Reassembly {
         self.complete.is_some()
     }
 
-    /// Returns the frame that is complete, if there is one, with all memory for frames: see
+    /// Returns the complete frame, if there is one, together with the memory of all frames: see
     /// [`give_back`](Self::give_back).
     pub(super) fn complete(&mut self) -> Option<Whole> {
         let (index, frame) = self.complete.take()?;
@@ -179,12 +180,12 @@ impl Reassembly {
         Some(Whole { bytes: std::mem::take(&mut self.bytes), range })
     }
 
-    /// Takes back the memory of a frame that was processed.
+    /// Takes back the memory of a processed frame.
     pub(super) fn give_back(&mut self, whole: Whole) {
         self.bytes = whole.bytes;
     }
 
-    /// Drops what has waited for too long.
+    /// Drops fragments whose time has expired.
     #[inline(always)]
     pub(super) fn expire(&mut self, drops: &mut Drops) {
         if self.next_due != u64::MAX {
@@ -214,7 +215,7 @@ impl Reassembly {
         }
     }
 
-    /// Returns the entry of a key, and makes one if there is none yet.
+    /// Returns the entry of a key, and creates it if needed.
     fn entry(&mut self, key: Key, now: u64, drops: &mut Drops) -> usize {
         self.expire_at(now, drops);
         let tag = self.hasher.hash_one(key) | 1;
@@ -224,7 +225,8 @@ impl Reassembly {
             return index;
         }
         let bucket = self.hasher.hash_one(key.0) as u8;
-        // A source that has too many makes room among its own, and one that has few where there are most.
+        // A source with too many packets evicts one of its own; otherwise the bucket with most
+        // packets makes room.
         if self.buckets[usize::from(bucket)] >= ENTRIES_PER_BUCKET {
             self.push_out(bucket, drops);
         }
@@ -253,7 +255,7 @@ impl Reassembly {
         index
     }
 
-    /// Drops the oldest packet of a bucket that has any, and returns its entry.
+    /// Drops the oldest packet of a non-empty bucket, and returns its entry.
     fn push_out(&mut self, bucket: u8, drops: &mut Drops) -> usize {
         let of_bucket =
             |index: &usize| self.tags[*index] != 0 && self.entries[*index].bucket == bucket;
@@ -270,7 +272,7 @@ impl Reassembly {
     }
 }
 
-/// A frame that is complete, in the memory of all of them.
+/// A complete frame, within the memory of all frames.
 pub(super) struct Whole {
     bytes: Box<[u8]>,
     range: std::ops::Range<usize>,
@@ -282,21 +284,22 @@ impl Whole {
     }
 }
 
-/// Writes the headers of a packet whose fragments are all there, and returns where its frame lies.
+/// Writes the headers of a complete packet, and returns the range of its frame.
 fn finish(entry: &Entry, room: &mut [u8]) -> Result<std::ops::Range<usize>, DropReason> {
     let wrong = DropReason::OuterFragment;
     let (first, len) = (entry.first.as_ref().ok_or(wrong)?, entry.len.ok_or(wrong)?);
     let (ethernet, packet) = first;
     let (head, payload) = room.split_at_mut(PAYLOAD);
     let (src, dst) = (packet.source(), packet.destination());
-    // The number of an IPv4 packet comes again soon: the checksum tells fragments of two apart
-    // (RFC 4963). Zero is none.
+    // IPv4 identifications are soon reused: the checksum detects mixed fragments of two packets
+    // (RFC 4963). Zero means that there is no checksum.
     if payload[6..8] != [0, 0]
         && ip::upper_checksum(src, dst, protocol::UDP, &[&payload[..len]]) != 0
     {
         return Err(DropReason::OuterUdp);
     }
-    // RFC 3168, section 5.3: a fragment with CE marks the packet, unless its ends do not know ECN.
+    // RFC 3168, section 5.3: a fragment with CE marks the whole packet; CE together with Not-ECT
+    // drops it.
     let is_congested = entry.ecn >> ecn::CE & 1 != 0;
     if is_congested && entry.ecn >> ecn::NOT_ECT & 1 != 0 {
         return Err(wrong);
@@ -375,8 +378,8 @@ mod tests {
     }
 
     proptest! {
-        /// Fragments of several packets, in any order: each is complete exactly when all of its
-        /// fragments are there, or never, if two of them overlap.
+        /// Fragments of several packets, in any order: each packet completes exactly when all its
+        /// fragments have arrived, or never if two of them overlap.
         #[test]
         fn packets_are_reassembled_exactly_once(
             cuts in prop::collection::vec(prop::collection::btree_set(1usize..250, 0..6), 1..5),
@@ -431,7 +434,7 @@ mod tests {
         assert_eq!(drops.total(), 0);
         reassembly.expire_at(lifetime + 1, &mut drops);
         assert_eq!(drops.get(DropReason::FragmentTimeout), 1);
-        // The rest comes too late.
+        // The remaining fragments come too late.
         assert!(
             take(&mut reassembly, &part(1, 7, 10..250, LEN), lifetime + 1, &mut drops).is_none()
         );

@@ -1,10 +1,10 @@
-//! The sessions as one data thread has them. They belong to it alone.
+//! The sessions of one worker, which no other thread accesses.
 //!
-//! A session changes as a whole: a control thread makes the new one ready and sends it, and the data
-//! thread puts it in the place of the old one between two batches. So packets wait for no lock, no
-//! memory has to be kept for readers that may still look at it, and a change costs the data thread
-//! about as much as a packet, however many sessions there are. What the thread takes out it sends
-//! back, for the memory to be given back elsewhere.
+//! A session changes as a whole: a control thread compiles the new session and sends it, and the
+//! worker swaps it for the old one between two batches. Packets thus wait for no lock, no memory
+//! has to be kept for concurrent readers, and a change costs the worker about as much as a packet,
+//! however many sessions there are. The worker sends the old session back, so that its memory is
+//! freed elsewhere.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,38 +19,38 @@ use crate::session::Session;
 use crate::table::Table;
 use crate::usage::Way;
 
-/// Changes that are made between two batches at most, so that packets do not wait for long.
+/// Maximum number of changes applied between two batches, so that packets do not wait for long.
 pub(crate) const CHANGES: usize = 32;
 
-/// One session is put in the place of another.
+/// Replacement of one session by another.
 #[derive(Clone)]
 pub(crate) struct Change {
-    /// Its number.
+    /// Number of the session.
     pub(crate) slot: u32,
-    /// Keys that do not lead to it any more.
+    /// Keys that no longer lead to the session.
     pub(crate) remove: SmallVec<[u64; 2]>,
-    /// Keys that lead to it now.
+    /// Keys that now lead to the session.
     pub(crate) insert: SmallVec<[u64; 2]>,
-    /// The session; the default: none.
+    /// The new session; the default removes it.
     pub(crate) session: Box<Session>,
-    /// End markers into the tunnels that are left.
+    /// End markers for the tunnels that the session leaves.
     pub(crate) farewell: Option<Arc<Farewell>>,
 }
 
-/// Frames to be transmitted once no data thread uses a session as it was any more.
+/// Frames to transmit once no worker uses the old state of a session any more.
 pub(crate) struct Farewell {
     frames: Vec<Vec<u8>>,
-    /// Threads that do still.
+    /// Number of workers that still use it.
     left: AtomicUsize,
 }
 
 impl Farewell {
-    /// The last of so many threads transmits them.
+    /// Creates a farewell that the last of `threads` workers transmits.
     pub(crate) fn new(frames: Vec<Vec<u8>>, threads: usize) -> Self {
         Self { frames, left: AtomicUsize::new(threads) }
     }
 
-    /// What a thread that lets go of the session is to transmit.
+    /// Returns the frames that a worker has to transmit when it lets go of the session.
     pub(super) fn frames(&self) -> &[Vec<u8>] {
         match self.left.fetch_sub(1, Ordering::AcqRel) {
             1 => &self.frames,
@@ -59,11 +59,11 @@ impl Farewell {
     }
 }
 
-/// The data thread's end of the channels.
+/// The worker's end of the channels.
 pub(crate) struct Changes {
     pub(crate) wanted: Receiver<Change>,
     pub(crate) done: SyncSender<Change>,
-    /// How many were made so far.
+    /// Number of changes made so far.
     pub(crate) made: Arc<AtomicU64>,
 }
 
@@ -71,20 +71,20 @@ pub(crate) struct Sessions {
     pub(super) table: Table,
     pub(super) slots: Vec<Session>,
     pub(super) accounts: Arc<Accounts>,
-    /// Whether any session there ever was had a rate, a usage reporting rule, or more than the usual:
-    /// where none had, lines for these need not be fetched.
+    /// True if any session has ever had a rate or usage rule, and if any has ever needed its second
+    /// line on the uplink. Otherwise these lines need not be prefetched.
     has_accounts: bool,
     has_more: bool,
 }
 
 impl Sessions {
-    /// With room for so many.
+    /// Creates room for `sessions` sessions with `keys` keys.
     pub(crate) fn new(sessions: usize, keys: usize, accounts: Arc<Accounts>) -> Self {
         let (table, slots) = (Table::new(keys), vec_in_huge_pages(sessions));
         Self { table, slots, accounts, has_accounts: false, has_more: false }
     }
 
-    /// Asks for the lines of a session that packets of `way` need.
+    /// Prefetches the lines of a session that packets of `way` need.
     #[inline(always)]
     pub(super) fn prefetch(&self, way: Way, slot: u32) {
         let session = &self.slots[slot as usize];
@@ -97,7 +97,7 @@ impl Sessions {
         }
     }
 
-    /// Asks for what lies behind pointers of the sessions in `slots`.
+    /// Prefetches what the pointers of the sessions in `slots` point to.
     #[inline(always)]
     pub(super) fn prefetch_more(&self, way: Way, slots: impl Iterator<Item = u32>) {
         if self.has_more {
@@ -105,11 +105,11 @@ impl Sessions {
         }
     }
 
-    /// Makes a change; what was there before is in it afterwards.
+    /// Applies a change; afterwards `change` contains the old session.
     pub(crate) fn apply(&mut self, change: &mut Change) {
         let slot = change.slot as usize;
         if slot >= self.slots.len() {
-            // There was room from the start: nothing moves.
+            // The capacity was reserved at the start, so nothing moves.
             self.slots.resize_with(slot + 1, Session::default);
         }
         change.remove.iter().for_each(|key| self.table.remove(*key));

@@ -1,4 +1,5 @@
-//! Packets that wait until their session forwards them. Each worker keeps those that it received.
+//! Packets buffered until their session forwards them. Each worker buffers the packets that it
+//! received.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -7,21 +8,21 @@ use dray_port::Frame;
 
 use crate::counters::DropReason;
 
-/// One session may have this part of the room that is free. So sessions that nobody can reach leave
-/// room for others, however many packets they are sent.
+/// A session may use up to 1/`PART_OF_FREE` of the free room. Sessions of unreachable users thus
+/// leave room for others, however many packets are sent to them.
 const PART_OF_FREE: usize = 8;
 
-/// State of one place in the store. Numbers of places are indexes plus one; 0: none.
+/// A place in the store. Numbers of places are indexes plus one; 0: none.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    /// The next one of the same session, or the next free one.
+    /// Next place of the same session, or next free place.
     next: u32,
-    /// The one that was kept just before it, and just after it, of any session.
+    /// Places filled just before and just after this one, of any session.
     older: u32,
     newer: u32,
-    /// The session.
+    /// Number of the session.
     slot: u32,
-    /// Tick at which it expires.
+    /// Tick at which the packet expires.
     due: u64,
     len: u16,
     /// In a session's first place: number of packets, and the last place.
@@ -29,23 +30,23 @@ struct Place {
     last: u32,
 }
 
-/// How many packets wait at all workers, and which sessions the control plane was told of.
+/// Number of packets buffered by all workers, and the sessions that the control plane was told of.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     all: AtomicUsize,
-    /// By number of the session.
+    /// Number of packets, by session number.
     of: Box<[AtomicU16]>,
-    /// By number of the session: the tick of the last report; 0: none.
+    /// Tick of the last report, by session number; 0: none.
     reported: Box<[AtomicU64]>,
     most: usize,
     most_per_session: u16,
-    /// In ticks.
+    /// Lifetime of a buffered packet, in ticks.
     lifetime: u64,
 }
 
 impl Waiting {
-    /// Up to `most` packets may wait, each for `lifetime` ticks, and up to `most_per_session` of each
-    /// of `sessions`.
+    /// Allows up to `most` buffered packets, each for `lifetime` ticks, and up to
+    /// `most_per_session` for each of `sessions` sessions.
     pub(crate) fn new(
         most: usize,
         most_per_session: u16,
@@ -57,7 +58,7 @@ impl Waiting {
         Arc::new(Self { all: AtomicUsize::new(0), of, reported, most, most_per_session, lifetime })
     }
 
-    /// Takes room for one more packet of a session.
+    /// Reserves room for one more packet of a session.
     fn add(&self, slot: u32) -> Result<(), DropReason> {
         let of = self.of.get(slot as usize).ok_or(DropReason::BufferFull)?;
         let all = |all| (all < self.most).then_some(all + 1);
@@ -81,8 +82,9 @@ impl Waiting {
         }
     }
 
-    /// Returns true to one caller if the control plane has to be told at the tick `now` that there are
-    /// packets for a session: it was not told yet, or a packet's lifetime ago.
+    /// Returns true, to one caller only, if the control plane has to be told at the tick `now` that
+    /// there are packets for a session: there was no report yet, or the last one is older than a
+    /// packet's lifetime.
     pub(super) fn must_report(&self, slot: u32, now: u64) -> bool {
         let due = |last| (last == 0 || now.saturating_sub(last) > self.lifetime).then_some(now);
         let reported = self.reported.get(slot as usize);
@@ -97,8 +99,8 @@ impl Waiting {
     }
 }
 
-/// Room for a fixed number of frames, for all sessions together. A session has a chain of places, and
-/// remembers the number of the first; 0: nothing waits. All places in use are linked by age as well.
+/// Storage for a fixed number of frames, shared by all sessions. Each session has a chain of places
+/// and keeps the number of the first; 0: no packet. All used places are also linked by age.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     places: Box<[Place]>,
@@ -111,7 +113,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// For frames of up to `frame_max` bytes, of which as many may wait as `waiting` says.
+    /// Creates a store for frames of up to `frame_max` bytes; `waiting` limits their number.
     pub(crate) fn new(waiting: Arc<Waiting>, frame_max: usize) -> Self {
         let count = waiting.most;
         let place = |number: usize| Place {
@@ -120,7 +122,7 @@ impl Store {
         };
         Self {
             places: (1..=count).map(place).collect(),
-            // Never touched, it takes no memory.
+            // Memory that is never touched is not allocated.
             frames: vec![0; count * frame_max].into(),
             frame_max,
             free: u32::from(count > 0),
@@ -134,7 +136,7 @@ impl Store {
         self.places.get_mut((number as usize).wrapping_sub(1))
     }
 
-    /// Keeps a copy of the first `len` bytes of `frame` behind what waits of the session `slot`.
+    /// Appends a copy of the first `len` bytes of `frame` to the chain of the session `slot`.
     pub(crate) fn keep(
         &mut self,
         slot: u32,
@@ -181,7 +183,7 @@ impl Store {
         Ok(())
     }
 
-    /// The frames of a chain, in order.
+    /// Returns the frames of a chain, in order.
     pub(crate) fn waiting(&self, first: u32) -> impl Iterator<Item = &[u8]> {
         let place = |number: u32| number.checked_sub(1).map(|index| index as usize);
         std::iter::successors(place(first), move |index| place(self.places[*index].next))
@@ -192,8 +194,8 @@ impl Store {
         &self.frames[index * self.frame_max..][..usize::from(self.places[index].len)]
     }
 
-    /// Divides a chain: frames that `stays` returns true for stay in it, and the others become the
-    /// chain that is returned. Both keep their order.
+    /// Splits a chain: frames for which `stays` returns true stay in it; the others form the
+    /// returned chain. Both keep their order.
     pub(crate) fn divide(&mut self, first: &mut u32, mut stays: impl FnMut(&[u8]) -> bool) -> u32 {
         let mut number = std::mem::take(first);
         let mut leaving = 0;
@@ -216,7 +218,7 @@ impl Store {
         leaving
     }
 
-    /// Frees a chain, and returns how many frames it had.
+    /// Frees a chain, and returns its number of frames.
     pub(crate) fn forget(&mut self, slot: u32, first: &mut u32) -> u16 {
         let head = *first;
         let Some(Place { count, last, .. }) = self.place(head).copied() else { return 0 };
@@ -231,7 +233,7 @@ impl Store {
         count
     }
 
-    /// Takes a place out of the list by age.
+    /// Removes a place from the list by age.
     fn unlink(&mut self, place: Place) {
         match self.place(place.older) {
             None => self.oldest = place.newer,
@@ -248,7 +250,8 @@ impl Store {
         self.oldest == 0
     }
 
-    /// The session of a frame that has expired at the tick `now`; it is the first of its chain.
+    /// Returns the session of a frame that has expired at the tick `now`; the frame is the first of
+    /// its chain.
     pub(crate) fn expired(&self, now: u64) -> Option<u32> {
         let oldest = &self.places[self.oldest.checked_sub(1)? as usize];
         (oldest.due <= now).then_some(oldest.slot)

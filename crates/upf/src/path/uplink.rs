@@ -1,7 +1,8 @@
-//! From N3 to N6: out of the tunnel.
+//! Uplink: from the tunnels on N3 to N6.
 //!
-//! Each chunk of packets goes through passes: look at the headers and fetch the place in the table;
-//! find the session and fetch it; fetch what it points to; check and rewrite; transmit.
+//! Each chunk of packets goes through passes: parse the headers and prefetch the bucket in the
+//! table; find the session and prefetch it; prefetch what it points to; check and rewrite;
+//! transmit.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -31,57 +32,57 @@ use crate::meter::{Meter, Sharing};
 use crate::session::{Rule, Session};
 use crate::tunnels::Tunnels;
 
-/// Of the user's packet that must lie in the head to be looked at there: the longest IPv4 header, and
-/// ports.
+/// Number of the user's packet's first bytes that must be in the head for parsing: the longest IPv4
+/// header, and ports.
 const INNER_LOOK: usize = 60 + 4;
 
-/// Messages for users that wait for the downlink; more are lost.
+/// Maximum number of queued messages from the uplink to the downlink; more are lost.
 pub(crate) const MESSAGES_MAX: usize = 64;
 
-/// Error indications that are looked at: a thousand a second, as if each were of so many bytes.
+/// Rate limit for error indications: a thousand per second, each counted with a fixed length.
 const INDICATIONS_KBPS: u64 = 8000;
 const INDICATION_LEN: usize = 1000;
 
 pub(crate) struct Uplink {
     pub(crate) lane: Lane,
-    /// To a worker of the downlink.
+    /// Channel to a worker of the downlink.
     to_downlink: SyncSender<ForUser>,
     fragments: Reassembly,
-    /// By number of the frame in the chunk, the outer source address where [`Item::gnb`] does not say it.
+    /// Outer source addresses that [`Item::gnb`] cannot hold, by number of the frame in the chunk.
     sources: [u128; CHUNK],
-    /// The tunnels at gNBs that there are.
+    /// The gNB tunnels in use.
     tunnels: Arc<Tunnels>,
     indications: Meter,
 }
 
-/// A user's packet on its way.
+/// A user's packet in a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Item {
     /// Number of its frame in the chunk.
     frame: u16,
-    /// Where it begins in the frame.
+    /// Position of the packet in the frame.
     at: u16,
-    /// Where it begins in the head.
+    /// Position of the packet in the head.
     look: u16,
-    /// Bytes of the tunnel's message that it has.
+    /// Length of the packet, as the tunnel's headers say.
     len: u16,
-    /// Of the QFI that it came with, as [`qfis`] has it.
+    /// Bit of its QFI, as returned by [`qfis`].
     qfis: u64,
-    /// Congestion notification of the outer header.
+    /// Congestion notification bits of the outer header.
     ecn: u8,
     teid: u32,
-    /// Number of its session; until that is found, of the bucket to look for it in.
+    /// Number of its session; before that is found, of the bucket to look for it in.
     slot: u32,
-    /// The outer source address where that is of IPv4; 0: see [`Uplink::sources`].
+    /// Outer source address if it is IPv4; 0: see [`Uplink::sources`].
     gnb: u32,
 }
 
-/// Why a user's packet does not go on as it is.
+/// Why a user's packet is not forwarded as it is.
 enum Stop {
     Drop(DropReason),
-    /// It goes on in fragments.
+    /// It is forwarded in fragments.
     Divide,
-    /// A copy of it has to be looked at.
+    /// A copy of it has to be parsed.
     Copy,
 }
 
@@ -100,10 +101,10 @@ impl From<Unread> for Stop {
     }
 }
 
-/// A frame that is no user's packet in a tunnel to us, as far as it was looked at.
+/// A frame that is not a user's packet in a tunnel to us, as far as it was parsed.
 enum Odd {
     Drop(DropReason),
-    /// All of it has to be looked at.
+    /// The whole frame has to be parsed.
     Other,
     Fragment(Part),
 }
@@ -119,11 +120,11 @@ struct Outer {
     ethernet: Ethernet,
     packet: Packet,
     udp: Udp,
-    /// Where the message begins in the frame.
+    /// Position of the message in the frame.
     at: usize,
 }
 
-/// Reads the headers in front of a GTP-U message to us, in a frame of `len` bytes that begins with
+/// Parses the headers in front of a GTP-U message to us, in a frame of `len` bytes that begins with
 /// `bytes`.
 #[inline(always)]
 fn outer(bytes: &[u8], len: usize, own: &Interface) -> Result<Outer, Odd> {
@@ -154,7 +155,7 @@ fn outer(bytes: &[u8], len: usize, own: &Interface) -> Result<Outer, Odd> {
     Ok(Outer { ethernet, packet, udp, at: at + UDP_LEN })
 }
 
-/// A fragment of an outer packet.
+/// Classifies a fragment of an outer packet.
 #[cold]
 fn fragment(ethernet: Ethernet, packet: Packet, bytes: &[u8], own: &Interface) -> Odd {
     match FragmentHeader::parse(&packet, &bytes[ETHERNET_LEN..]) {
@@ -163,9 +164,9 @@ fn fragment(ethernet: Ethernet, packet: Packet, bytes: &[u8], own: &Interface) -
     }
 }
 
-/// Finds the user's packet where all is as usual: IPv4 without options around GTP-U, with a container or
-/// without. This looks at each field once, at a place that the compiler knows; what differs in anything
-/// is left to [`user_packet`].
+/// Fast path: finds the user's packet behind IPv4 without options and GTP-U, with or without a
+/// container. It reads each field once, at a position known at compile time; all other frames are
+/// left to [`user_packet`].
 #[inline(always)]
 fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> Option<Item> {
     const IP: usize = ETHERNET_LEN;
@@ -177,14 +178,14 @@ fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> Option<Item>
     let (ip_len, udp_len) = (usize::from(half(IP + 2)), usize::from(half(UDP + 4)));
     let is_for_us =
         bytes[..6] == own.mac.0 && own.v4.is_some_and(|v4| word(IP + 16) == u32::from(v4));
-    // Version 4 without options, no fragment, UDP.
+    // Version 4 without options, not a fragment, UDP.
     let is_ip = (half(IP - 2) == ethertype::IPV4)
         & (bytes[IP] == 0x45)
         & (word(IP + 6) & 0x3fff_00ff == u32::from(protocol::UDP));
     let fits = IP + ip_len <= len && IPV4_LEN + udp_len <= ip_len;
     let whole = GTP_FIXED + usize::from(half(GTP + 2));
     let gtp_fits = UDP_LEN + whole <= udp_len;
-    // Flags and type; then, behind two fields that flags say nothing of, the container's headers.
+    // Flags and type; then, behind two fields that the flags do not cover, the container's headers.
     let (at, qfis) = match (half(GTP), word(GTP + 8) & 0xff, word(GTP + 12)) {
         (0x30ff, ..) => (GTP + GTP_FIXED, qfis(None)),
         (0x34ff, 0x85, container) if container & 0xfff0_00ff == 0x0110_0000 => {
@@ -210,12 +211,13 @@ fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> Option<Item>
     })
 }
 
-/// Finds the user's packet, and the outer source address; the item's other fields are left to the caller.
+/// Finds the user's packet, and the outer source address; the caller fills the other fields of the
+/// item.
 fn user_packet(bytes: &[u8], len: usize, own: &Interface) -> Result<(Item, u128), Odd> {
     let outer = outer(bytes, len, own)?;
     let header = match Header::parse(bytes.get(outer.at..).unwrap_or(&[]), outer.udp.payload_len) {
         Ok(header) if header.message == message::G_PDU => header,
-        // To be looked at as a whole, also where that will show that it is wrong.
+        // The whole frame has to be parsed, even if it turns out to be invalid.
         _ => return Err(Odd::Other),
     };
     let item = Item {
@@ -239,7 +241,7 @@ impl Uplink {
         Self { lane, to_downlink, fragments, sources: [0; CHUNK], tunnels, indications }
     }
 
-    /// Takes `frames`, as long as the port out has room, and returns how many it took.
+    /// Takes `frames` while the egress port has room, and returns how many it took.
     pub(crate) fn take(&mut self, frames: &[Frame<'_>]) -> usize {
         let mut taken = 0;
         while taken < frames.len() && !self.lane.is_full() {
@@ -253,8 +255,8 @@ impl Uplink {
         taken
     }
 
-    /// Takes an outer packet that is complete, and drops fragments that have waited for too long. Returns
-    /// true if there was such a packet.
+    /// Processes a completely reassembled packet, and drops expired fragments. Returns true if
+    /// there was such a packet.
     #[inline(always)]
     pub(super) fn take_reassembled(&mut self) -> bool {
         self.fragments.expire(&mut self.lane.counters.drops);
@@ -273,8 +275,8 @@ impl Uplink {
         self.fragments.give_back(whole);
     }
 
-    /// Deals with frames up to the first that completes a packet of several, so that the packet is not
-    /// overtaken; returns how many those were.
+    /// Processes frames up to the first one that completes a reassembled packet, so that later
+    /// frames do not overtake that packet; returns how many frames were processed.
     #[inline(always)]
     fn chunk(&mut self, frames: &[Frame<'_>]) -> usize {
         let mut looked = frames.len();
@@ -302,17 +304,18 @@ impl Uplink {
         looked
     }
 
-    /// Takes a copy of `frame`, which nobody can write to, behind those of `frames` that leave already.
+    /// Processes a private copy of `frame`, which no peer can write to, after transmitting
+    /// the packets of `frames` that are ready.
     #[cold]
     fn check_copy(&mut self, frames: &[Frame<'_>], frame: &Frame<'_>, departures: &mut Departures) {
         let whole = lane::copy_of(frame);
         self.lane.transmit(frames, departures);
         departures.clear();
-        // It uses the first head, whose own packet has left or was dropped.
+        // The copy uses the first head, whose own packet has been transmitted or dropped.
         self.chunk(&[Frame::from(&whole[..])]);
     }
 
-    /// Looks at the headers around users' packets, and deals with all that is none.
+    /// Parses the headers around users' packets, and processes all other frames.
     #[inline(always)]
     fn look(&mut self, frames: &[Frame<'_>], looked: &mut usize) -> ArrayVec<Item, CHUNK> {
         let mut items = ArrayVec::new();
@@ -338,7 +341,7 @@ impl Uplink {
         items
     }
 
-    /// Finds the sessions.
+    /// Finds the sessions of the packets.
     #[inline(always)]
     fn find(&mut self, frames: &[Frame<'_>], items: &mut ArrayVec<Item, CHUNK>) {
         items.retain(|item| {
@@ -395,7 +398,7 @@ impl Uplink {
             mark(&mut head[look..], &packet, item.ecn)?;
         }
         ip::decrement_ttl(&mut head[look..], packet.version);
-        // The tunnel's headers make room for this one.
+        // This header overwrites the tunnel's headers.
         let start = look - ETHERNET_LEN;
         header.write((&mut head[start..look]).try_into().expect("14 bytes"));
         let checked = lane::checked_len(&packet, there);
@@ -407,7 +410,7 @@ impl Uplink {
         })
     }
 
-    /// Sends a packet that [`check`](Self::check) found too long in fragments.
+    /// Fragments a packet that [`check`](Self::check) found too long, and sends the fragments.
     #[cold]
     fn divide(&mut self, frame: &Frame<'_>, item: &Item, now: u64) -> Result<(), DropReason> {
         let Lane { sessions, heads, to, scratch, .. } = &mut self.lane;
@@ -438,8 +441,8 @@ impl Uplink {
         }
     }
 
-    /// Counts a user's packet that does not go on. Where a router has to, it tells the user: through the
-    /// tunnel that the session's rules say, which are the downlink's.
+    /// Counts a user's packet that is not forwarded. If a router has to report the reason, the
+    /// message goes to the user, through the tunnel that the session's downlink rules select.
     #[cold]
     fn refuse(&mut self, frames: &[Frame<'_>], item: Item, reason: DropReason) {
         let reason = match reason {
@@ -464,9 +467,9 @@ impl Uplink {
             let whole = lane::copy_of(frame);
             let bytes = whole.get(usize::from(item.at)..)?.get(..usize::from(item.len))?;
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
-            // It may have changed since: only the user itself is told.
+            // The frame may have changed since it was checked: only the user itself is told.
             user.has(packet.version, packet.src).then_some(())?;
-            // While a neighbour is asked for, it may answer still.
+            // While the next hop is being asked for, it may still reply.
             let is_lost = || to.route(packet.dst).is_some_and(|hop| to.is_silent(hop));
             if problem == Problem::Unreachable && !is_lost() {
                 return None;
@@ -476,13 +479,14 @@ impl Uplink {
             Some(to.frame(to.mac, lane::ethertype(packet.version), &message))
         });
         if let Some(message) = message {
-            // Where so many wait already, one more is not worth waiting for.
+            // If the queue is full, the message is dropped.
             let _ = self.to_downlink.try_send(ForUser::Frame(message));
         }
     }
 
-    /// Deals with a packet that stays on the user's link: a router solicitation is answered, with the
-    /// user's prefix (RFC 4861, section 6.2.6; TS 23.501, section 5.8.2.2), and all else is dropped.
+    /// Processes a packet that stays on the user's link: a router solicitation is answered with the
+    /// user's prefix (RFC 4861, section 6.2.6; TS 23.501, section 5.8.2.2), everything else is
+    /// dropped.
     fn local(&mut self, item: Item) -> Result<(), DropReason> {
         let Lane { sessions, heads, .. } = &mut self.lane;
         let bytes = &heads[usize::from(item.frame)].0[usize::from(item.look)..];
@@ -493,7 +497,7 @@ impl Uplink {
         }
         let session = &mut sessions.slots[item.slot as usize];
         let second = (clock::ticks() / clock::ticks_per_second()) as u32 + 1;
-        // One that is too long to lie in the head is no usual one, and not answered either.
+        // A solicitation too long for the head is unusual, and gets no reply either.
         if session.ue_v6 == 0
             || session.waiting == second
             || !router::is_valid_solicitation(&packet, bytes)
@@ -511,7 +515,7 @@ impl Uplink {
         Ok(())
     }
 
-    /// The user's packet in a frame that is not as usual in something.
+    /// Returns the user's packet in a frame that the fast path does not handle.
     #[cold]
     fn unusual(&mut self, index: usize, frame: &Frame<'_>) -> Option<Item> {
         let bytes = self.lane.heads[index].bytes(frame);
@@ -535,7 +539,8 @@ impl Uplink {
         None
     }
 
-    /// Looks at all of a frame: it may be a user's packet still, behind headers longer than usual.
+    /// Parses a whole frame: it may still contain a user's packet, behind headers longer than
+    /// usual.
     #[cold]
     fn other(&mut self, index: usize, frame: &Frame<'_>) -> Option<Item> {
         let whole = lane::copy_of(frame);
@@ -557,7 +562,7 @@ impl Uplink {
         None
     }
 
-    /// Deals with a GTP-U message that is no user's packet, or is wrong.
+    /// Processes a GTP-U message that is not a user's packet, or is invalid.
     fn message(&mut self, frame: &[u8], outer: &Outer) -> Result<(), DropReason> {
         if !self.lane.from.is_other_station(outer.ethernet.src)
             || !self.lane.from.is_other_host(outer.packet.source())
@@ -582,7 +587,7 @@ impl Uplink {
         let payload = &bytes[header.len..header.len + header.payload_len];
         match header.message {
             message::ECHO_REQUEST => {
-                // Its answer has the same number, which every request has to have.
+                // The response carries the sequence number, which every request must have.
                 let sequence = header.sequence.ok_or(DropReason::Gtpu)?;
                 let response = gtpu::echo_response(sequence);
                 if let Some(reply) = reply(&self.lane.from, outer, reply_port, &response) {
@@ -596,7 +601,7 @@ impl Uplink {
                 }
                 let (teid, gnb) =
                     gtpu::parse_error_indication(payload).map_err(|_| DropReason::Gtpu)?;
-                // Only the gNB itself knows what tunnels it has.
+                // Only the gNB itself knows which tunnels it has.
                 if outer.packet.source() != gnb {
                     return Err(DropReason::WrongGnb);
                 }
@@ -610,7 +615,7 @@ impl Uplink {
         Ok(())
     }
 
-    /// Tells a gNB that there is no such tunnel.
+    /// Tells a gNB that its tunnel does not exist.
     #[cold]
     fn unknown_teid(&mut self, frame: &Frame<'_>) {
         self.lane.counters.drops.add(DropReason::UnknownTeid, 1);
@@ -626,7 +631,7 @@ impl Uplink {
     }
 }
 
-/// The reason to drop a packet whose source is none of the user's addresses.
+/// Returns the reason to drop a packet whose source is not one of the user's addresses.
 #[cold]
 fn foreign(packet: &Packet) -> DropReason {
     let is_own = packet.src == 0 || router::is_link_local(packet.src);
@@ -636,8 +641,8 @@ fn foreign(packet: &Packet) -> DropReason {
     }
 }
 
-/// Whether a packet comes from a gNB that its session's packets may come from: one that the session sends
-/// to, or one of the networks that the configuration trusts.
+/// Returns true if a packet comes from a gNB that its session accepts: one that the session sends
+/// to, or one in the networks that the configuration trusts.
 #[cold]
 fn is_right_gnb(session: &Session, item: &Item, sources: &[u128; CHUNK], own: &Interface) -> bool {
     let source = match item.gnb {
@@ -647,7 +652,7 @@ fn is_right_gnb(session: &Session, item: &Item, sources: &[u128; CHUNK], own: &I
     session.has_gnb(source) || own.is_trusted_gnb(source)
 }
 
-/// Marks a packet with what the outer header says of congestion.
+/// Marks a packet with the congestion notification of the outer header.
 #[cold]
 fn mark(header: &mut [u8], packet: &Packet, outer: u8) -> Result<(), DropReason> {
     let codepoint = ecn::decapsulated(packet.tos, outer).ok_or(DropReason::Congestion)?;
@@ -655,7 +660,7 @@ fn mark(header: &mut [u8], packet: &Packet, outer: u8) -> Result<(), DropReason>
     Ok(())
 }
 
-/// The rule that a user's packet meets.
+/// Returns the rule that a user's packet matches.
 #[inline(always)]
 fn find<'s>(session: &'s Session, item: &Item, packet: &Packet) -> Option<&'s Rule> {
     let Item { teid, qfis, .. } = *item;
@@ -670,8 +675,8 @@ fn find<'s>(session: &'s Session, item: &Item, packet: &Packet) -> Option<&'s Ru
     })
 }
 
-/// A frame with `message` to where `outer` came from, to the port `port`; `None` where no reply may go
-/// there.
+/// Returns a frame with `message` to the source of `outer`, to the port `port`; `None` if no reply
+/// may go there.
 fn reply(own: &Interface, outer: &Outer, port: u16, message: &[u8]) -> Option<Vec<u8>> {
     let (src, dst) = (outer.packet.destination(), outer.packet.source());
     let is_right = own.is_other_host(dst) && own.is_other_station(outer.ethernet.src);

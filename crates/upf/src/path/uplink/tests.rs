@@ -1,4 +1,4 @@
-//! The fast parser against the full one.
+//! Tests the fast parser against the full one.
 
 use dray_port::memory::Peer;
 use dray_wire::MacAddr;
@@ -25,19 +25,19 @@ fn own() -> Interface {
     Interface::new("n3", &config, ours, Peer::default().port().tx).unwrap()
 }
 
-/// What is around a user's packet.
+/// The headers around a user's packet.
 #[derive(Clone, Debug)]
 struct Around {
     v6: bool,
-    /// Words of IPv4 options, or units of an IPv6 extension header of a type.
+    /// Words of IPv4 options, or units of an IPv6 extension header.
     options: u8,
     extension: Option<u8>,
-    /// IPv4: flags and offset.
+    /// IPv4 flags and fragment offset.
     fragment: u16,
     tos: u8,
     gtp_flags: u8,
     message: u8,
-    /// Extension headers of GTP-U: type and units.
+    /// GTP-U extension headers: type and units.
     extensions: Vec<(u8, u8)>,
     container: Option<u8>,
     inner: Vec<u8>,
@@ -151,7 +151,7 @@ impl Around {
     }
 }
 
-/// Puts the checksum of an IPv4 header without options right, so that what lies behind it is reached.
+/// Corrects the checksum of an IPv4 header without options, so that parsing goes beyond it.
 fn checksummed(frame: &mut [u8]) {
     if let Some(header) = frame.get_mut(14..34) {
         header[10..12].fill(0);
@@ -163,8 +163,8 @@ fn checksummed(frame: &mut [u8]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    /// What the fast parser takes, the full one reads in the same way; and what is as usual, the fast
-    /// one takes.
+    /// The full parser agrees with the fast one on every frame that the fast one accepts, and the
+    /// fast one accepts all usual frames.
     #[test]
     fn fast_parser_agrees_with_the_full_one(
         around in around(),
@@ -194,7 +194,8 @@ proptest! {
         if let (Some(fast), true) = (fast, is_usual) {
             prop_assert!(fast.is_some());
         }
-        // From its first bytes a frame is read as from all of them, or they say that they are too few.
+        // Parsing only the first bytes of a frame gives the same result, or reports that they are
+        // too few.
         let seen = &frame[..frame.len().min(LOOK)];
         match user_packet(seen, frame.len(), &own) {
             Ok(item) => prop_assert_eq!(Some(item), full),

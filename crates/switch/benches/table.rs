@@ -1,5 +1,5 @@
-//! `cargo bench -p dray-switch`: what the table costs per frame, for tables of a few stations and of
-//! many, beside the standard library's map behind a lock.
+//! `cargo bench -p dray-switch`: cost of the table per frame, for tables of few and of many
+//! stations, compared with the standard library's map behind a lock.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -22,7 +22,7 @@ fn main() {
             map.insert((0u16, *mac), 1u16);
         }
         let map = RwLock::new(map);
-        // An order that the CPU cannot foresee.
+        // An order that the CPU cannot predict.
         let mut random = 1u64;
         let frames = std::iter::repeat_with(|| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

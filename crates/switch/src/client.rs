@@ -1,4 +1,4 @@
-//! The other end of the control socket: what `dray switch ports` and its like ask with.
+//! Client of the control socket, used by `dray switch ports` and similar commands.
 
 use std::path::Path;
 
@@ -7,32 +7,32 @@ pub use dray_daemon::ClientError;
 use crate::config::{Name, PortConfig};
 use crate::engine::{PortStats, PortStatus, Status, TableEntry};
 
-/// Asks the switch at a control socket. Every call is a connection of its own.
+/// Client of the switch at a control socket. Every call opens its own connection.
 #[derive(Clone, Debug)]
 pub struct Client(dray_daemon::Client);
 
 impl Client {
-    /// For the switch at `socket`.
+    /// Creates a client for the switch at `socket`.
     pub fn new(socket: &Path) -> Self {
         Self(dray_daemon::Client::new(socket, "dray switch"))
     }
 
-    /// How the switch is.
+    /// Returns the status of the switch.
     pub fn status(&self) -> Result<Status, ClientError> {
         self.0.json("GET", "/", b"")
     }
 
-    /// Its ports.
+    /// Returns the ports of the switch.
     pub fn ports(&self) -> Result<Vec<PortStatus>, ClientError> {
         self.0.json("GET", "/ports", b"")
     }
 
-    /// What was counted at its ports.
+    /// Returns the counters of all ports.
     pub fn stats(&self) -> Result<Vec<PortStats>, ClientError> {
         self.0.json("GET", "/stats", b"")
     }
 
-    /// The stations it knows, of all ports or of one.
+    /// Returns the known stations, of all ports or of one.
     pub fn table(&self, port: Option<&Name>) -> Result<Vec<TableEntry>, ClientError> {
         match port {
             None => self.0.json("GET", "/table", b""),
@@ -40,12 +40,12 @@ impl Client {
         }
     }
 
-    /// Makes it forget them.
+    /// Makes the switch forget its learned stations.
     pub fn flush_table(&self) -> Result<(), ClientError> {
         self.0.ask("DELETE", "/table", b"").map(drop)
     }
 
-    /// Adds a port, and returns how it is.
+    /// Adds a port and returns its status.
     pub fn add_port(&self, port: &PortConfig) -> Result<PortStatus, ClientError> {
         let body = serde_json::to_vec(port).expect("a port has a form in JSON");
         self.0.json("POST", "/ports", &body)
@@ -56,7 +56,7 @@ impl Client {
         self.0.ask("DELETE", &format!("/ports/{name}"), b"").map(drop)
     }
 
-    /// Its configuration as a TOML file.
+    /// Returns the configuration of the switch as a TOML file.
     pub fn config(&self) -> Result<String, ClientError> {
         let bytes = self.0.ask("GET", "/config", b"")?;
         String::from_utf8(bytes).map_err(|error| self.0.broken(&error))

@@ -1,60 +1,62 @@
-//! What is counted for each port: frames, bytes, and why frames were dropped.
+//! Counters of each port: frames, bytes, and drops by reason.
 
 dray_daemon::counters! {
-    /// Why a frame was dropped, and at which port it is counted: at the one it came from (rx) or
-    /// at the one it was for (tx).
+    /// Reason for dropping a frame, and the port that counts the drop: the one that received the
+    /// frame (rx) or the one that was to transmit it (tx).
     reasons {
-        /// tx: the peer gave no buffer to put it in, or the queue was full.
+        /// tx: the peer posted no free buffer, or the queue was full.
         ReceiverFull = "receiver_full",
         /// tx: no peer is connected, or it has not made its rings ready.
         ReceiverNotReady = "receiver_not_ready",
-        /// tx: longer than this port's peer takes, or than a frame may be once it has its VLAN's tag.
+        /// tx: longer than this port's peer accepts, or longer than a frame may be once its VLAN
+        /// tag is added.
         TooLong = "too_long",
-        /// tx: it leaves without the tag of its VLAN, and a tag in its payload would take that tag's
-        /// place.
+        /// tx: it leaves without the tag of its VLAN, so a tag in its payload would become the
+        /// outer tag.
         DoubleTag = "double_tag",
-        /// tx: the kernel did not take this one frame: its sender has taken back the memory that it
-        /// was in, or the interface takes no such frame.
+        /// tx: the kernel refused this one frame: the sender has unmapped the memory that it was
+        /// in, or the interface does not accept such a frame.
         Undeliverable = "undeliverable",
         /// rx: shorter than an Ethernet header.
         TooShort = "too_short",
-        /// rx: what the peer handed over is no frame, such as a virtio-net header that asks for what was
-        /// not negotiated.
+        /// rx: the peer handed over an invalid frame, such as one with a virtio-net header that
+        /// uses a feature that was not negotiated.
         Malformed = "malformed",
-        /// rx: there is no other port that it could go to.
+        /// rx: there is no other port to send the frame to.
         NoReceiver = "no_receiver",
-        /// rx: its destination is behind the port it came from.
+        /// rx: the destination is behind the port that received the frame.
         Hairpin = "hairpin",
-        /// rx: the port is not a member of the frame's VLAN, or the destination's port is not.
+        /// rx: the port that received the frame or the port of its destination is not a member of
+        /// the VLAN.
         VlanNotAllowed = "vlan_not_allowed",
         /// rx: the destination's port is in the same isolation group.
         Isolated = "isolated",
-        /// rx: its source address is pinned to another port, or this port may send from its own
-        /// addresses only.
+        /// rx: the source address is pinned to another port, or the port may only send from its own
+        /// addresses.
         Spoofed = "spoofed",
-        /// rx: to be flooded, and the port has flooded all that `storm` allows.
+        /// rx: the frame would be flooded, but the port has reached its `storm` limit.
         Storm = "storm",
-        /// rx: beyond what the port's peer may send.
+        /// rx: beyond the rate that the port's peer may send.
         PolicedIn = "policed_in",
-        /// tx: beyond what the port's peer is to be sent.
+        /// tx: beyond the rate that the port's peer may be sent.
         PolicedOut = "policed_out",
     }
 
-    /// A port's counters, as the switch sees them: `rx` is what the port's peer sent.
+    /// Counters of a port, as the switch sees them: `rx` counts what the port's peer sent.
     numbers {
-        /// Frames received, whatever became of them.
+        /// Frames received, including those dropped later.
         rx_frames,
-        /// Their bytes, from destination MAC to end of payload.
+        /// Bytes received, from destination MAC to end of payload.
         rx_bytes,
         /// Frames transmitted.
         tx_frames,
-        /// Their bytes.
+        /// Bytes transmitted, from destination MAC to end of payload.
         tx_bytes,
-        /// Source addresses that were not learned, because the port has used up its share or the table
-        /// is full. Their frames went on.
+        /// Source addresses not learned because the port has used up its share or the table is
+        /// full. Their frames were still forwarded.
         addresses_refused,
-        /// Source addresses that were not learned, because the port has learned all that `storm`
-        /// allows. Their frames went on.
+        /// Source addresses not learned because the port has reached its `storm` limit. Their
+        /// frames were still forwarded.
         addresses_limited,
     }
 }

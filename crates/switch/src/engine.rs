@@ -1,4 +1,4 @@
-//! What the control interface asks of the data path, and what it is answered.
+//! Interface between control threads and the data path.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Flow, Mode, Name, PairError, PortConfig};
 use crate::counters::Counters;
 
-/// The running data path, as control threads see it. Every call returns soon, and none disturbs the
-/// ports that it is not about.
+/// The running data path, as control threads see it. Every call returns soon and does not disturb
+/// ports that it does not concern.
 pub trait Engine: Send + Sync {
     /// Adds a port.
     fn add_port(&self, port: &PortConfig) -> Result<(), EngineError>;
-    /// Removes a port, and what was learned on it.
+    /// Removes a port and forgets the stations learned on it.
     fn remove_port(&self, name: &str) -> Result<(), EngineError>;
-    /// How the switch is.
+    /// Returns the status of the switch.
     fn status(&self) -> Status;
-    /// The ports, in the order of adding.
+    /// Returns the ports, in the order of adding.
     fn ports(&self) -> Vec<PortStatus>;
-    /// The stations of the learning mode, learned or pinned, ordered by VLAN and address.
+    /// Returns the stations of learning mode, learned or pinned, ordered by VLAN and address.
     fn table(&self) -> Vec<TableEntry>;
-    /// Forgets all stations that were learned.
+    /// Forgets all learned stations.
     fn flush_table(&self);
 }
 
-/// A port could not be added or removed; everything is as it was.
+/// A port could not be added or removed; nothing has changed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum EngineError {
-    /// There is a port of this name.
+    /// A port of this name already exists.
     #[error("port {0:?}: the name is taken")]
     NameTaken(String),
     /// There is no port of this name.
@@ -37,61 +37,61 @@ pub enum EngineError {
     /// An address is pinned to another port.
     #[error("port {0:?}: mac: {1} is pinned to port {2:?}; an address belongs to one port")]
     AddressTaken(String, MacAddr, String),
-    /// The pair that it asks for cannot be.
+    /// The requested pair is not possible.
     #[error(transparent)]
     Pair(#[from] PairError),
-    /// The switch has all the ports that it can have.
+    /// The switch already has the maximum number of ports.
     #[error("port {0:?}: the switch has {1} ports and takes no more")]
     TooManyPorts(String, usize),
-    /// The port takes privileges that the switch has given up.
+    /// Opening the port needs privileges that the switch has given up.
     #[error(
         "port {uri:?}: a switch in its sandbox opens no interfaces; name the port when the switch \
          starts, or start it with --sandbox off"
     )]
     Sandboxed {
-        /// The port.
+        /// URI of the port.
         uri: String,
     },
-    /// The port cannot be opened: the message says which, and why.
+    /// The port cannot be opened: the message names the port and the cause.
     #[error("{0}")]
     Open(String),
 }
 
-/// How the switch is.
+/// Status of the switch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Of dray.
+    /// Version of dray.
     pub version: String,
-    /// Seconds since it was started.
+    /// Seconds since the switch was started.
     pub uptime_s: f64,
-    /// How frames find their port.
+    /// How the switch chooses the port for a frame.
     pub mode: Mode,
-    /// What happens when a receiver is full.
+    /// How the switch handles a full receiver.
     pub flow: Flow,
     /// Number of ports.
     pub ports: usize,
     /// Number of known stations.
     pub stations: usize,
-    /// Who moves the frames.
+    /// Workers, the threads that move frames.
     pub workers: Vec<WorkerStatus>,
 }
 
-/// How a worker is.
+/// Status of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
-    /// The CPU it is pinned to.
+    /// CPU that the worker is pinned to.
     pub cpu: u32,
-    /// The ports it receives from.
+    /// Ports that the worker receives from.
     pub ports: Vec<Name>,
-    /// Share of the last second in which it had frames to move, 0 to 1.
+    /// Share of the last second in which the worker had frames to move, 0 to 1.
     pub load: f64,
-    /// Time since it started in which it had frames to move, in seconds.
+    /// Time since its start in which the worker had frames to move, in seconds.
     pub work_s: f64,
-    /// How often it went to sleep.
+    /// Number of times that the worker went to sleep.
     pub sleeps: u64,
 }
 
-/// How far a port is.
+/// Progress of a port towards forwarding frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PortState {
@@ -101,12 +101,12 @@ pub enum PortState {
     Connected,
     /// Frames can pass.
     Running,
-    /// It failed and nothing has passed since; the last disconnect says why.
+    /// The port failed and no frame has passed since; the last disconnect gives the reason.
     Failed,
 }
 
 impl PortState {
-    /// The word for it in JSON and tables.
+    /// Returns the name of the state in JSON and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -117,41 +117,41 @@ impl PortState {
     }
 }
 
-/// How a port is.
+/// Status of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortStatus {
-    /// What was asked for; its keys are the object's own.
+    /// Configuration of the port; its keys are at the top level of the object.
     #[serde(flatten)]
     pub config: PortConfig,
-    /// How far it is.
+    /// State of the port.
     pub state: PortState,
-    /// The port it exchanges frames with (patch mode).
+    /// Port that this one exchanges frames with (patch mode).
     pub partner: Option<Name>,
-    /// The CPU of the worker that receives from it.
+    /// CPU of the worker that receives from the port.
     pub cpu: u32,
-    /// Queue pairs in use.
+    /// Number of queue pairs in use.
     pub queues: u16,
-    /// What was negotiated with the peer, by the standard's names.
+    /// Features negotiated with the peer, by the standard's names.
     pub features: Vec<String>,
-    /// Stations learned on it.
+    /// Number of stations learned on the port.
     pub stations: u32,
-    /// Why the last peer is gone.
+    /// Reason for the last disconnect.
     pub last_disconnect: Option<String>,
-    /// How many peers went, by reason.
+    /// Number of disconnects by reason.
     pub disconnects: BTreeMap<String, u64>,
-    /// What was counted.
+    /// Counters of the port.
     pub counters: Counters,
 }
 
-/// What was counted at a port.
+/// Counters of a port, with its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortStats {
-    /// The port.
+    /// Name of the port.
     pub name: Name,
-    /// Frames, bytes, drops; its keys are the object's own.
+    /// Frames, bytes, drops; the keys are at the top level of the object.
     #[serde(flatten)]
     pub counters: Counters,
-    /// How many peers went, by reason.
+    /// Number of disconnects by reason.
     pub disconnects: BTreeMap<String, u64>,
 }
 
@@ -165,16 +165,16 @@ impl From<PortStatus> for PortStats {
 /// A known station.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableEntry {
-    /// Its VLAN; 0 for ports that know none, and for an address that is pinned to a trunk: it is so
-    /// in all the trunk's VLANs.
+    /// VLAN of the station; 0 for ports without VLANs, and for an address pinned to a trunk, which
+    /// is pinned in all the trunk's VLANs.
     pub vlan: u16,
-    /// Its address.
+    /// Address of the station.
     pub mac: MacAddr,
-    /// The port it is behind.
+    /// Port that the station is behind.
     pub port: Name,
-    /// Seconds since it was last heard of; 0 where it is pinned.
+    /// Seconds since the station was last seen; 0 if it is pinned.
     pub age_s: u32,
-    /// It is pinned to its port: it was not learned, and is not forgotten.
+    /// True if the address is pinned to its port: it was not learned, and is not forgotten.
     #[serde(default)]
     pub pinned: bool,
 }

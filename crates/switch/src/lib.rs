@@ -1,8 +1,9 @@
-//! The switch: what it is told ([`config`]), what it has learned ([`table`]), what it counts
-//! ([`counters`]), and how it is talked to while it runs ([`api`], [`client`]).
+//! The switch: its configuration ([`config`]), the stations it has learned ([`table`]), its
+//! counters ([`counters`]), and its interface while it runs ([`api`], [`client`]).
 //!
-//! Control and data are apart. The workers that move frames look up the table and add to counters;
-//! everything else here runs on control threads and reaches the workers through [`Engine`] alone.
+//! Control and data are separate. The workers that move frames look up the table and add to
+//! counters; everything else here runs on control threads and reaches the workers only through
+//! [`Engine`].
 #![deny(unsafe_code)]
 
 pub mod api;

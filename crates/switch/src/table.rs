@@ -1,6 +1,6 @@
-//! The MAC address table of the learning mode: which station is behind which port.
+//! The MAC address table of learning mode: which station is behind which port.
 //!
-//! Workers look up and learn for every frame, so both are one read of one cache line as long as
+//! Workers look up and learn for every frame, so both cost one read of one cache line as long as
 //! nothing changes. A bucket is such a line:
 //!
 //! ```text
@@ -14,12 +14,13 @@
 //! **An entry is one word, so it cannot be torn**: a reader sees an address with a port that it was
 //! learned on, or does not see it, and no memory ordering is needed between words. Address and VLAN
 //! are 60 bits and a port 16, which is more than a word. So the key is mixed by a bijection: the
-//! bits that select the bucket need not be stored, and what is stored still means exactly one key.
+//! bits that select the bucket need not be stored, and the stored bits still identify exactly one
+//! key.
 //!
-//! **Strangers.** A port may send as many source addresses as it likes, on purpose. It gets a limited
-//! number of entries, nobody's entry is ever evicted for another's, and the mixing depends on secret
-//! random numbers, so that addresses cannot be chosen to crowd one bucket. A port can take over
-//! another's address by using it, as on any learning switch.
+//! **Untrusted peers.** A port may send as many source addresses as it likes, on purpose. It gets a
+//! limited number of entries, no entry is ever evicted for another port's, and the mixing depends
+//! on secret random numbers, so that addresses cannot be chosen to crowd one bucket. A port can
+//! take over another port's address by using it, as on any learning switch.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -27,14 +28,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dray_wire::MacAddr;
 
-/// Ports are numbered below this.
+/// Limit of port numbers, exclusive.
 pub const PORTS_MAX: usize = 4096;
-/// The fewest addresses a table has room for: the bits that select a bucket are not stored, and
-/// fewer buckets would leave more bits than a word holds.
+/// Minimum capacity of a table: the bits that select a bucket are not stored, and with fewer
+/// buckets the remaining bits would not fit a word.
 pub const CAPACITY_MIN: usize = 8192;
-/// The most addresses a table has room for.
+/// Maximum capacity of a table.
 pub const CAPACITY_MAX: usize = 1 << 20;
-/// The longest age that [`Table::expire`] can tell.
+/// Longest age that [`Table::expire`] can distinguish.
 pub const AGE_MAX: u16 = i16::MAX as u16;
 
 const SLOTS: usize = 6;
@@ -42,45 +43,45 @@ const KEY_BITS: u32 = 60;
 const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
 const PORT_BITS: u32 = 16;
 
-/// See the module's own words.
+/// The MAC address table; see the module documentation.
 pub struct Table {
     buckets: Box<[Bucket]>,
-    /// How far to shift a mixed key for the number of its bucket.
+    /// Right shift that turns a mixed key into the index of its bucket.
     shift: u32,
     mixer: Mixer,
-    /// Addresses learned by port; changed by the writer only.
+    /// Number of addresses learned by port; changed by the writer only.
     learned: Box<[AtomicU32]>,
     port_limit: u32,
-    /// Whoever adds, moves or removes an entry. Workers never wait for it.
+    /// Lock of a thread that adds, moves or removes entries. Workers never wait for it.
     writer: Mutex<()>,
 }
 
-/// What a frame taught the table.
+/// Effect of a frame on the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// Nothing: the station was known there, the address is no station's, or another thread is
-    /// changing the table at present, and the station's next frame will do as well.
+    /// No change: the station was known there, the address is not that of a station, or another
+    /// thread is changing the table at present; the station's next frame will be learned then.
     Nothing,
     /// A new station.
     Added,
-    /// A known station at another port than before.
+    /// A known station, now at another port.
     Moved,
-    /// Nothing: the port has used up its share, or the table is full.
+    /// No change: the port has used up its share, or the table is full.
     Refused,
-    /// Nothing: the caller did not allow a change.
+    /// No change: the caller did not allow one.
     Limited,
 }
 
 /// One known station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// VLAN; 0 for ports that know none.
+    /// VLAN; 0 for ports without VLANs.
     pub vlan: u16,
-    /// The station.
+    /// Address of the station.
     pub mac: MacAddr,
-    /// The port it is behind.
+    /// Port that the station is behind.
     pub port: u16,
-    /// Time since it was last heard of, in units of the stamps.
+    /// Time since the station was last seen, in units of the stamps.
     pub age: u16,
 }
 
@@ -94,8 +95,8 @@ struct Bucket {
 const _: () = assert!(size_of::<Bucket>() == 64);
 
 impl Table {
-    /// A table with room for `capacity` addresses, `port_limit` of them for each port. There is more
-    /// room than asked for, so that hardly any bucket overflows before that.
+    /// Creates a table for `capacity` addresses, at most `port_limit` of them for each port. It has
+    /// more room than requested, so that hardly any bucket overflows before that.
     pub fn new(capacity: usize, port_limit: u32) -> Self {
         let capacity = capacity.clamp(CAPACITY_MIN, CAPACITY_MAX);
         let buckets = (capacity / 2).next_power_of_two();
@@ -109,7 +110,7 @@ impl Table {
         }
     }
 
-    /// The port that `mac` was last heard of on.
+    /// Returns the port where `mac` was last seen.
     #[inline]
     pub fn lookup(&self, vlan: u16, mac: MacAddr) -> Option<u16> {
         let (bucket, rest) = self.place(key(vlan, mac));
@@ -122,14 +123,14 @@ impl Table {
         None
     }
 
-    /// Remembers that a frame from `mac` came in on `port` at the time `now`, in any unit that does
-    /// not change. A station that is known there costs two reads, and one write per unit of time.
+    /// Records that a frame from `mac` was received on `port` at the time `now`, in any fixed unit.
+    /// A station already known there costs two reads, and one write per unit of time.
     #[inline]
     pub fn learn(&self, vlan: u16, mac: MacAddr, port: u16, now: u32) -> Learned {
         self.learn_if(vlan, mac, port, now, || true)
     }
 
-    /// As [`learn`](Self::learn); where something would change, `may` has to allow it.
+    /// Like [`learn`](Self::learn), but only changes an entry if `may` allows it.
     #[inline]
     pub fn learn_if(
         &self,
@@ -144,7 +145,7 @@ impl Table {
         let word = word(rest, port);
         for (slot, stamp) in bucket.words.iter().zip(&bucket.stamps) {
             if slot.load(Relaxed) == word {
-                // Workers share the line: it is written when there is something to say.
+                // Workers share the line: it is written only when the stamp changes.
                 if stamp.load(Relaxed) != now as u16 {
                     stamp.store(now as u16, Relaxed);
                 }
@@ -168,7 +169,7 @@ impl Table {
             return Learned::Refused;
         }
         let Ok(_writer) = self.writer.try_lock() else { return Learned::Nothing };
-        // Others may have written since: only now is what is seen what is there.
+        // Other threads may have written meanwhile: only under the lock do the reads stay valid.
         if learned.load(Relaxed) >= self.port_limit {
             return Learned::Refused;
         }
@@ -187,13 +188,13 @@ impl Table {
         if known.is_some() { Learned::Moved } else { Learned::Added }
     }
 
-    /// Forgets stations that were not heard of for longer than `max_age`, at most [`AGE_MAX`]. To be
-    /// called more often than the stamps wrap, which is every 65536 units.
+    /// Forgets stations not seen for longer than `max_age`, at most [`AGE_MAX`]. Call it more often
+    /// than the stamps wrap, which is every 65536 units.
     pub fn expire(&self, now: u32, max_age: u16) {
         self.retain(|_, stamp| age(now, stamp) <= max_age);
     }
 
-    /// Forgets all stations behind `port`. No worker may still learn from it.
+    /// Forgets all stations behind `port`. No worker may learn from that port any more.
     pub fn forget_port(&self, port: u16) {
         self.retain(|of, _| of != port);
     }
@@ -217,7 +218,7 @@ impl Table {
         }
     }
 
-    /// All stations, ordered by VLAN and address.
+    /// Returns all stations, ordered by VLAN and address.
     pub fn entries(&self, now: u32) -> Vec<Entry> {
         let mut entries = Vec::with_capacity(self.len());
         for (number, bucket) in self.buckets.iter().enumerate() {
@@ -238,17 +239,17 @@ impl Table {
         entries
     }
 
-    /// How many stations are known.
+    /// Returns the number of known stations.
     pub fn len(&self) -> usize {
         self.learned.iter().map(|learned| learned.load(Relaxed) as usize).sum()
     }
 
-    /// Whether none is.
+    /// Returns true if no station is known.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many stations are known behind `port`.
+    /// Returns the number of stations known behind `port`.
     pub fn learned_on(&self, port: u16) -> u32 {
         self.learned.get(usize::from(port)).map_or(0, |learned| learned.load(Relaxed))
     }
@@ -271,7 +272,7 @@ fn key(vlan: u16, mac: MacAddr) -> u64 {
     u64::from(vlan & 0xfff) << 48 | u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
-/// Frames come from one station: not from a group, not from nobody.
+/// Returns true if the address is that of one station: neither a group address nor all zeros.
 fn is_station(key: u64) -> bool {
     let group = 1 << 40;
     key & group == 0 && key << 16 != 0
@@ -286,15 +287,16 @@ fn port_of(word: u64) -> Option<u16> {
     (word as u16).checked_sub(1)
 }
 
-/// A worker's clock may be a little ahead of the caller's: such a stamp is new, not very old.
+/// Age of a stamp. A worker's clock may be a little ahead of the caller's: such a stamp is new, not
+/// very old.
 fn age(now: u32, stamp: u16) -> u16 {
     let age = (now as u16).wrapping_sub(stamp);
     if age > AGE_MAX { 0 } else { age }
 }
 
 /// A bijection of 60-bit numbers with two secret odd factors. The high bits of the result depend on
-/// all bits of the key; a pair of keys shares them with twice the least probability there is, at most
-/// ([multiply-shift](https://doi.org/10.1006/jagm.1997.0873)).
+/// all bits of the key; the probability that two keys share them is at most twice the minimum
+/// possible ([multiply-shift](https://doi.org/10.1006/jagm.1997.0873)).
 struct Mixer {
     factors: [u64; 2],
     inverses: [u64; 2],
@@ -302,7 +304,7 @@ struct Mixer {
 
 impl Mixer {
     fn random() -> Self {
-        // The standard library's hash keys are the operating system's random numbers.
+        // The standard library's hash keys come from the operating system's random numbers.
         let factors = [(); 2].map(|()| RandomState::new().build_hasher().finish() | 1);
         Self { factors, inverses: factors.map(inverse) }
     }
@@ -319,7 +321,8 @@ impl Mixer {
     }
 }
 
-/// The inverse of an odd number modulo 2⁶⁴, by Newton's iteration: right bits double from 3 each time.
+/// Returns the inverse of an odd number modulo 2⁶⁴, by Newton's iteration: the correct bits double
+/// from 3 each time.
 fn inverse(odd: u64) -> u64 {
     (0..5).fold(odd, |x, _| x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x))))
 }
@@ -367,7 +370,8 @@ mod tests {
         let table = Table::new(CAPACITY_MIN, 100);
         assert_eq!(table.learn(0, station(1), 1, 0), Learned::Added);
         let refused = (10..100_000).filter(|id| {
-            // Not even by taking over what others have learned once its share is used up.
+            // Not even by taking over addresses that others have learned, once its share is used
+            // up.
             table.learn(0, station(*id), 2, 0) == Learned::Refused
         });
         assert_eq!(refused.count(), 100_000 - 10 - 100);
@@ -388,7 +392,8 @@ mod tests {
                 Learned::Added => known.push(id),
                 other => assert_eq!(other, Learned::Refused),
             }
-            // What was asked for is there, but for the few whose bucket is full.
+            // The requested capacity is available, except for the few stations whose bucket is
+            // full.
             assert!(id + 1 != CAPACITY_MIN as u64 || known.len() > CAPACITY_MIN * 98 / 100);
         }
         assert_eq!(table.len(), known.len());
@@ -405,8 +410,8 @@ mod tests {
         assert!(table.is_empty());
     }
 
-    /// Readers race with a writer that makes stations come, move and go: each station has ports of
-    /// its own, so that a mixed-up entry shows.
+    /// Readers race with a writer that adds, moves and removes stations: each station has its own
+    /// ports, so that a mixed-up entry is detected.
     #[test]
     fn a_lookup_never_returns_a_port_of_another_station() {
         let table = Table::new(CAPACITY_MIN, 10);

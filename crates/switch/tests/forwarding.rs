@@ -1,4 +1,4 @@
-//! The switch against a model of it.
+//! The switch against a model.
 
 mod inline;
 #[path = "forwarding/model.rs"]
@@ -15,7 +15,7 @@ proptest! {
     }
 }
 
-/// What the fuzzer begins with runs on its own as well.
+/// The fuzzer's seeds also run as a test of their own.
 #[test]
 fn seeds_agree_with_the_model() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/forwarding");

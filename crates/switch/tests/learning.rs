@@ -1,4 +1,4 @@
-//! Learning mode over shared memory, from end to end: VLANs, isolation, flooding, ageing, limits.
+//! Learning mode over shared memory, end to end: VLANs, isolation, flooding, ageing, limits.
 
 mod ends;
 
@@ -9,7 +9,7 @@ use dray_switch::{DropReason, Engine, Switch};
 use ends::{Frames, add, arrived, counters, drops, eventually, plug, send_one, switch};
 use tempfile::TempDir;
 
-/// A switch and a port of ours at each of its own.
+/// A switch, and a test port at each of its ports.
 struct Bench {
     switch: Switch,
     ports: Vec<(String, Port)>,
@@ -41,13 +41,13 @@ impl Bench {
         &mut self.ports.iter_mut().find(|(known, _)| known == name).unwrap().1
     }
 
-    /// Sends one frame into port `from`; it arrives at the ports of `expected`, as what is given
-    /// there, and at no other.
+    /// Sends one frame into port `from`; it must arrive at the ports of `expected`, as given there,
+    /// and at no other.
     #[track_caller]
     fn check(&mut self, from: &str, sent: &Frames, expected: &[(&str, &Frames)]) {
         let before = counters(&self.switch, from).rx_frames;
         let sent = send_one(&mut *self.port(from).tx[0], sent);
-        // Once it is counted where it came in, it has been passed on.
+        // Once the receiving port has counted the frame, it has been forwarded.
         let switch = &self.switch;
         eventually("the switch has it", || counters(switch, from).rx_frames == before + 1);
         for (name, port) in &mut self.ports {
@@ -66,7 +66,7 @@ fn frames_are_flooded_until_their_destination_is_known() {
     bench.check("a", &there, &[("b", &there), ("c", &there)]);
     bench.check("b", &back, &[("a", &back)]);
     bench.check("a", &there, &[("b", &there)]);
-    // Without VLANs tags are nobody's business.
+    // Without VLANs the switch ignores tags.
     let tagged = there.clone().tagged(0x7064);
     bench.check("a", &tagged, &[("b", &tagged)]);
     let group = Frames::broadcast(1);
@@ -75,13 +75,14 @@ fn frames_are_flooded_until_their_destination_is_known() {
     bench.check("c", &back, &[("a", &back)]);
     bench.check("a", &there, &[("c", &there)]);
     assert!(bench.switch.ports().iter().all(|port| port.partner.is_none()), "nobody is paired");
-    // Behind the port it came from.
+    // Destination behind the receiving port.
     let near = Frames::between(3, 1);
     bench.check("a", &near, &[]);
     assert_eq!(drops(&bench.switch, "a", DropReason::Hairpin), 1);
     bench.switch.flush_table();
     bench.check("a", &there, &[("b", &there), ("c", &there)]);
-    // What was learned on a port goes with it, and the frames do not go to who gets its place.
+    // What was learned on a port is forgotten with it, and a port that gets its index does not
+    // receive the frames.
     bench.check("c", &back, &[("a", &back)]);
     bench.switch.remove_port("c").unwrap();
     bench.ports.retain(|(name, _)| name != "c");
@@ -100,7 +101,7 @@ fn a_frame_stays_in_its_vlan_and_leaves_with_the_tag_that_is_right() {
     bench.check("t", &ten, &[("a", &plain), ("b", &plain), ("n", &plain)]);
     bench.check("n", &twenty, &[("c", &plain), ("t", &twenty)]);
     bench.check("n", &plain, &[("a", &plain), ("b", &plain), ("t", &ten)]);
-    // A tag of VLAN 0 is a priority, which is kept where there is a tag.
+    // A tag of VLAN 0 carries a priority, which is kept if the frame leaves with a tag.
     let (zero, urgent) = (plain.clone().tagged(0xa000), plain.clone().tagged(0xa00a));
     bench.check("a", &zero, &[("b", &plain), ("t", &urgent), ("n", &plain)]);
     bench.check("n", &zero, &[("a", &plain), ("b", &plain), ("t", &urgent)]);
@@ -110,7 +111,7 @@ fn a_frame_stays_in_its_vlan_and_leaves_with_the_tag_that_is_right() {
         bench.check(from, frames, &[]);
         assert_eq!(drops(&bench.switch, from, DropReason::VlanNotAllowed), before + 1, "{from}");
     }
-    // Between ports without VLANs nothing is looked at; here there is one, so nobody to go to.
+    // Ports without VLANs only exchange frames with each other; here there is one, so no receiver.
     bench.check("p", &ten, &[]);
     assert_eq!(drops(&bench.switch, "p", DropReason::NoReceiver), 1);
     // The same address is another station in another VLAN.
@@ -153,7 +154,7 @@ fn a_port_with_too_many_stations_takes_nobodys_place() {
     }
     assert_eq!(counters(&bench.switch, "b").addresses_refused, 40);
     assert_eq!(bench.switch.table().len(), 11);
-    // One who is known, and one who is not.
+    // One address that was learned, and one that was not.
     let learned = Frames::between(1, 105);
     bench.check("a", &learned, &[("b", &learned)]);
     let refused = Frames::between(1, 120);

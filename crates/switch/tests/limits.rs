@@ -1,4 +1,4 @@
-//! What a port may claim and how much it may send: pinned addresses, storms, rates.
+//! Limits of a port: pinned addresses, storms, rates.
 
 mod inline;
 
@@ -18,7 +18,7 @@ fn frame(from: MacAddr, to: MacAddr) -> Vec<u8> {
     [&to.0[..], &from.0, &[0x88, 0xb5], &[7; 50]].concat()
 }
 
-/// The ports at which a frame arrives.
+/// Returns the ports at which a frame arrives.
 fn reached(switch: &mut Inline, port: &str, frame: impl Into<Sent>) -> Vec<String> {
     switch.send(port, frame).into_iter().map(|(port, _)| port).collect()
 }
@@ -35,14 +35,14 @@ fn gateway() -> Inline {
 #[test]
 fn pinned_address_cannot_be_taken_over() {
     let mut switch = gateway();
-    // Nobody has heard of it yet, and its port is known.
+    // The station has not sent yet, but its port is known.
     assert_eq!(reached(&mut switch, "a", frame(station(2), station(1))), ["gateway"]);
     for port in ["a", "b", "c"] {
         let claims = frame(station(1), BROADCAST);
         assert_eq!(reached(&mut switch, port, claims), [""; 0], "{port}");
         assert_eq!(switch.drops(port, DropReason::Spoofed), 1, "{port}");
     }
-    // In an isolation group nobody cuts the others off.
+    // The ports of an isolation group cannot cut each other off.
     assert_eq!(reached(&mut switch, "a", frame(station(2), station(1))), ["gateway"]);
     assert_eq!(reached(&mut switch, "gateway", frame(station(1), station(2))), ["a"]);
 }
@@ -59,7 +59,7 @@ fn spoof_check_allows_own_addresses_only() {
         assert_eq!(reached(&mut switch, "b", frame(other, station(1))), [""; 0], "{other}");
         assert_eq!(switch.drops("b", DropReason::Spoofed), before + 1);
     }
-    // Without the check a port may have others behind it, which are learned.
+    // Without the check a port may have other stations behind it, which are learned.
     assert_eq!(reached(&mut switch, "c", frame(station(9), station(1))), ["gateway"]);
     assert_eq!(reached(&mut switch, "a", frame(station(2), station(9))), ["c"]);
 }
@@ -86,7 +86,7 @@ fn pinned_addresses_hold_in_every_vlan_of_their_port() {
     assert_eq!(switch.drops("c", DropReason::Spoofed), 1);
 }
 
-/// Frames of a batch that are passed on without delay, of so many.
+/// Frames of a batch that pass without delay at any rate.
 const BURST: u64 = 32;
 
 #[test]
@@ -104,7 +104,7 @@ fn storm_limits_what_is_flooded_and_nothing_else() {
     assert_eq!(switch.drops("a", DropReason::Storm), 200 - BURST);
     let known = vec![frame(station(1), station(2)).into(); 200];
     assert_eq!(switch.pass(0, known)[1].len(), 200);
-    // Others flood as they like.
+    // Other ports may flood without limit.
     let floods = vec![frame(station(2), BROADCAST).into(); 200];
     assert_eq!(switch.pass(1, floods)[2].len(), 200);
 }
@@ -117,7 +117,7 @@ fn storm_limits_how_many_addresses_are_learned() {
     assert_eq!(switch.pass(0, many)[1].len(), 200, "they go on all the same");
     let counters = switch.counters("a");
     assert_eq!((counters.addresses_limited, counters.drops.total()), (200 - BURST, 0));
-    // Who was learned is not forgotten for it.
+    // Learned stations are not forgotten because of the limit.
     assert_eq!(reached(&mut switch, "b", frame(station(2), station(1000))), ["a"]);
 }
 
@@ -148,12 +148,12 @@ fn rates_hold_in_both_directions_and_modes() {
         assert_eq!(counters.drops.total(), 200 - 64, "{mode}");
         assert_eq!((counters.tx_frames, counters.tx_bytes), (64, 65_536), "{mode}");
         assert_eq!(switch.counters("a").drops.total(), 0, "{mode}");
-        // The other way there is no limit.
+        // The opposite direction has no limit.
         assert_eq!(switch.pass(1, sent(1024))[0].len(), 200, "{mode}");
     }
 }
 
-/// What waits for room at its receiver is not counted against a rate twice.
+/// A frame that waits for room at its receiver is not counted against a rate twice.
 #[test]
 fn rates_count_each_frame_once_where_senders_are_held_back() {
     for rate in ["rate_in", "rate_out"] {

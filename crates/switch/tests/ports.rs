@@ -1,4 +1,4 @@
-//! Ports that come and go while others exchange frames.
+//! Ports that are added and removed while others exchange frames.
 
 mod ends;
 
@@ -59,7 +59,7 @@ fn ports_that_come_and_go_cost_the_others_nothing() {
     }
 }
 
-/// Frames that nobody takes wait where they are; so does the worker, asleep for most of the time.
+/// Frames that the receiver does not take stay where they are; the worker sleeps most of the time.
 #[test]
 fn a_receiver_that_takes_nothing_keeps_no_cpu_busy() {
     let folder = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ fn a_receiver_that_takes_nothing_keeps_no_cpu_busy() {
     let [mut a, mut b] = ["a", "b"].map(|name| plug(&socket(name), ""));
     let frame = Frames::between(1, 2).make(0);
     let (mut sent, mut refused) = (0, 0);
-    // Until all rings are full, and stay so.
+    // Until all rings are full and stay full.
     while refused < 100 {
         match a.tx[0].transmit(&[Frame::from(&frame[..])]).unwrap() {
             0 => {
@@ -92,7 +92,7 @@ fn a_receiver_that_takes_nothing_keeps_no_cpu_busy() {
     assert_eq!(drops(&switch, "b", DropReason::ReceiverFull), 0);
 }
 
-/// A peer that never reads costs the others nothing: its port is full, and the worker goes on.
+/// A peer that never reads does not slow down the others: its port is full, and the worker goes on.
 #[test]
 fn silent_receiver_does_not_hold_up_the_worker() {
     const COUNT: u32 = 3000;
@@ -108,7 +108,7 @@ fn silent_receiver_does_not_hold_up_the_worker() {
     let frames = Frames::broadcast(1);
     reach((&mut a.tx, &mut c.rx), &frames);
     let drops_before = drops(&switch, "c", DropReason::ReceiverFull);
-    // Until the silent one has no room any more.
+    // Until the silent peer has no room any more.
     eventually("a port that is full", || {
         pass((&mut a.tx, &mut c.rx), &frames, &frames, 500);
         drops(&switch, "silent", DropReason::ReceiverFull) > 0
@@ -130,7 +130,7 @@ fn a_peer_that_starts_one_of_two_queues_hears_both_workers() {
     };
     let folder = tempfile::tempdir().unwrap();
     let switch = switch(&format!("mode = 'learning'\ncpus = [{first}, {second}]"));
-    // The two queues of the first port go to one worker each, and then the two others do.
+    // The two queues of the first port go to one worker each, and so do the two other ports.
     let mut plugged = ["to", "a", "b"].map(|name| {
         let socket = folder.path().join(name);
         let queues = if name == "to" { "?queues=2" } else { "" };
@@ -159,7 +159,7 @@ fn address_is_pinned_to_one_port_at_a_time() {
     let refused = switch.add_port(&second).unwrap_err();
     let taken = EngineError::AddressTaken("b".to_owned(), MacAddr::local(2), "a".to_owned());
     assert_eq!(refused, taken);
-    // Nothing half made: its name and its other address are free.
+    // The refused port left nothing behind: its name and its other address are free.
     assert_eq!(switch.ports().len(), 1);
     add(&switch, "b=null:,mac=02:00:00:00:00:03");
     switch.flush_table();

@@ -11,7 +11,7 @@ const IPV4: [u8; 2] = [8, 0];
 const TAG: [u8; 2] = [0x81, 0x00];
 const SERVICE_TAG: [u8; 2] = [0x88, 0xa8];
 
-/// A broadcast of A with these tags, each a type and two bytes, 64 bytes without them.
+/// Returns a broadcast of A with these tags, each a type and two bytes; 64 bytes without the tags.
 fn frame(tags: &[([u8; 2], u16)]) -> Vec<u8> {
     of_len(tags, 64)
 }
@@ -31,7 +31,7 @@ fn at(port: &str, frame: Vec<u8>) -> (String, Vec<u8>) {
     (port.to_owned(), frame)
 }
 
-/// In shared memory, with `bytes` put at `place` after the switch has looked.
+/// Returns a frame in shared memory, with `bytes` put at `place` after the switch has read it.
 fn changed(frame: &[u8], place: usize, bytes: &[u8]) -> Sent {
     let mut later = frame.to_vec();
     later[place..place + bytes.len()].copy_from_slice(bytes);
@@ -51,7 +51,8 @@ fn double_tag_cannot_leave_native_vlan() {
     let mut switch = Inline::of(&PORTS);
     for inner in [TAG, SERVICE_TAG] {
         let sent = frame(&[(TAG, 0), (inner, 20)]);
-        // Inside a tag of its own VLAN it is payload; without one it would be the outer tag.
+        // Inside a tag of its own VLAN the inner tag is payload; without one it would be the outer
+        // tag.
         let tagged = frame(&[(TAG, 10), (inner, 20)]);
         assert_eq!(switch.send("access10", sent.clone()), [at("trunk", tagged.clone())]);
         assert_eq!(switch.send("native", sent), [at("trunk", tagged.clone())]);
@@ -59,7 +60,7 @@ fn double_tag_cannot_leave_native_vlan() {
         let triple = frame(&[(TAG, 10), (inner, 20), (TAG, 20)]);
         assert_eq!(switch.send("trunk", triple), []);
     }
-    // Counted where each would have left.
+    // Counted at each port that would have transmitted it.
     assert_eq!(switch.drops("native", DropReason::DoubleTag), 2 * 3);
     assert_eq!(switch.drops("other", DropReason::DoubleTag), 2 * 4);
     assert_eq!(switch.drops("access10", DropReason::DoubleTag), 2 * 3);
@@ -84,19 +85,19 @@ fn tagged_frames_do_not_enter_access_ports() {
 fn sender_cannot_change_a_frame_into_another_vlan() {
     let tag_20 = [TAG[0], TAG[1], 0, 20];
     for (from, sent, expected) in [
-        // Untagged, as it leaves everywhere but at the trunk.
+        // Untagged; it leaves untagged everywhere but at the trunk.
         ("access10", frame(&[]), ["native", "other"]),
         ("native", frame(&[]), ["access10", "other"]),
     ] {
         let mut switch = Inline::of(&PORTS);
         for (port, frame) in switch.send(from, changed(&sent, 12, &tag_20)) {
-            // Behind the type lies payload, which may be anything.
+            // After the type comes payload, which may be anything.
             assert!(expected.contains(&&*port) || port == "trunk", "{port}");
             let kind = if port == "trunk" { &frame[16..18] } else { &frame[12..14] };
             assert_eq!(kind, IPV4, "{from} to {port}");
         }
     }
-    // A tag that was removed, and one that stays.
+    // A tag that is removed, and one that stays.
     let mut switch = Inline::of(&PORTS);
     let sent = changed(&frame(&[(TAG, 10)]), 14, &[0, 20]);
     assert_eq!(
@@ -148,7 +149,7 @@ fn short_frames_are_dropped_or_keep_every_byte() {
         let arrived = switch.send("trunk", tagged[..len].to_vec());
         match len {
             0..18 => assert_eq!(arrived, [], "{len}"),
-            // The tag's four bytes are gone.
+            // The tag's four bytes are removed.
             _ => {
                 let bare = frame(&[])[..len - 4].to_vec();
                 let expected = ["access10", "native", "other"].map(|port| at(port, bare.clone()));
@@ -156,7 +157,7 @@ fn short_frames_are_dropped_or_keep_every_byte() {
             }
         }
     }
-    // Too short to say whether it has a tag, and not long enough for one.
+    // Too short for a type field, or too short for the tag that the type announces.
     let counters = switch.counters("trunk");
     assert_eq!(counters.drops.get(DropReason::TooShort), 18);
     for len in 14..20 {

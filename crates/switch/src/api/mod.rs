@@ -6,11 +6,11 @@
 //! | `GET /` | version, uptime, mode, workers ([`Status`](crate::Status)) |
 //! | `GET /ports`, `GET /ports/NAME` | the ports ([`PortStatus`](crate::PortStatus)) |
 //! | `POST /ports` | adds the port of the body ([`PortConfig`](crate::PortConfig)): 201 |
-//! | `DELETE /ports/NAME` | removes it: 204 |
+//! | `DELETE /ports/NAME` | removes the port: 204 |
 //! | `GET /stats` | counters by port ([`PortStats`](crate::PortStats)) |
 //! | `GET /table`, `GET /table?port=NAME` | stations, learned or pinned ([`TableEntry`](crate::TableEntry)) |
-//! | `DELETE /table` | forgets those that were learned: 204 |
-//! | `GET /config` | the configuration as it is now, a TOML file to start again with |
+//! | `DELETE /table` | forgets the learned stations: 204 |
+//! | `GET /config` | the present configuration as a TOML file, to start the switch with again |
 //!
 //! An error is `{"error": "..."}`.
 
@@ -25,7 +25,7 @@ use crate::engine::Engine;
 
 pub use routes::answer;
 
-/// Serves `engine` at `socket`; `config` is what the switch was started with.
+/// Serves `engine` at `socket`; `config` is the configuration that the switch was started with.
 pub fn serve(
     socket: ControlSocket,
     engine: Arc<dyn Engine>,

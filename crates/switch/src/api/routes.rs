@@ -1,11 +1,12 @@
-//! What can be asked, and what is answered.
+//! Routes of the control interface.
 
 use dray_daemon::{Refusal, Request, Response};
 
 use crate::config::{self, PortConfig, SwitchConfig};
 use crate::engine::{Engine, EngineError, PortStats, PortStatus};
 
-/// Answers `request`. `config` is what the switch was started with; its ports are the engine's.
+/// Answers `request`. `config` is the configuration that the switch was started with; its ports are
+/// replaced by the engine's.
 pub fn answer(engine: &dyn Engine, config: &SwitchConfig, request: &Request) -> Response {
     route(engine, config, request).unwrap_or_else(Response::from)
 }

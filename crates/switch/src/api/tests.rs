@@ -21,7 +21,7 @@ use crate::counters::{Counters, DropReason};
 use crate::engine::{Engine, EngineError, PortState, PortStatus, Status, TableEntry, WorkerStatus};
 use crate::{Flow, Mode};
 
-/// Remembers what it is told.
+/// Engine that keeps its state in memory and moves no frames.
 #[derive(Default)]
 struct Fake(Mutex<State>);
 
@@ -137,7 +137,7 @@ fn port(text: &str) -> PortConfig {
 }
 
 impl Running {
-    /// Sends bytes as they are, and returns all that comes back.
+    /// Sends `request` unchanged and returns the whole reply.
     fn raw(&self, request: &[u8]) -> String {
         let mut stream = UnixStream::connect(&self.path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -265,7 +265,7 @@ fn bytes_that_are_no_request_are_refused() {
         let answer = switch.raw(request.as_bytes());
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
     }
-    // The largest body that may be comes through, and is told to.
+    // The largest allowed body is accepted, and the client is told to continue.
     let head = format!("POST /ports HTTP/1.1\r\nContent-Length: {BODY_MAX}\r\n");
     let mut stream = UnixStream::connect(&switch.path).unwrap();
     stream.write_all((head + "Expect: 100-continue\r\n\r\n").as_bytes()).unwrap();
@@ -285,7 +285,7 @@ fn who_says_nothing_or_half_keeps_nobody_out() {
         .map(|number| {
             let mut stream = UnixStream::connect(&switch.path).unwrap();
             if number % 2 == 0 {
-                // It may have been closed to make room.
+                // The server may have closed this connection to make room.
                 let _ = stream.write_all(b"POST /ports HTTP/1.1\r\nContent-Length: 9\r\n\r\n{");
             }
             stream
@@ -295,7 +295,7 @@ fn who_says_nothing_or_half_keeps_nobody_out() {
         switch.client.status().unwrap();
     }
     assert_eq!(silent.len(), 100);
-    // Those that go are no trouble either.
+    // Clients that disconnect do not disturb the server either.
     drop(silent);
     assert!(switch.client.ports().unwrap().is_empty());
 }
@@ -334,7 +334,7 @@ fn a_live_socket_is_left_alone_and_a_dead_one_replaced() {
     let dead = switch.folder.path().join("dead.sock");
     drop(UnixListener::bind(&dead).unwrap());
     let socket = ControlSocket::bind(&dead).unwrap();
-    // Somebody else's by now: it stays.
+    // The path now belongs to another file, which must stay.
     fs::remove_file(&dead).unwrap();
     fs::write(&dead, "precious").unwrap();
     drop(socket);

@@ -1,4 +1,4 @@
-//! What can be wrong in a configuration whose every value is right by itself.
+//! Checks of a configuration whose values are each valid by themselves.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,29 +10,28 @@ use super::{Flow, Mode, Pairs, PortConfig, SwitchConfig, Vlan};
 use crate::engine::EngineError;
 use crate::table::{AGE_MAX, CAPACITY_MAX, CAPACITY_MIN};
 
-/// A configuration is wrong; one line that names the key, what was given and what is allowed.
+/// Invalid configuration; one line that names the key, the value and what is allowed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{}{what}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
 pub struct ConfigError {
-    /// The line in the text that it came from, counted from 1.
+    /// Line of the error in the source text, counted from 1.
     pub line: Option<usize>,
     pub(super) place: Place,
     pub(super) what: String,
 }
 
-/// What in a configuration the error is about.
+/// Part of the configuration that the error is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Key(&'static str),
-    /// Number of the port and its key.
+    /// Index of the port and its key.
     Port(usize, &'static str),
-    /// The line is known already, or there is none.
+    /// The line is already known, or there is none.
     Text,
 }
 
 impl SwitchConfig {
-    /// Checks everything that can be checked without opening a port. `cpus` are the CPUs that there
-    /// are.
+    /// Checks everything that can be checked without opening a port. `cpus` are the available CPUs.
     pub fn check(&self, cpus: &[u32]) -> Result<(), ConfigError> {
         self.check_cpus(cpus)?;
         if self.flow == Flow::Backpressure && self.mode != Mode::Patch {
@@ -103,8 +102,8 @@ impl SwitchConfig {
         }
     }
 
-    /// Checks whether `port` has the keys of this mode only. What it is to the other ports is not
-    /// looked at.
+    /// Checks that `port` has only keys that this mode allows. Conflicts with other ports are not
+    /// checked.
     pub fn check_port(&self, port: &PortConfig) -> Result<(), ConfigError> {
         let vlan = match port.vlan {
             Vlan::Unaware => None,

@@ -1,4 +1,4 @@
-//! When a worker without work goes to sleep.
+//! When an idle worker goes to sleep.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How long a worker polls without any work before it sleeps until an event descriptor wakes it.
+/// Time that a worker polls without any work before it sleeps until an event descriptor wakes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Idle {
-    /// So long.
+    /// Sleeps after this time without work.
     After(Duration),
-    /// It never sleeps.
+    /// Never sleeps.
     Never,
 }
 
@@ -22,7 +22,7 @@ impl Default for Idle {
     }
 }
 
-/// The text is no such time.
+/// The text is not a valid idle time.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("idle {0:?}: give a time with its unit, for example 50us or 1ms, or \"never\"")]
 pub struct IdleError(String);

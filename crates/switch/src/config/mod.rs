@@ -1,4 +1,4 @@
-//! What the switch is told, in a TOML file, over HTTP as JSON, or on the command line.
+//! Configuration of the switch: from a TOML file, as JSON over HTTP, or from the command line.
 
 mod check;
 mod idle;
@@ -25,21 +25,21 @@ pub use rate::{BitRate, Burst, FrameRate, Rate, RateError};
 pub use text::from_json;
 pub use vlan::{Vlan, VlanError, VlanId};
 
-/// Where the control socket is unless told otherwise.
+/// Default path of the control socket.
 pub const CONTROL: &str = "/run/dray/switch.sock";
 
-/// How frames find their port.
+/// How the switch chooses the port for a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Ports come in pairs; what one receives the other transmits.
+    /// Ports come in pairs; each transmits what the other receives.
     Patch,
-    /// MAC learning: to the port where the destination was last heard of, or to all.
+    /// MAC learning: a frame goes to the port where its destination was last seen, or to all ports.
     #[default]
     Learning,
 }
 
-/// What happens when a receiver is full.
+/// How the switch handles a full receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flow {
@@ -50,30 +50,30 @@ pub enum Flow {
     Backpressure,
 }
 
-/// All that a switch is told. Call [`check`](Self::check) before use.
+/// Configuration of a switch. Call [`check`](Self::check) before use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwitchConfig {
-    /// How frames find their port.
+    /// How the switch chooses the port for a frame.
     pub mode: Mode,
-    /// What happens when a receiver is full.
+    /// How the switch handles a full receiver.
     pub flow: Flow,
-    /// One worker on each of these CPUs; none: one worker where the caller thinks best.
+    /// One worker on each of these CPUs; if empty, one worker on a CPU that the caller chooses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u32>,
-    /// When a worker without work goes to sleep.
+    /// When an idle worker goes to sleep.
     pub idle: Idle,
     /// Seconds after which a silent station is forgotten (learning mode).
     pub age_s: u16,
-    /// Room for this many stations (learning mode).
+    /// Capacity of the table in stations (learning mode).
     pub table_size: usize,
-    /// Of which one port may have so many.
+    /// Maximum number of stations learned on one port.
     pub port_addresses: u32,
-    /// The most memory that the peers of all ports may share together.
+    /// Maximum memory that the peers of all ports may share together.
     pub peer_memory: Bytes,
-    /// The control socket.
+    /// Path of the control socket.
     pub control: PathBuf,
-    /// The ports to begin with.
+    /// Ports that exist from the start.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortConfig>,
 }
@@ -97,7 +97,7 @@ impl Default for SwitchConfig {
 }
 
 impl SwitchConfig {
-    /// The table that this asks for.
+    /// Creates the table with the configured limits.
     pub fn table(&self) -> table::Table {
         table::Table::new(self.table_size, self.port_addresses)
     }

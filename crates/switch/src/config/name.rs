@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[serde(into = "String", try_from = "String")]
 pub struct Name(String);
 
-/// The text cannot be a name.
+/// The text is not a valid name.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("name {0:?}: give 1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter or digit")]
 pub struct NameError(String);
@@ -19,7 +19,7 @@ pub struct NameError(String);
 impl Name {
     const LEN_MAX: usize = 64;
 
-    /// The name's text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

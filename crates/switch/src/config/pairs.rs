@@ -1,4 +1,4 @@
-//! Which ports exchange frames in patch mode.
+//! Pairing of ports in patch mode.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::name::Name;
 use super::port::PortConfig;
 
 /// The pairs of patch mode. Ports are added one at a time, from a configuration or while the switch
-/// runs, and a pair stays one until one of its ports is removed.
+/// runs. A pair lasts until one of its ports is removed.
 #[derive(Clone, Debug, Default)]
 pub struct Pairs {
-    /// Every port in the order of adding, with what it wishes and what it got.
+    /// Every port in the order of adding, with the partner it asks for and the one it has.
     ports: Vec<Place>,
 }
 
@@ -20,7 +20,7 @@ struct Place {
     partner: Option<Name>,
 }
 
-/// The port cannot be paired with the one it names.
+/// The port cannot be paired with the port that it names.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("port {port:?}: pair = {pair:?}: {what}", port = port.as_str(), pair = pair.as_str())]
 pub struct PairError {
@@ -30,8 +30,8 @@ pub struct PairError {
 }
 
 impl Pairs {
-    /// Adds `port` and returns its partner, if it has one by now. A port that names one waits for it;
-    /// others are paired in the order of adding.
+    /// Adds `port` and returns its partner, if it has one now. A port that names its partner waits
+    /// for that port; others are paired in the order of adding.
     pub fn add(&mut self, port: &PortConfig) -> Result<Option<Name>, PairError> {
         let name = &port.name;
         let partner = match &port.pair {
@@ -76,7 +76,7 @@ impl Pairs {
         }
     }
 
-    /// Whoever waits for `name`, else the first that waits for nobody.
+    /// Returns the port that waits for `name`, else the first free port that names no partner.
     fn next(&self, name: &Name) -> Option<Name> {
         let free = || self.ports.iter().filter(|other| other.partner.is_none());
         let waiting = free().find(|other| other.wish.as_ref() == Some(name));
@@ -84,7 +84,7 @@ impl Pairs {
         Some(other.name.clone())
     }
 
-    /// Removes a port; its partner, which is returned, is free again.
+    /// Removes a port and returns its former partner, which is free again.
     pub fn remove(&mut self, name: &Name) -> Option<Name> {
         let at = self.ports.iter().position(|place| place.name == *name)?;
         let partner = self.ports.remove(at).partner?;
@@ -96,12 +96,12 @@ impl Pairs {
         Some(partner)
     }
 
-    /// The port that `name` exchanges frames with.
+    /// Returns the port that `name` exchanges frames with.
     pub fn partner(&self, name: &Name) -> Option<&Name> {
         self.ports.iter().find(|place| place.name == *name)?.partner.as_ref()
     }
 
-    /// All pairs, each once.
+    /// Returns all pairs, each once.
     pub fn all(&self) -> BTreeMap<&Name, &Name> {
         let mut pairs = BTreeMap::new();
         for place in &self.ports {
@@ -114,7 +114,7 @@ impl Pairs {
         pairs
     }
 
-    /// A port that waits for one that is not there.
+    /// Returns an error for a port that names a partner that does not exist.
     pub(super) fn waiting(&self) -> Option<PairError> {
         let there = |name: &Name| self.ports.iter().any(|place| place.name == *name);
         let names: Vec<_> = self.ports.iter().map(|place| place.name.as_str()).collect();
@@ -125,7 +125,7 @@ impl Pairs {
         })
     }
 
-    /// The port that the error is about.
+    /// Returns the port that the error is about.
     pub(super) fn culprit(error: &PairError) -> &Name {
         &error.port
     }

@@ -1,4 +1,4 @@
-//! One port's configuration: the same keys in TOML, in JSON and on the command line.
+//! Configuration of one port: the same keys in TOML, in JSON and on the command line.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -16,44 +16,45 @@ use super::vlan::{Vlan, VlanId};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Keys", try_from = "Keys")]
 pub struct PortConfig {
-    /// Its name in the switch.
+    /// Name of the port in the switch.
     pub name: Name,
-    /// How it is reached.
+    /// URI of the port.
     pub uri: PortUri,
-    /// Its VLANs (learning mode).
+    /// VLANs of the port (learning mode).
     pub vlan: Vlan,
-    /// Its isolation group (learning mode): ports of the same group do not exchange frames with each
-    /// other, only with the ports outside it. Other switches call such ports protected or isolated,
-    /// and the group a split-horizon group.
+    /// Isolation group (learning mode): ports of the same group do not exchange frames with each
+    /// other, only with ports outside it. Other switches call such ports protected or isolated, and
+    /// the group a split-horizon group.
     pub group: Option<Name>,
-    /// The port that it exchanges frames with (patch mode). Without one: the next port without one.
+    /// Port to exchange frames with (patch mode). Without this key: the next port that names none
+    /// either.
     pub pair: Option<Name>,
-    /// Addresses that are pinned to it (learning mode), in all its VLANs: they are never learned at
-    /// another port and never forgotten, and frames of other ports that claim them are dropped.
+    /// Addresses pinned to the port (learning mode), in all its VLANs: the switch never learns them
+    /// at another port, never forgets them, and drops frames of other ports that claim them.
     pub macs: Vec<MacAddr>,
-    /// Frames from any other source address are dropped; only with [`macs`](Self::macs).
+    /// True if frames from any other source address are dropped; only with [`macs`](Self::macs).
     pub spoof_check: bool,
-    /// The most that its peer may send.
+    /// Maximum rate that the peer may send.
     pub rate_in: Option<Rate>,
-    /// The most that its peer is sent.
+    /// Maximum rate that the peer is sent.
     pub rate_out: Option<Rate>,
-    /// The most of its peer's frames that are flooded, to groups or to unknown stations, and of its
-    /// addresses that are learned (learning mode).
+    /// Maximum rate of the peer's frames that are flooded, to groups or to unknown stations, and of
+    /// its addresses that are learned (learning mode).
     pub storm: Option<FrameRate>,
-    /// How far ahead of these rates it may be.
+    /// How far the port may be ahead of these rates.
     pub burst: Option<Burst>,
 }
 
-/// The most addresses that are pinned to one port.
+/// Maximum number of addresses pinned to one port.
 pub const MACS_MAX: usize = 256;
 
-/// The keys as they are written.
+/// Keys of a port as written in a configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keys {
-    /// Its name.
+    /// Name of the port.
     pub name: Name,
-    /// How it is reached.
+    /// URI of the port.
     pub uri: PortUri,
     /// Access port of this VLAN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,37 +62,37 @@ pub struct Keys {
     /// Trunk port of these VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk: Option<Vec<VlanId>>,
-    /// The trunk's VLAN without tags.
+    /// VLAN of the trunk whose frames carry no tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<VlanId>,
     /// Isolation group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Name>,
-    /// The other port, in patch mode.
+    /// Name of the partner, in patch mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<Name>,
     /// Pinned addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Vec<MacAddr>>,
-    /// Only with `mac`; without it: true.
+    /// Source address check; only with `mac`, and then true by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spoof_check: Option<bool>,
-    /// What the peer may send.
+    /// Maximum rate that the peer may send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_in: Option<Rate>,
-    /// What the peer is sent.
+    /// Maximum rate that the peer is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_out: Option<Rate>,
-    /// Flooded frames, and addresses learned.
+    /// Maximum rate of flooded frames and of learned addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storm: Option<FrameRate>,
-    /// Of the rates above.
+    /// How far the port may be ahead of the rates above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Burst>,
 }
 
 impl Keys {
-    /// A port without any of the optional keys.
+    /// Creates a port with none of the optional keys.
     pub fn new(name: Name, uri: PortUri) -> Self {
         Self {
             name,
@@ -111,18 +112,18 @@ impl Keys {
     }
 }
 
-/// The keys do not make a port.
+/// The keys do not describe a valid port.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PortError {
-    /// A key, or keys that exclude each other.
+    /// Invalid key, or keys that exclude each other.
     #[error("port {port:?}: {what}")]
     Keys {
-        /// Its name, or the text that it was to be made of.
+        /// Name of the port, or the text that failed to parse.
         port: String,
-        /// What was wrong.
+        /// Description of the error.
         what: String,
     },
-    /// Its URI.
+    /// Invalid URI.
     #[error(transparent)]
     Uri(#[from] UriError),
 }
@@ -182,7 +183,7 @@ impl TryFrom<Keys> for PortConfig {
     }
 }
 
-/// What is wrong with addresses to be pinned, where something is.
+/// Returns what is wrong with addresses to be pinned, if anything.
 fn wrong_macs(macs: &[MacAddr]) -> Option<String> {
     if macs.is_empty() {
         return Some("mac: give at least one address".to_owned());
@@ -208,12 +209,12 @@ impl From<PortConfig> for Keys {
             Vlan::Unaware => (None, None, None),
             Vlan::Access(vlan) => (Some(vlan), None, None),
             Vlan::Trunk { tagged, native } => {
-                // Never empty, so that it is read back as a trunk.
+                // Never empty, so it is read back as a trunk.
                 let tags = tagged.into_iter().chain(native).collect();
                 (None, Some(tags), native)
             }
         };
-        // True is what it is without the key.
+        // True is the default, so the key is left out.
         let spoof_check = (!macs.is_empty() && !spoof_check).then_some(false);
         let mac = (!macs.is_empty()).then_some(macs);
         Self {
@@ -234,18 +235,19 @@ impl From<PortConfig> for Keys {
     }
 }
 
-/// `10+20`, as written on the command line, or `10,20` where a comma means nothing else.
+/// Parses a list of VLANs: `10+20`, as on the command line, or `10,20` where a comma has no other
+/// meaning.
 pub fn parse_trunk(text: &str) -> Result<Vec<VlanId>, super::vlan::VlanError> {
     text.split(['+', ',']).map(str::parse).collect()
 }
 
-/// `52:54:00:00:00:01+52:54:00:00:00:02`, as written on the command line, or with a comma where it
-/// means nothing else.
+/// Parses a list of addresses: `52:54:00:00:00:01+52:54:00:00:00:02`, as on the command line, or
+/// with commas where a comma has no other meaning.
 pub fn parse_macs(text: &str) -> Result<Vec<MacAddr>, dray_wire::ParseMacError> {
     text.split(['+', ',']).map(str::parse).collect()
 }
 
-/// `NAME=URI[,vlan=10][,trunk=10+20][,native=1][,group=NAME][,pair=NAME][,mac=MAC+MAC]
+/// Parses `NAME=URI[,vlan=10][,trunk=10+20][,native=1][,group=NAME][,pair=NAME][,mac=MAC+MAC]
 /// [,spoof_check=false][,rate_in=10Gbit+1Mpps][,rate_out=RATE][,storm=1kpps][,burst=10ms]`.
 impl FromStr for PortConfig {
     type Err = PortError;
@@ -291,7 +293,7 @@ impl FromStr for PortConfig {
     }
 }
 
-/// Puts a value where it belongs; returns true if there was one.
+/// Stores a parsed value; returns true if there was one before.
 fn put<T, E: Display>(place: &mut Option<T>, value: Result<T, E>) -> Result<bool, String> {
     value.map(|value| place.replace(value).is_some()).map_err(|error| error.to_string())
 }

@@ -19,18 +19,18 @@ pub struct BitRate(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Rate {
-    /// The most frames; one of the two is given.
+    /// Maximum number of frames; at least one of the two limits is given.
     pub frames: Option<FrameRate>,
-    /// The most bits.
+    /// Maximum number of bits.
     pub bits: Option<BitRate>,
 }
 
-/// How long a port that was silent may go beyond its rates: 1us to 10s.
+/// Time that a port may exceed its rates after silence: 1us to 10s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Burst(Duration);
 
-/// The text is no rate, or no burst.
+/// The text is not a valid rate or burst.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{what} {given:?}: {allowed}")]
 pub struct RateError {
@@ -40,21 +40,21 @@ pub struct RateError {
 }
 
 impl FrameRate {
-    /// The number.
+    /// Returns the number of frames per second.
     pub fn per_second(self) -> u64 {
         self.0
     }
 }
 
 impl BitRate {
-    /// The number.
+    /// Returns the number of bits per second.
     pub fn per_second(self) -> u64 {
         self.0
     }
 }
 
 impl Burst {
-    /// The time.
+    /// Returns the time.
     pub fn time(self) -> Duration {
         self.0
     }
@@ -68,11 +68,11 @@ impl Default for Burst {
 
 const UNITS: [(char, u64); 3] = [('G', 1_000_000_000), ('M', 1_000_000), ('k', 1000)];
 
-/// `1.5M` as a number.
+/// Parses a number such as `1.5M`.
 fn number(text: &str) -> Option<u64> {
     let unit = UNITS.iter().find(|(letter, _)| text.ends_with(*letter));
     let (digits, factor) = unit.map_or((text, 1), |(_, factor)| (&text[..text.len() - 1], *factor));
-    // Not all that is a number for `f64` is one for people.
+    // `f64` also parses texts such as `1e3`, `inf` and `nan`, which are not allowed here.
     if !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Configuration as a whole: what is right round-trips, what is wrong is named.
+//! Whole configurations: valid ones round-trip, errors name the mistake.
 
 use std::path::Path;
 
@@ -62,7 +62,7 @@ fn defaults() {
     assert_eq!(read(&config.to_toml()), Ok(config));
 }
 
-/// A file, and what the message must begin with and contain.
+/// Each case: a file, the beginning of the message, and a part that it must contain.
 #[test]
 fn errors_name_the_line_the_key_what_was_given_and_what_is_allowed() {
     let port = |keys: &str| format!("mode = 'patch'\n[[ports]]\nname = 'a'\nuri = 'null:'\n{keys}");

@@ -1,4 +1,4 @@
-//! Configuration as text: TOML with lines in its errors, and JSON.
+//! Configuration as text: TOML with line numbers in errors, and JSON.
 
 use std::fmt::Display;
 use std::fs;
@@ -11,7 +11,7 @@ use super::check::Place;
 use super::{ConfigError, SwitchConfig};
 
 impl SwitchConfig {
-    /// Reads a configuration file, lets `change` have its way with it, and checks the outcome.
+    /// Reads a configuration file, applies `change` to it, and checks the result.
     pub fn load(
         path: &Path,
         change: impl FnOnce(&mut Self),
@@ -30,12 +30,12 @@ impl SwitchConfig {
         match (config.check(cpus), file.check(cpus)) {
             (Ok(()), _) => Ok(config),
             (Err(error), Err(same)) if error == same => Err(named(&error.find_line(&text))),
-            // The file is right; what was changed is not.
+            // The file is valid; the change is not.
             (Err(error), _) => Err(error),
         }
     }
 
-    /// Reads a configuration, without the checks of [`check`](Self::check).
+    /// Parses a configuration, without the checks of [`check`](Self::check).
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let wrong = |error: &toml::de::Error, key: &str| ConfigError {
             line: error.span().map(|span| line(text, span.start)),
@@ -43,7 +43,7 @@ impl SwitchConfig {
             what: describe(key, error.message()),
         };
         let deserializer = toml::de::Deserializer::parse(text).map_err(|error| {
-            // There is no key to name, but what was written.
+            // No key is known here, so the error quotes the line.
             let line = error.span().and_then(|span| text.lines().nth(line(text, span.start) - 1));
             wrong(&error, &line.map(|line| format!("{:?}", line.trim())).unwrap_or_default())
         })?;
@@ -51,14 +51,15 @@ impl SwitchConfig {
             .map_err(|error| wrong(error.inner(), &error.path().to_string()))
     }
 
-    /// The configuration as a file that means the same.
+    /// Returns the configuration as an equivalent TOML file.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("every value has a form in TOML")
     }
 }
 
 impl ConfigError {
-    /// Adds the line in `text` that it is about: of the key, or of the port where the key is missing.
+    /// Adds the line in `text` that the error is about: that of the key, or of the port if the key
+    /// is missing.
     pub fn find_line(mut self, text: &str) -> Self {
         if let Ok(table) = DeTable::parse(text) {
             let span = match self.place {
@@ -84,13 +85,13 @@ fn key_span(table: &DeTable<'_>, key: &str) -> Option<usize> {
     table.get_key_value(key).map(|(key, _)| key.span().start)
 }
 
-/// The line of a byte, counted from 1. What is wrong at the very end is wrong in the last line.
+/// Returns the line of a byte, counted from 1. An error at the very end belongs to the last line.
 fn line(text: &str, at: usize) -> usize {
     let newlines = text.bytes().take(at).filter(|byte| *byte == b'\n').count();
     (newlines + 1).min(text.lines().count().max(1))
 }
 
-/// Reads JSON from a stranger; the error is one line that names the key.
+/// Parses JSON from an untrusted client; the error is one line that names the key.
 pub fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ConfigError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let wrong = |key: &str, what: &serde_json::Error| ConfigError {
@@ -106,6 +107,6 @@ pub fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ConfigError> {
 
 fn describe(key: &str, message: &str) -> String {
     let message = message.lines().map(str::trim).collect::<Vec<_>>().join(", ");
-    // The path of what is no value at all is a dot.
+    // The path of an invalid top-level value is a dot.
     if key.is_empty() || key == "." { message } else { format!("{key}: {message}") }
 }

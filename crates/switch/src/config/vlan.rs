@@ -1,4 +1,4 @@
-//! VLANs (IEEE 802.1Q), and a port's part in them.
+//! VLANs (IEEE 802.1Q), and a port's membership in them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A VLAN, 1 to 4094.
+/// VLAN identifier, 1 to 4094.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "u16", try_from = "i64")]
 pub struct VlanId(u16);
 
-/// The number is no VLAN's.
+/// The number is not a valid VLAN identifier.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("VLAN {0}: give 1 to 4094")]
 pub struct VlanError(String);
@@ -48,11 +48,11 @@ impl fmt::Display for VlanId {
     }
 }
 
-/// Which VLANs a port belongs to.
+/// VLAN membership of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Vlan {
-    /// None. Frames pass between such ports as they are, tagged or not, and only between them; their
-    /// stations are learned in VLAN 0. A peer cannot get into a VLAN by tagging its frames.
+    /// No VLAN. Frames pass unchanged between such ports, tagged or not, and only between them;
+    /// their stations are learned in VLAN 0. A peer cannot get into a VLAN by tagging its frames.
     #[default]
     Unaware,
     /// An access port: frames carry no tag on the port and belong to this VLAN. Tagged frames are
@@ -62,13 +62,13 @@ pub enum Vlan {
     Trunk {
         /// VLANs whose frames carry their tag on the port, without `native`.
         tagged: BTreeSet<VlanId>,
-        /// The VLAN whose frames carry no tag on the port. Without one, untagged frames are dropped.
+        /// VLAN whose frames carry no tag on the port. Without one, untagged frames are dropped.
         native: Option<VlanId>,
     },
 }
 
 impl fmt::Display for Vlan {
-    /// As in a table: `-`, `10`, `10+20`, `10+20, native 1`.
+    /// Formats the membership as in a table: `-`, `10`, `10+20`, `10+20, native 1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unaware => f.write_str("-"),

@@ -1,9 +1,9 @@
-//! The head that a frame leaves with: bytes that the switch has copied once, looked at, and sends.
+//! The head that a frame leaves with: bytes that the switch has copied once, checked, and sends.
 //!
-//! A sender that shares memory can change a frame at any time. Where that could break a promise,
-//! which is where ports have VLANs or pinned addresses, nothing that was looked at is read a second
-//! time: addresses, tag and type leave as they were when the frame was classified, and what follows
-//! is payload, whatever it says.
+//! A sender that shares memory can change a frame at any time. Where that could break a guarantee,
+//! which is where ports have VLANs or pinned addresses, the switch reads nothing a second time that
+//! it has checked: addresses, tag and type leave as they were when the frame was classified, and
+//! everything after them is payload, whatever its content.
 
 use dray_port::{FRAME_LIMIT, Frame};
 
@@ -14,19 +14,19 @@ use crate::counters::DropReason;
 pub(super) const ETHERNET_LEN: usize = 14;
 /// The same, with a tag between source and type.
 const TAGGED_LEN: usize = ETHERNET_LEN + 4;
-/// The type that says that a VLAN tag follows (IEEE 802.1Q).
+/// EtherType of a VLAN tag (IEEE 802.1Q).
 const TAG: [u8; 2] = [0x81, 0x00];
-/// The type of a provider's VLAN tag (IEEE 802.1ad).
+/// EtherType of a provider's VLAN tag (IEEE 802.1ad).
 const SERVICE_TAG: [u8; 2] = [0x88, 0xa8];
 
-/// What was read of a frame's beginning, and both heads that it can leave with.
+/// The classified beginning of a frame, and both heads that the frame can leave with.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
-    /// 0: between ports without VLANs.
+    /// VLAN of the frame; 0 between ports without VLANs.
     pub(super) vlan: u16,
-    /// How it leaves where it leaves with the very bytes that it came with.
+    /// The egress for which the received bytes can be sent unchanged.
     came: Option<Egress>,
-    /// How many bytes of the frame the head takes the place of.
+    /// Number of bytes of the frame that the head replaces.
     len: u8,
     bare: [u8; ETHERNET_LEN],
     tagged: [u8; TAGGED_LEN],
@@ -36,8 +36,8 @@ impl Head {
     pub(super) const EMPTY: Self =
         Self { vlan: 0, came: None, len: 0, bare: [0; ETHERNET_LEN], tagged: [0; TAGGED_LEN] };
 
-    /// The head of `frame`, which came in on a port with `vlans` and begins with `first`: that has
-    /// been read already, and is not read again.
+    /// Reads the head of `frame`, received on a port with `vlans`. `first` are the frame's first
+    /// bytes: the caller has read them already, and they are not read again.
     #[inline]
     pub(super) fn read(
         vlans: &Vlans,
@@ -60,16 +60,17 @@ impl Head {
                 head.bare[ETHERNET_LEN - 2..].copy_from_slice(&kind);
                 head.len = TAGGED_LEN as u8;
                 let tci = u16::from_be_bytes([tci_0, tci_1]);
-                // Tag 0 marks a priority only; the frame belongs where an untagged one would.
+                // VLAN 0 in a tag means priority only; the frame belongs where an untagged one
+                // would.
                 (tci, (tci & 0xfff != 0).then_some(Egress::Tagged))
             }
-            // No port belongs to a VLAN of a provider.
+            // No port belongs to a provider's VLAN.
             SERVICE_TAG => return Err(DropReason::VlanNotAllowed),
             _ => (0, Some(Egress::Untagged)),
         };
         head.came = came;
         head.vlan = vlans.ingress(tci & 0xfff).ok_or(DropReason::VlanNotAllowed)?;
-        // A tag's priority is kept.
+        // The priority of a tag is kept.
         let tci = tci & 0xf000 | head.vlan;
         head.tagged[..12].copy_from_slice(&addresses);
         head.tagged[12..14].copy_from_slice(&TAG);
@@ -78,7 +79,7 @@ impl Head {
         Ok(head)
     }
 
-    /// `frame`, whose head this is, as it leaves by `egress`.
+    /// Returns `frame`, whose head this is, as it leaves by `egress`.
     #[inline]
     pub(super) fn leave<'f>(
         &'f self,

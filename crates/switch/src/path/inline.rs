@@ -1,4 +1,4 @@
-//! A switch whose frames are moved by the calling thread, between ports that the caller made.
+//! A switch that moves frames on the calling thread, between ports that the caller made.
 
 use std::io;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::config::{Mode, Pairs, SwitchConfig};
 use crate::counters::Counters;
 
 /// The data path of a [`Switch`](super::Switch) without its threads: for tests, fuzzers and
-/// benchmarks, in which nothing happens at a time of its own.
+/// benchmarks, which need it to be deterministic.
 pub struct InlineSwitch {
     view: Arc<View>,
     worker: Worker<Arc<Shared>>,
 }
 
 impl InlineSwitch {
-    /// A switch with the ports of `config`, which was checked. `ports` are used in place of what
-    /// their URIs name.
+    /// Creates a switch with the ports of `config`, which must have been checked. `ports` are used
+    /// instead of the ones their URIs name.
     pub fn new(config: &SwitchConfig, ports: Vec<Port>) -> io::Result<Self> {
         assert_eq!(config.ports.len(), ports.len(), "a port for each of the configuration");
         let setting = Setting {
@@ -54,7 +54,7 @@ impl InlineSwitch {
         self.worker.step();
     }
 
-    /// What was counted at a port, by its place in the configuration.
+    /// Returns the counters of a port, by its index in the configuration.
     pub fn counters(&self, port: usize) -> Counters {
         self.view.port(port as u16).map(|port| port.counted()).unwrap_or_default()
     }

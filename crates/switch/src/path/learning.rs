@@ -1,5 +1,5 @@
-//! Learning mode: a frame goes to the port where its destination was last heard of, or to all ports
-//! of its VLAN.
+//! Learning mode: a frame goes to the port where its destination was last seen, or to all ports of
+//! its VLAN.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use super::{Setting, View};
 use crate::counters::DropReason;
 use crate::table::Learned;
 
-/// Where a frame goes.
+/// Destination of a frame in the switch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     To(u16),
@@ -22,12 +22,12 @@ enum Way {
     Drop(DropReason),
 }
 
-/// A worker's room for learning mode.
+/// A worker's buffers for learning mode.
 pub(super) struct Learner {
-    /// By port: which frames of the batch go there.
+    /// By port: the frames of the batch that go there.
     lists: Vec<ArrayVec<u8, BATCH_MAX>>,
-    /// By frame of the batch: the head that it leaves with. Not used for frames that leave as they
-    /// are.
+    /// By frame of the batch: the head that it leaves with. Not used for frames that leave
+    /// unchanged.
     heads: Box<[Head]>,
 }
 
@@ -57,8 +57,8 @@ impl Learner {
                 &frames[..passed]
             }
         };
-        // Between ports without VLANs, where no address is pinned, nothing is promised about a frame's
-        // head: it needs no copy.
+        // Between ports without VLANs, and where no address is pinned, the switch guarantees
+        // nothing about a frame's head: no copy is needed.
         let plain = !from.vlans.is_aware() && view.pins.is_none();
         let mut ways = ArrayVec::<Way, BATCH_MAX>::new();
         // Frames often come in trains from one station to another.
@@ -90,7 +90,7 @@ impl Learner {
             same &= ways.first().is_none_or(|first| *first == way);
             ways.push(way);
         }
-        // All to one place, as they are: the list of frames is the one that was lent.
+        // All frames go to one port unchanged: pass on the received batch itself.
         if same
             && plain
             && let Some(Way::To(to)) = ways.first()
@@ -138,7 +138,7 @@ impl Learner {
         }
     }
 
-    /// Transmits what is on the list of `to`.
+    /// Transmits the frames on the list of `to`.
     fn emit(
         &mut self,
         to: &OpenPort,
@@ -168,7 +168,7 @@ impl Learner {
     }
 }
 
-/// Transmits `frames`; a full receiver drops.
+/// Transmits `frames`; drops those that a full receiver does not take.
 #[inline]
 fn deliver(to: &OpenPort, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) {
     let counters = tally.of(to.index);
@@ -178,7 +178,7 @@ fn deliver(to: &OpenPort, worker: usize, frames: &[Frame<'_>], tally: &mut Tally
     }
 }
 
-/// Learns where the source is, and finds where the destination is.
+/// Learns the port of the source and returns the way to the destination.
 #[inline]
 fn way(
     view: &View,
@@ -195,7 +195,7 @@ fn way(
     let pins = view.pins.as_deref();
     match pins.and_then(|pins| pins.owner(source)) {
         Some(owner) if owner != from.index => return Way::Drop(DropReason::Spoofed),
-        // It is known for good.
+        // Pinned: nothing to learn.
         Some(_) => {}
         None if from.spoof_check => return Way::Drop(DropReason::Spoofed),
         None => {
@@ -218,7 +218,7 @@ fn way(
                 Way::Drop(DropReason::VlanNotAllowed)
             }
             Some(_) => Way::To(to),
-            // Removed since, and about to be forgotten.
+            // The port was removed meanwhile, and its stations are about to be forgotten.
             None => Way::Flood,
         },
         None => Way::Flood,

@@ -1,8 +1,8 @@
 //! The data path: ports, and the workers that move frames between them.
 //!
-//! Control threads build a [`View`], all that workers need to know, and publish it; each worker
-//! picks it up between two batches. A view never changes, so a port that comes or goes leaves the
-//! others alone.
+//! Control threads build a [`View`], which holds all that workers need to know, and publish it;
+//! each worker adopts it between two batches. A view never changes, so adding or removing a port
+//! does not disturb the others.
 
 mod head;
 mod inline;
@@ -30,7 +30,7 @@ use crate::table::Table;
 use pins::Pins;
 use port::OpenPort;
 
-/// What never changes while a switch runs.
+/// Settings that never change while a switch runs, and state that all workers share.
 struct Setting {
     mode: Mode,
     flow: Flow,
@@ -40,14 +40,14 @@ struct Setting {
     now: AtomicU32,
 }
 
-/// The ports as they are at present.
+/// The ports that exist at present.
 #[derive(Clone, Default)]
 struct View {
-    /// By index; `None` where there is no port of that index.
+    /// By index; `None` if no port has that index.
     ports: Vec<Option<Arc<OpenPort>>>,
-    /// By index: the port that each is paired with (patch mode).
+    /// By index: the partner of each port (patch mode).
     partners: Vec<Option<u16>>,
-    /// The addresses that are pinned to ports, where there are any.
+    /// The addresses pinned to ports, if there are any.
     pins: Option<Arc<Pins>>,
 }
 
@@ -64,7 +64,7 @@ impl View {
         self.all().find(|port| port.config.name.as_str() == name)
     }
 
-    /// Writes down which ports are paired with each other, by index.
+    /// Recomputes the partner of each port.
     fn pair(&mut self, pairs: &Pairs) {
         let by_name: BTreeMap<_, _> =
             self.all().map(|port| (port.config.name.clone(), port.index)).collect();
@@ -77,12 +77,12 @@ impl View {
         }
     }
 
-    /// The port that an address is pinned to.
+    /// Returns the port that an address is pinned to.
     fn owner(&self, mac: MacAddr) -> Option<&Arc<OpenPort>> {
         self.port(self.pins.as_ref()?.owner(mac)?)
     }
 
-    /// Writes down which addresses are pinned to ports.
+    /// Recomputes which addresses are pinned to which ports.
     fn pin(&mut self) {
         let pinned = self.all().map(|port| (port.index, &port.config.macs[..]));
         self.pins = Pins::new(pinned).map(Arc::new);

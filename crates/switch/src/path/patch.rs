@@ -1,4 +1,4 @@
-//! Patch mode: what one port of a pair receives, the other transmits, as it is.
+//! Patch mode: each port of a pair transmits unchanged what the other receives.
 
 use dray_port::Frame;
 
@@ -8,7 +8,7 @@ use super::worker::Tally;
 use crate::config::Flow;
 use crate::counters::DropReason;
 
-/// Moves `frames`, received on port `from`; how many are done with.
+/// Moves `frames`, received on port `from`; returns how many are done with.
 #[inline]
 pub(super) fn forward(
     view: &View,
@@ -27,7 +27,7 @@ pub(super) fn forward(
         passed => pass(view, flow, worker, from.index, &frames[..passed], tally),
     };
     if done < passed {
-        // They wait, and those behind have not had their turn.
+        // These frames wait, so it is not the turn of the ones behind them yet.
         rate.give_back(&frames[done..passed]);
         return done;
     }

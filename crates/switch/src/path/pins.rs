@@ -1,22 +1,21 @@
-//! Addresses that are pinned to ports.
+//! Addresses pinned to ports.
 
 use dray_wire::MacAddr;
 
-/// Which port each pinned address belongs to. It never changes; another one takes its place where
-/// ports come or go.
+/// Map from pinned address to port. Immutable; replaced when ports are added or removed.
 ///
-/// Open addressing, at most half full. Peers choose what is looked up, and only whoever configures
-/// the switch chooses what is in here.
+/// Uses open addressing, at most half full. Peers choose the addresses that are looked up; only the
+/// operator's configuration chooses those in the map.
 #[derive(Debug)]
 pub(super) struct Pins {
-    /// The address above, the port and one in the low 16 bits; 0: free.
+    /// Address in the upper bits, port + 1 in the low 16 bits; 0: free.
     slots: Box<[u64]>,
 }
 
 const PORT_BITS: u32 = 16;
 
 impl Pins {
-    /// `None` where no address is pinned: whoever looks for none need not look at all.
+    /// Returns `None` if no address is pinned, so that lookups can be skipped.
     pub(super) fn new<'m>(pinned: impl Iterator<Item = (u16, &'m [MacAddr])>) -> Option<Self> {
         let words: Vec<u64> =
             pinned.flat_map(|(port, macs)| macs.iter().map(move |mac| word(*mac, port))).collect();
@@ -31,18 +30,18 @@ impl Pins {
         Some(pins)
     }
 
-    /// The port that `mac` is pinned to.
+    /// Returns the port that `mac` is pinned to.
     #[inline]
     pub(super) fn owner(&self, mac: MacAddr) -> Option<u16> {
         let word = self.slots[self.find(word(mac, 0) >> PORT_BITS)];
         (word as u16).checked_sub(1)
     }
 
-    /// The slot of an address, or the free one where it would be.
+    /// Returns the slot of an address, or the free slot where it would be.
     #[inline]
     fn find(&self, key: u64) -> usize {
         let mask = self.slots.len() - 1;
-        // Fibonacci hashing: the high bits depend on all of the key's.
+        // Fibonacci hashing: the high bits depend on all bits of the key.
         let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
         while self.slots[at] != 0 && self.slots[at] >> PORT_BITS != key {
             at = (at + 1) & mask;

@@ -1,10 +1,10 @@
-//! Rates that a port may not go beyond.
+//! Rate limits of a port.
 //!
-//! The generic cell rate algorithm (ITU-T I.371): a token bucket that is kept as one number, the time
-//! at which all that has passed would have passed at the rate. Workers that receive from a port, or
-//! transmit to it, at the same time share that number: each batch of a port that has a rate is one
-//! compare and exchange, so that the port as a whole keeps to it however many queues and workers it
-//! has.
+//! Implements the generic cell rate algorithm (ITU-T I.371): a token bucket kept as one number, the
+//! time at which everything passed so far would have passed at the rate. All workers that receive
+//! from a port, or transmit to it, share that number: each batch of a port that has a rate costs
+//! one compare-and-exchange, so that the port as a whole keeps its rate whatever its number of
+//! queues and workers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,40 +13,40 @@ use dray_port::{Frame, clock};
 
 use crate::config::{Burst, FrameRate, Rate};
 
-/// Binary places behind the point of ticks per unit.
+/// Number of fractional bits in the ticks per unit.
 const PLACES: u32 = 20;
-/// Frames that may pass at once at any rate.
+/// Number of frames that may pass at once at any rate.
 const FRAMES_LEAST: u64 = 32;
-/// Bytes that may pass at once at any rate: some of the longest frames.
+/// Number of bytes that may pass at once at any rate: several of the longest frames.
 const BYTES_LEAST: u64 = 65_536;
 
-/// So many units, frames or bytes, per second.
+/// Token bucket for a rate in units, frames or bytes, per second.
 #[derive(Debug)]
 pub(super) struct Bucket {
-    /// Ticks per unit, with [`PLACES`].
+    /// Ticks per unit, with [`PLACES`] fractional bits.
     cost: u64,
-    /// How far ahead of the rate what has passed may be, in ticks.
+    /// How far ahead of the rate the passed units may be, in ticks.
     depth: u64,
-    /// When what has passed would all have passed at the rate, in ticks.
+    /// Time at which all passed units would have passed at the rate, in ticks.
     due: AtomicU64,
 }
 
 impl Bucket {
-    /// `least` units may pass at once even where `burst` is too short for them.
+    /// Creates a bucket. `least` units may pass at once even if `burst` is too short for them.
     fn new(per_second: f64, least: u64, burst: Duration) -> Self {
         let cost = (clock::ticks_per_second() as f64 * f64::from(1 << PLACES) / per_second) as u64;
         let cost = cost.max(1);
-        // Rounded up: all of them have to fit.
+        // Rounded up, so that all of them fit.
         let depth = clock::to_ticks(burst).max(((least * cost) >> PLACES) + 1);
         Self { cost, depth, due: AtomicU64::new(0) }
     }
 
-    /// Of frames.
+    /// Creates a bucket of frames.
     pub(super) fn of_frames(rate: FrameRate, burst: Burst) -> Self {
         Self::new(rate.per_second() as f64, FRAMES_LEAST, burst.time())
     }
 
-    /// Takes up to `wanted` units at the tick `now`; returns how many there were.
+    /// Takes up to `wanted` units at the tick `now`; returns how many were available.
     pub(super) fn take(&self, wanted: u64, now: u64) -> u64 {
         let mut due = self.due.load(Relaxed);
         loop {
@@ -61,7 +61,7 @@ impl Bucket {
         }
     }
 
-    /// What was taken has not been used.
+    /// Returns units that were taken and not used.
     fn give_back(&self, units: u64) {
         self.due.fetch_sub(self.ticks(units), Relaxed);
     }
@@ -71,7 +71,7 @@ impl Bucket {
     }
 }
 
-/// The rate of one direction of a port.
+/// Rate limit of one direction of a port.
 #[derive(Debug)]
 pub(super) struct Police {
     frames: Option<Bucket>,
@@ -87,7 +87,7 @@ impl Police {
         }
     }
 
-    /// How many of `frames`, from the first on, may pass now; they are counted as passed.
+    /// Returns how many of `frames`, from the first on, may pass now; they are counted as passed.
     pub(super) fn pass(&self, frames: &[Frame<'_>]) -> usize {
         self.pass_at(frames, clock::ticks())
     }
@@ -114,7 +114,7 @@ impl Police {
         passed
     }
 
-    /// `frames` were said to pass and did not.
+    /// Takes back the count of `frames` that were allowed to pass and did not.
     #[cold]
     pub(super) fn give_back(&self, frames: &[Frame<'_>]) {
         if let Some(bucket) = &self.frames {
@@ -134,7 +134,7 @@ mod tests {
         Police::new(rate.parse().unwrap(), burst.parse().unwrap())
     }
 
-    /// Offers batches of `len` bytes at twice the rate for a second; how many frames pass.
+    /// Offers batches of `len` bytes at twice the rate for a second; returns how many frames pass.
     fn passed(police: &Police, batch: usize, len: usize, per_second: u64) -> u64 {
         let bytes = vec![0; len];
         let frames = vec![Frame::from(&bytes[..]); batch];
@@ -158,7 +158,7 @@ mod tests {
             ("80Mbit", "100ms", 16, 1000, 10_000, 1000),
             ("80Mbit", "1us", 4, 1000, 10_000, 65),
             ("100kpps", "1us", 1, 60, 100_000, 32),
-            // The lesser one is what counts.
+            // The lower limit applies.
             ("80Mbit+1Mpps", "100ms", 16, 1000, 10_000, 1000),
             ("80Gbit+10kpps", "100ms", 16, 1000, 10_000, 1000),
         ] {
@@ -178,14 +178,14 @@ mod tests {
             let first = police.pass_at(&frames, now);
             assert!((32..=65).contains(&first), "{rate}: {first}");
             police.give_back(&frames[..first]);
-            // A tick or two are lost by rounding.
+            // Rounding loses a tick or two.
             let again = police.pass_at(&frames, now + 1000);
             assert!(again + 1 >= first, "{rate}: {again} after {first}");
             assert_eq!(police.pass_at(&frames, now + 1000), 0, "{rate}");
         }
     }
 
-    /// Several workers together get what one would.
+    /// Several workers together get what one would get.
     #[test]
     fn workers_share_one_bucket() {
         let police = police("1kpps", "1s");

@@ -12,8 +12,8 @@ use super::vlans::Vlans;
 use crate::config::{PortConfig, Rate};
 use crate::counters::{Counters, DropReason, Published};
 
-/// An open port. Its receiving halves each belong to one worker; the transmitting ones are shared,
-/// and locked for the length of a batch.
+/// An open port. Each receiving half belongs to one worker; the transmitting halves are shared, and
+/// locked for the duration of a batch.
 pub(super) struct OpenPort {
     pub(super) index: u16,
     pub(super) config: PortConfig,
@@ -21,43 +21,43 @@ pub(super) struct OpenPort {
     pub(super) rx: Vec<ReceiveHalf>,
     tx: Vec<Mutex<Box<dyn Transmit>>>,
     pub(super) link: Option<Arc<dyn Link>>,
-    /// The longest frame that it transmits, in bytes, without a VLAN tag.
+    /// Length of the longest frame that it transmits, in bytes, without a VLAN tag.
     frame_max: usize,
-    /// It transmits whatever it is given: no frame is too long for it, and it has no rate.
+    /// True if it transmits any frame: no frame is too long for it, and it has no rate.
     is_plain: bool,
-    /// Frames from addresses that are not its own are dropped.
+    /// True if frames from addresses that are not its own are dropped.
     pub(super) spoof_check: bool,
-    /// What its peer may send.
+    /// Maximum rate that its peer may send.
     pub(super) rate_in: Option<Police>,
-    /// What its peer is sent.
+    /// Maximum rate that its peer is sent.
     rate_out: Option<Police>,
-    /// What of its peer's frames is flooded.
+    /// Limit on flooding its peer's frames.
     pub(super) floods: Option<Bucket>,
-    /// How many of its peer's addresses are learned.
+    /// Limit on learning its peer's addresses.
     pub(super) learns: Option<Bucket>,
-    /// By worker.
+    /// Counters by worker.
     pub(super) counters: Vec<Published>,
     failure: Failure,
 }
 
-/// Why a port failed, where it did and nothing has passed since.
+/// Reason for a port's failure, if it has failed and no frame has passed since.
 #[derive(Default)]
 struct Failure {
     is_there: AtomicBool,
     why: Mutex<Option<String>>,
 }
 
-/// A receiving half, and the worker that it belongs to. Control threads look at it as well, which
-/// is why it is locked.
+/// A receiving half, and the worker that it belongs to. Control threads access it as well, which is
+/// why it is locked.
 pub(super) struct ReceiveHalf {
     pub(super) worker: usize,
     pub(super) port: Mutex<Box<dyn Receive>>,
-    /// A copy of its event: whoever sleeps on it does not hold the lock meanwhile.
+    /// A duplicate of its event descriptor, so that a worker sleeps on it without holding the lock.
     pub(super) event: Option<OwnedFd>,
 }
 
 impl OpenPort {
-    /// `workers` names the worker of each receiving half.
+    /// Creates a port; `workers` gives the worker of each receiving half.
     pub(super) fn new(
         index: u16,
         config: PortConfig,
@@ -92,7 +92,7 @@ impl OpenPort {
         })
     }
 
-    /// Transmits `frames` for the worker `worker`; how many were taken, or cannot ever be.
+    /// Transmits `frames` for the worker `worker`; returns how many were taken, or can never be.
     #[inline]
     pub(super) fn transmit(
         &self,
@@ -109,7 +109,7 @@ impl OpenPort {
         let passed = rate.pass(frames);
         let taken = self.transmit_short(worker, &frames[..passed], counters);
         if taken < passed {
-            // Those behind have not had their turn.
+            // The frames behind have not been tried yet.
             rate.give_back(&frames[taken..passed]);
             return taken;
         }
@@ -117,8 +117,9 @@ impl OpenPort {
         frames.len()
     }
 
-    /// The queue on which `worker` transmits: one for each, as far as there are queues, so flows stay
-    /// in order. A peer need not start them all, but none starts others without the first.
+    /// Returns the queue on which `worker` transmits: one for each worker, as far as there are
+    /// queues, so that flows stay in order. A peer need not start all queues, but starts none
+    /// without the first.
     #[inline]
     fn queue(&self, worker: usize) -> MutexGuard<'_, Box<dyn Transmit>> {
         let own = worker % self.tx.len();
@@ -146,7 +147,7 @@ impl OpenPort {
         }
     }
 
-    /// As [`transmit`](Self::transmit), for a port that may not take frames of every length.
+    /// Like [`transmit`](Self::transmit), for a port that may not take frames of every length.
     #[cold]
     fn transmit_short(
         &self,
@@ -157,7 +158,7 @@ impl OpenPort {
         if self.frame_max >= FRAME_LIMIT {
             return self.transmit_all(worker, frames, counters);
         }
-        // A longer one may be taken with a VLAN tag.
+        // A longer frame may still be accepted if it has a VLAN tag.
         let fits =
             |frame: &Frame<'_>| frame.len() <= self.frame_max || self.queue(worker).accepts(frame);
         let mut done = 0;
@@ -176,8 +177,8 @@ impl OpenPort {
         done
     }
 
-    /// As [`transmit_all`](Self::transmit_all), for a port behind which the kernel may refuse a single
-    /// frame: that one is lost, and neither the rest of the batch nor the port is the worse for it.
+    /// Like [`transmit_all`](Self::transmit_all), for a port whose kernel may refuse a single
+    /// frame: that frame is lost, without effect on the rest of the batch or on the port.
     fn transmit_some(&self, worker: usize, frames: &[Frame<'_>], counters: &mut Counters) -> usize {
         let mut queue = self.queue(worker);
         let before = queue.dropped();
@@ -189,7 +190,7 @@ impl OpenPort {
             Ok(taken) => {
                 counters.tx_frames += (taken as u64).saturating_sub(lost);
                 if lost < taken as u64 {
-                    // Which ones were lost is not known; they are few, or somebody means harm.
+                    // It is not known which frames were lost; they are few, or an attack.
                     counters.tx_bytes += bytes(&frames[..taken]);
                     self.recovered();
                 }
@@ -204,14 +205,14 @@ impl OpenPort {
         }
     }
 
-    /// Remembers why the port failed, until something passes again.
+    /// Records why the port failed, until a frame passes again.
     #[cold]
     pub(super) fn failed(&self, error: &io::Error) {
         *lock(&self.failure.why) = Some(error.to_string());
         self.failure.is_there.store(true, Relaxed);
     }
 
-    /// To be called where frames have passed.
+    /// Clears a failure; called when frames have passed.
     #[inline]
     pub(super) fn recovered(&self) {
         if self.failure.is_there.load(Relaxed) {
@@ -220,25 +221,25 @@ impl OpenPort {
         }
     }
 
-    /// Why it failed, where it did and nothing has passed since.
+    /// Returns why it failed, if no frame has passed since.
     pub(super) fn failure(&self) -> Option<String> {
         lock(&self.failure.why).clone()
     }
 
-    /// Counts frames that were not taken.
+    /// Counts frames that the receiver did not take.
     pub(super) fn refused(&self, worker: usize, frames: usize, counters: &mut Counters) {
         let ready = self.queue(worker).is_ready();
         let reason = if ready { DropReason::ReceiverFull } else { DropReason::ReceiverNotReady };
         counters.drops.add(reason, frames as u64);
     }
 
-    /// What has been counted, by all workers.
+    /// Returns the counters, summed over all workers.
     pub(super) fn counted(&self) -> Counters {
         let mut sum = Counters::default();
         for counters in &self.counters {
             sum += &counters.read();
         }
-        // What the port itself found to be no frame never came to a worker.
+        // Frames that the port itself found to be malformed never reached a worker.
         let malformed: u64 =
             self.rx.iter().map(|half| lock(&half.port).dropped().unwrap_or(0)).sum();
         sum.drops.add(DropReason::Malformed, malformed);
@@ -246,13 +247,13 @@ impl OpenPort {
     }
 }
 
-/// Bytes of all frames.
+/// Returns the total bytes of the frames.
 #[inline]
 pub(super) fn bytes(frames: &[Frame<'_>]) -> u64 {
     frames.iter().map(|frame| frame.len() as u64).sum()
 }
 
-/// Locks what stays right even where a thread that held it panicked.
+/// Locks data that stays valid even if a thread that held the lock panicked.
 #[inline]
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -284,8 +285,8 @@ mod tests {
         }
     }
 
-    /// What workers 0 to 3 transmit, two frames each, by the queue that takes it; and what is
-    /// dropped.
+    /// Lets workers 0 to 3 transmit two frames each; returns the frames taken by queue, and the
+    /// drop reasons.
     fn transmitted(started: [bool; 2]) -> ([usize; 2], Vec<DropReason>) {
         let taken = [(); 2].map(|()| Arc::default());
         let queue = |(started, taken): (bool, &Arc<Mutex<usize>>)| -> Box<dyn Transmit> {
@@ -304,8 +305,8 @@ mod tests {
         (taken.map(|taken| *lock(&taken)), dropped.map(|(reason, _)| reason).collect())
     }
 
-    /// A port of the kernel's: each call takes what the next of `results` says, of which some frames
-    /// are lost.
+    /// Port to the kernel: each call takes as many frames as the next of `results` says, some of
+    /// which are lost.
     struct Kernel {
         results: Vec<io::Result<(usize, u64)>>,
         lost: u64,
@@ -351,7 +352,7 @@ mod tests {
             (4, 3, [1, 0], false),
             (2, 3, [3, 0], false),
             (4, 3, [3, 4], true),
-            // Nothing has passed.
+            // No frame has passed.
             (1, 3, [4, 4], true),
             (4, 7, [4, 4], false),
         ];

@@ -18,16 +18,16 @@ use crate::config::{Mode, Pairs, PortConfig, SwitchConfig};
 use crate::engine::{Engine, EngineError, PortState, PortStatus, Status, TableEntry, WorkerStatus};
 use crate::table::PORTS_MAX;
 
-/// A running switch. It ends when it is dropped.
+/// A running switch. Dropping it stops it.
 pub struct Switch {
     setting: Arc<Setting>,
     age_s: u16,
     started: Instant,
     workers: Vec<Worker>,
-    /// CPUs that the process may use and no worker has.
+    /// CPUs that the process may use and that have no worker.
     spare: CpuSet,
     ports: Mutex<Ports>,
-    /// Advances the clock and forgets old stations.
+    /// Thread that advances the clock and forgets old stations.
     housekeeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
 
@@ -41,7 +41,7 @@ struct Worker {
 struct Ports {
     view: View,
     pairs: Pairs,
-    /// In the order of adding.
+    /// Indices of the ports in the order of adding.
     order: Vec<u16>,
 }
 
@@ -50,7 +50,7 @@ impl Ports {
         self.view.find(name)
     }
 
-    /// Writes down what follows from which ports there are.
+    /// Recomputes what depends on the set of ports.
     fn resolve(&mut self) {
         self.view.pair(&self.pairs);
         self.view.pin();
@@ -62,13 +62,13 @@ impl Ports {
 }
 
 impl Switch {
-    /// Starts the workers of a configuration that was checked, and opens its ports.
+    /// Starts the workers of a configuration, which must have been checked, and opens its ports.
     pub fn start(config: &SwitchConfig) -> Result<Self, EngineError> {
         Self::start_confined(config, || Ok(()))
     }
 
-    /// As [`start`](Self::start), in a sandbox. Uplinks, which take privileges, are opened first. Then
-    /// `confine` gives these up, before there are threads that would keep them.
+    /// Like [`start`](Self::start), in a sandbox. Uplinks, which need privileges, are opened first.
+    /// Then `confine` gives up the privileges, before there are threads that would keep them.
     pub fn start_confined(
         config: &SwitchConfig,
         confine: impl FnOnce() -> Result<(), SandboxError>,
@@ -129,8 +129,8 @@ impl Switch {
         Ok((stop, thread))
     }
 
-    /// Gives the workers the ports as they are now, and waits until they use them: whatever was
-    /// removed is nobody's then.
+    /// Publishes the present ports to the workers, and waits until all use them: after that no
+    /// worker uses a removed port.
     fn publish(&self, ports: &Ports) {
         let view = Arc::new(ports.view.clone());
         self.workers.iter().for_each(|worker| worker.shared.publish(view.clone()));
@@ -138,7 +138,7 @@ impl Switch {
         self.workers.iter().for_each(|worker| worker.shared.wait_adopted());
     }
 
-    /// The workers for the queues of another port: those that have the fewest.
+    /// Chooses workers for the queues of another port: those that have the fewest.
     fn assign(&self, ports: &Ports, queues: usize) -> Vec<usize> {
         let mut load = vec![0; self.workers.len()];
         for port in ports.view.all() {
@@ -152,8 +152,8 @@ impl Switch {
         (0..queues).map(|_| least(&mut load)).collect()
     }
 
-    /// Where the control thread of a port runs that these workers serve: what its peer makes it do takes
-    /// no time from other workers.
+    /// Returns the CPUs for the control thread of a port that these workers serve: what its peer
+    /// makes it do must not take time from other workers.
     fn control_cpus(&self, workers: &[usize]) -> CpuSet {
         let mut cpus = self.spare;
         if cpus.count() == 0 {
@@ -190,7 +190,7 @@ impl Switch {
     }
 }
 
-/// The CPUs that this thread may use, without `workers`.
+/// Returns the CPUs that this thread may use, without those of `workers`.
 fn spare_cpus(workers: &[u32]) -> CpuSet {
     let mut cpus = sched_getaffinity(None).unwrap_or_default();
     workers.iter().for_each(|cpu| cpus.unset(*cpu as usize));
@@ -299,9 +299,11 @@ impl Engine for Switch {
         self.publish(&ports);
         // No worker learns from it any more.
         self.setting.table.forget_port(index);
-        // The last one who has it: closed here, before anybody may use its socket again.
+        // This is the last reference: the port is closed here, before anything else may use its
+        // socket.
         if dray_daemon::failure().is_some() {
-            // A worker may have died with it, and the others must not be the last who have it.
+            // A worker may have died with a reference to it; the remaining threads must not close
+            // the port.
             std::mem::forget(port);
         }
         Ok(())
@@ -344,7 +346,7 @@ impl Engine for Switch {
         let ports = lock(&self.ports);
         let now = self.setting.now.load(Ordering::Relaxed);
         let learned = self.setting.table.entries(now).into_iter().filter_map(|entry| {
-            // What was learned before an address was pinned counts no more.
+            // What was learned before an address was pinned is no longer valid.
             let port =
                 ports.view.port(entry.port).filter(|_| ports.view.owner(entry.mac).is_none());
             Some(TableEntry {
@@ -379,7 +381,7 @@ impl Drop for Switch {
         self.workers.iter().for_each(|worker| worker.shared.stop());
         for worker in &mut self.workers {
             if let Some(thread) = worker.thread.take() {
-                // It only ends by itself or by a panic, which has been reported.
+                // The thread ends on request or by a panic, which has been reported.
                 let _ = thread.join();
             }
         }

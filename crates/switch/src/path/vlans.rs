@@ -1,24 +1,24 @@
-//! A port's VLANs, resolved when it is opened.
+//! A port's VLANs, resolved when the port is opened.
 
 use crate::config::Vlan;
 
-/// Which VLANs a port belongs to, for one test of a bit a frame.
+/// VLAN membership of a port, so that a frame costs one bit test.
 pub(super) struct Vlans {
     is_aware: bool,
     /// The VLAN whose frames carry no tag here; 0: none.
     untagged: u16,
-    /// By VLAN, 64 to a word: those whose frames carry their tag here.
+    /// By VLAN, 64 per word: the VLANs whose frames carry their tag here.
     tagged: Option<Box<[u64; 64]>>,
 }
 
-/// How a frame leaves.
+/// Form in which a frame leaves a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Egress {
-    /// Between ports without VLANs.
+    /// Unchanged, between ports without VLANs.
     AsItIs,
     /// Without the tag of its VLAN.
     Untagged,
-    /// With it.
+    /// With the tag of its VLAN.
     Tagged,
 }
 
@@ -44,13 +44,14 @@ impl Vlans {
         self.is_aware
     }
 
-    /// The VLAN of an access port; 0 for ports without VLANs, and for trunks, which have several.
+    /// Returns the VLAN of an access port; 0 for ports without VLANs, and for trunks, which have
+    /// several.
     pub(super) fn only(&self) -> u16 {
         if self.tagged.is_some() { 0 } else { self.untagged }
     }
 
-    /// The VLAN of a frame that arrives with the VLAN identifier `tag`, 0 where it has no tag or one
-    /// of a priority only; `None` where the port does not belong to it.
+    /// Returns the VLAN of a frame that arrives with the VLAN identifier `tag`, which is 0 if the
+    /// frame has no tag or only a priority tag; `None` if the port does not belong to the VLAN.
     #[inline]
     pub(super) fn ingress(&self, tag: u16) -> Option<u16> {
         match tag {
@@ -59,8 +60,8 @@ impl Vlans {
         }
     }
 
-    /// How a frame of `vlan` leaves here; `None` where the port does not belong to it. VLAN 0 stands
-    /// for ports without VLANs.
+    /// Returns how a frame of `vlan` leaves here; `None` if the port does not belong to it. VLAN 0
+    /// stands for ports without VLANs.
     #[inline]
     pub(super) fn egress(&self, vlan: u16) -> Option<Egress> {
         if !self.is_aware {

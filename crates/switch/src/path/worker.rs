@@ -1,4 +1,4 @@
-//! A worker: a thread that polls its ports and moves what they have.
+//! A worker: a thread that polls its ports and moves their frames.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,27 +15,27 @@ use super::{Setting, View, patch};
 use crate::config::{Idle, Mode};
 use crate::counters::Counters;
 
-/// How often a busy worker publishes its counters.
+/// Interval at which a busy worker publishes its counters.
 const PUBLISH: Duration = Duration::from_millis(1);
-/// The time over which its load is taken.
+/// Time over which the load is measured.
 const LOAD: Duration = Duration::from_secs(1);
 
-/// How long a worker sleeps that has frames nobody takes, and no event to wait for.
+/// Sleep of a worker that holds back frames and has no event to wait for.
 const NAP: Duration = Duration::from_micros(50);
 
-/// What control threads and a worker share.
+/// State that control threads and a worker share.
 pub(super) struct Shared {
     setting: Arc<Setting>,
     number: usize,
     view: Mutex<Arc<View>>,
-    /// Counts views published, and the last one that the worker uses.
+    /// Number of views published, and the number of the one that the worker uses.
     published: AtomicU64,
     adopted: AtomicU64,
     stop: AtomicBool,
     wake: OwnedFd,
     /// Share of the last second with frames to move, in units of 1/1000.
     load: AtomicU32,
-    /// Ticks with frames to move, since it started.
+    /// Ticks with frames to move, since the start.
     work: AtomicU64,
     sleeps: AtomicU64,
 }
@@ -80,12 +80,12 @@ impl Shared {
         self.wake();
     }
 
-    /// Share of the last second with frames to move.
+    /// Returns the share of the last second with frames to move.
     pub(super) fn load(&self) -> f64 {
         f64::from(self.load.load(Ordering::Relaxed)) / 1000.0
     }
 
-    /// Time with frames to move, since it started.
+    /// Returns the time with frames to move, since the start.
     pub(super) fn work(&self) -> Duration {
         clock::to_duration(self.work.load(Ordering::Relaxed))
     }
@@ -95,17 +95,18 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // A counter that is full has been seen by nobody, and wakes as well.
+        // A write to a full counter fails, but then the worker has not read it yet and wakes
+        // anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
 
-/// What a worker has counted and not yet published, by port.
+/// Counts of a worker that are not yet published, by port.
 #[derive(Default)]
 pub(super) struct Tally(Vec<Counters>);
 
 impl Tally {
-    /// Of the port `index`.
+    /// Returns the counters of the port `index`.
     #[inline]
     pub(super) fn of(&mut self, index: u16) -> &mut Counters {
         &mut self.0[usize::from(index)]
@@ -125,27 +126,27 @@ impl Tally {
     }
 }
 
-/// `S` leads to what it shares with control threads.
+/// State of a worker; `S` points to what it shares with control threads.
 pub(super) struct Worker<S> {
     shared: S,
     view: Arc<View>,
     adopted: u64,
-    /// The receiving halves that are this worker's: port and queue.
+    /// This worker's receiving halves: port and queue.
     mine: Vec<(Arc<OpenPort>, usize)>,
     tally: Tally,
     learner: Learner,
 }
 
-/// What became of one look at all ports.
+/// Result of polling all ports once.
 #[derive(Default)]
 struct Round {
-    /// Some frames were moved.
+    /// True if some frames were moved.
     worked: bool,
-    /// Some were not, because their receiver is full.
+    /// True if frames were held back because their receiver is full.
     held_back: bool,
 }
 
-/// Runs on the calling thread until it is told to stop.
+/// Runs a worker on the calling thread until it is told to stop.
 pub(super) fn run(shared: &Shared) {
     Worker::new(shared).run();
 }
@@ -162,7 +163,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         }
     }
 
-    /// Takes up the present view, moves one batch of each port, and publishes its counters.
+    /// Adopts the present view, moves one batch of each port, and publishes the counters.
     pub(super) fn step(&mut self) {
         self.adopt();
         self.round();
@@ -177,7 +178,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         let (publish, load) = (clock::to_ticks(PUBLISH), clock::to_ticks(LOAD));
         let mut now = clock::ticks();
         let (mut last_work, mut last_publish, mut load_from) = (now, now, now);
-        // Ticks with frames to move, and how many of them there had been when the last second began.
+        // Ticks with frames to move: in all, and when the present load measurement began.
         let (mut work, mut work_before) = (0, 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
             self.adopt();
@@ -209,7 +210,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         self.tally.publish(&self.view, self.shared.number);
     }
 
-    /// Takes up the present view, where it is a new one.
+    /// Adopts the present view if it is new.
     #[inline]
     fn adopt(&mut self) {
         let published = self.shared.published.load(Ordering::Acquire);
@@ -222,7 +223,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     fn adopt_new(&mut self, published: u64) {
         self.tally.publish(&self.view, self.shared.number);
         let before = std::mem::replace(&mut self.view, lock(&self.shared.view).clone());
-        // An index is given to another port later: its counters begin at zero.
+        // An index may be given to another port later, whose counters must begin at zero.
         self.tally.0.resize(self.view.ports.len().max(self.tally.0.len()), Counters::default());
         for index in 0..self.view.ports.len() as u16 {
             let same = match (before.port(index), self.view.port(index)) {
@@ -242,12 +243,12 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             }
         }
         self.adopted = published;
-        // Whoever removed a port drops it, not we.
+        // The thread that removed a port drops it, not the worker.
         drop(before);
         self.shared.adopted.store(published, Ordering::Release);
     }
 
-    /// Moves what each port has, one batch each.
+    /// Moves one batch of each port.
     #[inline]
     fn round(&mut self) -> Round {
         let Self { shared, view, mine, tally, learner, .. } = self;
@@ -257,7 +258,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             let mut rx = match port.rx[*queue].port.try_lock() {
                 Ok(rx) => rx,
                 Err(TryLockError::Poisoned(rx)) => rx.into_inner(),
-                // A control thread is looking at it.
+                // A control thread holds the lock.
                 Err(TryLockError::WouldBlock) => continue,
             };
             let result = match setting.mode {
@@ -283,8 +284,8 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         round
     }
 
-    /// Sleeps until a frame comes or a control thread wants something; not for long while frames are
-    /// held back, for no event says when there is room for them again.
+    /// Sleeps until a frame arrives or a control thread wakes the worker; only briefly while frames
+    /// are held back, because no event says when there is room for them again.
     #[cold]
     fn sleep(&mut self, held_back: bool) {
         let mut ready = false;
@@ -294,15 +295,15 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         if !ready || held_back {
             self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
             let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
-            // No lock is held: control threads may want to look at the ports meanwhile.
+            // No lock is held, so that control threads can access the ports meanwhile.
             let events =
                 self.mine.iter().filter_map(|(port, queue)| port.rx[*queue].event.as_ref());
             fds.extend(events.map(|fd| PollFd::new(fd, PollFlags::IN)));
             let nap = Timespec { tv_sec: 0, tv_nsec: NAP.as_nanos() as i64 };
-            // Interrupted or not, the next round finds out what there is.
+            // Interrupted or not, the next round finds out what is ready.
             let _ = poll(&mut fds, held_back.then_some(&nap));
             if fds.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::NVAL)) {
-                // A port that is broken and says so for ever must not keep a CPU busy.
+                // A broken port that reports errors forever must not keep a CPU busy.
                 std::thread::sleep(NAP);
             }
         }

@@ -1,5 +1,5 @@
-//! What tests of a running switch share: a switch, ports of our own at its ends, and frames whose
-//! every byte is known.
+//! Helpers of the tests of a running switch: a switch, test ports at its ends, and frames with
+//! known content.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 
 use std::path::Path;
@@ -12,14 +12,14 @@ use dray_switch::{
 };
 use dray_wire::MacAddr;
 
-/// Much longer than anything here takes on a busy machine.
+/// Much longer than any step of these tests takes on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(30);
-/// Frames under way at a time: so many long ones fit the smallest ring.
+/// Frames in flight at a time: this many long ones fit the smallest ring.
 const WINDOW: u32 = 32;
 /// Local Experimental Ethertype 1 (IEEE 802).
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 
-/// Waits until `done` says so.
+/// Waits until `done` returns true.
 #[track_caller]
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
@@ -29,14 +29,14 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The CPUs that this process may use, the last one first: the switch gets it.
+/// Returns the CPUs that this process may use, the last one first: the switch gets that one.
 pub fn cpus() -> Vec<u32> {
     let set = rustix::thread::sched_getaffinity(None).unwrap();
     let max = rustix::thread::CpuSet::MAX_CPU;
     (0..max).rev().filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect()
 }
 
-/// A switch with one worker that is told `text`.
+/// Starts a switch with one worker, configured by `text`.
 pub fn switch(text: &str) -> Switch {
     let mut config = SwitchConfig::from_toml(text).unwrap();
     if config.cpus.is_empty() {
@@ -69,7 +69,7 @@ pub fn wait_until_running(switch: &Switch) {
     eventually("all ports running", || switch.ports().iter().all(runs));
 }
 
-/// Opens a port of our own, which need not have a peer yet.
+/// Opens a test port, which need not have a peer yet.
 pub fn open(uri: &str) -> Port {
     let mut port = uri.parse::<PortUri>().unwrap().open().unwrap();
     for rx in &mut port.rx {
@@ -78,7 +78,7 @@ pub fn open(uri: &str) -> Port {
     port
 }
 
-/// Opens a port of ours at the other end of `socket`, and waits until it has a peer.
+/// Opens a test port at the other end of `socket`, and waits until it has a peer.
 #[track_caller]
 pub fn plug(socket: &Path, options: &str) -> Port {
     let port = open(&format!("virtio:{}?{options}", socket.display()));
@@ -100,7 +100,7 @@ pub struct Frames {
     pub to: MacAddr,
     /// The VLAN tag's two bytes: priority and VLAN.
     pub tag: Option<u16>,
-    /// Lengths without tag, which take turns.
+    /// Frame lengths without tag, used in turn.
     pub lens: &'static [usize],
     run: u32,
 }
@@ -108,7 +108,7 @@ pub struct Frames {
 pub const LENS: &[usize] = &[60, 64, 65, 127, 128, 256, 590, 1024, 1500, 1514];
 
 impl Frames {
-    /// From one station to another, of many lengths.
+    /// Creates a series from one station to another, of many lengths.
     pub fn between(from: u64, to: u64) -> Self {
         let (from, to) = (MacAddr::local(from), MacAddr::local(to));
         Self { from, to, tag: None, lens: LENS, run: 0 }
@@ -130,12 +130,12 @@ impl Frames {
         Self { lens, ..self }
     }
 
-    /// The same frames on their way back.
+    /// Returns the series in the opposite direction.
     pub fn swapped(self) -> Self {
         Self { from: self.to, to: self.from, ..self }
     }
 
-    /// The frame of this number.
+    /// Builds the frame with this number.
     pub fn make(&self, number: u32) -> Vec<u8> {
         let len = self.lens[number as usize % self.lens.len()];
         let mut bytes = [self.to.0, self.from.0].concat();
@@ -158,7 +158,7 @@ impl Frames {
         bytes
     }
 
-    /// The number of a frame that is one of these.
+    /// Returns the number of a frame if it belongs to this series.
     fn number(&self, bytes: &[u8]) -> Option<u32> {
         let at = 12 + 4 * usize::from(bytes.get(12..14) == Some(&[0x81, 0x00]));
         let head = bytes.get(at..at + 10)?;
@@ -167,19 +167,19 @@ impl Frames {
         ours.then(|| u32::from_be_bytes(head[6..].try_into().unwrap()))
     }
 
-    /// These frames, as if they were `sent`.
+    /// Returns this series with the identity of `sent`.
     pub fn like(&self, sent: &Self) -> Self {
         Self { run: sent.run, ..self.clone() }
     }
 
-    /// Tells these frames from all earlier ones.
+    /// Gives this series a new identity, distinct from all earlier ones.
     fn begin(&mut self) {
         static RUN: AtomicU32 = AtomicU32::new(1);
         self.run = RUN.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// What arrives of `frames` just now: shows it to `seen`.
+/// Receives once and calls `seen` for each of `frames` that has arrived.
 fn look(
     rx: &mut [Box<dyn Receive>],
     room: &mut Scratch,
@@ -200,11 +200,11 @@ fn look(
     }
 }
 
-/// Where frames are sent, and where they arrive.
+/// Transmitting end, and receiving end.
 pub type Ends<'a> = (&'a mut [Box<dyn Transmit>], &'a mut [Box<dyn Receive>]);
 
 /// Passes `count` of `sent` from one port to another, over all its queues in turn, a window at a
-/// time: each must arrive as it is in `expected`, once and in the order of its queue.
+/// time. Each must arrive as in `expected`, once and in the order of its queue.
 #[track_caller]
 pub fn pass((tx, rx): Ends<'_>, sent: &Frames, expected: &Frames, count: u32) {
     let (mut sent, mut expected) = (sent.clone(), expected.clone());
@@ -234,13 +234,13 @@ pub fn pass((tx, rx): Ends<'_>, sent: &Frames, expected: &Frames, count: u32) {
         });
         assert!(Instant::now() < deadline, "{arrived} of {posted} arrived: {sent:?}");
         if arrived == before {
-            // Others may need the CPU for the frames to arrive.
+            // Other threads may need the CPU for the frames to arrive.
             std::thread::sleep(Duration::from_micros(20));
         }
     }
 }
 
-/// Sends until frames of every queue arrive: a switch may need a moment until it forwards.
+/// Sends until frames of every queue arrive: the switch may need a moment until it forwards.
 #[track_caller]
 pub fn reach((tx, rx): Ends<'_>, frames: &Frames) {
     let mut frames = frames.clone();
@@ -258,7 +258,7 @@ pub fn reach((tx, rx): Ends<'_>, frames: &Frames) {
     });
 }
 
-/// Sends one frame, and returns the series that it is of.
+/// Sends one frame, and returns the series that it belongs to.
 #[track_caller]
 pub fn send_one(tx: &mut dyn Transmit, frames: &Frames) -> Frames {
     let mut frames = frames.clone();
@@ -267,7 +267,7 @@ pub fn send_one(tx: &mut dyn Transmit, frames: &Frames) -> Frames {
     frames
 }
 
-/// All of `frames` that have arrived at a port.
+/// Returns all of `frames` that have arrived at a port.
 pub fn arrived(port: &mut Port, frames: &Frames) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     look(&mut port.rx, &mut scratch(), frames, |_, bytes| found.push(bytes.to_vec()));

@@ -1,10 +1,10 @@
-//! The switch against a model of it, for bytes that say which ports there are, which frames they
-//! send, and which bytes of them change while the switch is at work.
+//! The switch against a model. The input bytes determine the ports, the frames that they send, and
+//! which bytes of the frames change while the switch is at work.
 //!
 //! The model knows no batches, no memory and no speed. Each port must transmit exactly the frames
-//! that the model says, in order. Whatever the model says, a frame that leaves must be in a VLAN of
-//! the port that it came from, from no address that is pinned elsewhere, and not within an isolation
-//! group.
+//! that the model says, in order. Independently of the model, a frame that leaves must be in a VLAN
+//! of the port that it came from, must not have a source address pinned elsewhere, and must not
+//! stay within an isolation group.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const TAG: [u8; 2] = [0x81, 0x00];
 const SERVICE_TAG: [u8; 2] = [0x88, 0xa8];
 const VLANS: [i64; 3] = [10, 20, 30];
 
-/// What is to happen, as bytes say; when there are none left, all further ones are 0.
+/// Source of decisions; when the bytes are used up, all further ones are 0.
 struct Bytes<'b>(&'b [u8]);
 
 impl Bytes<'_> {
@@ -34,7 +34,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Some of them, so that they meet; the last ones are no station's.
+/// A few addresses, so that they collide; the last ones are not those of stations.
 fn address(bytes: &mut Bytes<'_>) -> [u8; 6] {
     match bytes.next() % 10 {
         7 => [0xff; 6],
@@ -137,7 +137,7 @@ struct Model<'c> {
 }
 
 impl Model<'_> {
-    /// The VLAN without tag of a port, and those with tag.
+    /// Returns the untagged VLAN of a port, and its tagged VLANs.
     fn vlans(&self, port: usize) -> (Option<u16>, Vec<u16>) {
         match &self.config.ports[port].vlan {
             dray_switch::config::Vlan::Unaware => (None, Vec::new()),
@@ -169,10 +169,10 @@ impl Model<'_> {
         group(a).is_some() && group(a) == group(b)
     }
 
-    /// Where a frame goes and as what.
+    /// Returns the ports that a frame goes to, and its bytes there.
     fn pass(&mut self, from: usize, sent: &Sent) -> Vec<(usize, Vec<u8>)> {
         let before = &sent.bytes[..];
-        // What is not looked at is what it is at the end.
+        // Bytes that the switch does not check have their last value.
         let after = sent.later.as_deref().unwrap_or(before);
         if self.config.mode == Mode::Patch {
             let partner = from ^ 1;
@@ -259,7 +259,7 @@ impl Model<'_> {
         Vec::new()
     }
 
-    /// Checks a frame that has left, without asking how it got there.
+    /// Checks a frame that has left, independently of the model.
     fn check(&self, from: usize, to: usize, frame: &[u8]) {
         if self.config.mode == Mode::Patch {
             return assert_eq!(from ^ 1, to);
@@ -268,7 +268,7 @@ impl Model<'_> {
         assert_eq!(self.is_aware(from), self.is_aware(to), "{from} to {to}: {frame:x?}");
         if self.is_aware(to) {
             let (untagged, tagged) = self.vlans(to);
-            // As a switch reads it that takes both kinds of tag.
+            // As read by a switch that accepts both kinds of tag.
             let tag = [TAG, SERVICE_TAG].iter().any(|tag| *tag == frame[12..14]);
             let vlan = if tag { u16::from_be_bytes([frame[14], frame[15]]) & 0xfff } else { 0 };
             let vlan =
@@ -287,7 +287,7 @@ impl Model<'_> {
     }
 }
 
-/// Runs both as `bytes` say.
+/// Runs switch and model on `bytes`.
 pub(crate) fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let config = config(&mut bytes);
@@ -299,7 +299,7 @@ pub(crate) fn run(bytes: &[u8]) {
     while !bytes.0.is_empty() && frames < 600 {
         let from = bytes.next() % ports;
         let count = match bytes.next() {
-            // More than a batch of a worker is two.
+            // Two batches of a worker together exceed this.
             255 => 256,
             count => 1 + count % 8,
         };

@@ -17,7 +17,7 @@ use dray_switch::{Counters, DropReason, InlineSwitch, SwitchConfig};
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub bytes: Vec<u8>,
-    /// The frame lies in memory that the peer shares: these are its bytes, as many, from the
+    /// If set, the frame is in memory that the peer shares: its bytes, of the same length, from the
     /// moment on at which the first frame of the batch is transmitted.
     pub later: Option<Vec<u8>>,
 }
@@ -109,24 +109,24 @@ impl Transmit for Sink {
     }
 }
 
-/// A switch, and what its ports' peers hold.
+/// A switch, and the state of its ports' peers.
 pub struct Inline {
     pub switch: InlineSwitch,
     pub config: SwitchConfig,
-    /// Frames that a peer takes of a batch.
+    /// Number of frames of a batch that a peer takes.
     pub room: Arc<AtomicUsize>,
     inputs: Vec<Arc<Mutex<VecDeque<Sent>>>>,
     outputs: Vec<Arc<Mutex<Vec<Vec<u8>>>>>,
 }
 
 impl Inline {
-    /// The switch that `text` describes; whatever its ports' URIs say, they are in memory.
+    /// Creates the switch that `text` describes; its ports are in memory, whatever their URIs.
     pub fn new(text: &str) -> Self {
         let config = SwitchConfig::from_toml(text).unwrap();
         Self::with(config)
     }
 
-    /// As [`new`](Self::new), of `ports` as on the command line, without the URI: `a,vlan=10`.
+    /// Like [`new`](Self::new), with `ports` as on the command line, without the URI: `a,vlan=10`.
     pub fn of(ports: &[&str]) -> Self {
         let port = |text: &&str| {
             let (name, keys) = text
@@ -164,7 +164,7 @@ impl Inline {
         self.config.ports.iter().position(|port| port.name == *name).unwrap()
     }
 
-    /// Hands `frames` over at a port and moves them; what each port's peer gets, by port.
+    /// Hands `frames` over at a port and moves them; returns what each port's peer gets, by port.
     pub fn pass(&mut self, from: usize, frames: Vec<Sent>) -> Vec<Vec<Vec<u8>>> {
         self.inputs[from].lock().unwrap().extend(frames);
         while !self.inputs[from].lock().unwrap().is_empty() {
@@ -173,7 +173,7 @@ impl Inline {
         self.outputs.iter().map(|output| std::mem::take(&mut *output.lock().unwrap())).collect()
     }
 
-    /// Hands one frame over at port `from`; the ports at which something arrives, with what does.
+    /// Hands one frame over at port `from`; returns the ports where frames arrive, with the frames.
     pub fn send(&mut self, from: &str, frame: impl Into<Sent>) -> Vec<(String, Vec<u8>)> {
         let outputs = self.pass(self.index(from), vec![frame.into()]);
         let named = self.config.ports.iter().zip(outputs);

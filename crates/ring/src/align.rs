@@ -1,8 +1,8 @@
-//! Where in memory a part of a ring may lie.
+//! Alignment of the parts of a ring in memory.
 
 use std::ptr::NonNull;
 
-/// A part of a ring is not where rings may be.
+/// A part of a ring is misaligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part} at {address:#x} is not aligned to {align} bytes")]
 pub struct AlignError {
@@ -11,7 +11,7 @@ pub struct AlignError {
     align: usize,
 }
 
-/// Checks that a part of a ring is aligned as its fields need.
+/// Checks that a part of a ring is aligned to `align` bytes.
 pub(crate) fn aligned(
     part: &'static str,
     start: NonNull<u8>,

@@ -1,4 +1,4 @@
-//! Chains of descriptors, and the walk along them.
+//! Chains of descriptors, and walking them.
 
 use std::ptr::NonNull;
 
@@ -6,25 +6,25 @@ use dray_shm::{GuestMemory, Window};
 
 use crate::Lie;
 
-/// The most buffers that a device takes in one chain. A frame of 64 KiB in pages needs 17 and its
-/// header one; drivers stay far below it.
+/// Maximum number of buffers that a device accepts in one chain. A frame of 64 KiB in pages needs
+/// 17, and its header one; drivers stay far below the limit.
 pub const CHAIN_MAX: u16 = 256;
 
 /// The buffer continues in the descriptor `next`.
 pub(crate) const NEXT: u16 = 1;
-/// The device writes the buffer; without it, it reads.
+/// The device writes the buffer; without this flag the device reads it.
 pub(crate) const WRITE: u16 = 2;
 /// The buffer holds a table of descriptors.
 pub(crate) const INDIRECT: u16 = 4;
 /// Size of a descriptor in either layout, in bytes.
 pub(crate) const DESCRIPTOR_LEN: u32 = 16;
 
-/// What a device does with the buffers of a queue.
+/// Access of a device to the buffers of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It reads them: a queue on which the driver transmits.
+    /// The device reads the buffers: a queue on which the driver transmits.
     Read,
-    /// It writes them: a queue on which the driver receives.
+    /// The device writes the buffers: a queue on which the driver receives.
     Write,
 }
 
@@ -40,14 +40,14 @@ impl Access {
     }
 }
 
-/// A buffer as a driver names it: an address that means something to it.
+/// A buffer as a driver names it: by an address in the driver's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// The driver's address.
+    /// Address in the driver's address space.
     pub address: u64,
     /// Length in bytes.
     pub len: u32,
-    /// What the device may do with it.
+    /// Access that the device has.
     pub access: Access,
 }
 
@@ -60,52 +60,53 @@ impl Buffer {
     }
 }
 
-/// A buffer as a device finds it: `len` bytes that are certainly mapped.
+/// A buffer as a device sees it: `len` bytes, checked to be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The first byte.
+    /// Pointer to the first byte.
     pub start: NonNull<u8>,
     /// Length in bytes.
     pub len: u32,
 }
 
-// SAFETY: only a pointer; who follows it must know that the memory is mapped, on any thread.
+// SAFETY: only a pointer; the code that dereferences it must know that the memory is mapped, on any
+// thread.
 unsafe impl Send for Segment {}
 
 /// A chain that a device popped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// What the driver calls it.
+    /// Identity of the chain, chosen by the driver.
     pub id: u16,
-    /// Ring entries that it takes.
+    /// Number of ring entries that the chain takes.
     pub slots: u16,
-    /// Its first buffer.
+    /// First buffer.
     pub first: Segment,
-    /// Whether there are more buffers, in [`DeviceQueue::rest`](crate::DeviceQueue::rest).
+    /// True if there are more buffers, in [`DeviceQueue::rest`](crate::DeviceQueue::rest).
     pub more: bool,
 }
 
-/// A chain of one buffer, as nearly all are, that a device popped.
+/// A chain of a single buffer, as nearly all are, that a device popped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plain {
-    /// Its buffer.
+    /// Pointer to the buffer's first byte.
     pub start: NonNull<u8>,
     /// Length of the buffer in bytes.
     pub len: u32,
-    /// What the driver calls it.
+    /// Identity of the chain, chosen by the driver.
     pub id: u16,
 }
 
 // SAFETY: as for a segment.
 unsafe impl Send for Plain {}
 
-/// Memory that is named by a driver's addresses.
+/// Memory addressed by a driver's addresses.
 pub trait AddressSpace {
-    /// Our pointer to `len` bytes at the driver's `address`, if all of them are mapped. `hint` may
-    /// hold what made the last search short.
+    /// Returns our pointer to `len` bytes at the driver's `address`, if all of them are mapped.
+    /// `hint` may carry a search hint from one call to the next.
     fn translate(&self, address: u64, len: u64, hint: &mut usize) -> Option<NonNull<u8>>;
 
-    /// The part of the memory that `hint` stands for, to look in first.
+    /// Returns the part of the memory that `hint` refers to, to search first.
     #[inline(always)]
     fn window(&self, hint: usize) -> Window {
         let _ = hint;
@@ -125,29 +126,30 @@ impl AddressSpace for GuestMemory {
     }
 }
 
-/// A descriptor after it was read, once.
+/// A descriptor, read once from the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) address: u64,
     pub(crate) len: u32,
     pub(crate) flags: u16,
-    /// Split: the next descriptor. Packed: the buffer's identity.
+    /// Split: index of the next descriptor. Packed: identity of the buffer.
     pub(crate) tag: u16,
 }
 
-/// A word at any address, which is read at once all the same; single bytes are not.
+/// A word at any address, still read in one access, unlike single bytes.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 struct Unaligned(u64);
 
-/// What a device needs to check descriptors: kept from one chain to the next.
+/// State that a device needs to check descriptors, kept from one chain to the next.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    /// The chain's buffers behind the first.
+    /// The chain's buffers after the first.
     pub(crate) rest: Vec<Segment>,
     pub(crate) hint: usize,
     pub(crate) indirect_allowed: bool,
-    /// Descriptors that may be read still. A chain that has been begun is read to its end.
+    /// Number of descriptors that may still be read. A chain that has been started is read to its
+    /// end.
     pub(crate) budget: u32,
 }
 
@@ -178,7 +180,8 @@ impl Walk {
         }
     }
 
-    /// As [`segment`](Self::segment), through a window that moves with what was found.
+    /// Like [`segment`](Self::segment), through a window that moves to where the last buffer was
+    /// found.
     #[inline(always)]
     pub(crate) fn plain<M: AddressSpace>(
         &mut self,
@@ -194,13 +197,13 @@ impl Walk {
             return Ok(Plain { start, len, id });
         }
         let Segment { start, len } = self.segment(memory, access, descriptor)?;
-        // Counted by whoever asks for many.
+        // The caller counts the whole batch.
         self.budget += 1;
         *window = memory.window(self.hint);
         Ok(Plain { start, len, id })
     }
 
-    /// Adds a buffer to the chain that is being walked: the first one, or one of the rest.
+    /// Adds a buffer to the chain being walked: as the first one, or to the rest.
     pub(crate) fn keep(
         &mut self,
         first: &mut Option<Segment>,
@@ -216,7 +219,8 @@ impl Walk {
         Ok(())
     }
 
-    /// The table that an indirect descriptor points to: where it lies, and how many entries it has.
+    /// Returns the table that an indirect descriptor points to: its address, and its number of
+    /// entries.
     pub(crate) fn table<M: AddressSpace>(
         &mut self,
         memory: &M,
@@ -240,15 +244,15 @@ impl Walk {
         }
     }
 
-    /// Reads entry `index` of an indirect table, which a peer may have put at any address: the two
-    /// words of a descriptor.
+    /// Reads entry `index` of an indirect table, which a peer may have put at any address; returns
+    /// the two words of a descriptor.
     ///
     /// # Safety
     /// `table` must point to more than `index` mapped entries.
     pub(crate) unsafe fn entry(table: NonNull<u8>, index: u16) -> (u64, u64) {
         let start = table.as_ptr().wrapping_add(usize::from(index) * DESCRIPTOR_LEN as usize);
         // SAFETY: by the contract. The peer may be writing there, so each word is read once
-        // (volatile) and only looked at in our copy.
+        // (volatile) and only our copy is checked.
         let words = unsafe { start.cast::<[Unaligned; 2]>().read_volatile() };
         words.map(|word| word.0).into()
     }

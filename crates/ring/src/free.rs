@@ -1,52 +1,54 @@
-//! The identities that a driver may post buffers with.
+//! Identities with which a driver can post buffers.
 
 use arrayvec::ArrayVec;
 
 use crate::QueueSize;
 
-/// The free identities of a driver, a ring of their own: they are taken in the order in which they
-/// came back. A device that returns buffers in order therefore finds each identity in the same place
+/// The free identities of a driver, as a ring: they are taken in the order in which they were
+/// returned. A device that returns buffers in order therefore finds each identity in the same place
 /// in every round, and neither side's cache loses the lines of the ring.
 ///
-/// Where many come and go in a loop, [`first`](Self::first) lends the slices that they lie in and
+/// In a loop over many identities, [`first`](Self::first) lends the slices that hold them and
 /// [`returning`](Self::returning) is a local of the loop: fields behind `&mut self` would be read
-/// again after every store, as the compiler cannot know that none changes them.
+/// again after every store, because the compiler cannot know that no store changes them.
 #[derive(Debug)]
 pub(crate) struct FreeIds {
-    /// As many as the queue's size, a power of two.
+    /// As many entries as the queue's size, a power of two.
     ring: Box<[u16]>,
-    /// The first one, running.
+    /// Running index of the first free identity.
     first: usize,
-    /// Behind the last one, running.
+    /// Running index after the last free identity.
     end: usize,
 }
 
-/// The entry of `ring` that a running index stands for. It is made of the length and of an index as
-/// wide as that, so the compiler sees that it is inside and checks nothing for each identity.
+/// Returns the entry of `ring` for a running index. The mask is computed from the length, in a type
+/// as wide as the index, so the compiler can prove that the result is in bounds and omits the check
+/// for each identity.
 #[inline(always)]
 fn slot(ring: &[u16], index: usize) -> usize {
     index & (ring.len() - 1)
 }
 
 impl FreeIds {
-    /// All identities of a ring, in their order.
+    /// Creates the set with all identities of a ring, in order.
     pub(crate) fn all(size: QueueSize) -> Self {
         Self { ring: (0..size.get()).collect(), first: 0, end: size.get().into() }
     }
 
-    /// How many are free.
+    /// Returns the number of free identities.
     #[inline(always)]
     pub(crate) fn count(&self) -> u16 {
         self.end.wrapping_sub(self.first) as u16
     }
 
-    /// The one behind the first `offset` ones, fewer than are free.
+    /// Returns the free identity at `offset`, which must be below the number of free ones.
     #[inline(always)]
     pub(crate) fn at(&self, offset: u16) -> u16 {
         self.ring[slot(&self.ring, self.first.wrapping_add(offset.into()))]
     }
 
-    /// The first `count`, no more than are free: up to the end of the ring, and from its beginning.
+    /// Returns the first `count` free identities, at most as many as are free: the part up to the
+    /// end of the ring, and the part from its beginning.
     #[inline(always)]
     pub(crate) fn first(&self, count: u16) -> [&[u16]; 2] {
         let count = usize::from(count);
@@ -55,7 +57,7 @@ impl FreeIds {
         [&rest[..before], &beginning[..count - before]]
     }
 
-    /// Adds the first ones to `out`, as many as are free and as it has room for.
+    /// Appends the first free identities to `out`, as many as are free and fit.
     #[inline(always)]
     pub(crate) fn copy_to<const N: usize>(&self, out: &mut ArrayVec<u16, N>) {
         let count = out.remaining_capacity().min(self.count().into());
@@ -64,14 +66,14 @@ impl FreeIds {
         }
     }
 
-    /// The first `count`, no more than are free, are free no more.
+    /// Takes the first `count` identities, at most as many as are free.
     #[inline(always)]
     pub(crate) fn take(&mut self, count: u16) {
         debug_assert!(count <= self.count(), "{count} of {}", self.count());
         self.first = self.first.wrapping_add(count.into());
     }
 
-    /// Makes one free that was taken.
+    /// Frees an identity that was taken.
     #[inline(always)]
     pub(crate) fn put(&mut self, id: u16) {
         let mut returning = self.returning();
@@ -79,31 +81,32 @@ impl FreeIds {
         returning.done();
     }
 
-    /// As [`put`](Self::put), of many: what is put is free once that is [`done`](Returning::done).
+    /// Like [`put`](Self::put), for many: the identities are free once [`done`](Returning::done) is
+    /// called.
     #[inline(always)]
     pub(crate) fn returning(&mut self) -> Returning<'_> {
         Returning { end: self.end, ring: &mut self.ring, free: &mut self.end }
     }
 }
 
-/// Identities on their way back.
+/// Identities being freed.
 pub(crate) struct Returning<'a> {
     ring: &'a mut [u16],
-    /// Behind the last one, running.
+    /// Running index after the last identity put.
     end: usize,
-    /// The same, of those that are free.
+    /// Running index after the last identity that is free.
     free: &'a mut usize,
 }
 
 impl Returning<'_> {
-    /// Adds one that was taken.
+    /// Adds an identity that was taken.
     #[inline(always)]
     pub(crate) fn put(&mut self, id: u16) {
         self.ring[slot(self.ring, self.end)] = id;
         self.end = self.end.wrapping_add(1);
     }
 
-    /// Makes free what was put.
+    /// Frees the identities put so far.
     #[inline(always)]
     pub(crate) fn done(self) {
         *self.free = self.end;
@@ -128,7 +131,7 @@ mod tests {
     #[test]
     fn identities_are_taken_in_the_order_in_which_they_came_back() {
         let mut ids = FreeIds::all(QueueSize::new(8).unwrap());
-        // Soon the running indices begin anew.
+        // The running indices soon wrap around.
         ids.first = usize::MAX - 99;
         ids.end = ids.first.wrapping_add(8);
         let mut expected = VecDeque::from([4, 5, 6, 7, 0, 1, 2, 3]);
@@ -139,7 +142,7 @@ mod tests {
             out.extend(expected.drain(..usize::from(count)));
             ids.take(count);
             assert_eq!(expected, free(&ids));
-            // They come back in another order, one of them by itself.
+            // They are returned in another order, one of them by itself.
             let by = usize::from(round % 3).min(out.len());
             out.rotate_left(by);
             expected.extend(&out);

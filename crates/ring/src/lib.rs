@@ -1,20 +1,20 @@
-//! Virtqueues as in Virtio 1.3, sections 2.7 (split) and 2.8 (packed): both layouts, both sides. And
-//! the rings of [`memif`], the client's side.
+//! Virtqueues as in Virtio 1.3, sections 2.7 (split) and 2.8 (packed): both layouts, both sides.
+//! Also the client's side of the rings of [`memif`].
 //!
 //! * [`DriverQueue`]: the side that owns the memory, posts buffers and gets them back.
 //! * [`DeviceQueue`]: the side that takes the buffers, fills or reads them and returns them.
 //!
-//! Neither side trusts the other. All of a ring is read through relaxed atomics, each field once
-//! into a local that is checked and then used; an index or address that cannot be is a [`Lie`], and
-//! who is lied to parts with the peer. Only the two sides' indices (split) or flags (packed) carry
-//! ordering.
+//! Neither side trusts the other. A ring is read only through relaxed atomics, each field once into
+//! a local that is checked and then used. An impossible index or address is a [`Lie`], and the side
+//! that detects it disconnects the peer. Only the two sides' indices (split) or flags (packed)
+//! carry ordering.
 //!
-//! What is called for every frame is inlined always (`#[inline(always)]`): results as large as theirs
-//! otherwise pass through memory, where reading a field next to one just written stalls the
-//! processor for longer than all the rest takes (see `make bench`).
+//! Functions called for every frame are always inlined (`#[inline(always)]`): otherwise their large
+//! results pass through memory, where reading a field next to one just written stalls the processor
+//! for longer than all the rest takes (see `make bench`).
 //!
-//! Each side keeps to lines of its own: it caches the other side's index until that runs out, and
-//! rewrites an entry only where it differs from what lies there already.
+//! Each side keeps to its own cache lines: it caches the other side's index until that runs out,
+//! and rewrites an entry only if the entry changes.
 
 #[cfg(not(loom))]
 mod align;
@@ -38,21 +38,22 @@ pub use size::{QueueSize, SizeError};
 /// The device side of a virtqueue.
 ///
 /// A device [`pop`](Self::pop)s chains, returns them with [`push`](Self::push) in the order in
-/// which it got them, and makes the batch known with [`publish`](Self::publish).
+/// which it got them, and makes the batch visible with [`publish`](Self::publish).
 pub trait DeviceQueue: Send {
     /// Sets how many descriptors may be read from now on, in the ring and in indirect tables, by
-    /// [`pop`](Self::pop) and [`pop_plain`](Self::pop_plain) together; without it there is no bound.
-    /// Once they have been read nothing is available any more. A chain that has been begun is read to
-    /// its end, so up to [`CHAIN_MAX`] more and one for its table are read.
+    /// [`pop`](Self::pop) and [`pop_plain`](Self::pop_plain) together; without this call there is
+    /// no bound. Once the budget is used up, no chain is available any more. A chain that has been
+    /// started is read to its end, which may read up to [`CHAIN_MAX`] descriptors more, and one for
+    /// its table.
     fn allow(&mut self, descriptors: u32);
 
-    /// The next available chain, all of its buffers found in `memory` and meant for `access`.
-    /// What the chain has beyond its first buffer is in [`rest`](Self::rest) until the next call.
-    /// Never are more entries out than the ring has.
+    /// Returns the next available chain, if all of its buffers are in `memory` and allow `access`.
+    /// Its buffers after the first are in [`rest`](Self::rest) until the next call. Popped chains
+    /// never take more entries than the ring has.
     fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie>;
 
-    /// Pops chains of one buffer until `out` has `most`, there is none left, or the next one has more
-    /// buffers than one. Whether that is so: then [`pop`](Self::pop) takes it.
+    /// Pops chains of one buffer until `out` has `most`, no chain is left, or the next chain has
+    /// several buffers. Returns true in the last case: then [`pop`](Self::pop) takes that chain.
     fn pop_plain<M: AddressSpace, const N: usize>(
         &mut self,
         memory: &M,
@@ -61,89 +62,91 @@ pub trait DeviceQueue: Send {
         out: &mut ArrayVec<Plain, N>,
     ) -> Result<bool, Lie>;
 
-    /// As [`push`](Self::push), of a chain of one buffer.
+    /// Like [`push`](Self::push), for a chain of one buffer.
     fn push_plain(&mut self, id: u16, len: u32);
 
-    /// The buffers behind the first one of the chain popped last.
+    /// Returns the buffers after the first one of the chain popped last.
     fn rest(&self) -> &[Segment];
 
     /// Puts back the chains popped last, which take `slots` ring entries in all.
     fn unpop(&mut self, slots: u16);
 
-    /// Returns a chain, into which `len` bytes were written.
+    /// Returns a chain to the driver; `len` bytes were written into it.
     fn push(&mut self, chain: &Chain, len: u32);
 
-    /// Returns chains, each with how many bytes were written into it, of which the driver sees all
-    /// or none: those that one frame was spread over (Virtio 1.3, section 5.1.6.4.1).
+    /// Returns chains, each with the number of bytes written into it, so that the driver sees all
+    /// of them or none: the chains that one frame was spread over (Virtio 1.3, section 5.1.6.4.1).
     fn push_together(&mut self, chains: &[(Chain, u32)]);
 
-    /// Makes everything pushed known to the driver. Whether the driver wants to be called.
+    /// Makes all pushed chains visible to the driver. Returns true if the driver wants a call.
     fn publish(&mut self) -> bool;
 
-    /// Asks the driver to kick when it makes a buffer available, or not to. Whether one is
-    /// available now: then no kick may ever come for it.
+    /// Sets whether the driver should kick when it makes a buffer available. Returns true if a
+    /// buffer is available now: then no kick may ever come for it.
     fn want_kicks(&mut self, on: bool) -> bool;
 
-    /// Where the device stands, as vhost-user's `GET_VRING_BASE` gives it: of a split ring the next
-    /// available index; of a packed one the next entry, with its wrap bit in bit 15.
+    /// Returns the device's position, as in vhost-user's `GET_VRING_BASE`: in a split ring the next
+    /// available index; in a packed one the next entry, with its wrap bit in bit 15.
     fn base(&self) -> u16;
 }
 
 /// The driver side of a virtqueue.
 ///
-/// A driver [`post`](Self::post)s buffers, makes the batch known with [`publish`](Self::publish),
-/// and gets them back by [`poll`](Self::poll).
+/// A driver [`post`](Self::post)s buffers, makes the batch visible with [`publish`](Self::publish),
+/// and gets them back with [`poll`](Self::poll).
 pub trait DriverQueue: Send {
-    /// The identities that are free, in the order in which the buffers of the next chains will have
-    /// them, up to what `out` has room for. A driver that keeps one piece of memory for each
-    /// identity can thus fill it first.
+    /// Appends the free identities to `out`, as many as fit, in the order in which the buffers of
+    /// the next chains will use them. A driver with a fixed memory area for each identity can thus
+    /// fill it first.
     fn ids<const N: usize>(&self, out: &mut ArrayVec<u16, N>);
 
-    /// The first of the [`ids`](Self::ids), where the ring has room.
+    /// Returns the first of the [`ids`](Self::ids), if the ring has room.
     fn next_id(&self) -> Option<u16> {
         let mut one = ArrayVec::<u16, 1>::new();
         self.ids(&mut one);
         one.pop()
     }
 
-    /// Posts one chain of `buffers`. Its identity, that of its first buffer; `None` where the ring has no room for it.
+    /// Posts one chain of `buffers`. Returns its identity, which is that of its first buffer;
+    /// `None` if the ring has no room for it.
     fn post(&mut self, buffers: &[Buffer]) -> Option<u16>;
 
-    /// Makes everything posted known to the device. Whether the device wants to be kicked.
+    /// Makes all posted chains visible to the device. Returns true if the device wants a kick.
     fn publish(&mut self) -> bool;
 
-    /// The next chain that the device returned, and how many bytes it says it wrote.
+    /// Returns the next chain that the device has returned, and the number of bytes it claims to
+    /// have written.
     fn poll(&mut self) -> Result<Option<Used>, Lie>;
 
-    /// As [`poll`](Self::poll), up to `most` times, until nothing is left to poll.
+    /// Like [`poll`](Self::poll), up to `most` times, until nothing is left to poll.
     fn poll_each(&mut self, most: usize, each: impl FnMut(Used)) -> Result<(), Lie>;
 
-    /// How many identities are in use: those of posted buffers that were not polled yet.
+    /// Returns the number of identities in use: those of buffers posted and not polled yet.
     fn in_use(&self) -> u16;
 
     /// Posts the `count` identities that have been free for longest again, each as a chain of one
-    /// buffer, with the buffer that it was posted with last.
+    /// buffer, with the buffer that it was last posted with.
     ///
     /// # Panics
-    /// Where fewer are free.
+    /// If fewer are free.
     fn repost(&mut self, count: u16);
 
-    /// Asks the device to call when it returns a buffer, or not to. Whether one has been returned
-    /// already: then no call may ever come for it.
+    /// Sets whether the device should call when it returns a buffer. Returns true if a buffer has
+    /// been returned already: then no call may ever come for it.
     fn want_calls(&mut self, on: bool) -> bool;
 }
 
-/// A chain that came back to the driver.
+/// A chain that the device returned to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// Which chain, as named by [`DriverQueue::post`].
+    /// Identity of the chain, from [`DriverQueue::post`].
     pub id: u16,
-    /// Bytes that the device says it wrote.
+    /// Number of bytes that the device claims to have written.
     pub len: u32,
 }
 
-/// Whether the other side asked for an event between the index that was published before (`old`)
-/// and the one published now (`new`), both running (Virtio 1.3, section 2.7.10).
+/// Returns true if the other side asked for an event between the index that was published before
+/// (`old`) and the one published now (`new`), both running (Virtio 1.3, section 2.7.10).
 #[inline]
 fn event_wanted(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)

@@ -1,6 +1,6 @@
-//! What a peer can say about a ring that cannot be.
+//! Protocol violations of a peer in a ring.
 
-/// A statement of the other side that cannot be true. There is no way to go on with such a peer.
+/// An impossible statement of the peer. The connection to such a peer cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it all")]
 pub enum Lie {

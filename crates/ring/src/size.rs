@@ -1,10 +1,10 @@
-//! How many entries a ring has.
+//! Number of entries of a ring.
 
-/// A ring's size: a power of two from 2 to 32768.
+/// Size of a ring: a power of two from 2 to 32768.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSize(u16);
 
-/// A number that is no ring size.
+/// The number is not a valid ring size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ring size {0}: allowed is a power of two from 2 to 32768")]
 pub struct SizeError(u32);
@@ -18,13 +18,13 @@ impl QueueSize {
         }
     }
 
-    /// The size, in entries.
+    /// Returns the size, in entries.
     #[inline]
     pub fn get(self) -> u16 {
         self.0
     }
 
-    /// The entry that a running index stands for.
+    /// Returns the entry for a running index.
     #[inline]
     pub(crate) fn slot(self, index: u16) -> usize {
         usize::from(index & (self.0 - 1))

@@ -1,4 +1,4 @@
-//! The atomics that rings are made of; under `--cfg loom` those of the model checker.
+//! The atomics used in rings; under `--cfg loom` those of the model checker.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};

@@ -1,4 +1,4 @@
-//! Both sides of a ring in two threads, in every order of events and of memory that matters.
+//! Both sides of a ring in two threads, in every relevant order of events and of memory accesses.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --package dray-ring --release --test loom`
 #![cfg(loom)]
@@ -13,17 +13,17 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Notify};
 use loom::thread;
 
-/// What the buffers hold. The address of a buffer is the number of its cell, from 1 on.
+/// Content of the buffers. The address of a buffer is the number of its cell, counted from 1.
 struct Cells(Vec<UnsafeCell<u32>>);
 
-// SAFETY: who uses a cell when is what the model checks.
+// SAFETY: the model checks that accesses to a cell never overlap.
 unsafe impl Sync for Cells {}
 
 impl Cells {
-    /// Accesses a cell. That nobody else does so at the same time, and that what others did before
-    /// is visible, is checked by the model.
+    /// Accesses a cell. The model checks that no other thread accesses it at the same time, and
+    /// that earlier accesses of other threads are visible.
     fn with<R>(&self, number: usize, access: impl FnOnce(&mut u32) -> R) -> R {
-        // SAFETY: the model has made sure that nobody else has access.
+        // SAFETY: the model has checked that no other thread has access.
         self.0[number - 1].with_mut(|cell| access(unsafe { &mut *cell }))
     }
 }
@@ -34,20 +34,20 @@ impl AddressSpace for Cells {
     }
 }
 
-/// What the two threads do.
+/// Plan of what the two threads do.
 #[derive(Clone, Copy)]
 struct Plan {
-    /// Chains in all, and how many buffers each of them has.
+    /// Number of chains in all, and of buffers in each of them.
     chains: u32,
     buffers: usize,
-    /// Whether to sleep where there is nothing to do, or to look again.
+    /// True to sleep if there is nothing to do; false to poll again.
     sleep: bool,
 }
 
-/// What the device adds to a cell.
+/// Number that the device adds to a cell.
 const ANSWER: u32 = 1000;
 
-/// Takes all chains, checks and answers each.
+/// Takes, checks and answers all chains.
 fn device(mut device: impl DeviceQueue, plan: Plan, cells: &Cells, kick: &Notify, call: &Notify) {
     let mut chain_number = 0;
     while chain_number < plan.chains {
@@ -77,7 +77,7 @@ fn device(mut device: impl DeviceQueue, plan: Plan, cells: &Cells, kick: &Notify
     }
 }
 
-/// Posts all chains as far as there is room, and checks each answer.
+/// Posts all chains, as far as there is room, and checks each answer.
 fn driver(
     mut driver: impl DriverQueue,
     plan: Plan,
@@ -125,7 +125,7 @@ fn driver(
     }
 }
 
-/// A model that looks at every order in which threads take turns out of turn up to three times.
+/// Creates a model that explores every schedule with up to three preemptions.
 fn bounded() -> loom::model::Builder {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
@@ -133,7 +133,7 @@ fn bounded() -> loom::model::Builder {
     model
 }
 
-/// Checks the plan with the two sides that `make` makes of a ring of two.
+/// Checks the plan with the two sides that `make` creates for a ring of two.
 fn check<A, B>(plan: Plan, make: impl Fn(QueueSize) -> (A, B) + Send + Sync + 'static)
 where
     A: DriverQueue + 'static,
@@ -170,7 +170,7 @@ fn packed(plan: Plan, event_index: bool) {
     check(plan, move |size| packed_sides(size, event_index));
 }
 
-/// Checks that a driver that sees one of two chains that were returned together sees the other.
+/// Checks that a driver that sees one of two chains returned together also sees the other.
 fn check_together<A, B>(make: impl Fn(QueueSize) -> (A, B) + Send + Sync + 'static)
 where
     A: DriverQueue + 'static,
@@ -212,8 +212,8 @@ where
     });
 }
 
-/// Checks a memif ring of two entries on which the client transmits `frames`, each of `parts` entries,
-/// with a server that sleeps (`sleep`) where there is nothing to do, or looks again.
+/// Checks a memif ring of two entries on which the client transmits `frames`, each of `parts`
+/// entries, with a server that sleeps (`sleep`) or polls again if there is nothing to do.
 fn check_memif_transmit(frames: u32, parts: u32, sleep: bool) {
     bounded().check(move || {
         let (mut client, mut server) = memif_sides();
@@ -263,8 +263,8 @@ fn check_memif_transmit(frames: u32, parts: u32, sleep: bool) {
     });
 }
 
-/// As [`check_memif_transmit`], in the other direction: the server transmits into entries that the
-/// client posts empty, and it is the client that sleeps.
+/// Like [`check_memif_transmit`], in the other direction: the server transmits into entries that
+/// the client posts empty, and the client sleeps.
 fn check_memif_receive(frames: u32, parts: u32, sleep: bool) {
     bounded().check(move || {
         let (mut client, mut server) = memif_sides();
@@ -295,7 +295,7 @@ fn check_memif_receive(frames: u32, parts: u32, sleep: bool) {
             }
             client.publish();
             let returned = client.poll().unwrap();
-            // All of a frame is there, or nothing.
+            // Either all parts of a frame are returned, or none.
             assert!(u32::from(returned).is_multiple_of(parts));
             for index in 0..returned {
                 let entry = client.returned(index);
@@ -326,7 +326,7 @@ fn memif_sides() -> (ClientRing, ServerRing) {
     (ClientRing::new(ring), ServerRing::new(ring))
 }
 
-// The third chain goes where the first one was, the fourth into the second round of it.
+// The third chain reuses the place of the first, and the fourth is in the second round as well.
 const LOOKING: Plan = Plan { chains: 4, buffers: 1, sleep: false };
 const CHAINED: Plan = Plan { chains: 3, buffers: 2, sleep: false };
 const SLEEPING: Plan = Plan { chains: 3, buffers: 1, sleep: true };

@@ -1,4 +1,4 @@
-//! Where the parts of a memif ring lie.
+//! Memory layout of a memif ring.
 //!
 //! ```text
 //!   0   cookie u32 | flags u16 | head u16       (client)
@@ -15,7 +15,7 @@ use crate::QueueSize;
 use crate::align::{AlignError, aligned};
 use crate::sync::{AtomicU16, AtomicU32, Ordering::Relaxed};
 
-/// The first thing in a ring.
+/// First field of a ring.
 const COOKIE: u32 = 0x3e3_1f20;
 /// The descriptor is not the last one of its frame.
 const NEXT: u16 = 1;
@@ -44,7 +44,7 @@ struct Cell {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Header>() == 128 && size_of::<Cell>() == 16);
 
-/// Pointers to the parts of a memif ring, aligned and certainly mapped.
+/// Pointers to the parts of a memif ring, which are aligned and mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct MemifLayout {
     pub(super) size: QueueSize,
@@ -52,24 +52,24 @@ pub struct MemifLayout {
     descriptors: NonNull<Cell>,
 }
 
-// SAFETY: the pointers lead to atomics, which any thread may use.
+// SAFETY: the pointers point to atomics, which any thread may access.
 unsafe impl Send for MemifLayout {}
 
 #[cfg(not(loom))]
 impl MemifLayout {
-    /// Bytes of a ring.
+    /// Returns the size of a ring in bytes.
     pub fn len(size: QueueSize) -> usize {
         size_of::<Header>() + usize::from(size.get()) * size_of::<Cell>()
     }
 
-    /// The layout of the ring that begins at `start`.
+    /// Creates the layout of the ring that begins at `start`.
     ///
     /// # Errors
-    /// Where that is not on a cache line.
+    /// If `start` is not aligned to a cache line.
     ///
     /// # Safety
-    /// As many bytes as [`len`](Self::len) says must be mapped there, readable and writable, as long
-    /// as any copy of the layout is used.
+    /// [`len`](Self::len) bytes must be mapped there, readable and writable, as long as any copy of
+    /// the layout is used.
     pub unsafe fn new(size: QueueSize, start: NonNull<u8>) -> Result<Self, AlignError> {
         aligned("memif ring", start, align_of::<Header>())?;
         let header = start.cast::<Header>();
@@ -79,7 +79,7 @@ impl MemifLayout {
 }
 
 impl MemifLayout {
-    /// Makes it an empty ring whose receiving side wants interrupts.
+    /// Resets the ring to an empty one whose receiving side wants interrupts.
     pub(super) fn clear(&self) {
         let header = self.header();
         header.cookie.store(COOKIE, Relaxed);
@@ -100,7 +100,7 @@ impl MemifLayout {
         unsafe { self.descriptors.add(self.size.slot(index)).as_ref() }
     }
 
-    /// Length, and whether the frame goes on in the next entry.
+    /// Returns the length, and true if the frame continues in the next entry.
     #[inline(always)]
     pub(super) fn descriptor(&self, index: u16) -> (u32, bool) {
         let cell = self.cell(index);
@@ -120,7 +120,7 @@ impl MemifLayout {
 
 #[cfg(loom)]
 impl MemifLayout {
-    /// A ring in leaked memory of its own, for the model checker.
+    /// Creates a ring in leaked memory of its own, for the model checker.
     pub fn for_model(size: QueueSize) -> Self {
         let index = || AtomicU16::new(0);
         let header = Header {

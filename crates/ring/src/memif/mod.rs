@@ -1,9 +1,10 @@
 //! The rings of memif, the shared memory packet interface of FD.io's VPP (its
-//! `src/plugins/memif/memif.h`, version 2.0): one ring of descriptors with two running indices, each
-//! of them written by one side.
+//! `src/plugins/memif/memif.h`, version 2.0): one ring of descriptors with two running indices,
+//! each written by one side.
 //!
-//! The client owns the memory, posts buffers by the head and gets them back by the tail: full ones to
-//! transmit and empty ones to receive, in order, so that an entry of the ring always has the same buffer.
+//! The client owns the memory, posts buffers by advancing the head and gets them back by the tail:
+//! full ones to transmit and empty ones to receive, in order, so that an entry of the ring always
+//! has the same buffer.
 
 mod client;
 mod layout;

@@ -1,21 +1,21 @@
-//! The server's side of a memif ring, for the model checker, which needs both.
+//! The server's side of a memif ring, for the model checker, which needs both sides.
 
 use super::MemifLayout;
 use super::client::{MASK_INTERRUPTS, Returned};
 use crate::sync::{Ordering, fence};
 
-/// The server's side of a ring. Entries are taken and given back in order.
+/// The server's side of a ring. Entries are taken and returned in order.
 #[derive(Debug)]
 pub struct ServerRing {
     ring: MemifLayout,
-    /// The next entry to take, running.
+    /// Next entry to take, running.
     next: u16,
-    /// As far as the client knows of.
+    /// Tail that the client knows.
     published: u16,
 }
 
 impl ServerRing {
-    /// Of a ring that the client has made empty.
+    /// Creates the server's side of a ring that the client has made empty.
     pub fn new(ring: MemifLayout) -> Self {
         Self { ring, next: 0, published: 0 }
     }
@@ -31,12 +31,13 @@ impl ServerRing {
         Some(Returned { entry, len, more })
     }
 
-    /// Says what was put into the entry that was taken last.
+    /// Fills the entry that was taken last.
     pub fn fill(&mut self, len: u32, more: bool) {
         self.ring.set_descriptor(self.next.wrapping_sub(1), 0, len, more);
     }
 
-    /// Gives back everything taken. Whether the client wants an interrupt, as the receiving side.
+    /// Returns everything taken to the client. Returns true if the client, as the receiving side,
+    /// wants an interrupt.
     pub fn publish(&mut self) -> bool {
         if self.next == self.published {
             return false;
@@ -48,8 +49,8 @@ impl ServerRing {
         header.flags.load(Ordering::Relaxed) & MASK_INTERRUPTS == 0
     }
 
-    /// As the receiving side, asks for an interrupt when an entry is posted, or for none. Whether one
-    /// is posted already.
+    /// As the receiving side, sets whether the client should interrupt when an entry is posted.
+    /// Returns true if one is posted already.
     pub fn want_interrupts(&mut self, on: bool) -> bool {
         let header = self.ring.header();
         let flags = if on { 0 } else { MASK_INTERRUPTS };

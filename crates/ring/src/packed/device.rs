@@ -14,25 +14,25 @@ use crate::{DeviceQueue, Lie, Plain};
 #[derive(Debug)]
 pub struct PackedDevice {
     ring: PackedLayout,
-    /// The next descriptor to take.
+    /// Next descriptor to take.
     next: Place,
-    /// The next descriptor to write back.
+    /// Next descriptor to write back.
     used: Place,
-    /// Descriptors that were popped and not pushed.
+    /// Number of descriptors popped and not yet pushed.
     out: u16,
-    /// Descriptors that were pushed since the last [`DeviceQueue::publish`]. The driver sees them
-    /// at once and may post them again, so there is no end to them.
+    /// Number of descriptors pushed since the last [`DeviceQueue::publish`]. The driver sees them
+    /// at once and may post them again, so this number is not bounded by the ring's size.
     unpublished: u32,
     event_index: bool,
     walk: Walk,
 }
 
 impl PackedDevice {
-    /// Goes on at `base`, a descriptor with its wrap counter in bit 15, with everything before it
-    /// used.
+    /// Continues at `base`, a descriptor with its wrap counter in bit 15; everything before it
+    /// counts as used.
     ///
     /// # Errors
-    /// Where there is no such descriptor.
+    /// If `base` is not a descriptor of the ring.
     pub fn new(
         ring: PackedLayout,
         base: u16,
@@ -48,8 +48,8 @@ impl PackedDevice {
         Ok(Self { ring, next, used: next, out: 0, unpublished: 0, event_index, walk })
     }
 
-    /// The rest of the chain whose first descriptor is `head`: its first buffer, its identity and
-    /// how many descriptors it takes.
+    /// Walks the chain whose first descriptor is `head`; returns its first buffer, its identity and
+    /// the number of descriptors that it takes.
     #[cold]
     fn walk<M: AddressSpace>(
         &mut self,
@@ -71,13 +71,15 @@ impl PackedDevice {
                 return Ok((first.ok_or(too_long)?, descriptor.tag, slots));
             }
             place = place.forward(1, self.ring.size);
-            // The driver makes a chain available by the flags of its first descriptor, last.
+            // The driver makes a chain available through the flags of its first descriptor, written
+            // last.
             descriptor = self.ring.descriptor(place.at);
         }
         Err(too_long)
     }
 
-    /// All of a table is one chain (section 2.8.7); only the entries' WRITE flag means anything.
+    /// The whole table is one chain (section 2.8.7); of its entries' flags only WRITE has a
+    /// meaning.
     fn walk_table<M: AddressSpace>(
         &mut self,
         memory: &M,
@@ -94,8 +96,8 @@ impl PackedDevice {
             let (low, high) = unsafe { Walk::entry(table, index) };
             let mut entry = decode(low, high);
             if access == Access::Read {
-                // DPDK's driver marks the header of what it transmits so, up to 22.11 at least.
-                // Nothing is written all the same.
+                // DPDK's driver, up to 22.11 at least, sets WRITE on the header of a frame that it
+                // transmits. The device does not write there anyway.
                 entry.flags &= !WRITE;
             }
             if entry.flags & INDIRECT != 0 {
@@ -116,7 +118,7 @@ impl PackedDevice {
         self.write(place, id, len);
     }
 
-    /// Goes on behind a chain of `slots` descriptors; where that one's place is.
+    /// Advances past a chain of `slots` descriptors; returns the place of that chain.
     #[inline(always)]
     fn pass(&mut self, slots: u16) -> Place {
         debug_assert!(slots <= self.out, "more than was popped");
@@ -126,7 +128,7 @@ impl PackedDevice {
         std::mem::replace(&mut self.used, behind)
     }
 
-    /// Shows the driver that the chain `id`, whose place is `place`, has been used.
+    /// Shows the driver that the chain `id` at `place` has been used.
     #[inline(always)]
     fn write(&self, place: Place, id: u16, len: u32) {
         let written = if len > 0 { WRITE } else { 0 };
@@ -176,7 +178,7 @@ impl DeviceQueue for PackedDevice {
     ) -> Result<bool, Lie> {
         self.walk.rest.clear();
         let mut window = memory.window(self.walk.hint);
-        // A copy, so that the compiler knows that nobody changes where the ring is.
+        // A copy, so that the compiler knows that the location of the ring does not change.
         let (ring, mut next) = (self.ring, self.next);
         let mut popped = 0;
         let mut odd = false;
@@ -190,7 +192,8 @@ impl DeviceQueue for PackedDevice {
                 odd = true;
                 break;
             }
-            // The ring holds no more than its size; who posts more has overwritten what is out.
+            // The ring holds no more than its size: a driver that posts more has overwritten
+            // entries that are still popped.
             if self.out + popped == ring.size.get() {
                 return Err(Lie::Overfull { size: ring.size.get() });
             }
@@ -229,7 +232,7 @@ impl DeviceQueue for PackedDevice {
         let Some(((first, len), rest)) = chains.split_first() else { return };
         let place = self.pass(first.slots);
         rest.iter().for_each(|(chain, len)| self.push(chain, *len));
-        // The driver takes them in order, so it sees none of them before this one.
+        // The driver takes chains in order, so it sees none of them before this one.
         self.write(place, first.id, *len);
     }
 

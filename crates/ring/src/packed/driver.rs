@@ -13,27 +13,27 @@ use crate::{DriverQueue, Lie, Used};
 #[derive(Debug)]
 pub struct PackedDriver {
     ring: PackedLayout,
-    /// Free identities, as many as there are free descriptors.
+    /// Free identities, as many as free descriptors.
     free: FreeIds,
-    /// The identity behind this one in its chain: the device only ever hears of the first.
+    /// Identity after this one in its chain: the device only sees the first.
     next_id: Box<[u16]>,
-    /// How many descriptors the chain with this identity takes; 0 where it is not out.
+    /// Number of descriptors of the chain with this identity; 0 if it is not posted.
     out: Box<[u16]>,
-    /// The buffer that each identity was posted with last.
+    /// Buffer that each identity was last posted with.
     buffers: Box<[Buffer]>,
-    /// The next descriptor to write.
+    /// Next descriptor to write.
     next: Place,
-    /// Descriptors that were posted since the last [`DriverQueue::publish`].
+    /// Number of descriptors posted since the last [`DriverQueue::publish`].
     unpublished: u16,
-    /// The first of them, which is written last.
+    /// First of the unpublished descriptors, which is written last.
     first: Option<(Place, Descriptor)>,
-    /// The next descriptor that the device will write back.
+    /// Next descriptor that the device will write back.
     used: Place,
     event_index: bool,
 }
 
 impl PackedDriver {
-    /// A ring in which nothing has happened yet; its memory is all zero.
+    /// Creates the driver of a fresh ring whose memory is all zero.
     pub fn new(ring: PackedLayout, event_index: bool) -> Self {
         ring.set_driver_event(Event { at: 0, flags: EVENTS_OFF });
         let size = ring.size.get();
@@ -79,7 +79,7 @@ impl DriverQueue for PackedDriver {
             let flags = buffer.flags() | next | self.next.available_flag();
             let descriptor = Descriptor { address, len, flags, tag: id };
             if self.first.is_none() {
-                // Held back until everything behind it is written.
+                // Held back until everything after it is written.
                 self.first = Some((self.next, descriptor));
             } else {
                 self.ring.set_descriptor(self.next.at, descriptor);
@@ -101,7 +101,7 @@ impl DriverQueue for PackedDriver {
 
     #[inline(always)]
     fn poll(&mut self) -> Result<Option<Used>, Lie> {
-        // What the device can return: of what was posted, that which it knows of.
+        // Only what was posted and published can be returned by the device.
         let known = self.ring.size.get() - self.free.count() - self.unpublished;
         if known == 0 {
             return Ok(None);
@@ -120,7 +120,7 @@ impl DriverQueue for PackedDriver {
             self.free.put(freed);
             freed = self.next_id[usize::from(freed)];
         }
-        // Without that flag the length means nothing (section 2.8.4).
+        // Without WRITE the length has no meaning (section 2.8.4).
         let len = if flags & WRITE != 0 { len } else { 0 };
         Ok(Some(Used { id, len }))
     }
@@ -148,7 +148,7 @@ impl DriverQueue for PackedDriver {
         }
         free.done();
         self.used = used;
-        // What is no chain of one buffer takes the general way.
+        // Anything but a valid chain of one buffer takes the general path.
         for _ in 0..left {
             let Some(used) = self.poll()? else { break };
             each(used);

@@ -1,4 +1,4 @@
-//! Where the parts of a packed virtqueue lie.
+//! Memory layout of a packed virtqueue.
 //!
 //! ```text
 //! descriptor ring          16 bytes each: address u64 | len u32 | id u16 | flags u16
@@ -14,17 +14,17 @@ use crate::align::{AlignError, aligned};
 use crate::chain::Descriptor;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Made available in a round whose wrap counter is 1.
+/// Set when made available in a round whose wrap counter is 1.
 pub(crate) const AVAILABLE: u16 = 1 << 7;
-/// Used in a round whose wrap counter is 1.
+/// Set when used in a round whose wrap counter is 1.
 pub(crate) const USED: u16 = 1 << 15;
 
-/// Event suppression: no events, all events, or one at a given descriptor.
+/// Event suppression: all events, no events, or an event at a given descriptor.
 pub(crate) const EVENTS_ON: u16 = 0;
 pub(crate) const EVENTS_OFF: u16 = 1;
 pub(crate) const EVENTS_AT: u16 = 2;
 
-/// A descriptor as its two words. The flags are in the second one: it is written last, at once.
+/// A descriptor as its two words. The second one holds the flags: it is written last, in one store.
 #[repr(C, align(16))]
 pub(crate) struct DescriptorCell {
     address: AtomicU64,
@@ -34,7 +34,7 @@ pub(crate) struct DescriptorCell {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<DescriptorCell>() == 16);
 
-/// Pointers to all parts of a packed virtqueue, aligned and certainly mapped.
+/// Pointers to all parts of a packed virtqueue, which are aligned and mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedLayout {
     pub(crate) size: QueueSize,
@@ -43,27 +43,27 @@ pub struct PackedLayout {
     device_event: NonNull<AtomicU32>,
 }
 
-// SAFETY: the pointers lead to atomics, which any thread may use.
+// SAFETY: the pointers point to atomics, which any thread may access.
 unsafe impl Send for PackedLayout {}
 
 #[cfg(not(loom))]
 impl PackedLayout {
-    /// Bytes of the descriptor ring.
+    /// Returns the size of the descriptor ring in bytes.
     pub fn descriptors_len(size: QueueSize) -> usize {
         usize::from(size.get()) * 16
     }
 
-    /// Bytes of each of the two event suppression structures.
+    /// Size of each of the two event suppression structures, in bytes.
     pub const EVENT_LEN: usize = 4;
 
-    /// The layout of a ring whose three parts begin at the given places.
+    /// Creates the layout of a ring whose three parts begin at the given addresses.
     ///
     /// # Errors
-    /// Where a part is not aligned as section 2.8 asks (16, 4 and 4 bytes).
+    /// If a part is not aligned as section 2.8 requires (16, 4 and 4 bytes).
     ///
     /// # Safety
-    /// Each part must be mapped, readable and writable, for as many bytes as said above, as long as
-    /// any copy of the layout is used.
+    /// Each part must be mapped, readable and writable, for the number of bytes given above, as
+    /// long as any copy of the layout is used.
     pub unsafe fn new(
         size: QueueSize,
         descriptors: NonNull<u8>,
@@ -82,10 +82,10 @@ impl PackedLayout {
     }
 }
 
-/// An event suppression structure, read or to be written at once.
+/// An event suppression structure, read and written in one access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// The descriptor at which an event is wanted, its wrap counter in bit 15.
+    /// Descriptor at which an event is wanted, its wrap counter in bit 15.
     pub(crate) at: u16,
     pub(crate) flags: u16,
 }
@@ -112,7 +112,8 @@ impl PackedLayout {
         unsafe { self.descriptors.add(usize::from(at)).as_ref() }
     }
 
-    /// Reads the descriptor at `at`. What its flags promise is visible afterwards.
+    /// Reads the descriptor at `at`, flags first with acquire ordering: what they announce is
+    /// visible afterwards.
     #[inline(always)]
     pub(crate) fn descriptor(&self, at: u16) -> Descriptor {
         let cell = self.cell(at);
@@ -120,7 +121,8 @@ impl PackedLayout {
         decode(cell.address.load(Ordering::Relaxed), rest)
     }
 
-    /// The flags of the descriptor at `at`, and what they promise.
+    /// Reads the flags of the descriptor at `at`, with acquire ordering: what they announce is
+    /// visible afterwards.
     #[inline(always)]
     pub(crate) fn flags(&self, at: u16) -> u16 {
         (u64::from_le(self.cell(at).rest.load(Ordering::Acquire)) >> 48) as u16
@@ -134,7 +136,7 @@ impl PackedLayout {
         self.set_rest(at, descriptor);
     }
 
-    /// Writes all of the descriptor at `at` but its address.
+    /// Writes the descriptor at `at` except for its address.
     #[inline(always)]
     pub(crate) fn set_rest(&self, at: u16, descriptor: Descriptor) {
         let Descriptor { len, flags, tag, .. } = descriptor;
@@ -163,14 +165,14 @@ impl PackedLayout {
     }
 }
 
-/// The meaning of a packed descriptor's two words.
+/// Decodes the two words of a packed descriptor.
 #[inline(always)]
 pub(crate) fn decode(address: u64, rest: u64) -> Descriptor {
     let (address, rest) = (u64::from_le(address), u64::from_le(rest));
     Descriptor { address, len: rest as u32, tag: (rest >> 32) as u16, flags: (rest >> 48) as u16 }
 }
 
-/// A place in a packed ring: a descriptor, and the wrap counter of the round.
+/// A position in a packed ring: a descriptor index, and the wrap counter of the round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) at: u16,
@@ -180,7 +182,7 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) const START: Self = Self { at: 0, wrap: true };
 
-    /// From a vring base: the wrap counter in bit 15.
+    /// Decodes a vring base, with the wrap counter in bit 15.
     pub(crate) fn from_base(base: u16) -> Self {
         Self { at: base & 0x7fff, wrap: base & 0x8000 != 0 }
     }
@@ -189,7 +191,7 @@ impl Place {
         self.at | u16::from(self.wrap) << 15
     }
 
-    /// `count` descriptors on; `count` is at most `size`.
+    /// Returns the place `count` descriptors further on; `count` is at most `size`.
     #[inline(always)]
     pub(crate) fn forward(self, count: u16, size: QueueSize) -> Self {
         let size = size.get();
@@ -202,7 +204,7 @@ impl Place {
         }
     }
 
-    /// `count` descriptors back; `count` is at most `size`.
+    /// Returns the place `count` descriptors back; `count` is at most `size`.
     #[inline(always)]
     pub(crate) fn back(self, count: u16, size: QueueSize) -> Self {
         if count > self.at {
@@ -212,37 +214,38 @@ impl Place {
         }
     }
 
-    /// Whether a descriptor with these flags has been made available in this place's round.
+    /// Returns true if a descriptor with these flags has been made available in this place's round.
     #[inline(always)]
     pub(crate) fn is_available(self, flags: u16) -> bool {
         (flags & AVAILABLE != 0) == self.wrap && (flags & USED != 0) != self.wrap
     }
 
-    /// Whether a descriptor with these flags has been used in this place's round.
+    /// Returns true if a descriptor with these flags has been used in this place's round.
     #[inline(always)]
     pub(crate) fn is_used(self, flags: u16) -> bool {
         (flags & AVAILABLE != 0) == self.wrap && (flags & USED != 0) == self.wrap
     }
 
-    /// The flag that makes a descriptor available here.
+    /// Returns the flag that makes a descriptor available here.
     #[inline(always)]
     pub(crate) fn available_flag(self) -> u16 {
         if self.wrap { AVAILABLE } else { USED }
     }
 
-    /// The flags that make a descriptor used here.
+    /// Returns the flags that mark a descriptor as used here.
     #[inline(always)]
     pub(crate) fn used_flags(self) -> u16 {
         if self.wrap { AVAILABLE | USED } else { 0 }
     }
 
-    /// Whether an event was asked for at one of the `count` descriptors before this place.
+    /// Returns true if an event was requested at one of the `count` descriptors before this place.
     #[inline(always)]
     pub(crate) fn event_wanted(self, event: Event, count: u32, size: QueueSize) -> bool {
         match event.flags {
             EVENTS_OFF => false,
             EVENTS_AT => {
-                // On a line of two rounds, for a wrap counter tells no more than two apart.
+                // Positions on a line of two rounds, because a wrap counter only distinguishes two
+                // rounds.
                 let size = u32::from(size.get());
                 let line = |place: Self| u32::from(place.at) + if place.wrap { 0 } else { size };
                 let distance = line(self).wrapping_sub(line(Self::from_base(event.at)));
@@ -255,7 +258,7 @@ impl Place {
 
 #[cfg(loom)]
 impl PackedLayout {
-    /// A ring in leaked memory of its own, for the model checker.
+    /// Creates a ring in leaked memory of its own, for the model checker.
     pub fn for_model(size: QueueSize) -> Self {
         let cells: Vec<DescriptorCell> = (0..size.get())
             .map(|_| DescriptorCell { address: AtomicU64::new(0), rest: AtomicU64::new(0) })

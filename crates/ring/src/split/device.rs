@@ -14,20 +14,21 @@ use crate::{DeviceQueue, Lie, Plain, event_wanted};
 #[derive(Debug)]
 pub struct SplitDevice {
     ring: SplitLayout,
-    /// The next entry of the available ring to take, running.
+    /// Next entry of the available ring to take, running.
     next: u16,
-    /// The driver's index when it was last looked at, running.
+    /// The driver's index when it was last read, running.
     available: u16,
-    /// The next element of the used ring to write, running.
+    /// Next element of the used ring to write, running.
     used: u16,
-    /// The used index that the driver knows.
+    /// Used index that the driver knows.
     published: u16,
     event_index: bool,
     walk: Walk,
 }
 
 impl SplitDevice {
-    /// Goes on at `base`, the next entry of the available ring, with everything before it used.
+    /// Continues at `base`, the next entry of the available ring; everything before it counts as
+    /// used.
     pub fn new(ring: SplitLayout, base: u16, indirect: bool, event_index: bool) -> Self {
         let device = Self {
             ring,
@@ -43,19 +44,20 @@ impl SplitDevice {
         device
     }
 
-    /// How far the driver's used index in the ring has come: where a device that crashed stopped.
+    /// Returns the used index stored in the ring: the point at which a crashed device stopped.
     pub fn used_in_ring(ring: &SplitLayout) -> u16 {
         u16::from_le(ring.used_index().load(Ordering::Relaxed))
     }
 
-    /// Whether a chain is available; looks again where none is known of.
+    /// Returns true if a chain is available; reads the driver's index again if fewer than `wanted`
+    /// are known.
     #[inline(always)]
     fn look(&mut self, wanted: u16) -> Result<bool, Lie> {
         if self.available.wrapping_sub(self.next) >= wanted {
             return Ok(true);
         }
         let index = u16::from_le(self.ring.available_index().load(Ordering::Acquire));
-        // The driver cannot post again what it has not got back.
+        // The driver cannot post again what the device has not returned.
         let size = self.ring.size.get() - self.next.wrapping_sub(self.used);
         if index.wrapping_sub(self.next) > size {
             return Err(Lie::IndexJump { from: self.next, to: index, size });
@@ -70,7 +72,7 @@ impl SplitDevice {
         if index < size { Ok(index) } else { Err(Lie::NoSuchDescriptor { index, size }) }
     }
 
-    /// The chain that begins with `head`, where it is more than one plain buffer.
+    /// Walks the chain that begins with `head`, if it is not one plain buffer.
     #[cold]
     fn walk<M: AddressSpace>(
         &mut self,
@@ -165,7 +167,7 @@ impl DeviceQueue for SplitDevice {
         }
         let most = wanted.min(usize::from(self.available.wrapping_sub(self.next)));
         let mut window = memory.window(self.walk.hint);
-        // A copy, so that the compiler knows that nobody changes where the ring is.
+        // A copy, so that the compiler knows that the location of the ring does not change.
         let ring = self.ring;
         let mut next = self.next;
         for _ in 0..most {
@@ -207,7 +209,7 @@ impl DeviceQueue for SplitDevice {
     }
 
     fn push_together(&mut self, chains: &[(Chain, u32)]) {
-        // The driver sees nothing before it is published.
+        // The driver sees nothing before the index is published.
         chains.iter().for_each(|(chain, len)| self.push(chain, *len));
     }
 
@@ -219,8 +221,8 @@ impl DeviceQueue for SplitDevice {
         let before = self.published;
         self.published = self.used;
         self.ring.used_index().store(self.used.to_le(), Ordering::Release);
-        // The driver's wish must be read after it can have seen the index, or both sides would
-        // sleep: it stores its wish, then looks at the index.
+        // The driver's wish must be read after the driver can have seen the index, or both sides
+        // would sleep: the driver stores its wish, then reads the index.
         fence(Ordering::SeqCst);
         if self.event_index {
             let event = u16::from_le(self.ring.used_event().load(Ordering::Relaxed));
@@ -232,7 +234,7 @@ impl DeviceQueue for SplitDevice {
 
     fn want_kicks(&mut self, on: bool) -> bool {
         if self.event_index {
-            // The event index cannot say "never"; one that was passed already comes close.
+            // The event index cannot express "never"; one that was just passed comes close.
             let event = if on { self.next } else { self.next.wrapping_sub(1) };
             self.ring.available_event().store(event.to_le(), Ordering::Relaxed);
         } else {
@@ -240,7 +242,7 @@ impl DeviceQueue for SplitDevice {
             self.ring.used_flags().store(flags.to_le(), Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
-        // A lie counts as work: whoever pops next finds out.
+        // A violation counts as work: the next pop reports it.
         self.look(1).unwrap_or(true)
     }
 

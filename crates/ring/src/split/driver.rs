@@ -15,29 +15,30 @@ pub struct SplitDriver {
     ring: SplitLayout,
     /// Free descriptors.
     free: FreeIds,
-    /// What lies in the descriptor table and the available ring: written only where it changes.
+    /// Content of the descriptor table and the available ring, which are written only where it
+    /// changes.
     descriptors: Box<[Descriptor]>,
     available: Box<[u16]>,
-    /// How many descriptors the chain with this head takes; 0 where it is not out.
+    /// Number of descriptors of the chain with this head; 0 if it is not posted.
     out: Box<[u16]>,
-    /// The next entry of the available ring to write, running.
+    /// Next entry of the available ring to write, running.
     next: u16,
-    /// The available index that the device knows.
+    /// Available index that the device knows.
     published: u16,
-    /// The next element of the used ring to take, running.
+    /// Next element of the used ring to take, running.
     used: u16,
-    /// The device's index when it was last looked at, running.
+    /// The device's index when it was last read, running.
     used_seen: u16,
     event_index: bool,
 }
 
 impl SplitDriver {
-    /// A ring in which nothing has happened yet; its memory is all zero.
+    /// Creates the driver of a fresh ring whose memory is all zero.
     pub fn new(ring: SplitLayout, event_index: bool) -> Self {
         let size = ring.size.get();
         let flags = if event_index { 0 } else { NO_INTERRUPT };
         ring.available_flags().store(flags.to_le(), Ordering::Relaxed);
-        // No descriptor of ours is ever equal to this one, so that each is written once at least.
+        // No descriptor of this driver equals this one, so each is written at least once.
         let unset = Descriptor { tag: u16::MAX, ..Descriptor::default() };
         Self {
             ring,
@@ -62,11 +63,11 @@ impl SplitDriver {
         }
     }
 
-    /// Whether something was used that has not been polled.
+    /// Returns true if a chain was used that has not been polled.
     #[inline(always)]
     fn look(&mut self) -> Result<bool, Lie> {
         let index = u16::from_le(self.ring.used_index().load(Ordering::Acquire));
-        // More than was ever posted cannot have been used.
+        // The device cannot have used more than was published.
         let out = self.published.wrapping_sub(self.used);
         if index.wrapping_sub(self.used) > out {
             return Err(Lie::IndexJump { from: self.used, to: index, size: out });
@@ -75,7 +76,7 @@ impl SplitDriver {
         Ok(index != self.used)
     }
 
-    /// Returns the descriptors of the chain that begins with `head` to the free ones.
+    /// Frees the descriptors of the chain that begins with `head`.
     #[inline(always)]
     fn free_chain(&mut self, head: u16, count: u16) {
         let mut index = head;
@@ -174,7 +175,7 @@ impl DriverQueue for SplitDriver {
         }
         free.done();
         self.used = used;
-        // What is no chain of one buffer takes the general way.
+        // Anything but a valid chain of one buffer takes the general path.
         for _ in 0..left {
             let Some(used) = self.poll()? else { break };
             each(used);

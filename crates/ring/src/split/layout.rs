@@ -1,4 +1,4 @@
-//! Where the parts of a split virtqueue lie.
+//! Memory layout of a split virtqueue.
 //!
 //! ```text
 //! descriptor table   16 bytes each: address u64 | len u32 | flags u16 | next u16
@@ -26,7 +26,7 @@ pub(crate) struct DescriptorCell {
     rest: AtomicU64,
 }
 
-/// An element of the used ring. It is only aligned to 4 bytes.
+/// An element of the used ring, aligned to 4 bytes only.
 #[repr(C)]
 pub(crate) struct UsedCell {
     id: AtomicU32,
@@ -36,7 +36,7 @@ pub(crate) struct UsedCell {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<DescriptorCell>() == 16 && size_of::<UsedCell>() == 8);
 
-/// Pointers to all parts of a split virtqueue, aligned and certainly mapped.
+/// Pointers to all parts of a split virtqueue, which are aligned and mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitLayout {
     pub(crate) size: QueueSize,
@@ -51,34 +51,34 @@ pub struct SplitLayout {
     available_event: NonNull<AtomicU16>,
 }
 
-// SAFETY: the pointers lead to atomics, which any thread may use.
+// SAFETY: the pointers point to atomics, which any thread may access.
 unsafe impl Send for SplitLayout {}
 
 #[cfg(not(loom))]
 impl SplitLayout {
-    /// Bytes of the descriptor table.
+    /// Returns the size of the descriptor table in bytes.
     pub fn descriptors_len(size: QueueSize) -> usize {
         usize::from(size.get()) * 16
     }
 
-    /// Bytes of the available ring.
+    /// Returns the size of the available ring in bytes.
     pub fn available_len(size: QueueSize) -> usize {
         usize::from(size.get()) * 2 + 6
     }
 
-    /// Bytes of the used ring.
+    /// Returns the size of the used ring in bytes.
     pub fn used_len(size: QueueSize) -> usize {
         usize::from(size.get()) * 8 + 6
     }
 
-    /// The layout of a ring whose three parts begin at the given places.
+    /// Creates the layout of a ring whose three parts begin at the given addresses.
     ///
     /// # Errors
-    /// Where a part is not aligned as section 2.7 asks (16, 2 and 4 bytes).
+    /// If a part is not aligned as section 2.7 requires (16, 2 and 4 bytes).
     ///
     /// # Safety
-    /// Each part must be mapped, readable and writable, for as many bytes as the functions above
-    /// say, as long as any copy of the layout is used.
+    /// Each part must be mapped, readable and writable, for the number of bytes that the functions
+    /// above return, as long as any copy of the layout is used.
     pub unsafe fn new(
         size: QueueSize,
         descriptors: NonNull<u8>,
@@ -89,7 +89,7 @@ impl SplitLayout {
         aligned("available ring", available, 2)?;
         aligned("used ring", used, 4)?;
         let entries = usize::from(size.get());
-        // SAFETY: all offsets lie in the parts, by the contract.
+        // SAFETY: all offsets are within the parts, by the contract.
         unsafe {
             Ok(Self {
                 size,
@@ -152,7 +152,7 @@ impl SplitLayout {
         unsafe { self.available_event.as_ref() }
     }
 
-    /// The used element at `index`: identity and length.
+    /// Returns the used element at `index`: identity and length.
     #[inline(always)]
     pub(crate) fn used(&self, index: u16) -> (u32, u32) {
         // SAFETY: see above.
@@ -164,8 +164,8 @@ impl SplitLayout {
     pub(crate) fn set_used(&self, index: u16, id: u32, len: u32) {
         // SAFETY: see above.
         let cell = unsafe { self.used_ring.add(self.size.slot(index)).as_ref() };
-        // In the steady state of a ring that is used in order the same element is there from the
-        // last round. Not writing it leaves the line in the driver's cache.
+        // In the steady state of a ring that is used in order, the element from the last round is
+        // the same. Not writing it leaves the line in the driver's cache.
         if cell.id.load(Relaxed) != id {
             cell.id.store(id, Relaxed);
         }
@@ -174,7 +174,7 @@ impl SplitLayout {
         }
     }
 
-    /// Reads the descriptor `index`, which is below the size.
+    /// Reads the descriptor `index`, which must be below the size.
     #[inline(always)]
     pub(crate) fn descriptor(&self, index: u16) -> Descriptor {
         debug_assert!(index < self.size.get());
@@ -195,7 +195,7 @@ impl SplitLayout {
     }
 }
 
-/// The meaning of a split descriptor's two words.
+/// Decodes the two words of a split descriptor.
 #[inline(always)]
 pub(crate) fn decode(address: u64, rest: u64) -> Descriptor {
     let (address, rest) = (u64::from_le(address), u64::from_le(rest));
@@ -204,7 +204,7 @@ pub(crate) fn decode(address: u64, rest: u64) -> Descriptor {
 
 #[cfg(loom)]
 impl SplitLayout {
-    /// A ring in leaked memory of its own, for the model checker.
+    /// Creates a ring in leaked memory of its own, for the model checker.
     pub fn for_model(size: QueueSize) -> Self {
         fn leak<T>(value: T) -> NonNull<T> {
             NonNull::from(Box::leak(Box::new(value)))

@@ -1,4 +1,4 @@
-//! Buffers that go round and round by the batch, as a port's do.
+//! Buffers that circulate in batches, as in a port.
 
 use arrayvec::ArrayVec;
 use dray_ring::packed::PackedLayout;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::memory::{DATA, Layout, Memory};
 
-/// Every identity keeps its buffer, however many of them are under way at a time.
+/// Every identity keeps its buffer, however many of them are in flight at a time.
 fn go_round<L: Layout>(size: u32, batches: &[u16]) {
     let size = QueueSize::new(size).unwrap();
     let (memory, layout) = Memory::new::<L>(size, Access::Write);

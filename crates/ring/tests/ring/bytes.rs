@@ -1,4 +1,4 @@
-//! Operations from bytes.
+//! Operations decoded from bytes.
 
 /// Bytes that decide what happens next. After the last one come zeroes.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Bytes<'_> {
         u64::from(self.u32()) | u64::from(self.u32()) << 32
     }
 
-    /// A ring size, mostly a small one.
+    /// Returns a ring size, mostly a small one.
     pub(crate) fn size(&mut self) -> dray_ring::QueueSize {
         let exponent = match self.byte() {
             252.. => 15,

@@ -5,7 +5,7 @@ use dray_shm::{Mapping, MemoryFile, PageSize};
 
 use crate::bytes::Bytes;
 
-/// Where a ring has its indices, and its descriptors, which have 16 bytes.
+/// Offsets of the flags, the tail and the descriptors in a ring; a descriptor has 16 bytes.
 const FLAGS: usize = 4;
 const TAIL: usize = 64;
 const DESCRIPTORS: usize = 128;
@@ -33,8 +33,8 @@ impl Ring {
         DESCRIPTORS + 16 * usize::from(index % self.size)
     }
 
-    /// Writes where and what the bytes say: mostly something that could be meant. `tail` is how far the
-    /// server should be.
+    /// Writes to a place in the ring, mostly something plausible; the bytes decide where and what.
+    /// `tail` is the index that the server should have.
     fn disturb(&self, bytes: &mut Bytes<'_>, tail: u16) {
         match bytes.byte() % 8 {
             0 => {
@@ -56,17 +56,17 @@ impl Ring {
     }
 }
 
-/// Runs the operations in `bytes` on a client whose server lies.
+/// Runs the operations in `bytes` on a client with a malicious server.
 pub(crate) fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let size = bytes.size();
     let len = MemifLayout::len(size) as u64;
     let file = MemoryFile::create("ring-test", len, PageSize::Normal).unwrap();
     let ring = Ring { mapping: Mapping::new(&file, 0, len).unwrap(), size: size.get() };
-    // SAFETY: the ring lies in the mapping, which lives as long as the client.
+    // SAFETY: the ring is in the mapping, which lives as long as the client.
     let layout = unsafe { MemifLayout::new(size, ring.mapping.start()) }.unwrap();
     let mut client = ClientRing::new(layout);
-    // Entries in all that were posted, published, returned and taken.
+    // Total numbers of entries posted, published, returned and taken.
     let (mut posted, mut published, mut returned, mut taken) = (0u64, 0u64, 0u64, 0u64);
     let size = u64::from(ring.size);
     while !bytes.is_empty() {
@@ -81,7 +81,7 @@ pub(crate) fn run(bytes: &[u8]) {
                     assert_eq!(u64::from(entry), posted % size);
                     let (offset, len, more) = (bytes.u16(), bytes.byte(), bytes.flag());
                     client.post(offset.into(), len.into(), more);
-                    // Whatever lay there.
+                    // Independently of the old content.
                     let expected = [u32::from(more), len.into(), offset.into(), 0];
                     let words = ring.read::<16>(ring.descriptor(entry));
                     assert_eq!(words, *expected.map(u32::to_ne_bytes).as_flattened());
@@ -109,7 +109,7 @@ pub(crate) fn run(bytes: &[u8]) {
                 taken += u64::from(count);
             }
             _ => {
-                // It looks at the index, too: what that says is found out by polling.
+                // This also reads the index: polling reports its result.
                 client.want_interrupts(bytes.flag());
                 if let Ok(count) = client.poll() {
                     returned = taken + u64::from(count);

@@ -12,12 +12,12 @@ use dray_ring::{Access, AddressSpace, CHAIN_MAX, Chain, DeviceQueue, Plain, Segm
 use crate::bytes::Bytes;
 use crate::memory::{Layout, Memory};
 
-/// The memory of a driver that changes the ring while the device looks at it.
+/// Memory of a driver that changes the ring while the device reads it.
 struct Restless<'a, 'b, L> {
     memory: &'a Memory,
     bytes: RefCell<&'a mut Bytes<'b>>,
     place: u16,
-    /// How often an address was looked up.
+    /// Number of address look-ups.
     asked: Cell<u16>,
     layout: std::marker::PhantomData<L>,
 }
@@ -28,7 +28,7 @@ impl<'a, 'b, L> Restless<'a, 'b, L> {
         Self { memory, bytes: RefCell::new(bytes), place, asked: Cell::new(0), layout }
     }
 
-    /// After a call that may go beyond what is `allowed` by `chain` addresses.
+    /// Checks the look-ups of a call that may exceed the `allowed` number by `chain` addresses.
     fn check(&self, allowed: &mut Option<u32>, chain: u32) {
         let asked = u32::from(self.asked.get());
         match allowed {
@@ -55,7 +55,7 @@ impl<L: Layout> AddressSpace for Restless<'_, '_, L> {
     }
 }
 
-/// Runs the operations in `bytes` on a device whose driver lies.
+/// Runs the operations in `bytes` on a device with a malicious driver.
 pub(crate) fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     if bytes.flag() {
@@ -79,7 +79,7 @@ fn run_layout<L: Layout>(bytes: &mut Bytes) {
     };
     let mut device = layout.device(base, indirect, event_index);
     let mut popped = VecDeque::new();
-    // Descriptors that may be read still.
+    // Number of descriptors that may still be read.
     let mut allowed = None::<u32>;
     while !bytes.is_empty() {
         match bytes.byte() % 18 {
@@ -102,7 +102,7 @@ fn run_layout<L: Layout>(bytes: &mut Bytes) {
                     continue;
                 }
                 for buffer in plain {
-                    // One of no bytes may be anywhere.
+                    // An empty buffer may be anywhere.
                     let held = buffer.len == 0 || memory.holds(buffer.start, buffer.len);
                     assert!(held, "{buffer:?}");
                     let first = Segment { start: buffer.start, len: buffer.len };
@@ -116,10 +116,10 @@ fn run_layout<L: Layout>(bytes: &mut Bytes) {
                 let place = device.base();
                 let restless = Restless::<L>::new(&memory, bytes, place);
                 let result = device.pop(&restless, access);
-                // One for each buffer, one for a table, one for what is too much.
+                // One for each buffer, one for a table, one for the excess buffer.
                 restless.check(&mut allowed, u32::from(CHAIN_MAX) + 2);
                 let Ok(Some(chain)) = result else {
-                    // One who keeps on after a lie is where it was.
+                    // A device that continues after a violation is where it was.
                     assert_eq!(device.base(), place);
                     continue;
                 };

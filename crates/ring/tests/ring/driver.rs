@@ -7,7 +7,7 @@ use dray_ring::{Access, Buffer, DriverQueue};
 use crate::bytes::Bytes;
 use crate::memory::{DATA, Layout, Memory};
 
-/// Runs the operations in `bytes` on a driver whose device lies.
+/// Runs the operations in `bytes` on a driver with a malicious device.
 pub(crate) fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     if bytes.flag() {
@@ -21,10 +21,10 @@ fn run_layout<L: Layout>(bytes: &mut Bytes) {
     let size = bytes.size();
     let (memory, layout) = Memory::new::<L>(size, Access::Write);
     let mut driver = layout.driver(bytes.flag());
-    // How many descriptors each chain takes that is out; 0 where it is not.
+    // Number of descriptors of each posted chain; 0 if it is not posted.
     let mut out = vec![0u16; size.get().into()];
     let mut free = size.get();
-    // What was taken back: chains (split) or descriptors (packed).
+    // Number taken back: chains (split) or descriptors (packed).
     let mut taken = 0u64;
     while !bytes.is_empty() {
         match bytes.byte() % 16 {

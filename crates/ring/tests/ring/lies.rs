@@ -1,4 +1,4 @@
-//! Every lie, told once in each way that there is.
+//! Every protocol violation, in each possible way.
 
 use dray_ring::packed::{PackedDevice, PackedDriver, PackedLayout};
 use dray_ring::split::{SplitDevice, SplitDriver, SplitLayout};
@@ -17,7 +17,7 @@ fn memory<L: Layout>(size: u32) -> (Memory, L) {
     Memory::new(QueueSize::new(size).unwrap(), Access::Read)
 }
 
-/// Writes entries from `at` on as the layout has them, with flags of a packed ring's first round.
+/// Writes entries from `at` on in the layout's format, with flags of a packed ring's first round.
 fn write<L: Layout>(memory: &Memory, at: u64, entries: &[Entry]) {
     for (nth, &(address, len, flags, next)) in (0..).zip(entries) {
         let tail = if L::PACKED { [7, flags | AVAILABLE] } else { [flags, next] };
@@ -25,8 +25,8 @@ fn write<L: Layout>(memory: &Memory, at: u64, entries: &[Entry]) {
     }
 }
 
-/// What a device says to the chain that begins with the first of these descriptors of a ring of
-/// 1024, with these entries in the first table.
+/// Lets a device pop the chain that begins with the first of these descriptors of a ring of 1024,
+/// with these entries in the first table.
 fn pop<L: Layout>(indirect: bool, access: Access, ring: &[Entry], table: &[Entry]) -> Popped {
     let (memory, layout) = memory::<L>(1024);
     let base = if L::PACKED { 0x8000 } else { 0 };
@@ -46,7 +46,7 @@ fn pop<L: Layout>(indirect: bool, access: Access, ring: &[Entry], table: &[Entry
 
 type Popped = Result<(Chain, usize), Lie>;
 
-/// What both layouts say to the same, in the order split, packed.
+/// Pops the same chain in both layouts, in the order split, packed.
 fn both(access: Access, ring: &[Entry], table: &[Entry]) -> [Popped; 2] {
     let split = pop::<SplitLayout>(true, access, ring, table);
     [split, pop::<PackedLayout>(true, access, ring, table)]
@@ -56,7 +56,7 @@ fn message(popped: Popped) -> String {
     popped.unwrap_err().to_string()
 }
 
-/// `count` buffers, each with the next one; the last one with `last` in addition.
+/// Returns `count` chained buffers; the last one also has the flags `last`.
 fn chain(count: u16, last: u16) -> Vec<Entry> {
     let flags = |nth: u16| if nth + 1 < count { NEXT } else { last };
     (0..count).map(|nth| (DATA + u64::from(nth), 1, flags(nth), nth + 1)).collect()
@@ -74,12 +74,12 @@ fn what_is_no_lie() {
     for popped in both(Access::Read, &chain(CHAIN_MAX, 0), &[]) {
         assert_eq!(popped.unwrap().1, usize::from(CHAIN_MAX) - 1);
     }
-    // The WRITE flag of what refers to a table is to be ignored (section 2.7.5.3.2).
+    // The WRITE flag of a descriptor that refers to a table is ignored (section 2.7.5.3.2).
     let with_table = [(DATA, 8, NEXT, 1), (TABLES, 48, INDIRECT | WRITE, 0)];
     for popped in both(Access::Read, &with_table, &chain(3, 0)) {
         assert_eq!(popped.unwrap().1, 3);
     }
-    // Nothing at all, and nothing at the end of the region.
+    // Empty buffers: one at the start, one at the end of the region.
     for address in [DATA, DATA + DATA_LEN] {
         for popped in both(Access::Write, &[(address, 0, WRITE, 0)], &[]) {
             assert_eq!(popped.unwrap().0.first.len, 0);
@@ -89,7 +89,7 @@ fn what_is_no_lie() {
 
 #[test]
 fn index_jump() {
-    // With two chains out of a ring of eight, six more can be available.
+    // With two of eight entries popped, six more can be available.
     for (index, allowed) in [(2u16, true), (8, true), (9, false), (1, false), (0x8002, false)] {
         let (memory, layout) = memory::<SplitLayout>(8);
         let mut device = SplitDevice::new(layout, 0, false, false);
@@ -185,7 +185,8 @@ fn outside_memory() {
 #[test]
 fn chain_too_long() {
     let expected = "a chain is longer than 256 descriptors, or a loop";
-    // One buffer too many: in the ring, in a table, and a table behind as many as there may be.
+    // One buffer too many: in the ring, in a table, and in a table after the maximum number of
+    // buffers.
     for popped in both(Access::Read, &chain(CHAIN_MAX + 1, 0), &[]) {
         assert_eq!(message(popped), expected);
     }
@@ -215,7 +216,7 @@ fn chain_too_long() {
     device.pop(&memory.guest, Access::Read).unwrap().unwrap();
     let chain = device.pop(&memory.guest, Access::Read).unwrap().unwrap();
     assert_eq!(chain.slots, 2);
-    // This one would take what has not been returned.
+    // This one would take entries that have not been returned.
     let lie = device.pop(&memory.guest, Access::Read).unwrap_err();
     assert_eq!(lie, Lie::ChainTooLong { max: 1 });
 }
@@ -237,7 +238,8 @@ fn wrong_direction() {
         for (ring, entries) in [([table(1)], &[wrong][..]), ([table(2)], &behind)] {
             let [split, packed] = both(access, &ring, entries);
             assert_eq!(message(split), expected);
-            // DPDK's driver marks headers in its packed tables so; nothing is written all the same.
+            // DPDK's driver sets WRITE on headers in its packed tables; the device does not write
+            // there anyway.
             match access {
                 Access::Read => assert!(packed.is_ok()),
                 Access::Write => assert_eq!(message(packed), expected),
@@ -273,7 +275,7 @@ fn indirect() {
 #[test]
 fn not_out() {
     let buffer = Buffer { address: DATA, len: 8, access: Access::Write };
-    // An identity that is not out, one beyond the ring, and one that came back already.
+    // An identity that is not posted, one beyond the ring, and one that was returned already.
     for id in [1u32, 8, 0x1_0000, u32::MAX, 0] {
         let (memory, layout) = memory::<SplitLayout>(8);
         let mut driver = SplitDriver::new(layout, false);
@@ -298,7 +300,7 @@ fn not_out() {
         let lie = driver.poll().unwrap_err();
         assert_eq!(lie.to_string(), format!("buffer {id} was returned but is not out"));
     }
-    // What the device cannot know of.
+    // A chain that was not published.
     let (memory, layout) = memory::<PackedLayout>(8);
     let mut driver = PackedDriver::new(layout, false);
     driver.post(&[buffer]).unwrap();

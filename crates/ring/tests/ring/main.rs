@@ -1,7 +1,7 @@
-//! Rings against an oracle, and against peers that do whatever they like.
+//! Rings against an oracle, and against malicious peers.
 //!
-//! The bodies take their operations from bytes: the same ones are run by the fuzz targets
-//! `ring_oracle`, `ring_device`, `ring_driver` and `ring_client`.
+//! The test bodies take their operations from bytes: the fuzz targets `ring_oracle`, `ring_device`,
+//! `ring_driver` and `ring_client` run the same bodies.
 #![cfg(not(loom))]
 
 mod batches;

@@ -8,12 +8,12 @@ use dray_ring::split::{SplitDevice, SplitDriver, SplitLayout};
 use dray_ring::{Access, DeviceQueue, DriverQueue, QueueSize};
 use dray_shm::{GuestMemory, MemoryFile, PageSize, Region};
 
-/// Where the regions are: of the ring, of buffers, of indirect tables.
+/// Addresses of the regions: of the ring, of buffers, of indirect tables.
 pub(crate) const RING: u64 = 0x1_0000;
 pub(crate) const DATA: u64 = 0x4000_0000;
 pub(crate) const DATA_LEN: u64 = 0x2_0000;
 pub(crate) const TABLES: u64 = 0x8000_0000;
-/// Bytes of one table: 16 entries, of which one may be lost to bad alignment.
+/// Size of one table in bytes: 16 entries, one of which may be lost to misalignment.
 pub(crate) const TABLE_LEN: u64 = 256;
 
 pub(crate) const NEXT: u16 = 1;
@@ -28,10 +28,10 @@ pub(crate) trait Layout: Sized {
     type Driver: DriverQueue;
     type Device: DeviceQueue;
 
-    /// Bytes of the three parts: descriptors, driver's, device's.
+    /// Returns the sizes of the three parts in bytes: descriptors, the driver's, the device's.
     fn parts(size: QueueSize) -> [usize; 3];
     /// # Safety
-    /// As `new` of the layouts.
+    /// The contract is that of the layouts' `new`.
     unsafe fn new(size: QueueSize, parts: [NonNull<u8>; 3]) -> Self;
     fn driver(&self, event_index: bool) -> Self::Driver;
     fn device(&self, base: u16, indirect: bool, event_index: bool) -> Self::Device;
@@ -86,12 +86,12 @@ impl Layout for PackedLayout {
 /// Memory with a ring in it, all zero at first.
 pub(crate) struct Memory {
     pub(crate) size: QueueSize,
-    /// What the ring is for.
+    /// Access of the device to the ring's buffers.
     pub(crate) access: Access,
     pub(crate) guest: GuestMemory,
-    /// Where the three parts begin in the region of the ring.
+    /// Offsets of the three parts in the region of the ring.
     pub(crate) parts: [u64; 3],
-    /// Bytes of the region of the ring, and of that of the tables.
+    /// Sizes in bytes of the region of the ring and of that of the tables.
     pub(crate) ring_len: u64,
     pub(crate) tables_len: u64,
 }
@@ -111,13 +111,13 @@ impl Memory {
         let regions = [region(RING, ring_len), region(DATA, DATA_LEN), region(TABLES, tables_len)];
         let guest = GuestMemory::new(regions).unwrap();
         let memory = Self { size, access, guest, parts, ring_len, tables_len };
-        // SAFETY: the parts lie in the region, which is mapped as long as `memory` lives; tests
+        // SAFETY: the parts are in the region, which is mapped as long as `memory` lives; tests
         // keep both together.
         let layout = unsafe { L::new(size, parts.map(|at| memory.at(RING + at, 0))) };
         (memory, layout)
     }
 
-    /// Our pointer to what lies at `address`.
+    /// Returns our pointer to `address`.
     pub(crate) fn at(&self, address: u64, len: u64) -> NonNull<u8> {
         self.guest.translate(address, len, &mut 0).unwrap_or_else(|| {
             panic!("{len} bytes at {address:#x}");
@@ -139,8 +139,8 @@ impl Memory {
         u16::from_le_bytes(self.read(address))
     }
 
-    /// Writes where and what the bytes say: somewhere in the ring or in a table, mostly something
-    /// that could be meant. `round` is the place of whoever is lied to: an index or a place, as in
+    /// Writes to a place in the ring or in a table, mostly something plausible; the bytes decide
+    /// where and what. `round` is the position of the side under test: an index or a place, as in
     /// [`DeviceQueue::base`]; `used` says which half of a ring is the peer's.
     pub(crate) fn disturb<L: Layout>(&self, bytes: &mut Bytes, round: u16, used: bool) {
         let size = self.size.get();
@@ -194,11 +194,11 @@ impl Memory {
             _ => (DATA + u64::from(bytes.u16()), u32::from(bytes.byte())),
         };
         let mut flags = u16::from(kind >> 3) & (NEXT | INDIRECT);
-        // Tables for the most part only where there is one.
+        // Mostly a table only where there is one.
         if kind & 7 > 4 && bytes.byte() > 16 {
             flags &= !INDIRECT;
         }
-        // And for the most part in the right direction.
+        // And mostly in the right direction.
         if self.access == Access::Write || bytes.byte() < 8 {
             flags |= WRITE;
         }
@@ -216,13 +216,13 @@ impl Memory {
         }
     }
 
-    /// Where descriptor `index` of the ring lies.
+    /// Returns the address of descriptor `index` of the ring.
     pub(crate) fn descriptor(index: u16) -> u64 {
         RING + 16 * u64::from(index)
     }
 
-    /// Writes a descriptor, in the ring or in a table. `tail` is in the order of the layout: of a
-    /// split ring flags and next, of a packed one identity and flags.
+    /// Writes a descriptor, in the ring or in a table. `tail` is in the order of the layout: flags
+    /// and next in a split ring, identity and flags in a packed one.
     pub(crate) fn write_descriptor(&self, at: u64, address: u64, len: u32, tail: [u16; 2]) {
         self.write(at, address.to_le_bytes());
         self.write(at + 8, len.to_le_bytes());
@@ -230,7 +230,7 @@ impl Memory {
         self.write(at + 14, tail[1].to_le_bytes());
     }
 
-    /// Whether all of `len` bytes from `start` on are mapped.
+    /// Returns true if all `len` bytes from `start` on are mapped.
     pub(crate) fn holds(&self, start: NonNull<u8>, len: u32) -> bool {
         let regions = [(RING, self.ring_len), (DATA, DATA_LEN), (TABLES, self.tables_len)];
         regions.iter().any(|&(guest, region_len)| {

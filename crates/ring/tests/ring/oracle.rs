@@ -1,4 +1,4 @@
-//! Both sides of one ring against queues of what must come out of it.
+//! Both sides of one ring against queues of the expected results.
 
 use std::collections::VecDeque;
 
@@ -14,15 +14,15 @@ use crate::memory::{DATA, DATA_LEN, INDIRECT, Layout, Memory, NEXT, TABLE_LEN, T
 #[derive(Debug)]
 struct Sent {
     id: u16,
-    /// Descriptors that it takes in the driver's ring.
+    /// Number of descriptors in the driver's ring.
     descriptors: u16,
-    /// Address and length of each buffer, those of an indirect table in place of the table.
+    /// Address and length of each buffer; those of an indirect table in place of the table.
     buffers: Vec<(u64, u32)>,
-    /// Whether its last descriptor is to be made a table.
+    /// True if its last descriptor is to be made a table.
     indirect: bool,
 }
 
-/// What one side wants to be told of, as the other one must understand it.
+/// Events that one side asks the other for.
 #[derive(Clone, Copy, Debug)]
 enum Wish {
     Never,
@@ -31,21 +31,21 @@ enum Wish {
     At(u64),
 }
 
-/// Running lines begin here: a round number for every ring, with something before it.
+/// Start of the running lines: a round number for every ring, with room before it.
 const LINE: u64 = 1 << 40;
 
-/// How far one side has come, and whom it wants to wake it. Counted in what a ring counts in:
-/// chains in a split ring, descriptors in a packed one.
+/// Progress of one side, and its wish for events. Counted in the ring's units: chains in a split
+/// ring, descriptors in a packed one.
 #[derive(Debug)]
 struct Side {
-    /// Made known to the other side.
+    /// Units made visible to the other side.
     published: u64,
-    /// Written, which may be further.
+    /// Units written, which may be more.
     written: u64,
-    /// Taken of what the other side made known.
+    /// Units taken of those that the other side made visible.
     taken: u64,
     wish: Wish,
-    /// The side asked to be woken and saw that there was nothing to do.
+    /// True if the side asked to be woken and saw that there was nothing to do.
     asleep: bool,
 }
 
@@ -59,21 +59,21 @@ struct Oracle<L: Layout> {
     memory: Memory,
     layout: L,
     event_index: bool,
-    /// Whether the device returns chains as they came.
+    /// True if the device returns chains in order.
     in_order: bool,
-    /// Whether the last chain was asked for as one of a batch.
+    /// True if the last chain was popped as one of a batch.
     by_batch: bool,
     driver: L::Driver,
     device: L::Device,
     of_driver: Side,
     of_device: Side,
-    /// In the order of a chain's life. What is pushed into a packed ring is known at once.
+    /// In the order of a chain's life. In a packed ring, pushed chains are visible at once.
     posted: VecDeque<Sent>,
     available: VecDeque<Sent>,
     popped: VecDeque<(Chain, Sent)>,
     pushed: VecDeque<(Used, Sent)>,
     used: VecDeque<(Used, Sent)>,
-    /// Whether the identity is out.
+    /// By identity: true if it is posted.
     out: Vec<bool>,
     free: u16,
 }
@@ -98,7 +98,7 @@ impl<L: Layout> Oracle<L> {
         let driver = layout.driver(event_index);
         let base = if L::PACKED { 0x8000 } else { 0 };
         let device = layout.device(base, true, event_index);
-        // What nobody has asked for yet: a split ring's event index is 0 at first.
+        // Initial state without any wish: a split ring's event index is 0 at first.
         let wish = if event_index && !L::PACKED { Wish::At(LINE) } else { Wish::Never };
         let mut oracle = Self {
             memory,
@@ -120,7 +120,7 @@ impl<L: Layout> Oracle<L> {
         };
         let rounds = u32::from(size.get()) * 4;
         oracle.go_to(match bytes.byte() {
-            // Short of where indices wrap around.
+            // Shortly before indices wrap around.
             240.. => 65_530,
             byte @ 160..240 => u32::from(byte) % rounds,
             _ => 0,
@@ -150,18 +150,18 @@ impl<L: Layout> Oracle<L> {
         assert!(!self.out.contains(&true));
     }
 
-    /// As many units on the running line as the chain counts for.
+    /// Returns the number of units on the running line that the chain counts for.
     fn units(sent: &Sent) -> u64 {
         if L::PACKED { sent.descriptors.into() } else { 1 }
     }
 
-    /// Whether passing from `old` to `new` must wake who has this wish.
+    /// Returns true if passing from `old` to `new` must wake a side with this wish.
     fn wakes(&self, wish: Wish, old: u64, new: u64) -> bool {
         let round = if L::PACKED { 2 * u64::from(self.memory.size.get()) } else { 1 << 16 };
         match wish {
             Wish::Never => false,
             Wish::Always => true,
-            // What is meant may also be a place some rounds on.
+            // The place may also be meant some rounds later.
             Wish::At(place) => (old..new).any(|at| at % round == place % round),
         }
     }
@@ -177,7 +177,7 @@ impl<L: Layout> Oracle<L> {
         };
         let mut buffers: Vec<(u64, u32)> = (0..direct)
             .map(|_| {
-                // Also empty ones, and such that end with the region.
+                // Also empty buffers, and buffers that end with the region.
                 let at = u64::from(bytes.u16()) * 2 + u64::from(bytes.byte() & 2);
                 let len = u64::from(bytes.u16()).min(DATA_LEN - at);
                 (DATA + at, len as u32)
@@ -192,7 +192,7 @@ impl<L: Layout> Oracle<L> {
         if let (true, Some(id)) = (indirect, next_id) {
             let (address, entries) = self.write_table(id, bytes);
             let len = 16 * entries.len() as u32;
-            // Its WRITE flag means nothing.
+            // The WRITE flag of a table has no meaning.
             posts.push(Buffer { address, len, access: Access::Write });
             buffers.extend(entries);
         }
@@ -214,7 +214,8 @@ impl<L: Layout> Oracle<L> {
         self.posted.push_back(sent);
     }
 
-    /// Writes an indirect table of the driver's for the chain `id`: where it is, what it holds.
+    /// Writes an indirect table of the driver for the chain `id`; returns its address and its
+    /// content.
     fn write_table(&mut self, id: u16, bytes: &mut Bytes) -> (u64, Vec<(u64, u32)>) {
         let count = 1 + u16::from(bytes.byte()) % 15;
         let table = TABLES + u64::from(id) * TABLE_LEN + u64::from(bytes.byte() & 15);
@@ -226,7 +227,7 @@ impl<L: Layout> Oracle<L> {
         for nth in 0..count {
             let (address, len) = (DATA + u64::from(bytes.u16()), u32::from(bytes.byte()));
             let tail = match (L::PACKED, nth + 1 < count) {
-                // Neither identity nor flags but WRITE mean anything.
+                // Identity and flags other than WRITE have no meaning.
                 (true, _) => [bytes.u16(), write | (bytes.u16() & !(WRITE | INDIRECT))],
                 (false, true) => [write | NEXT, entry(nth + 1)],
                 (false, false) => [write, bytes.u16()],
@@ -238,8 +239,8 @@ impl<L: Layout> Oracle<L> {
         (table, entries)
     }
 
-    /// Makes the last descriptor of a chain, of which the driver knows as a plain buffer, a table.
-    /// `start` is its first descriptor's place in a packed ring.
+    /// Turns the last descriptor of a chain, which the driver regards as a plain buffer, into a
+    /// table. `start` is the place of the chain's first descriptor in a packed ring.
     fn make_indirect(&self, sent: &Sent, start: u64) {
         let memory = &self.memory;
         let flags_at = if L::PACKED {
@@ -278,7 +279,7 @@ impl<L: Layout> Oracle<L> {
         }
     }
 
-    /// The next chain, every other time as a batch of one that is meant for plain ones.
+    /// Pops the next chain, every other time through the batch call for plain chains.
     fn next_chain(&mut self) -> Option<Chain> {
         let (memory, access) = (&self.memory.guest, self.memory.access);
         self.by_batch = !self.by_batch;
@@ -384,12 +385,12 @@ impl<L: Layout> Oracle<L> {
         true
     }
 
-    /// The wish of a side that switched events on or off, having taken everything up to `taken`.
+    /// Returns the wish of a side that switched events on or off and has taken all up to `taken`.
     fn wish(&self, on: bool, taken: u64) -> Wish {
         match (on, self.event_index) {
             (true, false) => Wish::Always,
             (true, true) => Wish::At(taken),
-            // The best that an event index can say.
+            // The closest that an event index can express.
             (false, true) if !L::PACKED => Wish::At(taken - 1),
             (false, _) => Wish::Never,
         }
@@ -409,7 +410,8 @@ impl<L: Layout> Oracle<L> {
         self.of_driver.asleep = on && !work;
     }
 
-    /// Another device goes on where this one is, as soon as this one holds nothing back.
+    /// Replaces the device by one that continues at its position, unless the old one has popped or
+    /// unpublished chains.
     fn restart(&mut self) {
         if !self.popped.is_empty() || self.of_device.written != self.of_device.published {
             return;
@@ -417,14 +419,14 @@ impl<L: Layout> Oracle<L> {
         let base = self.device.base();
         self.device = self.layout.device(base, true, self.event_index);
         assert_eq!(self.device.base(), base);
-        // An event index lies in the ring and outlasts the device.
+        // An event index is in the ring and outlives the device.
         if L::PACKED || !self.event_index {
             self.of_device.wish = Wish::Never;
             self.of_device.asleep = false;
         }
     }
 
-    /// Chains of one buffer through all of the ring, without a word to the driver until the end.
+    /// Passes chains of one buffer through the whole ring, without publishing to the driver.
     fn through(&mut self, bytes: &mut Bytes) {
         for _ in 0..bytes.byte() {
             self.post(&mut Bytes(&[0]));
@@ -435,7 +437,7 @@ impl<L: Layout> Oracle<L> {
         }
     }
 
-    /// Takes everything out.
+    /// Empties the ring.
     fn drain(&mut self) {
         self.publish_posted();
         while self.pop() {}
@@ -446,7 +448,7 @@ impl<L: Layout> Oracle<L> {
         while self.poll() {}
     }
 
-    /// Runs the empty ring up to `place` with chains of one buffer, without the oracle: quickly.
+    /// Advances the empty ring to `place` with chains of one buffer, without the oracle, for speed.
     fn go_to(&mut self, place: u32) {
         let buffer = Buffer { address: DATA, len: 1, access: self.memory.access };
         let mut missing = place;

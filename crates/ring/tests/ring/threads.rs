@@ -13,7 +13,7 @@ const CHAINS: u32 = 30_000;
 const SIZE: u32 = 16;
 const BATCH: usize = 5;
 
-/// Sleeps until the other side calls. One that never does has lost an event.
+/// Sleeps until the other side calls. If it never does, an event was lost.
 fn sleep(called: &Receiver<()>) {
     called.recv_timeout(Duration::from_secs(60)).expect("to be woken");
 }
@@ -30,7 +30,7 @@ fn device(
         for _ in 0..BATCH {
             let Some(chain) = device.pop(&memory.guest, Access::Write).unwrap() else { break };
             let number_at = chain.first.start.cast::<u32>();
-            // SAFETY: a buffer of 4 bytes, which the ring has given to this thread.
+            // SAFETY: a buffer of 4 bytes, which the ring has handed to this thread.
             unsafe {
                 assert_eq!(number_at.read(), number);
                 number_at.write(!number);
@@ -40,7 +40,7 @@ fn device(
             idle = false;
         }
         if device.publish() {
-            // One call that is still to be heard is enough.
+            // One pending call is enough.
             let _ = call.try_send(());
         }
         if idle && !device.want_kicks(true) {
@@ -56,7 +56,7 @@ fn driver(
     kick: &SyncSender<()>,
     call: &Receiver<()>,
 ) {
-    // Which number was posted in which buffer: there is one for each identity.
+    // The number posted in each buffer: one buffer for each identity.
     let mut numbers = [0; SIZE as usize];
     let (mut posted, mut answered) = (0, 0);
     while answered < CHAINS {
@@ -64,7 +64,7 @@ fn driver(
         for _ in 0..BATCH {
             let Some(id) = driver.next_id().filter(|_| posted < CHAINS) else { break };
             let address = DATA + 4 * u64::from(id);
-            // SAFETY: 4 bytes, aligned, which are not posted.
+            // SAFETY: 4 aligned bytes of a buffer that is not posted.
             unsafe { memory.at(address, 4).cast::<u32>().write(posted) };
             let buffer = Buffer { address, len: 4, access: Access::Write };
             assert_eq!(driver.post(&[buffer]), Some(id));

@@ -12,19 +12,19 @@ const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const REQUEST: u16 = 1;
 const REPLY: u16 = 2;
 
-/// A message.
+/// An ARP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arp {
-    /// Whether it asks; otherwise it answers.
+    /// True for a request, false for a reply.
     pub is_request: bool,
-    /// Who sends it.
+    /// Addresses of the sender.
     pub sender: (MacAddr, Ipv4Addr),
-    /// Whom it asks for, or answers.
+    /// Addresses of the target: the station asked for, or the receiver of the reply.
     pub target: (MacAddr, Ipv4Addr),
 }
 
 impl Arp {
-    /// Reads the message that `bytes` begin with; `None` where it is none of this kind.
+    /// Parses the message at the start of `bytes`; `None` if it is not ARP for IPv4 over Ethernet.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let message: &[u8; ARP_LEN] = bytes.first_chunk()?;
         let is_request = match u16::from_be_bytes([message[6], message[7]]) {
@@ -41,7 +41,7 @@ impl Arp {
         Some(Self { is_request, sender: side(8)?, target: side(18)? })
     }
 
-    /// The message's bytes.
+    /// Returns the message as bytes.
     pub fn to_bytes(&self) -> [u8; ARP_LEN] {
         let mut bytes = [0; ARP_LEN];
         bytes[..6].copy_from_slice(&KIND);

@@ -1,14 +1,14 @@
 //! The Internet checksum (RFC 1071).
 
-/// The ones' complement of the ones' complement sum of `bytes` as big-endian 16-bit words; an odd
-/// last byte is padded with zero.
+/// Returns the ones' complement of the ones' complement sum of `bytes` as big-endian 16-bit words;
+/// an odd last byte is padded with zero.
 ///
 /// Over a header whose checksum field is zero this is the value for that field; over a header with
-/// its checksum in place it is zero when the header is intact.
+/// its checksum in place it is zero if the header is intact.
 #[inline]
 pub fn internet(bytes: &[u8]) -> u16 {
-    // The sum does not care for the order of bytes, nor for how many words are added at a time: only
-    // its own two bytes are in the order in which they were read (section 2 of the RFC).
+    // The sum depends neither on the byte order nor on the number of words added at a time: only
+    // its own two bytes come out in the order in which the words were read (section 2 of the RFC).
     let mut words = bytes.chunks_exact(4);
     let mut sum: u64 = 0;
     for word in words.by_ref() {
@@ -20,7 +20,7 @@ pub fn internet(bytes: &[u8]) -> u16 {
     u16::from_be(!fold(sum))
 }
 
-/// As [`internet`], over a number of bytes that the compiler knows, a multiple of four.
+/// Like [`internet`], for a length known at compile time, a multiple of four.
 #[inline(always)]
 pub fn internet_of<const N: usize>(bytes: &[u8; N]) -> u16 {
     const { assert!(N.is_multiple_of(4)) };
@@ -29,14 +29,14 @@ pub fn internet_of<const N: usize>(bytes: &[u8; N]) -> u16 {
     u16::from_be(!fold_words(words.sum()))
 }
 
-/// As [`internet`], over the big-endian bytes of `words`: for fields that are at hand and have just
-/// been written, for reading them back in other pieces than those that were written takes long.
+/// Like [`internet`], over the big-endian bytes of `words`: for fields that are in registers and
+/// have just been written. Reading them back in other sizes than they were written with is slow.
 #[inline]
 pub fn internet_of_words(words: &[u64]) -> u16 {
     !fold(words.iter().map(|word| (word >> 32) + (word & 0xffff_ffff)).sum())
 }
 
-/// The checksum of what lies in several pieces. Each piece but the last has an even length.
+/// Checksum of data in several pieces. Each piece but the last must have an even length.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
@@ -46,13 +46,13 @@ impl Sum {
         self.0 += u64::from(!internet(bytes));
     }
 
-    /// The ones' complement of the sum.
+    /// Returns the ones' complement of the sum.
     pub fn finish(self) -> u16 {
         !fold(self.0)
     }
 }
 
-/// As [`fold`], of fewer than 65,536 words of 32 bits: without a loop.
+/// Like [`fold`], for a sum of fewer than 65,536 words of 32 bits, without a loop.
 #[inline(always)]
 fn fold_words(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);

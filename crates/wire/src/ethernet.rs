@@ -5,7 +5,7 @@ use crate::MacAddr;
 /// Length of the header, in bytes.
 pub const ETHERNET_LEN: usize = 14;
 
-/// What follows an Ethernet header (IANA).
+/// EtherTypes (IANA).
 pub mod ethertype {
     /// IPv4.
     pub const IPV4: u16 = 0x0800;
@@ -15,19 +15,19 @@ pub mod ethertype {
     pub const IPV6: u16 = 0x86dd;
 }
 
-/// What an Ethernet header says.
+/// Contents of an Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ethernet {
     /// Destination address.
     pub dst: MacAddr,
     /// Source address.
     pub src: MacAddr,
-    /// What follows.
+    /// EtherType of the payload.
     pub ethertype: u16,
 }
 
 impl Ethernet {
-    /// Reads the header that `frame` begins with; `None` where it is shorter.
+    /// Parses the header at the start of `frame`; `None` if `frame` is too short.
     #[inline]
     pub fn parse(frame: &[u8]) -> Option<Self> {
         let header: &[u8; ETHERNET_LEN] = frame.first_chunk()?;

@@ -1,5 +1,5 @@
-//! Fragments of IP packets (RFC 791, RFC 8200): what they say of themselves, and how a router makes
-//! them.
+//! Fragments of IP packets (RFC 791, RFC 8200): reading their headers, and fragmenting packets as a
+//! router does.
 
 use std::ops::Range;
 
@@ -13,23 +13,24 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const MORE: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 
-/// Where a fragment belongs.
+/// Position of a fragment in its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentHeader {
-    /// The same in all fragments of a packet, of the same addresses and protocol.
+    /// Identification: the same in all fragments of a packet, for the same addresses and protocol.
     pub ident: u32,
-    /// Where its payload begins in the packet's, in bytes.
+    /// Offset of its payload in the packet's payload, in bytes.
     pub offset: usize,
-    /// More fragments follow it in the packet.
+    /// True if more fragments of the packet follow.
     pub more: bool,
     /// Protocol of the payload. With IPv6 this may be an extension header.
     pub protocol: u8,
-    /// Bytes in front of the payload.
+    /// Number of bytes before the payload.
     pub header_len: usize,
 }
 
 impl FragmentHeader {
-    /// Reads it from `bytes`, the first ones of `packet`; `None` if there is none in them.
+    /// Reads the fragment header from `bytes`, the first ones of `packet`; `None` if they contain
+    /// none.
     pub fn parse(packet: &Packet, bytes: &[u8]) -> Option<Self> {
         match packet.version {
             Version::V4 => {
@@ -48,7 +49,8 @@ impl FragmentHeader {
 
     fn parse_v6(bytes: &[u8]) -> Option<Self> {
         let (mut kind, mut at) = (*bytes.get(6)?, IPV6_LEN);
-        // What routers on the way look at comes before the fragment header (RFC 8200, section 4.5).
+        // The headers that routers on the way process come before the fragment header (RFC 8200,
+        // section 4.5).
         while matches!(kind, protocol::HOP_BY_HOP | protocol::ROUTING | protocol::DESTINATION) {
             let length = usize::from(*bytes.get(at + 1)?);
             (kind, at) = (bytes[at], at + 8 * (length + 1));
@@ -71,19 +73,21 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..at + 2)?.first_chunk()?))
 }
 
-/// Divides an IPv4 packet into fragments (RFC 791, section 3.2). It may be a fragment itself.
+/// Divides an IPv4 packet into fragments (RFC 791, section 3.2). The packet may be a fragment
+/// itself.
 #[derive(Clone, Debug)]
 pub struct Fragments<'h> {
     header: &'h [u8],
-    /// What is left of the payload, counted from the beginning of the packet.
+    /// Rest of the payload, as offsets from the beginning of the packet.
     rest: Range<usize>,
-    /// Length of the longest fragment.
+    /// Maximum length of a fragment.
     mtu: usize,
 }
 
 impl<'h> Fragments<'h> {
-    /// Of the packet of `len` bytes with the given header, options included. `None` if it must not be
-    /// fragmented, or if `mtu` has no room for its header and 8 bytes.
+    /// Creates the fragments of the packet of `len` bytes with the given header, options included.
+    /// Returns `None` if it must not be fragmented, or if `mtu` has no room for a header of maximum
+    /// length and 8 bytes.
     pub fn new(header: &'h [u8], len: usize, mtu: usize) -> Option<Self> {
         let fits = (IPV4_LEN..=IPV4_HEADER_MAX).contains(&header.len()) && header.len() <= len;
         let may = half(header, 6)? & DONT_FRAGMENT == 0;
@@ -94,8 +98,8 @@ impl<'h> Fragments<'h> {
         })
     }
 
-    /// Writes the next fragment's header to `out`: its length, and the bytes of the packet that follow
-    /// it. `None` behind the last one.
+    /// Writes the next fragment's header to `out`; returns its length, and the range of the
+    /// packet's bytes that follow it. Returns `None` after the last one.
     pub fn next(&mut self, out: &mut [u8; IPV4_HEADER_MAX]) -> Option<(usize, Range<usize>)> {
         if self.rest.is_empty() {
             return None;
@@ -125,7 +129,8 @@ impl<'h> Fragments<'h> {
         Some((header_len, body))
     }
 
-    /// Options without the flag "copied" are in the first fragment alone.
+    /// Writes the header of a later fragment: options without the "copied" flag are only in the
+    /// first.
     fn later_header(&self, out: &mut [u8; IPV4_HEADER_MAX]) -> usize {
         const END: u8 = 0;
         const NO_OPERATION: u8 = 1;
@@ -161,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// An IPv4 packet of UDP, with options.
+    /// Returns an IPv4 packet of UDP, with options.
     fn packet(options: &[u8], payload: &[u8], ident: u16) -> Vec<u8> {
         let mut bytes = Vec::new();
         let builder = PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1, 2);
@@ -191,7 +196,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is divided, and divided again, etherparse puts together.
+        /// etherparse reassembles any packet that was fragmented, and fragmented again.
         #[test]
         fn fragments_are_reassembled_by_etherparse(
             options in prop::sample::select(vec![

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 
 /// The UDP port of GTP-U.
 pub const PORT: u16 = 2152;
-/// Length of the part of the header that is always there, in bytes.
+/// Length of the part of the header that is always present, in bytes.
 pub const FIXED_LEN: usize = 8;
 /// Length of the header with sequence number, N-PDU number and next type, in bytes.
 pub const LONG_LEN: usize = 12;
@@ -30,34 +30,35 @@ const FLAG_N_PDU: u8 = 1;
 
 /// Message types (TS 29.281, table 6.1-1).
 pub mod message {
-    /// Asks whether the peer is there.
+    /// Asks whether the peer is alive.
     pub const ECHO_REQUEST: u8 = 1;
-    /// Says so.
+    /// Answers an echo request.
     pub const ECHO_RESPONSE: u8 = 2;
-    /// There is no tunnel of a TEID that came.
+    /// Reports that no tunnel has the TEID of a received packet.
     pub const ERROR_INDICATION: u8 = 26;
-    /// Which extension headers are understood, after one that is not.
+    /// Lists the supported extension headers, after an unsupported one was received.
     pub const SUPPORTED_EXTENSIONS: u8 = 31;
-    /// The last of what comes through a tunnel.
+    /// Marks the end of the packets through a tunnel.
     pub const END_MARKER: u8 = 254;
-    /// A packet of the user's.
+    /// Carries a packet of the user.
     pub const G_PDU: u8 = 255;
 }
 
 /// Types of extension headers (TS 29.281, figure 5.2.1-3).
 pub mod extension {
-    /// None follows.
+    /// No extension header follows.
     pub const NONE: u8 = 0;
-    /// The UDP port of what led to an error indication.
+    /// UDP port of the packet that caused an error indication.
     pub const UDP_PORT: u8 = 0x40;
     /// PDU session container.
     pub const PDU_SESSION: u8 = 0x85;
-    /// PDCP PDU number of a packet that is forwarded in a handover, of 16 bits.
+    /// PDCP PDU number, 16 bits, of a packet that is forwarded in a handover.
     pub const PDCP_PDU_NUMBER: u8 = 0xc0;
-    /// The same of 18 bits.
+    /// PDCP PDU number, 18 bits.
     pub const LONG_PDCP_PDU_NUMBER: u8 = 0x82;
-    /// Returns true if an endpoint that does not know the type must refuse the message. The two highest
-    /// bits say who has to know it: nobody (00 and 01), endpoints (10), all on the way (11).
+    /// Returns true if an endpoint that does not know the type must refuse the message. The two
+    /// highest bits say which nodes must know it: none (00 and 01), endpoints (10), all on the path
+    /// (11).
     pub const fn must_be_understood(kind: u8) -> bool {
         kind & 0x80 != 0
     }
@@ -71,26 +72,26 @@ mod element {
     pub(super) const EXTENSION_TYPES: u8 = 141;
 }
 
-/// Bytes that are no GTP-U message.
+/// The bytes are not a valid GTP-U message.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum GtpuError {
-    /// Fewer bytes than its headers or its length field ask for.
+    /// The message is shorter than its headers or its length field require.
     #[error("the message is cut short")]
     TooShort,
-    /// Another version than 1, or GTP'.
+    /// Version other than 1, or GTP'.
     #[error("flags {0:#04x}: give version 1, protocol type 1")]
     Version(u8),
-    /// Its extension headers go on beyond the bytes that were there to look at, but not beyond the
-    /// message: look again with all of it.
+    /// The extension headers continue beyond the bytes given, but not beyond the message: parse
+    /// again with the whole message.
     #[error("more of the message is needed to read its headers")]
     Incomplete,
-    /// An extension header has no length, or does not fit the message.
+    /// An extension header has length zero, or does not fit the message.
     #[error("extension header {0:#04x}: a length that cannot be")]
     ExtensionLength(u8),
-    /// An extension header that has to be understood is not.
+    /// An extension header that must be understood is unknown.
     #[error("extension header {0:#04x} is not known")]
     UnknownExtension(u8),
-    /// A PDU session container that says nothing.
+    /// A PDU session container of unknown type.
     #[error("PDU session container: type {0}, 0 (downlink) or 1 (uplink) are known")]
     Container(u8),
     /// An information element is missing, or does not fit the message.
@@ -98,10 +99,10 @@ pub enum GtpuError {
     Element(u8),
 }
 
-/// Which way a container's packet goes.
+/// Direction of a container's packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// To the user.
+    /// Towards the user.
     Downlink,
     /// From the user.
     Uplink,
@@ -110,18 +111,18 @@ pub enum Direction {
 /// A PDU session container (TS 38.415, section 5.5.2). Delays and sequence numbers are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// Which way the packet goes.
+    /// Direction of the packet.
     pub direction: Direction,
     /// QoS flow identifier, 0 to 63.
     pub qfi: u8,
-    /// Downlink: the user shall answer with the same QoS (reflective QoS indication).
+    /// Downlink: true if the user must reply with the same QoS (reflective QoS indication).
     pub reflective: bool,
-    /// Downlink: paging policy presence and indicator.
+    /// Downlink: paging policy indicator, if present.
     pub paging_policy: Option<u8>,
 }
 
 impl Container {
-    /// `content` is the extension header between its length and its next type.
+    /// Parses `content`, the extension header between its length and its next type.
     fn parse(content: &[u8]) -> Result<Self, GtpuError> {
         let &[first, second, ref rest @ ..] = content else {
             return Err(GtpuError::ExtensionLength(extension::PDU_SESSION));
@@ -150,12 +151,12 @@ impl Container {
     }
 }
 
-/// What a message's headers say.
+/// Contents of a message's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Type of the message ([`message`]).
     pub message: u8,
-    /// Tunnel endpoint identifier; 0 where the message is about no tunnel.
+    /// Tunnel endpoint identifier; 0 if the message does not belong to a tunnel.
     pub teid: u32,
     /// Sequence number.
     pub sequence: Option<u16>,
@@ -163,15 +164,15 @@ pub struct Header {
     pub n_pdu: Option<u8>,
     /// PDU session container.
     pub container: Option<Container>,
-    /// Length of all headers, in bytes: the payload begins there.
+    /// Length of all headers, in bytes: the offset of the payload.
     pub len: usize,
     /// Length of the payload, in bytes.
     pub payload_len: usize,
 }
 
 impl Header {
-    /// Reads the headers of the message that begins with `bytes`, of which there may be only the
-    /// first ones; `available` is how many there are in all.
+    /// Parses the headers of the message that begins with `bytes`, which may be only its first
+    /// bytes; `available` is the number of bytes received in all.
     #[inline]
     pub fn parse(bytes: &[u8], available: usize) -> Result<Self, GtpuError> {
         let fixed: &[u8; FIXED_LEN] = bytes.first_chunk().ok_or(GtpuError::TooShort)?;
@@ -205,7 +206,7 @@ impl Header {
             return Err(GtpuError::TooShort);
         }
         let optional = bytes.get(FIXED_LEN..LONG_LEN).ok_or(GtpuError::Incomplete)?;
-        // Each field counts only where its own flag is set.
+        // Each field is valid only if its own flag is set.
         if flags & FLAG_SEQUENCE != 0 {
             self.sequence = Some(u16::from_be_bytes([optional[0], optional[1]]));
         }
@@ -214,7 +215,7 @@ impl Header {
         }
         self.len = LONG_LEN;
         let mut kind = if flags & FLAG_EXTENSION != 0 { optional[3] } else { extension::NONE };
-        // Each is at least 4 bytes, so there are as many at most as fit.
+        // Each header has at least 4 bytes, so their number is bounded by the message's length.
         while kind != extension::NONE {
             let wrong = GtpuError::ExtensionLength(kind);
             if self.len >= whole {
@@ -229,7 +230,7 @@ impl Header {
             let (next, content) = content.split_last().ok_or(wrong)?;
             match kind {
                 extension::PDU_SESSION => self.container = Some(Container::parse(content)?),
-                // The PDCP layer of a gNB counts with these: nothing behind N6 does.
+                // Only the PDCP layer of a gNB uses these; nothing beyond N6 does.
                 extension::UDP_PORT
                 | extension::PDCP_PDU_NUMBER
                 | extension::LONG_PDCP_PDU_NUMBER => {}
@@ -246,11 +247,11 @@ impl Header {
 }
 
 /// Writes the header of a user's packet of `payload_len` bytes into the tunnel `teid`, with a
-/// downlink or uplink container where there is one, and returns its length: [`FIXED_LEN`] or
+/// downlink or uplink container if one is given, and returns its length: [`FIXED_LEN`] or
 /// [`CONTAINER_LEN`].
 ///
 /// # Panics
-/// Where `out` is shorter than that, or the message longer than 65,535 bytes.
+/// If `out` is shorter than that, or the message longer than 65,535 bytes.
 #[inline]
 pub fn write_gpdu(
     out: &mut [u8],
@@ -278,7 +279,7 @@ pub fn write_gpdu(
     len
 }
 
-/// A message with a sequence number and no extension header.
+/// Returns a message with a sequence number and no extension header.
 fn with_sequence(kind: u8, teid: u32, sequence: u16, elements: &[u8]) -> Vec<u8> {
     let length = (LONG_LEN - FIXED_LEN + elements.len()) as u16;
     let mut bytes = vec![VERSION_1 | FLAG_SEQUENCE, kind];
@@ -290,19 +291,19 @@ fn with_sequence(kind: u8, teid: u32, sequence: u16, elements: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// Asks a peer whether it is there.
+/// Returns an echo request, which asks a peer whether it is alive.
 pub fn echo_request(sequence: u16) -> Vec<u8> {
     with_sequence(message::ECHO_REQUEST, 0, sequence, &[])
 }
 
-/// Answers an echo request of the same number.
+/// Returns the response to an echo request of the same number.
 pub fn echo_response(sequence: u16) -> Vec<u8> {
     // The recovery counter is for GTP's control plane: zero here (section 7.2.2).
     with_sequence(message::ECHO_RESPONSE, 0, sequence, &[element::RECOVERY, 0])
 }
 
-/// Tells a peer that there is no tunnel `teid` at `local`, to which it sent from the UDP port
-/// `port`.
+/// Returns an error indication, which tells a peer that there is no tunnel `teid` at `local`; the
+/// peer's packet came from the UDP port `port`.
 pub fn error_indication(teid: u32, local: IpAddr, port: u16) -> Vec<u8> {
     let mut elements = vec![element::TEID_DATA_I];
     elements.extend(teid.to_be_bytes());
@@ -328,7 +329,7 @@ pub fn error_indication(teid: u32, local: IpAddr, port: u16) -> Vec<u8> {
     bytes
 }
 
-/// The tunnel and the address that an error indication is about; `payload` is behind its headers.
+/// Returns the tunnel and the address of an error indication; `payload` follows its headers.
 pub fn parse_error_indication(payload: &[u8]) -> Result<(u32, IpAddr), GtpuError> {
     let wrong = GtpuError::Element;
     let (mut teid, mut address) = (None, None);
@@ -358,14 +359,14 @@ pub fn parse_error_indication(payload: &[u8]) -> Result<(u32, IpAddr), GtpuError
     Ok((teid, address.ok_or(wrong(element::PEER_ADDRESS))?))
 }
 
-/// The last message through the tunnel `teid`.
+/// Returns an end marker, the last message through the tunnel `teid`.
 pub fn end_marker(teid: u32) -> Vec<u8> {
     let mut bytes = vec![VERSION_1, message::END_MARKER, 0, 0];
     bytes.extend(teid.to_be_bytes());
     bytes
 }
 
-/// Says which extension headers are understood here, in answer to one that is not.
+/// Returns the list of supported extension headers, in reply to an unsupported one.
 pub fn supported_extensions(sequence: u16) -> Vec<u8> {
     let types = [
         extension::UDP_PORT,
@@ -373,7 +374,7 @@ pub fn supported_extensions(sequence: u16) -> Vec<u8> {
         extension::PDU_SESSION,
         extension::PDCP_PDU_NUMBER,
     ];
-    // The one element whose length is of one byte (section 8.5).
+    // This is the only element whose length field has one byte (section 8.5).
     let elements = [&[element::EXTENSION_TYPES, types.len() as u8][..], &types].concat();
     with_sequence(message::SUPPORTED_EXTENSIONS, 0, sequence, &elements)
 }
@@ -384,7 +385,7 @@ mod tests {
     use proptest::prelude::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    /// An extension header: type, and content filled up to whole units.
+    /// Returns an extension header: type, and content filled up to whole units.
     fn extension_header() -> impl Strategy<Value = (u8, Vec<u8>)> {
         let kind = prop_oneof![Just(0x85), Just(0x40), 1u8..0x80, Just(0xc0), Just(0x82)];
         (kind, 1usize..5, any::<u8>(), any::<bool>()).prop_map(|(kind, units, byte, uplink)| {
@@ -397,7 +398,7 @@ mod tests {
         })
     }
 
-    /// Built by the standard's figures, flag by flag.
+    /// Builds a message according to the standard's figures, flag by flag.
     fn build(
         s: Option<u16>,
         pn: Option<u8>,
@@ -407,7 +408,7 @@ mod tests {
         let mut flags = 0x30;
         let mut rest = Vec::new();
         if s.is_some() || pn.is_some() || extensions.is_some() {
-            // What belongs to a flag that is not set may hold anything.
+            // A field whose flag is not set may hold anything.
             rest.extend(s.unwrap_or(0xdead).to_be_bytes());
             rest.push(pn.unwrap_or(0xbe));
             flags |= u8::from(s.is_some()) << 1 | u8::from(pn.is_some());
@@ -451,7 +452,7 @@ mod tests {
                 paging_policy: None,
             });
             prop_assert_eq!(header.container, container);
-            // Cut anywhere in its headers, a message asks for the rest of it.
+            // A message cut anywhere in its headers asks for the rest.
             for cut in FIXED_LEN..header.len {
                 prop_assert_eq!(Header::parse(&bytes[..cut], bytes.len()), Err(GtpuError::Incomplete));
             }
@@ -459,7 +460,7 @@ mod tests {
             for cut in 0..bytes.len() {
                 prop_assert_eq!(Header::parse(&bytes[..cut], cut), Err(GtpuError::TooShort));
             }
-            // What follows the message is not its.
+            // Bytes after the message do not belong to it.
             let longer = [&bytes[..], &[0; 9]].concat();
             prop_assert_eq!(Header::parse(&longer, longer.len()), Ok(header));
         }

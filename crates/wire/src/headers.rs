@@ -1,4 +1,4 @@
-//! Ethernet II, IPv4 without options, and UDP: the 42 bytes in front of every test frame's payload.
+//! Ethernet II, IPv4 without options, and UDP: the 42 bytes before every test frame's payload.
 //!
 //! ```text
 //!  0        6        12   14                                34    36    38    40    42
@@ -31,7 +31,7 @@ const VERSION_4_IHL_5: u8 = 0x45;
 const PROTOCOL_UDP: u8 = 17;
 const TTL: u8 = 64;
 
-/// Who sends to whom: the addresses in the headers of a frame.
+/// Addresses in the headers of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
     /// Source Ethernet address.
@@ -63,8 +63,8 @@ impl Default for Flow {
 }
 
 impl Flow {
-    /// The same conversation with the source port moved by `index`, so that switches and NICs that
-    /// hash the 5-tuple see distinct flows. Ports wrap within the unprivileged range.
+    /// Returns the flow with its source port moved by `index`, so that switches and NICs that hash
+    /// the 5-tuple see distinct flows. Ports wrap within the unprivileged range.
     pub fn nth(self, index: u16) -> Self {
         const FIRST: u32 = 1024;
         const COUNT: u32 = 65536 - FIRST;
@@ -73,7 +73,7 @@ impl Flow {
         Self { src_port: port as u16, ..self }
     }
 
-    /// The same conversation between other machines: both MAC addresses moved by `index`.
+    /// Returns the flow between other machines: both MAC addresses are moved by `index`.
     pub fn between_others(self, index: u16) -> Self {
         let moved = |MacAddr([a, b, c, d, e, f]): MacAddr| {
             let number = u16::from_be_bytes([d, e]).wrapping_add(index);
@@ -83,7 +83,7 @@ impl Flow {
         Self { src_mac: moved(self.src_mac), dst_mac: moved(self.dst_mac), ..self }
     }
 
-    /// The other direction of the same conversation.
+    /// Returns the opposite direction of the flow.
     pub fn reversed(self) -> Self {
         Self {
             src_mac: self.dst_mac,
@@ -99,8 +99,8 @@ impl Flow {
 /// Writes the headers of `flow` for a frame of `frame_len` bytes into `out`.
 ///
 /// # Panics
-/// Where `frame_len` is shorter than [`HEADERS_LEN`] or its IPv4 part longer than 65,535 bytes:
-/// the frame sizes that dray accepts exclude both.
+/// If `frame_len` is less than [`HEADERS_LEN`] or its IPv4 part longer than 65,535 bytes: the frame
+/// sizes that dray accepts exclude both.
 pub fn write(flow: &Flow, frame_len: usize, out: &mut [u8; HEADERS_LEN]) {
     out[0..6].copy_from_slice(&flow.dst_mac.0);
     out[6..12].copy_from_slice(&flow.src_mac.0);
@@ -127,14 +127,15 @@ pub fn write(flow: &Flow, frame_len: usize, out: &mut [u8; HEADERS_LEN]) {
     udp[6..8].fill(0);
 }
 
-/// The UDP payload of `frame`, or `None` where it is not an unfragmented IPv4/UDP frame without IP
-/// options whose lengths fit what was received. Padding behind the IP packet is left out.
+/// Returns the UDP payload of `frame`, or `None` if it is not an unfragmented IPv4/UDP frame
+/// without IP options whose lengths fit the received bytes. Padding after the IP packet is left
+/// out.
 pub fn udp_payload(frame: &[u8]) -> Option<&[u8]> {
     frame.get(udp_payload_range(frame.first_chunk()?, frame.len())?)
 }
 
-/// Where the payload that [`udp_payload`] finds lies, in a frame of `len` bytes that begins with
-/// `headers`.
+/// Returns the range of the payload that [`udp_payload`] finds, in a frame of `len` bytes that
+/// begins with `headers`.
 pub fn udp_payload_range(headers: &[u8; HEADERS_LEN], len: usize) -> Option<Range<usize>> {
     let fragment = u16::from_be_bytes([headers[20], headers[21]]) & 0x3fff;
     if headers[12..14] != ETHERTYPE_IPV4
@@ -151,11 +152,11 @@ pub fn udp_payload_range(headers: &[u8; HEADERS_LEN], len: usize) -> Option<Rang
     fits.then_some(range)
 }
 
-/// Sends a frame for which [`udp_payload`] has something back: swaps its Ethernet and IPv4
-/// addresses and its UDP ports. The checksums stay right, for they are sums.
+/// Turns around a frame for which [`udp_payload`] returns a payload: swaps its Ethernet and IPv4
+/// addresses and its UDP ports. The checksums stay valid, because they are sums.
 ///
 /// # Panics
-/// Where `frame` is shorter than [`HEADERS_LEN`].
+/// If `frame` is shorter than [`HEADERS_LEN`].
 pub fn swap_addresses(frame: &mut [u8]) {
     let headers: &mut [u8; HEADERS_LEN] = frame.first_chunk_mut().expect("a UDP frame");
     for (at, len) in [(0, 6), (26, 4), (34, 2)] {
@@ -189,7 +190,7 @@ mod tests {
     }
 
     proptest! {
-        /// etherparse, which we did not write, reads back what was written.
+        /// etherparse, an independent implementation, reads back what was written.
         #[test]
         fn etherparse_agrees(flow in flow(), len in 64usize..9000) {
             let mut frame = vec![0; len];
@@ -227,7 +228,7 @@ mod tests {
             prop_assert_eq!(frame, expected);
         }
 
-        /// Whatever we call a UDP payload, etherparse calls one too.
+        /// A UDP payload is always within the bytes.
         #[test]
         fn arbitrary_bytes_never_fool_the_reader(mut bytes in prop::collection::vec(any::<u8>(), 0..128), valid: bool) {
             if valid && bytes.len() >= HEADERS_LEN {

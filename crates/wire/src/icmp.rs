@@ -1,5 +1,5 @@
-//! ICMP and ICMPv6 (RFC 792, RFC 4443), as far as a router sends it, and neighbour discovery
-//! (RFC 4861).
+//! ICMP and ICMPv6 (RFC 792, RFC 4443), as far as a router sends it, and neighbour discovery (RFC
+//! 4861).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,31 +8,32 @@ use crate::{MacAddr, checksum};
 
 /// Length of the header of every message here, in bytes.
 pub(crate) const ICMP_LEN: usize = 8;
-/// What an IPv4 error quotes of the packet, so that the whole has 576 bytes at most (RFC 1812,
-/// section 4.3.2.3).
+/// Maximum number of bytes of the packet that an IPv4 error quotes, so that the whole has at most
+/// 576 bytes (RFC 1812, section 4.3.2.3).
 const QUOTE_V4: usize = 576 - IPV4_LEN - ICMP_LEN;
-/// The same for IPv6, with the least MTU that there is (RFC 4443, section 3.1).
+/// The same for IPv6, whose minimum MTU is 1280 (RFC 4443, section 3.1).
 const QUOTE_V6: usize = 1280 - IPV6_LEN - ICMP_LEN;
 
-/// Why a packet could not be passed on.
+/// Reason that a packet could not be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// Nobody has its destination, or who has it does not answer.
+    /// No host has its destination address, or the host does not answer.
     Unreachable,
     /// No route leads to its destination.
     NoRoute,
-    /// Nobody is at its port.
+    /// No socket is open at its port.
     NoPort,
-    /// It has been through too many routers.
+    /// Its time to live has run out.
     TimeExceeded,
-    /// It is longer than this many bytes, and may not be fragmented.
+    /// It is longer than this many bytes, and must not be fragmented.
     TooBig(u16),
 }
 
-/// The packet that tells the sender of `packet` of a `problem`, in the name of `from`; `None` where
-/// the standards forbid it (RFC 1812, section 4.3.2.7; RFC 4443, section 2.4): there is no error about
-/// an error message, a redirect, a fragment but the first, a packet to a group, or one whose source is
-/// not a single host ([`ip::is_host`]) or is `from` itself. `bytes` are the packet's, or its first ones.
+/// Returns the packet with which `from` reports a `problem` to the sender of `packet`; `None` if
+/// the standards forbid it (RFC 1812, section 4.3.2.7; RFC 4443, section 2.4): no error is sent
+/// about an error message, a redirect, a fragment other than the first, a packet to a group, or one
+/// whose source is not a single host ([`ip::is_host`]) or is `from` itself. `bytes` are the
+/// packet's bytes, or its first ones.
 pub fn error(from: IpAddr, packet: &ip::Packet, bytes: &[u8], problem: Problem) -> Option<Vec<u8>> {
     let (src, dst) = (packet.source(), packet.destination());
     if !ip::is_host(src)
@@ -70,19 +71,19 @@ pub fn error(from: IpAddr, packet: &ip::Packet, bytes: &[u8], problem: Problem) 
     into_packet(from, src, 64, message)
 }
 
-/// Whether `packet` is an ICMP error or a redirect itself, or may be one that cannot be seen.
+/// Returns true if `packet` is an ICMP error or a redirect, or if its type is not in `bytes`.
 fn is_error(packet: &ip::Packet, bytes: &[u8]) -> bool {
     let kind = bytes.get(packet.header_len);
     match packet.protocol {
-        // All but the queries that there are (RFC 1812, section 4.3.2.7).
+        // All except the known queries (RFC 1812, section 4.3.2.7).
         protocol::ICMP => kind.is_none_or(|kind| ![0, 8, 13, 14].contains(kind)),
         protocol::ICMPV6 => kind.is_none_or(|kind| *kind < 128 || *kind == REDIRECT),
         _ => false,
     }
 }
 
-/// The reply to `packet`, where that is an echo request from one host to another; `bytes` are all of the
-/// packet's.
+/// Returns the reply to `packet` if that is an echo request from one host to another; `bytes` are
+/// all bytes of the packet.
 pub fn echo_reply(packet: &ip::Packet, bytes: &[u8]) -> Option<Vec<u8>> {
     let (src, dst) = (packet.source(), packet.destination());
     if packet.fragment != ip::Fragment::Whole
@@ -115,8 +116,8 @@ pub(crate) fn message(kind: u8, code: u8, rest: u32, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The message in a packet, with its checksum; `None` where the addresses are not of one version, or no
-/// packet of theirs is so long.
+/// Puts the message into a packet, with its checksum; `None` if the addresses differ in version, or
+/// the message is too long for a packet.
 fn into_packet(src: IpAddr, dst: IpAddr, ttl: u8, mut message: Vec<u8>) -> Option<Vec<u8>> {
     message[2..4].fill(0);
     match (src, dst) {
@@ -135,7 +136,7 @@ fn into_packet(src: IpAddr, dst: IpAddr, ttl: u8, mut message: Vec<u8>) -> Optio
     }
 }
 
-/// As [`into_packet`], over IPv6.
+/// Like [`into_packet`], over IPv6.
 pub(crate) fn into_packet_v6(
     src: Ipv6Addr,
     dst: Ipv6Addr,
@@ -152,21 +153,21 @@ pub(crate) fn into_packet_v6(
     Some([&header[..], &message].concat())
 }
 
-/// A message of neighbour discovery.
+/// A neighbour discovery message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discovery {
-    /// Who has `target`?
+    /// Asks which station has `target`.
     Solicitation {
-        /// The address that is asked for.
+        /// The address that is looked for.
         target: Ipv6Addr,
-        /// The sender's own address on the link.
+        /// Link-layer address of the sender.
         source: Option<MacAddr>,
     },
-    /// `target` is at `mac`.
+    /// Says that `target` is at `mac`.
     Advertisement {
-        /// The address that this is about.
+        /// The address that is advertised.
         target: Ipv6Addr,
-        /// Where it is.
+        /// Its link-layer address.
         mac: MacAddr,
     },
 }
@@ -176,11 +177,11 @@ const ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
 const OPTION_SOURCE: u8 = 1;
 const OPTION_TARGET: u8 = 2;
-/// Of an advertisement: in answer to a solicitation.
+/// Flag of an advertisement: sent in reply to a solicitation.
 const SOLICITED: u32 = 0x4000_0000;
-/// The same in the first byte of the flags.
+/// The same flag in the first byte of the flags.
 const SOLICITED_BIT: u8 = (SOLICITED >> 24) as u8;
-/// Of an advertisement: instead of what was known.
+/// Flag of an advertisement: replaces what was known.
 const OVERRIDE: u32 = 0x2000_0000;
 /// The group of all nodes on a link, and its Ethernet address (RFC 4291, section 2.7.1; RFC 2464,
 /// section 7).
@@ -188,8 +189,8 @@ pub const ALL_NODES: (Ipv6Addr, MacAddr) =
     (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), MacAddr([0x33, 0x33, 0, 0, 0, 1]));
 
 impl Discovery {
-    /// Returns true if `packet` says that it is a solicitation or an advertisement of a neighbour, valid
-    /// or not.
+    /// Returns true if the type of `packet` is a neighbour solicitation or advertisement, valid or
+    /// not.
     pub fn is_in(packet: &ip::Packet, bytes: &[u8]) -> bool {
         let kind = bytes.get(packet.header_len);
         packet.version == Version::V6
@@ -197,12 +198,12 @@ impl Discovery {
             && kind.is_some_and(|kind| matches!(*kind, SOLICITATION | ADVERTISEMENT))
     }
 
-    /// Reads the message in `packet`, all of whose bytes are `bytes`; `None` where that is not one,
-    /// or not valid (sections 7.1.1 and 7.1.2).
+    /// Parses the message in `packet`, whose bytes are `bytes`; `None` if it is not a valid
+    /// discovery message (sections 7.1.1 and 7.1.2).
     pub fn parse(packet: &ip::Packet, bytes: &[u8]) -> Option<Self> {
         let body = bytes.get(packet.header_len..packet.len)?;
         let (src, dst) = (packet.source(), packet.destination());
-        // A hop limit of 255 shows that no router passed it on.
+        // A hop limit of 255 shows that no router forwarded it.
         if packet.version != Version::V6
             || packet.protocol != protocol::ICMPV6
             || packet.ttl != 255
@@ -218,7 +219,7 @@ impl Discovery {
             let (option, rest) = options.split_at_checked(8 * usize::from(units))?;
             let mac = option.get(2..8).and_then(|mac| mac.try_into().ok()).map(MacAddr);
             match kind {
-                // Also what an option without any length would be: no end of it.
+                // An option of length zero would never end.
                 _ if units == 0 => return None,
                 OPTION_SOURCE => source_mac = mac,
                 OPTION_TARGET => target_mac = mac,
@@ -228,7 +229,8 @@ impl Discovery {
         }
         match (head[0], head[1]) {
             _ if target.is_multicast() => None,
-            // Who asks whether an address is free has none yet: it asks a group, and has no option.
+            // A sender that checks whether an address is free has none yet: it asks a group,
+            // without option.
             (SOLICITATION, 0)
                 if src.is_unspecified() && !(dst.is_multicast() && source_mac.is_none()) =>
             {
@@ -241,14 +243,14 @@ impl Discovery {
         }
     }
 
-    /// The message in a packet from `src` to `dst`.
+    /// Returns the message in a packet from `src` to `dst`.
     pub fn to_packet(self, src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
         let (kind, flags, target, option, mac) = match self {
             Self::Solicitation { target, source } => {
                 (SOLICITATION, 0, target, OPTION_SOURCE, source)
             }
             Self::Advertisement { target, mac } => {
-                // Nobody asked for what everybody is told (RFC 4861, section 7.2.6).
+                // An advertisement to all nodes is not solicited (RFC 4861, section 7.2.6).
                 let solicited = if dst.is_multicast() { 0 } else { SOLICITED };
                 (ADVERTISEMENT, solicited | OVERRIDE, target, OPTION_TARGET, Some(mac))
             }
@@ -262,7 +264,7 @@ impl Discovery {
     }
 }
 
-/// The group that `address` listens to for solicitations, and the group's Ethernet address
+/// Returns the group on which `address` receives solicitations, and the group's Ethernet address
 /// (RFC 4291, section 2.7.1; RFC 2464, section 7).
 pub fn solicited_node(address: Ipv6Addr) -> (Ipv6Addr, MacAddr) {
     let [.., b, c, d] = address.octets();
@@ -398,7 +400,8 @@ mod tests {
         }
     }
 
-    /// A message in a packet of the IP version that its protocol is not for, with valid checksums.
+    /// Returns a message in a packet of the wrong IP version for its protocol, with valid
+    /// checksums.
     fn of_other_version(v6: bool, mut message: Vec<u8>) -> Vec<u8> {
         let payload_len = message.len() as u16;
         let (tos, ttl) = (0, 255);
@@ -465,7 +468,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a packet's fields say, also such as no parser makes.
+        /// Any values of a packet's fields, including those that no parser produces.
         #[test]
         fn no_fields_of_a_packet_make_anything_panic(
             v6: bool, addresses in any::<(u128, u128)>(), mapped: (bool, bool), protocol: u8, fragment in 0usize..3,

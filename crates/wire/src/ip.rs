@@ -1,7 +1,7 @@
-//! IPv4 and IPv6 (RFC 791, RFC 8200), as far as a router and a packet filter read them.
+//! IPv4 and IPv6 (RFC 791, RFC 8200), as far as a router and a packet filter need to read them.
 //!
-//! An address of either version is a number of 128 bits, an IPv4 address as `::ffff:a.b.c.d`
-//! (RFC 4291, section 2.5.5.2): so rules compare both in one way.
+//! An address of either version is a number of 128 bits, an IPv4 address as `::ffff:a.b.c.d` (RFC
+//! 4291, section 2.5.5.2), so that rules compare both in one way.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,7 +24,7 @@ pub mod protocol {
     pub const ICMPV6: u8 = 58;
     /// SCTP.
     pub const SCTP: u8 = 132;
-    /// IPv6: nothing follows.
+    /// IPv6: no next header.
     pub const NONE: u8 = 59;
     pub(crate) const HOP_BY_HOP: u8 = 0;
     pub(crate) const ROUTING: u8 = 43;
@@ -36,7 +36,7 @@ pub mod protocol {
 /// The high 96 bits of an IPv4 address as a number.
 const MAPPED: u128 = 0xffff << 32;
 
-/// An address as a number.
+/// Returns an address as a number.
 #[inline]
 pub fn number(address: IpAddr) -> u128 {
     match address {
@@ -45,7 +45,7 @@ pub fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// The address that [`number`] makes the number of.
+/// Returns the address for a number made by [`number`].
 #[inline]
 pub fn address(number: u128) -> IpAddr {
     match as_ipv4(number) {
@@ -54,16 +54,16 @@ pub fn address(number: u128) -> IpAddr {
     }
 }
 
-/// The IPv4 address that a number stands for, if it does.
+/// Returns the IPv4 address that a number represents, if it does.
 #[inline]
 pub fn as_ipv4(number: u128) -> Option<Ipv4Addr> {
     (number >> 32 == MAPPED >> 32).then(|| (number as u32).into())
 }
 
-/// Returns true if `address` can be the address of a single host on a network: the only kind that may be
-/// the source of a packet, and that a reply or an error may go to (RFC 1122, section 3.2.1.3; RFC 4443,
-/// section 2.4; RFC 6890). Not "this network", loopback, groups, class E and the limited broadcast, nor
-/// `::/64` (unspecified, loopback, IPv4-mapped).
+/// Returns true if `address` can be the address of a single host on a network: the only kind that
+/// may be the source of a packet, and the destination of a reply or an error (RFC 1122, section
+/// 3.2.1.3; RFC 4443, section 2.4; RFC 6890). This excludes "this network", loopback, groups, class
+/// E and the limited broadcast, and `::/64` (unspecified, loopback, IPv4-mapped).
 #[inline]
 pub fn is_host(address: IpAddr) -> bool {
     match address {
@@ -72,7 +72,7 @@ pub fn is_host(address: IpAddr) -> bool {
     }
 }
 
-/// Returns true if `address` is that of a group: multicast, or the limited broadcast.
+/// Returns true if `address` is a group address: multicast, or the limited broadcast.
 #[inline]
 pub fn is_group(address: IpAddr) -> bool {
     match address {
@@ -81,7 +81,7 @@ pub fn is_group(address: IpAddr) -> bool {
     }
 }
 
-/// Versions of IP.
+/// IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// RFC 791.
@@ -91,7 +91,8 @@ pub enum Version {
 }
 
 impl Version {
-    /// The address of this version that [`number`] makes the number of; for IPv4 its low 32 bits.
+    /// Returns the address of this version for a number made by [`number`]; for IPv4 its low 32
+    /// bits.
     #[inline]
     fn address(self, number: u128) -> IpAddr {
         match self {
@@ -101,10 +102,10 @@ impl Version {
     }
 }
 
-/// Which part of a packet a fragment is.
+/// Part of a packet that a fragment holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragment {
-    /// All of it.
+    /// The whole packet.
     Whole,
     /// The first part, with the upper layer's header.
     First,
@@ -112,10 +113,10 @@ pub enum Fragment {
     Later,
 }
 
-/// What a packet's headers say.
+/// Contents of a packet's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Of IP.
+    /// IP version.
     pub version: Version,
     /// Source address ([`number`]).
     pub src: u128,
@@ -125,37 +126,37 @@ pub struct Packet {
     pub tos: u8,
     /// Time to live, or hop limit.
     pub ttl: u8,
-    /// Upper-layer protocol, behind all extension headers. Where those go on beyond what was looked
-    /// at: the number of the first header that was not.
+    /// Upper-layer protocol, after all extension headers. If these continue beyond the bytes given:
+    /// the number of the first header that was not read.
     pub protocol: u8,
-    /// Whether it is a fragment.
+    /// Part of the packet that this is.
     pub fragment: Fragment,
-    /// Whether a router must not fragment it; always so with IPv6.
+    /// True if a router must not fragment it; always true with IPv6.
     pub dont_fragment: bool,
-    /// Source and destination port of TCP, UDP or SCTP, where they are in this fragment.
+    /// Source and destination port of TCP, UDP or SCTP, if they are in this fragment.
     pub ports: Option<(u16, u16)>,
-    /// Bytes in front of the upper layer: options and extension headers included.
+    /// Number of bytes before the upper layer, including options and extension headers.
     pub header_len: usize,
     /// Length of the packet in bytes; link-layer padding may follow it.
     pub len: usize,
 }
 
-/// Bytes that are no IP packet.
+/// The bytes are not a valid IP packet.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum IpError {
-    /// There are fewer bytes than its header or its length field asks for.
+    /// The packet is shorter than its header or its length field requires.
     #[error("the packet is cut short")]
     TooShort,
-    /// Neither 4 nor 6.
+    /// Version other than 4 and 6.
     #[error("IP version {0}: 4 or 6")]
     Version(u8),
-    /// An IPv4 header has 5 to 15 words, and its packet not fewer bytes than its header.
+    /// The IPv4 header does not have 5 to 15 words, or the packet is shorter than its header.
     #[error("a header length that cannot be")]
     HeaderLength,
     /// The IPv4 header's checksum is wrong.
     #[error("a wrong header checksum")]
     Checksum,
-    /// An IPv6 packet from or to an IPv4-mapped address, which no packet may have (RFC 6890, table 20):
+    /// An IPv6 packet from or to an IPv4-mapped address, which is not allowed (RFC 6890, table 20):
     /// it would be taken for that IPv4 address.
     #[error("an IPv4-mapped address in an IPv6 packet")]
     Mapped,
@@ -165,11 +166,11 @@ pub enum IpError {
 }
 
 impl Packet {
-    /// Reads the packet that begins with `bytes`, of which there may be only the first ones;
-    /// `available` is how many there are in all.
+    /// Parses the packet that begins with `bytes`, which may be only its first bytes; `available`
+    /// is the number of bytes received in all.
     ///
-    /// Every byte that is read lies in `bytes`: where the headers go on behind them, ports and
-    /// upper-layer protocol stay unknown.
+    /// Only `bytes` are read: if the headers continue after them, ports and upper-layer protocol
+    /// stay unknown.
     #[inline(always)]
     pub fn parse(bytes: &[u8], available: usize) -> Result<Self, IpError> {
         match bytes.first().ok_or(IpError::TooShort)? >> 4 {
@@ -179,7 +180,7 @@ impl Packet {
         }
     }
 
-    // Inlined, for to hand on all of this through memory takes as long as to find it out.
+    // Inlined, because passing the result through memory takes as long as computing it.
     #[inline(always)]
     fn parse_v4(bytes: &[u8], available: usize) -> Result<Self, IpError> {
         let fixed: &[u8; IPV4_LEN] = bytes.first_chunk().ok_or(IpError::TooShort)?;
@@ -253,8 +254,8 @@ impl Packet {
         Ok(packet)
     }
 
-    /// Follows the extension headers (RFC 8200, section 4). Each is at least 8 bytes, so there are
-    /// as many at most as fit.
+    /// Follows the extension headers (RFC 8200, section 4). Each has at least 8 bytes, so their
+    /// number is bounded by the packet's length.
     #[cold]
     fn skip_extensions(&mut self, bytes: &[u8]) -> Result<(), IpError> {
         while is_extension(self.protocol) && self.fragment != Fragment::Later {
@@ -289,22 +290,22 @@ impl Packet {
         Ok(())
     }
 
-    /// Source address. It is of the packet's version, whatever the number is.
+    /// Returns the source address, in the packet's version whatever the number is.
     #[inline]
     pub fn source(&self) -> IpAddr {
         self.version.address(self.src)
     }
 
-    /// Destination address. It is of the packet's version, whatever the number is.
+    /// Returns the destination address, in the packet's version whatever the number is.
     #[inline]
     pub fn destination(&self) -> IpAddr {
         self.version.address(self.dst)
     }
 
-    /// Returns true if headers or ports lie beyond the bytes that were looked at.
+    /// Returns true if headers or ports are beyond the bytes given.
     #[inline]
     pub fn is_cut(&self) -> bool {
-        // What has ports, and has them here, has all its headers here: so it is with almost all packets.
+        // If the ports are known, all headers are: true for almost all packets.
         if self.ports.is_some() {
             return false;
         }
@@ -313,7 +314,8 @@ impl Packet {
         is_missing && self.fragment != Fragment::Later
     }
 
-    /// Length of the header that a router may change: without options and extension headers.
+    /// Returns the length of the header that a router may change: without options and extension
+    /// headers.
     #[inline]
     pub fn fixed_len(&self) -> usize {
         match self.version {
@@ -353,11 +355,11 @@ fn ports(
     Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
 }
 
-/// Takes one off the time to live of the packet that begins with `header`, and keeps an IPv4
-/// header's checksum right (RFC 1624). The time to live must not be zero.
+/// Decrements the time to live of the packet that begins with `header`, and updates an IPv4
+/// header's checksum (RFC 1624). The time to live must not be zero.
 ///
 /// # Panics
-/// Where `header` is shorter than the fixed header of a packet of its version.
+/// If `header` is shorter than the fixed header of a packet of its version.
 #[inline]
 pub fn decrement_ttl(header: &mut [u8], version: Version) {
     match version {
@@ -365,8 +367,8 @@ pub fn decrement_ttl(header: &mut [u8], version: Version) {
         Version::V4 => {
             let header: &mut [u8; IPV4_LEN] = header.first_chunk_mut().expect("an IPv4 header");
             header[8] -= 1;
-            // The word of which the time to live is the high byte is less by 0x100: so the sum is,
-            // and its complement is more by as much.
+            // The word with the time to live in its high byte decreases by 0x100: so does the sum,
+            // and its complement increases by as much.
             let sum = u32::from(u16::from_be_bytes([header[10], header[11]])) + 0x100;
             let sum = (sum + (sum >> 16)) as u16;
             header[10..12].copy_from_slice(&sum.to_be_bytes());
@@ -374,21 +376,23 @@ pub fn decrement_ttl(header: &mut [u8], version: Version) {
     }
 }
 
-/// Codepoints of explicit congestion notification, the two low bits of the type of service (RFC 3168).
+/// Codepoints of explicit congestion notification (RFC 3168), the two low bits of the type of
+/// service.
 pub mod ecn {
     /// All bits of the field.
     pub const MASK: u8 = 3;
-    /// The ends do not understand it.
+    /// The endpoints do not support it.
     pub const NOT_ECT: u8 = 0;
-    /// They do, second codepoint.
+    /// The endpoints support it, second codepoint.
     pub const ECT_1: u8 = 1;
-    /// They do.
+    /// The endpoints support it.
     pub const ECT_0: u8 = 2;
-    /// Congestion was met.
+    /// Congestion was experienced.
     pub const CE: u8 = 3;
 
-    /// The codepoint of a packet that leaves a tunnel, from its own and that of the outer header;
-    /// `None` where it has to be dropped: its ends cannot be told of congestion (RFC 6040, figure 4).
+    /// Returns the codepoint of a packet that leaves a tunnel, from its own and that of the outer
+    /// header; `None` if the packet must be dropped, because its endpoints cannot be told of the
+    /// congestion (RFC 6040, figure 4).
     #[inline]
     pub fn decapsulated(inner: u8, outer: u8) -> Option<u8> {
         match (inner & MASK, outer & MASK) {
@@ -401,11 +405,11 @@ pub mod ecn {
     }
 }
 
-/// Gives the packet that begins with `header` another codepoint of congestion notification, and keeps an
-/// IPv4 header's checksum right (RFC 1624).
+/// Sets the congestion notification codepoint of the packet that begins with `header`, and updates
+/// an IPv4 header's checksum (RFC 1624).
 ///
 /// # Panics
-/// Where `header` is shorter than the fixed header of a packet of its version.
+/// If `header` is shorter than the fixed header of a packet of its version.
 pub fn set_ecn(header: &mut [u8], version: Version, codepoint: u8) {
     match version {
         Version::V6 => header[1] = header[1] & !0x30 | (codepoint & ecn::MASK) << 4,
@@ -422,7 +426,7 @@ pub fn set_ecn(header: &mut [u8], version: Version, codepoint: u8) {
     }
 }
 
-/// What goes into the header of a packet that is made here.
+/// Fields for the header of a packet that is built here.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<A> {
     /// Source address.
@@ -435,7 +439,7 @@ pub struct Header<A> {
     pub tos: u8,
     /// Time to live, or hop limit.
     pub ttl: u8,
-    /// Bytes behind the header.
+    /// Number of bytes after the header.
     pub payload_len: u16,
 }
 
@@ -443,11 +447,11 @@ impl Header<Ipv4Addr> {
     /// Writes an IPv4 header without options, of a packet that must not be fragmented.
     ///
     /// # Panics
-    /// Where the packet would be longer than 65,535 bytes.
+    /// If the packet would be longer than 65,535 bytes.
     #[inline]
     pub fn write(&self, out: &mut [u8; IPV4_LEN]) {
         let len = self.payload_len.checked_add(IPV4_LEN as u16).expect("a length of 16 bits");
-        // Made in registers, and written at once: the sum is not read back from memory.
+        // Built in registers and written at once, so that the sum is not read back from memory.
         let first = 0x45 << 56 | u64::from(self.tos) << 48 | u64::from(len) << 32 | 0x4000; // don't fragment
         let second = u64::from(self.ttl) << 56 | u64::from(self.protocol) << 48;
         let (src, dst) = (u64::from(u32::from(self.src)), u64::from(u32::from(self.dst)));
@@ -473,9 +477,9 @@ impl Header<Ipv6Addr> {
     }
 }
 
-/// The checksum of an upper layer that covers the addresses as well, such as UDP's or ICMPv6's
-/// (RFC 768; RFC 8200, section 8.1). `pieces` are the upper layer from its header on, the checksum's
-/// place zero; each but the last has an even length.
+/// Returns the checksum of an upper layer that also covers the addresses, such as UDP's or ICMPv6's
+/// (RFC 768; RFC 8200, section 8.1). `pieces` are the upper layer from its header on, with zero in
+/// the checksum field; each but the last must have an even length.
 pub fn upper_checksum(src: IpAddr, dst: IpAddr, protocol: u8, pieces: &[&[u8]]) -> u16 {
     let mut sum = checksum::Sum::default();
     for address in [src, dst] {
@@ -504,7 +508,7 @@ mod tests {
     /// Source, destination, protocol and ports.
     type Said = (IpAddr, IpAddr, u8, Option<(u16, u16)>);
 
-    /// What etherparse says of `bytes`, as far as we look at it.
+    /// Returns what etherparse reads in `bytes`, as far as it is compared.
     fn oracle(bytes: &[u8]) -> Option<Said> {
         let sliced = SlicedPacket::from_ip(bytes).ok()?;
         let ports = match &sliced.transport {
@@ -553,7 +557,7 @@ mod tests {
             prop_assert_eq!(packet.ttl, ttl);
             prop_assert_eq!(Some(ours(&packet)), oracle(&bytes[..len]));
             prop_assert_eq!(packet.ports, Some(ports));
-            // Of an upper layer that is not looked at the ports are unknown, and all else known.
+            // Without the bytes of the upper layer only the ports are unknown.
             let cut = Packet::parse(&bytes[..packet.header_len], len).unwrap();
             prop_assert_eq!(cut, Packet { ports: None, ..packet });
         }
@@ -629,10 +633,10 @@ mod tests {
             prop_assert_eq!(packet.ports, ports);
             for len in 0..bytes.len() {
                 prop_assert!(Packet::parse(&bytes[..len], len).is_err());
-                // Less than all to look at is not less than all there is.
+                // `bytes` may be shorter than what is available.
                 let seen = Packet::parse(&bytes[..len], bytes.len());
                 prop_assert_eq!(seen.is_ok(), len >= IPV6_LEN);
-                // Where anything that rules look at is missing, that is known.
+                // If anything that rules need is missing, `is_cut` says so.
                 if let Ok(seen) = seen {
                     let knows = (seen.protocol, seen.ports) == (packet.protocol, packet.ports);
                     prop_assert!(knows || seen.is_cut(), "{len} of {seen:?}");

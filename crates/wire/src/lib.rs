@@ -1,11 +1,12 @@
-//! Wire formats: plain structs with the meaning, and functions that write and read their bytes.
+//! Wire formats: plain structs for the contents, and functions that write and parse their bytes.
 //!
 //! A *frame* is an Ethernet frame from the destination MAC to the end of the payload, without the
 //! frame check sequence. Every frame that dray generates is a valid IPv4/UDP datagram with a
 //! [`test_frame`] header as its payload, so any switch, tap or dissector can read it.
 //!
-//! [`headers`] is for test frames, whose headers are all of one kind; the other modules read and
-//! write what network functions meet: [`ethernet`], [`arp`], [`ip`], [`icmp`], [`udp`], [`gtpu`].
+//! [`headers`] is for test frames, which all have the same kind of headers; the other modules parse
+//! and write the formats that network functions meet: [`ethernet`], [`arp`], [`ip`], [`icmp`],
+//! [`udp`], [`gtpu`].
 #![deny(unsafe_code)]
 
 pub mod arp;

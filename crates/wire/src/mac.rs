@@ -11,20 +11,21 @@ use serde::{Deserialize, Serialize};
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// The locally administered unicast address `02:xx:xx:xx:xx:xx` with `id` in its low 40 bits.
+    /// Returns the locally administered unicast address `02:xx:xx:xx:xx:xx` with `id` in its low 40
+    /// bits.
     pub fn local(id: u64) -> Self {
         let b = id.to_be_bytes();
         Self([0x02, b[3], b[4], b[5], b[6], b[7]])
     }
 
-    /// Returns true if this is the address of a group of stations, such as all of them.
+    /// Returns true if this is a group address, such as broadcast.
     #[inline]
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Returns true if this can be the address of a single station: the only kind that may be the source
-    /// of a frame.
+    /// Returns true if this can be the address of a single station: the only kind that may be the
+    /// source of a frame.
     #[inline]
     pub fn is_station(self) -> bool {
         !self.is_group() && self.0 != [0; 6]
@@ -44,7 +45,7 @@ impl fmt::Debug for MacAddr {
     }
 }
 
-/// The text was not six two-digit hexadecimal octets joined by colons.
+/// The text is not six two-digit hexadecimal octets joined by colons.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("MAC address {0:?}: give six hexadecimal octets, for example 02:00:00:00:00:01")]
 pub struct ParseMacError(String);

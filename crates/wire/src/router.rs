@@ -1,5 +1,5 @@
-//! Router discovery (RFC 4861), as far as the first router of a user's own link takes part in it: the
-//! link of a user is a tunnel, with two ends and no link-layer addresses.
+//! Router discovery (RFC 4861), as far as the first router on a user's own link takes part in it.
+//! The link of a user is a tunnel, with two ends and no link-layer addresses.
 
 use std::net::Ipv6Addr;
 
@@ -13,29 +13,30 @@ const OPTION_SOURCE: u8 = 1;
 const OPTION_PREFIX: u8 = 3;
 const OPTION_MTU: u8 = 5;
 
-/// No IPv6 link has a smaller MTU (RFC 8200, section 5).
+/// Minimum MTU of an IPv6 link (RFC 8200, section 5).
 const MTU_MIN: u32 = 1280;
 
-/// Returns true if an address ([`ip::number`]) is for one link only: `fe80::/10`.
+/// Returns true if an address ([`ip::number`]) is link-local: `fe80::/10`.
 #[inline]
 pub fn is_link_local(address: u128) -> bool {
     address >> 118 == 0xfe80 >> 6
 }
 
-/// The link-local address that follows from an Ethernet address (RFC 4291, appendix A).
+/// Returns the link-local address derived from an Ethernet address (RFC 4291, appendix A).
 pub fn link_local(MacAddr([a, b, c, d, e, f]): MacAddr) -> Ipv6Addr {
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// Returns true if `packet` says that it is a router solicitation, valid or not; `bytes` are its first.
+/// Returns true if the type of `packet` is router solicitation, valid or not; `bytes` are its
+/// first.
 pub fn is_solicitation(packet: &Packet, bytes: &[u8]) -> bool {
     packet.version == Version::V6
         && packet.protocol == protocol::ICMPV6
         && bytes.get(packet.header_len) == Some(&SOLICITATION)
 }
 
-/// Returns true if the router solicitation in `packet` is valid (section 6.1.1); `bytes` are all of its
-/// bytes.
+/// Returns true if the router solicitation in `packet` is valid (section 6.1.1); `bytes` are all of
+/// its bytes.
 pub fn is_valid_solicitation(packet: &Packet, bytes: &[u8]) -> bool {
     let Some(body) = bytes.get(packet.header_len..packet.len) else { return false };
     let Some((&[kind, code, ..], mut options)) = body.split_first_chunk::<ICMP_LEN>() else {
@@ -44,7 +45,7 @@ pub fn is_valid_solicitation(packet: &Packet, bytes: &[u8]) -> bool {
     let (src, dst) = (packet.source(), packet.destination());
     let mut is_valid = packet.version == Version::V6
         && packet.protocol == protocol::ICMPV6
-        // No router passed it on.
+        // No router forwarded it.
         && packet.ttl == 255
         && packet.fragment == Fragment::Whole
         && (kind, code) == (SOLICITATION, 0)
@@ -60,16 +61,16 @@ pub fn is_valid_solicitation(packet: &Packet, bytes: &[u8]) -> bool {
     is_valid
 }
 
-/// A router advertisement from `src` to `dst`: `src` is the default router, and addresses with the first
-/// 64 bits of `prefix` are the receiver's to choose from, though not on its link. `mtu` is the link's, and
-/// is left out where no IPv6 link may have it.
+/// Returns a router advertisement from `src` to `dst`: `src` is the default router, and the
+/// receiver may choose addresses with the first 64 bits of `prefix`, though not as on-link. `mtu`
+/// is the link's, and is left out if it is below the minimum of IPv6.
 pub fn advertisement(src: Ipv6Addr, dst: Ipv6Addr, prefix: Ipv6Addr, mtu: u32) -> Option<Vec<u8>> {
     const HOP_LIMIT: u32 = 64;
-    // The longest that there is (RFC 8319): about 18 hours.
+    // The maximum (RFC 8319): about 18 hours.
     const ROUTER_LIFETIME: u32 = 0xffff;
     const AUTONOMOUS: u8 = 0x40;
     const FOR_EVER: [u8; 4] = [0xff; 4];
-    // Reachable time and retransmission timer: left to the receiver.
+    // Reachable time and retransmission timer: unspecified, left to the receiver.
     let mut body = vec![0; 8];
     body.extend([OPTION_PREFIX, 4, 64, AUTONOMOUS]);
     body.extend([FOR_EVER, FOR_EVER, [0; 4]].concat());

@@ -1,5 +1,5 @@
-//! The test frame: a UDP datagram whose payload says which stream it belongs to, its place in that
-//! stream, and when it was sent.
+//! The test frame: a UDP datagram whose payload holds its stream, its number in that stream, and
+//! the time when it was sent.
 //!
 //! ```text
 //!  0       2       4       6                       14                      22
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! All fields are big-endian. `check` is the Internet checksum of the other 20 bytes. The header is
-//! exactly the payload of the smallest frame, 64 bytes; longer frames continue with a fixed pattern.
-//! `ticks` is the sender's time-stamp counter, meaningful on the same host only.
+//! exactly the payload of the smallest frame, 64 bytes; longer frames continue with a fixed
+//! pattern. `ticks` is the sender's time-stamp counter, meaningful on the same host only.
 
 use std::array::from_fn;
 
@@ -21,13 +21,13 @@ use crate::headers::{self, ETHERNET_LEN, Flow, HEADERS_LEN, IPV4_LEN};
 pub const TEST_HEADER_LEN: usize = 22;
 /// The smallest frame, in bytes.
 pub const FRAME_MIN: usize = HEADERS_LEN + TEST_HEADER_LEN;
-/// The largest frame, in bytes: 9000 bytes of IP packet behind the Ethernet header.
+/// The largest frame, in bytes: 9000 bytes of IP packet after the Ethernet header.
 pub const FRAME_MAX: usize = headers::ETHERNET_LEN + 9000;
 
 const MAGIC: u16 = 0xd7a1;
 const PATTERN_LEN: usize = FRAME_MAX - FRAME_MIN;
 
-/// What follows the test header. Its period, 251, is prime, so a payload that was shifted, cut or
+/// Bytes after the test header. The period, 251, is prime, so a payload that was shifted, cut or
 /// filled from another place does not match.
 static PATTERN: [u8; PATTERN_LEN] = {
     let mut pattern = [0; PATTERN_LEN];
@@ -39,32 +39,33 @@ static PATTERN: [u8; PATTERN_LEN] = {
     pattern
 };
 
-/// What a sender writes into each frame.
+/// Data that a sender writes into each frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// Which stream the frame belongs to.
+    /// Stream of the frame.
     pub stream: u16,
-    /// Place in its stream, counted from zero.
+    /// Number of the frame in its stream, counted from zero.
     pub sequence: u64,
     /// The sender's time-stamp counter when the frame's burst was due.
     pub ticks: u64,
 }
 
-/// What a received frame turned out to be.
+/// Result of reading a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// An intact test frame.
     Intact(Stamp),
-    /// A damaged test frame; its stream, where only the pattern is damaged.
+    /// A damaged test frame; its stream, if only the pattern is damaged.
     Corrupt(Option<u16>),
-    /// Not a test frame at all: something else that shares the link.
+    /// Not a test frame, but other traffic on the link.
     Foreign,
 }
 
-/// A frame of `size` bytes with headers and pattern in place, to be [`stamp`]ed before each use.
+/// Builds a frame of `size` bytes with headers and pattern in place, to be [`stamp`]ed before each
+/// use.
 ///
 /// # Panics
-/// Where `size` is outside [`FRAME_MIN`]`..=`[`FRAME_MAX`].
+/// If `size` is outside [`FRAME_MIN`]`..=`[`FRAME_MAX`].
 pub fn build(flow: &Flow, size: usize) -> Vec<u8> {
     assert!((FRAME_MIN..=FRAME_MAX).contains(&size), "frame size {size}");
     let mut frame = vec![0; size];
@@ -77,7 +78,7 @@ pub fn build(flow: &Flow, size: usize) -> Vec<u8> {
 /// Writes `stamp` into a frame made by [`build`].
 ///
 /// # Panics
-/// Where `frame` is shorter than [`FRAME_MIN`].
+/// If `frame` is shorter than [`FRAME_MIN`].
 #[inline]
 pub fn stamp(frame: &mut [u8], stamp: Stamp) {
     let header: &mut [u8; TEST_HEADER_LEN] =
@@ -92,16 +93,16 @@ pub fn stamp(frame: &mut [u8], stamp: Stamp) {
     header[..2].copy_from_slice(&check.to_be_bytes());
 }
 
-/// Reads a frame back: header, and every byte of the pattern.
+/// Reads a frame: header, and every byte of the pattern.
 #[inline]
 pub fn read(frame: &[u8]) -> Verdict {
     let Some(head) = frame.first_chunk() else { return Verdict::Foreign };
     let verdict = read_head(head, frame.len());
     let Verdict::Intact(stamp) = verdict else { return verdict };
     let pattern = &frame[FRAME_MIN..ETHERNET_LEN + ip_len(head)];
-    // To compare nothing with nothing is not for free: `memcmp` then loads under a mask that is
-    // empty, which processors have a slow path for where the kernel has marked the page as not used
-    // lately, and such a load never marks it as used again. (Seen: 80 ns a frame, for good, from
+    // Comparing two empty slices is not free: `memcmp` then loads with an empty mask, for which
+    // processors take a slow path if the kernel has marked the page as not recently accessed, and
+    // such a load never marks it as accessed again. (Observed: 80 ns per frame, permanently, from
     // some minute on.)
     if pattern.is_empty() || PATTERN.get(..pattern.len()) == Some(pattern) {
         verdict
@@ -110,24 +111,24 @@ pub fn read(frame: &[u8]) -> Verdict {
     }
 }
 
-/// Bytes 16 and 17: the length of the IPv4 packet.
+/// Returns the length of the IPv4 packet, from bytes 16 and 17.
 #[inline]
 fn ip_len(head: &[u8; FRAME_MIN]) -> usize {
     u16::from_be_bytes([head[16], head[17]]).into()
 }
 
-/// Reads the first bytes of a frame of `len` bytes: all but its pattern. Says what [`read`] says of a
-/// frame whose pattern is intact.
+/// Reads the first bytes of a frame of `len` bytes, all but its pattern. Returns what [`read`]
+/// returns for a frame whose pattern is intact.
 ///
-/// It is written over eight words, for a receiver has 20 ns for a frame: a head that was copied by
-/// one kind of move and is looked at by another has to wait for the store in between.
+/// Reads eight words, because a receiver has 20 ns for a frame: if a head was copied with moves of
+/// one size and is read with another, the load has to wait for the store.
 #[inline]
 pub fn read_head(head: &[u8; FRAME_MIN], len: usize) -> Verdict {
     let word = |at| u64::from_be(word_of(head, at));
     let (of_ip, of_udp) = (word(2), word(4));
     // Bytes 12 to 15: IPv4, and no options.
     let is_ip = word(1) >> 8 & 0xff_ffff == 0x08_0045;
-    // Bytes 20, 21 and 23: no fragment, UDP.
+    // Bytes 20, 21 and 23: not a fragment, UDP.
     let is_udp = of_ip & 0x3fff_00ff == 0x11;
     // Bytes 38 and 39.
     let (ip_len, udp_len) = (ip_len(head), of_udp as usize & 0xffff);
@@ -139,43 +140,43 @@ pub fn read_head(head: &[u8; FRAME_MIN], len: usize) -> Verdict {
     {
         return Verdict::Foreign;
     }
-    // Behind the checksum of UDP.
+    // The test header follows the checksum of UDP.
     if checksum::internet_of_words(&[rest & 0xffff_ffff_ffff, sequence, ticks]) != 0 {
         return Verdict::Corrupt(None);
     }
     Verdict::Intact(Stamp { stream: rest as u16, sequence, ticks })
 }
 
-/// Frames of one stream and one length that were due at once and come one after the other: their heads
-/// differ in their numbers and in the checksums of those. To compare a head with what its sender writes
-/// next takes a fraction of the time that [`read_head`] takes. By default there is none.
+/// Frames of one stream and one length that were due at the same time and follow one another: their
+/// heads differ only in their numbers and in the checksums of those. Comparing a head with what its
+/// sender writes next takes a fraction of the time of [`read_head`]. The default is an empty burst.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Burst {
-    /// The first head, word by word in the order of its bytes.
+    /// The first head as words, in memory byte order.
     words: Words,
     first: Stamp,
-    /// Of each frame.
+    /// Length of each frame.
     len: usize,
     count: u64,
-    /// How many there can be: until the checksum of the next one is not less by one.
+    /// Maximum count: until the checksum of the next frame is not one less.
     most: u64,
 }
 
 impl Burst {
-    /// The burst that begins with the intact head of a frame of `len` bytes, of which [`read_head`] says
-    /// `first`.
+    /// Creates the burst that begins with the intact head of a frame of `len` bytes, for which
+    /// [`read_head`] returned `first`.
     #[inline]
     pub fn from(head: &[u8; FRAME_MIN], len: usize, first: Stamp) -> Self {
         let check = u16::from_be_bytes([head[HEADERS_LEN], head[HEADERS_LEN + 1]]);
-        // A number that is greater by one takes one from the checksum; behind 0 comes 0xfffe. Behind the
-        // greatest number comes none.
+        // A number greater by one decreases the checksum by one; 0 is followed by 0xfffe. The
+        // greatest number has no successor.
         let most = u64::from(check).min(u64::MAX - first.sequence) + 1;
         Self { words: words_of(head), first, len, count: 1, most }
     }
 
-    /// Counts the frame of `len` bytes that begins with `head`, its words in the order of their bytes, where
-    /// it is the next one of the burst; `false` where it is not. [`read_head`] finds each one intact that
-    /// is counted.
+    /// Counts the frame of `len` bytes that begins with `head`, given as words in memory byte
+    /// order, if it is the next one of the burst; otherwise returns `false`. [`read_head`] finds
+    /// every counted frame intact.
     #[inline(always)]
     pub fn take(&mut self, head: &Words, len: usize) -> bool {
         const CHECK: u32 = 32;
@@ -189,34 +190,35 @@ impl Burst {
         true
     }
 
-    /// How many frames there are.
+    /// Returns the number of frames.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// What the first one says.
+    /// Returns the stamp of the first frame.
     pub fn first(&self) -> Stamp {
         self.first
     }
 
-    /// Length of each frame, in bytes.
+    /// Returns the length of each frame, in bytes.
     #[expect(clippy::len_without_is_empty, reason = "it is not how many there are")]
     pub fn len(&self) -> usize {
         self.len
     }
 }
 
-/// A head, word by word in the order of its bytes.
+/// A head as words, in memory byte order.
 pub type Words = [u64; FRAME_MIN / 8];
 
-/// The words of a head.
+/// Returns the words of a head.
 #[inline(always)]
 pub fn words_of(head: &[u8; FRAME_MIN]) -> Words {
     from_fn(|at| word_of(head, at))
 }
 
-/// Whether a head is as expected. Left to itself the compiler compares words that were just
-/// made one by one, which takes half as long again as two at a time: a frame is received every 30 ns.
+/// Returns true if a head is as expected. Left to itself the compiler compares words that were just
+/// computed one by one, which takes half as long again as two at a time: a frame is received every
+/// 30 ns.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 #[expect(unsafe_code, reason = "for two words at a time")]
@@ -244,7 +246,7 @@ fn is_equal(head: &Words, expected: &Words) -> bool {
     head == expected
 }
 
-/// A word of a head, in the order of its bytes.
+/// Returns a word of a head, in memory byte order.
 #[inline(always)]
 fn word_of(head: &[u8; FRAME_MIN], at: usize) -> u64 {
     u64::from_ne_bytes(*head[8 * at..].first_chunk().expect("eight words"))
@@ -269,7 +271,7 @@ mod tests {
             prop_assert_eq!(read(&frame), Verdict::Intact(expected));
         }
 
-        /// One flipped bit behind the headers never goes unnoticed.
+        /// A single flipped bit after the headers is always detected.
         #[test]
         fn every_flipped_bit_is_seen(expected in any_stamp(), size in FRAME_MIN..2000, bit in 0usize..2000 * 8) {
             let mut frame = build(&Flow::default(), size);
@@ -279,7 +281,7 @@ mod tests {
             prop_assert!(!matches!(read(&frame), Verdict::Intact(_)));
         }
 
-        /// A test frame is always one of those that `udp_payload` finds a payload in.
+        /// `udp_payload` finds a payload in every test frame.
         #[test]
         fn headers_are_read_alike(expected in any_stamp(), size in FRAME_MIN..2000, cut in 0usize..8, byte in 0..HEADERS_LEN, mask: u8) {
             let mut frame = build(&Flow::default(), size);
@@ -290,7 +292,7 @@ mod tests {
             prop_assert_eq!(read(frame) != Verdict::Foreign, is_found);
         }
 
-        /// A burst's heads are those that its sender writes, and no others.
+        /// A burst takes exactly the heads that its sender writes.
         #[test]
         fn heads_of_a_burst(first in any_stamp(), at_end: bool, bit in 0..FRAME_MIN * 8, which in 1u64..200) {
             let frame = build(&Flow::default(), FRAME_MIN);
@@ -317,11 +319,11 @@ mod tests {
                 let last = burst.first().sequence.wrapping_add(burst.count() - 1);
                 prop_assert_eq!(last, sent.sequence);
             }
-            // The checksum begins anew once in 65,535 frames, and numbers do at the end.
+            // The checksum wraps around once in 65,535 frames, and numbers do at the end.
             prop_assert!((1..=2 + u32::from(at_end)).contains(&begun), "{begun}");
         }
 
-        /// What a burst takes is intact, whatever it began with.
+        /// Every frame that a burst takes is intact, whatever the burst began with.
         #[test]
         fn what_a_burst_takes_is_intact(first in any_stamp(), byte in 0..FRAME_MIN, mask: u8, step in 0u64..3) {
             let frame = build(&Flow::default(), FRAME_MIN);

@@ -3,20 +3,20 @@
 /// Length of the header, in bytes.
 pub const UDP_LEN: usize = 8;
 
-/// What a UDP header says.
+/// Contents of a UDP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Udp {
     /// Source port.
     pub src_port: u16,
     /// Destination port.
     pub dst_port: u16,
-    /// Bytes behind the header.
+    /// Number of bytes after the header.
     pub payload_len: usize,
 }
 
 impl Udp {
-    /// Reads the header that `bytes` begin with, of a datagram that has at most `available` bytes;
-    /// `None` where its length cannot be. The checksum is not looked at.
+    /// Parses the header at the start of `bytes`, of a datagram that has at most `available` bytes;
+    /// `None` if its length is invalid. The checksum is not verified.
     #[inline]
     pub fn parse(bytes: &[u8], available: usize) -> Option<Self> {
         let &[a, b, c, d, e, f, ..] = bytes.first_chunk::<UDP_LEN>()?;
@@ -31,7 +31,7 @@ impl Udp {
     /// Writes the header without a checksum.
     ///
     /// # Panics
-    /// Where the datagram is longer than 65,535 bytes.
+    /// If the datagram is longer than 65,535 bytes.
     #[inline]
     pub fn write(&self, out: &mut [u8; UDP_LEN]) {
         let len = u16::try_from(UDP_LEN + self.payload_len).expect("a length of 16 bits");

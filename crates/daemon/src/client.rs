@@ -1,4 +1,4 @@
-//! The other end of a control socket.
+//! Client of a control socket.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,55 +8,56 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More than what the largest tables take.
+/// Maximum size of a reply: more than the largest tables need.
 const ANSWER_MAX: u64 = 1 << 30;
 const HEADERS_MAX: usize = 32;
 
-/// Asks the program at a control socket. Every call is a connection of its own.
+/// Client of the program at a control socket. Every call opens its own connection.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
     program: &'static str,
 }
 
-/// There is no answer, or not the one that was wanted.
+/// There is no valid reply, or the request was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody is there.
+    /// No program listens at the socket.
     #[error("nobody is at {}; start `{program}`, or name its socket with --control", socket.display())]
     NotRunning {
-        /// The control socket.
+        /// Path of the control socket.
         socket: PathBuf,
-        /// The command line that starts it.
+        /// Command line that starts the program.
         program: &'static str,
     },
-    /// It refused.
+    /// The program refused the request.
     #[error("{what}")]
     Refused {
-        /// The HTTP status.
+        /// HTTP status.
         status: u16,
-        /// In its own words.
+        /// Error message of the program.
         what: String,
     },
-    /// The connection broke, or what answers is something else.
+    /// The connection broke, or the reply is invalid.
     #[error("`{program}` at {}: {what}", socket.display())]
     Broken {
-        /// The control socket.
+        /// Path of the control socket.
         socket: PathBuf,
-        /// What was taken to be there.
+        /// Program expected at the socket.
         program: &'static str,
-        /// What was wrong.
+        /// Description of the error.
         what: String,
     },
 }
 
 impl Client {
-    /// For the program at `socket`: `dray switch`, or another one's command line.
+    /// Creates a client for the program at `socket`; `program` is its command line, such as `dray
+    /// switch`.
     pub fn new(socket: &Path, program: &'static str) -> Self {
         Self { socket: socket.to_owned(), program }
     }
 
-    /// Asks, and reads the answer, which is JSON.
+    /// Sends a request, and parses the reply as JSON.
     pub fn json<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -67,7 +68,7 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
     }
 
-    /// Asks; returns the answer's body, where the request was not refused.
+    /// Sends a request; returns the reply's body unless the request was refused.
     pub fn ask(&self, method: &str, target: &str, body: &[u8]) -> Result<Vec<u8>, ClientError> {
         let mut stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -96,7 +97,7 @@ impl Client {
         }
     }
 
-    /// What it answered is not what it should be.
+    /// Returns an error for an invalid reply.
     pub fn broken(&self, what: &dyn ToString) -> ClientError {
         ClientError::Broken {
             socket: self.socket.clone(),
@@ -122,7 +123,7 @@ fn exchange(
     Ok(answer)
 }
 
-/// Status and body of an answer that ends with its connection.
+/// Returns status and body of a reply that ends with its connection.
 fn parse(answer: &[u8]) -> Result<(u16, &[u8]), String> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Response::new(&mut headers);

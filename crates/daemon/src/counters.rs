@@ -1,17 +1,18 @@
-//! What data threads count, and why they dropped something.
+//! Counters of data threads, including drops by reason.
 //!
-//! A data thread adds to plain numbers and copies them now and then to where control threads read
-//! them: so a frame costs no shared memory. [`counters!`](crate::counters!) makes the types of both,
-//! from the names of the numbers and of the reasons.
+//! A data thread adds to plain numbers and copies them now and then to a place that control threads
+//! read, so a frame costs no access to shared memory. [`counters!`](crate::counters!) generates the
+//! types of both, from the names of the numbers and of the reasons.
 
-/// Makes, of names with their documentation:
+/// Generates, from names with their documentation:
 ///
 /// * `DropReason`, an enum of the reasons, with `ALL` and `name`;
 /// * `Drops`, a number for each of them;
 /// * `Counters`, the numbers, and `drops`;
 /// * `Published`, counters that one thread writes and others read.
 ///
-/// Counters and drops are objects in JSON, with all names; those of another version are passed over.
+/// In JSON, counters and drops are objects with all names; unknown names of another version are
+/// ignored.
 #[macro_export]
 macro_rules! counters {
     (
@@ -27,10 +28,10 @@ macro_rules! counters {
         }
 
         impl DropReason {
-            /// All of them, in order.
+            /// All reasons, in order.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The word for it in JSON and tables.
+            /// Returns the name of the reason in JSON and tables.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -56,7 +57,7 @@ macro_rules! counters {
         #[serde(crate = "dray_daemon::serde")]
         pub struct Counters {
             $($(#[$number_doc])* pub $number: u64,)*
-            /// What was dropped, by reason.
+            /// Drops by reason.
             pub drops: Drops,
         }
 
@@ -82,7 +83,7 @@ macro_rules! counters {
             }
         }
 
-        /// What was dropped, by reason. In JSON an object with a number for every reason.
+        /// Drops by reason. In JSON an object with a number for every reason.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Drops([u64; REASONS]);
 
@@ -93,23 +94,23 @@ macro_rules! counters {
         }
 
         impl Drops {
-            /// Counts so `many` dropped for `reason`.
+            /// Adds `many` drops for `reason`.
             #[inline(always)]
             pub fn add(&mut self, reason: DropReason, many: u64) {
                 self.0[reason as usize] += many;
             }
 
-            /// How many were dropped for `reason`.
+            /// Returns the number of drops for `reason`.
             pub fn get(&self, reason: DropReason) -> u64 {
                 self.0[reason as usize]
             }
 
-            /// How many were dropped in all.
+            /// Returns the total number of drops.
             pub fn total(&self) -> u64 {
                 self.0.iter().sum()
             }
 
-            /// The reasons that something was dropped for, with their numbers.
+            /// Returns the reasons with nonzero numbers, and the numbers.
             pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
                 let all = DropReason::ALL.iter().copied().zip(self.0);
                 all.filter(|(_, many)| *many != 0)
@@ -136,8 +137,8 @@ macro_rules! counters {
             }
         }
 
-        /// Counters as last published. Only one thread writes them; each number is right by itself,
-        /// and they may be of slightly different moments.
+        /// Counters as last published. Only one thread writes them. Each number is consistent by
+        /// itself, but they may be from slightly different moments.
         #[repr(align(64))]
         #[derive(Debug)]
         pub struct Published([std::sync::atomic::AtomicU64; WORDS]);
@@ -149,14 +150,14 @@ macro_rules! counters {
         }
 
         impl Published {
-            /// Makes `counters` seen.
+            /// Publishes `counters`.
             pub fn publish(&self, counters: &Counters) {
                 for (to, from) in self.0.iter().zip(counters.words()) {
                     to.store(from, std::sync::atomic::Ordering::Relaxed);
                 }
             }
 
-            /// What was published last.
+            /// Returns the counters published last.
             pub fn read(&self) -> Counters {
                 let load = |word: &std::sync::atomic::AtomicU64| {
                     word.load(std::sync::atomic::Ordering::Relaxed)
@@ -171,18 +172,18 @@ macro_rules! counters {
 #[expect(unreachable_pub, reason = "the types are for whole crates")]
 mod tests {
     crate::counters! {
-        /// Why.
+        /// Reason for a drop.
         reasons {
-            /// It was.
+            /// The frame was too long.
             Long = "too_long",
-            /// It was not.
+            /// The frame was too short.
             Short = "too_short",
         }
-        /// What.
+        /// Numbers.
         numbers {
-            /// In.
+            /// Received.
             rx,
-            /// Out.
+            /// Transmitted.
             tx,
         }
     }

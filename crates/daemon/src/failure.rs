@@ -1,11 +1,11 @@
-//! The death of a thread ends the process.
+//! The panic of any thread ends the process.
 //!
-//! A worker that has panicked leaves a process that answers on its control socket and moves no
-//! frame, and its supervisor sees nothing to restart. So a program that runs for long calls
-//! [`watch_threads`] before it starts any thread: from then on it ends with status 1 when a thread
-//! panics, at once and without its destructors. One that has clients to tell calls
-//! [`announce_failures`] besides, and looks at [`failure`]: its control socket answers 503
-//! with the reason for as long as [`FAREWELL`], and then it ends.
+//! A process whose worker has panicked would answer on its control socket and move no frame, and
+//! its supervisor would see nothing to restart. So a long-running program calls [`watch_threads`]
+//! before it starts any thread: from then on it ends with status 1 when a thread panics, at once
+//! and without destructors. A program with clients to inform also calls [`announce_failures`] and
+//! checks [`failure`]: its control socket answers 503 with the reason for [`FAREWELL`], and then
+//! the program ends.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -17,19 +17,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Time between a failure and the end of the process in which control sockets say why.
+/// Time between a failure and the end of the process, in which control sockets report the reason.
 pub const FAREWELL: Duration = Duration::from_secs(1);
 
 static FIRST: OnceLock<String> = OnceLock::new();
 static ANNOUNCED: AtomicBool = AtomicBool::new(false);
 
-/// Makes the panic of any thread a [`failure`] of the process. To be called once, by the program
-/// itself and not by a library.
+/// Turns the panic of any thread into a [`failure`] of the process. Call it once, from the program
+/// itself and not from a library.
 pub fn watch_threads() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
-        // In a sandbox a thread may not read what a backtrace takes, and to try would end the process
-        // before its clients are told.
+        // In a sandbox a thread may not read the files that a backtrace needs, and the attempt
+        // would end the process before its clients are informed.
         if !is_announced() {
             print(panic);
         }
@@ -37,8 +37,8 @@ pub fn watch_threads() {
     }));
 }
 
-/// Leaves the end of the process after a failure to the caller, who looks at [`failure`] many times a
-/// second and waits for no other thread meanwhile.
+/// Leaves ending the process after a failure to the caller, which must check [`failure`] many times
+/// a second and must not wait for other threads meanwhile.
 pub fn announce_failures() {
     ANNOUNCED.store(true, Ordering::Relaxed);
 }
@@ -47,7 +47,7 @@ fn is_announced() -> bool {
     ANNOUNCED.load(Ordering::Relaxed)
 }
 
-/// Makes `why` the failure of the process, unless there is an earlier one.
+/// Records `why` as the failure of the process, unless there is an earlier one.
 pub fn fail(why: impl Display) {
     let _ = FIRST.set(why.to_string());
     if !is_announced() {
@@ -55,13 +55,13 @@ pub fn fail(why: impl Display) {
     }
 }
 
-/// Why the process has to end, once a thread of it has died.
+/// Returns the reason that the process must end, once one of its threads has died.
 pub fn failure() -> Option<&'static str> {
     FIRST.get().map(String::as_str)
 }
 
-/// Ends the process with status 1 and a reason, and waits for nothing: a thread that is dead may
-/// have left others waiting for it.
+/// Ends the process with status 1 and a reason, without waiting: other threads may be waiting for a
+/// thread that has died.
 pub fn exit(why: &str) -> ! {
     let _ = writeln!(io::stderr(), "dray: {why}");
     process::exit(1);

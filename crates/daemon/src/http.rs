@@ -1,29 +1,29 @@
 //! HTTP/1.1 as far as a control socket needs it: one request per connection, a bounded head, and a
-//! body whose length is said beforehand.
+//! body whose length is announced.
 
 use std::io::{self, Read, Write};
 
-/// The longest head of a request, in bytes.
+/// Maximum length of a request's head, in bytes.
 pub const HEAD_MAX: usize = 8 << 10;
-/// The longest body of a request, in bytes, where nothing else is said.
+/// Default maximum length of a request's body, in bytes.
 pub const BODY_MAX: usize = 256 << 10;
 const HEADERS_MAX: usize = 64;
 
-/// A request, whole.
+/// A complete request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Such as `GET`.
+    /// Method, such as `GET`.
     pub method: String,
-    /// From the first slash, without the query.
+    /// Path from the first slash, without the query.
     pub path: String,
-    /// The `key=value` pairs behind the question mark, as they are written.
+    /// `key=value` pairs after the question mark, not decoded.
     pub query: Vec<(String, String)>,
-    /// Empty where there was none.
+    /// Body; empty if there is none.
     pub body: Vec<u8>,
 }
 
 impl Request {
-    /// Refuses keys of the query that are none of `known`.
+    /// Returns a refusal if the query has a key other than those in `known`.
     pub fn check_keys(&self, known: &[&str]) -> Result<(), Refusal> {
         match self.query.iter().find(|(key, _)| !known.contains(&key.as_str())) {
             None => Ok(()),
@@ -36,52 +36,52 @@ impl Request {
     }
 }
 
-/// A request that is answered with an error.
+/// Refusal of a request with an error.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{what}")]
 pub struct Refusal {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// One line.
+    /// Error message of one line.
     pub what: String,
-    /// For status 405: the methods that there are.
+    /// For status 405: the allowed methods.
     pub allow: Option<&'static str>,
 }
 
 impl Refusal {
-    /// With an HTTP status, and what is wrong in one line.
+    /// Creates a refusal with an HTTP status and an error message of one line.
     pub fn new(status: u16, what: impl Into<String>) -> Self {
         Self { status, what: what.into(), allow: None }
     }
 
-    /// The resource has no such method, but those that `allow` lists.
+    /// Creates a refusal because the resource only has the methods that `allow` lists.
     pub fn not_allowed(request: &Request, allow: &'static str) -> Self {
         let what = format!("{} {}: allowed is {allow}", request.method, request.path);
         Self { allow: Some(allow), ..Self::new(405, what) }
     }
 }
 
-/// Why there is no request.
+/// Reason that no request could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// It is answered with an error.
+    /// The request is answered with an error.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The peer is gone, or said nothing for too long: there is nobody to answer.
+    /// The peer has disconnected, or was silent for too long: no reply is sent.
     #[error(transparent)]
     Gone(#[from] io::Error),
 }
 
 struct Head {
     request: Request,
-    /// Bytes of the head itself.
+    /// Length of the head itself, in bytes.
     length: usize,
     body: usize,
     expects_continue: bool,
 }
 
-/// Reads one request with a body of `body_max` bytes at most. `stream` is written to only to tell a peer
-/// to go on with its body.
+/// Reads one request with a body of at most `body_max` bytes. Writes to `stream` only to tell a
+/// peer to continue with its body.
 pub fn read_request(
     stream: &mut (impl Read + Write),
     body_max: usize,
@@ -115,7 +115,7 @@ pub fn read_request(
     Ok(Request { body, ..head.request })
 }
 
-/// Appends at most `most` bytes.
+/// Reads and appends at most `most` bytes.
 fn read_some(stream: &mut impl Read, bytes: &mut Vec<u8>, most: usize) -> io::Result<usize> {
     let mut chunk = [0; 4096];
     let most = most.min(chunk.len());
@@ -131,7 +131,7 @@ fn read_some(stream: &mut impl Read, bytes: &mut Vec<u8>, most: usize) -> io::Re
     }
 }
 
-/// `None`: there is more to come.
+/// Parses a head; `None` if it is incomplete.
 fn parse_head(bytes: &[u8], body_max: usize) -> Result<Option<Head>, Refusal> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -183,7 +183,7 @@ fn parse_length(value: &str, body_max: usize) -> Result<usize, Refusal> {
     if value.is_empty() || !value.bytes().all(|b| b.is_ascii_digit()) {
         return Err(Refusal::new(400, format!("Content-Length: {value:?} is not a number")));
     }
-    // Digits that are no number are too many of them.
+    // Only digits, so a parse error means that the number is too large.
     match value.parse() {
         Ok(length) if length <= body_max => Ok(length),
         _ => {
@@ -193,38 +193,38 @@ fn parse_length(value: &str, body_max: usize) -> Result<usize, Refusal> {
     }
 }
 
-/// An answer.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
     content_type: &'static str,
-    /// Further header lines.
+    /// Additional header fields.
     headers: Vec<(&'static str, String)>,
-    /// Text of the type.
+    /// Body in the content type.
     pub body: Vec<u8>,
 }
 
 impl Response {
-    /// A value as JSON.
+    /// Creates a reply with a value as JSON.
     pub fn json(status: u16, value: &impl serde::Serialize) -> Self {
         let mut body = serde_json::to_vec_pretty(value).expect("our own types have a form in JSON");
         body.push(b'\n');
         Self { status, content_type: "application/json", headers: Vec::new(), body }
     }
 
-    /// Text that is TOML.
+    /// Creates a reply with TOML text.
     pub fn toml(text: String) -> Self {
         let (content_type, body) = ("application/toml", text.into_bytes());
         Self { status: 200, content_type, headers: Vec::new(), body }
     }
 
-    /// It was done, and there is nothing to say.
+    /// Creates an empty reply of success.
     pub fn done() -> Self {
         Self { status: 204, content_type: "", headers: Vec::new(), body: Vec::new() }
     }
 
-    /// With another header line.
+    /// Adds a header field.
     #[must_use]
     pub fn with(mut self, header: &'static str, value: String) -> Self {
         self.headers.push((header, value));
@@ -237,7 +237,7 @@ impl Response {
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
-        // A 204 has no body, and no length of one.
+        // A 204 has neither a body nor a length.
         if *status != 204 {
             head.push_str(&format!("Content-Type: {content_type}\r\n"));
             head.push_str(&format!("Content-Length: {}\r\n", body.len()));
@@ -280,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// A peer that sends its bytes in pieces and then is silent for good.
+    /// A peer that sends its bytes in pieces and then closes.
     struct Peer<'a> {
         pieces: std::vec::IntoIter<&'a [u8]>,
         told: Vec<u8>,
@@ -341,7 +341,7 @@ mod tests {
         let mut peer = Peer::new(head, head.len() - 2);
         assert_eq!(read_request(&mut peer, BODY_MAX).unwrap().body, b"ab");
         assert_eq!(peer.told, b"HTTP/1.1 100 Continue\r\n\r\n");
-        // Not if the body is refused, nor if it is there already.
+        // The peer is not told if the body has already arrived.
         let mut peer = Peer::new(head, head.len());
         read_request(&mut peer, BODY_MAX).unwrap();
         assert!(peer.told.is_empty());

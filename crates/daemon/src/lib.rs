@@ -1,9 +1,9 @@
-//! What the switch and the user plane function have in common as programs that run for long: what
-//! data threads count and others read ([`counters!`]), and a control socket that speaks HTTP/1.1 with
-//! JSON ([`Server`], [`Client`]), so that `curl --unix-socket` works.
+//! Common parts of the switch and the user plane function as long-running programs: counters that
+//! data threads write and others read ([`counters!`]), and a control socket that speaks HTTP/1.1
+//! with JSON ([`Server`], [`Client`]), so that `curl --unix-socket` works.
 //!
-//! The socket is open to root and its group, who may do whatever it offers; what they send is checked
-//! as if they were strangers, since scripts make mistakes too.
+//! The socket is open to root and its group, who may use everything it offers. Their requests are
+//! checked as if they were untrusted, since scripts make mistakes too.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -24,6 +24,6 @@ pub use socket::{ControlSocket, FOLDER, SOCKET_PATH_MAX, SocketError, check_sock
 #[doc(hidden)]
 pub use serde;
 
-// The macro names this crate as others see it.
+// The macro names this crate as other crates see it.
 #[cfg(test)]
 extern crate self as dray_daemon;

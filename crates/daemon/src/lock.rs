@@ -11,12 +11,12 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// How long another process may hold the lock. What is done under it takes milliseconds, or seconds
-/// where the kernel has to find huge pages.
+/// Time that another process may hold the lock. Work under the lock takes milliseconds, or seconds
+/// if the kernel has to find huge pages.
 const PATIENCE: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// A held lock file. The file is removed when this is dropped.
+/// A held lock file. Dropping it removes the file.
 #[derive(Debug)]
 pub struct Lock {
     path: PathBuf,
@@ -26,15 +26,15 @@ pub struct Lock {
 impl Lock {
     /// Takes the lock whose file is `path`.
     ///
-    /// Any process that can open a file can lock it, and hold it for ever. So the file is one that
-    /// only its owner can open: a file of that name that another user made, or that others can open,
-    /// is refused, and waiting for the lock ends after half a minute.
+    /// Any process that can open a file can lock it and hold the lock forever. So only the owner
+    /// can open this file: a file of that name that belongs to another user, or that others can
+    /// open, is refused. Waiting for the lock ends after half a minute.
     pub fn take(path: &Path) -> io::Result<Self> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let file = open(path)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Not if its last holder has removed it meanwhile.
+                // Not if its last holder has removed the file meanwhile.
                 Ok(()) if is_at(&file, path) => return Ok(Self { path: path.to_owned(), file }),
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) => thread::sleep(AGAIN),

@@ -1,4 +1,4 @@
-//! Connections: each has a thread of its own, a time limit, and one request.
+//! Connections: each has its own thread, a time limit, and one request.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -13,20 +13,20 @@ use crate::failure::failure;
 use crate::http::{BODY_MAX, Refusal, Request, RequestError, Response, read_request};
 use crate::socket::ControlSocket;
 
-/// What answers requests, on the threads of connections.
+/// Function that answers requests, called on the threads of connections.
 pub type Answer = dyn Fn(&Request) -> Response + Send + Sync;
 
-/// What connections may take.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections that have not sent their request. One more, and the oldest of them is closed:
-    /// silent clients do not keep others out.
+    /// Maximum number of connections that have not sent their request. Beyond it the oldest of them
+    /// is closed: silent clients do not keep others out.
     pub waiting: usize,
-    /// Connections in all. One more is closed at once: each has a thread.
+    /// Maximum number of connections in all. Further ones are closed at once: each has a thread.
     pub connections: usize,
-    /// Time that a request may take to arrive, and that its response may take to be read.
+    /// Time for a request to arrive, and for its response to be read.
     pub time: Duration,
-    /// Bytes in the body of a request.
+    /// Maximum length of a request's body, in bytes.
     pub body: usize,
 }
 
@@ -36,7 +36,7 @@ impl Default for Limits {
     }
 }
 
-/// The control interface, running. It ends, and its socket goes, when this is dropped.
+/// A running control interface. Dropping it stops it and removes its socket.
 pub struct Server {
     socket: Arc<ControlSocket>,
     thread: Option<JoinHandle<()>>,
@@ -47,13 +47,13 @@ struct Shared {
     limits: Limits,
     /// Connections whose request has not arrived, the oldest first.
     waiting: Mutex<VecDeque<Arc<UnixStream>>>,
-    /// Connections in all.
+    /// Number of connections in all.
     connections: AtomicUsize,
 }
 
 impl Server {
-    /// Lets `answer` answer what comes to `socket`, which was made beforehand: before any port was
-    /// opened, so that a second program at the same socket disturbs nothing.
+    /// Starts a server that answers requests at `socket` with `answer`. The caller binds the socket
+    /// before it opens any port, so that a second program at the same socket disturbs nothing.
     pub fn start(
         socket: ControlSocket,
         limits: Limits,
@@ -84,9 +84,9 @@ fn accept(socket: &ControlSocket, shared: &Arc<Shared>) {
     loop {
         match socket.listener.accept() {
             Ok((stream, _)) => shared.welcome(stream),
-            // Closed.
+            // The socket was closed.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
-            // Out of file descriptors, for example: others may be given back.
+            // For example out of file descriptors: others may be closed soon.
             Err(_) => thread::sleep(Duration::from_millis(10)),
         }
     }
@@ -124,7 +124,7 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection off the list of those that have not sent their request.
+    /// Removes a connection from the list of those that have not sent their request.
     fn forget(&self, stream: &Arc<UnixStream>) {
         self.waiting().retain(|other| !Arc::ptr_eq(other, stream));
     }
@@ -134,7 +134,7 @@ impl Shared {
         let request = read_request(&mut peer, self.limits.body);
         self.forget(stream);
         let response = match (request, failure()) {
-            // A dead thread may have left behind what makes others wait.
+            // A dead thread may hold something for which the answer would wait.
             (Ok(_), Some(why)) => Refusal::new(503, format!("about to end: {why}")).into(),
             (Ok(request), None) => (self.answer)(&request),
             (Err(RequestError::Refused(refusal)), _) => refusal.into(),
@@ -142,14 +142,14 @@ impl Shared {
         };
         peer.until = Instant::now() + self.limits.time;
         if response.write(&mut peer).is_ok() {
-            // What a refused request still sends must be read, or the answer is lost with it.
+            // The rest of a refused request must be read, or the reply is lost with the connection.
             let _ = stream.shutdown(Shutdown::Write);
             let _ = io::copy(&mut peer, &mut io::sink());
         }
     }
 }
 
-/// A stream that is given so much time in all, however little it does at once.
+/// A stream with a deadline for all its reads and writes together.
 struct Patient<'a> {
     stream: &'a UnixStream,
     until: Instant,

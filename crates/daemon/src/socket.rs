@@ -1,4 +1,4 @@
-//! The control socket as a file: made, guarded and removed.
+//! The control socket as a file: creating, protecting and removing it.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -14,23 +14,23 @@ use rustix::net::{
 
 use crate::lock::Lock;
 
-/// Where dray's sockets are by default.
+/// Default directory of dray's sockets.
 pub const FOLDER: &str = "/run/dray";
-/// The longest path of a Unix socket: `sun_path` holds 108 bytes, the last of them zero.
+/// Maximum length of a Unix socket's path: `sun_path` holds 108 bytes, the last of them zero.
 pub const SOCKET_PATH_MAX: usize = 107;
 
 const BACKLOG: i32 = 128;
 
-/// A listening socket, and its file, which goes with it.
+/// A listening socket, and its file, which is removed on drop.
 #[derive(Debug)]
 pub struct ControlSocket {
     pub(crate) listener: UnixListener,
     path: PathBuf,
-    /// Device and inode, so that no other's file is ever removed.
+    /// Device and inode, so that no other program's file is ever removed.
     id: (u64, u64),
 }
 
-/// The control socket cannot be made.
+/// The control socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("control socket {}: {what}", path.display())]
 pub struct SocketError {
@@ -39,7 +39,8 @@ pub struct SocketError {
 }
 
 impl ControlSocket {
-    /// Listens at `path`, for the owner and the group. What a dead program left there is replaced.
+    /// Listens at `path`, accessible to the owner and the group. Replaces the socket of a dead
+    /// program.
     pub fn bind(path: &Path) -> Result<Self, SocketError> {
         let error = |what: String| SocketError { path: path.to_owned(), what };
         check_socket_path(path).map_err(error)?;
@@ -55,7 +56,7 @@ impl ControlSocket {
 
     /// Makes the thread that accepts connections return.
     pub(crate) fn close(&self) {
-        // For a listening socket that is what this does on Linux; nothing else can go wrong.
+        // On Linux, shutdown of a listening socket makes accept return; nothing else can go wrong.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }
@@ -73,14 +74,15 @@ fn make(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
     if folder == Path::new(FOLDER) {
         fs::create_dir_all(folder)?;
     }
-    // Two that start at once would each take the other's socket for a dead one's.
+    // Without the lock, two programs that start at once could each take the other's socket for a
+    // dead one.
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".lock");
     let _lock = Lock::take(&folder.join(name))?;
     remove_stale(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
-    // Before anybody can connect.
+    // Set before any client can connect.
     fs::set_permissions(path, Permissions::from_mode(0o660))?;
     listen(&socket, BACKLOG)?;
     Ok((socket.into(), identity(path)?))
@@ -95,7 +97,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         }
         Ok(_) => {}
     }
-    // A living process whose backlog is full must not make this one wait.
+    // Connecting to a live process with a full backlog must not block.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     match connect(&probe, &SocketAddrUnix::new(path)?) {
@@ -110,8 +112,8 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Whether a Unix socket can be made at `path`, or why not. The [`FOLDER`] need not
-/// be there: it is made.
+/// Checks that a Unix socket can be created at `path`; the error says why not. The [`FOLDER`] need
+/// not exist: it is created.
 pub fn check_socket_path(path: &Path) -> Result<(), String> {
     use rustix::fs::{Access, access};
     let length = path.as_os_str().as_bytes().len();
@@ -142,7 +144,7 @@ fn folder_of(path: &Path) -> &Path {
 mod tests {
     use super::*;
 
-    /// Any user can open a directory that all may read, and lock it for ever.
+    /// Any user can open a directory that all may read, and lock it forever.
     #[test]
     fn a_locked_directory_does_not_keep_the_socket_from_being_made() {
         use rustix::fs::{FlockOperation, flock};

@@ -16,12 +16,12 @@ pub struct MemoryFile {
     from_peer: bool,
 }
 
-/// Which pages a new file is made of.
+/// Page size of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageSize {
     /// The system's ordinary pages.
     Normal,
-    /// Huge pages of the system's default size, which must have been reserved.
+    /// Huge pages of the system's default size, which must be reserved beforehand.
     Huge,
 }
 
@@ -40,8 +40,8 @@ pub enum FileError {
 }
 
 impl MemoryFile {
-    /// New memory of `len` bytes, all zero. It is sealed: nobody it is passed to can change its
-    /// size. `name` shows up in `/proc/PID/maps`.
+    /// Creates memory of `len` bytes, all zero. It is sealed: no process that it is passed to can
+    /// change its size. `name` shows up in `/proc/PID/maps`.
     pub fn create(name: &str, len: u64, pages: PageSize) -> Result<Self, FileError> {
         let flags = match pages {
             PageSize::Normal => MemfdFlags::empty(),
@@ -57,11 +57,11 @@ impl MemoryFile {
         Ok(Self { fd, len, from_peer: false })
     }
 
-    /// Memory that a peer passed to us, of whatever size it is now.
+    /// Wraps memory that a peer passed to us, of whatever size it is now.
     pub fn from_peer(fd: OwnedFd) -> Result<Self, FileError> {
-        // Files of memory alone have seals. A page of any other file may have to come from a disk, or
-        // from a file system that the peer itself provides, and whoever touches it waits for it. This
-        // call asks no file system, as fstat would.
+        // Only files of memory have seals. A page of any other file may have to come from a disk,
+        // or from a file system that the peer itself provides, and a thread that touches it waits
+        // for it. This call asks no file system, as fstat would.
         if fcntl_get_seals(&fd).is_err() {
             return Err(FileError::NotMemory(name_of(&fd)));
         }
@@ -73,26 +73,26 @@ impl MemoryFile {
         Ok(Self { fd, len, from_peer: true })
     }
 
-    /// Size in bytes; of a peer's file, when it was received.
+    /// Returns the size in bytes; of a peer's file, the size when it was received.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there is nothing to map.
+    /// Returns true if there is nothing to map.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether a peer made it. Pages of its may be missing at any access: the peer can truncate the
-    /// file, and even where a seal forbids that, a file of huge pages or of a full tmpfs has pages
-    /// that were never there and cannot be had.
+    /// Returns true if a peer created the file. Any access may then hit a missing page: the peer
+    /// can truncate the file, and even if a seal forbids that, a file of huge pages or of a full
+    /// tmpfs has pages that were never allocated and cannot be.
     pub fn is_from_peer(&self) -> bool {
         self.from_peer
     }
 }
 
-/// The name of what `fd` is, for messages. A peer chooses the names of its files: characters that a
-/// terminal would obey are escaped, and a long name is cut.
+/// Returns the name of the file behind `fd`, for messages. A peer chooses the names of its files:
+/// characters that a terminal would interpret are escaped, and a long name is cut.
 pub fn name_of(fd: &impl AsFd) -> String {
     const MAX: usize = 80;
     let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()));

@@ -1,17 +1,18 @@
-//! Surviving a peer that truncates a file which we have mapped.
+//! Surviving a peer that truncates a file that we have mapped.
 //!
 //! The next access to a page that is gone raises SIGBUS on the thread that made it. The handler
-//! looks up the address among the guarded mappings; for one of them it puts zeroes in the place of
-//! the whole mapping, marks it, and lets the thread go on as if nothing had happened. Who uses the
-//! mapping looks at the mark ([`Mapping::is_lost`](crate::Mapping::is_lost)) between two batches and
-//! parts with the peer. A SIGBUS anywhere else kills the process, as it would have without us; one
-//! that somebody sent is no access, and is ignored.
+//! looks up the address among the guarded mappings. If it belongs to one of them, the handler maps
+//! zeroes over the whole mapping, marks it as lost, and lets the thread continue as if nothing had
+//! happened. The user of the mapping checks the mark
+//! ([`Mapping::is_lost`](crate::Mapping::is_lost)) between two batches and disconnects the peer. A
+//! SIGBUS anywhere else kills the process, as it would without the handler; a SIGBUS that a process
+//! sent is not an access, and is ignored.
 //!
-//! The zeroes come from a file of our own, all holes, of which each guard has a part. A shared mapping
-//! of a file is charged to nobody until its pages are touched, so there is no limit on memory by which
-//! putting it there can fail. Touching them can (no memory may be left, with `vm.overcommit_memory=2`
-//! none may be promised any more): then each page that is touched is replaced by the one page that was
-//! set aside for the guard when it was made.
+//! The zeroes come from a file of our own, all holes, of which each guard has a part. A shared
+//! mapping of a file is not charged to any process until its pages are touched, so no memory limit
+//! can make mapping it fail. Touching the pages can fail (no memory may be left, and with
+//! `vm.overcommit_memory=2` no more may be committed): then each page that is touched is replaced
+//! by the one page that was allocated for the guard when it was created.
 
 use std::io;
 use std::mem;
@@ -24,40 +25,40 @@ use std::sync::atomic::{
 
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 
-/// How many mappings can be guarded at a time.
+/// Maximum number of mappings guarded at a time.
 pub const GUARDS_MAX: usize = 16_384;
 
-/// The longest mapping that can be guarded, in bytes.
+/// Maximum length of a guarded mapping, in bytes.
 pub const GUARDED_MAX: u64 = 1 << 46;
 
-/// The most bytes that all guarded mappings may take together: there are addresses for 128 TiB, and
-/// the rest of the process needs some.
+/// Maximum number of bytes that all guarded mappings may take together: there are addresses for 128
+/// TiB, and the rest of the process needs some.
 pub const GUARDED_IN_ALL: u64 = 96 << 40;
 
-/// What they may take together now.
+/// Current limit on the bytes that they take together.
 static LIMIT: AtomicU64 = AtomicU64::new(GUARDED_IN_ALL);
 
-/// Sets how many bytes all guarded mappings of this process may take together, [`GUARDED_IN_ALL`] at
-/// most. Mappings that exist stay.
+/// Sets how many bytes all guarded mappings of this process may take together, at most
+/// [`GUARDED_IN_ALL`]. Existing mappings stay.
 pub fn limit_guarded(bytes: u64) {
     LIMIT.store(bytes.min(GUARDED_IN_ALL), Ordering::Relaxed);
 }
 
 static GUARDED: AtomicU64 = AtomicU64::new(0);
 
-/// After this many faults in one mapping the pages are replaced one by one. Threads that fault at the
-/// same time each replace all of it.
+/// Number of faults in one mapping after which pages are replaced one by one. Threads that fault at
+/// the same time each replace the whole mapping.
 const FAULTS_MAX: u32 = 64;
 
 /// One guarded mapping.
 struct Slot {
     taken: AtomicBool,
-    /// Odd while nothing is guarded, or `start` and `len` change. A handler that finds the same even
-    /// number before and after it has read them has read the ends of one mapping.
+    /// Odd while nothing is guarded or `start` and `len` change. A handler that reads the same even
+    /// number before and after reading them has read both from one mapping.
     version: AtomicUsize,
     start: AtomicUsize,
     len: AtomicUsize,
-    /// Since it was taken.
+    /// Number of faults since the slot was taken.
     faults: AtomicU32,
 }
 
@@ -71,23 +72,23 @@ static SLOTS: [Slot; GUARDS_MAX] = [const {
     }
 }; GUARDS_MAX];
 
-/// How many slots have been in use: those from here on never were.
+/// Number of slots that have ever been in use: those from here on never were.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The file of zeroes; open for as long as the process lives.
+/// Descriptor of the file of zeroes; open for as long as the process lives.
 static ZEROES: AtomicI32 = AtomicI32::new(-1);
 
-/// Where a slot's part of the file begins, and how long it is: room for the longest mapping, and for
-/// the page that is set aside, at its beginning.
+/// Length of each slot's part of the file, which begins at a multiple of it: room for the longest
+/// mapping, and for the preallocated page at the part's beginning.
 const PART: u64 = 2 * GUARDED_MAX;
 
-/// Bytes that a mapping of a peer's memory is going to take.
+/// Bytes that a mapping of a peer's memory is about to take.
 #[derive(Debug)]
 pub(crate) struct Share(u64);
 
 impl Share {
     /// # Errors
-    /// Where all peers together would take too many.
+    /// If all peers together would take too many.
     pub(crate) fn of(len: u64) -> io::Result<Self> {
         let before = GUARDED.fetch_add(len, Ordering::Relaxed);
         let share = Self(len);
@@ -146,12 +147,13 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let slot = &SLOTS[self.0];
         slot.version.fetch_add(1, Ordering::Relaxed);
-        // No later store to the slot is seen before that one.
+        // No later store to the slot becomes visible before that increment.
         fence(Ordering::Release);
         if self.is_lost()
             && let Ok(zeroes) = install()
         {
-            // Nobody finds what was written there. The mapping is still there, and shows zeroes again.
+            // Nothing reads what was written there any more. The mapping still exists, and shows
+            // zeroes again.
             let all = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = fallocate(zeroes, all, part(self.0), PART);
         }
@@ -159,7 +161,7 @@ impl Drop for Guard {
     }
 }
 
-/// How many mappings are guarded, and how many bytes they take. For tests.
+/// Returns how many mappings are guarded, and how many bytes they take. For tests.
 #[doc(hidden)]
 pub fn in_use() -> (usize, u64) {
     let used = USED.load(Ordering::Acquire).min(GUARDS_MAX);
@@ -175,7 +177,7 @@ fn page() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Makes the file of zeroes and installs the handler, once.
+/// Creates the file of zeroes and installs the handler, once.
 fn install() -> io::Result<&'static OwnedFd> {
     static INSTALLED: OnceLock<Result<OwnedFd, i32>> = OnceLock::new();
     let result = INSTALLED.get_or_init(|| {
@@ -187,7 +189,7 @@ fn install() -> io::Result<&'static OwnedFd> {
         };
         let file = file().map_err(rustix::io::Errno::raw_os_error)?;
         // SAFETY: an all-zero sigaction is a valid value; the handler has the signature that
-        // SA_SIGINFO asks for and makes only system calls and atomic accesses.
+        // SA_SIGINFO requires and makes only system calls and atomic accesses.
         unsafe {
             let mut action: libc::sigaction = mem::zeroed();
             action.sa_sigaction = on_sigbus as *const () as usize;
@@ -206,22 +208,24 @@ extern "C" fn on_sigbus(
     info: *mut libc::siginfo_t,
     _context: *mut libc::c_void,
 ) {
-    /// A page is broken that nobody is accessing.
+    /// A memory page is broken that no thread is accessing.
     const BUS_MCEERR_AO: libc::c_int = 5;
     // SAFETY: the kernel passes a valid siginfo_t.
     let code = unsafe { (*info).si_code };
-    // Positive where the kernel says it, and not somebody by kill(2) or sigqueue(3).
+    // Positive if the kernel raised the signal; otherwise a process sent it by kill(2) or
+    // sigqueue(3).
     if code <= 0 || code == BUS_MCEERR_AO {
         return;
     }
-    // SAFETY: the address is set for a SIGBUS of the kernel's.
+    // SAFETY: the address is set for a SIGBUS raised by the kernel.
     let address = unsafe { (*info).si_addr() } as usize;
     let used = USED.load(Ordering::Acquire).min(GUARDS_MAX);
     for (index, slot) in SLOTS[..used].iter().enumerate() {
         let version = slot.version.load(Ordering::Acquire);
         let (start, len) = (slot.start.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        // A slot that changes is not the one of a mapping that is in use just now, as ours is.
+        // A slot that is changing does not belong to a mapping in use, and the faulting one is in
+        // use.
         let stable = version % 2 == 0 && slot.version.load(Ordering::Relaxed) == version;
         if !stable || address.wrapping_sub(start) >= len {
             continue;
@@ -238,17 +242,18 @@ extern "C" fn on_sigbus(
         }
         break;
     }
-    // Not ours: without a handler the same access faults again and ends the process.
+    // Not a guarded mapping: without a handler the same access faults again and ends the process.
     // SAFETY: setting the default action is always allowed, in a handler too.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
-/// Maps zeroes over `len` bytes from `start` on, those at `offset` of their file. Returns whether that
-/// could be done.
+/// Maps zeroes over `len` bytes from `start` on, those at `offset` of their file. Returns true on
+/// success.
 fn replace(start: usize, len: usize, offset: u64) -> bool {
     // SAFETY: the range is a live mapping of ours: its guard is dropped before it is unmapped, and
-    // the thread that faulted is using it. Whoever else reads it meanwhile sees old bytes or zeroes,
-    // and must expect any bytes anyway. errno belongs to the interrupted code and is kept.
+    // the thread that faulted is using it. Other threads that read it meanwhile see old bytes or
+    // zeroes, and must expect any bytes anyway. errno belongs to the interrupted code and is
+    // restored.
     unsafe {
         let errno = *libc::__errno_location();
         let result = libc::mmap(
@@ -269,7 +274,8 @@ mod tests {
     use super::*;
     use crate::{Mapping, MemoryFile};
 
-    /// As where no page of zeroes can be had: the mapping goes on faulting after it was replaced.
+    /// The situation in which no page of zeroes can be allocated: the mapping continues to fault
+    /// after it was replaced.
     #[test]
     fn pages_are_replaced_one_by_one_where_all_together_cannot_be() {
         const LEN: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! A peer's memory as the peer sees it: regions of addresses that mean something to it alone.
+//! A peer's memory as the peer sees it: regions of addresses in the peer's own address space.
 
 use std::io;
 use std::ptr::NonNull;
@@ -13,13 +13,13 @@ pub struct Region {
     pub guest: u64,
     /// Length in bytes.
     pub len: u64,
-    /// The file.
+    /// File that backs the region.
     pub file: MemoryFile,
-    /// Where in the file the region begins.
+    /// Offset of the region in the file.
     pub offset: u64,
 }
 
-/// A table of regions that cannot be.
+/// A table of regions is invalid.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it all")]
 pub enum RegionError {
@@ -31,11 +31,11 @@ pub enum RegionError {
     Map { index: usize, error: io::Error },
 }
 
-/// All regions of a peer, mapped. Immutable: when regions come or go, a new table takes the place
-/// of the old one.
+/// All regions of a peer, mapped. Immutable: when regions are added or removed, a new table
+/// replaces the old one.
 #[derive(Debug, Default)]
 pub struct GuestMemory {
-    /// Ascending, without overlap.
+    /// In ascending order, without overlap.
     regions: Vec<MappedRegion>,
 }
 
@@ -53,8 +53,8 @@ impl MappedRegion {
     }
 }
 
-/// One region of a peer's memory, small enough to be kept at hand through a batch. What it finds
-/// stays mapped as long as the [`GuestMemory`] that it is of.
+/// One region of a peer's memory, small enough to be kept in registers through a batch. Its
+/// pointers stay mapped as long as the [`GuestMemory`] it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     guest: u64,
@@ -63,10 +63,11 @@ pub struct Window {
 }
 
 impl Window {
-    /// A region without any byte.
+    /// A region without any bytes.
     pub const EMPTY: Self = Self { guest: 0, len: 0, start: NonNull::dangling() };
 
-    /// Our pointer to `len` bytes at the peer's `address`, if all of them lie in the region.
+    /// Returns our pointer to `len` bytes at the peer's `address`, if all of them are in the
+    /// region.
     #[inline(always)]
     pub fn find(&self, address: u64, len: u64) -> Option<NonNull<u8>> {
         // An address below the region wraps around to an offset beyond it.
@@ -91,8 +92,8 @@ impl GuestMemory {
         Self::of_mapped(mapped.collect::<Result<Vec<_>, RegionError>>()?)
     }
 
-    /// A table of regions that are mapped, maybe in another table too: where each begins for the peer,
-    /// and its mapping.
+    /// Creates a table of regions that are already mapped, possibly in another table too: the
+    /// peer's address of each, and its mapping.
     pub fn of_mapped(
         regions: impl IntoIterator<Item = (u64, Arc<Mapping>)>,
     ) -> Result<Self, RegionError> {
@@ -114,8 +115,9 @@ impl GuestMemory {
         Ok(Self { regions: table })
     }
 
-    /// Our pointer to `len` bytes at the peer's `address`, if all of them lie in one region. `hint`
-    /// is the region that was found last, for most addresses of a ring lie in the same one.
+    /// Returns our pointer to `len` bytes at the peer's `address`, if all of them are in one
+    /// region. `hint` is the region that was found last, because most addresses of a ring are in
+    /// the same one.
     ///
     /// The bytes stay mapped as long as this table lives.
     #[inline(always)]
@@ -129,14 +131,14 @@ impl GuestMemory {
         Some(pointer)
     }
 
-    /// The region `hint` of [`translate`](Self::translate), by itself; an empty one where there is no
-    /// such region.
+    /// Returns the region `hint` of [`translate`](Self::translate) by itself; an empty one if there
+    /// is no such region.
     #[inline]
     pub fn window(&self, hint: usize) -> Window {
         self.regions.get(hint).map_or(Window::EMPTY, MappedRegion::window)
     }
 
-    /// Whether the peer took away memory that it had shared.
+    /// Returns true if the peer took away memory that it had shared.
     pub fn is_lost(&self) -> bool {
         self.regions.iter().any(|region| region.mapping.is_lost())
     }
@@ -156,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a search that looks at every region with arithmetic that cannot overflow.
+        /// Compares with a linear search over the regions, in arithmetic that cannot overflow.
         #[test]
         fn finds_what_a_plain_search_finds(
             gaps in prop::collection::vec((0..3 * PAGE, 1..3 * PAGE), 1..8),
@@ -179,7 +181,7 @@ mod tests {
                     address >= guest && end <= u128::from(guest) + u128::from(size)
                 });
                 let found = memory.translate(address, len, &mut hint);
-                // An empty range at the border of two regions lies in either.
+                // An empty range at the border of two regions is in either.
                 prop_assert_eq!(found.is_some(), expected, "{:#x} {}", address, len);
             }
         }

@@ -1,10 +1,10 @@
-//! Memory in huge pages, without asking anybody to reserve some.
+//! Memory in huge pages that need no reservation.
 
 use rustix::mm::{Advice, madvise};
 
-/// An empty vector with room for `capacity` values, for which the kernel is asked to take huge pages
-/// where it has some (transparent huge pages, `madvise`): whoever reads here and there in a lot of
-/// memory waits less for the addresses of pages.
+/// Returns an empty vector with room for `capacity` values, for which the kernel is asked to use
+/// huge pages if it has some (transparent huge pages, `madvise`): random accesses to a large memory
+/// area then wait less for address translation.
 pub fn vec_in_huge_pages<T>(capacity: usize) -> Vec<T> {
     let mut values = Vec::with_capacity(capacity);
     let room = values.spare_capacity_mut();
@@ -13,8 +13,8 @@ pub fn vec_in_huge_pages<T>(capacity: usize) -> Vec<T> {
     let skip = start.align_offset(page);
     let len = size_of_val(room).saturating_sub(skip) & !(page - 1);
     if len > 0 {
-        // A kernel that does not do it keeps to small pages.
-        // SAFETY: the pages lie within what was just allocated; the advice changes no contents.
+        // A kernel that does not support it keeps to small pages.
+        // SAFETY: the pages are within what was just allocated; the advice changes no contents.
         let _ = unsafe { madvise(start.add(skip).cast(), len, Advice::LinuxHugepage) };
     }
     values

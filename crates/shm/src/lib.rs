@@ -1,13 +1,13 @@
-//! Memory shared with a peer that is not trusted.
+//! Memory shared with an untrusted peer.
 //!
 //! * [`MemoryFile`]: memory as a file descriptor, ours (sealed) or a peer's.
 //! * [`Mapping`]: such a file in our address space. A peer that truncates its file while we use it
-//!   costs us nothing but its data: see [`guard`].
+//!   loses only its own data: see [`guard`].
 //! * [`GuestMemory`]: the regions that a peer described, and the addresses in them.
 //!
-//! What lies in such memory can change at any moment. This crate hands out raw pointers to memory
-//! that is certainly mapped, and no references; who uses them reads a value once and checks what was
-//! read, never what is there.
+//! Such memory can change at any moment. This crate hands out raw pointers to memory that is
+//! guaranteed to be mapped, and no references. Users must read a value once and check the copy,
+//! never the shared memory itself.
 
 mod file;
 pub mod guard;

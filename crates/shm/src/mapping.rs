@@ -8,28 +8,28 @@ use crate::MemoryFile;
 use crate::guard::{Guard, Share};
 
 /// Mapped bytes of a [`MemoryFile`], readable and writable. They stay mapped as long as this value
-/// lives; what is in them is anybody's.
+/// lives; other processes may change their content at any time.
 #[derive(Debug)]
 pub struct Mapping {
-    /// What was asked for; inside the mapped pages.
+    /// Requested range; inside the mapped pages.
     start: NonNull<u8>,
     len: usize,
     pages: NonNull<libc::c_void>,
     pages_len: usize,
-    /// For a peer's file. Dropped before the pages are unmapped.
+    /// Set for a peer's file. Dropped before the pages are unmapped.
     guard: Option<Guard>,
-    /// Of a peer's file.
+    /// Set for a peer's file.
     _share: Option<Share>,
 }
 
 // SAFETY: a mapping is an address range that any thread may use; there is no other state.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; this type hands out no references to what is in the memory.
+// SAFETY: as above; this type hands out no references to the memory.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of `file` from `offset` on. Both may be anything: what does not lie within
-    /// the file is refused.
+    /// Maps `len` bytes of `file` from `offset` on. Both may have any value: a range outside the
+    /// file is refused.
     pub fn new(file: &MemoryFile, offset: u64, len: u64) -> io::Result<Self> {
         let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         let end = offset.checked_add(len).filter(|end| len > 0 && *end <= file.len());
@@ -38,7 +38,7 @@ impl Mapping {
             return Err(invalid(format!("{len} bytes at {offset} of a file of {size} bytes")));
         };
         let page = page_size(file)?;
-        // mmap wants whole pages; a peer's region may begin inside one.
+        // mmap needs whole pages; a peer's region may begin inside one.
         let first = offset / page * page;
         let as_usize = |n: u64| usize::try_from(n).map_err(|_| invalid(format!("{n} bytes")));
         let pages_len = as_usize((end - first).next_multiple_of(page))?;
@@ -48,8 +48,8 @@ impl Mapping {
             true => Some(Share::of(pages_len as u64)?),
             false => None,
         };
-        // Huge pages are set aside for whoever maps them first: those of a peer are the peer's to
-        // reserve. The guard catches an access to one that cannot be had.
+        // The process that first maps huge pages reserves them: those of a peer are the peer's to
+        // reserve. The guard catches an access to one that cannot be allocated.
         let reserve = if file.is_from_peer() { libc::MAP_NORESERVE } else { 0 };
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
         let pages = unsafe {
@@ -76,22 +76,23 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The first mapped byte.
+    /// Returns a pointer to the first mapped byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// How many bytes are mapped.
+    /// Returns the number of mapped bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Never: a mapping has at least one byte.
+    /// Returns false: a mapping has at least one byte.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Whether pages of a peer's file were missing, and zeroes are in the place of all of it.
+    /// Returns true if pages of a peer's file were missing, and zeroes have replaced the whole
+    /// mapping.
     pub fn is_lost(&self) -> bool {
         self.guard.as_ref().is_some_and(Guard::is_lost)
     }
@@ -106,7 +107,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Size of the file's pages in bytes: huge ones for a file of huge pages.
+/// Returns the size of the file's pages in bytes: that of huge pages for a file of huge pages.
 fn page_size(file: &MemoryFile) -> io::Result<u64> {
     let block = rustix::fs::fstatfs(file)?;
     let normal = rustix::param::page_size() as u64;
@@ -213,7 +214,7 @@ mod tests {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Changes the number of huge pages for as long as it lives; needs root.
+    /// Raises the number of huge pages for as long as it lives; needs root.
     struct HugePages(String);
 
     impl HugePages {
@@ -234,7 +235,7 @@ mod tests {
         }
     }
 
-    /// One test at a time may take huge pages.
+    /// Only one test at a time may take huge pages.
     static TAKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     #[test]
@@ -260,7 +261,7 @@ mod tests {
         let _guard = TAKING.lock().unwrap();
         let size = 1024 * huge_pages("Hugepagesize");
         let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB).unwrap();
-        // More than there are.
+        // More huge pages than exist.
         let count = huge_pages("HugePages_Total") + 16;
         ftruncate(&fd, count * size).unwrap();
         let file = MemoryFile::from_peer(fd).unwrap();
@@ -286,7 +287,7 @@ mod tests {
                 assert!(mappings.len() < 16, "128 TiB");
             };
             assert!(error.contains(&format!("at most {limit}")), "{error}");
-            // Other tests share little.
+            // The other tests share little.
             assert_eq!(mappings.len() as u64, limit / LEN);
             mappings.pop();
             Mapping::new(&file, 0, LEN).expect("room for one");

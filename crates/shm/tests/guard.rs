@@ -1,4 +1,4 @@
-//! Files that are truncated while they are mapped, unmapped and read, in a process of their own.
+//! Files that are truncated while they are mapped, unmapped and read, in a separate process.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
@@ -30,7 +30,7 @@ fn touch(mapping: &Mapping, at: usize) -> u8 {
     }
 }
 
-/// Runs the ignored test `name` in a process of its own, which must survive.
+/// Runs the ignored test `name` in a separate process, which must survive.
 fn survives(name: &str) {
     let program = std::env::current_exe().expect("this program");
     let child = Command::new(program)
@@ -61,7 +61,7 @@ fn truncated_where_no_private_memory_may_be_had() {
     let (before, _) = (mapped(4096), mapped(4096));
     touch(&before.0, 0);
     let limit = getrlimit(Resource::Data);
-    // Of none at all the kernel makes an exception.
+    // The kernel makes an exception for a limit of zero.
     setrlimit(Resource::Data, Rlimit { current: Some(4096), ..limit }).expect("a lower limit");
     ftruncate(&theirs, 0).expect("not sealed");
     let read = touch(&mapping, 5 * 4096);
@@ -97,8 +97,8 @@ fn an_access_elsewhere_ends_the_process() {
 fn accesses_what_is_not_guarded() {
     let (_guarded, _theirs) = mapped(LEN);
     let file = MemoryFile::create("ours", 4096, dray_shm::PageSize::Normal).expect("memory");
-    // Behind the end of the file, in the same page of nothing: mapped by hand.
-    // SAFETY: a new mapping, of which the first page is behind the file's end.
+    // Beyond the end of the file, so no guard covers it: mapped by hand.
+    // SAFETY: a new mapping, whose first page is beyond the file's end.
     unsafe {
         use std::os::fd::{AsFd, AsRawFd};
         let start = libc::mmap(
@@ -113,8 +113,8 @@ fn accesses_what_is_not_guarded() {
     }
 }
 
-/// Mappings come and go, at addresses that others had, while their files are truncated under those who
-/// use them.
+/// Mappings are created and removed, at addresses that others had, while their files are truncated
+/// during accesses.
 #[test]
 fn mappings_come_and_go_beside_truncation() {
     let stop = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! System calls, by seccomp (Documentation/userspace-api/seccomp_filter.rst).
+//! Restriction of system calls by seccomp (Documentation/userspace-api/seccomp_filter.rst).
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use seccompiler::{
     SeccompRule, apply_filter,
 };
 
-/// A system call that is allowed.
+/// An allowed system call.
 pub(crate) struct Call {
     number: c_long,
     with: With,
 }
 
-/// The arguments with which it is.
+/// Arguments with which a system call is allowed.
 enum With {
     Any,
     /// The argument of this index is one of these.
@@ -30,10 +30,10 @@ const fn any(number: c_long) -> Call {
 const SIOCGIFNAME: u64 = 0x8910;
 const SIOCETHTOOL: u64 = 0x8946;
 
-/// By which `rustix` learns of the size of a page, where it may not read /proc.
+/// `rustix` uses this to find the page size if it may not read /proc.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
-/// What every thread does: moves frames, sleeps, allocates, ends.
+/// Calls of every thread: moving frames, sleeping, allocating, ending.
 const DATA: &[Call] = &[
     // Frames through sockets and devices, and signals to peers.
     any(SYS_read),
@@ -49,7 +49,7 @@ const DATA: &[Call] = &[
     any(SYS_getsockopt),
     any(SYS_io_submit),
     any(SYS_io_getevents),
-    // To the peer of a unix: port, which comes and goes. No data thread makes a socket.
+    // For the peer of a unix: port, which may reconnect. No data thread creates a socket.
     any(SYS_connect),
     // Sleep and time.
     #[cfg(target_arch = "x86_64")]
@@ -66,7 +66,7 @@ const DATA: &[Call] = &[
     any(SYS_gettimeofday),
     any(SYS_sched_yield),
     any(SYS_getcpu),
-    // Memory, none of it executable. The handler of SIGBUS maps as well.
+    // Memory, none of it executable. The SIGBUS handler maps memory as well.
     any(SYS_brk),
     any(SYS_munmap),
     any(SYS_mremap),
@@ -76,11 +76,11 @@ const DATA: &[Call] = &[
     any(SYS_membarrier),
     any(SYS_getrandom),
     any(SYS_close),
-    // The allocator looks into /proc as it gives memory back, and goes on where Landlock refuses it.
+    // The allocator reads /proc when it returns memory, and continues if Landlock refuses it.
     any(SYS_openat),
-    // Whether an interface is still there, where an AF_XDP socket says that it is not.
+    // Checks that an interface still exists when an AF_XDP socket reports that it does not.
     Call { number: SYS_ioctl, with: With::OneOf(1, &[SIOCGIFNAME]) },
-    // The end of a thread, and of the process.
+    // Ending a thread and the process.
     any(SYS_rt_sigaction),
     any(SYS_rt_sigprocmask),
     any(SYS_rt_sigreturn),
@@ -94,8 +94,8 @@ const DATA: &[Call] = &[
     Call { number: SYS_prctl, with: With::OneOf(0, &[PR_GET_NAME as u64, PR_GET_AUXV]) },
 ];
 
-/// What control threads do besides: speak with peers and clients over Unix sockets, share memory, and
-/// start threads.
+/// Additional calls of control threads: exchanging messages with peers and clients over Unix
+/// sockets, sharing memory, and starting threads.
 pub(crate) const CONTROL: &[Call] = &[
     Call { number: SYS_socket, with: With::OneOf(0, &[AF_UNIX as u64]) },
     Call { number: SYS_socketpair, with: With::OneOf(0, &[AF_UNIX as u64]) },
@@ -123,7 +123,7 @@ pub(crate) const CONTROL: &[Call] = &[
     any(SYS_pread64),
     any(SYS_lseek),
     Call { number: SYS_ioctl, with: With::OneOf(1, IOCTLS) },
-    // An alarm for a write that a peer may delay.
+    // Timer for a write that a peer may delay.
     any(SYS_timer_create),
     any(SYS_timer_settime),
     any(SYS_timer_delete),
@@ -153,7 +153,7 @@ pub(crate) const CONTROL: &[Call] = &[
     any(SYS_sched_getaffinity),
     any(SYS_geteuid),
     any(SYS_getuid),
-    // To take a data thread further.
+    // To confine a data thread further.
     Call {
         number: SYS_prctl,
         with: With::OneOf(0, &[PR_SET_NAME as u64, PR_SET_NO_NEW_PRIVS as u64]),
@@ -161,13 +161,13 @@ pub(crate) const CONTROL: &[Call] = &[
     any(SYS_seccomp),
 ];
 
-/// What control threads ask of descriptors: of sockets whether they block and what there is to read, of
-/// standard output whether it is a terminal. An AF_XDP port restores its interface's settings as it
-/// closes (SIOCETHTOOL), which the kernel refuses without capabilities.
+/// ioctls of control threads: sockets' blocking mode and amount of data to read, and the test for a
+/// terminal on standard output. An AF_XDP port restores its interface's settings when it closes
+/// (SIOCETHTOOL), which the kernel refuses without capabilities.
 const IOCTLS: &[u64] = &[FIONBIO, FIONREAD, TCGETS, TIOCGWINSZ, SIOCETHTOOL];
 
-/// Allows the calling thread, and those that it starts, what data threads do and `more`. Lists add up: a
-/// call that an earlier list lacks stays refused.
+/// Restricts the calling thread, and threads that it starts, to the calls of data threads and
+/// `more`. Restrictions accumulate: a call that an earlier list lacks stays refused.
 pub(crate) fn restrict(more: &[Call]) -> Result<(), String> {
     let program = compile(more).map_err(|error| error.to_string())?;
     apply_filter(&program).map_err(|error| error.to_string())
@@ -176,7 +176,7 @@ pub(crate) fn restrict(more: &[Call]) -> Result<(), String> {
 fn compile(more: &[Call]) -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for call in DATA.iter().chain(more) {
-        // No rule at all means any arguments.
+        // A call without any rule is allowed with any arguments.
         let rules = rules.entry(call.number).or_default();
         let argument = |index, operator, value| {
             let length = SeccompCmpArgLen::Dword;

@@ -8,7 +8,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-/// Drops all capabilities, and the way to get any by a program with more of them.
+/// Drops all capabilities, and the ability to gain any by executing a program that has them.
 pub(crate) fn drop_all() -> io::Result<()> {
     let have = capabilities(None)?;
     if have.effective.contains(CapabilitySet::SETPCAP) {

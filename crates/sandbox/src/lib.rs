@@ -1,17 +1,18 @@
-//! What a program that talks to hostile peers gives up once it is set up.
+//! Privileges that a program facing hostile peers gives up after its setup.
 //!
 //! [`enter`] takes from the calling thread, and from every thread that it starts later:
 //!
 //! * all capabilities, and the way to get any back (`no_new_privs`);
-//! * the file system, but for making and removing sockets in a few directories (Landlock);
-//! * every system call that control threads have no use for (seccomp).
+//! * the file system, except for creating and removing sockets in a few directories (Landlock);
+//! * every system call that control threads do not need (seccomp).
 //!
-//! [`enter_data_thread`] then takes the calling data thread further: it can move frames, connect
-//! the socket that it has, sleep and end, and no longer make a socket, listen or start a thread.
+//! [`enter_data_thread`] then confines the calling data thread further: it can move frames, connect
+//! the socket that it has, sleep and end, and can no longer create a socket, listen or start a
+//! thread.
 //!
-//! Everything is refused by the kernel. A system call that is not on the list does not happen, and ends
-//! the process with status 1 and one line that names the thread and the call: it is a mistake of
-//! ours, or somebody else runs in our place.
+//! The kernel enforces all of this. A system call that is not on the list is not executed, and ends
+//! the process with status 1 and one line that names the thread and the call: either this code has
+//! a bug, or an attacker controls the thread.
 
 mod calls;
 mod capabilities;
@@ -24,10 +25,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use paths::landlock_version;
 
-/// Set once the sandbox is there.
+/// True once the sandbox is active.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// The kernel has no such sandbox.
+/// The kernel does not support such a sandbox.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it all")]
 pub enum SandboxError {
@@ -43,13 +44,13 @@ pub enum SandboxError {
 }
 
 /// Confines the calling thread and all threads that it starts from now on; threads that were
-/// started before stay as they are. In `directories`, all of which must exist, sockets can be made
-/// and removed. Confinement is for good.
+/// started before stay as they are. In `directories`, all of which must exist, sockets can be
+/// created and removed. Confinement cannot be undone.
 ///
-/// Where the kernel lacks a part, an error is returned and the thread may be confined in other parts: the
-/// program is expected to end.
+/// If the kernel lacks a part, an error is returned and the thread may be confined in other parts:
+/// the program is expected to end.
 pub fn enter<'p>(directories: impl IntoIterator<Item = &'p Path>) -> Result<(), SandboxError> {
-    // Before the list of calls holds, which has none of these.
+    // Must come before the list of calls takes effect, which has none of the calls below.
     trap::install().map_err(|error| SandboxError::Seccomp(error.to_string()))?;
     capabilities::drop_all().map_err(SandboxError::Capabilities)?;
     paths::restrict(directories).map_err(SandboxError::Landlock)?;
@@ -58,12 +59,12 @@ pub fn enter<'p>(directories: impl IntoIterator<Item = &'p Path>) -> Result<(), 
     Ok(())
 }
 
-/// True after [`enter`].
+/// Returns true after [`enter`].
 pub fn is_entered() -> bool {
     ENTERED.load(Ordering::Acquire)
 }
 
-/// Confines the calling thread to what a data thread does. Does nothing where the process has no
+/// Confines the calling thread to the calls of a data thread. Does nothing if the process has no
 /// sandbox.
 pub fn enter_data_thread() -> Result<(), SandboxError> {
     if !is_entered() {

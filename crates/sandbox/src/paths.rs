@@ -1,4 +1,4 @@
-//! The file system, by Landlock (Documentation/userspace-api/landlock.rst).
+//! Restriction of the file system by Landlock (Documentation/userspace-api/landlock.rst).
 
 use std::io;
 use std::path::Path;
@@ -9,10 +9,10 @@ use landlock::{
     RulesetAttr, RulesetCreatedAttr, Scope,
 };
 
-/// Returns the version of Landlock that the kernel has, from 1.
+/// Returns the kernel's version of Landlock, from 1.
 ///
 /// # Errors
-/// `ENOSYS` if it was built without, `EOPNOTSUPP` if it was booted without.
+/// `ENOSYS` if the kernel was built without it, `EOPNOTSUPP` if it was booted without it.
 pub fn landlock_version() -> io::Result<u32> {
     const VERSION: libc::c_long = 1;
     // SAFETY: with this flag the call reads no memory and changes nothing.
@@ -21,12 +21,12 @@ pub fn landlock_version() -> io::Result<u32> {
     u32::try_from(version).map_err(|_| io::Error::last_os_error())
 }
 
-/// Takes all access to files from the calling thread, but for making and removing sockets in
-/// `directories`. Descriptors that are open stay usable.
+/// Takes all access to files from the calling thread, except for creating and removing sockets in
+/// `directories`. Open descriptors stay usable.
 pub(crate) fn restrict<'p>(directories: impl IntoIterator<Item = &'p Path>) -> Result<(), String> {
     let describe = |error: landlock::RulesetError| error.to_string();
     let ruleset = Ruleset::default()
-        // The first version is what is asked for; what later ones add is taken where it is there.
+        // The first version is required; later ones are used if the kernel has them.
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(ABI::V1))
         .map_err(describe)?

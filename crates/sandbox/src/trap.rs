@@ -1,13 +1,13 @@
-//! What happens on a system call that is not on the list.
+//! Handling of a system call that is not on the list.
 
 use std::io;
 use std::mem;
 use std::ptr;
 
-/// Has the process end with a reason on such a call.
+/// Installs a handler that ends the process with a reason on such a call.
 pub(crate) fn install() -> io::Result<()> {
     // SAFETY: an all-zero sigaction is a valid value; the handler has the signature that SA_SIGINFO
-    // asks for, and makes only system calls.
+    // requires, and makes only system calls.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = on_sigsys as *const () as usize;
@@ -39,8 +39,8 @@ extern "C" fn on_sigsys(
     _context: *mut libc::c_void,
 ) {
     let mut name = [0u8; 16];
-    // SAFETY: the kernel passes a siginfo_t of SIGSYS, which begins as above; PR_GET_NAME writes 16
-    // bytes at most.
+    // SAFETY: the kernel passes a siginfo_t of SIGSYS, which begins as above; PR_GET_NAME writes at
+    // most 16 bytes.
     let call = unsafe {
         libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
         (*info.cast::<Sigsys>()).call
@@ -51,14 +51,14 @@ extern "C" fn on_sigsys(
     line.text(b" made system call ");
     line.number(call.unsigned_abs());
     line.text(b", which is not allowed to it; --sandbox off runs without\n");
-    // SAFETY: the bytes are the line's own. Nothing of the process is used any more.
+    // SAFETY: the bytes are the line's own. Nothing of the process is used afterwards.
     unsafe {
         libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len);
         libc::_exit(1);
     }
 }
 
-/// A line that is put together without an allocation: a handler may have interrupted one.
+/// A line that is built without allocating: the handler may have interrupted the allocator.
 struct Line {
     bytes: [u8; 160],
     len: usize,

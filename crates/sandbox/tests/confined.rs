@@ -1,4 +1,4 @@
-//! A process in the sandbox, looked at from outside: each case is a child of this test program.
+//! A sandboxed process, observed from outside: each case is a child of this test program.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -10,7 +10,7 @@ use std::thread;
 const CASE: &str = "DRAY_SANDBOX_CASE";
 const FOLDER: &str = "DRAY_SANDBOX_FOLDER";
 
-/// Runs `case` of [`child`] in a process of its own.
+/// Runs `case` of [`child`] in a separate process.
 fn run(case: &str, folder: &Path) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--nocapture"]).env(CASE, case).env(FOLDER, folder);
@@ -24,7 +24,7 @@ fn child() {
     dray_sandbox::enter([folder.as_path()]).unwrap();
     let work = move || match case.as_str() {
         "status" => {
-            // Nothing can be read any more, not even this.
+            // No file can be read any more, not even this one.
             assert!(fs::read_to_string("/proc/self/status").is_err());
         }
         "sockets" => {

@@ -32,26 +32,27 @@ struct Channels {
 }
 
 impl Interface {
-    /// How many queues the interface has, where its driver says so.
+    /// Returns the number of queues of the interface, if its driver reports it.
     pub fn queues(&self) -> Option<u32> {
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
         self.ethtool(&mut channels).ok()?;
         Some(channels.combined + channels.rx.max(channels.tx))
     }
 
-    /// Has the kernel compute checksums of what the interface transmits, and not leave them to
+    /// Makes the kernel compute checksums of transmitted frames, instead of leaving them to
     /// hardware.
     pub fn compute_checksums(&self) -> io::Result<()> {
         self.ethtool(&mut Value { command: ETHTOOL_STXCSUM, data: 0 })
     }
 
-    /// Whether the driver takes VLAN tags off received frames, and says beside a frame what the tag was.
+    /// Returns true if the driver strips VLAN tags from received frames, and reports the tag
+    /// separately.
     pub fn takes_vlan_tags_off(&self) -> io::Result<bool> {
         Ok(self.flags()? & FLAG_RXVLAN != 0)
     }
 
-    /// Has the driver take VLAN tags off received frames, or leave them there. An error where it cannot
-    /// but do the other.
+    /// Sets whether the driver strips VLAN tags from received frames. Fails if the driver cannot
+    /// change this.
     pub fn take_vlan_tags_off(&self, on: bool) -> io::Result<()> {
         let flags = self.flags()? & !FLAG_RXVLAN;
         let data = if on { flags | FLAG_RXVLAN } else { flags };
@@ -64,7 +65,7 @@ impl Interface {
         Ok(value.data)
     }
 
-    /// `SIOCETHTOOL` with one of the structs above.
+    /// Calls `SIOCETHTOOL` with one of the structs above.
     fn ethtool<T>(&self, argument: &mut T) -> io::Result<()> {
         const SIOCETHTOOL: libc::Ioctl = 0x8946;
         let mut request = self.request();

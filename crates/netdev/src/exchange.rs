@@ -1,4 +1,4 @@
-//! Netlink (netlink(7)), synchronous: a request and all replies to it.
+//! Synchronous netlink (netlink(7)): a request and all replies to it.
 
 use std::io;
 

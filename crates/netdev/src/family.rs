@@ -1,5 +1,5 @@
-//! The generic netlink family `netdev` (Documentation/netlink/specs/netdev.yaml of the kernel): what
-//! drivers can do with XDP, and NAPI instances, each of which polls a queue or a pair of them.
+//! The generic netlink family `netdev` (Documentation/netlink/specs/netdev.yaml of the kernel): XDP
+//! features of drivers, and NAPI instances, each of which polls a queue or a pair of them.
 
 use std::io;
 
@@ -18,52 +18,54 @@ const NETDEV_A_NAPI_ID: u16 = 2;
 const NETDEV_A_NAPI_DEFER_HARD_IRQS: u16 = 5;
 const NETDEV_A_NAPI_GRO_FLUSH_TIMEOUT: u16 = 6;
 
-/// The family, asked in one network namespace.
+/// The family, in one network namespace.
 pub struct Netdev {
     socket: Genetlink,
     family: u16,
 }
 
-/// What the driver of an interface can do with XDP (`enum netdev_xdp_act`).
+/// XDP features of an interface's driver (`enum netdev_xdp_act`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpFeatures(pub u64);
 
-/// A NAPI instance. It lives as long as the kernel polls for it: a veth has some only while an XDP
+/// A NAPI instance. It exists as long as the kernel polls it: a veth has some only while an XDP
 /// program is attached or GRO is on, and any interface only while it is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Napi {
-    /// Its number in this network namespace.
+    /// Number of the instance in this network namespace.
     pub id: u32,
-    /// How its interrupts are deferred.
+    /// Deferral of its interrupts.
     pub deferral: DeferralSettings,
 }
 
-/// How interrupts are deferred (Documentation/networking/napi.rst).
+/// Deferral of interrupts (Documentation/networking/napi.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeferralSettings {
-    /// How often in a row the timer may find nothing before interrupts come again; 0: no deferral.
+    /// How often in a row the timer may find nothing before interrupts are enabled again; 0: no
+    /// deferral.
     pub defer_hard_irqs: u32,
-    /// The timer, in nanoseconds.
+    /// Period of the timer, in nanoseconds.
     pub gro_flush_timeout_ns: u64,
 }
 
 impl Netdev {
-    /// Of the calling thread's network namespace; `None` where the kernel is too old (before 6.3).
+    /// Opens the family in the calling thread's network namespace; `None` if the kernel is too old
+    /// (before 6.3).
     pub fn open() -> io::Result<Option<Self>> {
         let socket = Genetlink::open()?;
         let family = socket.family("netdev")?;
         Ok(family.map(|family| Self { socket, family }))
     }
 
-    /// What each interface can do with XDP, by the interface's index. Needs no privilege.
+    /// Returns the XDP features of each interface, by the interface's index. Needs no privilege.
     pub fn xdp_features(&self) -> io::Result<Vec<(u32, XdpFeatures)>> {
         let request = Message::new(self.family, NETDEV_CMD_DEV_GET);
         let replies = self.socket.exchange(request, NLM_F_DUMP)?;
         Ok(replies.iter().filter_map(parse_xdp_features).collect())
     }
 
-    /// The NAPI instances of the interface with the index `interface` whose deferral is their own: none
-    /// before Linux 6.13. Needs no privilege.
+    /// Returns the NAPI instances of the interface with the index `interface` that have their own
+    /// deferral settings: none before Linux 6.13. Needs no privilege.
     pub fn napis(&self, interface: u32) -> io::Result<Vec<Napi>> {
         let request = Message::new(self.family, NETDEV_CMD_NAPI_GET)
             .with(NETDEV_A_NAPI_IFINDEX, &interface.to_ne_bytes());
@@ -75,8 +77,8 @@ impl Netdev {
         Ok(replies.iter().filter_map(parse_napi).collect())
     }
 
-    /// Sets how the interrupts of a NAPI instance are deferred, until it goes. On cards whose driver
-    /// has settings for each queue, the next instance of the same queue takes them over.
+    /// Sets the interrupt deferral of a NAPI instance, for the instance's lifetime. On NICs whose
+    /// driver has settings for each queue, the next instance of the same queue inherits them.
     pub fn set(&self, napi: Napi) -> io::Result<()> {
         let Napi { id, deferral } = napi;
         let request = Message::new(self.family, NETDEV_CMD_NAPI_SET)
@@ -88,12 +90,12 @@ impl Netdev {
 }
 
 impl XdpFeatures {
-    /// The driver runs XDP programs itself.
+    /// Returns true if the driver runs XDP programs itself.
     pub fn is_native(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// AF_XDP sockets get frames without a copy.
+    /// Returns true if AF_XDP sockets get frames without a copy.
     pub fn has_zero_copy(self) -> bool {
         self.0 & 8 != 0
     }
@@ -107,7 +109,7 @@ fn parse_xdp_features(message: &Message) -> Option<(u32, XdpFeatures)> {
 
 fn parse_napi(message: &Message) -> Option<Napi> {
     let number = |kind| parse_u32(message.attribute(kind)?).ok();
-    // An integer of either length.
+    // The kernel sends an integer of either length.
     let timeout = message.attribute(NETDEV_A_NAPI_GRO_FLUSH_TIMEOUT)?;
     let timeout = parse_u64(timeout).or_else(|_| parse_u32(timeout).map(u64::from)).ok()?;
     Some(Napi {

@@ -1,6 +1,6 @@
-//! Generic netlink, as much as it takes to ask what is there.
+//! Generic netlink, as far as queries need it.
 //!
-//! Families are listed, never asked for by name: asking for an absent one by name makes the kernel
+//! Families are listed, never requested by name: requesting an absent one by name makes the kernel
 //! load its module.
 
 use std::io;
@@ -19,12 +19,12 @@ const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 
-/// A family of messages and its number on this kernel.
+/// A message family and its number on this kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// Its number.
+    /// Number of the family.
     pub id: u16,
-    /// Its name.
+    /// Name of the family.
     pub name: String,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Message {
     attributes: Vec<u8>,
 }
 
-/// The families that the kernel has now. Needs no privilege.
+/// Returns the families that the kernel has now. Needs no privilege.
 pub fn families() -> io::Result<Vec<Family>> {
     Genetlink::open()?.families()
 }
@@ -52,7 +52,7 @@ impl Genetlink {
         Ok(Self(socket))
     }
 
-    /// The number of the family called `name`, where there is one.
+    /// Returns the number of the family called `name`, if it exists.
     pub(crate) fn family(&self, name: &str) -> io::Result<Option<u16>> {
         let families = self.families()?;
         Ok(families.into_iter().find(|family| family.name == name).map(|family| family.id))
@@ -63,7 +63,7 @@ impl Genetlink {
         Ok(replies.iter().filter_map(parse_family).collect())
     }
 
-    /// Sends a request; its replies.
+    /// Sends a request; returns its replies.
     pub(crate) fn exchange(&self, request: Message, flags: u16) -> io::Result<Vec<Message>> {
         exchange(&self.0, request, flags)
     }
@@ -113,7 +113,7 @@ impl NetlinkSerializable for Message {
     }
 
     fn serialize(&self, buffer: &mut [u8]) {
-        // The version that every family takes, then two reserved bytes.
+        // Version 1, which every family accepts, then two reserved bytes.
         buffer[..4].copy_from_slice(&[self.command, 1, 0, 0]);
         buffer[4..].copy_from_slice(&self.attributes);
     }
@@ -141,7 +141,7 @@ mod tests {
             Message::new(0x10, 1).with(1, &27_u16.to_ne_bytes()).with(2, b"ovs_datapath\0");
         let family = Some(Family { id: 27, name: "ovs_datapath".to_owned() });
         assert_eq!(parse_family(&message), family);
-        // The padding behind the last one counts as well.
+        // The padding after the last attribute counts as well.
         for len in 0..message.attributes.len() - 4 {
             let attributes = message.attributes[..len].to_vec();
             assert_eq!(parse_family(&Message { attributes, ..message }), None, "{len}");

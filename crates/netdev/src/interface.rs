@@ -11,12 +11,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with
 pub struct Interface {
     name: String,
     index: u32,
-    /// In its network namespace.
+    /// A socket in the interface's network namespace.
     socket: OwnedFd,
 }
 
 impl Interface {
-    /// The interface called `name` in the calling thread's network namespace.
+    /// Finds the interface called `name` in the calling thread's network namespace.
     pub fn find(name: &str) -> io::Result<Self> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
@@ -24,22 +24,22 @@ impl Interface {
         Ok(Self { name: name.to_owned(), index, socket })
     }
 
-    /// The name by which it was found.
+    /// Returns the name by which it was found.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its number.
+    /// Returns the interface index.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Whether there still is one with this number.
+    /// Returns true if an interface with this index still exists.
     pub fn exists(&self) -> bool {
         netdevice::index_to_name(&self.socket, self.index).is_ok()
     }
 
-    /// Its MTU, in bytes.
+    /// Returns the MTU, in bytes.
     pub fn mtu(&self) -> io::Result<usize> {
         let mut request = self.request();
         // SAFETY: SIOCGIFMTU reads the name and writes the MTU of this ifreq.
@@ -49,17 +49,18 @@ impl Interface {
         usize::try_from(mtu).map_err(io::Error::other)
     }
 
-    /// Whether it is set up.
+    /// Returns true if the interface is administratively up.
     pub fn is_up(&self) -> io::Result<bool> {
         Ok(self.state()? & libc::IFF_UP != 0)
     }
 
-    /// Whether it carries frames: it is set up, and what it is connected to is there.
+    /// Returns true if the interface carries frames: it is up, and the other end of its link is
+    /// there.
     pub fn is_running(&self) -> io::Result<bool> {
         Ok(self.state()? & libc::IFF_RUNNING != 0)
     }
 
-    /// Sets it up.
+    /// Sets the interface up.
     pub fn set_up(&self) -> io::Result<()> {
         let mut request = self.request();
         request.ifr_ifru.ifru_flags = (self.state()? | libc::IFF_UP) as libc::c_short;
@@ -67,7 +68,7 @@ impl Interface {
         unsafe { self.ioctl(libc::SIOCSIFFLAGS, &mut request) }
     }
 
-    /// Its flags (`IFF_UP` and so on).
+    /// Returns the flags (`IFF_UP` and so on).
     fn state(&self) -> io::Result<libc::c_int> {
         let mut request = self.request();
         // SAFETY: SIOCGIFFLAGS reads the name and writes the flags of this ifreq.
@@ -81,19 +82,19 @@ impl Interface {
     }
 
     /// # Safety
-    /// `request` must be what the ioctl `number` asks for.
+    /// `request` must be of the form that the ioctl `number` requires.
     pub(crate) unsafe fn ioctl(
         &self,
         number: libc::Ioctl,
         request: &mut libc::ifreq,
     ) -> io::Result<()> {
-        // SAFETY: the caller's part.
+        // SAFETY: by the contract.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), number, request) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
 
-/// A request about the interface `name`, of which as much is taken as fits.
+/// Returns a request about the interface `name`, truncated to the space available.
 pub(crate) fn request_for(name: &str) -> libc::ifreq {
     // SAFETY: an all-zero ifreq is a valid value.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };

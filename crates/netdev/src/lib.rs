@@ -1,5 +1,5 @@
-//! What is asked of the kernel's network interfaces, and what they are told: by ioctl, ethtool's among
-//! them, and by generic netlink. All of it is of the calling thread's network namespace.
+//! Queries and settings of the kernel's network interfaces: by ioctl, including ethtool's, and by
+//! generic netlink. All act on the calling thread's network namespace.
 
 mod ethtool;
 mod exchange;

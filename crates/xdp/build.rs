@@ -13,9 +13,9 @@ fn main() {
     for program in PROGRAMS {
         let source = format!("bpf/{program}.c");
         let status = Command::new(&clang)
-            // -g: the loader learns of maps and variables from the types' descriptions.
+            // -g: the loader reads maps and variables from the type information.
             .args(["-target", "bpf", "-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror"])
-            // Where Debian keeps asm/, which is the host's and not the target's.
+            // Debian's path of asm/, which is the host's and not the target's.
             .arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH))
             .args(["-c", &source, "-o", &format!("{out}/{program}.o")])
             .status();

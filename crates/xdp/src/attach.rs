@@ -1,4 +1,4 @@
-//! Attaching a program to an interface, for as long as somebody holds on to it.
+//! Attaching a program to an interface, for as long as the attachment is held.
 
 use std::fmt;
 use std::io;
@@ -8,17 +8,17 @@ use aya::maps::MapError;
 use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, Xdp, XdpMode};
 
-/// Where on a frame's way an XDP program runs.
+/// Place on a frame's path where an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// In the driver, before the kernel has made a packet buffer of the frame.
     Native,
-    /// Behind the driver, on a packet buffer: any interface can do that.
+    /// After the driver, on a packet buffer: works with any interface.
     Generic,
 }
 
 impl Mode {
-    /// The word for it.
+    /// Returns the name of the mode.
     pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -36,10 +36,10 @@ impl fmt::Display for Mode {
 /// An XDP program could not be loaded or attached.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
-    /// The kernel did not take the program.
+    /// The kernel did not accept the program.
     #[error("loading an XDP program: {0}{hint}", hint = load_hint(.0))]
     Load(io::Error),
-    /// Some other program is there already.
+    /// Another program is already attached.
     #[error(
         "another XDP program is attached: `ip -details link` shows its number, `bpftool net` whose \
          it is, and `ip link set dev INTERFACE xdp off` removes it unless a process holds it"
@@ -51,10 +51,10 @@ pub enum XdpError {
          chooses that by itself"
     )]
     NotNative(io::Error),
-    /// The kernel is from before Linux 5.9.
+    /// The kernel is older than Linux 5.9.
     #[error("attaching an XDP program that is detached when its process ends takes Linux 5.9")]
     OldKernel,
-    /// Something else was wrong.
+    /// Any other error.
     #[error("attaching an XDP program: {0}")]
     Attach(io::Error),
     /// An entry of a map could not be set.
@@ -70,7 +70,7 @@ fn load_hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// An attached program; it is detached when this is dropped, or the process ends in whatever way.
+/// An attached program; it is detached when this is dropped, or when the process ends in any way.
 #[derive(Debug)]
 pub(crate) struct Attached {
     mode: Mode,
@@ -78,9 +78,9 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Attaches a loaded program to interfaces of this network namespace, in the first of `modes` that
-    /// all of their drivers can: a frame that one passes on natively is lost at one that cannot take it
-    /// so. Where it fails, it is attached to none.
+    /// Attaches a loaded program to interfaces of this network namespace, in the first of `modes`
+    /// that all of their drivers support: a frame that one interface redirects natively is lost at
+    /// an interface that cannot take it that way. On failure the program is attached to none.
     pub(crate) fn to_all(
         program: &mut Xdp,
         interfaces: &[u32],
@@ -105,7 +105,7 @@ impl Attached {
         };
         let attach_error = |error: io::Error| match error.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => XdpError::Occupied,
-            // Drivers have many ways to say no: ERANGE for an MTU, EINVAL for a setting.
+            // Drivers refuse with various errors: ERANGE for an MTU, EINVAL for a setting.
             Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE) if mode == Mode::Native => {
                 XdpError::NotNative(error)
             }
@@ -115,18 +115,18 @@ impl Attached {
             .attach_to_if_index(interface, flags)
             .map_err(|error| attach_error(system_error(error)))?;
         let link = program.take_link(id).expect("it has just been made");
-        // Elsewhere the program would outlive us; the link detaches it.
+        // Otherwise the program would outlive this process; the link detaches it.
         let link = FdLink::try_from(link).map_err(|_| XdpError::OldKernel)?;
         Ok(Self { mode, _link: link })
     }
 
-    /// Where the program runs.
+    /// Returns the mode in which the program runs.
     pub(crate) fn mode(&self) -> Mode {
         self.mode
     }
 }
 
-/// What the kernel said, out of all the wrapping.
+/// Returns the kernel's error without its wrappers.
 pub(crate) fn system_error(error: ProgramError) -> io::Error {
     match error {
         ProgramError::SyscallError(error) => error.io_error,
@@ -156,7 +156,7 @@ fn map_system_error(error: MapError) -> io::Error {
     }
 }
 
-/// The system's error number at the root of `error`, where there is one.
+/// Returns the system's error number at the root of `error`, if there is one.
 fn errno_of(error: &(dyn std::error::Error + 'static)) -> io::Error {
     let mut source = Some(error);
     while let Some(error) = source {

@@ -22,9 +22,9 @@ type Stations = aya::maps::HashMap<MapData, Address, Station>;
 /// `struct news`: a time in ns (8 bytes), a count (4), unused (4).
 type News = [u8; 16];
 
-/// How often stations that have sent nothing for long are looked for.
+/// Interval at which stations that have been silent for long are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Stations that are known, at most: as many as the program's table has room for.
+/// Maximum number of known stations: the capacity of the program's table.
 const STATIONS_MAX: usize = 16384;
 
 /// The thread that learns where stations are.
@@ -63,7 +63,7 @@ impl Learner {
         Ok(Self { stop, wake, known, thread: Some(thread) })
     }
 
-    /// How many stations are known.
+    /// Returns the number of known stations.
     pub(crate) fn known(&self) -> usize {
         self.known.load(Ordering::Relaxed)
     }
@@ -72,7 +72,7 @@ impl Learner {
 impl Drop for Learner {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A counter that is full wakes as well.
+        // A full counter wakes the thread as well.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -80,12 +80,12 @@ impl Drop for Learner {
     }
 }
 
-/// What is known of stations, here and in the kernel.
+/// Known stations, here and in the kernel.
 struct Table<S = Stations> {
     stations: S,
-    /// How many stations are behind each interface.
+    /// Number of stations behind each interface.
     counts: HashMap<u32, usize>,
-    /// How many may be: whoever makes up more of them does not take the others' place.
+    /// Maximum for one interface: one that invents stations does not take the others' place.
     share: usize,
     known: Arc<AtomicUsize>,
     age: Duration,
@@ -94,9 +94,9 @@ struct Table<S = Stations> {
 /// A table of stations by address.
 trait StationMap {
     fn get(&self, address: &Address) -> Option<Station>;
-    /// Whether there was room.
+    /// Returns true if there was room.
     fn set(&mut self, address: &Address, station: Station) -> bool;
-    /// Whether it was there.
+    /// Returns true if the station was in the table.
     fn remove(&mut self, address: &Address) -> bool;
     fn all(&self) -> Vec<(Address, Station)>;
 }
@@ -123,7 +123,7 @@ impl Table {
     fn run(&mut self, mut sightings: RingBuf<MapData>, stop: &AtomicBool, wake: &OwnedFd) {
         let mut swept = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            // However many come, it is seen that it should stop.
+            // Bounded, so that a flood of sightings does not delay stopping.
             const AT_ONCE: usize = 1024;
             for _ in 0..AT_ONCE {
                 let Some(sighting) = sightings.next() else { break };
@@ -137,14 +137,14 @@ impl Table {
             let ring = unsafe { BorrowedFd::borrow_raw(sightings.as_raw_fd()) };
             let mut fds = [PollFd::new(&ring, PollFlags::IN), PollFd::new(wake, PollFlags::IN)];
             let patience = Timespec { tv_sec: SWEEP.as_secs() as i64, tv_nsec: 0 };
-            // Interrupted or not, the next round finds out what there is.
+            // Interrupted or not, the next round finds out what is ready.
             let _ = poll(&mut fds, Some(&patience));
         }
     }
 }
 
 impl<S: StationMap> Table<S> {
-    /// Notes where a station was seen.
+    /// Records where a station was seen.
     fn see(&mut self, sighting: &[u8], now: u64) {
         let Some((station, interface)) = sighting.split_first_chunk() else { return };
         let Some(interface) = interface.first_chunk().copied().map(u32::from_ne_bytes) else {
@@ -154,7 +154,8 @@ impl<S: StationMap> Table<S> {
         if before == Some(interface) {
             return;
         }
-        // A station that has moved is not where it was, whether there is room for it or not.
+        // A station that has moved is no longer at its old interface, even if there is no room for
+        // it.
         if let Some(before) = before {
             self.forget(station, before);
         }
@@ -162,14 +163,14 @@ impl<S: StationMap> Table<S> {
         let mut entry: Station = [0; 16];
         entry[..4].copy_from_slice(&interface.to_ne_bytes());
         entry[8..].copy_from_slice(&now.to_ne_bytes());
-        // Frames to stations that find no room go everywhere.
+        // Frames to stations without an entry are flooded.
         if *count < self.share && self.stations.set(station, entry) {
             *count += 1;
         }
         self.publish();
     }
 
-    /// Forgets stations that have sent nothing for long.
+    /// Forgets stations that have been silent for longer than the age.
     fn sweep(&mut self, now: u64) {
         let age = u64::try_from(self.age.as_nanos()).unwrap_or(u64::MAX);
         for (address, station) in self.stations.all() {
@@ -201,7 +202,7 @@ fn seen_ns(station: &Station) -> u64 {
     u64::from_ne_bytes(*station.last_chunk().expect("16 bytes"))
 }
 
-/// The monotonic clock, which the program reads as well.
+/// Returns the time of the monotonic clock, which the program reads as well.
 fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!(known(&table), 10);
         see(&mut table, 5000, 2, 0);
         assert_eq!((whereabouts(&table, 5000), known(&table)), (Some(2), 11));
-        // It has moved to where there is no room: it is not where it was.
+        // It has moved to an interface without room: its old entry is gone.
         see(&mut table, 5000, 1, 0);
         assert_eq!((whereabouts(&table, 5000), known(&table)), (None, 10));
         see(&mut table, 3, 2, 0);
@@ -285,7 +286,7 @@ mod tests {
         let mut table = table(10);
         see(&mut table, 1, 1, 50);
         see(&mut table, 2, 1, 120);
-        // What is cut short is nothing.
+        // A truncated sighting is ignored.
         table.see(&[0; 9], 120);
         table.sweep(150);
         assert_eq!(known(&table), 2);

@@ -1,5 +1,5 @@
-//! XDP programs: they see each frame of an interface before the kernel's network stack does. They are
-//! written in C, in `bpf/`, and die with whoever attached them.
+//! XDP programs: they see each frame of an interface before the kernel's network stack does. They
+//! are written in C, in `bpf/`, and are detached when the process that attached them ends.
 
 mod attach;
 mod learner;

@@ -1,4 +1,4 @@
-//! Programs that pass frames from interface to interface.
+//! Programs that redirect frames from interface to interface.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::learner::Learner;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/redirect.o"));
 
-/// A program attached to interfaces, whose frames it passes on among them.
+/// A program attached to interfaces, among which it redirects frames.
 pub struct Redirect {
     mode: Mode,
     learner: Option<Learner>,
@@ -22,7 +22,8 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// What comes in at one of `interfaces`, indices in this network namespace, goes out at the other.
+    /// Redirects frames received at one of `interfaces`, indices in this network namespace, to the
+    /// other.
     pub fn pair(interfaces: [u32; 2], modes: &[Mode]) -> Result<Self, XdpError> {
         let mut ebpf = Ebpf::load(OBJECT).map_err(load_error)?;
         let [a, b] = interfaces;
@@ -31,8 +32,9 @@ impl Redirect {
         Ok(Self { mode: attached[0].mode(), learner: None, _attached: attached, _ebpf: ebpf })
     }
 
-    /// What comes in at one of `interfaces` goes out where its destination was seen, or at all others
-    /// where that is not known. A station that has sent nothing for `age` is forgotten.
+    /// Redirects frames received at one of `interfaces` to the one where their destination was
+    /// seen, or to all others if that is not known. A station that has been silent for `age` is
+    /// forgotten.
     pub fn learning(interfaces: &[u32], modes: &[Mode], age: Duration) -> Result<Self, XdpError> {
         let mut ebpf = Ebpf::load(OBJECT).map_err(load_error)?;
         let members: Vec<_> = interfaces.iter().map(|&index| (index, index)).collect();
@@ -43,19 +45,19 @@ impl Redirect {
         Ok(Self { mode, learner: Some(learner), _attached: attached, _ebpf: ebpf })
     }
 
-    /// Where the program runs, at all interfaces.
+    /// Returns the mode in which the program runs, at all interfaces.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// How many stations are known, where they are learnt.
+    /// Returns the number of known stations, in a learning program.
     pub fn stations(&self) -> Option<usize> {
         self.learner.as_ref().map(Learner::known)
     }
 }
 
-/// A program that does nothing, attached: a veth takes redirected frames from its other end only where
-/// there is a program.
+/// A program that does nothing: a veth accepts redirected frames from its other end only if a
+/// program is attached.
 #[derive(Debug)]
 pub struct Pass {
     _attached: Vec<Attached>,
@@ -63,7 +65,7 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Attaches it to the driver of an interface of this network namespace.
+    /// Attaches the program to the driver of an interface of this network namespace.
     pub fn attach(interface: u32) -> Result<Self, XdpError> {
         let mut ebpf = Ebpf::load(OBJECT).map_err(load_error)?;
         let attached = attach(&mut ebpf, "dray_pass", &[interface], &[Mode::Native])?;

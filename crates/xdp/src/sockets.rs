@@ -1,4 +1,4 @@
-//! The program that gives frames to AF_XDP sockets.
+//! The program that passes frames to AF_XDP sockets.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -8,25 +8,25 @@ use aya::{Ebpf, EbpfLoader};
 
 use crate::attach::{Attached, Mode, XdpError, load_error, map_error, system_error};
 
-/// The most UDP ports that a program distinguishes.
+/// Maximum number of UDP ports that a program distinguishes.
 pub const PORTS_MAX: usize = 8;
 
-/// The program of one interface, attached.
+/// The attached program of one interface.
 pub struct SocketsProgram {
     mode: Mode,
     _attached: Vec<Attached>,
     sockets: XskMap<MapData>,
-    /// Holds the program.
+    /// Keeps the program loaded.
     _ebpf: Ebpf,
 }
 
 impl SocketsProgram {
     /// Attaches the program to the interface with the index `interface` of this network namespace,
-    /// in the first of `modes` that its driver can. Only datagrams to `udp_ports` (of which there are
-    /// at most [`PORTS_MAX`]) go to sockets; where there are none, every frame does.
+    /// in the first of `modes` that its driver supports. Only datagrams to `udp_ports` (at most
+    /// [`PORTS_MAX`]) go to sockets; if the list is empty, every frame does.
     ///
     /// # Panics
-    /// Where there are more of them.
+    /// If there are more than [`PORTS_MAX`] ports.
     pub fn attach(interface: u32, modes: &[Mode], udp_ports: &[u16]) -> Result<Self, XdpError> {
         static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/sockets.o"));
         let mut ports = [0_u16; PORTS_MAX];
@@ -47,12 +47,12 @@ impl SocketsProgram {
         Ok(Self { mode, _attached: attached, sockets, _ebpf: ebpf })
     }
 
-    /// Where the program runs.
+    /// Returns the mode in which the program runs.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Gives what arrives at `queue` to `socket`, until the socket is closed.
+    /// Passes frames received on `queue` to `socket`, until the socket is closed.
     pub fn give(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), XdpError> {
         self.sockets.set(queue, socket.as_raw_fd(), 0).map_err(map_error)
     }

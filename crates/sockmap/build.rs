@@ -10,9 +10,9 @@ fn main() {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let out = env::var("OUT_DIR").expect("cargo sets it");
     let status = Command::new(&clang)
-        // -g: the loader learns of maps from the types' descriptions.
+        // -g: the loader reads maps from the type information.
         .args(["-target", "bpf", "-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror"])
-        // Where Debian keeps asm/, which is the host's and not the target's.
+        // Debian's path of asm/, which is the host's and not the target's.
         .arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH))
         .args(["-I../xdp/bpf", "-c", "bpf/shortcut.c", "-o", &format!("{out}/shortcut.o")])
         .status();

@@ -1,6 +1,6 @@
-//! A BPF socket map: what is sent on a TCP socket goes straight into the queue of the socket at the
-//! other end, where that is on this host too. Programs need not know. The program is written in C,
-//! in `bpf/`, and goes with whoever attached it.
+//! A BPF socket map: data sent on a TCP socket goes straight into the queue of the socket at the
+//! other end, if that is on this host too. Programs need not know. The BPF program is written in C,
+//! in `bpf/`, and is detached when the process that attached it ends.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -20,7 +20,7 @@ pub struct SockmapError {
 }
 
 impl SockmapError {
-    /// Looks for the system's error number at the root of `error`.
+    /// Creates an error from the system's error number at the root of `error`.
     fn new(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Self {
         let mut source = Some(error);
         let number = std::iter::from_fn(|| {
@@ -31,7 +31,7 @@ impl SockmapError {
         .find_map(|error| error.downcast_ref::<io::Error>()?.raw_os_error());
         let error = number
             .map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error);
-        // The numbers of EPERM and EINVAL, which are the same on every machine with Linux.
+        // The numbers of EPERM and EINVAL, which are the same on every Linux machine.
         let hint = match number {
             Some(1) => "; this needs CAP_BPF and CAP_NET_ADMIN, so run it as root",
             Some(22) => "; this needs a kernel with CONFIG_BPF_STREAM_PARSER and CONFIG_CGROUP_BPF",
@@ -41,9 +41,9 @@ impl SockmapError {
     }
 }
 
-/// TCP connections of a control group, short-cut for as long as this is there.
+/// Shortcut for the TCP connections of a control group, active as long as this value lives.
 pub struct Shortcut {
-    /// Holds programs, map and what they are attached by.
+    /// Holds programs, map and attachments.
     _ebpf: Ebpf,
     _ends: SockHash<MapData, End>,
 }
@@ -52,8 +52,8 @@ pub struct Shortcut {
 type End = [u8; 16];
 
 impl Shortcut {
-    /// Short-cuts every TCP connection over IPv4 that is made from now on, and both of whose ends are
-    /// in `group` (of the control groups' version 2) or below.
+    /// Shortcuts every IPv4 TCP connection that is made from now on and has both ends in `group`
+    /// (of control groups version 2) or below.
     pub fn attach(group: BorrowedFd<'_>) -> Result<Self, SockmapError> {
         static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/shortcut.o"));
         let mut ebpf = Ebpf::load(OBJECT).map_err(|error| SockmapError::new("loading", &error))?;
@@ -68,7 +68,7 @@ impl Shortcut {
         let established = ebpf.program_mut("dray_established").expect("the object has it");
         let established: &mut SockOps = established.try_into().expect("of this type");
         established.load().map_err(fail("loading"))?;
-        // Links to a control group go side by side without being asked to.
+        // Links to a control group coexist without a flag for it.
         established
             .attach(group, CgroupAttachMode::Single)
             .map_err(fail("attaching to the control group"))?;

@@ -1,4 +1,4 @@
-//! AF_XDP ports and XDP links, on real interfaces.
+//! AF_XDP ports and XDP links on real interfaces.
 
 mod common;
 
@@ -16,22 +16,22 @@ use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
 use dray_wire::{FRAME_MAX, Flow, MacAddr};
 use dray_xdp::{Mode, Pass, Redirect};
 
-/// Much longer than any frame takes on a busy host.
+/// Upper bound for one exchange; far longer than any frame takes on a busy host.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A chain of hosts with addresses.
+/// Creates a chain of hosts with addresses.
 fn chain(count: usize, kind: LinkKind, mtu: u32) -> Hosts {
     Hosts::chain(count, kind, mtu, true)
 }
 
-/// A frame of `size` bytes that is unlike any other of that size.
+/// Builds a frame of `size` bytes that differs from every other frame of that size.
 fn frame(size: usize, sequence: u64) -> Vec<u8> {
     let mut frame = test_frame::build(&Flow::default(), size);
     test_frame::stamp(&mut frame, Stamp { stream: 0, sequence, ticks: 0 });
     frame
 }
 
-/// Receives into `frames` what has come; whether there was anything.
+/// Appends the frames that have arrived to `frames`; returns true if there were any.
 fn receive(port: &mut Port, frames: &mut Vec<Vec<u8>>) -> bool {
     let mut scratch = scratch();
     let take = &mut |lent: &[Frame<'_>]| {
@@ -41,8 +41,8 @@ fn receive(port: &mut Port, frames: &mut Vec<Vec<u8>>) -> bool {
     port.rx[0].receive(take).unwrap() > 0
 }
 
-/// Sends `frames` in turns of at most 16 and has `pass` do something after each; what has arrived at
-/// `to` when as many are there.
+/// Sends `frames` in batches of at most 16 and calls `pass` after each batch. Returns the frames
+/// that arrived at `to`, once there are as many as were sent.
 fn exchange(
     from: &mut Port,
     to: &mut Port,
@@ -101,14 +101,14 @@ fn a_frame_is_passed_on_from_where_it_lies() {
     let (mut a, mut c) = (hosts.open(0, "afxdp:eth0"), hosts.open(2, "afxdp:eth0"));
     let mut rx = hosts.open(1, "afxdp:eth0?umem=both&wait=poll");
     let mut tx = hosts.open(1, "afxdp:eth1?umem=both&wait=poll");
-    // More than there are chunks, so that each has to come back.
+    // More frames than chunks, so that every chunk has to be reused.
     let frames: Vec<_> = (0..50_000).map(|n| frame(64 + n as usize % 1000, n)).collect();
     let received = exchange(&mut a, &mut c, &frames, || {
         while rx.rx[0].receive(&mut |lent| tx.tx[0].transmit(lent).unwrap()).unwrap() > 0 {}
     });
     assert!(received == frames, "in order and unharmed");
     assert_eq!(rx.rx[0].dropped().unwrap(), 0);
-    // Both have what they need for the way back as well.
+    // Both ports have the rings for the opposite direction as well.
     let received = exchange(&mut c, &mut a, &frames, || {
         while tx.rx[0].receive(&mut |lent| rx.tx[0].transmit(lent).unwrap()).unwrap() > 0 {}
     });
@@ -168,7 +168,7 @@ fn what_cannot_be_had_is_named() {
         }
         assert_eq!(message.lines().count(), 1, "{message}");
     }
-    // Nothing of it is left.
+    // The failed attempt leaves nothing behind.
     hosts.open(1, "afxdp:eth0?queue=0&mode=copy&xdp=native");
 
     let message = hosts.try_open(0, "afxdp:eth0").err().unwrap();
@@ -210,7 +210,7 @@ fn links_of_programs_carry_what_sockets_send() {
             assert!(received == frames, "{kind}");
             std::mem::swap(&mut a, &mut b);
         }
-        // Sums that are left to hardware are not lost on the way.
+        // Checksums that are left to hardware are not lost on the way.
         let ping = |size: &str| {
             let mut ping = Command::new("ping");
             ping.args(["-c", "1", "-W", "2", "-s", size, "198.18.0.6"]).stdout(Stdio::null());
@@ -227,7 +227,7 @@ fn links_of_programs_carry_what_sockets_send() {
     }
 }
 
-/// Its queues, a port each.
+/// Splits `port` into one port per queue.
 fn split(port: Port) -> Vec<Port> {
     let halves = port.rx.into_iter().zip(port.tx);
     halves.map(|(rx, tx)| Port { rx: vec![rx], tx: vec![tx], link: None }).collect()
@@ -243,7 +243,8 @@ fn each_queue_has_its_own_frames() {
     require_root!();
     let veths = Veths::new(2, &[["a", "b"]]);
     let frames = frames(5000);
-    // Behind the driver, where a veth does not say which queue it was, all would be the first queue's.
+    // A veth does not report the queue to code behind its driver: there, all frames would belong to
+    // the first queue.
     for options in ["", "&wakeup=0", "&busy_poll=20", "&defer=20"] {
         // One port with both queues, and two ports that share the interface's program.
         let mut both = split(veths.open(&format!("afxdp:a?queues=2{options}")));
@@ -254,7 +255,7 @@ fn each_queue_has_its_own_frames() {
             assert!(exchange(a, b, &frames, || {}) == frames, "{options}: queue {queue} there");
             assert!(exchange(b, a, &frames, || {}) == frames, "{options}: queue {queue} back");
         }
-        // One of them is closed, the other goes on.
+        // One port is closed; the other continues.
         drop(one_each.remove(0));
         assert!(exchange(&mut both[1], &mut one_each[0], &frames[..100], || {}).len() == 100);
     }
@@ -271,7 +272,7 @@ fn a_umem_outlives_its_ports_and_their_interfaces() {
     let (mut left, mut right) = (veths.open("raw:a"), veths.open("raw:d"));
     let mut tx = veths.open("afxdp:c?umem=shared&wait=poll");
     let frames = frames(3000);
-    // A port that is closed leaves its chunks to the next, whatever was moved between them.
+    // A closed port leaves its chunks to the next port, whatever was moved between them.
     for _ in 0..6 {
         let mut rx = veths.open("afxdp:b?umem=shared&wait=poll");
         let received = exchange(&mut left, &mut right, &frames, || {
@@ -303,7 +304,8 @@ fn a_umem_outlives_its_ports_and_their_interfaces() {
     assert!(message.contains("for 4 queues, all of which are open"), "{message}");
     drop(full);
 
-    // An interface goes away; the kernel forgets the UMEM with it if that was the first to have it.
+    // An interface is removed. The kernel drops the UMEM with it if that interface registered it
+    // first.
     assert_eq!(tx.link.as_ref().unwrap().status().state, LinkState::Running);
     veths.ip("link del dev c");
     assert_eq!(tx.link.as_ref().unwrap().status().state, LinkState::Waiting);
@@ -318,7 +320,8 @@ fn a_umem_outlives_its_ports_and_their_interfaces() {
         while rx.rx[0].receive(&mut |lent| tx.tx[0].transmit(lent).unwrap()).unwrap() > 0 {}
     });
     assert!(received == frames);
-    // One that is down takes what there is room for, and goes on when it is up again.
+    // A port whose interface is down accepts frames until it is full, and continues when the
+    // interface is up again.
     veths.ip("link set dev e down");
     let taken: usize = (0..300).map(|_| tx.tx[0].transmit(&[some[0]; 16]).unwrap()).sum();
     assert_eq!(taken, 2048);
@@ -358,7 +361,7 @@ fn what_a_killed_process_deferred_is_undone() {
     let Some(netdev) = veths.0.enter(Netdev::open).unwrap() else {
         return common::skip("the kernel does not tell what polls an interface (Linux 6.13)");
     };
-    // What polls while a program is attached has what the interface was told before.
+    // NAPI instances exist while a program is attached; they inherit the interface's settings.
     let deferred = || -> Vec<u64> {
         let napis = netdev.napis(index).unwrap();
         napis.iter().map(|napi| napi.deferral.gro_flush_timeout_ns / 1000).collect()
@@ -381,14 +384,14 @@ fn what_a_killed_process_deferred_is_undone() {
     };
     kill("afxdp:b?defer=50", &[50]);
     assert_eq!(left(), [0], "it goes with the program");
-    // Where nothing polls, the interface has it, and keeps it.
+    // Without a NAPI instance, the setting is made on the interface and stays there.
     for next in ["afxdp:b?xdp=generic&defer=20", "afxdp:b?xdp=generic"] {
         kill("afxdp:b?xdp=generic&defer=50", &[]);
         assert_eq!(left(), [50]);
         drop(veths.open(next));
         assert_eq!(left(), [0], "{next}");
     }
-    // What others have set stays.
+    // Settings made by other programs stay.
     let sysfs = "mount -t sysfs sysfs /sys && cd /sys/class/net/b && echo 7000 > gro_flush_timeout";
     let mut shell = Command::new("unshare");
     shell.args(["--mount", "sh", "-c", sysfs]);
@@ -451,7 +454,7 @@ fn a_switch_has_an_interface_for_a_port() {
     let frames = frames(20_000);
     assert!(exchange(&mut outside, &mut container, &frames, || {}) == frames, "in");
     assert!(exchange(&mut container, &mut outside, &frames, || {}) == frames, "out");
-    // Its interface goes away: nobody is held up, and the switch says so.
+    // The interface is removed: nothing blocks, and the switch reports it.
     veths.ip("link del dev b");
     let some = [Frame::from(&frames[0][..])];
     (0..3000).for_each(|_| {
@@ -472,7 +475,7 @@ fn a_program_is_attached_to_all_interfaces_in_one_mode_or_to_none() {
         let result = veths.0.enter(|| Ok(Redirect::pair(indices, modes)));
         result.unwrap().map(|redirect| redirect.mode())
     };
-    // The loopback interface's driver can do nothing.
+    // The loopback driver does not support native XDP.
     assert!(pair([a, 1], &[Mode::Native]).is_err());
     assert_eq!(pair([a, b], &[Mode::Native]).unwrap(), Mode::Native);
     assert_eq!(pair([a, 1], &[Mode::Native, Mode::Generic]).unwrap(), Mode::Generic);
@@ -496,7 +499,8 @@ fn frames_go_where_their_station_was_seen_last() {
         let frame = test_frame::build(&Flow { src_mac, dst_mac, ..Flow::default() }, 100);
         assert_eq!(ports[from].tx[0].transmit(&[Frame::from(&frame[..])]).unwrap(), 1);
     };
-    // Which ports a frame comes out of; a veth passes it on before the sender goes on, or soon.
+    // Counts the frames that each port receives. A veth delivers before the sender continues, or
+    // soon after.
     let arrive = |ports: &mut [Port; 3], from: usize, src: u64, dst: u64| {
         send(ports, from, src, dst);
         sleep(Duration::from_millis(5));
@@ -514,11 +518,12 @@ fn frames_go_where_their_station_was_seen_last() {
     for _ in 0..20 {
         assert_eq!(arrive(&mut ports, 0, 10, 11), [0, 1, 0], "a third sees nothing of it");
     }
-    // The station moves.
+    // The station moves to another port.
     send(&mut ports, 2, 11, 10);
     assert!(common::eventually(|| arrive(&mut ports, 0, 10, 11) == [0, 0, 1]));
     assert_eq!(arrive(&mut ports, 2, 11, 11), [0, 0, 0], "nothing goes back where it came from");
-    // One makes up stations without end; the others are heard of, and the end is not put off.
+    // One port invents stations without end; other ports' stations are still learned, and the
+    // invented ones still age out.
     (1000..21_000).for_each(|station| send(&mut ports, 2, station, 10));
     assert!(redirect.stations().unwrap() <= 16384 / 3 + 1, "{:?}", redirect.stations());
     assert_eq!(arrive(&mut ports, 1, 12, 11)[1], 0);

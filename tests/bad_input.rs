@@ -1,4 +1,4 @@
-//! Whatever is asked for wrongly gets one clear line, the right exit status, and leaves nothing.
+//! Every invalid request gets one clear line and the right exit status, and leaves nothing behind.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use common::{DRAY, Traces, alone, dray};
 
-/// Arguments, and what the message must contain: what was given and what is allowed.
+/// Arguments, and what the message must contain: the given value and the allowed ones.
 const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "nosuch"], &["\"nosuch\"", "ara2019-table1"]),
     (&["bench", "veth/udp"], &["\"veth/udp\"", "--technique veth/udp"]),
@@ -102,7 +102,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["switch", "add-port", "a"], &["<URI>"]),
     (&["switch", "add-port", "a", "null:", "--native", "1"], &["native", "trunk"]),
     (&["switch", "del-port", "a/b"], &["a/b", "A-Z a-z 0-9"]),
-    // The interface is there, the frame does not fit its MTU.
+    // The interface exists, but the frame does not fit its MTU.
     (&["send", "--port", "udp:127.0.0.1:0-127.0.0.1:9", "--size", "9015"], &["9015"]),
 ];
 
@@ -125,7 +125,7 @@ fn wrong_usage_is_one_clear_line_and_status_2() {
     assert_eq!(Traces::now(), before);
 }
 
-/// Right usage that this machine cannot do: status 1.
+/// Correct usage that this machine does not support: status 1.
 #[test]
 fn what_cannot_be_done_is_one_clear_line_and_status_1() {
     let _alone = alone();
@@ -150,7 +150,7 @@ fn without_root_it_says_so() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
-    // Where the checkout lies may be closed to others.
+    // Other users may have no access to the checkout's folder.
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("dray");
     std::fs::copy(DRAY, &program).unwrap();
@@ -176,7 +176,7 @@ fn without_root_it_says_so() {
 fn a_switch_takes_the_file_descriptors_it_may_have_and_says_when_those_are_too_few() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    // What is wrong with the last of 40 ports shows whether the others could be opened.
+    // The last of 40 ports is invalid: its error shows whether the others could be opened.
     let last = "vhost:/nosuch/folder/socket";
     let message = |most: u32| {
         let limits = format!("ulimit -Sn 40 && ulimit -Hn {most} && exec \"$@\"");

@@ -1,4 +1,4 @@
-//! `dray bench --baseline`: what a run's exit status says of it.
+//! Exit status of `dray bench --baseline`.
 
 mod common;
 
@@ -10,8 +10,8 @@ use common::{DRAY, alone, dray, eventually, success};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// A technique that has figures, and one that keeps containers apart and has none. By this seed the
-/// first has its turn first.
+/// A technique with results, and one that isolates containers and has none. With this seed the
+/// first technique is measured first.
 const BENCH: [&str; 9] = [
     "bench",
     "--quick",
@@ -29,8 +29,8 @@ fn read(file: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// A run that was interrupted when it had its figures. Whatever else the machine did meanwhile is taken
-/// out of them: disturbed figures are not judged.
+/// Returns the results of a run that was interrupted once it had measured something. Notes of
+/// disturbance are removed, because disturbed results are not compared.
 fn half_done(file: &Path) -> Value {
     let mut command = Command::new(DRAY);
     let run = command.args(BENCH).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
@@ -49,7 +49,7 @@ fn half_done(file: &Path) -> Value {
     results
 }
 
-/// With each receive rate multiplied.
+/// Returns `results` with each receive rate multiplied by `factor`.
 fn faster(results: &Value, factor: f64) -> Value {
     let mut results = results.clone();
     let row = &mut results["results"][0];
@@ -100,7 +100,7 @@ fn the_status_says_whether_something_is_slower() {
     let name = baseline.to_str().unwrap();
     assert_eq!(last, format!("dray: --baseline {name}: slower in 1"));
 
-    // Disturbed there, or not measured here.
+    // Disturbed in the baseline, or not measured now.
     let mut disturbed = faster(&same, 10.0);
     disturbed["results"][0]["noise"] = json!({
         "steal_ratio": 0.5, "other_cores": 0.0, "slower_ratio": 0.0, "disturbed_trials": 1
@@ -115,7 +115,7 @@ fn the_status_says_whether_something_is_slower() {
         assert!(said.lines().last().unwrap().contains(what), "{what}: {said}");
     }
 
-    // With nothing in common the run has failed, but not its results.
+    // Without a common result the comparison fails, but the results are kept.
     let mut other = same.clone();
     for row in other["results"].as_array_mut().unwrap() {
         row["frame_size"] = json!(65);

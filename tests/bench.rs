@@ -1,4 +1,4 @@
-//! `dray bench` on the real kernel: complete results, and books that balance to the frame.
+//! `dray bench` on the real kernel: complete results, and counters that balance to the frame.
 
 mod common;
 
@@ -8,7 +8,7 @@ use dray_measure::Results;
 use dray_measure::isolation::Verdict;
 use dray_measure::results::Outcome;
 
-/// Books balance in a short trial as they do in a long one.
+/// Short trials: counters balance in them as in long ones.
 const DURATION: [&str; 2] = ["--duration", "0.2"];
 
 fn run(arguments: &[&str]) -> (serde_json::Value, Results) {
@@ -16,7 +16,7 @@ fn run(arguments: &[&str]) -> (serde_json::Value, Results) {
     (serde_json::from_str(&text).unwrap(), serde_json::from_str(&text).unwrap())
 }
 
-/// The same, and the table.
+/// Runs like [`run`], and returns the table as well.
 fn run_with_table(arguments: &[&str]) -> (serde_json::Value, Results, String) {
     let file = tempfile::NamedTempFile::new().unwrap();
     let json = ["bench", "--json", file.path().to_str().unwrap()];
@@ -25,7 +25,7 @@ fn run_with_table(arguments: &[&str]) -> (serde_json::Value, Results, String) {
     (serde_json::from_str(&text).unwrap(), serde_json::from_str(&text).unwrap(), table)
 }
 
-/// What must hold for every trial whatever the machine did meanwhile.
+/// Checks what must hold for every trial, whatever the machine did meanwhile.
 fn check_books(results: &Results) {
     for row in &results.results {
         let name = format!("{} {} B {}", row.technique, row.frame_size, row.forwarders);
@@ -62,7 +62,7 @@ fn every_technique_balances_and_matches_the_schema() {
             assert_eq!(isolation.verdict, Verdict::Isolated, "{row:?}");
             false
         }
-        // What this kernel may lack is tested in a virtual machine.
+        // Links that this kernel may lack are tested in a virtual machine.
         Outcome::Skipped { skipped } => {
             let lacks =
                 |kind| row.link.starts_with(kind) && skipped.starts_with(&format!("no {kind}: "));
@@ -88,7 +88,7 @@ fn every_technique_balances_and_matches_the_schema() {
 
     let validator = assert_schema(&json);
 
-    // The schema is not so loose that anything passes.
+    // The schema rejects invalid results.
     for spoil in [
         |row: &mut serde_json::Value| row["received_pps"] = "fast".into(),
         |row: &mut serde_json::Value| drop(row.as_object_mut().unwrap().remove("loss_ratio")),
@@ -206,7 +206,7 @@ fn memory_is_shared_directly_and_through_our_switch() {
         assert_eq!(measured.cpu.roles.contains_key("switch"), has_switch, "{measured:?}");
         assert_eq!(measured.switch_cycles_per_frame.is_some(), has_switch);
     }
-    // With backpressure, and between two of ours, nothing is lost.
+    // With backpressure, and between two of our own ports, nothing is lost.
     assert!(results.results[..2].iter().all(|row| row.measured().unwrap().lost == 0));
     let (_, whole) = run(&["--quick", "--technique", "switch/patch", "--check", "whole"]);
     assert!(whole.results.iter().all(|row| row.measured().unwrap().check == "whole"));
@@ -231,7 +231,7 @@ fn round_trips_are_timed_and_balance() {
         assert!(order.is_sorted(), "{name}: {times:?}");
         assert_eq!((row.topology.as_str(), measured.check.as_str()), ("echo", "whole"), "{name}");
         assert_eq!((measured.lost, measured.reordered), (0, 0), "{name}: one at a time");
-        // Half of them took the median or longer, one after the other.
+        // Half of the round trips, one after the other, took the median or longer.
         let mean = 1e9 / measured.received_pps;
         assert!((times.p50 as f64) < 2.2 * mean, "{name}: {times:?}, {mean} ns each");
         assert_eq!(measured.limit_share, None, "{name}");
@@ -263,7 +263,7 @@ fn latency_is_measured_at_shares_of_the_loss_free_rate() {
         let order = [1, times.p50, times.p90, times.p99, times.p999, times.max];
         assert!(order.is_sorted(), "{name}: {times:?}");
         assert!(times.p9999.is_none_or(|p9999| (times.p999..=times.max).contains(&p9999)));
-        // A frame is late before it is under way; a burst counts as late as its first frame.
+        // A frame is late before it is in flight; a burst counts as late as its first frame.
         let late = measured.sender_late_ns.unwrap_or_else(|| panic!("{name}: not known"));
         assert!(late.p50 <= times.max, "{name}: {late:?} of {times:?}");
         let offered = row.offered_pps.unwrap();
@@ -273,7 +273,7 @@ fn latency_is_measured_at_shares_of_the_loss_free_rate() {
         }
         assert!(measured.sent as f64 <= offered * 0.801, "{name}: 0.3 s of warm-up and 0.5 s");
     }
-    // At 10 kpps two roles that poll look at nothing most of the time.
+    // At 10 kpps, two polling roles find nothing most of the time.
     let idle = results.results[0].measured().unwrap();
     let total = idle.cpu.total;
     assert!(total.polling_s.unwrap() > total.total_s() / 2.0, "{total:?}");
@@ -311,7 +311,7 @@ fn switches_are_compared_with_each_endpoint() {
             "snabb" => SwitchKind::Snabb,
             other => panic!("{other}"),
         };
-        // It is too old for the others.
+        // Snabb is too old for the other endpoints.
         let fits = switch != SwitchKind::Snabb || row.endpoint == "virtio";
         let is_dpdk = row.endpoint.starts_with("dpdk");
         let is_there =
@@ -328,13 +328,13 @@ fn switches_are_compared_with_each_endpoint() {
         if let Some(measured) = measured {
             assert!(measured.received > 0, "{} {}", row.link, row.endpoint);
             assert_eq!((measured.duplicated, measured.corrupt), (0, 0), "{}", row.link);
-            // Whoever reads it can do the same again.
+            // The results name the programs, so that a reader can repeat the run.
             let programs = measured.setting.programs.as_ref().unwrap();
             let version = switch.find().unwrap().version;
             let is_ours = switch == SwitchKind::Dray;
             assert!(is_ours || programs.versions.contains(&version), "{programs:?}");
             assert!(!is_dpdk || programs.versions.iter().any(|version| version.contains("DPDK")));
-            // In the tests our own program is theirs.
+            // In the tests, our own switch is found as the tested program.
             let file = switch.find().unwrap().program;
             let file =
                 if is_ours { " switch " } else { file.file_name().unwrap().to_str().unwrap() };
@@ -359,7 +359,7 @@ fn a_sender_that_cannot_keep_up_is_said_to_have_sent_less() {
 fn chains_and_fans_balance() {
     let _alone = alone();
     require_root!();
-    // More than any sender can send: what one that sends as fast as it can does to the others.
+    // More than any sender can send: shows what one sender at full speed does to the others.
     let most = ["--quick", "--rate", "20M"];
     let (_, serial) = run(&[&["casoni2013-serial"], &most[..]].concat());
     assert_eq!(serial.results.len(), 16, "2 links, 1 to 8 forwarders");
@@ -400,7 +400,7 @@ fn the_highest_rates_within_a_loss_are_found() {
             assert!(search.upper_pps.is_none_or(|upper| lower < upper), "{search:?}");
             assert!(search.throughput_pps <= rate.pps && rate.pps == lower as f64, "{rate:?}");
         }
-        // What is lost at the rate itself is what a disturbed trial lost.
+        // Frames lost at the found rate itself were lost in a disturbed trial.
         assert!(measured.counters_agree && measured.sent >= measured.received, "{measured:?}");
     }
 }
@@ -422,7 +422,7 @@ fn the_offered_rate_rises_and_a_sender_is_measured_alone() {
     for row in &results.results {
         let sent = row.measured().unwrap().sent_pps;
         let line = table.lines().find(|line| line.starts_with(&format!("{} ", row.forwarders)));
-        // A figure may be marked: as disturbed, for example.
+        // The figure may have a mark, for example as disturbed.
         let shown = line.unwrap().split_whitespace().nth(1).unwrap();
         let shown: f64 = shown.trim_end_matches(['~', '*', '!']).parse().unwrap();
         assert!((shown * 1e3 - sent).abs() <= 51.0, "{sent}: {table}");

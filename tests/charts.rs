@@ -1,5 +1,5 @@
-//! Every kind of chart, drawn of what was really measured, in a real browser: marks stand where the table's
-//! figures say, nothing lies over anything else, and everything can be filtered and pointed at.
+//! Every kind of chart, drawn from real measurements in a real browser: marks match the figures in
+//! the table, nothing overlaps, and every mark can be filtered and pointed at.
 
 mod browser;
 mod common;
@@ -12,7 +12,7 @@ use browser::Browser;
 use common::{alone, success};
 use serde_json::{Value, json};
 
-/// The titles of all kinds of charts, or how they begin.
+/// Titles of all kinds of charts, or their first words.
 const KINDS: [&str; 18] = [
     "Highest rate within a given loss",
     "Highest receive rate",
@@ -34,7 +34,7 @@ const KINDS: [&str; 18] = [
     "Kept apart",
 ];
 
-/// What scripts share: what numbers mean, and what a chart says of each of its marks.
+/// Shared functions of the scripts: how to read numbers, and the values of each mark of a chart.
 const COMMON: &str = r#"
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const seen = (it) => it.getClientRects().length > 0;
@@ -96,18 +96,18 @@ fn page(folder: &Path) -> PathBuf {
     page
 }
 
-/// Runs a script behind [`COMMON`].
+/// Runs a script after [`COMMON`] in the page.
 fn run(browser: &Browser, script: &str) -> Value {
     browser.run(&format!("{COMMON}{script}"))
 }
 
-/// Fails with what a script finds wrong.
+/// Fails with everything that a script finds wrong.
 fn nothing(browser: &Browser, script: &str) {
     let wrong = run(browser, &format!("const wrong = [];{script}; return wrong;"));
     assert_eq!(wrong, json!([]));
 }
 
-/// No letters lie over others, and none stand out of the window.
+/// Checks that no text overlaps other text or leaves the window.
 fn assert_readable(browser: &Browser) {
     nothing(
         browser,
@@ -155,7 +155,7 @@ fn assert_quiet(browser: &Browser, page: &Path) {
     assert!(others.is_empty(), "{others:?}");
 }
 
-/// Returns from the calling test where there is no browser.
+/// Returns from the calling test if no browser is installed.
 macro_rules! browser {
     () => {
         match Browser::start() {
@@ -217,7 +217,8 @@ fn each_chart_is_readable_on_a_phone_and_on_paper() {
         browser.open(&page);
         assert_readable(&browser);
     }
-    // A sheet of A4 between its margins. Tables are open there, and nobody can move them.
+    // An A4 sheet between its margins. Tables are expanded when printed, because a reader cannot
+    // scroll them.
     let size = json!({"width": 688, "height": 1000, "deviceScaleFactor": 1, "mobile": false});
     browser.devtools("Emulation.setDeviceMetricsOverride", &size);
     browser.devtools("Emulation.setEmulatedMedia", &json!({"media": "print"}));

@@ -1,5 +1,5 @@
-//! Nothing is left behind: not after success, an error, Ctrl-C or SIGTERM; and after SIGKILL the
-//! next start removes what was left, and only what is ours.
+//! Nothing is left behind after success, an error, Ctrl-C or SIGTERM. After SIGKILL the next start
+//! removes what was left, and only what the lab created.
 
 mod common;
 
@@ -50,7 +50,7 @@ fn fifty_interruptions_at_random_moments_leave_nothing() {
     for round in 0..50 {
         let experiment = ["all", "casoni2013-serial", "casoni2013-parallel"][round % 3];
         let signal = [Signal::INT, Signal::TERM, Signal::HUP][random.below(3) as usize];
-        // The first moments, when containers and links come up, are the most interesting.
+        // The first moments, when containers and links are created, are the most interesting.
         let limit = [150, 150, 150, 2000][random.below(4) as usize];
         let moment = random.below(limit);
         let mut bench = start_bench(&[experiment, "--json", file.to_str().unwrap()]);
@@ -58,10 +58,10 @@ fn fifty_interruptions_at_random_moments_leave_nothing() {
         kill(&bench, signal);
         let status = bench.wait().unwrap();
         let what = format!("round {round}: {experiment}, {signal:?} after {moment} ms, {status}");
-        // Before the handlers are there, the signal itself ends the process.
+        // Until the handlers are installed, the signal itself ends the process.
         assert!(!status.success(), "{what}");
         assert_eq!(Traces::now(), before, "{what}");
-        // What was measured by then is kept, and nothing else.
+        // Results measured until then are kept, and nothing else.
         if let Ok(text) = fs::read_to_string(&file) {
             let results: dray_measure::Results = serde_json::from_str(&text).expect(&what);
             assert!(results.incomplete.is_some(), "{what}");
@@ -83,7 +83,7 @@ fn what_dies_in_the_middle_ends_its_trial_costs_its_own_row_and_leaves_nothing()
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // By testbed what was killed there.
+    // Processes that were killed, by testbed.
     let mut killed: Vec<(Vec<Pid>, &str)> = Vec::new();
     for _ in 0..3 {
         let is_new =
@@ -110,7 +110,7 @@ fn what_dies_in_the_middle_ends_its_trial_costs_its_own_row_and_leaves_nothing()
     assert_eq!(Traces::now(), before);
 }
 
-/// A process's command line.
+/// Returns a process's command line.
 fn words(pid: Pid) -> Vec<String> {
     let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
     line.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
@@ -133,12 +133,12 @@ fn after_sigkill_the_next_start_cleans_up_and_touches_nothing_else() {
     sleep(Duration::from_millis(200));
     kill(&bench, Signal::KILL);
     bench.wait().unwrap();
-    // Processes, namespaces and links go with the parent; only control groups stay.
+    // Processes, namespaces and links end with the parent; only control groups stay.
     assert!(eventually(|| Traces::now().is_alive_as(&before)), "{:?}", Traces::now());
     let left = Traces::now();
     assert!(!left.control_groups().is_empty(), "SIGKILL leaves control groups");
 
-    // Beside the stale lab: a living lab, and a group that is not a lab's.
+    // Beside the stale lab: a live lab, and a group that does not belong to a lab.
     let lab = Lab::new(DRAY.into(), Cancel::default()).unwrap();
     assert!(
         !Traces::now().control_groups().iter().any(|group| left.control_groups().contains(group)

@@ -1,9 +1,10 @@
-//! What works where: each technique of the catalogue, in containers of the lab and of each engine, on
-//! this machine or in a virtual machine.
+//! Coverage: each technique of the catalogue, in containers of the lab and of each engine, on this
+//! machine or in a virtual machine.
 //!
-//! What was seen to work is listed in `tests/coverage/`, a file for each test below, and
-//! `docs/coverage.md` is made of these lists. `make coverage` tries everything and writes lists and page
-//! anew. Without, the tests try a part, and fail where a line of their lists does not hold.
+//! The techniques that were proven to work are listed in `tests/coverage/`, one file for each test
+//! below, and `docs/coverage.md` is generated from these lists. `make coverage` tries everything
+//! and rewrites the lists and the page. Otherwise the tests try a part, and fail where a line of
+//! their lists does not hold.
 
 mod common;
 #[path = "coverage/page.rs"]
@@ -27,14 +28,14 @@ use dray_measure::{Endpoint, Technique};
 use dray_traffic::Check;
 use page::{Case, Place, Proven, UNPACKAGED};
 
-/// Long enough for some frames.
+/// Long enough for a few frames.
 const TIMING: Timing = Timing {
     warm_up: Duration::from_millis(20),
     measure: Duration::from_millis(80),
     interval: Duration::from_millis(20),
 };
 
-/// A few frames, so that a slow machine keeps up. Streams are as fast as they can be.
+/// Few frames, so that a slow machine keeps up. Streams run at full speed.
 const LOAD: Load = Load {
     size: 200,
     burst: 8,
@@ -45,27 +46,27 @@ const LOAD: Load = Load {
     timed: false,
 };
 
-/// How often a trial is repeated until frames arrive.
+/// Maximum number of trials until frames arrive.
 const TRIES: usize = 20;
 
-/// Where it is set, everything is tried, and lists and page are written.
+/// Environment variable: if set, everything is tried, and the lists and the page are rewritten.
 const WRITE: &str = "DRAY_COVERAGE_WRITE";
-/// The versions of switches that were proven and that Debian does not package.
+/// File with the versions of the proven switches that Debian does not package.
 const VERSIONS: &str = "versions.txt";
-/// In the virtual machine: the network card there, which says that it is one.
+/// Environment variable that is set in the virtual machine to the name of its network card.
 const CARD: &str = "DRAY_TEST_CARD";
-/// What a proof looks like in its output.
+/// Prefix of a proof in the virtual machine's output.
 const PROOF: &str = "proven: ";
 
-/// Techniques that go through one lab, one after the other, over links of their own between the same
-/// two containers.
+/// Techniques that share one lab: they run one after the other, each over its own links between the
+/// same two containers.
 struct Group {
     runtime: Runtime,
     techniques: Vec<Technique>,
 }
 
-/// Puts those together that can share a lab: whose programs have the same privileges, and whose links
-/// are not of what a lab has one of.
+/// Groups techniques that can share a lab: their programs need the same privileges, and their links
+/// do not need something that a lab has only one of.
 fn groups(cases: &[Case]) -> Vec<Group> {
     let is_alone = |technique: Technique| {
         technique.link.has_program()
@@ -90,8 +91,8 @@ fn groups(cases: &[Case]) -> Vec<Group> {
 }
 
 impl Group {
-    /// Passes frames by each of them. Says by which they did not pass, but for those that this kernel or
-    /// machine cannot have.
+    /// Passes frames by each technique, and reports those that fail. Techniques that this kernel or
+    /// machine cannot support are not failures.
     fn prove(
         &self,
         proven: &mut Proven,
@@ -127,7 +128,7 @@ impl Group {
     }
 }
 
-/// Joins two containers of `lab` and passes frames, or bytes, from one to the other.
+/// Joins two containers of `lab`, and passes frames or bytes from one to the other.
 fn pass(
     lab: &mut Lab,
     [sender, receiver]: [ContainerId; 2],
@@ -147,7 +148,7 @@ fn pass(
         switch_cpu,
     };
     let link = lab.link(kind, &[[sender, receiver]], options)?.remove(0);
-    // One testpmd is both ends of memory.
+    // For shared memory, one testpmd process is both ends.
     let is_both_ends = endpoint.is_dpdk() && endpoint.shares_memory();
     let station = |role: &str, container, side: usize| {
         let other = &cpus[1 - side];
@@ -181,7 +182,7 @@ fn pass(
         ensure!(trial.is_right(), "{trial:?}");
         return Ok(());
     }
-    // Switches of others drop frames while they make up their minds, and so does a busy machine.
+    // Third-party switches drop frames while they start up, and so does a busy machine.
     for _ in 0..TRIES {
         let trial = trial::run(lab, &topologies, &LOAD, &TIMING)?;
         ensure!(trial.audit.agrees && trial.corrupt == 0, "{trial:?}");
@@ -197,13 +198,13 @@ fn pass(
     bail!("nothing arrives")
 }
 
-/// Whether it was not tried because the kernel or the machine lacks something.
+/// Returns true if the technique was not tried because the kernel or the machine lacks something.
 fn cannot_be_here(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref();
     matches!(error, Some(LabError::NotInKernel { .. } | LabError::NoCard { .. }))
 }
 
-/// Those of `cases` that work, and the versions of other people's programs.
+/// Returns those of `cases` that work, and the versions of third-party programs.
 fn prove(cases: &[Case]) -> (Proven, BTreeSet<String>) {
     let (mut proven, mut versions) = (Proven::default(), BTreeSet::new());
     let mut failures = Vec::new();
@@ -220,8 +221,8 @@ fn prove(cases: &[Case]) -> (Proven, BTreeSet<String>) {
     (proven, versions)
 }
 
-/// Notes with which versions of what Debian does not package something was proven; of those that were not
-/// used now, what was noted before.
+/// Records the versions with which programs that Debian does not package were proven. Programs that
+/// were not used now keep their earlier entries.
 fn write_versions(used: &BTreeSet<String>) {
     let before = read_versions();
     let version = |(_, name): &(_, &str)| {
@@ -237,12 +238,12 @@ fn read_versions() -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Holds what was proven of the `tried` against the list of what was before, or writes that.
+/// Compares what was proven of the `tried` cases with the earlier list, or rewrites the list.
 fn check(place: Place, tried: &[Case], (proven, versions): &(Proven, BTreeSet<String>)) {
     let list = folder().join(place.list());
     let claimed: Proven = fs::read_to_string(&list).unwrap_or_default().parse().unwrap();
     if is_whole() {
-        // What takes a program that is not here was not tried: what was seen before stands.
+        // Cases that need a missing program were not tried: their earlier entries stay.
         let mut all = proven.clone();
         all.add_all(claimed.of(&cases_without_program()));
         write_versions(versions);
@@ -266,8 +267,8 @@ fn is_whole() -> bool {
     std::env::var_os(WRITE).is_some()
 }
 
-/// What is tried in containers of a runtime: everything, or each link with one endpoint and each endpoint
-/// on one link. Of engines that is enough in any case.
+/// Returns the cases to try in containers of a runtime: all of them, or each link with one endpoint
+/// and each endpoint on one link. For engines the smaller set is always enough.
 fn cases(runtime: Runtime) -> Vec<Case> {
     let techniques = match runtime {
         Runtime::Embedded if is_whole() => Technique::every(),
@@ -277,7 +278,7 @@ fn cases(runtime: Runtime) -> Vec<Case> {
     cases.filter(|case| case.can_be() && case.is_tried()).collect()
 }
 
-/// What could be tried if a program were installed that nobody has to have.
+/// Returns the cases that need an optional program which is not installed.
 fn cases_without_program() -> Vec<Case> {
     let of =
         |runtime| Technique::every().into_iter().map(move |technique| Case { runtime, technique });
@@ -297,7 +298,7 @@ fn in_containers_of_engines() {
     let _alone = alone();
     require_root!();
     let engines = Runtime::ALL.into_iter().filter(|runtime| *runtime != Runtime::Embedded);
-    // Each of them is seen to pass frames in `tests/runtimes.rs`.
+    // `tests/runtimes.rs` shows that each engine passes frames.
     let engines = engines.filter(|engine| is_whole() || *engine == Runtime::Docker);
     let is_there = |runtime: &Runtime| match runtime.version() {
         Ok(_) => true,
@@ -354,7 +355,7 @@ fn inside_the_virtual_machine() {
     proven.to_string().lines().for_each(|line| println!("{PROOF}{line}"));
 }
 
-/// What this machine may lack.
+/// Cases that this machine may not support.
 fn cases_of_vm() -> Vec<Case> {
     let runtimes =
         Runtime::ALL.into_iter().filter(|runtime| is_whole() || *runtime == Runtime::Embedded);

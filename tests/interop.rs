@@ -1,5 +1,5 @@
-//! Our switch and our ports with other people's: DPDK's testpmd at either end, Open vSwitch, and
-//! guests of QEMU. Every frame of ours has a number, and every byte of it is checked.
+//! Our switch and our ports with third-party programs: DPDK's testpmd at either end, Open vSwitch,
+//! and QEMU guests. Every frame of ours has a number, and every byte of it is checked.
 
 mod common;
 #[path = "../crates/switch/tests/ends/mod.rs"]
@@ -27,7 +27,7 @@ use ends::{
     wait_until_up,
 };
 
-/// Returns from the calling test, counted as skipped, where a peer is not installed.
+/// Returns from the calling test, counted as skipped, if a peer is not installed.
 macro_rules! require {
     ($($kind:expr),*) => {
         require_root!();
@@ -40,25 +40,25 @@ macro_rules! require {
 
 const JUMBO: &[usize] = &[9000, 60, 2048, 2049, 4096, 9014];
 
-/// DPDK's endpoint, with rings of 256 entries.
+/// A DPDK endpoint with rings of 256 entries.
 #[derive(Clone, Copy, Debug)]
 struct Endpoint {
     packed: bool,
     queues: u16,
-    /// Whether it listens, and our switch connects.
+    /// True if the endpoint listens and our switch connects.
     server: bool,
 }
 
 const PLAIN: Endpoint = Endpoint { packed: false, queues: 1, server: false };
 
 impl Endpoint {
-    /// The port of our switch that it is plugged into.
+    /// Port of our switch that the endpoint is connected to.
     fn port(&self, name: &str, socket: &Path) -> String {
         let Self { queues, server, .. } = *self;
         format!("{name}=vhost:{}?queues={queues}&client={}", socket.display(), u8::from(server))
     }
 
-    /// Starts it, with a port at each socket.
+    /// Starts the endpoint with a port at each socket.
     fn start(
         &self,
         dir: &PeerDir,
@@ -83,7 +83,7 @@ impl Endpoint {
         endpoint
     }
 
-    /// Our switch, with this endpoint's ports `a` and `b`.
+    /// Starts our switch with this endpoint's ports `a` and `b`.
     fn start_switch(&self, dir: &PeerDir) -> Switch {
         let switch = switch("mode = 'patch'");
         for name in ["a", "b"] {
@@ -92,8 +92,9 @@ impl Endpoint {
         switch
     }
 
-    /// One testpmd sends to another across our switch, and all books agree in the end. Both poll on
-    /// one CPU, in turns of milliseconds, in which the receiver's ring overflows: few frames arrive.
+    /// One testpmd sends to another across our switch, and all counters agree in the end. Both poll
+    /// on one CPU, in turns of milliseconds, in which the receiver's ring overflows: few frames
+    /// arrive.
     fn sends_and_receives(&self) {
         let dir = PeerDir::new().unwrap();
         let switch = self.start_switch(&dir);
@@ -117,7 +118,7 @@ impl Endpoint {
         assert_eq!(a.rx_frames, b.tx_frames + b.drops.total(), "{books}");
         assert_eq!(b.drops.total(), b.drops.get(DropReason::ReceiverFull), "{books}");
         assert_eq!(a.drops.total(), 0, "{books}");
-        // What a receiver sends so that learning switches know it.
+        // Frames that a receiver sends so that learning switches know it.
         assert_eq!(b.rx_frames, count(&receiver).sent_frames, "{books}");
         let status = ends::status(&switch, "a");
         assert_eq!(status.features.iter().any(|name| name == "packed"), self.packed, "{status:?}");
@@ -126,7 +127,8 @@ impl Endpoint {
         assert_eq!(ends::status(&switch, "b").state, PortState::Running);
     }
 
-    /// One testpmd is both ends, and frames go round both ways across our switch; all books agree.
+    /// One testpmd is both ends, and frames circulate both ways across our switch; all counters
+    /// agree.
     fn goes_round(&self) {
         let dir = PeerDir::new().unwrap();
         let switch = self.start_switch(&dir);
@@ -200,7 +202,7 @@ fn echoes(endpoint: Endpoint, lens: &[&'static [usize]]) {
     let mut port = plug(&own, if endpoint.packed { "packed=1" } else { "" });
     let there = Frames::between(1, 2);
     reach((&mut port.tx, &mut port.rx), &there);
-    // On a busy machine an echo that gets no CPU does not take all of those.
+    // On a busy machine, an echo that gets no CPU does not receive all of those.
     let before = counters(&switch, "echo").drops;
     assert_eq!(before.total(), before.get(DropReason::ReceiverFull), "{before:?}");
     let plain = lens.iter().map(|lens| there.clone().lens(lens));
@@ -208,12 +210,12 @@ fn echoes(endpoint: Endpoint, lens: &[&'static [usize]]) {
         let back = there.clone().swapped();
         pass((&mut port.tx, &mut port.rx), &there, &back, 2000);
     }
-    // Both stations are known: nothing was flooded to where it came from, nothing was lost.
+    // Both stations are known: no frame was flooded back to its sender, and none was lost.
     assert_eq!(counters(&switch, "echo").drops, before);
     assert_eq!(ends::status(&switch, "echo").stations, 1);
 }
 
-/// Frames go through a forwarder between two pairs of ports, both ways, as they are.
+/// Frames pass through a forwarder between two pairs of ports, both ways, unchanged.
 fn forwards(endpoint: Endpoint, lens: &[&'static [usize]]) {
     let dir = PeerDir::new().unwrap();
     let switch = switch("mode = 'patch'\nflow = 'backpressure'");
@@ -238,8 +240,8 @@ fn forwards(endpoint: Endpoint, lens: &[&'static [usize]]) {
     }
 }
 
-/// Our own ports at both ends of somebody else's switch, with packed rings or split ones, one after
-/// the other.
+/// Connects our own ports to both sides of a third-party switch, with packed or split rings, one
+/// after the other.
 fn across(kind: SwitchKind, wiring: Wiring, server: bool, queues: u16, packed: [bool; 2]) {
     let dir = PeerDir::new().unwrap();
     let sockets = ["a.sock", "b.sock"].map(|name| dir.join(name));
@@ -274,7 +276,7 @@ fn across(kind: SwitchKind, wiring: Wiring, server: bool, queues: u16, packed: [
     }
 }
 
-/// Our memif ports at both ends of VPP.
+/// Connects our memif ports to both sides of VPP.
 fn across_memif(wiring: Wiring) {
     let dir = PeerDir::new().unwrap();
     let sockets = ["a.sock", "b.sock"].map(|name| dir.join(name));
@@ -295,7 +297,7 @@ fn across_memif(wiring: Wiring) {
             port
         })
     };
-    // The second time it is served anew.
+    // The second connection starts from scratch.
     let _first = open_all();
     drop(_first);
     let [mut a, mut b] = open_all();
@@ -310,7 +312,7 @@ fn across_memif(wiring: Wiring) {
     assert!(counters.iter().all(|port| port.sent_frames >= 3000), "{counters:?}");
 }
 
-/// Of one buffer of memif, and of several.
+/// Lengths of frames that take one memif buffer, and several.
 const SHORT_AND_LONG: &[usize] = &[60, 64, 1514, 2047, 2048, 2049, 4097, 9000];
 
 #[test]
@@ -387,7 +389,8 @@ fn our_ports_at_both_ends_of_vpp() {
     across(SwitchKind::Vpp, Wiring::Pairs, false, 1, [false, true]);
 }
 
-/// A guest with one network card, `02:00:00:00:00:NUMBER` and 10.0.0.NUMBER, which runs `script`.
+/// Starts a guest with one network card, `02:00:00:00:00:NUMBER` and 10.0.0.NUMBER, that runs
+/// `script`.
 fn guest(number: u64, socket: &Path, script: &str) -> RunningVm {
     let mac = MacAddr::local(number);
     let set_up = format!(
@@ -428,7 +431,7 @@ fn guests_reach_each_other_when_one_was_restarted_and_when_the_switch_was() {
     let status = ["one", "two"].map(|name| ends::status(&running, name));
     assert_eq!(first.status, 0, "{first:?} {status:?}");
 
-    // The second time the same card comes from a new guest.
+    // The second time, the same card belongs to a new guest.
     let once = "/busybox ping -c 1 -W 1 10.0.0.1";
     let script = format!(
         "{ping}; echo between; while {once}; do :; done; echo lost
@@ -448,7 +451,7 @@ fn guests_reach_each_other_when_one_was_restarted_and_when_the_switch_was() {
     assert!(counters(&running, "one").tx_frames > 3);
 }
 
-/// A switch that is a process of its own, and answers.
+/// Starts a switch as a separate process, and waits until it replies.
 fn start_switch(arguments: &[&str], control: &Path) -> Started {
     let mut command = Command::new(DRAY);
     command.arg("switch").args(arguments).arg("--control").arg(control);
@@ -457,7 +460,7 @@ fn start_switch(arguments: &[&str], control: &Path) -> Started {
     switch
 }
 
-/// What `curl` says to a request at a control socket.
+/// Returns `curl`'s output for a request at a control socket.
 fn curl(control: &Path, path: &str, more: &[&str]) -> serde_json::Value {
     let output = Command::new("curl")
         .args(["--silent", "--show-error", "--fail-with-body", "--max-time", "20"])
@@ -528,7 +531,7 @@ fn ports_survive_a_switch_that_is_killed_and_the_switch_a_container() {
         let port = curl(&control, "/ports/a", &[]);
         assert_eq!(port["disconnects"]["the peer disconnected"], 1 + killed, "{port}");
         assert!(is("waiting") && curl(&control, "/ports/b", &[])["state"] == "running");
-        // Room for the next one's frames.
+        // Room for the frames of the next sender.
         ends::arrived(&mut port_b, &frames);
     }
     curl(&control, "/ports/a", &["-X", "DELETE"]);
@@ -536,7 +539,7 @@ fn ports_survive_a_switch_that_is_killed_and_the_switch_a_container() {
     drop(daemon);
 }
 
-/// Frames that have come in at port `a`.
+/// Returns the number of frames received at port `a`.
 fn counted(control: &Path) -> u64 {
     curl(control, "/ports/a", &[])["counters"]["rx_frames"].as_u64().unwrap()
 }

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
-/// A lab that is taken down when the test fails, too.
+/// A lab that is taken down even if the test fails.
 struct Up(String);
 
 impl Up {
@@ -63,7 +63,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // It is gone already where all went well.
+        // It is down already if the test succeeded.
         dray(&["lab", "down", &self.0]);
     }
 }
@@ -86,7 +86,7 @@ ends = ['a', 'b']
 network = '10.7.0.0/24'
 ";
 
-/// Waits until the switch that a container is plugged into, if it is, has accepted its ports.
+/// Waits until the container's switch, if it has one, has accepted the container's ports.
 fn wait_for_switch(container: &ContainerState) {
     let socket = Path::new(&container.ports[0].name);
     let Some(dir) = socket.parent().and_then(Path::parent) else { return };
@@ -106,7 +106,7 @@ fn each_example_comes_up_and_frames_pass() {
     let one = "--port $PORT0";
     let three = "--port $PORT0 --port $PORT1 --port $PORT2";
     let pair = "--port udp:$ADDRESS0:9000-10.0.0.8:9000";
-    // Who sends to which ports, and who receives.
+    // The sender, its ports and the receiver of each example.
     let cases = [
         ("ara2019", "sender", one, "receiver"),
         ("casoni2013-chain", "sender", one, "receiver"),
@@ -125,7 +125,7 @@ fn each_example_comes_up_and_frames_pass() {
         let sent = up.exec_well(sender, &["sh", "-c", &send]);
         let sent = sent.split_whitespace().nth(1).unwrap().to_owned();
         assert_ne!(sent, "0", "{name}");
-        // What is under way arrives; then every process of the container but the first is interrupted.
+        // Let frames in flight arrive; then interrupt every process of the container but the first.
         sleep(Duration::from_millis(100));
         up.exec_well(receiver, &["sh", "-c", "kill -INT -1"]);
         let ended = || up.container(receiver).program.unwrap().ended;
@@ -149,7 +149,7 @@ fn the_example_with_a_user_plane_function_carries_packets_both_ways() {
     let load = ["dray", "upf-load", "--n3", "raw:eth0", "--n6", "raw:eth1", "--config", &config];
     let how = ["--rate", "5k", "--duration", "0.3", "--json"];
     let mut said = Vec::new();
-    // On a machine that is busy with something else, links of the kernel's may lose some now and then.
+    // If the machine is busy with other work, kernel links may lose a few packets now and then.
     let is_carried = (0..3).any(|_| {
         let report = up.exec_well("generator", &[&load[..], &how].concat());
         let report: serde_json::Value = serde_json::from_str(&report).unwrap();
@@ -179,7 +179,7 @@ fn commands_run_inside_and_their_status_is_passed_on() {
     );
     let interfaces = up.exec_well("b", &["ls", "/sys/class/net"]);
     assert!(interfaces.contains("eth0") && interfaces.contains("lo"), "{interfaces}");
-    // PIDs are the container's, and small.
+    // PIDs are those of the container, and small.
     let pid: u32 = up.exec_well("a", &["sh", "-c", "echo $$"]).trim().parse().unwrap();
     assert!(pid < 100 && up.exec_well("a", &["cat", "/proc/1/comm"]) == "dray\n", "{pid}");
     assert_eq!(up.exec("a", &["sh", "-c", "exit 7"]).status.code(), Some(7));
@@ -191,13 +191,13 @@ fn commands_run_inside_and_their_status_is_passed_on() {
     let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
     assert_eq!(unknown.status.code(), Some(2), "{said}");
     assert!(said.contains("\"c\"") && said.contains("host, a, b"), "{said}");
-    // Input goes in.
+    // Standard input is passed on.
     let mut cat = Command::new(DRAY);
     cat.args(["lab", "exec", "a", "--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut cat = cat.spawn().unwrap();
     std::io::Write::write_all(&mut cat.stdin.take().unwrap(), b"through").unwrap();
     assert_eq!(cat.wait_with_output().unwrap().stdout, b"through");
-    // What runs when the lab goes, goes with it.
+    // A command that still runs when the lab is removed ends with it.
     let mut sleeper =
         Command::new(DRAY).args(["lab", "exec", "a", "--", "sleep", "1000"]).spawn().unwrap();
     let sleeps = || up.exec_well("a", &["sh", "-c", "cat /proc/[0-9]*/comm"]).contains("sleep");
@@ -232,7 +232,7 @@ fn labs_have_names_and_are_apart() {
     first.down();
     assert_eq!(second.exec_well("a", &["hostname"]), "changed\n");
     assert!(second.state().containers.iter().all(|container| container.running));
-    // A container that ended is said to have.
+    // A container that has ended is reported as such.
     let pid = Pid::from_raw(second.container("b").pid).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
     assert!(eventually(|| !second.container("b").running));
@@ -274,7 +274,7 @@ fn many_ends_of_one_link_reach_each_other_and_the_host() {
             let port = format!("udp:10.0.0.1:9000-{peer}:9000");
             let ping = ["dray", "ping", "--port", &port, "--duration", "0.1"];
             let mut said = String::new();
-            // On a busy machine who answers may not get to run in time.
+            // On a busy machine, the echo may not get to run in time.
             let answered = eventually(|| {
                 said = up.exec_well("a", &ping);
                 !said.contains(" 0 came back")
@@ -313,7 +313,7 @@ fn a_wrong_file_is_refused_before_anything_is_made() {
     let forward = "run = 'dray forward --from raw:eth0 --to raw:eth1 --both-ways'\n";
     let ring = PAIR.replace("'a'\n", &format!("'a'\n{forward}"));
     let ring = ring.replace("name = 'b'\n", &format!("name = 'b'\n{forward}"));
-    // What is wrong, in which line, and what is said of it.
+    // The invalid topology, the line of the error, and the message.
     let cases = [
         (
             PAIR.replace("name = 'b'", "name = 'a'"),
@@ -339,7 +339,7 @@ fn a_wrong_file_is_refused_before_anything_is_made() {
         ),
     ];
     let folder = tempfile::tempdir().unwrap();
-    // A directory that was there for a moment shows in when its parent changed.
+    // A directory that existed only for a moment changes its parent's modification time.
     let changed = || fs::metadata("/run/dray").and_then(|parent| parent.modified()).ok();
     let before = (Traces::now(), changed());
     for (text, line, what) in cases {
@@ -366,13 +366,13 @@ fn what_cannot_come_up_leaves_nothing() {
         assert_eq!(said.lines().count(), 1, "{said}");
         (output.status.code(), said)
     };
-    // Found before anything is made, by the same rules as on the command line.
+    // Found before anything is created, by the same rules as on the command line.
     let (code, said) =
         refused(&format!("{PAIR}[[containers]]\nname = 'c'\nrun = 'dray recieve'\n"));
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("topology.toml:11: ") && said.contains("recieve"), "{said}");
     assert_eq!(Traces::now(), before);
-    // Found when it is tried.
+    // Found when the program is started.
     let run = "[[containers]]\nname = 'c'\nrun = 'dray receive --port raw:eth9'\n";
     let (code, said) = refused(&format!("{PAIR}{run}"));
     assert_eq!(code, Some(1), "{said}");
@@ -395,7 +395,7 @@ fn interrupted_while_it_comes_up_it_leaves_nothing() {
         let mut up = Command::new(DRAY);
         let mut up = up.args(["lab", "up", &file]).stderr(Stdio::null()).spawn().unwrap();
         sleep(Duration::from_millis(moment));
-        // It may be up already.
+        // The lab may be up already.
         let _ = kill_process(Pid::from_child(&up), Signal::INT);
         if up.wait().unwrap().success() {
             success(&["lab", "down"]);
@@ -416,7 +416,7 @@ fn after_sigkill_of_the_keeper_nothing_is_left() {
     let keeper = Pid::from_raw(state.keeper.try_into().unwrap()).unwrap();
     kill_process(keeper, Signal::KILL).unwrap();
     assert!(eventually(|| Traces::now().is_alive_as(&before)), "{:?}", Traces::now());
-    // Its name is free again, and the next start removes what is left.
+    // The name is free again, and the next start removes what is left.
     assert!(eventually(|| success(&["lab", "ls"]) == "no lab is up\n"));
     assert!(Path::new(&log).exists());
     let up = Up::text(PAIR, "killed");

@@ -1,4 +1,4 @@
-//! What shares a machine with others: neighbours, and what each technique needs.
+//! Sharing a machine: noisy neighbours, and the resources that each technique needs.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn a_neighbour_is_there_when_it_shall_be() {
                 let written = measured.neighbour_bytes_per_s.unwrap();
                 assert_eq!(written > 0.0, neighbour != "quiet", "{row:?}");
                 assert!(measured.received > 0 && measured.counters_agree, "{row:?}");
-                // All roles have the other CPUs, whatever the neighbour does.
+                // All roles run on the other CPUs, whatever the neighbour does.
                 let cpus = |row: &dray_measure::ResultRow| {
                     row.measured()
                         .map(|measured| measured.setting.role_cores.values().max().copied())

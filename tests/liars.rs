@@ -1,6 +1,6 @@
-//! Peers that lie. Whatever a driver says or writes, the switch stays up, the liar is disconnected
-//! with a reason that names the lie (or what it said may be said), its port takes another driver,
-//! and two well-behaved ports next to it lose nothing.
+//! Peers that violate the protocol. Whatever a driver says or writes, the switch stays up, the
+//! driver is disconnected with a reason that names the violation (unless the protocol permits it),
+//! its port accepts another driver, and two well-behaved ports next to it lose nothing.
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "modules of this program alone")]
 
@@ -17,16 +17,16 @@ use liar::ours::Ours;
 use liar::testpmd::{self, Testpmd};
 use liar::{Expect, Lie};
 
-/// Liars at a time.
+/// Number of concurrent liars.
 const AT_ONCE: usize = 4;
 
-/// The lies whose names contain what `LIE` says; without it, all.
+/// Returns the lies whose names contain the value of `LIE`, or all if it is not set.
 fn chosen() -> Vec<&'static Lie> {
     let part = std::env::var("LIE").unwrap_or_default();
     lies::all().filter(|lie| lie.name.contains(&part)).collect()
 }
 
-/// Has each lie told to a running switch, and returns what became of each.
+/// Tells each lie to a running switch, and returns the outcome of each.
 fn hear_all(lies: &[&Lie]) -> Vec<Result<String, String>> {
     let ours = Ours::start();
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(vec![Ok(String::new()); lies.len()]));
@@ -49,7 +49,7 @@ fn hear_all(lies: &[&Lie]) -> Vec<Result<String, String>> {
     outcomes.into_inner().expect("no panic")
 }
 
-/// Has each of these lies told, and fails where one was not dealt with as it should be.
+/// Tells each of these lies, and fails if one of them was not handled as it should be.
 fn all_are_harmless(lies: &[&Lie]) {
     let outcomes = hear_all(lies);
     let mut failed = Vec::new();
@@ -67,7 +67,7 @@ fn no_lie_harms_anybody_but_the_liar() {
     all_are_harmless(&chosen());
 }
 
-/// Takes all contexts for asynchronous I/O that the machine has, until its input ends.
+/// Takes all asynchronous I/O contexts of the machine, until its input ends.
 const TAKE_AIO: &str = "
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -81,7 +81,7 @@ print('taken', flush=True)
 sys.stdin.read()
 ";
 
-/// A process that has taken all of them.
+/// A process that holds all asynchronous I/O contexts.
 struct TakeAio(Child);
 
 impl TakeAio {
@@ -99,7 +99,7 @@ impl TakeAio {
         Self(child)
     }
 
-    /// It gives all back when its input ends.
+    /// Ends the process's input, which makes it release all contexts.
     fn stop(&mut self) {
         drop(self.0.stdin.take());
         let _ = self.0.wait();
@@ -112,7 +112,7 @@ impl Drop for TakeAio {
     }
 }
 
-/// `fs.aio-max-nr` is one number for all of the machine, which any user can use up.
+/// `fs.aio-max-nr` limits the whole machine, and any user can exhaust it.
 #[test]
 fn no_call_holds_anybody_up_where_asynchronous_io_is_used_up() {
     let mut taker = TakeAio::start();
@@ -135,7 +135,7 @@ fn calls_without_asynchronous_io() {
     all_are_harmless(&lies::all().filter(about_events).collect::<Vec<_>>());
 }
 
-/// Addresses end at 128 TiB: drivers may share 96 of them.
+/// Address space ends at 128 TiB: drivers may share 96 TiB of it.
 #[test]
 fn many_drivers_that_share_much_leave_room_for_others() {
     let ours = Ours::start();
@@ -145,8 +145,9 @@ fn many_drivers_that_share_much_leave_room_for_others() {
     ours.finish().expect("nothing is lost");
 }
 
-/// What the worst lies cost neighbours on another worker; on a machine that does nothing else:
-/// `cargo test --release -p dray --test liars -- --ignored --nocapture --exact what_lies_cost_neighbours`.
+/// Measures what the worst lies cost neighbours on another worker. On an otherwise idle machine:
+/// `cargo test --release -p dray --test liars -- --ignored --nocapture --exact
+/// what_lies_cost_neighbours`.
 #[test]
 #[ignore = "prints figures"]
 fn what_lies_cost_neighbours() {
@@ -160,8 +161,9 @@ fn what_lies_cost_neighbours() {
         Some(p99)
     };
     let named = |name: &str| lies::all().find(|lie| lie.name == name).expect("a lie");
-    // Nobody lies right before and after: the state of the machine changes. A process without a context
-    // for asynchronous I/O makes one as soon as it can, so what is measured without comes first.
+    // Each figure stands between two without a lie, because the state of the machine changes. A
+    // process without an asynchronous I/O context creates one as soon as it can, so the
+    // measurements without a context come first.
     let mut taker = TakeAio::start();
     let full = "a call that is full, and waits";
     let without_aio = [p99(None), p99(Some(named(full))), p99(None)];
@@ -198,8 +200,8 @@ fn what_lies_cost_neighbours() {
     }
 }
 
-/// The table in `docs/hostile-peers.md`:
-/// `cargo test --release --test liars -- --ignored --nocapture testpmd`.
+/// Prints the table in `docs/hostile-peers.md`: `cargo test --release --test liars -- --ignored
+/// --nocapture testpmd`.
 #[test]
 #[ignore = "minutes, and a table to be read"]
 fn testpmd() {

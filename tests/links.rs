@@ -1,4 +1,4 @@
-//! Links, on the real kernel: by netlink, and as the lab makes them.
+//! Links on the real kernel, created over netlink and by the lab.
 
 mod common;
 
@@ -44,16 +44,16 @@ fn a_veth_pair_and_a_bridge() {
     assert!(names.contains(&"br".to_owned()) && !names.contains(&"b".to_owned()), "{names:?}");
 }
 
-/// Pairs that share one segment, with a port at each end.
+/// Pairs on one shared segment, with a port at each end.
 struct Pairs {
     links: Vec<Link>,
-    /// Of the first link's ends, of the second's, and so on.
+    /// Ports of the first link's ends, then of the second's, and so on.
     ports: Vec<Port>,
     _lab: Lab,
 }
 
 impl Pairs {
-    /// `None` where this kernel has no such links.
+    /// Creates `count` pairs. Returns `None` if this kernel does not support such links.
     fn new(count: usize, kind: LinkKind, endpoint: Endpoint) -> Option<Self> {
         let mut lab = Lab::new(DRAY.into(), Cancel::default()).unwrap();
         let cpus = placement::allowed();
@@ -86,8 +86,8 @@ impl Pairs {
         Some(Self { links, ports, _lab: lab })
     }
 
-    /// Sends a frame from each end to the other; the streams that arrived at each port. A frame of a
-    /// pair carries the number of the port where it is sent.
+    /// Sends a frame from each end to the other, and returns the streams that arrived at each port.
+    /// A pair's frame carries the number of the port that sends it.
     fn exchange(&mut self) -> Vec<Vec<u16>> {
         for (index, port) in self.ports.iter_mut().enumerate() {
             let flow = self.links[index / 2].flow();
@@ -100,7 +100,7 @@ impl Pairs {
             }
         }
         let mut arrived = vec![Vec::new(); self.ports.len()];
-        // Longer than any frame takes that arrives at all.
+        // Longer than a frame takes to arrive.
         let deadline = Instant::now() + Duration::from_millis(300);
         while Instant::now() < deadline {
             for (port, arrived) in self.ports.iter_mut().zip(&mut arrived) {
@@ -111,7 +111,7 @@ impl Pairs {
     }
 }
 
-/// The streams of test frames that have come.
+/// Returns the streams of the test frames that have arrived.
 fn receive(port: &mut Port) -> Vec<u16> {
     let (mut streams, mut scratch) = (Vec::new(), scratch());
     let take = &mut |lent: &[Frame<'_>]| {
@@ -131,7 +131,8 @@ fn pairs_of_one_segment_reach_each_other_and_nobody_else() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
-    // A macvtap's device is found by the container's `/sys`, and the programs are this one.
+    // A macvtap's device is looked up in the container's `/sys`, but here this process opens the
+    // ports.
     let has_sockets = |kind: &LinkKind| !kind.takes_only_machines();
     let kinds = LinkKind::ALL.into_iter().filter(has_sockets);
     let fitting = |kind| {
@@ -148,7 +149,7 @@ fn pairs_of_one_segment_reach_each_other_and_nobody_else() {
         let expected: Vec<_> = (0..6).map(heard).collect();
         let mut arrived = pairs.exchange();
         if kind.learns {
-            // What is not known yet is flooded.
+            // Frames to unknown stations are flooded.
             let learnt = eventually(|| {
                 arrived = pairs.exchange();
                 arrived == expected

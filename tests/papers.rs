@@ -1,4 +1,4 @@
-//! `dray bench paper-all`: one report of all papers' experiments, also of a run that was interrupted.
+//! `dray bench paper-all`: one report of all papers' experiments, also for an interrupted run.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{DRAY, alone, assert_schema, dray, eventually, success};
 use dray_measure::{Results, experiments};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// As little as can be: techniques that three of the papers have, in the shortest trials.
+/// The smallest run: techniques that three of the papers have, in the shortest trials.
 const BENCH: [&str; 10] = [
     "bench",
     "paper-all",
@@ -23,7 +23,7 @@ const BENCH: [&str; 10] = [
     "veth/udp,veth/afxdp",
     "--json",
 ];
-/// Its experiments.
+/// Experiments that include these techniques.
 const MINE: [&str; 4] =
     ["ara2019-table1", "shyamkumar2022-needwakeup", "shyamkumar2022-fig6", "liang2016-setup"];
 
@@ -38,7 +38,7 @@ fn said(output: Output) -> (Option<i32>, String, String) {
     (output.status.code(), table, said)
 }
 
-/// Of each experiment that has a file there, how many trials are missing.
+/// Returns the number of missing trials of each experiment that has a file in `folder`.
 fn left(folder: &Path) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for experiment in experiments::of_papers() {
@@ -53,8 +53,8 @@ fn left(folder: &Path) -> Vec<(String, usize)> {
     found
 }
 
-/// That the page has a section of each experiment with this technique, and says of each other that it has
-/// none.
+/// Checks that the page has a section for each experiment with this technique, and names the others
+/// as left out.
 fn assert_all_are_in(page: &str) {
     let caveat = page.lines().find(|line| line.contains("left out: ")).expect("what is left out");
     for experiment in experiments::of_papers() {
@@ -94,7 +94,7 @@ fn an_interrupted_run_of_all_papers_is_reported_and_goes_on() {
     assert!(half.contains("Nothing was measured yet of ") && half.contains("liang2016-setup"));
     assert!(half.contains("the run was interrupted"), "it says why");
 
-    // No option is given again, and what there is stays.
+    // `--resume` needs no other option, and keeps what is complete.
     let first = folder.path().join("all/ara2019-table1.json");
     let measured = fs::read(&first).unwrap();
     let all = folder.path().join("all");
@@ -111,7 +111,7 @@ fn an_interrupted_run_of_all_papers_is_reported_and_goes_on() {
     assert!(!whole.contains("interrupted") && !whole.contains("Nothing was measured yet"));
     assert!(whole.contains("The papers <span>beside this machine"), "figures beside the papers'");
 
-    // Nobody's results are overwritten.
+    // Existing results are not overwritten.
     let output = dray(&[&BENCH[..], &[all]].concat());
     let (status, _, words) = said(output);
     assert_eq!(status, Some(2), "{words}");

@@ -1,4 +1,4 @@
-//! Other people's switches and endpoints: frames go through, and nothing is left behind.
+//! Third-party switches and endpoints: frames pass, and nothing is left behind.
 
 mod common;
 
@@ -19,7 +19,7 @@ use dray_lab::peer::{
 use dray_lab::{Cancel, placement};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Returns from the calling test, counted as skipped, where a peer is not installed.
+/// Returns from the calling test, counted as skipped, if a peer is not installed.
 macro_rules! require {
     ($($kind:expr),*) => {
         require_root!();
@@ -30,16 +30,16 @@ macro_rules! require {
     };
 }
 
-/// Those that Debian has.
+/// Switches that Debian packages.
 const PACKAGED: [SwitchKind; 2] = [SwitchKind::Testpmd, SwitchKind::OvsDpdk];
 
-/// The switch has the last CPU, the endpoints share the first.
+/// Returns the CPU of the switch (the last one) and that of the endpoints (the first one).
 fn cpus() -> (usize, usize) {
     let allowed = placement::allowed();
     (*allowed.last().unwrap(), allowed[0])
 }
 
-/// Huge pages reserved on this machine.
+/// Returns the number of huge pages reserved on this machine.
 fn reserved() -> String {
     fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap()
 }
@@ -47,14 +47,14 @@ fn reserved() -> String {
 const SPLIT: Driver = Driver::VirtioUser { packed: false, queue_size: 256 };
 const PACKED: Driver = Driver::VirtioUser { packed: true, queue_size: 256 };
 
-/// What differs from test to test.
+/// Parameters that differ between tests.
 #[derive(Clone, Copy)]
 struct Setting {
     kind: SwitchKind,
     wiring: Wiring,
     memory: Memory,
     driver: Driver,
-    /// Whether the switch listens, and not the endpoints.
+    /// True if the switch listens, false if the endpoints do.
     listens: bool,
 }
 
@@ -90,7 +90,7 @@ impl Setting {
         let settings = EndpointSettings {
             name: format!("{role:?}").split(' ').next().unwrap().to_lowercase(),
             role,
-            // A back end is where else the switch is.
+            // An endpoint that is the back end runs on the switch's CPU.
             cpu: if self.driver == Driver::Vhost { switch } else { endpoints },
             memory: self.memory,
             ports: ports.collect(),
@@ -100,9 +100,9 @@ impl Setting {
         endpoint
     }
 
-    /// One endpoint sends through the switch to another, and the books agree. Both poll on one CPU,
-    /// in turns of milliseconds, in which the receiver's ring overflows: few frames arrive. Nothing
-    /// is left behind. Returns whether the switch keeps books.
+    /// One endpoint sends through the switch to another, and the counters agree. Both poll on one
+    /// CPU, in turns of milliseconds, in which the receiver's ring overflows: few frames arrive.
+    /// Nothing is left behind. Returns true if the switch has counters.
     fn sends_and_receives(&self) -> bool {
         let (before, pages) = (Traces::now(), reserved());
         let dir = PeerDir::new().unwrap();
@@ -148,7 +148,7 @@ impl Setting {
     }
 }
 
-/// It is found first, and says of itself what DPDK's does.
+/// Puts a program first in `PATH` that reports an old DPDK version, as testpmd would.
 #[test]
 fn a_peer_that_is_too_old_is_a_reason_in_the_results() {
     let _alone = alone();
@@ -277,7 +277,7 @@ fn what_cannot_be_is_explained() {
     assert_eq!((Traces::now(), reserved()), before);
 }
 
-/// Tells this program, started by the test below, that it is the one to be killed.
+/// Environment variable that tells this program, started by the test below, to be the victim.
 const VICTIM: &str = "DRAY_TEST_VICTIM";
 
 #[test]
@@ -315,13 +315,13 @@ fn after_sigkill_the_next_start_cleans_up() {
     assert_eq!(success(&["lab", "clean"]), "nothing to remove\n", "its owner is alive");
     kill_process(Pid::from_child(&victim), Signal::KILL).unwrap();
     victim.wait().unwrap();
-    // The processes go by themselves; files and huge pages stay.
+    // The processes end by themselves; files and huge pages stay.
     assert!(eventually(|| Traces::now() == before), "{:?}", Traces::now());
     assert!(Path::new(&path).exists());
     let said = success(&["lab", "clean"]);
     assert!(said.contains(path.rsplit('/').next().unwrap()), "{said}");
     assert!(!Path::new(&path).exists());
-    // Memory of a process that is still dying goes with it.
+    // Memory of a dying process is freed when the process is gone.
     assert!(eventually(|| reserved() == pages), "{} pages, not {pages}", reserved());
     assert_eq!(Traces::now(), before);
 }

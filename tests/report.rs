@@ -1,4 +1,5 @@
-//! `dray report` and `dray compare`: pages in a real browser, and files that are no results.
+//! `dray report` and `dray compare`: pages in a real browser, and files that do not contain
+//! results.
 
 mod browser;
 mod common;
@@ -10,14 +11,14 @@ use browser::Browser;
 use common::{alone, dray, success};
 use serde_json::{Value, json};
 
-/// Results that were measured once, with a few rows left in each.
+/// Path of measured results, reduced to a few rows each.
 fn results(name: &str) -> String {
     format!("{}/../../tests/results/{name}.json", env!("CARGO_MANIFEST_DIR"))
 }
 
 const ALL: [&str; 6] = ["sockets", "switches", "rates", "sizes", "chain", "rtt"];
 
-/// A page of the results called so.
+/// Creates a page of the results with these names.
 fn page(folder: &Path, names: &[&str]) -> PathBuf {
     let page = folder.join("page.html");
     let files: Vec<String> = names.iter().map(|name| results(name)).collect();
@@ -27,7 +28,7 @@ fn page(folder: &Path, names: &[&str]) -> PathBuf {
     page
 }
 
-/// Returns from the calling test where there is no browser.
+/// Returns from the calling test if no browser is installed.
 macro_rules! browser {
     () => {
         match Browser::start() {
@@ -40,14 +41,14 @@ macro_rules! browser {
     };
 }
 
-/// How many elements are to be seen.
+/// Returns the number of visible elements.
 fn seen(browser: &Browser, selector: &str) -> f64 {
     browser.number(&format!(
         "return [...document.querySelectorAll({selector:?})].filter((it) => it.getClientRects().length).length"
     ))
 }
 
-/// Nothing was complained about, and nothing but the page itself was asked for.
+/// Checks that the console is empty, and that the browser requested nothing but the page itself.
 fn assert_quiet(browser: &Browser, page: &Path) {
     assert_eq!(browser.console(), [""; 0]);
     let own = format!("\"file://{}\"", page.display());
@@ -76,7 +77,7 @@ fn every_chart_is_drawn_and_nothing_is_asked_of_a_network() {
     ] {
         assert!(format!("{titles};").contains(title), "{title} is not in {titles}");
     }
-    // Each figure has marks inside its own bounds, and a row of its table for every result.
+    // Each figure has marks inside its own bounds, and a table row for every result.
     let empty = browser.text(
         "return [...document.querySelectorAll('figure')].filter((figure) => {
            const box = figure.getBoundingClientRect();
@@ -119,7 +120,7 @@ fn filters_hide_what_is_not_chosen_in_charts_and_tables() {
     assert_eq!((seen(&browser, &mine), seen(&browser, "main [data-t]")), (0.0, all - before));
     let chosen = browser.text("return document.getElementById('chosen').textContent");
     assert!(chosen.contains(" of "), "{chosen}");
-    // Its family is chosen in part; choosing it brings all of it back.
+    // The technique's family is partly selected; clicking its box selects all of it again.
     assert_eq!(
         browser.run(
             "const it = [...document.querySelectorAll('[data-family]')].find((it) => it.indeterminate);
@@ -218,8 +219,8 @@ fn a_full_run_is_small_and_opens_fast() {
     let _alone = alone();
     let browser = browser!();
     let folder = tempfile::tempdir().unwrap();
-    // As many results as all papers' experiments and all techniques make, and then some: of each kind that
-    // was measured here a hundred.
+    // More results than all papers' experiments and all techniques produce: a hundred of each kind
+    // measured here.
     const EACH: usize = 110;
     let files = ALL.map(|name| {
         let mut all: Value =
@@ -242,7 +243,7 @@ fn a_full_run_is_small_and_opens_fast() {
     success(&arguments);
     let bytes = fs::metadata(&page).unwrap().len();
     assert!(bytes < 2_000_000, "{bytes} bytes");
-    // The best of three: others may use the machine meanwhile.
+    // The best of three: other programs may use the machine meanwhile.
     let opened = (0..3).map(|_| {
         browser.open(&page);
         browser.number("return performance.getEntriesByType('navigation')[0].loadEventEnd")
@@ -280,7 +281,7 @@ fn a_hostile_file_runs_nothing_and_adds_nothing() {
             serde_json::from_str(&fs::read_to_string(results(name)).unwrap()).unwrap();
         let rows = evil_results["results"].as_array().unwrap().clone();
         everywhere(&mut evil_results, evil);
-        // What decides which charts there are stays.
+        // Keep what decides which charts the page has.
         for (row, own) in evil_results["results"].as_array_mut().unwrap().iter_mut().zip(rows) {
             row["topology"] = own["topology"].clone();
         }
@@ -357,7 +358,7 @@ fn what_is_no_result_file_is_named_and_replaces_nothing() {
         let output = dray(&["compare", &results("rtt"), wrong.to_str().unwrap()]);
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{what}");
     }
-    // Its own input, and a place where nothing can be written.
+    // The command's own input, and a path that cannot be written.
     fs::write(&wrong, &good).unwrap();
     let own = wrong.to_str().unwrap();
     let output = dray(&["report", own, "-o", own]);

@@ -1,5 +1,5 @@
-//! Runs that are interrupted keep what they found, and go on where they were; and what cannot be gone
-//! on with is refused, and stays as it is.
+//! Interrupted runs keep their results and resume where they were. A run that cannot be resumed is
+//! refused, and its file left unchanged.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{DRAY, alone, assert_schema, dray, eventually, success};
 use dray_measure::Results;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// So many trials, in testbeds of two techniques.
+/// Number of trials, in testbeds of two techniques.
 const TRIALS: usize = 8;
 const BENCH: [&str; 11] = [
     "bench",
@@ -40,8 +40,8 @@ fn start(arguments: &[&str], file: &Path) -> Child {
     command.spawn().unwrap()
 }
 
-/// Starts a run, and ends it by `signal` once something is in its file; what that holds then, and what
-/// the run said.
+/// Starts a run, and ends it by `signal` once its file exists. Returns the file's contents and the
+/// run's output.
 fn interrupt(arguments: &[&str], file: &Path, signal: Signal) -> (Results, String) {
     let run = start(arguments, file);
     assert!(eventually(|| file.exists()), "a first trial");
@@ -79,7 +79,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
         let all = read(&file);
         assert_eq!((&all.incomplete, trials(&all)), (&None, TRIALS));
         assert_eq!((&all.time, all.settings.seed), (&results.time, results.settings.seed));
-        // What was measured before is in it.
+        // It includes what was measured before.
         let before = results.results.iter().find_map(|row| row.measured()).unwrap();
         let contained = all.results.iter().filter_map(|row| row.measured()).any(|row| {
             let samples = &before.samples_pps[..];
@@ -107,7 +107,7 @@ fn searches_that_have_ended_are_kept_and_others_begin_anew() {
     let arguments: Vec<_> = words.split_whitespace().collect();
     let (results, _) = interrupt(&arguments, &file, Signal::INT);
     let incomplete = results.incomplete.as_ref().expect("it is marked");
-    // The second had begun, and some of its trials may have been run.
+    // The second search had begun, and some of its trials may have been run.
     assert_eq!((incomplete.trials_done, incomplete.trials), (1, SEARCHES));
     let found = |results: &Results| {
         let measured = results.results.iter().filter_map(|row| row.measured());
@@ -185,7 +185,7 @@ fn another_plan_is_refused_and_the_file_stays() {
         refused(&[], what);
         assert_eq!(fs::read_to_string(&file).unwrap(), wrong);
     }
-    // What would be compared with is read first.
+    // The baseline is read first.
     let output = dray(&["bench", "--quick", "--baseline", "/nosuch.json"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("/nosuch.json: cannot be read"));

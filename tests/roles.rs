@@ -1,4 +1,4 @@
-//! The roles as commands, by hand, in containers that only have a link.
+//! The roles as commands, by hand, in containers that have only a link.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn chain(count: usize, addressed: bool) -> Hosts {
     Hosts::chain(count, LinkKind::VETH, 1500, addressed)
 }
 
-/// Starts a role in a host's network and waits until its ports are open.
+/// Starts a role in a host's network namespace and waits until its ports are open.
 fn start(hosts: &Hosts, host: usize, arguments: &str) -> Child {
     let arguments = arguments.split_whitespace().chain(["--json"]);
     hosts.start_role(host, Command::new(DRAY).args(arguments).stdout(Stdio::piped()))
@@ -78,7 +78,7 @@ fn sender_to_receiver_over_every_kind_of_socket() {
     }
 }
 
-/// Ctrl-C: the role takes what is queued and reports.
+/// Sends SIGINT, as Ctrl-C does: the role drains its queues and reports.
 fn interrupted(child: Child) -> Child {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     child

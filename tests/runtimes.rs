@@ -1,5 +1,5 @@
-//! Container engines make the containers: the same roles and links inside, the same books, and nothing
-//! left behind.
+//! Containers created by container engines: the same roles and links inside, the same counters, and
+//! nothing left behind.
 
 mod common;
 
@@ -17,7 +17,7 @@ use dray_measure::Results;
 use dray_measure::results::Outcome;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The engines, all of which have to be there where nothing may be skipped.
+/// Returns the installed engines. Where nothing may be skipped, all have to be installed.
 fn engines() -> Vec<Runtime> {
     let engines = Runtime::ALL.into_iter().filter(|runtime| *runtime != Runtime::Embedded);
     let is_there = |runtime: &Runtime| match runtime.version() {
@@ -30,14 +30,14 @@ fn engines() -> Vec<Runtime> {
     engines.filter(is_there).collect()
 }
 
-/// All that the machine shows of containers, mounts and engines.
+/// Everything on the machine that shows containers, mounts and engines.
 #[derive(Debug, PartialEq, Eq)]
 struct Everything {
     traces: Traces,
     mounts: String,
-    /// Folders where engines keep their state, those that are there.
+    /// Existing folders in which engines keep their state.
     folders: Vec<&'static str>,
-    /// What is in ours.
+    /// Contents of our own folder.
     ours: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ fn bench(runtime: Runtime, techniques: &str) -> Command {
     command
 }
 
-/// The first processes of containers that an engine made, by their names.
+/// Returns the init processes of containers that an engine created, with their names.
 fn agents() -> Vec<(String, Pid)> {
     let mut found = Vec::new();
     for process in fs::read_dir("/proc").unwrap().flatten() {
@@ -164,7 +164,7 @@ fn the_books_balance_over_links_that_engines_make() {
     let before = Everything::now();
     let mut links: Vec<_> = LinkKind::OF_ENGINES.to_vec();
     links.retain(|link| engines().contains(&link.runtime().unwrap()));
-    // Not every kernel has ipvlan.
+    // Not every kernel supports ipvlan.
     let (ipvlan, links): (Vec<_>, Vec<_>) =
         links.into_iter().partition(|link| link.name.contains("ipvlan"));
     for link in links {
@@ -179,7 +179,7 @@ fn the_books_balance_over_links_that_engines_make() {
         assert!(output.status.success(), "{link}: {said}");
         let results: Results = serde_json::from_slice(&output.stdout).unwrap();
         let rows = &results.results;
-        // Two sizes each.
+        // Two frame sizes each.
         assert_eq!((rows.len(), results.streams.len()), (4, 1), "{link}");
         for row in rows {
             let name = &row.technique;
@@ -190,7 +190,7 @@ fn the_books_balance_over_links_that_engines_make() {
         }
         let stream = results.streams[0].measured().unwrap();
         assert!(stream.counters_agree && stream.goodput_bps > 0.0, "{link}");
-        // The engine heard of the MTU: a segment fills it.
+        // The engine set the MTU: a segment fills it.
         assert!(stream.segment_max > 8000, "{link}: {}", stream.segment_max);
         assert_eq!(Everything::now(), before, "{link}");
     }
@@ -240,8 +240,9 @@ fn a_container_has_its_cpu_and_its_privileges_and_sees_nothing_else() {
     }
 }
 
-/// Starts a trial of two minutes in containers of a runtime, kills what `dying` names once it is under way,
-/// and waits for its end, which has to come long before; the reason in the results.
+/// Starts a trial of two minutes in containers of a runtime, kills the processes that `dying`
+/// returns once it is running, and waits for its end, which has to come long before. Returns the
+/// reason in the results.
 fn reason_after_killing(runtime: Runtime, dying: impl Fn(&Child) -> Vec<Pid>) -> String {
     let mut bench = bench(runtime, "veth/udp");
     let bench = bench.args(["--duration", "120"]).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -250,7 +251,7 @@ fn reason_after_killing(runtime: Runtime, dying: impl Fn(&Child) -> Vec<Pid>) ->
     sleep(Duration::from_millis(500));
     let dying = dying(&bench);
     assert!(!dying.is_empty(), "{runtime}");
-    // One may have gone with another.
+    // One may have ended together with another.
     for pid in dying {
         let _ = kill_process(pid, Signal::KILL);
     }
@@ -287,7 +288,7 @@ fn where_a_runtime_dies_the_trial_ends_a_container_is_named_and_nothing_is_left(
     require_root!();
     let before = Everything::now();
     for runtime in engines() {
-        // What containers of it live under.
+        // Ancestors of the runtime's containers.
         let programs: &[&str] = match runtime {
             Runtime::Embedded => &[],
             Runtime::Docker => &["dockerd", "containerd", "containerd-shim"],
@@ -313,7 +314,7 @@ fn where_a_runtime_dies_the_trial_ends_a_container_is_named_and_nothing_is_left(
     }
 }
 
-/// The processes that a process has started, and those that these have.
+/// Returns a process's descendants.
 fn descendants(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());

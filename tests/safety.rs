@@ -1,4 +1,5 @@
-//! What a running switch or user plane function gives up, and how it ends when a thread of it dies.
+//! Privileges that a running switch or user plane function drops, and how it ends when a thread
+//! dies.
 
 mod common;
 
@@ -16,7 +17,7 @@ use dray_traffic::Report;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use tempfile::TempDir;
 
-/// A datagram of 64 bytes: a frame, for a port of Unix datagrams.
+/// A datagram of 64 bytes: one frame for a Unix datagram port.
 const FRAME: [u8; 64] = [2; 64];
 
 const UPF_CONFIG: &str = r#"
@@ -29,14 +30,14 @@ fn start(command: &mut Command) -> Started {
     Started(command.spawn().expect("dray starts"))
 }
 
-/// Waits for the end: the exit status, and what it said.
+/// Waits for the process to end. Returns its exit status and its error output.
 fn end(mut child: Started) -> (Option<i32>, String) {
     let mut said = String::new();
     child.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
     (child.0.wait().expect("it ends").code(), said)
 }
 
-/// Ends `child` in good order.
+/// Terminates `child` with SIGTERM.
 fn terminate(child: Started) -> (Option<i32>, String) {
     let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
@@ -60,7 +61,7 @@ fn has_ended(child: &Child) -> bool {
     stat.is_ok_and(|stat| stat.contains(") Z "))
 }
 
-/// Sends frames to the port of datagrams at `path` until `done`.
+/// Sends frames to the datagram port at `path` until `done` returns true.
 fn send_frames(path: &str, mut done: impl FnMut() -> bool) {
     let socket = UnixDatagram::unbound().expect("a socket");
     socket.set_nonblocking(true).expect("ours");
@@ -70,8 +71,8 @@ fn send_frames(path: &str, mut done: impl FnMut() -> bool) {
     }));
 }
 
-/// Starts `command`, which panics at the first frame that comes to the port of datagrams at `port`. What
-/// clients of the control socket were told, and how it ended.
+/// Starts `command`, which panics at the first frame that arrives at the datagram port at `port`.
+/// Returns the reply to clients of the control socket, the exit status and the error output.
 fn death(command: &mut Command, port: &str, ask: &[&str]) -> (String, Option<i32>, String) {
     let child = start(command);
     let mut told = String::new();
@@ -135,7 +136,7 @@ fn dead_role_ends_the_program_with_a_reason() {
     assert!(last.starts_with("dray: thread role panicked at"), "{last}");
 }
 
-/// Of each thread of a process, its name and what its status says of privileges.
+/// Returns the name of each thread of a process, and the privileges in its status.
 fn privileges(process: u32) -> Vec<(String, BTreeMap<String, String>)> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
     let status = |task: fs::DirEntry| {
@@ -148,10 +149,11 @@ fn privileges(process: u32) -> Vec<(String, BTreeMap<String, String>)> {
     tasks.flatten().filter_map(status).collect()
 }
 
-/// Every thread is without capabilities and behind a list of system calls; workers are behind two.
+/// Checks that every thread has no capabilities and is behind a list of system calls; workers are
+/// behind two.
 fn assert_confined(process: u32, is_worker: impl Fn(&str) -> bool + Copy) {
-    // A worker gives up the rest itself, as the first thing that it does.
-    // Linux 5.9 and later say how many lists there are.
+    // A worker drops its remaining privileges itself, as its first action. Linux 5.9 and later
+    // report the number of lists.
     let is_behind_two = |(name, status): &(String, BTreeMap<String, String>)| {
         !is_worker(name) || status.get("Seccomp_filters").is_none_or(|filters| filters == "2")
     };
@@ -176,7 +178,7 @@ fn switch_and_user_plane_function_give_up_what_they_do_not_need() {
     fs::write(&config, UPF_CONFIG).expect("a file");
     let switch = ["switch", "--port", &format!("a={a}"), "--port", &format!("b={b}")];
     let upf = ["upf", "--n3", &a, "--n6", &b, "--config", &config];
-    // As whoever runs the tests, and as a user without any privilege.
+    // As the user of the tests, and as a user without any privilege.
     let users =
         if rustix::process::geteuid().is_root() { vec![None, Some(65534)] } else { vec![None] };
     for user in users {
@@ -225,12 +227,12 @@ fn sandbox_allows_sockets_beside_those_that_are_there_and_no_interfaces() {
     assert!(!added && said.contains("raw:lo") && said.contains("--sandbox off"), "{said}");
     let (added, said) = add("d", &port("d", &outside));
     assert!(!added && said.contains("Permission denied") && said.contains("sandbox"), "{said}");
-    // It goes on as before.
+    // The switch continues as before.
     assert!(common::success(&["switch", "ports", "--control", &control]).contains("vhost:"));
     assert_eq!(terminate(child).0, Some(0));
 }
 
-/// Receives for a while at a port; how many frames that were.
+/// Receives at a port for a second. Returns the number of frames.
 fn received(uri: &str) -> u64 {
     let report = common::success(&["receive", "--json", "--duration", "1", "--port", uri]);
     match serde_json::from_str(&report).expect("JSON") {
@@ -260,14 +262,14 @@ fn confined_switch_serves_peers_that_come_and_go() {
             assert!(received(&uri) > 100, "{uri}");
         }
     }
-    // Frames that nobody answers make the switch connect back to the sender of datagrams.
+    // Frames without a reply make the switch connect back to the sender of datagrams.
     let ping = ["ping", "--rate", "100", "--duration", "0.3", "--port"];
     common::dray(&[&ping[..], &[&format!("virtio:{a}?hugepages=0")]].concat());
     let (status, stderr) = terminate(child);
     assert_eq!(status, Some(0), "{stderr}");
 }
 
-/// Starts the switch on a kernel on which `call` fails.
+/// Starts the switch on a kernel where `call` fails.
 fn start_without(call: libc::c_long, errno: u32, arguments: &[&str]) -> (Option<i32>, String) {
     let arguments: Vec<_> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
     let run = move || {
@@ -279,7 +281,7 @@ fn start_without(call: libc::c_long, errno: u32, arguments: &[&str]) -> (Option<
         apply_filter(&program).expect("a kernel with filters");
         end(start(Command::new(DRAY).args(arguments)))
     };
-    // A filter holds for a thread and its children.
+    // A filter applies to a thread and its children.
     thread::spawn(run).join().expect("no panic")
 }
 

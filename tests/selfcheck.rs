@@ -1,4 +1,4 @@
-//! `dray bench selfcheck`: what dray reports is what is known to be so.
+//! `dray bench selfcheck`: dray reports what is known to be true.
 
 mod common;
 
@@ -15,20 +15,20 @@ fn what_is_known_is_reported() {
     {
         assert!(checks.iter().any(|check| check.what.contains(what)), "{what}: {checks:?}");
     }
-    // What is counted is right however busy the machine is.
+    // Counts are right however busy the machine is.
     let (timed, counted): (Vec<_>, Vec<_>) =
         checks.iter().partition(|check| check.what.ends_with("of round trips"));
     let wrong = |check: &&&Check| check.outcome != Outcome::Right;
     assert_eq!(counted.iter().filter(wrong).collect::<Vec<_>>(), Vec::<&&Check>::new());
-    // A busy machine makes frames late, though never early, and not so late that one percentile could be
-    // taken for another.
+    // A busy machine delays frames, but they are never early, and not so late that one percentile
+    // could be taken for another.
     let ms = |text: &str| text.split(' ').next().unwrap().parse::<f64>().unwrap();
     assert_eq!(timed.len(), 3, "{checks:?}");
     for check in timed {
         let late = ms(&check.reported) / ms(&check.expected);
         assert!((0.999..2.0).contains(&late), "{check:?}");
     }
-    // Something was lost, doubled and swapped indeed.
+    // Frames were indeed lost, duplicated and reordered.
     let counted = checks.iter().filter(|check| check.what.starts_with("frames lost"));
     assert!(counted.clone().count() > 1 && counted.clone().all(|check| check.expected != "0"));
 }

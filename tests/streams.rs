@@ -1,4 +1,4 @@
-//! Byte streams and pairs on the real kernel: every byte arrives, and figures say what they are.
+//! Byte streams and pairs on the real kernel: every byte arrives, and figures have the right units.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn bench(arguments: &[&str]) -> (serde_json::Value, Results) {
     (serde_json::from_str(&text).unwrap(), serde_json::from_str(&text).unwrap())
 }
 
-/// What must hold for every row whatever the machine did meanwhile.
+/// Checks what must hold for every row, whatever the machine did meanwhile.
 fn check_bytes(row: &StreamRow) {
     let name = format!("{} x {}", row.technique, row.pairs);
     let measured = row.measured().unwrap_or_else(|| panic!("{name}: {:?}", row.outcome));
@@ -52,7 +52,7 @@ fn every_link_that_carries_ip_carries_tcp() {
     assert!(plain >= 4 && results.streams.len() == 2 * plain, "veth, bridge, two of XDP, others");
     for row in &results.streams {
         assert_eq!((row.streams, row.pairs, row.mtu), (3, 1, 1500));
-        // Not every kernel has these.
+        // Not every kernel supports these links.
         if may_lack(&row.link) && row.measured().is_none() {
             continue;
         }
@@ -151,7 +151,8 @@ fn pairs_of_frames_balance_too() {
     assert!(text.contains("pairs  bridge/udp 1500") && text.contains("Gb/s"), "{text}");
 }
 
-/// Each of the paper's experiments, with more pairs at once than there are CPUs to wake them all.
+/// Runs each of the paper's experiments with more concurrent pairs than there are CPUs to wake them
+/// all.
 #[test]
 fn many_pairs_at_once() {
     let _alone = alone();
@@ -227,7 +228,7 @@ fn received(child: Child) -> StreamReceiveReport {
     report
 }
 
-/// A port that nobody uses at present.
+/// Returns a port that is not in use.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -261,13 +262,13 @@ fn strangers_and_damage_are_told_from_streams() {
     let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert!(matches!(stranger.read(&mut [0]), Ok(0) | Err(_)), "it is shown the door");
-    // A head, and then not what belongs behind it.
+    // A valid header, followed by invalid data.
     let mut liar = TcpStream::connect(("127.0.0.1", port)).unwrap();
     liar.write_all(b"dray 1\r\n\0\0\0\0\0\0\0\x07").unwrap();
     std::thread::sleep(Duration::from_millis(100));
     liar.write_all(&[0; 5000]).unwrap();
     drop(liar);
-    // Ones that say nothing, and one that breaks off.
+    // Connections that send nothing, and one that breaks off.
     let silent: Vec<_> =
         (0..50).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     std::thread::sleep(Duration::from_millis(100));

@@ -1,4 +1,4 @@
-//! What is different where somebody looks: colour and progress on a terminal, and neither in a pipe.
+//! Colour and progress appear on a terminal, and not in a pipe.
 
 mod common;
 
@@ -7,11 +7,11 @@ use std::process::{Command, Output, Stdio};
 
 use common::{DRAY, alone, dray};
 
-/// The machine's limit: a table, whoever asks.
+/// The machine's limit: prints a table on any output.
 const BENCH: &str = "bench limit --quick --duration 0.2 --size 64";
 const COLOUR: &str = "\x1b[1m";
 
-/// What a shell's `command` writes to a terminal, which script(1) makes and stands for.
+/// Returns what a shell's `command` writes to a terminal, which script(1) provides.
 fn on_a_terminal(command: &str) -> String {
     let mut script = Command::new("script");
     script.args(["--quiet", "--return", "--command", command, "/dev/null"]);
@@ -32,10 +32,10 @@ fn tables_have_colour_on_a_terminal_alone() {
     assert_eq!(heads.len(), 2, "{shown:?}");
     assert!(heads[0].contains("limit of the machine") && heads[1].contains("Mpps"), "{shown:?}");
     assert!(shown.contains("one copy, two CPUs"), "{shown:?}");
-    // Whoever asks for none gets none.
+    // `NO_COLOR` disables colour.
     let plain = on_a_terminal(&format!("NO_COLOR=1 {DRAY} {BENCH} 2>/dev/null"));
     assert!(plain.contains("one copy, two CPUs") && !plain.contains('\x1b'), "{plain:?}");
-    // A table that goes elsewhere has none, though a terminal is near.
+    // A redirected table has no colour, even if the shell has a terminal.
     let seen = on_a_terminal(&format!("{DRAY} {BENCH} >{} 2>/dev/null", file.display()));
     let table = fs::read_to_string(&file).unwrap();
     assert!(table.contains("one copy, two CPUs") && !table.contains('\x1b'), "{table:?}");

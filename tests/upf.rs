@@ -1,5 +1,5 @@
-//! The user plane function between gNBs and a data network: another process, real links, and a load
-//! that checks every packet.
+//! The user plane function between gNBs and a data network: a separate process, real links, and a
+//! load that checks every packet.
 
 mod common;
 
@@ -16,7 +16,7 @@ use dray_measure::Results;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Nobody's Ethernet address is known beforehand but our own.
+/// Configuration in which only our own Ethernet addresses are known beforehand.
 const CONFIG: &str = r#"
 [n3]
 mac = "02:00:00:00:03:01"
@@ -69,7 +69,7 @@ impl Upf {
         command.output().unwrap()
     }
 
-    /// What is answered, where anything is.
+    /// Sends a request that must succeed. Returns the reply, if there is one.
     fn ask(&self, arguments: &[&str]) -> Value {
         let output = self.talk(arguments);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -77,7 +77,7 @@ impl Upf {
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
-    /// Why it is refused.
+    /// Sends a request that must be refused. Returns the error message.
     fn refused(&self, arguments: &[&str]) -> String {
         let output = self.talk(arguments);
         assert!(!output.status.success(), "{arguments:?}");
@@ -100,7 +100,7 @@ fn number(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} of {value}"))
 }
 
-/// Every packet came back right, and the user plane function says the same.
+/// Checks that every packet came back intact, and that the user plane function's counters agree.
 fn check(load: &Value, upf: &Value) {
     for way in ["uplink", "downlink"] {
         let sent = number(load, &format!("/{way}/sent"));
@@ -113,7 +113,8 @@ fn check(load: &Value, upf: &Value) {
     }
 }
 
-/// A container for the user plane function, one for all others, and two wires between them.
+/// Creates a container for the user plane function, one for everything else, and two wires between
+/// them.
 fn hosts() -> (Lab, [ContainerId; 2]) {
     let mut lab = Lab::new(DRAY.into(), Cancel::default()).unwrap();
     let ids = ["upf", "load"].map(|name| lab.start_container(name, &placement::allowed()).unwrap());
@@ -166,7 +167,7 @@ fn every_packet_passes_between_packet_sockets() {
     }
 }
 
-/// Each worker had its share.
+/// Checks that each worker received its share.
 fn check_workers(upf: &Value) {
     for workers in ["uplink_workers", "downlink_workers"] {
         let received: Vec<_> = upf[workers].as_array().unwrap().iter().collect();
@@ -175,8 +176,9 @@ fn check_workers(upf: &Value) {
     }
 }
 
-/// Through shared memory, both sides over one switch; slow enough for rings to hold what comes while
-/// others have the CPUs. With two queues, each has a worker of the switch and one of each direction.
+/// Uses shared memory, with both sides over one switch, at a rate that the rings can absorb while
+/// other threads have the CPUs. With two queues, each queue has one worker in the switch and one
+/// for each direction.
 #[test]
 fn every_packet_passes_over_our_switch() {
     let _alone = alone();
@@ -213,8 +215,8 @@ fn every_packet_passes_over_our_switch() {
     }
 }
 
-/// Messages of every kind from and to addresses that no single host has, which scapy makes: each is counted
-/// once, by a reason where it is refused, and afterwards every packet passes both ways.
+/// scapy sends messages of every kind from and to addresses that no single host has. Each is
+/// counted once, by a reason if it is refused; afterwards every packet passes both ways.
 #[test]
 fn hostile_messages_by_scapy_are_counted() {
     let _alone = alone();
@@ -226,7 +228,7 @@ fn hostile_messages_by_scapy_are_counted() {
         return;
     }
     let veths = Veths::new(1, &[["gnb", "n3"], ["dn", "n6"]]);
-    // Neighbours that no message may change, and that need not be asked for.
+    // Static neighbours, which no message may change and which need no resolution.
     let neighbours = |addresses: [&str; 2], mac: &str| {
         let one = |address| format!("{{ address = \"{address}\", mac = \"{mac}\" }}");
         format!("neighbours = [{}]\n", addresses.map(one).join(", "))
@@ -276,7 +278,7 @@ fn hostile_messages_by_scapy_are_counted() {
             answers.read_line(&mut line).unwrap();
             let sent: u64 = line.trim().parse().unwrap_or_else(|_| panic!("{kind}: {line:?}"));
             assert!(sent > 100, "{kind}: {sent}");
-            // The kernel sends something of its own now and then, which is counted as well.
+            // The kernel sometimes sends packets of its own, which are counted as well.
             let is_counted = || {
                 let (received, done) = stats(way);
                 received >= before + sent && done == received
@@ -299,7 +301,7 @@ fn hostile_messages_by_scapy_are_counted() {
     check(&report, &interrupted(upf));
 }
 
-/// Each queue of an interface has an AF_XDP socket, and each of those a worker.
+/// Each queue of an interface has an AF_XDP socket, and each socket a worker.
 #[test]
 fn every_packet_passes_between_queues_of_interfaces() {
     let _alone = alone();
@@ -323,7 +325,7 @@ fn every_packet_passes_between_queues_of_interfaces() {
     }
 }
 
-/// A 10 Mb/s limit passes 10 Mb/s, of each of two sessions that are offered twice as much.
+/// A 10 Mb/s limit passes 10 Mb/s for each of two sessions that are offered twice as much.
 #[test]
 fn rates_are_what_sessions_were_given() {
     let _alone = alone();
@@ -333,8 +335,8 @@ fn rates_are_what_sessions_were_given() {
     assert_ne!(config, CONFIG);
     let files = Upf::told(&format!("{config}{V4}"));
     let ports = ("raw:eth0?batch=64", "raw:eth1?batch=64");
-    // Bits of the IP packets: a frame of 1014 bytes has one of 1000. Over ten seconds the burst that
-    // may be ahead is half a percent.
+    // Rates count bits of IP packets: a frame of 1014 bytes carries one of 1000. Over ten seconds
+    // the burst that may be ahead is half a percent.
     let offers = ["--rate", "5k", "--duration", "10", "--size", "1014", "--only", "uplink"];
     let passed = |_| {
         let start = |host: ContainerId, name: &str, more: &[&str]| {
@@ -352,8 +354,8 @@ fn rates_are_what_sessions_were_given() {
         let bits = |session: &Value| number(session, "/usage/0/uplink_octets") as f64 * 8.0;
         sessions.as_array().unwrap().iter().map(bits).collect::<Vec<_>>()
     };
-    // A load that does not get to run sends less than the limit for a while: such a time is given
-    // another chance, but more than the limit is never right.
+    // A load that does not get to run sends less than the limit for a while, so such a result is
+    // tried again; more than the limit is never right.
     let found = (0..3).map(passed).find(|bits| {
         assert_eq!(bits.len(), 2);
         assert!(bits.iter().all(|bits| *bits < 1.02e8), "{bits:?}");
@@ -362,8 +364,9 @@ fn rates_are_what_sessions_were_given() {
     assert!(found.is_some(), "never as much as the limit");
 }
 
-/// The paper's function between a sender and a receiver, over each link that can be here in containers of
-/// ours, and over some in those of an engine: books balance, and no packet is lost at a rate that all carry.
+/// Measures the paper's function between a sender and a receiver, over each link that this machine
+/// can have in the lab's containers, and over some in an engine's. Counters balance, and no packet
+/// is lost at a rate that all links carry.
 #[test]
 fn it_is_measured_over_links() {
     let _alone = alone();
@@ -397,7 +400,7 @@ fn it_is_measured_over_links() {
             "-",
         ]);
         let results: Results = serde_json::from_str(&text).unwrap();
-        // Each way.
+        // One row for each direction.
         assert_eq!(results.results.len(), 2 * techniques.split(',').count(), "{text}");
         for row in &results.results {
             let load = row.upf.unwrap();
@@ -418,7 +421,8 @@ fn it_is_measured_over_links() {
     }
 }
 
-/// What sessions and rules cost: a row for each number of them, and its books balance.
+/// Measures the cost of sessions and rules: one row for each number of them, with balanced
+/// counters.
 #[test]
 fn it_is_measured_over_sessions_and_rules() {
     let _alone = alone();
@@ -438,7 +442,7 @@ fn it_is_measured_over_sessions_and_rules() {
     assert_eq!(loads, [&sessions[..], &rules].concat());
 }
 
-/// Sessions that are added, changed and removed by hand.
+/// Sessions that are added, changed and removed by command.
 #[test]
 fn sessions_change_by_command() {
     let files = Upf::told(&format!("{CONFIG}{V4}"));
@@ -448,7 +452,7 @@ fn sessions_change_by_command() {
     std::fs::write(files.at("more.toml"), more).unwrap();
     let count = || number(&files.ask(&["status", "--json"]), "/sessions");
     assert_eq!(count(), 100);
-    // Their SEIDs are others' already.
+    // These SEIDs are in use already.
     let message = files.refused(&["sessions", "add", &files.at("more.toml")]);
     assert!(message.contains("more.toml: session 1: seid: is given twice"), "{message}");
     let wrong = "[generate]\ncount = 0\ngnbs = []\nue = \"10.46.0.1\"";

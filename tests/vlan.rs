@@ -1,4 +1,4 @@
-//! VLAN tags through ports of the kernel's, and through a switch between them.
+//! VLAN tags through kernel ports, and through a switch between them.
 
 mod common;
 
@@ -13,18 +13,18 @@ use dray_netdev::Interface;
 use dray_port::{Frame, Port, Wait, scratch};
 use dray_switch::{Engine, PortConfig, Switch, SwitchConfig};
 
-/// Much longer than any frame takes on a busy host.
+/// Upper bound for one exchange; far longer than any frame takes on a busy host.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Types of tags: IEEE 802.1Q, and IEEE 802.1ad for the outer one of two.
+/// Tag types: IEEE 802.1Q, and IEEE 802.1ad for the outer of two tags.
 const C_TAG: u16 = 0x8100;
 const S_TAG: u16 = 0x88a8;
 
-/// Where frames go.
+/// Destination of frames.
 const STATION: [u8; 6] = [0x02, 0, 0, 0, 0, 0xbb];
 
-/// A frame with `tags` (type, and priority with VLAN), `len` bytes long without them, that is unlike
-/// any other with the same tags and length.
+/// Builds a frame with `tags` (type, and priority with VLAN), `len` bytes long without them, that
+/// differs from every other frame with the same tags and length.
 fn frame(tags: &[(u16, u16)], len: usize, number: u8) -> Vec<u8> {
     let mut frame = [STATION, [0x02, 0, 0, 0, 0, 0xaa]].concat();
     for (kind, tag) in tags {
@@ -38,21 +38,21 @@ fn frame(tags: &[(u16, u16)], len: usize, number: u8) -> Vec<u8> {
     frame
 }
 
-/// Makes a pair that carries frames: those that come before the kernel has noticed are lost.
+/// Creates a veth pair and waits until it carries frames: the kernel drops earlier ones.
 fn add(veths: &Veths, a: &str, b: &str, mtu: u32) {
     veths.add(a, b, 1, mtu);
     let is_running = |name: &str| veths.0.enter(|| Interface::find(name)?.is_running()).unwrap();
     assert!(common::eventually(|| is_running(a) && is_running(b)), "{a} and {b} carry nothing");
 }
 
-/// Receives from `port` until `count` frames have come.
+/// Receives from `port` until `count` frames have arrived.
 fn receive(port: &mut Port, count: usize) -> Vec<Vec<u8>> {
     let (mut received, mut room) = (Vec::new(), scratch());
     let deadline = Instant::now() + LIMIT;
     while received.len() < count && Instant::now() < deadline {
         let take = &mut |lent: &[Frame<'_>]| {
             let ours = lent.iter().map(|frame| frame.bytes(&mut room).to_vec());
-            // The kernel's own are not.
+            // Skip the kernel's own frames.
             received.extend(ours.filter(|frame| frame.starts_with(&STATION)));
             lent.len()
         };
@@ -61,7 +61,7 @@ fn receive(port: &mut Port, count: usize) -> Vec<Vec<u8>> {
     received
 }
 
-/// Transmits `frames` one by one; those that the port says it does not take are left out.
+/// Transmits `frames` one by one, and skips those that the port refuses.
 fn transmit(port: &mut Port, frames: &[Vec<u8>]) {
     for frame in frames {
         let frame = Frame::from(&frame[..]);
@@ -72,13 +72,13 @@ fn transmit(port: &mut Port, frames: &[Vec<u8>]) {
     }
 }
 
-/// Frames without tag and with every kind of it, of several lengths.
+/// Returns frames of several lengths, without a tag and with every kind of tag.
 fn all_kinds(longest: usize) -> Vec<Vec<u8>> {
     let kinds: [&[(u16, u16)]; 7] = [
         &[],
         &[(C_TAG, 20)],
         &[(C_TAG, 0xe000 | 4094)],
-        // A priority, and no VLAN.
+        // A priority without a VLAN.
         &[(C_TAG, 0x6000)],
         &[(C_TAG, 0)],
         &[(S_TAG, 20)],
@@ -87,7 +87,7 @@ fn all_kinds(longest: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for (number, tags) in (0..).zip(kinds) {
         for len in [60, 64, 200, 1000, longest - 4, longest] {
-            // The kernel lets one tag of 802.1Q be longer than the MTU allows, and nothing else.
+            // The kernel permits one 802.1Q tag beyond the MTU, and nothing else.
             let long = tags.len() > 1 || tags.iter().any(|(kind, _)| *kind == S_TAG);
             if !long || len + 4 * tags.len() <= longest {
                 frames.push(frame(tags, len, number));
@@ -122,7 +122,7 @@ fn raw_port_receives_frames_with_their_vlan_tags() {
     }
 }
 
-/// One frame that the kernel does not take costs no other frame, and does not end the port.
+/// A frame that the kernel rejects costs no other frame, and does not close the port.
 #[test]
 fn raw_port_drops_only_the_frames_that_do_not_fit() {
     let _alone = alone();
@@ -152,7 +152,7 @@ fn raw_port_drops_only_the_frames_that_do_not_fit() {
     }
 }
 
-/// How a port is in VLANs.
+/// VLAN mode of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Plain,
@@ -160,7 +160,7 @@ enum Mode {
     Trunk { tagged: [u16; 2], native: u16 },
 }
 
-/// What a switch is to do with frames between such ports.
+/// Model of what a switch does with frames between such ports.
 impl Mode {
     const ALL: [Self; 4] = [
         Self::Plain,
@@ -178,8 +178,8 @@ impl Mode {
         }
     }
 
-    /// The VLAN of a frame that comes in with `tags`, and its tag's priority; 0 is no VLAN. `None`:
-    /// it is not let in.
+    /// VLAN of a frame that arrives with `tags`, and its tag's priority; 0 is no VLAN. `None`: the
+    /// frame is dropped.
     fn ingress(self, tags: &[(u16, u16)]) -> Option<(u16, u16)> {
         let (kind, tag) = tags.first().copied().unwrap_or((C_TAG, 0));
         let (vlan, priority) = (tag & 0xfff, tag & 0xf000);
@@ -193,7 +193,7 @@ impl Mode {
         Some((vlan?, priority))
     }
 
-    /// The tags of a frame that leaves, which came in with `tags`.
+    /// Tags with which a frame that arrived with `tags` leaves.
     fn egress(self, tags: &[(u16, u16)], (vlan, priority): (u16, u16)) -> Option<Vec<(u16, u16)>> {
         let inner = tags.get(1..).unwrap_or_default();
         let is_tagged = match self {
@@ -211,8 +211,8 @@ impl Mode {
     }
 }
 
-/// Ports of a switch, and what is at their other ends: kind, and both URIs with `S` and `P` for names
-/// of interfaces, and `F` for a folder.
+/// Switch ports and their other ends: kind, and both URIs with `S` and `P` for interface names and
+/// `F` for a folder.
 const KINDS: [(&str, &str, &str); 7] = [
     ("raw", "raw:S?batch=64", "raw:P?batch=64"),
     ("generic", "afxdp:S?xdp=generic", "raw:P?batch=64"),
@@ -231,7 +231,7 @@ struct End {
 }
 
 impl End {
-    /// The longest frame without a tag that gets through.
+    /// Length of the longest untagged frame that passes.
     fn longest(&self) -> usize {
         match self.kind {
             "vhost" | "virtio" => 9018,
@@ -247,7 +247,7 @@ impl End {
     }
 }
 
-/// A broadcast, whose sender says its number.
+/// Builds a broadcast frame whose source address contains its number.
 fn numbered(tags: &[(u16, u16)], len: usize, number: u32) -> Vec<u8> {
     let mut bytes = frame(tags, len.max(16), number as u8);
     bytes.truncate(len + 4 * tags.len());
@@ -256,7 +256,7 @@ fn numbered(tags: &[(u16, u16)], len: usize, number: u32) -> Vec<u8> {
     bytes
 }
 
-/// Every kind of frame from every kind of port, in every mode, to every other.
+/// Sends every kind of frame from every kind of port, in every mode, to every other.
 #[test]
 fn frames_leave_every_port_as_the_model_of_vlans_says() {
     let _alone = alone();
@@ -323,7 +323,7 @@ fn frames_leave_every_port_as_the_model_of_vlans_says() {
                 }
             }
         }
-        // As many as fit into any queue.
+        // As many frames as fit into any queue.
         for frames in frames.chunks(32) {
             transmit(&mut ends[from].port, frames);
             let deadline = Instant::now() + LIMIT;
@@ -365,7 +365,7 @@ fn name(uri: &str, s: &str, p: &str, folder: &Path) -> String {
     uri.chars().map(part).collect()
 }
 
-/// Whether one of `frames` has yet to come.
+/// Returns true if one of `frames` has yet to arrive.
 fn late(end: &End, frames: &[Vec<u8>]) -> bool {
     frames.iter().any(|frame| end.expected.contains_key(&number_of(frame)))
 }
@@ -374,14 +374,14 @@ fn number_of(frame: &[u8]) -> u32 {
     u32::from_be_bytes(*frame[8..].first_chunk().unwrap())
 }
 
-/// Receives at an end: each frame must be expected there, as it is. How many there were.
+/// Receives at an end, where each frame must be expected, unchanged. Returns the number of frames.
 fn check(end: &mut End) -> usize {
     let (mut count, mut room) = (0, scratch());
     let End { kind, mode, port, expected } = end;
     let take = &mut |lent: &[Frame<'_>]| {
         for frame in lent {
             let bytes = frame.bytes(&mut room);
-            // The kernel's own are not.
+            // Skip the kernel's own frames.
             if bytes.len() < 12 || bytes[6..8] != [0x02, 0xfe] {
                 continue;
             }

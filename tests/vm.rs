@@ -1,5 +1,5 @@
-//! Virtual machines of the lab: they run a script and say how it went, they end in time, and their
-//! network cards can be plugged into a vhost-user switch.
+//! Virtual machines of the lab: they run a script and report its outcome, they end in time, and
+//! their network cards can be connected to a vhost-user switch.
 
 mod common;
 
@@ -16,10 +16,10 @@ use dray_measure::results::Outcome;
 use dray_measure::{Endpoint, Results, Technique};
 use dray_wire::MacAddr;
 
-/// Much longer than any machine takes on a busy host.
+/// Upper bound for a machine's run; far longer than any machine takes on a busy host.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A network card with virtual functions, at the other end of which is nobody.
+/// QEMU arguments for a network card with virtual functions; nothing is connected to its other end.
 const CARD: [&str; 6] = [
     "-device",
     "pcie-root-port,id=root,chassis=1",
@@ -29,8 +29,8 @@ const CARD: [&str; 6] = [
     "igb,bus=root,netdev=n",
 ];
 
-/// Sets `card` to its name and `functions` to the file with the number of its virtual functions, once it is
-/// up.
+/// Shell commands: wait until the card is up, then set `card` to its name and `functions` to the
+/// file with the number of its virtual functions.
 const FIND_CARD: &str = "
     modprobe -a igb igbvf
     card=$(ls /sys/bus/pci/drivers/igb/*/net/)
@@ -41,7 +41,7 @@ const FIND_CARD: &str = "
         sleep 0.1
     done";
 
-/// Returns from the calling test where `scripts/setup-vm.sh` has not run.
+/// Returns from the calling test if `scripts/setup-vm.sh` has not run.
 macro_rules! require_vm {
     () => {
         if let Err(why) = Vm::check() {
@@ -78,7 +78,8 @@ fn a_script_runs_and_its_output_and_status_come_back() {
 fn a_machine_has_what_the_host_may_lack() {
     let _alone = alone();
     require_vm!();
-    // Commands are the host's, which may be older than the kernel: netkit and AF_XDP are built in.
+    // Commands come from the host, and may be older than the kernel: netkit and AF_XDP are built
+    // in.
     let script = "
         set -ex
         modprobe -a ipvlan macvlan macvtap vxlan geneve openvswitch gtp vfio-pci igb igbvf
@@ -166,8 +167,8 @@ fn two_guests_reach_each_other_across_a_switch() {
     assert!(output.output.contains("bytes from 10.0.0.1"), "{}", output.output);
 }
 
-/// Frames go from one card to another without a copy at either end, where the drivers can: what the
-/// kernel says (`getsockopt(XDP_OPTIONS)`) stands in the line that a role writes at its start.
+/// Frames go between cards without a copy at either end if the drivers can: a role prints what the
+/// kernel reports (`getsockopt(XDP_OPTIONS)`) in its first line.
 #[test]
 fn af_xdp_without_copies_and_behind_a_virtual_function() {
     let _alone = alone();
@@ -221,7 +222,7 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
          "
     );
     let netdev = |name: &str, hub: u8| format!("hubport,id={name},hubid={hub}");
-    // Offloads leave frames in a form that XDP programs cannot read.
+    // Offloads leave frames in a form that XDP programs cannot parse.
     let virtio = |name: &str| {
         format!(
             "virtio-net-pci,netdev={name},disable-legacy=on,iommu_platform=on,guest_csum=off,\
@@ -246,7 +247,7 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
     for (from, to, options, agreed, at_least) in [
         ("eth0", "eth1", "mode=zerocopy", "xdp native, zero copy", 1000),
         ("eth2", "eth4", "xdp=generic", "xdp generic, copy", 1000),
-        // A card of this kind starts anew when a socket is bound to it.
+        // A card of this kind restarts when a socket is bound to it.
         ("eth2", "eth3", "mode=zerocopy", "xdp native, zero copy", 900),
     ] {
         let title = format!("{from} to {to}, {options}\n");
@@ -262,7 +263,7 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
         assert!(number("received") >= at_least && number("corrupt") == 0, "{title}: {said}");
     }
     assert!(said.contains("afxdp:eth4?mode=zerocopy: XDP program: the driver cannot"), "{said}");
-    // This card can leave VLAN tags in frames, and its virtual functions cannot.
+    // This card can leave VLAN tags in frames; its virtual functions cannot.
     assert!(
         said.contains("afxdp:eth4?xdp=generic: xdp generic, copy, need wakeup, VLAN"),
         "{said}"
@@ -272,8 +273,8 @@ fn af_xdp_without_copies_and_behind_a_virtual_function() {
     assert!(!after.contains("\"received\": 0,"), "{said}");
 }
 
-/// A lab on what the host may lack. Of the card there is an end more than was asked for, since ends are
-/// made in twos.
+/// A lab on links that the host may lack. The card has one end more than requested, because ends
+/// are created in pairs.
 const BY_HAND: &str = "\
 [[containers]]
 name = 'a'
@@ -296,8 +297,8 @@ parent = 'CARD'
 ends = ['a', 'c', 'd']
 network = '10.0.1.0/24'";
 
-/// Links for which many a kernel lacks the module. The machine is slow, so its figures mean nothing; its
-/// books have to balance all the same.
+/// Links for which many kernels lack the module. The machine is slow, so its rates mean nothing,
+/// but its frame counts have to balance.
 #[test]
 fn links_that_the_host_may_lack() {
     let _alone = alone();
@@ -305,7 +306,8 @@ fn links_that_the_host_may_lack() {
     let [l2, l2_private, _, l3, _, l3_vepa, l3s, ..] = LinkKind::IPVLAN;
     let others = [LinkKind::NETKIT_L2, LinkKind::NETKIT_L3, LinkKind::OVS_KERNEL, LinkKind::SRIOV];
     let all = [&LinkKind::IPVLAN[..], &others].concat();
-    // A UDP socket is not told of frames that are dropped, and of L3 it is all that most programs see.
+    // A UDP socket does not learn of dropped frames, and over L3 most programs have no other
+    // endpoint.
     let some = [&[l2, l3, l3s, l2_private, l3_vepa][..], &others].concat();
     let few = [l2, LinkKind::NETKIT_L2];
     let techniques = [
@@ -366,7 +368,7 @@ END
             Outcome::Isolated { isolation } => {
                 assert!(technique.link.isolates, "{row:?}");
                 assert_eq!(isolation.verdict, Verdict::Isolated, "{row:?}");
-                // What is not sent out is dropped by the interface itself.
+                // Frames that are not sent are dropped by the interface itself.
                 let all = [isolation.left, isolation.dropped].contains(&isolation.offered);
                 assert!(all, "{row:?}");
             }
@@ -383,34 +385,34 @@ fn mac(last: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, last])
 }
 
-/// The machines that this process runs.
+/// Returns the virtual machines that this process runs.
 fn machines() -> Vec<String> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
-    // A process that ends meanwhile is none of them.
+    // Ignore a process that ends meanwhile.
     let stats =
         processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
     let ours = format!(" {} ", std::process::id());
     let is_ours = |stat: &String| {
         let (name, rest) = stat.rsplit_once(") ").unwrap();
         let (state, rest) = rest.split_at(1);
-        // A zombie only waits to be waited for.
+        // A zombie has already ended.
         name.contains("(qemu-system") && state != "Z" && rest.starts_with(&ours)
     };
     stats.filter(is_ours).collect()
 }
 
-/// What lies between the guests: DPDK's, which passes on between two sockets.
+/// Switch between the guests: DPDK's testpmd, which forwards between two vhost-user sockets.
 struct Switch(Child);
 
 impl Switch {
-    /// Skips the test where there is none.
+    /// Skips the test if testpmd is not installed.
     fn start(sockets: &[PathBuf; 2]) -> Option<Self> {
         let device = |index: usize| format!("net_vhost{index},iface={}", sockets[index].display());
         let process = Command::new("dpdk-testpmd")
             .args(["--no-pci", "--no-huge", "--no-shconf", "--no-telemetry", "-m", "256"])
             .args(["--vdev", &device(0), "--vdev", &device(1)])
             .args(["--", "--forward-mode=io", "--total-num-mbufs=8192"])
-            // It ends as soon as there is something to read.
+            // testpmd exits as soon as its input has something to read.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -14,12 +14,12 @@ pub(crate) struct Browser {
     driver: Child,
     port: u16,
     session: String,
-    /// Its profile.
+    /// Profile folder.
     _folder: tempfile::TempDir,
 }
 
 impl Browser {
-    /// Starts one. `Err` says what is not installed.
+    /// Starts a browser. `Err` names what is not installed.
     pub(crate) fn start() -> Result<Self, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let mut driver = Command::new("chromedriver")
@@ -32,7 +32,7 @@ impl Browser {
         let port = port(&mut driver);
         let mut browser = Self { driver, port, session: String::new(), _folder: folder };
         let profile = format!("--user-data-dir={}", browser._folder.path().display());
-        // Chromium's own sandbox wants another user than root; its pages are ours.
+        // Chromium's own sandbox refuses to run as root; the pages are our own.
         let arguments = [
             "--headless=new",
             "--no-sandbox",
@@ -48,42 +48,43 @@ impl Browser {
         }}});
         let session = browser.request("POST", "/session", &options)?;
         session["sessionId"].as_str().expect("a session").clone_into(&mut browser.session);
-        // Away from the page that a new window shows, which asks for a lot.
+        // Leave the page of a new window, which makes many requests.
         browser.post("url", &json!({"url": "about:blank"}));
         browser.requests();
         Ok(browser)
     }
 
-    /// Opens a file.
+    /// Opens a file in the browser.
     pub(crate) fn open(&self, file: &Path) {
         self.post("url", &json!({"url": format!("file://{}", file.display())}));
     }
 
-    /// Runs the body of a function in the page; what it returns.
+    /// Runs `script` as the body of a function in the page, and returns its result.
     pub(crate) fn run(&self, script: &str) -> Value {
         self.post("execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// The same where that is a number.
+    /// Runs `script` and returns its result, which has to be a number.
     pub(crate) fn number(&self, script: &str) -> f64 {
         let value = self.run(script);
         value.as_f64().unwrap_or_else(|| panic!("{script}: {value}"))
     }
 
-    /// The same where that is text.
+    /// Runs `script` and returns its result, which has to be text.
     pub(crate) fn text(&self, script: &str) -> String {
         let value = self.run(script);
         value.as_str().unwrap_or_else(|| panic!("{script}: {value}")).to_owned()
     }
 
-    /// Moves the mouse to the middle of the first element that `selector` finds.
+    /// Moves the mouse to the middle of the first element that matches `selector`.
     pub(crate) fn point_at(&self, selector: &str) {
         let at = self.run(&format!(
             "const it = document.querySelector({selector:?}); it.scrollIntoView({{block: 'center'}});
              const at = it.getBoundingClientRect();
              return [Math.round(at.left + at.width / 2), Math.round(at.top + at.height / 2)];"
         ));
-        // Scrolling ends a pointer's stay; its event comes with the next picture.
+        // Scrolling moves the element away from the pointer; its event comes with the next frame of
+        // the page.
         self.post(
             "execute/async",
             &json!({"script": "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))", "args": []}),
@@ -92,23 +93,23 @@ impl Browser {
         self.act(&json!({"type": "pointer", "id": "mouse", "actions": [step]}));
     }
 
-    /// Presses a key: a character, or one of WebDriver's code points.
+    /// Presses a key, given as a character or one of WebDriver's code points.
     pub(crate) fn press(&self, key: &str) {
         let steps = json!([{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]);
         self.act(&json!({"type": "key", "id": "keys", "actions": steps}));
     }
 
-    /// A command of the DevTools protocol.
+    /// Runs a command of the DevTools protocol.
     pub(crate) fn devtools(&self, command: &str, parameters: &Value) -> Value {
         self.post("goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
     }
 
-    /// What was written to the console, and errors of any kind, since the last call.
+    /// Returns the console messages and all errors since the last call.
     pub(crate) fn console(&self) -> Vec<String> {
         self.log("browser").iter().map(|entry| entry["message"].to_string()).collect()
     }
 
-    /// The addresses that were asked for since the last call.
+    /// Returns the addresses requested since the last call.
     pub(crate) fn requests(&self) -> Vec<String> {
         let entries = self.log("performance");
         let events = entries.iter().map(|entry| -> Value {
@@ -134,7 +135,7 @@ impl Browser {
             .unwrap_or_else(|error| panic!("{command} {body}: {error}"))
     }
 
-    /// One HTTP request.
+    /// Sends one HTTP request.
     fn request(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
         let body = body.to_string();
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).map_err(|e| e.to_string())?;
@@ -156,7 +157,7 @@ impl Browser {
     }
 }
 
-/// The head and the body of an answer. The driver need not close the connection behind it.
+/// Reads the head and the body of a reply. The driver need not close the connection after it.
 fn answer(stream: TcpStream) -> std::io::Result<(String, String)> {
     let mut stream = BufReader::new(stream);
     let mut head = String::new();
@@ -170,7 +171,7 @@ fn answer(stream: TcpStream) -> std::io::Result<(String, String)> {
     Ok((head, String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// The port that the driver has chosen.
+/// Returns the port that the driver has chosen.
 fn port(driver: &mut Child) -> u16 {
     let mut output = BufReader::new(driver.stdout.take().expect("a pipe"));
     let mut line = String::new();
@@ -187,7 +188,7 @@ fn port(driver: &mut Child) -> u16 {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Ends Chromium; without its driver it would stay.
+        // Ends Chromium, which would outlive its driver.
         let _ = self.request("DELETE", &format!("/session/{}", self.session), &json!({}));
         let _ = self.driver.kill();
         let _ = self.driver.wait();

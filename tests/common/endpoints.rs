@@ -1,4 +1,4 @@
-//! What DPDK's endpoints do in tests.
+//! DPDK endpoints in tests.
 
 use std::fmt::Debug;
 use std::thread::sleep;
@@ -10,16 +10,16 @@ use super::eventually;
 
 const FRAME_SIZE: u16 = 1500;
 
-/// One program is both ends: so none waits for its turn where ends share a CPU. Its bursts are as many
-/// as a ring of 256 entries holds where a frame takes two.
+/// One program is both ends, so neither waits for its turn if ends share a CPU. The number of
+/// bursts is what a ring of 256 entries holds if a frame takes two.
 pub const BOTH_ENDS: EndpointRole = EndpointRole::Loop { frame_size: FRAME_SIZE, bursts: 4 };
 
-/// Lets frames go round both ways until a million have come in at either port, and what is under way
-/// arrive. Returns what went through the two ports.
+/// Lets frames circulate both ways until each port has received a million, and waits for those in
+/// flight. Returns the counters of the two ports.
 pub fn go_round(both_ends: &mut PeerEndpoint) -> Vec<PortCounters> {
     let went_round = eventually(|| {
-        // What is lost is missing from the round, so it is begun anew: Open vSwitch drops frames while
-        // it makes up its mind.
+        // Lost frames are missing from the loop, so it is started again: Open vSwitch drops frames
+        // while it is learning.
         both_ends.start_traffic().unwrap();
         sleep(Duration::from_millis(500));
         both_ends.stop_traffic().unwrap();
@@ -36,7 +36,7 @@ pub fn go_round(both_ends: &mut PeerEndpoint) -> Vec<PortCounters> {
     ports
 }
 
-/// What `counters` says once it stays the same.
+/// Returns the value of `counters` once it no longer changes.
 pub fn at_rest<T: PartialEq + Debug>(counters: impl Fn() -> T) -> T {
     let mut last = counters();
     let rests = eventually(|| {

@@ -1,4 +1,4 @@
-//! Containers that only have links, in a chain.
+//! A chain of containers that have only links.
 
 use std::process::{Child, Command};
 
@@ -14,7 +14,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Each has its predecessor on one interface and its successor on the next.
+    /// Creates hosts, each with its predecessor on one interface and its successor on the next.
     pub fn chain(count: usize, kind: LinkKind, mtu: u32, addressed: bool) -> Self {
         let mut lab = Lab::new(DRAY.into(), Cancel::default()).unwrap();
         let ids: Vec<_> = (0..count)
@@ -34,7 +34,7 @@ impl Hosts {
         Self { lab, ids }
     }
 
-    /// Runs `work` in a host's network.
+    /// Runs `work` in a host's network namespace.
     pub fn within<T: Send>(&self, host: usize, work: impl FnOnce() -> T + Send) -> T {
         self.lab[self.ids[host]].namespace().enter(|| Ok(work())).unwrap()
     }
@@ -48,7 +48,7 @@ impl Hosts {
         self.try_open(host, uri).unwrap()
     }
 
-    /// Starts a command in a host's network.
+    /// Starts a command in a host's network namespace.
     pub fn start(&self, host: usize, command: &mut Command) -> Child {
         self.within(host, || command.spawn()).unwrap()
     }

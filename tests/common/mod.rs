@@ -1,4 +1,4 @@
-//! What the end-to-end tests share.
+//! Shared helpers of the end-to-end tests.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 
 use std::collections::BTreeSet;
@@ -17,15 +17,15 @@ pub mod veths;
 
 pub const DRAY: &str = env!("CARGO_BIN_EXE_dray");
 
-/// Lets one test of this program run at a time: they look at processes and namespaces of the whole
-/// machine, and they share its CPUs.
+/// Lets one test of this program run at a time: the tests look at processes and namespaces of the
+/// whole machine, and share its CPUs.
 pub fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns from the calling test where the machine lacks something, counted as skipped. Where
-/// nothing may be skipped (`CI=true`) it fails instead.
+/// Returns from the calling test, counted as skipped, if the machine lacks something. Where nothing
+/// may be skipped (`CI=true`), it fails instead.
 #[macro_export]
 macro_rules! require_root {
     () => {
@@ -54,19 +54,19 @@ pub fn skip(why: &str) {
     }
 }
 
-/// A process that does not outlive its test, however that ends.
+/// A process that ends with its test, whether the test succeeds or fails.
 pub struct Started(pub Child);
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // It may have been killed by its test.
+        // The test may have killed it.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Whether the kernel, or the machine, may lack what a link is made of. It is tested in a virtual machine
-/// then.
+/// Returns true if the kernel or the machine may lack what a link needs. Such a link is tested in a
+/// virtual machine.
 pub fn may_lack(link: &str) -> bool {
     link.contains("/ipvlan")
         || ["ipvlan/", "netkit/", "ovs/kernel", "sriov"]
@@ -74,8 +74,8 @@ pub fn may_lack(link: &str) -> bool {
             .any(|family| link.starts_with(family))
 }
 
-/// Waits until `done` says so; whether it did within half a minute, much longer than anything takes on
-/// a busy machine.
+/// Waits until `done` returns true. Returns false after half a minute, which is far longer than
+/// anything takes on a busy machine.
 pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
@@ -87,17 +87,17 @@ pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Whether somebody takes connections at a socket. Its file alone says less: it is there before.
+/// Returns true if a process accepts connections at a socket. The file alone appears earlier.
 pub fn listens(socket: impl AsRef<Path>) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
-/// Runs `dray` to its end.
+/// Runs `dray` until it exits.
 pub fn dray(arguments: &[&str]) -> Output {
     Command::new(DRAY).args(arguments).output().expect("dray starts")
 }
 
-/// Standard output of a run that must succeed.
+/// Returns the standard output of a run, which must succeed.
 pub fn success(arguments: &[&str]) -> String {
     let output = dray(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -105,7 +105,7 @@ pub fn success(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Fails where results are not as the schema says; returns it.
+/// Fails if results do not match the schema. Returns the schema's validator.
 pub fn assert_schema(json: &serde_json::Value) -> jsonschema::Validator {
     let schema = std::fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -118,7 +118,7 @@ pub fn assert_schema(json: &serde_json::Value) -> jsonschema::Validator {
     validator
 }
 
-/// Whether a role has begun, which it does once its ports are open.
+/// Returns true if a role has started, which it does once its ports are open.
 pub fn runs_role(process: &Child) -> bool {
     let tasks = fs::read_dir(format!("/proc/{}/task", process.id()));
     tasks
@@ -128,7 +128,7 @@ pub fn runs_role(process: &Child) -> bool {
         .any(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "role\n"))
 }
 
-/// What a lab makes, as far as the whole machine shows it.
+/// Traces of a lab that are visible on the whole machine.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Traces {
     network_namespaces: BTreeSet<String>,
@@ -143,7 +143,7 @@ impl Traces {
         let mut processes = BTreeSet::new();
         for process in fs::read_dir("/proc").expect("/proc").flatten() {
             let path = process.path();
-            // A process that ends meanwhile is gone, which is all that matters.
+            // Ignore a process that ends meanwhile.
             if let Ok(link) = fs::read_link(path.join("ns/net")) {
                 network_namespaces.insert(link.display().to_string());
             }
@@ -168,7 +168,7 @@ impl Traces {
         &self.control_groups
     }
 
-    /// Everything but control groups.
+    /// Compares everything but control groups.
     pub fn is_alive_as(&self, other: &Self) -> bool {
         self.network_namespaces == other.network_namespaces
             && self.interfaces == other.interfaces
@@ -176,7 +176,7 @@ impl Traces {
     }
 }
 
-/// Everything below `dray` in any hierarchy, `dray` itself included.
+/// Collects all control groups below `dray` in any hierarchy, `dray` itself included.
 fn groups_called_dray(folder: &Path, depth: usize, found: &mut BTreeSet<String>) {
     let inside = folder.components().any(|part| part.as_os_str() == "dray");
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

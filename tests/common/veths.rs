@@ -1,11 +1,11 @@
-//! Pairs of veth in one network namespace, with as many queues as a test wants.
+//! Veth pairs in one network namespace, with a given number of queues.
 
 use std::process::Command;
 
 use dray_lab::NetworkNamespace;
 use dray_port::{Port, PortUri};
 
-/// A network namespace with veth pairs, both ends of each in it.
+/// A network namespace that contains both ends of veth pairs.
 pub struct Veths(pub NetworkNamespace);
 
 impl Veths {
@@ -17,12 +17,12 @@ impl Veths {
         veths
     }
 
-    /// Makes a pair with so many queues in each direction.
+    /// Creates a pair with `queues` queues in each direction.
     pub fn add(&self, a: &str, b: &str, queues: u32, mtu: u32) {
         let end = format!("mtu {mtu} numrxqueues {queues} numtxqueues {queues}");
         self.ip(&format!("link add name {a} {end} type veth peer name {b} {end}"));
         for end in [a, b] {
-            // The kernel sends nothing of its own.
+            // Keep the kernel from sending frames of its own.
             self.ip(&format!("link set dev {end} addrgenmode none up"));
         }
     }

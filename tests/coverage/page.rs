@@ -1,4 +1,4 @@
-//! The page: what was proven, as tables.
+//! The page: tables of what was proven.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -17,7 +17,7 @@ pub(crate) struct Case {
     pub(crate) technique: Technique,
 }
 
-/// Where and by whose containers something was proven: one test each.
+/// Machine and containers in which something was proven: one test each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// This machine, the lab's own containers.
@@ -31,7 +31,7 @@ pub(crate) enum Place {
 impl Place {
     pub(crate) const ALL: [Self; 3] = [Self::Here, Self::Engines, Self::Vm];
 
-    /// The file that lists what was proven there.
+    /// File that lists what was proven there.
     pub(crate) fn list(self) -> &'static str {
         match self {
             Self::Here => "lab.txt",
@@ -40,7 +40,7 @@ impl Place {
         }
     }
 
-    /// What tables call it.
+    /// Name in tables.
     fn word(self) -> &'static str {
         match self {
             Self::Here | Self::Engines => "here",
@@ -49,11 +49,11 @@ impl Place {
     }
 }
 
-/// Switches of which Debian has no package, and how their versions begin.
+/// Switches that Debian does not package, and how their versions begin.
 pub(crate) const UNPACKAGED: [(SwitchKind, &str); 2] =
     [(SwitchKind::Vpp, "VPP"), (SwitchKind::Snabb, "Snabb")];
 
-/// What works: lines of a runtime and a technique.
+/// Cases that work: lines of a runtime and a technique.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Proven(BTreeSet<String>);
 
@@ -66,12 +66,12 @@ impl Proven {
         self.0.extend(other.0);
     }
 
-    /// What is here and not in `other`.
+    /// Returns the lines that are not in `other`.
     pub(crate) fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a String> {
         self.0.difference(&other.0)
     }
 
-    /// Those of `cases` that are here.
+    /// Returns those of `cases` that were proven.
     pub(crate) fn of(&self, cases: &[Case]) -> Self {
         let lines: BTreeSet<_> = cases.iter().map(Case::to_string).collect();
         Self(self.0.intersection(&lines).cloned().collect())
@@ -103,17 +103,17 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// Networks of an engine's own join that engine's containers only.
+    /// Returns true if the combination exists: an engine's own networks join only its containers.
     pub(crate) fn can_be(&self) -> bool {
         self.technique.link.runtime().is_none_or(|own| own == self.runtime)
     }
 
-    /// Whether nothing is known to stand in the way here.
+    /// Returns true if no known obstacle prevents the case here.
     pub(crate) fn is_tried(&self) -> bool {
         self.refusal().is_none() && !self.lacks_program()
     }
 
-    /// Whether it takes a program that nobody has to have, and that is not here.
+    /// Returns true if the case needs an optional program that is not installed.
     pub(crate) fn lacks_program(&self) -> bool {
         self.unpackaged().is_some_and(|(switch, _)| switch.find().is_err())
     }
@@ -123,7 +123,7 @@ impl Case {
         UNPACKAGED.into_iter().find(is_it)
     }
 
-    /// Why it is not proven, for which there has to be a reason.
+    /// Reason why the case is not proven. There has to be one.
     fn why_not(&self) -> Option<String> {
         self.refusal().or_else(|| {
             let (_, name) = self.unpackaged()?;
@@ -131,7 +131,7 @@ impl Case {
         })
     }
 
-    /// What stands in the way wherever it would be tried.
+    /// Obstacle that exists on every machine.
     fn refusal(&self) -> Option<String> {
         let Self { runtime, technique } = *self;
         if technique.endpoint == Endpoint::SMC {
@@ -155,12 +155,12 @@ impl Case {
             return Some(why.to_string());
         }
         let why = technique.endpoint.check_runtime(runtime).err()?.to_string();
-        // Without what it is said of, which stands beside it.
+        // Without the name before it, which the table shows beside it.
         Some(why.rsplit(": ").next().unwrap_or_default().to_owned())
     }
 }
 
-/// Each link with one endpoint, each endpoint on one link.
+/// Returns each link with one endpoint, and each endpoint on one link.
 pub(crate) fn once_each() -> Vec<Technique> {
     let links = every_link().into_iter().map(usual);
     let endpoints = Endpoint::all().into_iter().filter_map(|endpoint| {
@@ -180,7 +180,7 @@ fn every_link() -> Vec<LinkKind> {
     [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat()
 }
 
-/// The endpoint that stands for a link.
+/// Returns the endpoint that represents a link.
 fn usual(link: LinkKind) -> Technique {
     let endpoints = [
         Endpoint::RAW_MMSG,
@@ -192,19 +192,19 @@ fn usual(link: LinkKind) -> Technique {
     Technique::by_link(&[link], &endpoints)[0]
 }
 
-/// How to get what Debian does not package.
+/// How to get programs that Debian does not package.
 const HOW: &str = "[how to get it](techniques.md#other-peoples-switches)";
 
-/// What was proven, and the reasons for the rest as they come up.
+/// Tables of what was proven, with the reasons for the rest collected as they occur.
 struct Tables<'a> {
     proven: &'a BTreeMap<Place, Proven>,
-    /// The versions of [`UNPACKAGED`] switches that it was proven with.
+    /// Versions of [`UNPACKAGED`] switches with which techniques were proven.
     versions: &'a [String],
     notes: Vec<String>,
     text: String,
 }
 
-/// The page.
+/// Renders the page.
 pub(crate) fn render(proven: &BTreeMap<Place, Proven>, versions: &[String]) -> String {
     let mut tables = Tables { proven, versions, notes: Vec::new(), text: HEAD.to_owned() };
     tables.runtimes();
@@ -232,7 +232,7 @@ embedded runtime and, where that can be here, in Docker, and fails where one is 
 ";
 
 impl Tables<'_> {
-    /// Links by runtime, then endpoints by runtime.
+    /// Writes links by runtime, then endpoints by runtime.
     fn runtimes(&mut self) {
         let runtimes = Runtime::ALL.map(|runtime| runtime.to_string());
         self.title("Links in containers of each runtime");
@@ -257,7 +257,7 @@ impl Tables<'_> {
         }
     }
 
-    /// Links by endpoint, in the lab's own containers.
+    /// Writes links by endpoint, in the lab's own containers.
     fn endpoints(&mut self) {
         self.title("Links with each of their endpoints");
         self.text.push_str(
@@ -293,7 +293,7 @@ impl Tables<'_> {
         }
     }
 
-    /// What the papers compare.
+    /// Writes what the papers compare.
     fn papers(&mut self) {
         self.title("The papers' techniques");
         self.text.push_str("In the embedded runtime.\n\n");
@@ -313,7 +313,7 @@ impl Tables<'_> {
         }
     }
 
-    /// Where a case works, or the number of the reason why it does not.
+    /// Returns where a case works, or the number of the reason why it does not.
     fn cell(&mut self, case: Case) -> String {
         if !case.can_be() {
             return String::new();
@@ -338,7 +338,7 @@ impl Tables<'_> {
         }
     }
 
-    /// A word with the number of a note.
+    /// Returns a word with the number of a note.
     fn note(&mut self, word: &str, why: String) -> String {
         let number = self.notes.iter().position(|note| *note == why).unwrap_or_else(|| {
             self.notes.push(why);
@@ -360,7 +360,7 @@ impl Tables<'_> {
         writeln!(self.text, "| `{name}` | {} |", cells.join(" | ")).expect("memory");
     }
 
-    /// The reasons.
+    /// Writes the reasons, and returns the page.
     fn end(mut self) -> String {
         self.title("Why not, and with what");
         for (number, note) in (1..).zip(&self.notes) {

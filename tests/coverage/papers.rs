@@ -1,15 +1,15 @@
-//! What the five papers measure: the paper, what it calls it, and the technique here, or what that would
-//! need.
+//! Measurements of the five papers: the paper, its name for the technique, and the technique here,
+//! or what is missing.
 
 type Row = (&'static str, &'static str, Here);
 
-/// What a paper's technique is here.
+/// Counterpart of a paper's technique.
 pub(crate) enum Here {
-    /// One of `dray bench`.
+    /// A technique of `dray bench`.
     Technique(&'static str),
-    /// None of those, and shown in a virtual machine all the same: where.
+    /// Not a technique of `dray bench`, but shown in a virtual machine: where.
     Shown(&'static str),
-    /// Nothing: what it would need.
+    /// Not available: what is missing.
     No(&'static str),
 }
 

@@ -6,24 +6,25 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-/// Bytes.
+/// Length of the memory in bytes.
 pub const LEN: u64 = 1 << 20;
-/// Its first byte as the liar's descriptors name it, and as its messages do.
+/// Address of the first byte in the liar's descriptors (`GUEST`) and in its messages (`USER`).
 pub const GUEST: u64 = 0x1_0000_0000;
 pub const USER: u64 = 0x7f00_0000_0000;
 
-/// Where virtqueue 0 begins; the others follow.
+/// Distance between virtqueues; virtqueue 0 begins at offset 0.
 const RING_LEN: u64 = 0x2_0000;
-/// Where what is neither ring begins.
+/// Offset of the memory behind both rings.
 pub const BUFFERS: u64 = 0x4_0000;
 
-/// The parts of virtqueue `index`, from the start of the memory: descriptors, driver's, device's.
+/// Returns the offsets of the parts of virtqueue `index` in the memory: descriptors, driver's,
+/// device's.
 pub fn parts(index: u32) -> [u64; 3] {
     let start = u64::from(index) * RING_LEN;
     [start, start + 0x1_0000, start + 0x1_8000]
 }
 
-/// A file that anybody can truncate.
+/// A shared file that either side can truncate.
 pub struct Memory(File);
 
 impl Memory {
@@ -44,7 +45,7 @@ impl Memory {
 
     pub fn read_u16(&self, at: u64) -> u16 {
         let mut bytes = [0; 2];
-        // Behind the end of a file that was truncated there are zeroes.
+        // Reads past the end of a truncated file give zeroes.
         let _ = self.0.read_at(&mut bytes, at);
         u16::from_le_bytes(bytes)
     }

@@ -1,4 +1,4 @@
-//! What is said over the socket.
+//! Messages on the socket.
 
 use std::any::Any;
 use std::io::IoSlice;
@@ -37,14 +37,14 @@ pub const POSTCOPY_ADVISE: u32 = 28;
 pub const ADD_MEM_REG: u32 = 37;
 pub const REM_MEM_REG: u32 = 38;
 
-/// Virtio's features, and vhost-user's own.
+/// Features of virtio, and of vhost-user itself.
 pub const MERGEABLE: u64 = 1 << 15;
 pub const INDIRECT: u64 = 1 << 28;
 pub const EVENT_INDEX: u64 = 1 << 29;
 pub const PROTOCOL: u64 = 1 << 30;
 pub const VERSION_1: u64 = 1 << 32;
 pub const PACKED: u64 = 1 << 34;
-/// What every handshake here asks for.
+/// Features that every handshake here requests.
 pub const PLAIN: u64 = PROTOCOL | VERSION_1;
 /// Protocol features.
 pub const REPLY_ACK: u64 = 1 << 3;
@@ -60,7 +60,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// All of the memory, as it is.
+    /// The whole memory.
     pub const ALL: Self = Self { guest: GUEST, len: LEN, user: USER, offset: 0 };
 
     fn bytes(self) -> Vec<u8> {
@@ -72,19 +72,19 @@ pub fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A front end, its socket connected and nothing said. What it sends when it has been disconnected
-/// already goes nowhere.
+/// A front end with a connected socket that has sent nothing yet. Messages sent after a disconnect
+/// are discarded.
 pub struct Liar {
     path: PathBuf,
     socket: UnixStream,
     pub memory: Memory,
-    /// Entries of each ring that is set up from now on.
+    /// Number of entries of each ring that is set up from now on.
     pub size: u16,
     pub packed: bool,
-    /// By virtqueue.
+    /// Eventfds, by virtqueue.
     pub kicks: [OwnedFd; 2],
     pub calls: [OwnedFd; 2],
-    /// Whatever must live as long as the liar.
+    /// Objects that must live as long as the liar.
     kept: Vec<Box<dyn Any + Send>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -97,7 +97,7 @@ impl Liar {
         liar
     }
 
-    /// Over a socket that is connected already.
+    /// Creates a liar on a connected socket.
     pub fn over(socket: UnixStream) -> Self {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("eventfd");
         Self {
@@ -114,14 +114,14 @@ impl Liar {
         }
     }
 
-    /// Hangs up and connects again.
+    /// Disconnects and connects again.
     pub fn reconnect(&mut self) {
         self.hang_up();
         self.socket = connect(&self.path);
     }
 
     pub fn hang_up(&self) {
-        // It may have been hung up already.
+        // The socket may have been shut down already.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
@@ -129,7 +129,7 @@ impl Liar {
         &self.path
     }
 
-    /// Whether the other side has hung up.
+    /// Returns true if the other side has disconnected.
     pub fn is_hung_up(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
@@ -137,7 +137,7 @@ impl Liar {
         !fds[0].revents().is_empty()
     }
 
-    /// Bytes as they are.
+    /// Sends bytes unchanged.
     pub fn raw(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -145,7 +145,7 @@ impl Liar {
             assert!(ancillary.push(SendAncillaryMessage::ScmRights(fds)), "room for descriptors");
         }
         let bytes = [IoSlice::new(bytes)];
-        // Who has been disconnected talks to nobody, and who is not listened to waits a while.
+        // Sending fails after a disconnect, and blocks for a while if the other side does not read.
         let _ = sendmsg(&self.socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL);
     }
 
@@ -153,20 +153,20 @@ impl Liar {
         self.raw(&[&words(&[request, 1, body.len() as u32])[..], body].concat(), fds);
     }
 
-    /// A request without a body whose reply is one number.
+    /// Sends a request without a body, and returns the number in its reply.
     pub fn ask(&self, request: u32) -> Option<u64> {
         self.send(request, &[], &[]);
         self.reply()
     }
 
-    /// The next reply, if it is one number.
+    /// Returns the next reply, if it is one number.
     pub fn reply(&self) -> Option<u64> {
         let mut reply = [0; 20];
         (&self.socket).read_exact(&mut reply).ok()?;
         reply.last_chunk().map(|value| u64::from_ne_bytes(*value))
     }
 
-    /// Waits until everything said so far has been dealt with, or for the end.
+    /// Waits until the other side has handled every message so far, or has disconnected.
     pub fn sync(&self) {
         self.ask(GET_FEATURES);
     }
@@ -175,7 +175,7 @@ impl Liar {
         self.kept.push(Box::new(what));
     }
 
-    /// Does `work` again and again for as long as the liar is there.
+    /// Repeats `work` in a thread until the liar is dropped.
     pub fn meanwhile(&mut self, mut work: impl FnMut() + Send + 'static) {
         let stop = self.stop.clone();
         self.threads.push(std::thread::spawn(move || {
@@ -185,12 +185,12 @@ impl Liar {
         }));
     }
 
-    /// Says `what` again and again for a second, or until it is disconnected. Replies are read and thrown
-    /// away, in case they are wanted.
+    /// Repeats `what` for a second, or until the liar is disconnected. Replies are read and
+    /// discarded.
     pub fn storm(&mut self, mut what: impl FnMut(&Self)) {
         let replies = self.socket.try_clone().expect("a descriptor");
         self.meanwhile(move || {
-            // It returns at once where the other side has hung up.
+            // It returns at once if the other side has disconnected.
             if !matches!((&replies).read(&mut [0; 4096]), Ok(1..)) {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -201,7 +201,7 @@ impl Liar {
         }
     }
 
-    /// Everything up to the features: those of `features` that are offered.
+    /// Negotiates everything up to the features: those of `features` that are offered.
     pub fn negotiate(&mut self, features: u64) {
         let features = self.ask(GET_FEATURES).unwrap_or(0) & features;
         self.packed = features & PACKED != 0;
@@ -211,7 +211,7 @@ impl Liar {
         self.send(SET_FEATURES, &features.to_ne_bytes(), &[]);
     }
 
-    /// A memory table. The regions get their descriptors one by one.
+    /// Sends a memory table. The regions get their descriptors one by one.
     pub fn share(&self, regions: &[Region], fds: &[BorrowedFd<'_>]) {
         let mut body = words(&[regions.len() as u32, 0]);
         regions.iter().for_each(|region| body.extend(region.bytes()));
@@ -222,7 +222,7 @@ impl Liar {
         self.share(&[Region::ALL], &[self.memory.as_fd()]);
     }
 
-    /// All of an honest handshake, with memory of `len` bytes that are holes.
+    /// Performs an honest handshake, with sparse memory of `len` bytes.
     pub fn share_holes(&mut self, len: u64) {
         self.memory = Memory::of(len);
         self.negotiate(PLAIN);
@@ -231,7 +231,7 @@ impl Liar {
         (0..2).for_each(|index| self.enable(index));
     }
 
-    /// `ADD_MEM_REG` or `REM_MEM_REG`.
+    /// Sends `ADD_MEM_REG` or `REM_MEM_REG`.
     pub fn region(&self, request: u32, region: Region, fds: &[BorrowedFd<'_>]) {
         self.send(request, &[vec![0; 8], region.bytes()].concat(), fds);
     }
@@ -240,7 +240,7 @@ impl Liar {
         self.send(request, &words(&[index, value]), &[]);
     }
 
-    /// Addresses in the liar's own process: descriptors, driver's part, device's part.
+    /// Sends addresses in the liar's own process: descriptors, driver's part, device's part.
     pub fn addresses(&self, index: u32, [descriptors, driver, device]: [u64; 3]) {
         let addresses = [descriptors, device, driver, 0].map(u64::to_ne_bytes).concat();
         self.send(SET_VRING_ADDR, &[words(&[index, 0]), addresses].concat(), &[]);
@@ -250,7 +250,7 @@ impl Liar {
         self.send(request, &index.to_ne_bytes(), &[fd]);
     }
 
-    /// All of a virtqueue but enabling it.
+    /// Sets up a virtqueue, but does not enable it.
     pub fn set_up(&self, index: u32) {
         self.vring(SET_VRING_NUM, index, self.size.into());
         self.vring(SET_VRING_BASE, index, if self.packed { 1 << 15 } else { 0 });
@@ -263,7 +263,7 @@ impl Liar {
         self.vring(SET_VRING_ENABLE, index, 1);
     }
 
-    /// All of an honest handshake. Then both virtqueues run, and nothing is available in them.
+    /// Performs an honest handshake. Afterwards both virtqueues run and are empty.
     pub fn start(&mut self, features: u64) {
         self.negotiate(features);
         self.share_all();
@@ -272,17 +272,17 @@ impl Liar {
         self.sync();
     }
 
-    /// The virtqueue on which the liar receives.
+    /// Virtqueue on which the liar receives.
     pub fn rx(&self) -> Ring {
         Ring::new(self.memory.share(), 0, self.size)
     }
 
-    /// The virtqueue on which it transmits.
+    /// Virtqueue on which the liar transmits.
     pub fn tx(&self) -> Ring {
         Ring::new(self.memory.share(), 1, self.size)
     }
 
-    /// Wakes whoever sleeps until there is something in a virtqueue.
+    /// Kicks both virtqueues, which wakes a device that sleeps.
     pub fn kick(&self) {
         for kick in &self.kicks {
             let _ = rustix::io::write(kick, &1u64.to_ne_bytes());

@@ -1,13 +1,13 @@
-//! A vhost-user front end that says whatever it is told to. It is written by hand, for a library
-//! would not lie: messages are bytes on a socket, rings are bytes in a file.
+//! A vhost-user front end that can violate the protocol. It is written by hand, because a library
+//! would not: messages are bytes on a socket, rings are bytes in a file.
 //!
 //! * `message`: bytes and file descriptors on the socket, and the messages of an honest handshake.
-//! * `memory`: the shared file, and where rings and buffers are in it.
+//! * `memory`: the shared file, and the offsets of rings and buffers in it.
 //! * `ring`: descriptors, split and packed.
-//! * `lies`: what is told, and what should come of it.
+//! * `lies`: the lies, and the expected outcome of each.
 //! * `neighbours`: two well-behaved ports that exchange numbered frames meanwhile.
-//! * `partner`: the well-behaved port that the liar's is paired with.
-//! * `ours`, `testpmd`: the switches that are lied to.
+//! * `partner`: the well-behaved port that the liar's port is paired with.
+//! * `ours`, `testpmd`: the switches under test.
 
 pub mod lies;
 mod memory;
@@ -23,10 +23,10 @@ pub use message::Liar;
 
 use std::time::{Duration, Instant};
 
-/// Nothing here takes so long, on a machine however slow.
+/// Time limit for every wait; far longer than anything here takes on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Whether `done` comes true within [`PATIENCE`].
+/// Returns true if `done` becomes true within [`PATIENCE`].
 pub fn wait_until(mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !done() {
@@ -38,25 +38,25 @@ pub fn wait_until(mut done: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// What should become of a liar.
+/// Expected outcome of a lie.
 #[derive(Clone, Copy, Debug)]
 pub enum Expect {
-    /// It is disconnected, for a reason with this in it.
+    /// The liar is disconnected, for a reason that contains this text.
     Refused(&'static str),
-    /// What it said may be said. It stays connected.
+    /// The protocol permits it. The liar stays connected.
     Harmless,
-    /// Its frames are counted as malformed. It stays connected.
+    /// The liar's frames are counted as malformed. It stays connected.
     Malformed,
-    /// It leaves by itself.
+    /// The liar disconnects by itself.
     Left,
-    /// It depends on who is faster: disconnected for any reason, or not.
+    /// A race decides: disconnected for any reason, or not.
     Any,
 }
 
-/// Something that cannot be, or that nobody should say.
+/// Something invalid, or something that no driver should do.
 pub struct Lie {
     pub name: &'static str,
-    /// Says it, over a socket that has just been connected.
+    /// Tells the lie over a newly connected socket.
     pub tell: fn(&mut Liar),
     pub expect: Expect,
 }

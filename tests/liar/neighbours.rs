@@ -1,4 +1,4 @@
-//! Two well-behaved ports that exchange numbered frames while others lie.
+//! Two well-behaved ports that exchange numbered frames while other ports lie.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use dray_wire::Flow;
 
 use super::wait_until;
 
-/// Frames per second: enough that there are some in every moment, and that a machine with other
-/// work keeps up.
+/// Frames per second: enough that frames are in flight at every moment, and few enough for a busy
+/// machine.
 const RATE: f64 = 10_000.0;
 
 pub struct Neighbours {
-    /// The sender keeps its port: frames in its ring would go with that.
+    /// The sender keeps its port open: closing it would drop the frames in its ring.
     sending: (Signal, JoinHandle<(SendReport, Sender)>),
     receiving: (Signal, JoinHandle<ReceiveReport>),
     received: Arc<AtomicU64>,
 }
 
 impl Neighbours {
-    /// Through the sockets of two ports that are paired.
+    /// Connects to the sockets of two paired ports and starts the exchange.
     pub fn start(from: &Path, to: &Path) -> Self {
         let uri = |path: &Path| -> PortUri {
             format!("virtio:{}?hugepages=0", path.display()).parse().expect("a URI")
@@ -81,7 +81,7 @@ impl Neighbours {
         }
     }
 
-    /// Whether another hundred frames arrive.
+    /// Returns true if another hundred frames arrive.
     pub fn go_on(&self) -> bool {
         let before = self.received();
         wait_until(|| self.received() >= before + 100)
@@ -91,13 +91,13 @@ impl Neighbours {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// What became of their frames: nothing, or what should not have.
+    /// Stops the exchange. Returns the number of frames, or what went wrong.
     pub fn finish(self) -> Result<u64, String> {
         let (signal, thread) = self.sending;
         signal.stop();
         let (report, sender) = thread.join().expect("the sender");
         let sent = report.sent;
-        // What has been sent may be in a ring still, where a worker has much else to do.
+        // Sent frames may still be in a ring, if a worker is busy.
         wait_until(|| self.received.load(Ordering::Relaxed) >= sent);
         drop(sender);
         let (signal, thread) = self.receiving;

@@ -1,4 +1,4 @@
-//! Our own switch, lied to.
+//! Our own switch as the target of lies.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,15 +16,15 @@ use super::partner::Partner;
 use super::timed::Timed;
 use super::{Expect, Liar, Lie, wait_until};
 
-/// A running switch with two workers, where there are CPUs for them, and ports that exchange frames by
-/// each of them. Each liar gets a port of its own, and a partner: one worker receives from either.
+/// A running switch with two workers, if there are CPUs for them, and ports that exchange frames
+/// through each. Each liar gets its own port and a partner; one worker receives from both.
 pub struct Ours {
     switch: Switch,
     folder: TempDir,
     neighbours: Vec<Neighbours>,
 }
 
-/// Binds this thread, and those that it starts, to these CPUs.
+/// Binds this thread, and threads that it starts, to these CPUs.
 fn run_on(cpus: &[u32]) {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|cpu| set.set(*cpu as usize));
@@ -44,8 +44,8 @@ impl Ours {
         };
         let switch = Switch::start(&config).expect("a switch");
         let mut ours = Self { switch, folder, neighbours: Vec::new() };
-        // Each port goes to the worker that has the fewest: one sender's to the first, the other one's
-        // to the second.
+        // Each port goes to the worker that has the fewest: one sender's to the first worker, the
+        // other's to the second.
         let (left, right) = (ours.add("left", "right"), ours.add("right", "left"));
         let (up, down) = (ours.add("up", "down"), ours.add("down", "up"));
         ours.neighbours = vec![Neighbours::start(&left, &right), Neighbours::start(&down, &up)];
@@ -56,8 +56,9 @@ impl Ours {
         ours
     }
 
-    /// How long frames of two neighbours take through the first worker while `lie` is told by the second
-    /// one's driver again and again, or (`None`) while nobody lies: lost frames, or all of their times.
+    /// Measures how long frames of two neighbours take through the first worker while the second
+    /// worker's driver repeats `lie`, or (`None`) while nothing lies. Returns all times, or `Err`
+    /// if frames were lost.
     pub fn measure(lie: Option<&Lie>, time: Duration) -> Result<Vec<Duration>, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let cpus: Vec<u32> =
@@ -67,13 +68,13 @@ impl Ours {
             mode: Mode::Patch,
             flow: Flow::Backpressure,
             cpus: cpus.clone(),
-            // A worker that polls would compete for its CPU with the neighbours.
+            // A polling worker would compete with the neighbours for its CPU.
             idle: config::Idle::After(Duration::ZERO),
             ..SwitchConfig::default()
         };
         let switch = Switch::start(&config).expect("a switch");
         let ours = Self { switch, folder, neighbours: Vec::new() };
-        // Ports go to the workers in turn; those in between have nobody.
+        // Ports go to the workers in turn; the ports in between stay unconnected.
         let (left, right) = (ours.add("left", "right"), ours.add("right", "left"));
         ours.add("first", "second");
         let liars = ours.add("liar", "friend");
@@ -81,8 +82,8 @@ impl Ours {
         let friends = ours.add("friend", "liar");
         let cpu = |name: &str| ours.status(name).cpu;
         assert!(cpu("left") != cpu("liar") && cpu("liar") == cpu("friend"));
-        // As containers with CPUs of their own: each side runs where its worker does. Else the two
-        // sides would compete for CPUs, whatever the switch does.
+        // Like containers with CPUs of their own, each side runs on its worker's CPU. Otherwise the
+        // two sides would compete for CPUs, whatever the switch does.
         run_on(&[cpu("left")]);
         let neighbours = Timed::start(&left, &right);
         run_on(&[cpu("liar")]);
@@ -128,7 +129,7 @@ impl Ours {
         ports.into_iter().find(|port| port.config.name.as_str() == name).expect("the port")
     }
 
-    /// Lets a liar tell `lie`. What became of it, or what should not have.
+    /// Lets a liar tell `lie`. Returns the outcome, or `Err` if it is not the expected one.
     pub fn hear(&self, lie: &Lie, number: usize) -> Result<String, String> {
         let (name, friend) = (format!("liar{number}"), format!("friend{number}"));
         let path = self.add(&name, &friend);
@@ -198,7 +199,7 @@ impl Ours {
             }
             Expect::Malformed | Expect::Harmless => {
                 let counted = matches!(expect, Expect::Malformed);
-                // Whoever polls the neighbours has polled the liar meanwhile.
+                // Once the neighbours' frames have arrived, their worker has polled the liar too.
                 self.neighbours_go_on();
                 let status = match counted {
                     true => wait_for(|status| status.counters.drops.get(DropReason::Malformed) > 0),
@@ -236,13 +237,13 @@ impl Ours {
         }
     }
 
-    /// Whether the neighbours lost anything all the while; how many frames they exchanged.
+    /// Returns the number of frames that the neighbours exchanged, or `Err` if they lost any.
     pub fn finish(self) -> Result<u64, String> {
         self.neighbours.into_iter().map(Neighbours::finish).sum()
     }
 
-    /// Has many drivers share 1 TiB each, and then a well-behaved one come. How many may share as much,
-    /// and why the others may not.
+    /// Lets many drivers share 1 TiB each, then connects a well-behaved one. Returns how many
+    /// drivers could share as much, and the reason why the others were refused.
     pub fn crowd(&self, count: usize) -> Result<(usize, String), String> {
         const SHARED: u64 = 1 << 40;
         let names: Vec<_> = (0..count).map(|number| format!("crowd{number}")).collect();

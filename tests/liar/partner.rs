@@ -1,5 +1,5 @@
-//! The well-behaved port that a liar's port is paired with. It sends frames to whoever is there and
-//! takes what it gets.
+//! The well-behaved port that a liar's port is paired with. It sends frames to the connected driver
+//! and receives every frame.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use dray_wire::test_frame::{self, Stamp, Verdict};
 
 use super::PATIENCE;
 
-/// Frames that are exchanged with a liar's successor, in each direction.
+/// Number of frames exchanged with a liar's successor, in each direction.
 const EXCHANGED: u64 = 64;
-/// The stream of frames for the liar, and those of the exchange.
+/// Streams of the frames for the liar (`FOR_LIAR`) and of the exchange (`FORTH`, `BACK`).
 const FOR_LIAR: u16 = 9;
 const FORTH: u16 = 10;
 const BACK: u16 = 11;
@@ -23,7 +23,7 @@ pub struct Partner {
 }
 
 impl Partner {
-    /// Begins to connect.
+    /// Opens the port, which starts to connect.
     pub fn open(path: &Path) -> Self {
         let uri = format!("virtio:{}?hugepages=0", path.display()).parse::<PortUri>();
         let mut port = uri.expect("a URI").open().expect("a port");
@@ -31,7 +31,7 @@ impl Partner {
         Self { port, scratch: scratch() }
     }
 
-    /// A little traffic for the liar.
+    /// Sends and receives a few frames.
     pub fn play(&mut self) {
         for _ in 0..4 {
             self.send(FOR_LIAR, 0);
@@ -45,7 +45,7 @@ impl Partner {
         self.port.tx[0].transmit(&[frame.as_slice().into()]).expect("a port") == 1
     }
 
-    /// Counts the frames of `stream`, each in its turn.
+    /// Receives frames and counts those of `stream` that are in sequence.
     fn receive(&mut self, stream: u16, next: &mut u64) {
         let scratch = &mut self.scratch;
         let mut take = |frames: &[dray_port::Frame<'_>]| {
@@ -61,8 +61,8 @@ impl Partner {
         self.port.rx[0].receive(&mut take).expect("a port");
     }
 
-    /// Whether a well-behaved driver at the liar's socket and this one hear each other within
-    /// `patience`, through a switch that may drop frames.
+    /// Returns true if a well-behaved driver at the liar's socket and this port receive frames from
+    /// each other within `patience`, through a switch that may drop frames.
     pub fn meets(&mut self, liars: &Path, patience: Duration) -> bool {
         let mut other = Self::open(liars);
         let (mut forth, mut back) = (0, 0);
@@ -80,8 +80,8 @@ impl Partner {
         false
     }
 
-    /// Whether a well-behaved driver at the liar's socket and this one get all of each other's
-    /// frames.
+    /// Returns true if a well-behaved driver at the liar's socket and this port receive all of each
+    /// other's frames.
     pub fn exchange(&mut self, liars: &Path) -> bool {
         let mut other = Self::open(liars);
         let (mut forth, mut back) = ((0, 0), (0, 0));

@@ -11,18 +11,18 @@ pub const USED: u16 = 1 << 15;
 
 /// Length of a virtio-net header.
 pub const HEADER: u32 = 12;
-/// A frame of 64 bytes behind its header.
+/// Length of a frame of 64 bytes with its header.
 pub const FRAME: u32 = HEADER + 64;
 
-/// `(address, len, flags, next)`, or of a packed ring `(address, len, flags, id)`.
+/// `(address, len, flags, next)`, or in a packed ring `(address, len, flags, id)`.
 pub type Descriptor = (u64, u32, u16, u16);
 
-/// A place in the memory as descriptors name it.
+/// Returns the guest address of an offset in the memory.
 pub fn at(offset: u64) -> u64 {
     GUEST + offset
 }
 
-/// Some place for a buffer.
+/// Returns the guest address of a buffer.
 pub fn buffer() -> u64 {
     at(BUFFERS)
 }
@@ -39,7 +39,7 @@ impl Ring {
         Self { memory, parts: parts(index), size, available: 0 }
     }
 
-    /// Split: descriptor number `index`.
+    /// Split: writes descriptor number `index`.
     pub fn descriptor(&self, index: u16, descriptor: Descriptor) {
         self.memory.write(self.parts[0] + u64::from(index) * 16, &split(descriptor));
     }
@@ -51,13 +51,13 @@ impl Ring {
         self.set_available(self.available.wrapping_add(1));
     }
 
-    /// Split: the available index, whatever is behind it.
+    /// Split: writes the available index, whether or not entries match it.
     pub fn set_available(&mut self, index: u16) {
         self.available = index;
         self.memory.write(self.parts[1] + 2, &index.to_le_bytes());
     }
 
-    /// Split: the used index, which is the device's to write.
+    /// Split: writes the used index, which belongs to the device.
     pub fn set_used(&self, index: u16) {
         self.memory.write(self.parts[2] + 2, &index.to_le_bytes());
     }
@@ -66,30 +66,30 @@ impl Ring {
         self.memory.read_u16(self.parts[2] + 2)
     }
 
-    /// Split: at which used index the driver wants to be called.
+    /// Split: writes the used index at which the driver wants to be called.
     pub fn set_used_event(&self, index: u16) {
         self.memory.write(self.parts[1] + 4 + 2 * u64::from(self.size), &index.to_le_bytes());
     }
 
-    /// Split: one buffer.
+    /// Split: makes one buffer available.
     pub fn offer(&mut self, descriptor: Descriptor) {
         let index = self.available % self.size;
         self.descriptor(index, descriptor);
         self.post(index);
     }
 
-    /// Packed: descriptor number `index`, flags and all.
+    /// Packed: writes descriptor number `index`, including its flags.
     pub fn packed(&self, index: u16, descriptor: Descriptor) {
         self.memory.write(self.parts[0] + u64::from(index) * 16, &packed(descriptor));
     }
 
-    /// Packed: the flags of descriptor number `index`.
+    /// Packed: writes the flags of descriptor number `index`.
     pub fn packed_flags(&self, index: u16, flags: u16) {
         self.memory.write(self.parts[0] + u64::from(index) * 16 + 14, &flags.to_le_bytes());
     }
 }
 
-/// An entry of a split ring's table.
+/// Encodes an entry of a split ring's table.
 pub fn split((address, len, flags, next): Descriptor) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&address.to_le_bytes());
@@ -99,7 +99,7 @@ pub fn split((address, len, flags, next): Descriptor) -> [u8; 16] {
     bytes
 }
 
-/// An entry of a packed ring.
+/// Encodes an entry of a packed ring.
 pub fn packed((address, len, flags, id): Descriptor) -> [u8; 16] {
     split((address, len, id, flags))
 }

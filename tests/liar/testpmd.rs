@@ -1,4 +1,4 @@
-//! DPDK's testpmd as a switch between vhost-user sockets, lied to.
+//! DPDK's testpmd as a switch between vhost-user sockets, as the target of lies.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use super::neighbours::Neighbours;
 use super::partner::Partner;
 use super::{Liar, Lie};
 
-/// How long a liar is watched before it counts as ignored.
+/// Time after which a liar that is still connected counts as ignored.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// How long its port is given to take another driver.
+/// Time within which the liar's port has to accept another driver.
 const SUCCESSOR: Duration = Duration::from_secs(5);
 
 /// A running testpmd: port 0 is the liar's and paired with port 1; ports 2 and 3 exchange frames.
@@ -42,7 +42,7 @@ impl Testpmd {
         command.args(["--", "--forward-mode=io", "--auto-start", "--no-mlockall"]);
         command.args(["--total-num-mbufs=32768", "-i"]);
         let log = std::fs::File::create(folder.path().join("log")).expect("a file");
-        // It ends when its input does.
+        // testpmd exits when its input ends.
         command.stdin(Stdio::piped()).stderr(log.try_clone().expect("a file")).stdout(log);
         let process = command.spawn().expect("dpdk-testpmd");
         let partner = Partner::open(&path(1));
@@ -61,7 +61,7 @@ impl Testpmd {
         self.process.try_wait().expect("our own child")
     }
 
-    /// What becomes of it when a liar tells `lie`, and whether it can be used any longer.
+    /// Lets a liar tell `lie`. Returns the outcome, and whether this testpmd can still be used.
     pub fn hear(&mut self, lie: &Lie) -> (String, bool) {
         let path: PathBuf = self.folder.path().join("0");
         let mut liar = Liar::connect(&path);
@@ -74,7 +74,7 @@ impl Testpmd {
                 partner.play();
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // What a liar waits for may never come.
+            // A reply that the liar waits for may never come.
             let _ = telling.join();
         });
         let told = Instant::now();
@@ -83,7 +83,7 @@ impl Testpmd {
             std::thread::sleep(Duration::from_millis(1));
         }
         let hung_up = liar.is_hung_up();
-        // A fault may be about to end it.
+        // A fault may be about to end the process.
         std::thread::sleep(Duration::from_millis(100));
         if let Some(status) = self.ended() {
             return (crashed(status), false);
@@ -104,7 +104,7 @@ impl Testpmd {
         }
     }
 
-    /// Whether the neighbours' frames arrive.
+    /// Returns true if the neighbours' frames arrive.
     fn goes_on(&self) -> bool {
         let (start, before) = (Instant::now(), self.neighbours().received());
         while start.elapsed() < WATCHED {
@@ -130,7 +130,7 @@ fn crashed(status: ExitStatus) -> String {
 
 impl Drop for Testpmd {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
         if let Some(neighbours) = self.neighbours.take() {

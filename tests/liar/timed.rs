@@ -1,4 +1,4 @@
-//! Two well-behaved ports between which one frame at a time goes: how long each takes.
+//! Two well-behaved ports that exchange one frame at a time, and measure how long each takes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use dray_wire::test_frame::{self, Stamp, Verdict};
 use super::PATIENCE;
 
 const STREAM: u16 = 12;
-/// Between two frames: long enough for the worker to go to sleep.
+/// Pause between two frames: long enough for the worker to go to sleep.
 const PAUSE: Duration = Duration::from_micros(200);
 
 pub struct Timed {
@@ -32,7 +32,7 @@ impl Timed {
         let stop = Arc::<AtomicBool>::default();
         let stopping = stop.clone();
         let thread = std::thread::spawn(move || {
-            // Until both are connected.
+            // Wait until both are connected.
             let start = Instant::now();
             let mut sequence = 0;
             while send(&mut from, &mut to, sequence, PATIENCE / 100).is_none() {
@@ -53,7 +53,7 @@ impl Timed {
         Self { stop, thread }
     }
 
-    /// Returns the times of all frames in ascending order, or which was lost.
+    /// Returns the times of all frames in ascending order, or the frame that was lost.
     pub fn finish(self) -> Result<Vec<Duration>, String> {
         self.stop.store(true, Ordering::Relaxed);
         let mut times = self.thread.join().expect("the sender")?;
@@ -62,7 +62,7 @@ impl Timed {
     }
 }
 
-/// Sends a frame and returns how long it took; `None`: longer than `patience`.
+/// Sends a frame and returns how long it took; `None` if longer than `patience`.
 fn send(from: &mut Port, to: &mut Port, sequence: u64, patience: Duration) -> Option<Duration> {
     let mut frame = test_frame::build(&Flow::default(), 200);
     test_frame::stamp(&mut frame, Stamp { stream: STREAM, sequence, ticks: 0 });

@@ -1,4 +1,5 @@
-//! Virtual functions of a network card, which QEMU's `igb` has and Linux' driver of the same name manages.
+//! Virtual functions of a network card, which QEMU's `igb` has and the Linux driver of the same
+//! name manages.
 
 use dray_lab::Vm;
 use dray_lab::peer::SwitchKind;
@@ -6,7 +7,7 @@ use dray_lab::peer::SwitchKind;
 use crate::common::{self, DRAY, alone};
 use crate::{CARD, FIND_CARD, LIMIT};
 
-/// Two containers with a function each, and who answers at the second.
+/// Two containers with one function each; the second one echoes.
 const PAIR: &str = "\
 [[containers]]
 name = 'a'
@@ -22,7 +23,8 @@ network = '10.0.0.0/24'";
 const FUNCTIONS: &str = "functions = { macs = ['02:00:00:00:00:aa', '02:00:00:00:00:bb'], vlan = 7, \
                          spoof_check = false, trust = true }";
 
-/// What `ip link show` (iproute2's, where the script's own `ip` is BusyBox') says of function `number` of a card.
+/// Returns what `ip link show` prints about function `number` of a card (iproute2's `ip`; the
+/// script's own is BusyBox's).
 fn function(said: &str, number: usize) -> &str {
     let line = said.lines().find(|line| line.trim_start().starts_with(&format!("vf {number} ")));
     line.unwrap_or_else(|| panic!("no function {number}: {said}")).trim()
@@ -78,7 +80,7 @@ END
     let usual = part("usual");
     for number in [0, 1] {
         let line = function(usual, number);
-        // Of the lab's own addresses and VLANs, this is the first link's.
+        // The lab assigns addresses and VLANs itself; these are the first link's.
         for what in [", vlan 1, ", ", spoof checking on, ", ", trust off"] {
             assert!(line.contains(what), "{what}: {line}");
         }
@@ -105,11 +107,11 @@ END
     assert!(after.contains("at the host: 2"), "{after}");
 }
 
-/// Frames that a sender sends, four bursts of testpmd's.
+/// Number of testpmd bursts that a sender sends.
 const BURSTS: usize = 4;
 
-/// DPDK's own driver behind an IOMMU, in two containers: frames pass from one function's user space to the
-/// other's through the card's switch, each once.
+/// DPDK's own driver behind an IOMMU, in two containers: frames pass from one function's user space
+/// to the other's through the card's switch, each once.
 #[test]
 fn dpdk_passes_frames_from_one_function_to_another() {
     let _alone = alone();
@@ -169,7 +171,7 @@ fn dpdk_passes_frames_from_one_function_to_another() {
     let (sender, receiver) = said.split_once("== receiver\n").unwrap_or_else(|| panic!("{said}"));
     let frames = 32 * BURSTS;
     for (side, count) in [(sender, "TX"), (receiver, "RX")] {
-        // Of forwarding, of all ports, and of this one as the driver counts it.
+        // Counted by forwarding, by all ports, and by this port's driver.
         let count = format!("  {count}-packets: {frames} ");
         assert_eq!(side.matches(&count).count(), 3, "{count}: {said}");
         assert!(side.contains("net_e1000_igb_vf") && side.contains("Using IOMMU type 1"), "{said}");

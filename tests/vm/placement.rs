@@ -1,4 +1,4 @@
-//! CPUs that the kernel keeps other work from.
+//! CPUs that the kernel isolates from other work.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use dray_measure::results::Outcome;
 use crate::LIMIT;
 use crate::common::{self, DRAY, alone};
 
-/// Without isolation roles would be on CPUs 1 and 2 here.
+/// Without isolation, roles would run on CPUs 1 and 2 here.
 #[test]
 fn roles_run_on_isolated_cpus() {
     let _alone = alone();
@@ -31,7 +31,7 @@ fn roles_run_on_isolated_cpus() {
     let output = vm.script(&script).boot(LIMIT).unwrap();
     assert_eq!(output.status, 0, "{output:?}");
     let (tasks, json) = output.output.split_at(output.output.find('{').unwrap());
-    // The kernel's own word for it, while they ran.
+    // The CPUs that the kernel reported while the roles ran.
     let affinities: BTreeSet<_> =
         tasks.lines().map(|line| line.split_once(":\t").unwrap()).collect();
     let expected = ["2", "3"].map(|cpu| ("Cpus_allowed_list", cpu));

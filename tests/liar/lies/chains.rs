@@ -1,4 +1,4 @@
-//! Chains of descriptors, and indirect tables.
+//! Descriptor chains and indirect tables.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -9,10 +9,10 @@ use crate::liar::ring::{Descriptor, FRAME, INDIRECT, NEXT, Ring, WRITE, at, buff
 use crate::liar::{Expect, Liar, Lie};
 
 const TOO_LONG: Expect = Refused("longer than 256 descriptors, or a loop");
-/// Where indirect tables are, from the start of the memory.
+/// Offset of indirect tables in the memory.
 const TABLE: u64 = BUFFERS + 0x1_0000;
 
-/// Starts, and transmits the chain that begins with the first of these.
+/// Starts, and transmits the chain that begins with the first of `descriptors`.
 fn chain(liar: &mut Liar, descriptors: &[Descriptor]) {
     liar.start(PLAIN);
     let mut tx = liar.tx();
@@ -23,7 +23,7 @@ fn chain(liar: &mut Liar, descriptors: &[Descriptor]) {
     liar.kick();
 }
 
-/// Starts, and transmits a chain of one descriptor, which points to this table.
+/// Starts, and transmits a chain of one descriptor that points to `table`.
 fn table(liar: &mut Liar, table: &[Descriptor], descriptor: Descriptor) {
     for (index, entry) in (0..).zip(table) {
         liar.memory.write(TABLE + index * 16, &split(*entry));
@@ -188,7 +188,7 @@ pub(super) const LIES: &[Lie] = &[
     },
 ];
 
-/// Posts all descriptors again as soon as they are back.
+/// Posts all descriptors again as soon as they are returned.
 fn post_without_end(liar: &mut Liar, mut ring: Ring, kick: OwnedFd) {
     let mut posted = 0u16;
     liar.meanwhile(move || {
@@ -200,7 +200,7 @@ fn post_without_end(liar: &mut Liar, mut ring: Ring, kick: OwnedFd) {
     });
 }
 
-/// Posts chains of 256 buffers of `len` bytes to receive in, again and again.
+/// Posts chains of 256 receive buffers of `len` bytes without end.
 fn receive_in(liar: &mut Liar, features: u64, len: u32) {
     for entry in 0..256 {
         let flags = if entry < 255 { NEXT | WRITE } else { WRITE };

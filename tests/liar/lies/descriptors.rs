@@ -9,14 +9,14 @@ use std::os::fd::AsFd;
 
 const OUTSIDE: super::super::Expect = Refused("is outside the shared memory");
 
-/// Starts, and transmits this.
+/// Starts, and transmits `descriptor`.
 fn transmit(liar: &mut Liar, descriptor: Descriptor) {
     liar.start(PLAIN);
     liar.tx().offer(descriptor);
     liar.kick();
 }
 
-/// Starts, and has this filled.
+/// Starts, and posts `descriptor` to receive.
 fn receive(liar: &mut Liar, descriptor: Descriptor) {
     liar.start(PLAIN);
     liar.rx().offer(descriptor);

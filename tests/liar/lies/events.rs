@@ -1,4 +1,4 @@
-//! Eventfds that are right, and used to do harm.
+//! Valid eventfds that are used to do harm.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,11 +12,11 @@ use crate::liar::Expect::{Harmless, Left, Refused};
 use crate::liar::message::{PLAIN, SET_VRING_CALL, SET_VRING_KICK};
 use crate::liar::{Liar, Lie, wait_until};
 
-/// How often an eventfd is watched: each signal wakes all of them.
+/// Number of watchers of an eventfd: each signal wakes all of them.
 const WATCHERS: usize = 100_000;
 
-/// Epolls that watch `event` [`WATCHERS`] times in all. One watches a file once for each descriptor
-/// number, and goes on where that has been closed.
+/// Creates epolls that watch `event` [`WATCHERS`] times in all. An epoll watches a file once for
+/// each descriptor number, and continues after that number is closed.
 fn watchers(event: BorrowedFd<'_>) -> Vec<OwnedFd> {
     const EACH: usize = 500;
     let limit = getrlimit(Resource::Nofile);
@@ -40,7 +40,7 @@ fn event(flags: EventfdFlags) -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | flags).expect("an eventfd")
 }
 
-/// Has a few thousand frames in both directions.
+/// Exchanges a few thousand frames in both directions.
 fn exchange(liar: &mut Liar) {
     let (tx, rx) = (liar.tx(), liar.rx());
     be_busy(liar);

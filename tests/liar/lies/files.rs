@@ -1,4 +1,4 @@
-//! File descriptors that are not what they should be.
+//! Invalid file descriptors.
 
 use std::fs::File;
 use std::io::Write;
@@ -28,7 +28,7 @@ fn pipe() -> OwnedFd {
     rustix::pipe::pipe().expect("a pipe").0
 }
 
-/// Has frames in both directions, given back and posted again.
+/// Keeps frames moving in both directions; returned buffers are posted again.
 pub(super) fn be_busy(liar: &mut Liar) {
     let (mut tx, kick) = (liar.tx(), liar.kicks[1].try_clone().expect("a descriptor"));
     let mut rx = liar.rx();
@@ -51,7 +51,7 @@ pub(super) fn be_busy(liar: &mut Liar) {
     });
 }
 
-/// A socket whose last owner waits a thousand seconds, in close(), for someone to read.
+/// Returns a socket whose last close() blocks for a thousand seconds, until its peer reads.
 fn lingering() -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let mut socket = TcpStream::connect(listener.local_addr().expect("bound")).expect("loopback");
@@ -81,7 +81,7 @@ pub(super) const LIES: &[Lie] = &[
         tell: |liar| {
             let socket = lingering();
             share(liar, socket.as_fd());
-            // The other end of it goes last.
+            // Dropped here, so that the switch closes the last descriptor.
             drop(socket);
         },
         expect: NO_MEMORY,
@@ -181,7 +181,7 @@ pub(super) const LIES: &[Lie] = &[
             let calls = liar.calls.each_ref().map(|call| call.try_clone().expect("a descriptor"));
             let fill = move || {
                 for call in &calls {
-                    // Full, it waits; whoever adds to it next stands still.
+                    // The eventfd is full and blocking: the next write to it blocks.
                     let flags = fcntl_getfl(call).expect("an eventfd");
                     fcntl_setfl(call, flags | OFlags::NONBLOCK).expect("an eventfd");
                     let _ = rustix::io::read(call, &mut [0; 8]);

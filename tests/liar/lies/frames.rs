@@ -1,4 +1,4 @@
-//! Frames that are none, and buffers in which none fits.
+//! Invalid frames, and buffers too small for any frame.
 
 use crate::liar::Expect::{self, Any, Harmless, Malformed};
 use crate::liar::memory::{BUFFERS, GUEST, LEN, parts};
@@ -17,7 +17,7 @@ const fn short(name: &'static str, tell: fn(&mut Liar)) -> Lie {
     Lie { name, tell, expect: Malformed }
 }
 
-/// Offers buffers like this one to receive in, as many as there can be.
+/// Posts as many receive buffers like `descriptor` as the ring holds.
 fn receive(liar: &mut Liar, features: u64, descriptor: (u64, u32, u16, u16)) {
     liar.start(features);
     let mut rx = liar.rx();

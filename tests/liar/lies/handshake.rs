@@ -1,4 +1,4 @@
-//! The order of messages, and what they agree on.
+//! The order of messages, and what they negotiate.
 
 use std::os::fd::AsFd;
 
@@ -53,7 +53,7 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "the handshake backwards",
         tell: |liar| {
-            // The order does not matter, as long as all is said: QEMU enables rings first of all.
+            // The order does not matter if every step is there: QEMU enables rings first.
             STEPS.iter().rev().for_each(|step| step(liar));
         },
         expect: Harmless,
@@ -73,7 +73,7 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "a ring enabled before features",
         tell: |liar| liar.enable(1),
-        // As QEMU does.
+        // QEMU does this.
         expect: Harmless,
     },
     Lie {

@@ -1,4 +1,4 @@
-//! Messages that are none, too many of them, and none at all.
+//! Invalid messages, too many messages, and no messages at all.
 
 use std::time::Duration;
 

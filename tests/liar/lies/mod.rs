@@ -1,4 +1,4 @@
-//! The lies, by what they are about.
+//! The lies, grouped by subject.
 
 mod chains;
 mod descriptors;
@@ -14,10 +14,10 @@ mod storms;
 
 use super::Lie;
 
-/// All of them.
+/// Returns all lies.
 pub fn all() -> impl Iterator<Item = &'static Lie> {
     let groups = [
-        // First the one that takes longest.
+        // The one that takes longest comes first.
         messages::SILENCE,
         descriptors::LIES,
         chains::LIES,

@@ -6,8 +6,7 @@ use crate::liar::message::{INDIRECT as INDIRECT_FEATURE, PACKED, PLAIN, SET_VRIN
 use crate::liar::ring::{AVAILABLE, FRAME, INDIRECT, NEXT, USED, WRITE, buffer, packed};
 use crate::liar::{Liar, Lie};
 
-/// Posts frames of no bytes, half a ring of them whenever the other half is being given back, so that
-/// there is no end to them.
+/// Posts empty frames without end: half a ring whenever the device is returning the other half.
 fn flood(liar: &mut Liar) {
     const HALF: u16 = 512;
     liar.size = 2 * HALF;
@@ -20,7 +19,7 @@ fn flood(liar: &mut Liar) {
     let kick = liar.kicks[1].try_clone().expect("a descriptor");
     let mut step = 0u64;
     liar.meanwhile(move || {
-        // The flags of the half's last descriptor say that all of it is back.
+        // The flags of the half's last descriptor show that the device has returned all of it.
         let (half, round) = (step % 2, step / 2);
         let back = if round % 2 == 0 { AVAILABLE | USED } else { 0 };
         let last = memory.read_u16(place(half) + u64::from(HALF) * 16 - 2);

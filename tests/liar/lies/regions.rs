@@ -19,7 +19,7 @@ fn share(liar: &mut Liar, regions: &[Region]) {
     liar.share(regions, &fds);
 }
 
-/// Starts, and lets the switch copy into the memory and out of it.
+/// Starts, and lets the switch copy to and from the memory.
 fn be_busy(liar: &mut Liar) {
     liar.start(PLAIN);
     let (mut tx, mut rx) = (liar.tx(), liar.rx());
@@ -303,7 +303,7 @@ pub(super) const LIES: &[Lie] = &[
                 })
                 .collect();
             liar.share(&regions, &[liar.memory.as_fd(); 32]);
-            // No part of a ring may lie across the border of two regions.
+            // No part of a ring may cross the border of two regions.
             (0..2).for_each(|index| liar.set_up(index));
             (0..2).for_each(|index| liar.enable(index));
             liar.sync();
@@ -332,7 +332,7 @@ pub(super) const LIES: &[Lie] = &[
             liar.negotiate(PLAIN);
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
             let huge = memfd_create("liar", flags).expect("a memfd");
-            // More than a machine has.
+            // More memory than a machine has.
             let len = 1 << 37;
             ftruncate(&huge, len).expect("a sparse file");
             let guest = GUEST + (1 << 40);

@@ -1,4 +1,4 @@
-//! Where rings are and how they are, before they run and while they do.
+//! Addresses and parameters of rings, before they run and while they run.
 
 use std::os::fd::AsFd;
 

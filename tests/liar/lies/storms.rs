@@ -1,4 +1,4 @@
-//! What may be said once, said without end.
+//! Messages that are valid once, repeated without end.
 
 use std::os::fd::AsFd;
 

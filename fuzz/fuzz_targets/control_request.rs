@@ -1,4 +1,4 @@
-//! Bytes from the control socket: a request that is whole, or an answer that says what was wrong.
+//! Bytes from the control socket: a complete request, or a reply that names the error.
 #![no_main]
 
 use std::io::{self, Cursor, Read, Write};
@@ -12,7 +12,7 @@ struct Peer<'a>(Cursor<&'a [u8]>);
 
 impl Read for Peer<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        // In pieces, whose lengths come from the bytes themselves.
+        // Reads in pieces, whose lengths come from the bytes themselves.
         let next = self.0.get_ref().get(self.0.position() as usize).copied().unwrap_or(0);
         let most = into.len().min(1 + usize::from(next));
         self.0.read(&mut into[..most])

@@ -1,5 +1,5 @@
-//! The switch's data path against a model of it: ports, frames, and what senders change while the
-//! switch is at work are the fuzzer's.
+//! The switch's data path against a model: the fuzzer chooses ports, frames, and what senders
+//! change while the switch runs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! GTP-U, IP, ICMP and ARP as bytes of strangers: read or refused, and what is read lies within the bytes.
-//! The first byte says which of them are made valid before: 1: checksums, 2: lengths too.
+//! GTP-U, IP, ICMP and ARP as untrusted bytes: parsed or refused, and parsed parts lie within the
+//! bytes. The first byte says what is made valid before: 1: checksums, 2: lengths too.
 #![no_main]
 
 use dray_upf::config::Filter;
@@ -72,7 +72,7 @@ fn packet(bytes: &[u8]) {
         assert!(UDP_LEN + udp.payload_len <= upper.len());
         message(&upper[UDP_LEN..UDP_LEN + udp.payload_len]);
     }
-    // What a router changes leaves a packet right.
+    // A packet is still valid after a router's changes.
     if packet.ttl > 1 {
         let mut routed = bytes.to_vec();
         ip::decrement_ttl(&mut routed, packet.version);
@@ -82,7 +82,7 @@ fn packet(bytes: &[u8]) {
     }
 }
 
-/// A reply has the addresses and the checksums that it must have.
+/// Checks that a reply has the right addresses and checksums.
 fn check_reply(bytes: &[u8], (src, dst): (std::net::IpAddr, std::net::IpAddr)) {
     let reply = Packet::parse(bytes, bytes.len()).expect("what we make is right");
     assert_eq!((reply.source(), reply.destination(), reply.len), (src, dst, bytes.len()));
@@ -94,7 +94,7 @@ fn check_reply(bytes: &[u8], (src, dst): (std::net::IpAddr, std::net::IpAddr)) {
     assert_eq!(sum, 0);
 }
 
-/// The fragments of a packet have all of its payload, in order, each with a right header.
+/// Checks that a packet's fragments carry all of its payload, in order, each with a valid header.
 fn check_division(packet: &Packet, bytes: &[u8]) {
     let header = &bytes[..packet.header_len];
     let Some(mut fragments) = Fragments::new(header, packet.len, 576) else { return };

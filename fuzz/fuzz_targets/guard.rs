@@ -1,5 +1,5 @@
-//! Files of a peer that are mapped, read, written, truncated and unmapped in any order, by two threads:
-//! whoever uses one that is gone goes on, and nobody else notices.
+//! Mapped files of a peer that are read, written, truncated and unmapped in any order, by two
+//! threads: access to a truncated file continues, and other files are unaffected.
 #![no_main]
 
 use std::os::fd::OwnedFd;
@@ -18,11 +18,11 @@ const PAGE: u64 = 4096;
 const PAGES_MAX: u64 = 64;
 const FILES: usize = 8;
 
-/// A mapped file, and what must be in it.
+/// A mapped file and its expected contents.
 struct File {
     mapping: Mapping,
     theirs: OwnedFd,
-    /// Pages that were never truncated away, each with the byte that was written to it last.
+    /// Pages that were never truncated, each with the last byte written to it.
     pages: Vec<Option<u8>>,
 }
 
@@ -64,7 +64,7 @@ impl File {
     }
 }
 
-/// Does what the bytes say to files of this thread's own.
+/// Applies the operations in `bytes` to this thread's own files.
 fn run(bytes: &mut Bytes<'_>) {
     let mut files: [Option<File>; FILES] = [const { None }; FILES];
     while !bytes.is_empty() {
@@ -75,7 +75,7 @@ fn run(bytes: &mut Bytes<'_>) {
         };
         match bytes.byte() % 8 {
             0 => *slot = None,
-            // It may grow again as well: what was there is gone.
+            // The file may also grow again: its former contents are gone.
             1 => file.truncate(u64::from(bytes.byte()) % PAGES_MAX),
             2..=4 => file.touch(bytes.byte().into(), None),
             _ => file.touch(bytes.byte().into(), Some(bytes.byte())),

@@ -1,6 +1,7 @@
-//! A server that says anything to a memif port, and writes anything into the memory that the port
-//! shares, while frames are moved: no panic, no hang, and the port can be closed. Then another one, which
-//! sees nothing of the first one's frames, nor of what that writes into memory that it has kept.
+//! A server that sends any message to a memif port, and writes anything into the memory that the
+//! port shares, while frames are moved: no panic, no hang, and the port can be closed. Then a
+//! second server, which sees neither the first one's frames nor what the first one writes into
+//! memory that it has kept.
 #![no_main]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -26,12 +27,12 @@ mod bytes;
 
 use bytes::Bytes;
 
-/// No input takes so long, on a machine however slow.
+/// Time limit for an input; far longer than any input takes on a slow machine.
 const HANG: Duration = Duration::from_secs(20);
-/// A port answers within this time, or has left.
+/// Time within which a port replies or disconnects.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// Kinds of messages.
+/// Message types.
 const ACK: u16 = 1;
 const HELLO: u16 = 2;
 const ADD_REGION: u16 = 4;
@@ -39,13 +40,13 @@ const ADD_RING: u16 = 5;
 const CONNECT: u16 = 6;
 const CONNECTED: u16 = 7;
 
-/// Where a ring has its parts.
+/// Offsets of a ring's parts.
 const FLAGS: usize = 4;
 const HEAD: usize = 6;
 const TAIL: usize = 64;
 const DESCRIPTORS: usize = 128;
 
-/// A message: its kind, and what follows.
+/// Builds a message from its type and body.
 fn message(kind: u16, body: &[u8]) -> Vec<u8> {
     let mut message = kind.to_ne_bytes().to_vec();
     message.extend(body);
@@ -53,20 +54,20 @@ fn message(kind: u16, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// What VPP says: version 2.0, 256 rings of 2^14 entries.
+/// VPP's hello: version 2.0, 256 rings of 2^14 entries.
 fn hello() -> Vec<u8> {
     [&[0; 32][..], &[0, 2, 0, 2, 255, 0, 255, 0, 255, 0, 14]].concat()
 }
 
-/// The server's end, and what it was told.
+/// The server's end, and what the port has sent.
 struct Server {
     socket: OwnedFd,
     memory: Option<Mapping>,
-    /// Where the rings begin, in the order in which they were added.
+    /// Offsets of the rings, in the order in which they were added.
     rings: Vec<usize>,
-    /// Entries of each.
+    /// Number of entries of each ring.
     size: usize,
-    /// The memory's, and the rings' events.
+    /// Files of the memory and of the rings' events.
     files: Vec<OwnedFd>,
 }
 
@@ -89,12 +90,13 @@ impl Server {
         if !fds.is_empty() {
             assert!(ancillary.push(SendAncillaryMessage::ScmRights(fds)), "room for descriptors");
         }
-        // Who has been left talks to nobody, and who is not listened to loses what it says.
+        // Messages are lost after a disconnect, or if the port does not read.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let _ = sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut ancillary, flags);
     }
 
-    /// What the port says next, its kind; `None` where it has left or says nothing for `patience`.
+    /// Receives the port's next message and returns its type; `None` if the port has disconnected
+    /// or sends nothing for `patience`.
     fn hear(&mut self, patience: Duration) -> Option<u16> {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         let limit = Timespec { tv_sec: 0, tv_nsec: patience.as_nanos().min(999_999_999) as i64 };
@@ -134,7 +136,7 @@ impl Server {
         Some(kind)
     }
 
-    /// An honest introduction, of so many messages; whether that was all of it.
+    /// Performs up to `messages` messages of an honest handshake. Returns true if it is complete.
     fn introduce(&mut self, messages: u8) -> bool {
         self.say(&message(HELLO, &hello()), &[]);
         for _ in 0..messages {
@@ -172,7 +174,7 @@ impl Server {
         unsafe { memory.start().add(at).cast::<u16>().read_volatile() }
     }
 
-    /// Writes into a ring, or anywhere: most often what an honest server could write.
+    /// Writes into a ring or anywhere else: most often what an honest server could write.
     fn scribble(&self, bytes: &mut Bytes<'_>) {
         let (Some(memory), false) = (&self.memory, self.rings.is_empty()) else { return };
         let ring = self.rings[usize::from(bytes.byte()) % self.rings.len()];
@@ -186,7 +188,7 @@ impl Server {
             1 => self.write(ring + TAIL, &bytes.u16().to_ne_bytes()),
             2 => self.write(ring + FLAGS, &bytes.u16().to_ne_bytes()),
             3 => self.write(ring + HEAD, &bytes.u16().to_ne_bytes()),
-            // As many frames as the bytes say, and most often no more than there are entries.
+            // As many frames as the bytes say: most often no more than there are entries.
             _ => {
                 let count = match bytes.byte() {
                     0 => posted.wrapping_add(1),
@@ -215,7 +217,7 @@ impl Server {
         }
     }
 
-    /// A right message at any time, one with some of it wrong, or anything.
+    /// Sends a valid message at any time, one that is partly invalid, or any bytes.
     fn speak(&self, bytes: &mut Bytes<'_>) {
         let mut body = match bytes.byte() % 4 {
             0 => hello(),
@@ -236,10 +238,10 @@ impl Server {
         self.say(&message, &fds);
     }
 
-    /// What else can be done with the files that it was given.
+    /// Misuses the files that the server received.
     fn misuse(&self, bytes: &mut Bytes<'_>) {
         let Some(file) = self.files.get(usize::from(bytes.byte() % 4)) else { return };
-        // The memory cannot be made smaller. An event can be made full, and one that waits then.
+        // The memory cannot be shrunk. An event can be filled, and then made blocking.
         let _ = rustix::fs::ftruncate(file, bytes.u32().into());
         let _ = fcntl_setfl(file, OFlags::NONBLOCK);
         let _ = rustix::io::write(file, &(u64::MAX - 1).to_ne_bytes());
@@ -285,7 +287,7 @@ fuzz_target!(|input: &[u8]| {
     let mut port = uri.open_over(vec![ours, next_ours]).expect("eventfds and a thread");
     let mut scratch = scratch();
     let mut server = Server::new(theirs);
-    // Most inputs begin where rings run.
+    // Most inputs begin with running rings.
     let messages = bytes.byte();
     let is_introduced = server.introduce(if messages < 64 { messages % 8 } else { 16 });
     let wait = Instant::now();
@@ -308,7 +310,7 @@ fuzz_target!(|input: &[u8]| {
     exchange(&mut port, &mut scratch, 8);
     let mut next = Server::new(next_theirs);
     if let (true, Some(kept)) = (next.introduce(64), kept) {
-        // What `exchange` transmits; and what is written now.
+        // Frames that `exchange` transmits, and bytes written now.
         assert!(!next.has_run_of(0x5a), "it sees frames of the one before");
         for at in 0..kept.len() {
             // SAFETY: within the mapping.

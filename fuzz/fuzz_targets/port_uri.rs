@@ -1,5 +1,5 @@
-//! Text from the command line: parsed or refused in one line, and what is parsed is written back as
-//! text that means the same.
+//! Text from the command line: parsed, or refused in one line. A parsed URI is written as text that
+//! means the same.
 #![no_main]
 
 use dray_port::PortUri;

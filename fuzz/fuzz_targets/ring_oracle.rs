@@ -1,4 +1,5 @@
-//! Both sides of a ring against an oracle: what goes in comes out once, in order, and nobody sleeps on.
+//! Both sides of a ring against an oracle: every buffer comes out once, in order, and no side
+//! misses a wakeup.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Configuration files: read, or refused in one line; and what is read is written back as a file that
-//! means the same.
+//! Configuration files: parsed, or refused in one line. A parsed configuration is written as a file
+//! that means the same.
 #![no_main]
 
 use dray_switch::SwitchConfig;

@@ -1,5 +1,5 @@
-//! Requests of strangers at the control socket of a switch: what is refused changes nothing, and the
-//! configuration that it tells is one to start again with.
+//! Untrusted requests at the control socket of a switch: a refused request changes nothing, and the
+//! configuration that the switch reports can start another switch.
 #![no_main]
 
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use dray_switch::config::from_json;
 use dray_switch::{Engine, PortConfig, Switch, SwitchConfig, api};
 use libfuzzer_sys::fuzz_target;
 
-/// Ports that a run may add: each has threads of the switch look at it.
+/// Number of ports that a run may add: each is polled by threads of the switch.
 const PORTS: usize = 8;
 
 struct Bytes<'a>(Cursor<&'a [u8]>);
@@ -31,7 +31,7 @@ impl Write for Bytes<'_> {
     }
 }
 
-/// The same, but for its port, which opens nothing of this machine.
+/// Replaces the request's port by one that opens nothing on this machine.
 fn harmless(mut request: Request) -> Request {
     if let Ok(mut port) = from_json::<PortConfig>(&request.body) {
         port.uri = "null:".parse().expect("a port");

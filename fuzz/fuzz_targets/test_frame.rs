@@ -1,4 +1,5 @@
-//! Bytes from a port: any bytes are judged, and what is intact is what a sender would have written.
+//! Bytes from a port: any bytes get a verdict, and an intact frame is what a sender would have
+//! written.
 #![no_main]
 
 use dray_wire::test_frame::{self, Stamp, Verdict};
@@ -7,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     judge(bytes);
-    // Random bytes hardly ever have a right checksum: once more as the payload of a right frame.
+    // Random bytes rarely have a valid checksum, so they also become the payload of a valid frame.
     if let Some((change, rest)) = bytes.split_first_chunk::<2>() {
         let mut frame = test_frame::build(&Flow::default(), FRAME_MIN + rest.len() % 2000);
         test_frame::stamp(&mut frame, Stamp { stream: 3, sequence: 5, ticks: 7 });
@@ -30,7 +31,7 @@ fn judge(bytes: &[u8]) {
         let mut again = test_frame::build(&Flow::default(), payload.len() + HEADERS_LEN);
         test_frame::stamp(&mut again, stamp);
         let again = headers::udp_payload(&again).expect("what we build is intact");
-        // All but the checksum, of which zero has two forms.
+        // All but the checksum: zero has two forms there.
         assert_eq!(&again[2..], &payload[2..]);
     }
 }

@@ -1,5 +1,5 @@
-//! Requests of strangers at the control socket of a user plane function: what is refused changes nothing,
-//! and what is made leaves tables in which each address and each tunnel has one owner.
+//! Untrusted requests at the control socket of a user plane function: a refused request changes
+//! nothing, and an accepted one leaves tables in which each address and each tunnel has one owner.
 #![no_main]
 
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ n6 = { mac = "02:00:00:00:06:01", addresses = ["10.0.6.1", "fd00:6::1"] }
 applications = [ { name = "video", servers = ["198.51.100.0/24"], ports = [443] } ]
 "#;
 
-/// A right transaction to begin with.
+/// A valid transaction to begin with.
 const SEED: &[u8] = br#"{"remove":[1],"end_marker":true,"modify":[{"seid":2,"ue":["10.45.0.2"],
 "pdrs":[{"id":1,"precedence":9,"from":"access","teid":2,"far":1}],"fars":[{"id":1,"action":"drop"}]}],
 "add":[{"seid":3,"ue":["10.45.0.3","2001:db8:3::/64"],
@@ -44,7 +44,7 @@ thread_local! {
     });
 }
 
-/// A right body with bytes put in other places, or any bytes.
+/// Builds a valid body with some bytes changed, or a body of any bytes.
 fn body(bytes: &[u8]) -> Vec<u8> {
     match bytes.split_first() {
         Some((&changes @ 1..16, rest)) => {

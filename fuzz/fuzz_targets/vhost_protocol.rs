@@ -1,5 +1,5 @@
-//! A driver that says anything to a vhost port, and writes anything into the memory that it shares,
-//! while frames are moved: no panic, no hang, and the port can be closed.
+//! A driver that sends any message to a vhost port, and writes anything into the memory that it
+//! shares, while frames are moved: no panic, no hang, and the port can be closed.
 #![no_main]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,9 +30,9 @@ use message::{
     words,
 };
 
-/// For who connects to a socket, which nobody does here.
+/// Time to connect to a socket, which does not happen here.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// No input takes so long, on a machine however slow.
+/// Time limit for an input; far longer than any input takes on a slow machine.
 const HANG: Duration = Duration::from_secs(20);
 
 /// Moves frames as a worker does.
@@ -53,7 +53,7 @@ fn poll(port: &mut Port, scratch: &mut Scratch, frames: usize) {
     }
 }
 
-/// A number that is right, or nearly so, or any.
+/// Returns the right number, one close to it, or any number.
 fn number(bytes: &mut Bytes<'_>, right: u64) -> u64 {
     match bytes.byte() % 8 {
         0 => right.wrapping_add(1),
@@ -66,7 +66,7 @@ fn number(bytes: &mut Bytes<'_>, right: u64) -> u64 {
     }
 }
 
-/// An address in the memory, or near its ends.
+/// Returns an address in the memory, or near its ends.
 fn address(bytes: &mut Bytes<'_>, first: u64) -> u64 {
     match bytes.byte() % 8 {
         0 => first.wrapping_sub(bytes.byte().into()),
@@ -77,7 +77,7 @@ fn address(bytes: &mut Bytes<'_>, first: u64) -> u64 {
     }
 }
 
-/// One message of the handshake, with some of it wrong; or any message.
+/// Sends a message of the handshake that is partly invalid, or any message.
 fn say(liar: &mut Liar, bytes: &mut Bytes<'_>) {
     let request = u32::from(bytes.byte());
     let index = u32::from(bytes.byte() % 3);
@@ -117,7 +117,7 @@ fn say(liar: &mut Liar, bytes: &mut Bytes<'_>) {
         100..=120 => (0..2).for_each(|index| liar.set_up(index)),
         121..=140 => (0..2).for_each(|index| liar.enable(index)),
         250.. => {
-            // Bytes that are no message. What comes later is read as a part of it.
+            // Bytes that are not a complete message: the port reads later bytes as part of it.
             let raw = words(&[bytes.u32(), bytes.u32(), bytes.u32()]);
             liar.raw(&raw[..usize::from(bytes.byte() % 13)], &[]);
         }
@@ -130,7 +130,7 @@ fn say(liar: &mut Liar, bytes: &mut Bytes<'_>) {
     }
 }
 
-/// Writes into a ring, or anywhere.
+/// Writes into a ring, or anywhere else.
 fn scribble(liar: &mut Liar, bytes: &mut Bytes<'_>) {
     let index = u32::from(bytes.flag());
     let mut ring = if index == 0 { liar.rx() } else { liar.tx() };
@@ -144,7 +144,7 @@ fn scribble(liar: &mut Liar, bytes: &mut Bytes<'_>) {
         3 if liar.packed => ring.packed(entry, descriptor),
         4 if liar.packed => ring.packed_flags(entry, bytes.u16()),
         3 => ring.descriptor(entry, descriptor),
-        // A chain of right buffers, most often.
+        // Most often, a chain of valid buffers.
         _ => {
             let write = if index == 0 { ring::WRITE } else { 0 };
             let buffer = ring::buffer() + u64::from(bytes.byte()) * 64;
@@ -161,19 +161,19 @@ fn scribble(liar: &mut Liar, bytes: &mut Bytes<'_>) {
     }
 }
 
-/// File descriptors of this process.
+/// Returns the number of file descriptors of this process.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("procfs").count()
 }
 
-/// A port has its eventfds, its socket and what a driver passed: two for each virtqueue, and those of a
-/// message that is being read, twice. A liar has its memory, its eventfds and its socket.
+/// A port has its eventfds, its socket and what a driver passed: two for each virtqueue, and twice
+/// those of a message that is being read. A liar has its memory, its eventfds and its socket.
 const DESCRIPTORS_MAX: usize = 16 + 4 + 64 + 16;
-/// Of a port's driver.
+/// Limits for a port's driver.
 const REGIONS_MAX: usize = 32;
 const MEMORY_MAX: u64 = 256 << 30;
 
-/// No driver takes more than is its own, whatever it says.
+/// Checks that a driver takes no more than its share, whatever it sends.
 fn check_bounds(descriptors_before: usize) {
     let (regions, memory) = dray_shm::guard::in_use();
     assert!(regions <= REGIONS_MAX, "{regions} regions are mapped");
@@ -183,7 +183,7 @@ fn check_bounds(descriptors_before: usize) {
     assert!(now <= descriptors_before + DESCRIPTORS_MAX, "{now} file descriptors");
 }
 
-/// One driver, from its first word to its last.
+/// Runs one driver, from its connection to its disconnection.
 fn drive(theirs: UnixStream, port: &mut Port, bytes: &mut Bytes<'_>, scratch: &mut Scratch) {
     let mut liar = Liar::over(theirs);
     let wishes = bytes.byte();
@@ -191,7 +191,7 @@ fn drive(theirs: UnixStream, port: &mut Port, bytes: &mut Bytes<'_>, scratch: &m
     let features = features.iter().enumerate().filter(|(bit, _)| wishes & 1 << bit != 0);
     let features = features.fold(PLAIN, |all, (_, feature)| all | feature);
     liar.size = bytes.size().get().min(1024);
-    // Most inputs begin where rings run.
+    // Most inputs begin with running rings.
     if wishes & 0x70 != 0 {
         liar.start(features);
     }
@@ -204,7 +204,7 @@ fn drive(theirs: UnixStream, port: &mut Port, bytes: &mut Bytes<'_>, scratch: &m
             4..=6 => scribble(&mut liar, bytes),
             _ => poll(port, scratch, usize::from(bytes.byte() % 32)),
         }
-        // The next driver finds what this one left.
+        // The next driver finds the port as this one left it.
         if liar.is_hung_up() || bytes.byte() == 255 {
             break;
         }

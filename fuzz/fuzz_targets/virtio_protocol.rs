@@ -1,6 +1,7 @@
-//! A back end that answers anything to a virtio port, and writes anything into the memory that the port
-//! shares, while frames are moved: no panic, no hang, and the port can be closed. Then another one, which
-//! sees nothing of the first one's frames, nor of what that writes into memory that it has kept.
+//! A back end that sends any reply to a virtio port, and writes anything into the memory that the
+//! port shares, while frames are moved: no panic, no hang, and the port can be closed. Then a
+//! second back end, which sees neither the first one's frames nor what the first one writes into
+//! memory that it has kept.
 #![no_main]
 
 use std::io::{IoSliceMut, Read, Write};
@@ -27,9 +28,9 @@ mod bytes;
 
 use bytes::Bytes;
 
-/// No input takes so long, on a machine however slow.
+/// Time limit for an input; far longer than any input takes on a slow machine.
 const HANG: Duration = Duration::from_secs(20);
-/// A port says what comes next within this time, or has left.
+/// Time within which a port sends its next message or disconnects.
 const NEXT: Duration = Duration::from_millis(100);
 
 const GET_FEATURES: u32 = 1;
@@ -37,7 +38,7 @@ const SET_MEM_TABLE: u32 = 5;
 const SET_VRING_ADDR: u32 = 9;
 const GET_PROTOCOL_FEATURES: u32 = 15;
 const SET_VRING_ENABLE: u32 = 18;
-/// In a message's flags: version 1, a reply, and that one is wanted.
+/// Flags of a message: version 1, a reply, and a reply is requested.
 const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
@@ -46,10 +47,10 @@ const NEED_REPLY: u32 = 1 << 3;
 const FEATURES: u64 = 1 << 15 | 1 << 30 | 1 << 32 | 1 << 34;
 /// `REPLY_ACK`.
 const PROTOCOL_FEATURES: u64 = 1 << 3;
-/// Bytes of a virtio-net header, whose last two say how many buffers a frame takes.
+/// Length of a virtio-net header. Its last two bytes are the number of a frame's buffers.
 const HEADER_LEN: usize = 12;
 
-/// The memory that the port has shared, by the addresses that it has at the port.
+/// The memory that the port shares, by the port's own addresses.
 struct Memory {
     mapping: Mapping,
     start: u64,
@@ -92,13 +93,14 @@ enum Queue {
     Packed(PackedDevice),
 }
 
-/// The back end, and what it was told.
+/// The back end, and what the port has sent.
 struct BackEnd {
     stream: UnixStream,
     size: QueueSize,
     packed: bool,
     memory: Option<Memory>,
-    /// By virtqueue: where its three parts lie, and its device side. The port receives on the first.
+    /// By virtqueue: addresses of its three parts, and its device side. The port receives on the
+    /// first.
     parts: [Option<[u64; 3]>; 2],
     queues: [Option<Queue>; 2],
     events: Vec<OwnedFd>,
@@ -112,7 +114,7 @@ impl BackEnd {
         Self { stream, size, packed, memory: None, parts, queues, events: Vec::new() }
     }
 
-    /// Hears the port out up to its last message; whether that came.
+    /// Handles the port's messages up to the last of the handshake. Returns true if that arrived.
     fn introduce(&mut self, lie: &mut Option<Bytes<'_>>) -> bool {
         let (mut messages, mut enabled) = (0, 0);
         while enabled < 2 && messages < 64 {
@@ -128,12 +130,12 @@ impl BackEnd {
     fn reply(&mut self, request: u32, body: &[u8]) {
         let header = [request, VERSION | REPLY, body.len() as u32].map(u32::to_ne_bytes);
         let message = [header.as_flattened(), body].concat();
-        // Who has left hears nothing.
+        // The port may have disconnected.
         let _ = self.stream.write_all(&message);
     }
 
-    /// The port's next message, which is answered as it should be, or as the bytes say. What it was;
-    /// `None` where the port has left or says nothing.
+    /// Receives the port's next message and sends the valid reply, or the one that the bytes say.
+    /// Returns the message's type; `None` if the port has disconnected or sends nothing.
     fn hear(&mut self, lie: &mut Option<Bytes<'_>>) -> Option<u32> {
         let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
         let limit = Timespec { tv_sec: 0, tv_nsec: NEXT.subsec_nanos().into() };
@@ -165,7 +167,7 @@ impl BackEnd {
             SET_MEM_TABLE => {
                 let file = MemoryFile::from_peer(fd.expect("memory")).expect("memory");
                 let mapping = Mapping::new(&file, 0, file.len()).expect("memory");
-                // Count and padding, then address at the guest, length, and address at the port.
+                // Count and padding, then guest address, length, and the port's own address.
                 self.memory = Some(Memory { mapping, start: long(24) });
             }
             SET_VRING_ADDR => {
@@ -191,7 +193,7 @@ impl BackEnd {
         Some(request)
     }
 
-    /// Takes the device side of a virtqueue where the port has said where that lies.
+    /// Creates the device side of a virtqueue, if the port has sent its addresses.
     fn start(&mut self, index: usize) {
         let (Some(memory), Some(parts)) = (&self.memory, self.parts[index]) else { return };
         let size = self.size;
@@ -226,7 +228,7 @@ impl BackEnd {
         !fds[0].revents().is_empty()
     }
 
-    /// Gives buffers back: most often as an honest back end could.
+    /// Returns buffers: most often as an honest back end could.
     fn give_back(&mut self, bytes: &mut Bytes<'_>) {
         let index = usize::from(bytes.byte() % 4 == 0);
         let Some(memory) = &self.memory else { return };
@@ -237,7 +239,7 @@ impl BackEnd {
         }
     }
 
-    /// Writes into a ring, or anywhere.
+    /// Writes into a ring, or anywhere else.
     fn scribble(&self, bytes: &mut Bytes<'_>) {
         let Some(memory) = &self.memory else { return };
         let len = memory.mapping.len() as u64;
@@ -258,7 +260,7 @@ fn give_back(queue: &mut impl DeviceQueue, memory: &Memory, received: bool, byte
     let access = if received { Access::Write } else { Access::Read };
     let (count, lie, merged) = (bytes.byte() % 64, bytes.byte(), u16::from(bytes.byte() % 6));
     for number in 0..u16::from(count) {
-        // What was scribbled may lie to us as well.
+        // The scribbled bytes may be invalid for our own device too.
         let Ok(Some(mut chain)) = queue.pop(memory, access) else { break };
         let len = match lie {
             0 => 0,
@@ -328,7 +330,7 @@ fuzz_target!(|input: &[u8]| {
     let mut port = uri.open_over(vec![ours, next_ours]).expect("eventfds and a thread");
     let mut scratch = scratch();
     let mut back = BackEnd::new(theirs, size, packed);
-    // Most inputs begin where rings run.
+    // Most inputs begin with running rings.
     let mut lie = (bytes.byte() >= 224).then(|| Bytes(bytes.0));
     if back.introduce(&mut lie) {
         (0..2).for_each(|index| back.start(index));
@@ -356,7 +358,7 @@ fuzz_target!(|input: &[u8]| {
     let mut next = BackEnd::new(next_theirs, size, packed);
     if let (true, Some(kept)) = (next.introduce(&mut None), kept) {
         let seen = next.memory.as_ref().expect("memory");
-        // What `exchange` transmits; and what is written now.
+        // Frames that `exchange` transmits, and bytes written now.
         assert!(!seen.has_run_of(0x5a), "it sees frames of the one before");
         kept.write(kept.start, &vec![0x77; kept.mapping.len()]);
         exchange(&mut port, &mut scratch, 8);

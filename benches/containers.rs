@@ -1,4 +1,4 @@
-//! How long 256 containers take to come up and to go, in seconds.
+//! Time in seconds to start and to stop 256 containers.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! What a running switch costs while nothing happens, and how long it takes to do something: to be
-//! ready, to get one more port, to let a driver in, and to pass on the first frame after a pause.
+//! Cost of an idle switch, and the time that it takes to become ready, to add a port, to connect a
+//! driver, and to forward the first frame after a pause.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -13,9 +13,9 @@ use dray_traffic::Latency;
 use dray_wire::{FRAME_MIN, Flow, test_frame};
 
 const PORTS: usize = 64;
-/// How long nothing happens.
+/// Length of the idle period.
 const IDLE: Duration = Duration::from_secs(10);
-/// Between two frames: long enough for a worker to fall asleep.
+/// Pause between two frames: long enough for a worker to fall asleep.
 const PAUSE: Duration = Duration::from_millis(10);
 const FRAMES: usize = 500;
 
@@ -63,7 +63,7 @@ fn main() {
     let percent = 100.0 * used.as_secs_f64() / IDLE.as_secs_f64();
     println!("idle with {PORTS} drivers: {percent:.2} % of a core");
 
-    // Each port sends one, so that the switch knows where it is.
+    // Each port sends one frame, so that the switch learns its station.
     let mut first = Latency::default();
     for number in 0..FRAMES + PORTS {
         let (from, to) = (number % PORTS, (number + 1) % PORTS);
@@ -84,7 +84,7 @@ fn main() {
     say("first frame after a pause", &first, 1e3, "us");
 }
 
-/// A switch with one port. It ends with this.
+/// A switch with one port. It is stopped when this is dropped.
 struct Switch(Child);
 
 impl Switch {
@@ -97,7 +97,7 @@ impl Switch {
 
     fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("it runs");
-        // Fields 14 and 15 of proc_pid_stat(5); the second one, in brackets, may hold spaces.
+        // Fields 14 and 15 of proc_pid_stat(5); the second field, in brackets, may contain spaces.
         let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let ticks: u64 = fields[11..=12].iter().map(|field| field.parse::<u64>().unwrap()).sum();
@@ -112,7 +112,7 @@ impl Drop for Switch {
     }
 }
 
-/// Looks again and again until `done`, and says how long that was after `start`.
+/// Polls until `done` returns true. Returns the time since `start`.
 fn wait_for(mut done: impl FnMut() -> bool, start: Instant) -> Duration {
     while !done() {
         assert!(start.elapsed() < Duration::from_secs(10), "nothing happened");

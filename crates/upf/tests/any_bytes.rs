@@ -1,11 +1,11 @@
-//! Frames of any bytes at both interfaces, as the fuzz target `upf` makes them.
+//! Frames of any bytes at both interfaces, as in the fuzz target `upf`.
 
 #[path = "any_bytes/model.rs"]
 mod model;
 
 use proptest::prelude::*;
 
-/// The fuzzer's seeds, by name.
+/// Returns the fuzzer's seeds with their names.
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/upf");
     let seeds = std::fs::read_dir(folder).unwrap().map(|seed| {
@@ -25,8 +25,8 @@ fn seeds_agree_with_the_model() {
     }
 }
 
-/// Each seed is for something behind valid checksums: it is forwarded, answered, kept, reassembled, or
-/// refused all the same.
+/// Each seed exercises something behind valid checksums: frames are forwarded, answered, buffered,
+/// reassembled, or refused all the same.
 #[test]
 fn seeds_reach_what_they_are_for() {
     for (name, seed) in seeds() {

@@ -1,5 +1,5 @@
-//! Sessions that come and go while packets of others pass. A program of its own, for it looks at how
-//! much memory it has.
+//! Sessions that are added and removed while other sessions' packets pass. This is a separate
+//! program, because it measures its own memory.
 
 mod ends;
 
@@ -12,8 +12,8 @@ use ends::{Ends, Threads, from_gnb, plain_session, session, to_dn, udp};
 
 const SERVER: &str = "203.0.113.9";
 
-/// Sessions come and go while others' packets pass: none of those is lost, or passes wrongly, and
-/// what is gone has left nothing behind.
+/// Sessions are added and removed while other sessions' packets pass: none of those packets is lost
+/// or altered, and removed sessions leave nothing behind.
 #[test]
 fn churn_leaves_the_others_alone_and_grows_nothing() {
     let ends = Ends::new(&plain_session(1));
@@ -53,12 +53,13 @@ fn churn_leaves_the_others_alone_and_grows_nothing() {
     assert_eq!(upf.uplink().drops.total(), 0, "{:?}", upf.uplink());
     assert_eq!(upf.session_count(), 1);
     assert!(changes > 1000, "{changes}");
-    // Frames under way are part of it; so many changes that each left a session would take far more.
+    // The difference includes frames in flight; if each change leaked a session, it would be far
+    // larger.
     assert!(after < before + (8 << 20), "{before} to {after} bytes over {changes} changes");
 }
 
-/// Adds and removes 30 sessions again and again; how many changes that were, and what memory the
-/// process had some way in and at the end.
+/// Adds and removes 30 sessions until stopped. Returns the number of changes, and the process's
+/// memory in bytes after the first 600 changes and at the end.
 fn churn(upf: &Upf, stop: &AtomicBool) -> (usize, usize, usize) {
     let sessions: Vec<_> = (2..32).map(session).collect();
     let (mut changes, mut before) = (0, 0);
@@ -75,7 +76,7 @@ fn churn(upf: &Upf, stop: &AtomicBool) -> (usize, usize, usize) {
     (changes, before, resident())
 }
 
-/// Bytes of memory that this process has.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

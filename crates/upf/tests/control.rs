@@ -1,4 +1,4 @@
-//! Sessions that change while packets go on: by the library, and over the control socket.
+//! Sessions that change while packets pass: through the library, and over the control socket.
 
 mod ends;
 
@@ -17,7 +17,7 @@ fn up(seid: u8) -> Vec<u8> {
     from_gnb(seid.into(), None, &udp(&format!("10.45.0.{seid}"), SERVER, (5000, 80), b"up"))
 }
 
-/// A user plane function behind its control socket, whose directions are polled by hand.
+/// A user plane function with its control socket; the test polls both directions.
 struct Served {
     ends: Ends,
     client: Client,
@@ -45,7 +45,7 @@ fn sessions_come_change_and_go_over_the_socket() {
     assert_eq!(seids(), [1, 2, 3]);
 
     ends.n3.received();
-    // A gNB hands over: the old tunnel ends, and packets take the new one.
+    // Handover: the old tunnel gets its end marker, and packets take the new one.
     let other = session_of(&plain_session(2).replace("teid = 1002", "teid = 77"));
     let modify = Transaction { modify: vec![other], end_marker: true, ..Transaction::default() };
     client.change(&modify).unwrap();
@@ -53,7 +53,7 @@ fn sessions_come_change_and_go_over_the_socket() {
     let teids: Vec<_> = frames.iter().map(|frame| to_gnb(frame).1.teid).collect();
     assert_eq!(teids, [1002, 77]);
 
-    // What one leaves another one takes, in one transaction.
+    // In one transaction, a new session takes the tunnel of a removed one.
     let taker = session_of(&plain_session(4).replace("teid = 4,", "teid = 2,"));
     let swap = Transaction { remove: vec![2], add: vec![taker], ..Transaction::default() };
     client.change(&swap).unwrap();
@@ -106,7 +106,7 @@ fn a_transaction_that_cannot_be_changes_nothing_and_says_why() {
     }
 }
 
-/// As many sessions as there is room for, in one go and out again.
+/// Adds as many sessions as there is room for in one transaction, and removes them.
 #[test]
 fn large_transactions_take_no_longer_by_session() {
     let generator = Generator {
@@ -137,7 +137,7 @@ fn large_transactions_take_no_longer_by_session() {
     drop(running);
 }
 
-/// The same numbers in each run (splitmix64, Vigna 2015).
+/// A reproducible stream of numbers (splitmix64, Vigna 2015).
 struct Chance(u64);
 
 impl Chance {
@@ -191,11 +191,11 @@ fn malformed_requests_are_refused_and_change_nothing() {
             assert_eq!(ends.upf.sessions(), before, "{request:?}");
         }
         if ends.upf.session_count() > 8 {
-            // Room for what is right as well.
+            // Make room for valid requests as well.
             let all: Vec<_> = before.iter().map(|it| Operation::Remove(it.seid)).collect();
             let _ = ends.upf.apply(&all);
         }
-        // Changes are made meanwhile, or there would be no room for more.
+        // Apply the changes, or there would be no room for more.
         ends.run();
     }
     assert!([200, 204, 400, 404, 405].iter().all(|status| statuses.contains_key(status)));

@@ -1,4 +1,4 @@
-//! A thread that ends before it was told to is seen, with the reason. (A panic ends the process.)
+//! A thread that ends unexpectedly is detected, with the reason. (A panic ends the process.)
 
 mod ends;
 

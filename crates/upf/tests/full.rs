@@ -1,4 +1,4 @@
-//! A port out without room: what cannot go on stays where it came from.
+//! An output port without room: packets that it does not accept stay at their source.
 
 mod ends;
 
@@ -15,7 +15,7 @@ use ends::{INTERFACES, from_dn, from_gnb, plain_session, session_of, to_dn, to_g
 const SERVER: &str = "203.0.113.9";
 const USER: &str = "10.45.0.1";
 
-/// Takes as many frames as there is room for.
+/// Accepts as many frames as there is room for.
 struct Narrow {
     inner: Box<dyn Transmit>,
     room: Arc<AtomicUsize>,
@@ -58,7 +58,7 @@ fn what_finds_no_room_waits_and_keeps_its_order() {
         directions.iter_mut().for_each(|direction| _ = direction.poll().unwrap());
         out_up.extend(n6.received());
         out_down.extend(n3.received());
-        // A few are held, the others are where they came from.
+        // A few packets are held; the others stay at their source.
         let held = |direction: usize, out: usize| {
             directions[direction].counters().rx_packets as usize - out
         };
@@ -72,7 +72,8 @@ fn what_finds_no_room_waits_and_keeps_its_order() {
     assert_eq!((upf.uplink().tx_packets, upf.downlink().tx_packets), (200, 200));
 }
 
-/// A port that never has room again holds up nothing for long: what is behind it gets answered.
+/// A port that never has room again does not block for long: packets behind the held ones get
+/// replies.
 #[test]
 fn a_port_that_takes_nothing_is_given_up_on() {
     let (n3, n6) = (Peer::default(), Peer::default());
@@ -92,7 +93,7 @@ fn a_port_that_takes_nothing_is_given_up_on() {
     assert_eq!(counters.drops.get(DropReason::PortFull), 64);
 }
 
-/// Buffered packets of a session, more than are transmitted together, go on through a narrow port.
+/// Buffered packets of a session, more than one transmit call takes, pass through a narrow port.
 #[test]
 fn kept_packets_wait_for_room_as_well() {
     let (n3, n6) = (Peer::default(), Peer::default());
@@ -123,7 +124,7 @@ fn kept_packets_wait_for_room_as_well() {
         stop.store(true, Relaxed);
     });
     let numbers: Vec<u8> = out.iter().map(|frame| to_gnb(frame).2[28]).collect();
-    // A thread that does not get to run may find that nothing moved for too long.
+    // A thread that does not get to run may count a pause as a stuck port, and drop packets.
     assert_eq!(numbers.len() + dropped(), 50, "{numbers:?}");
     assert!(numbers.is_sorted(), "{numbers:?}");
 }

@@ -1,5 +1,5 @@
-//! Against implementations that we did not write: scapy builds what we take, and scapy and tshark read
-//! what we make.
+//! Interoperation with independent implementations: scapy builds what we receive, and scapy and
+//! tshark read what we send.
 
 mod ends;
 
@@ -10,7 +10,7 @@ use dray_upf::Operation;
 use ends::{Ends, from_dn, from_gnb, plain_session, routed, to_dn, udp};
 use serde_json::{Value, json};
 
-/// Another implementation, as a process that answers questions.
+/// Another implementation: a process that replies to requests.
 struct Other {
     process: Child,
     requests: ChildStdin,
@@ -26,7 +26,7 @@ impl Other {
         Self { process, requests, answers }
     }
 
-    /// Debian's Python has it, whatever else is on the path.
+    /// Starts Debian's Python, which has scapy, whatever else is in `PATH`.
     fn scapy() -> Option<Self> {
         let mut python = Command::new("/usr/bin/python3");
         let known = python.args(["-c", "import scapy.contrib.gtp"]).output();
@@ -38,7 +38,7 @@ impl Other {
         Some(Self::start(python))
     }
 
-    /// A program of ours around that library for Go, which is fetched.
+    /// Starts our own program around the Go library, which is downloaded.
     fn go_gtp() -> Option<Self> {
         if !has_go() {
             return skip("there is no Go 1.23 or later");
@@ -76,7 +76,7 @@ fn has_go() -> bool {
     minor.is_some_and(|minor| minor >= 23)
 }
 
-/// Where nothing may be skipped (`CI=true`) it fails instead.
+/// Skips the test. Where nothing may be skipped (`CI=true`), it fails instead.
 fn skip<T>(why: &str) -> Option<T> {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "CI skips nothing, but: {why}");
     eprintln!("SKIPPED: {why}");
@@ -110,7 +110,7 @@ fn what_scapy_builds_we_take() {
     ends.assert_drops(&ends.upf.uplink(), &[]);
 }
 
-/// Frames of every kind that we send into N3, with what they carry.
+/// Returns frames of every kind that we send into N3.
 fn made() -> Vec<Vec<u8>> {
     let mut made = Vec::new();
     let v6 = plain_session(1).replace("gnb = \"10.0.3.2\"", "gnb = \"fd00:3::2\"");
@@ -181,7 +181,7 @@ fn what_we_build_scapy_reads() {
     );
 }
 
-/// Extension headers that are looked at, or may be left alone (types from 0x80 on must be understood).
+/// Extension headers that are parsed or may be ignored (types from 0x80 on must be understood).
 const TAKEN: [(u8, &str); 8] = [
     (0x85, "1009"),
     (0x40, "0868"),
@@ -192,7 +192,7 @@ const TAKEN: [(u8, &str); 8] = [
     (0x82, "000102030000"),
     (0xc0, "0102"),
 ];
-/// Extension headers that must be understood, and are not.
+/// Extension headers that must be understood, but are not supported.
 const NOT_TAKEN: [(u8, &str); 5] =
     [(0x81, "0102"), (0x83, "01020304050607"), (0x84, "01020304"), (0xc1, "0102"), (0xc2, "0102")];
 
@@ -243,7 +243,7 @@ fn what_go_gtp_builds_we_take() {
 fn go_gtp_reads_what_we_answer() {
     let Some(mut go_gtp) = Other::go_gtp() else { return };
     let mut ends = Ends::new(&plain_session(1));
-    // A request that go-gtp builds, and how it reads our answer.
+    // Sends a request that go-gtp builds, and returns how go-gtp reads our reply.
     let mut answered = |request: Value| {
         let built = go_gtp.ask(&request);
         assert!(ends.up([ends::message_from_gnb(&bytes(&built["message"]))]).is_empty());
@@ -276,8 +276,9 @@ fn what_we_build_go_gtp_reads() {
         let headers = if frame[14] >> 4 == 4 { 42 } else { 62 };
         let read = go_gtp.ask(&json!({ "read": hex(&frame[headers..]) }));
         assert_eq!(read.get("error"), None, "{read}");
-        // An error indication with an extension header, and a list of those that are understood, are
-        // what go-gtp reads and cannot write, or not with the one byte of length of TS 29.281, 8.5.
+        // go-gtp reads error indications (26) with an extension header, but cannot write them. It
+        // writes lists of supported extension headers (31), but not with the one-byte length of TS
+        // 29.281, 8.5.
         let is_written = read["type"] != 26 && read["type"] != 31;
         assert!(read["same"] == true || !is_written, "{read}");
         if read["type"] == 31 {
@@ -292,14 +293,14 @@ fn what_we_build_go_gtp_reads() {
     assert_eq!(tpdus, 12);
 }
 
-/// tshark finds nothing to complain about in any layer.
+/// tshark reports no warning in any layer.
 #[test]
 fn what_we_build_tshark_reads_without_a_warning() {
     let known = Command::new("tshark").arg("--version").output();
     if !known.is_ok_and(|output| output.status.success()) {
         return skip("tshark is not installed").unwrap_or(());
     }
-    // A capture file: its header, and each frame behind a header of its own (pcap, Ethernet).
+    // A capture file: its header, and each frame after a header of its own (pcap, Ethernet).
     let frames = made();
     let mut file: Vec<u8> = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1]
         .into_iter()

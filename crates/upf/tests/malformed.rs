@@ -1,5 +1,5 @@
-//! A million packets that are wrong somewhere, from both sides: nothing falls over, each is counted once
-//! and by a reason, and right packets among them pass.
+//! A million malformed packets from both sides: nothing panics, each is counted once with a reason,
+//! and valid packets among them pass.
 
 mod ends;
 
@@ -23,17 +23,17 @@ impl Numbers {
     }
 
     fn byte(&mut self) -> u8 {
-        // Bytes that mean something, and any others.
+        // Bytes with a meaning, and any others.
         const EDGES: [u8; 16] =
             [0, 1, 2, 4, 6, 17, 20, 0x30, 0x34, 0x40, 0x45, 0x60, 0x7f, 0x80, 0x85, 0xff];
         let any = self.below(256);
         if any.is_multiple_of(2) { EDGES[any / 2 % EDGES.len()] } else { any as u8 }
     }
 
-    /// A frame with a few bytes changed, or cut short, or longer.
+    /// Returns a frame with a few bytes changed, truncated, or extended.
     fn mutate(&mut self, frame: &[u8]) -> Vec<u8> {
         let mut frame = frame.to_vec();
-        // Headers are where it matters, and users' come after some 70 bytes of others.
+        // Only headers matter; a user's headers come after some 70 bytes of outer ones.
         let headers = frame.len().min(100);
         for _ in 0..self.below(4) {
             let at = self.below(headers);
@@ -52,7 +52,7 @@ impl Numbers {
     }
 }
 
-/// Right packets of every kind that N3 takes.
+/// Returns valid packets of every kind that N3 accepts.
 fn from_n3() -> Vec<Vec<u8>> {
     let v4 = udp("10.45.0.1", "203.0.113.9", (5000, 80), b"payload");
     let v6 = udp("2001:db8:1::77", "2001:db8:ff::1", (1, 2), b"six");
@@ -80,7 +80,7 @@ fn from_n3() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Right packets of every kind that N6 takes.
+/// Returns valid packets of every kind that N6 accepts.
 fn from_n6() -> Vec<Vec<u8>> {
     let mut ping = Vec::new();
     PacketBuilder::ipv4([10, 0, 6, 2], [10, 0, 6, 1], 64)
@@ -104,7 +104,7 @@ fn accounted(counters: &Counters) -> u64 {
     counters.tx_packets + counters.control + counters.drops.total()
 }
 
-/// Sends mutations of `seeds` to one side, and a right packet after each batch.
+/// Sends mutations of `seeds` to one side, and a valid packet after each batch.
 fn storm(ends: &mut Ends, up: bool, seeds: &[Vec<u8>], numbers: &mut Numbers) {
     let right = seeds[0].clone();
     for _ in 0..PACKETS / 2 / BATCH {
@@ -128,7 +128,7 @@ fn storm(ends: &mut Ends, up: bool, seeds: &[Vec<u8>], numbers: &mut Numbers) {
         } else {
             assert!(out.len() >= forwarded && forwarded >= 1);
         }
-        // What answers the sender is not kept.
+        // Discard replies to the sender.
         ends.n3.received();
         ends.n6.received();
     }
@@ -141,7 +141,7 @@ fn a_million_wrong_packets_are_counted_by_reason() {
     storm(&mut ends, true, &from_n3(), &mut numbers);
     storm(&mut ends, false, &from_n6(), &mut numbers);
 
-    // The storm reached every reason that a packet's bytes can bring about.
+    // The packets triggered every drop reason that a packet's bytes can cause.
     let (uplink, downlink) = (ends.upf.uplink(), ends.upf.downlink());
     for reason in [
         DropReason::OtherHost,

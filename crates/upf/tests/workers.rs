@@ -15,7 +15,7 @@ use ends::{
 
 const SERVER: &str = "203.0.113.9";
 const USER: &str = "10.45.0.1";
-/// A packet's bytes, and those of its payload.
+/// Length of a packet and of its payload in bytes.
 const LEN: usize = 1000;
 const PAYLOAD: usize = LEN - 28;
 
@@ -46,14 +46,15 @@ impl Pair {
         Threads::of_workers(self.workers.each_mut().map(std::mem::take).into_iter().flatten())
     }
 
-    /// One worker of the downlink after the other.
+    /// Polls the downlink's workers one after the other, and returns what each queue of N3
+    /// received.
     fn down(&mut self) -> [Vec<Vec<u8>>; 2] {
         self.workers[1].iter_mut().for_each(|worker| while worker.poll().unwrap() {});
         self.n3.each_ref().map(Peer::received)
     }
 }
 
-/// A session with the rest of the rule of its uplink, and more rules.
+/// Returns a session with `rule` added to its uplink rule, and with `more` rules.
 fn with(rule: &str, more: &str) -> String {
     let plain =
         plain_session(1).replace("teid = 1, far = 1", &format!("teid = 1, far = 1, {rule}"));
@@ -87,7 +88,7 @@ fn flows_keep_their_order_and_nothing_is_lost() {
                 sent.push((queue, to_dn(&packet)));
             }
         }
-        // Others change meanwhile.
+        // Other sessions change meanwhile.
         if number % 100 == 0 {
             pair.upf.apply(&[Operation::Add(session(9))]).unwrap();
             pair.upf.apply(&[Operation::Remove(9)]).unwrap();
@@ -104,8 +105,8 @@ fn flows_keep_their_order_and_nothing_is_lost() {
     }
 }
 
-/// A rate of 10 Mb/s, offered at two queues as fast as can be: both together pass what one would.
-/// What is counted is what passed, to the byte, and each threshold is told once.
+/// With a limit of 10 Mb/s, two queues that are offered far more pass together what one would.
+/// Counters match what passed, to the byte, and each threshold is reported once.
 #[test]
 fn limits_and_counts_are_those_of_the_session() {
     let mut pair = Pair::new(&with(
@@ -127,7 +128,7 @@ fn limits_and_counts_are_those_of_the_session() {
     let elapsed = start.elapsed().as_secs_f64();
     drop(threads);
     passed += gather();
-    // 50 ms ahead at most, and the packet that reaches that.
+    // At most 50 ms ahead, plus the packet that reaches this limit.
     let most = 10e6 * (elapsed + 0.05) / 8.0 + LEN as f64;
     let octets = passed * LEN as u64;
     assert!(octets as f64 <= most && octets > 62_000, "{octets} of {most}");
@@ -138,7 +139,7 @@ fn limits_and_counts_are_those_of_the_session() {
     assert!(pair.upf.uplink().drops.total() > 0);
     let told = pair.upf.events().into_iter().filter(|event| matches!(event, Event::Usage { .. }));
     let told = told.count() as u64;
-    // A report comes every ten packets; the next mark is counted from where the report was made.
+    // A report is due every ten packets; the next threshold counts from where the report was made.
     assert!(told <= octets / 10_000 && told > octets / 10_000 / 2, "{told} of {octets}");
 }
 
@@ -156,14 +157,14 @@ fn a_quota_is_one_for_both_workers() {
     }
     drop(threads);
     let passed: usize = pair.n6.iter().map(|queue| queue.received().len()).sum();
-    // Each worker may have let one pass before the other one had counted its own.
+    // Each worker may have let one packet pass before the other had counted its own.
     assert!((20..=21).contains(&passed), "{passed}");
     let quotas = pair.upf.events();
     assert!(matches!(quotas[..], [Event::Usage { quota: true, .. }]), "{quotas:?}");
 }
 
-/// What waits at both workers is limited and told of as one, and the end marker is sent once, when
-/// neither sends into the tunnel any more.
+/// Packets buffered at both workers share one limit and one report, and the end marker is sent
+/// once, when neither worker sends into the tunnel any more.
 #[test]
 fn buffers_and_end_markers_are_those_of_the_session() {
     let mut pair = Pair::new(&plain_session(1));
@@ -177,7 +178,7 @@ fn buffers_and_end_markers_are_those_of_the_session() {
         "{ id = 2, action = \"buffer\" }",
     );
     modify(&pair, &buffering);
-    // The first worker makes the change, and has packets; the other one has not yet.
+    // The first worker applies the change and sends packets; the second has not applied it yet.
     while pair.workers[1][0].poll().unwrap() {}
     assert!(pair.n3[0].received().is_empty(), "no end marker yet");
     let [first, second] = pair.down();
@@ -193,7 +194,7 @@ fn buffers_and_end_markers_are_those_of_the_session() {
     assert!(matches!(events[..], [Event::DownlinkData { seid: 1, .. }]), "{events:?}");
     modify(&pair, &plain_session(1));
     let all = pair.down();
-    // 64 of a session wait at most.
+    // A session buffers at most 64 packets.
     assert_eq!(all.iter().map(Vec::len).sum::<usize>(), 64);
     for frames in all {
         let inner = frames.iter().map(|frame| to_gnb(frame).2);

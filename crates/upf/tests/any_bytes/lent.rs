@@ -1,4 +1,5 @@
-//! A port in memory that its peer shares: bytes of frames change as soon as anything is transmitted.
+//! A port in memory that its peer shares: bytes of frames change as soon as anything is
+//! transmitted.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use dray_port::memory::Peer;
 use dray_port::{Batch, Frame, Port, Receive, Take, Transmit, Wait};
 
-/// A frame that a peer hands over.
+/// A frame that a peer sends.
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub bytes: Vec<u8>,
-    /// The frame lies in shared memory; this is put into each byte, by exclusive or, when a frame is
-    /// transmitted anywhere.
+    /// `Some`: the frame lies in shared memory, and this value is XORed into each of its bytes when
+    /// any port transmits a frame.
     pub change: Option<u8>,
 }
 
@@ -46,7 +47,7 @@ impl Far {
     }
 }
 
-/// Two ports, and their peers.
+/// Returns two ports and their peers.
 pub fn ports() -> ([Port; 2], [Far; 2]) {
     let changes = Changes::default();
     let both = [(); 2].map(|()| {

@@ -1,5 +1,5 @@
-//! A user plane function for bytes that say which frames its peers send, and which of them change
-//! while it is at work.
+//! A user plane function driven by bytes that choose the frames that its peers send, and which of
+//! them change while it runs.
 //!
 //! ```text
 //! record:  flags | length | frame's bytes ...        (further ones follow, up to 16)
@@ -9,10 +9,10 @@
 //!          0x08 1400 bytes more  0x80 neighbours are asked before
 //! ```
 //!
-//! Whatever the frames are: each is counted once, as forwarded, kept, dealt with, dropped or one of
-//! several of a reassembled packet; what leaves to the data network is from an address of the user
-//! whose tunnel it came in; what leaves to a gNB is from us, and in the tunnel of the user that it is
-//! to; and each frame has one reply at most.
+//! Whatever the frames are: each is counted once, as forwarded, kept, dealt with, dropped or as one
+//! fragment of a reassembled packet. A packet that leaves to the data network is from an address of
+//! the user whose tunnel it arrived in. A packet that leaves to a gNB is from us, and in the tunnel
+//! of its destination's user. Each frame causes at most one reply.
 
 #![allow(dead_code, unreachable_pub, reason = "the test and the fuzzer each use a part of this")]
 
@@ -32,7 +32,7 @@ use dray_wire::udp::UDP_LEN;
 use dray_wire::{MacAddr, router};
 use lent::{Far, Sent};
 
-/// The gNB `fd00:3::2` and the router `fd00:6::3` have to be learned.
+/// Configuration in which the gNB `fd00:3::2` and the router `fd00:6::3` have to be learned.
 const CONFIG: &str = r#"
 sessions_max = 4
 buffer_packets = 8
@@ -68,18 +68,18 @@ fars = [ { id = 1, action = "forward" },
 
 const MACS: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 3, 1]), MacAddr([2, 0, 0, 0, 6, 1])];
 const OWN: [[&str; 2]; 2] = [["10.0.3.1", "fd00:3::1"], ["10.0.6.1", "fd00:6::1"]];
-/// So few that no outer packet makes room for another one in the reassembly.
+/// Few enough that reassembly never evicts an outer packet for another.
 const RECORDS_MAX: usize = 16;
 const USERS: u32 = 2;
 
-/// Frames of a batch, at one side.
+/// A batch of frames at one side.
 struct Batch {
     n6: bool,
     asks: bool,
     frames: Vec<Sent>,
 }
 
-/// What happened.
+/// Counts of what happened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub forwarded: u64,
@@ -126,8 +126,8 @@ fn batches(mut bytes: &[u8]) -> Vec<Batch> {
     batches
 }
 
-/// Divides a frame's packet into fragments with up to so many units of eight bytes; with the highest bit
-/// the last one comes first.
+/// Divides a frame's packet into fragments of up to `(pieces & 0x7f) + 1` units of eight bytes. If
+/// the highest bit of `pieces` is set, the last fragment comes first.
 fn divided(frame: Vec<u8>, pieces: u8) -> Vec<Vec<u8>> {
     let size = (usize::from(pieces & 0x7f) + 1) * 8;
     let (header_len, fragment_len) = match frame.get(ETHERNET_LEN).map(|byte| byte >> 4) {
@@ -165,7 +165,7 @@ fn divided(frame: Vec<u8>, pieces: u8) -> Vec<Vec<u8>> {
     fragments
 }
 
-/// What a frame at N3 is of, if it is an outer fragment.
+/// Returns the key of the packet that a frame at N3 is an outer fragment of, if it is one.
 fn fragment_of(frame: &[u8]) -> Option<(u128, u128, u32)> {
     let bytes = frame.get(ETHERNET_LEN..)?;
     let packet = Packet::parse(bytes, bytes.len()).ok()?;
@@ -178,12 +178,12 @@ struct Model {
     upf: Upf,
     directions: [Direction; 2],
     far: [Far; 2],
-    /// Fragments that wait for others, by packet; `None` where that is not known exactly any more.
+    /// Number of fragments that wait for others, by packet; `None` once that is not known exactly.
     fragments: Option<HashMap<(u128, u128, u32), u64>>,
     seen: Seen,
 }
 
-/// Runs what `bytes` say.
+/// Runs the records in `bytes`.
 pub fn run(bytes: &[u8]) -> Seen {
     let config = UpfConfig::from_toml(CONFIG).unwrap();
     let ([n3, n6], far) = lent::ports();
@@ -205,7 +205,7 @@ pub fn run(bytes: &[u8]) -> Seen {
     }
 }
 
-/// What became of frames, of whatever the reasons.
+/// Returns the number of frames that were counted but not forwarded, for any reason.
 fn done(counters: &Counters) -> u64 {
     counters.control + counters.buffered + counters.drops.total()
 }
@@ -255,7 +255,7 @@ impl Model {
                 _ => 1..=USERS,
             };
             out.iter().for_each(|frame| check_from_user(frame, users.clone()));
-            // Messages for users.
+            // Messages to users.
             self.run(1);
             let messages = self.far[0].out.received();
             assert!(messages.len() <= frames.len());
@@ -265,7 +265,7 @@ impl Model {
         assert_eq!(self.upf.session_count(), USERS as usize);
     }
 
-    /// Each frame is counted once.
+    /// Checks that each frame is counted once.
     fn check_counts(&mut self, n6: bool, frames: &[Sent], before: &Counters, after: &Counters) {
         let expired = |counters: &Counters| counters.drops.get(DropReason::FragmentTimeout);
         let expired = expired(after) - expired(before);
@@ -281,11 +281,11 @@ impl Model {
         let changes = count > 1 && frames.iter().any(|frame| frame.change.is_some());
         let Some(key) = keys.next().filter(|_| !changes) else {
             if changes {
-                // Those behind the first may be others than were sent.
+                // Frames after the first may have changed since they were sent.
                 self.fragments = None;
                 return;
             }
-            // All fragments of a packet are counted once.
+            // All fragments of a packet are counted as one.
             match divided {
                 0 => assert_eq!(done + tx, count, "{frames:x?}: {:?}", after.drops),
                 _ => assert!(done + divided <= count && done + tx > count, "{frames:x?}"),
@@ -302,7 +302,7 @@ impl Model {
         let waiting = known.entry(key).or_default();
         if whole > 0 {
             *waiting = 0;
-            // The whole packet in place of its fragments.
+            // The reassembled packet counts in place of its fragments.
             let is_once = if divided == 0 { done + tx == 1 } else { done == 0 && tx > 1 };
             assert!(whole == 1 && is_once, "{frames:x?}: {done} {tx}");
             return;
@@ -317,7 +317,7 @@ impl Model {
     }
 }
 
-/// The user whose tunnel a frame from N3 came in.
+/// Returns the user whose tunnel a frame from N3 arrived in.
 fn user_of(frame: &[u8]) -> u32 {
     let find = || {
         let bytes = frame.get(ETHERNET_LEN..)?;
@@ -345,7 +345,7 @@ fn parsed(frame: &[u8]) -> (Ethernet, Packet) {
     (ethernet, packet)
 }
 
-/// A packet that leaves for the data network is from a user's own address.
+/// Checks that a packet to the data network is from a user's own address.
 fn check_from_user(frame: &[u8], mut users: std::ops::RangeInclusive<u32>) {
     let (ethernet, packet) = parsed(frame);
     assert_eq!(ethernet.src, MACS[1]);
@@ -356,7 +356,7 @@ fn check_from_user(frame: &[u8], mut users: std::ops::RangeInclusive<u32>) {
     assert!(packet.len <= 1400);
 }
 
-/// Says that a frame is from us, and its packet.
+/// Checks that a frame is from us, and returns its packet.
 fn from_us(side: usize, frame: &[u8], changes: bool) -> Packet {
     let (ethernet, packet) = parsed(frame);
     assert_eq!(ethernet.src, MACS[side]);
@@ -370,7 +370,7 @@ fn from_us(side: usize, frame: &[u8], changes: bool) -> Packet {
     packet
 }
 
-/// A frame that answers or asks, of our own.
+/// Checks a frame of our own: a reply or a request.
 fn check_ours(side: usize, frame: &[u8], changes: bool) {
     let ethernet = Ethernet::parse(frame).expect("whole");
     assert!(ethernet.dst != MACS[side]);
@@ -381,12 +381,12 @@ fn check_ours(side: usize, frame: &[u8], changes: bool) {
         return;
     }
     let packet = from_us(side, frame, changes);
-    // Questions go to the group of a neighbour.
+    // Requests go to the multicast group of a neighbour.
     let is_one = ethernet.dst.0[0] & 1 == 0;
     assert!(is_one || packet.protocol == protocol::ICMPV6 && ip::is_group(packet.destination()));
 }
 
-/// A frame to a gNB is in the tunnel of the user that the packet in it is to.
+/// Checks that a frame to a gNB is in the tunnel of its inner packet's user.
 fn check_tunnel(frame: &[u8], changes: bool) {
     let packet = from_us(0, frame, changes);
     assert!(packet.protocol == protocol::UDP && packet.fragment == Fragment::Whole);

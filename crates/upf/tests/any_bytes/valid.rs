@@ -1,18 +1,18 @@
-//! Makes checksums and lengths of any bytes valid, outer and inner, so that what lies behind them is
-//! reached.
+//! Makes checksums and lengths of any bytes valid, outer and inner, so that tests reach the code
+//! behind those checks.
 
 use dray_wire::checksum;
 use dray_wire::gtpu::{self, Header, message};
 use dray_wire::ip::{self, IPV4_LEN, IPV6_LEN, Version, protocol};
 
-/// Packets in packets: the outer one, the user's, and one more.
+/// Nesting of packets: the outer one, the user's, and one more.
 const DEPTH: usize = 3;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 
-/// Makes the checksums of a packet valid, and its lengths those that its bytes have.
+/// Makes the checksums of a packet valid, and its lengths those of its bytes.
 pub fn packet(bytes: &mut [u8], lengths: bool) {
     packet_at(bytes, lengths, 0);
 }
@@ -97,7 +97,7 @@ fn upper_layer(
         if half(upper, 2) == usize::from(gtpu::PORT) {
             message(&mut upper[8..], lengths, depth);
         }
-        // Over IPv4 it may have none.
+        // Over IPv4 the checksum may be absent.
         if version == Version::V4 && half(upper, at) == 0 {
             return;
         }

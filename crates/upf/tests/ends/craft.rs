@@ -1,4 +1,4 @@
-//! Packets with any addresses, whose checksums are valid: what lies behind those is reached.
+//! Packets with any addresses and valid checksums, which reach the code behind the checksum checks.
 
 use std::net::IpAddr;
 
@@ -10,8 +10,8 @@ pub const ICMP: u8 = 1;
 pub const UDP: u8 = 17;
 pub const ICMPV6: u8 = 58;
 
-/// An IP packet with valid checksums. Where the addresses are of two versions it is an IPv6 packet:
-/// the IPv4 address is mapped (`::ffff:a.b.c.d`).
+/// Builds an IP packet with valid checksums. If the addresses are of different versions, it is an
+/// IPv6 packet and the IPv4 address is mapped (`::ffff:a.b.c.d`).
 pub fn packet(src: IpAddr, dst: IpAddr, protocol: u8, ttl: u8, upper: &[u8]) -> Vec<u8> {
     let upper = with_checksum(src, dst, protocol, upper);
     let (IpAddr::V4(src), IpAddr::V4(dst)) = (src, dst) else {
@@ -34,7 +34,7 @@ pub fn packet(src: IpAddr, dst: IpAddr, protocol: u8, ttl: u8, upper: &[u8]) -> 
     bytes
 }
 
-/// The upper layer with its checksum, where there is room for one.
+/// Returns the upper layer with its checksum, if there is room for one.
 fn with_checksum(src: IpAddr, dst: IpAddr, protocol: u8, upper: &[u8]) -> Vec<u8> {
     let mut upper = upper.to_vec();
     let at = match protocol {
@@ -54,19 +54,19 @@ fn with_checksum(src: IpAddr, dst: IpAddr, protocol: u8, upper: &[u8]) -> Vec<u8
     upper
 }
 
-/// A UDP datagram, still without a checksum.
+/// Builds a UDP datagram without a checksum.
 pub fn datagram(ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     let header = [ports.0, ports.1, (8 + payload.len()) as u16, 0];
     [&header.map(u16::to_be_bytes).concat()[..], payload].concat()
 }
 
-/// A packet in a frame from `src` to `dst`; the Ethernet type is what its version says.
+/// Puts a packet into a frame from `src` to `dst`; the Ethernet type follows the packet's version.
 pub fn frame(src: MacAddr, dst: MacAddr, packet: &[u8]) -> Vec<u8> {
     let kind = if packet[0] >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
     [&dst.0[..], &src.0, &kind, packet].concat()
 }
 
-/// An ARP message in a frame.
+/// Puts an ARP message into a frame.
 pub fn arp(src: MacAddr, dst: MacAddr, message: &Arp) -> Vec<u8> {
     [&dst.0[..], &src.0, &[8, 6], &message.to_bytes()].concat()
 }

@@ -1,4 +1,4 @@
-//! What tests share: a user plane function between ports in memory, and packets by hand.
+//! Shared test helpers: a user plane function between ports in memory, and packets built by hand.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 
 pub mod craft;
@@ -22,7 +22,8 @@ pub const N6_MAC: MacAddr = MacAddr([2, 0, 0, 0, 6, 1]);
 pub const GNB_MAC: MacAddr = MacAddr([2, 0, 0, 0, 3, 2]);
 pub const DN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 6, 2]);
 
-/// Interfaces and neighbours, to put sessions behind. The gNB sends from both its addresses.
+/// Interfaces and neighbours, to which tests append sessions. The gNB sends from both its
+/// addresses.
 pub const INTERFACES: &str = r#"
 sessions_max = 64
 n3 = { mac = "02:00:00:00:03:01", gnbs = ["10.0.3.2", "fd00:3::2"], addresses = ["10.0.3.1", "fd00:3::1"], neighbours = [
@@ -42,7 +43,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// With [`INTERFACES`], and `sessions` behind them.
+    /// Creates a user plane function with [`INTERFACES`] and `sessions`.
     pub fn new(sessions: &str) -> Self {
         Self::try_new(&format!("{INTERFACES}{sessions}")).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -54,7 +55,7 @@ impl Ends {
         Ok(Self { n3, n6, upf: Arc::new(upf), directions })
     }
 
-    /// Lets both directions work until there is nothing to do.
+    /// Polls both directions until there is nothing to do.
     pub fn run(&mut self) {
         for direction in &mut self.directions {
             while direction.poll().unwrap() {}
@@ -62,28 +63,28 @@ impl Ends {
         }
     }
 
-    /// What comes out at N6 for what comes in at N3.
+    /// Sends frames to N3, and returns what leaves at N6.
     pub fn up(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
         self.n3.send(frames);
         self.run();
         self.n6.received()
     }
 
-    /// What comes out at N3 for what comes in at N6.
+    /// Sends frames to N6, and returns what leaves at N3.
     pub fn down(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
         self.n6.send(frames);
         self.run();
         self.n3.received()
     }
 
-    /// Whether nothing was dropped but for these reasons.
+    /// Checks that packets were dropped only for these reasons.
     #[track_caller]
     pub fn assert_drops(&self, counters: &Counters, expected: &[(DropReason, u64)]) {
         assert_eq!(counters.drops.iter().collect::<Vec<_>>(), expected);
     }
 }
 
-/// A UDP packet.
+/// Builds a UDP packet.
 pub fn udp(src: &str, dst: &str, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     let builder = match (src.parse().unwrap(), dst.parse().unwrap()) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => PacketBuilder::ipv4(src.octets(), dst.octets(), 64),
@@ -95,7 +96,7 @@ pub fn udp(src: &str, dst: &str, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A packet in an Ethernet frame.
+/// Puts a packet into an Ethernet frame.
 pub fn frame(src: MacAddr, dst: MacAddr, packet: &[u8]) -> Vec<u8> {
     let ethertype = if packet[0] >> 4 == 4 { 0x0800 } else { 0x86dd };
     let mut header = [0; 14];
@@ -103,17 +104,17 @@ pub fn frame(src: MacAddr, dst: MacAddr, packet: &[u8]) -> Vec<u8> {
     [&header, packet].concat()
 }
 
-/// A packet from the data network.
+/// Puts a packet from the data network into a frame.
 pub fn from_dn(packet: &[u8]) -> Vec<u8> {
     frame(DN_MAC, N6_MAC, packet)
 }
 
-/// A GTP-U message from the gNB, as the payload of a frame.
+/// Puts a GTP-U message from the gNB into a frame.
 pub fn message_from_gnb(message: &[u8]) -> Vec<u8> {
     frame(GNB_MAC, N3_MAC, &udp("10.0.3.2", "10.0.3.1", (40000, gtpu::PORT), message))
 }
 
-/// A user's packet in a tunnel from the gNB.
+/// Puts a user's packet into a tunnel from the gNB.
 pub fn from_gnb(teid: u32, qfi: Option<u8>, packet: &[u8]) -> Vec<u8> {
     let container = qfi.map(|qfi| Container {
         direction: gtpu::Direction::Uplink,
@@ -126,8 +127,8 @@ pub fn from_gnb(teid: u32, qfi: Option<u8>, packet: &[u8]) -> Vec<u8> {
     message_from_gnb(&[&header[..len], packet].concat())
 }
 
-/// What a frame to the gNB says: the tunnel's outer packet, the message's header, and the user's
-/// packet. Every checksum is looked at.
+/// Parses a frame to the gNB: returns the tunnel's outer packet, the message's header, and the
+/// user's packet. Checks every checksum.
 pub fn to_gnb(frame: &[u8]) -> (Packet, gtpu::Header, Vec<u8>) {
     let ethernet = Ethernet::parse(frame).unwrap();
     assert_eq!((ethernet.src, ethernet.dst), (N3_MAC, GNB_MAC));
@@ -147,7 +148,7 @@ pub fn to_gnb(frame: &[u8]) -> (Packet, gtpu::Header, Vec<u8>) {
     (outer, header, message[header.len..].to_vec())
 }
 
-/// The packet as a router leaves it: its time to live is less by one.
+/// Returns the packet as a router forwards it, with its time to live reduced by one.
 pub fn routed(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     let version = if packet[0] >> 4 == 4 { ip::Version::V4 } else { ip::Version::V6 };
@@ -155,13 +156,13 @@ pub fn routed(packet: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A packet as it leaves for the data network.
+/// Returns a packet as the frame that leaves for the data network.
 pub fn to_dn(packet: &[u8]) -> Vec<u8> {
     frame(N6_MAC, DN_MAC, &routed(packet))
 }
 
-/// A session with one rule each way, user 10.45.0.SEID and 2001:db8:SEID::/64, tunnels SEID and
-/// 1000 + SEID.
+/// Returns a session with one rule in each direction, user 10.45.0.SEID and 2001:db8:SEID::/64,
+/// tunnels SEID and 1000 + SEID.
 pub fn plain_session(seid: u8) -> String {
     format!(
         r#"
@@ -178,18 +179,18 @@ qers = [ {{ id = 1, qfi = 9 }} ]
     )
 }
 
-/// [`plain_session`], read.
+/// Returns [`plain_session`] parsed.
 pub fn session(seid: u8) -> SessionConfig {
     session_of(&plain_session(seid))
 }
 
-/// The first session of a text.
+/// Parses `text` and returns its first session.
 pub fn session_of(text: &str) -> SessionConfig {
     let config = UpfConfig::from_toml(&format!("{INTERFACES}{text}")).unwrap();
     config.all_sessions().next().unwrap()
 }
 
-/// Polls both directions until it is dropped.
+/// Threads that poll both directions until this is dropped.
 pub struct Threads(Arc<AtomicBool>, Vec<thread::JoinHandle<()>>);
 
 impl Threads {

@@ -1,4 +1,5 @@
-//! Memory that a peer writes to while its frames are looked at: what leaves is what was checked.
+//! Memory that a peer writes to while its frames are processed: the frame that leaves is the one
+//! that was checked.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,7 +15,7 @@ use crate::{down_packet, up_packet};
 
 type Memory = Arc<[AtomicU8]>;
 
-/// Frames in memory that their sender goes on writing to, as those of a shared-memory port.
+/// A sender that keeps writing to its frames, like the peer of a shared-memory port.
 #[derive(Clone, Default)]
 struct Sender {
     waiting: Arc<Mutex<Vec<Memory>>>,
@@ -27,7 +28,7 @@ impl Sender {
         self.waiting.lock().unwrap().extend(frames.into_iter().map(shared));
     }
 
-    /// Writes to the first bytes of each frame that is lent; `ends` says of how many.
+    /// Overwrites the first bytes of each lent frame; `ends` gives their number for each.
     fn overwrite(&self, ends: &[usize]) {
         for (frame, end) in self.lent.lock().unwrap().iter().zip(ends) {
             frame[..*end].iter().for_each(|byte| byte.store(0xee, Relaxed));
@@ -56,7 +57,7 @@ impl Receive for Sender {
     fn set_wait(&mut self, _: Wait) {}
 }
 
-/// A port out, that copies frames only once their sender has written to them again.
+/// An output port that copies frames only after their sender has overwritten them.
 struct Late {
     inner: Box<dyn Transmit>,
     sender: Sender,
@@ -74,7 +75,7 @@ impl Transmit for Late {
     }
 }
 
-/// A user plane function one of whose peers writes to frames once they were checked.
+/// A user plane function with a peer that writes to frames after they were checked.
 struct Changing {
     sender: Sender,
     ends: Arc<Mutex<Vec<usize>>>,
@@ -97,7 +98,8 @@ impl Changing {
         Self { sender, ends, out, upf, direction: if n6 { down } else { up } }
     }
 
-    /// What comes out for frames, of each of which as many first bytes are looked at as are given.
+    /// Passes frames, each with the number of first bytes that are overwritten before the frame is
+    /// transmitted. Returns the frames that leave.
     fn pass(&mut self, frames: Vec<(Vec<u8>, usize)>) -> Vec<Vec<u8>> {
         *self.ends.lock().unwrap() = frames.iter().map(|(_, end)| *end).collect();
         self.sender.send(frames.into_iter().map(|(frame, _)| frame));
@@ -107,13 +109,14 @@ impl Changing {
     }
 }
 
-/// A UDP packet over IPv6 behind options of so many bytes, and the length of all its headers and ports.
+/// Returns a UDP packet over IPv6 with options of `len` bytes, and the length of all its headers
+/// and ports.
 fn behind_options(src: &str, dst: &str, len: usize, payload: &[u8]) -> (Vec<u8>, usize) {
     let mut packet = udp(src, dst, (5000, 80), payload);
     packet[6] = 60;
     let mut options = vec![0; len];
     (options[0], options[1]) = (17, (len / 8 - 1) as u8);
-    // Padding, which may be of any length.
+    // Padding, which may have any length.
     let mut at = 2;
     while at < len {
         let padding = (len - at - 2).min(255);
@@ -126,7 +129,7 @@ fn behind_options(src: &str, dst: &str, len: usize, payload: &[u8]) -> (Vec<u8>,
     (packet, 40 + len + 4)
 }
 
-/// Rules that look at ports: but for those of the tests no packet passes.
+/// Returns rules that match ports: only the tests' packets pass.
 fn by_ports() -> String {
     let filter = |rule: &str| {
         format!(
@@ -157,7 +160,7 @@ fn uplink_sends_what_was_checked() {
             let out = changing.pass(vec![(from_gnb(1, qfi, packet), tunnel + end)]);
             assert_eq!(out, [to_dn(packet)], "{:?}", changing.upf.uplink());
         }
-        // Packets of which all had to be copied do not overtake others.
+        // Packets that had to be copied whole do not overtake others.
         let frames = packets.iter().map(|(packet, _)| (from_gnb(1, qfi, packet), 0)).collect();
         let expected: Vec<_> = packets.iter().map(|(packet, _)| to_dn(packet)).collect();
         assert_eq!(changing.pass(frames), expected);
@@ -190,8 +193,8 @@ fn downlink_sends_what_was_checked() {
     );
 }
 
-/// Ports are looked at wherever they are: a rule that asks for others is not evaded by headers so long that
-/// the ports lie behind what is copied of a frame.
+/// Ports are matched wherever they are: headers so long that the ports lie behind the copied part
+/// of a frame do not evade a rule.
 #[test]
 fn long_headers_do_not_hide_ports() {
     let mut packets: Vec<_> =
@@ -200,7 +203,7 @@ fn long_headers_do_not_hide_ports() {
         let at = packet.len() - 14;
         packet[at + 2..at + 4].copy_from_slice(&9u16.to_be_bytes());
     }
-    // Port 9 is dropped, all others pass.
+    // Port 9 is dropped; all others pass.
     let rules = plain_session(1).replace(
         "pdrs = [",
         "pdrs = [ { id = 7, precedence = 1, from = \"access\", teid = 1, far = 7, filters = [\"permit \

@@ -11,7 +11,7 @@ use crate::ends::{
 };
 use crate::{NOTHING, changed, down_packet, up_packet};
 
-/// Divides the IP packet in `frame` into fragments of `unit` bytes of payload.
+/// Divides the IP packet in `frame_bytes` into fragments of `unit` bytes of payload.
 fn divided(frame_bytes: &[u8], ident: u16, unit: usize) -> Vec<Vec<u8>> {
     let packet = &frame_bytes[14..];
     let v6 = packet[0] >> 4 == 6;
@@ -41,7 +41,7 @@ fn divided(frame_bytes: &[u8], ident: u16, unit: usize) -> Vec<Vec<u8>> {
     pieces.collect()
 }
 
-/// The same GTP-U message from another gNB's address.
+/// Builds the same GTP-U message from another gNB's address.
 fn from_address(src: &str, teid: u32, packet: &[u8]) -> Vec<u8> {
     let right = from_gnb(teid, None, packet);
     let message = &right[42..];
@@ -92,7 +92,7 @@ fn overlapping_fragments_drop_the_whole_packet() {
         assert_eq!(ends.up(pieces), NOTHING);
         assert_eq!(ends.upf.uplink().drops.get(DropReason::OuterFragment), 4 * (at as u64 + 1));
     }
-    // Beyond the end, at both sides of the last fragment's arrival.
+    // A fragment beyond the end arrives before and after the last fragment.
     for last_first in [false, true] {
         let mut pieces = divided(&whole, 9 + u16::from(last_first), 704);
         let beyond = divided(&whole, 9 + u16::from(last_first), 8).remove(200 - 20);
@@ -140,7 +140,7 @@ fn fragment_flood_of_many_sources_is_bounded() {
     assert_eq!(ends.up(divided(&from_gnb(1, None, &packet), 1, 1440)), [to_dn(&packet)]);
 }
 
-/// A fragment of another datagram of the same number must not be taken for one of this.
+/// A fragment of another datagram with the same identification must not become part of this one.
 #[test]
 fn reassembled_udp_checksum_is_checked() {
     let mut ends = Ends::new(&plain_session(1));
@@ -150,13 +150,13 @@ fn reassembled_udp_checksum_is_checked() {
     ends.assert_drops(&ends.upf.uplink(), &[(DropReason::OuterUdp, 2)]);
 }
 
-/// A packet that may be fragmented.
+/// Makes a packet one that may be fragmented.
 fn dividable(packet: Vec<u8>, ident: u8) -> Vec<u8> {
     changed(changed(packet, 6, 0), 5, ident)
 }
 
-/// The packet that `pieces` are all fragments of, of at most `mtu` bytes each, as etherparse puts them
-/// together: header without length, flags and checksum, and payload.
+/// Reassembles `pieces`, fragments of one packet of at most `mtu` bytes each, with etherparse.
+/// Returns the header without length, flags and checksum, and the payload.
 #[track_caller]
 fn together(pieces: &[Vec<u8>], mtu: usize) -> (Vec<u8>, Vec<u8>) {
     let mut pool = IpDefragPool::<(), ()>::new();
@@ -195,7 +195,7 @@ fn long_packets_to_users_are_fragmented_inside_the_tunnel() {
         assert_eq!(together(pieces, 1500 - outer_len), (said(&routed), routed[20..].to_vec()));
         ends.assert_drops(&ends.upf.downlink(), &[]);
         assert_eq!(ends.upf.downlink().fragmented, 1);
-        // Just as long as fits.
+        // The longest packet that fits.
         let fits = dividable(down_packet(&vec![7; 1500 - outer_len - 28]), 9);
         assert_eq!(ends.down([from_dn(&fits)]).len(), 1);
     }
@@ -220,7 +220,7 @@ fn long_packets_from_users_are_fragmented() {
     }
     ends.assert_drops(&ends.upf.uplink(), &[]);
     assert_eq!(ends.n3.received(), NOTHING, "nobody is told");
-    // A fragment is divided like a whole packet: its place and what follows it stay.
+    // A fragment is divided like a whole packet: its offset and its more-fragments flag are kept.
     let part = changed(changed(long, 6, 0x20), 7, 100);
     let pieces = ends.up([from_gnb(1, None, &part)]);
     let flags = |frame: &Vec<u8>| u16::from_be_bytes([frame[20], frame[21]]);

@@ -1,5 +1,5 @@
-//! Messages with addresses that no single host has: each is counted once, no reply goes where none may
-//! go, and both directions forward as before.
+//! Messages with addresses that no single host has: each is counted once, no reply goes to a
+//! forbidden destination, and both directions forward as before.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,8 @@ use crate::ends::craft::{self, ICMP, ICMPV6, UDP};
 use crate::ends::{self, Ends, from_dn, from_gnb, plain_session, to_dn, to_gnb};
 use crate::{down_packet, up_packet};
 
-/// Mapped, unspecified, loopback, multicast, limited broadcast, and addresses of the two networks.
+/// Mapped, unspecified, loopback, multicast and limited broadcast addresses, and addresses of the
+/// two networks.
 const ADDRESSES: [&str; 30] = [
     "::ffff:192.0.2.1",
     "::ffff:10.0.3.1",
@@ -52,8 +53,8 @@ fn addresses() -> Vec<IpAddr> {
     ADDRESSES.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// ICMP of either version, by type, with what follows the header: an address, as in neighbour discovery,
-/// and an option with a MAC address.
+/// Returns ICMP messages of either version, by type, with an address after the header, as in
+/// neighbour discovery, and an option with a MAC address.
 fn icmp_messages() -> Vec<Vec<u8>> {
     let message = |kind: u8, rest: &[u8]| [&[kind, 0, 0, 0, 0, 1, 0, 2][..], rest].concat();
     let target: IpAddr = "fd00:3::1".parse().unwrap();
@@ -71,7 +72,7 @@ fn icmp_messages() -> Vec<Vec<u8>> {
     messages
 }
 
-/// Whether a reply may go to a frame's destination: to one station, or one group of neighbour discovery.
+/// Checks that each reply goes to one station, or to one neighbour discovery group.
 fn check_replies(ends: &Ends) {
     for (peer, own) in [(&ends.n3, ends::N3_MAC), (&ends.n6, ends::N6_MAC)] {
         for frame in peer.received() {
@@ -101,7 +102,7 @@ fn accounted(counters: &Counters) -> u64 {
     counters.tx_packets + counters.control + counters.drops.total()
 }
 
-/// Hands `frame` to a side; it is counted once.
+/// Sends `frame` to a side, and checks that it is counted once.
 #[track_caller]
 fn give(ends: &mut Ends, n6: bool, frame: Vec<u8>) {
     let counted = |ends: &Ends| if n6 { ends.upf.downlink() } else { ends.upf.uplink() };
@@ -112,12 +113,12 @@ fn give(ends: &mut Ends, n6: bool, frame: Vec<u8>) {
     ends.run();
     let after = counted(ends);
     assert_eq!(after.rx_packets - before.rx_packets, 1);
-    // What the uplink has for a user is counted by the downlink, but never received.
+    // The downlink counts packets that the uplink sends to a user, but not as received.
     assert_eq!(accounted(&after) - accounted(&before), 1, "{said}");
     assert!(told(ends) - told_before <= 1);
 }
 
-/// Right packets pass both ways.
+/// Checks that valid packets pass both ways.
 #[track_caller]
 fn check_forwarding(ends: &mut Ends) {
     assert_eq!(ends.up([from_gnb(1, Some(9), &up_packet(b"up"))]), [to_dn(&up_packet(b"up"))]);
@@ -126,7 +127,7 @@ fn check_forwarding(ends: &mut Ends) {
     assert_eq!(to_gnb(frame).2, ends::routed(&down_packet(b"down")));
 }
 
-/// One echo request from a mapped address ended a data thread.
+/// Regression test: one echo request from a mapped address ended a data thread.
 #[test]
 fn echo_from_mapped_address_is_survived() {
     let mut ends = Ends::new(&plain_session(1));
@@ -144,8 +145,8 @@ fn echo_from_mapped_address_is_survived() {
     check_forwarding(&mut ends);
 }
 
-/// Every ICMP and ICMPv6 message from and to every address of the list, to our own MAC address, to all,
-/// and to a group.
+/// Sends every ICMP and ICMPv6 message from and to every address of the list, to our own MAC
+/// address, to broadcast, and to a group.
 #[test]
 fn icmp_between_any_addresses_is_counted() {
     let mut ends = Ends::new(&plain_session(1));
@@ -166,12 +167,12 @@ fn icmp_between_any_addresses_is_counted() {
             check_replies(&ends);
         }
     }
-    // What a configured neighbour is said to have is not believed, so packets pass as before.
+    // Advertisements for a configured neighbour are ignored, so packets pass as before.
     check_forwarding(&mut ends);
 }
 
-/// Neighbour discovery in IPv4 packets: an advertisement was believed, and a solicitation was answered to
-/// a mapped address.
+/// Regression test for neighbour discovery in IPv4 packets: an advertisement was accepted, and a
+/// solicitation was answered to a mapped address.
 #[test]
 fn discovery_over_ipv4_is_refused() {
     let mut ends = Ends::new(&plain_session(1));
@@ -187,7 +188,7 @@ fn discovery_over_ipv4_is_refused() {
     ends.assert_drops(&ends.upf.uplink(), &[(dray_upf::DropReason::NotForUs, 2)]);
 }
 
-/// Frames from a group, or from our own MAC address, are answered by nobody.
+/// Frames from a group or from our own MAC address get no reply.
 #[test]
 fn frames_from_groups_and_ourselves_get_no_reply() {
     let mut ends = Ends::new(&plain_session(1));
@@ -229,7 +230,8 @@ fn frames_from_groups_and_ourselves_get_no_reply() {
     check_forwarding(&mut ends);
 }
 
-/// ARP of either kind between all IPv4 addresses of the list, and MAC addresses of every kind.
+/// Sends ARP messages of either kind between all IPv4 addresses of the list, and MAC addresses of
+/// every kind.
 #[test]
 fn arp_between_any_addresses_is_counted() {
     let mut ends = Ends::new(&plain_session(1));
@@ -258,7 +260,7 @@ fn arp_between_any_addresses_is_counted() {
     check_forwarding(&mut ends);
 }
 
-/// Any address, often one of the list.
+/// Generates any address, often one of the list.
 fn address() -> impl Strategy<Value = IpAddr> {
     prop_oneof![
         4 => prop::sample::select(addresses()),
@@ -280,7 +282,8 @@ fn mac() -> impl Strategy<Value = MacAddr> {
     prop_oneof![4 => prop::sample::select(known.to_vec()), 1 => any::<[u8; 6]>().prop_map(MacAddr)]
 }
 
-/// An upper layer: ICMP, UDP to any port, GTP-U of any type around another packet, extension headers.
+/// Generates an upper layer: ICMP, UDP to any port, GTP-U of any type around another packet,
+/// extension headers.
 fn upper() -> impl Strategy<Value = (u8, Vec<u8>)> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..80);
     let icmp = prop::sample::select(icmp_messages());
@@ -309,7 +312,7 @@ fn upper() -> impl Strategy<Value = (u8, Vec<u8>)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 
-    /// Packets of every kind between any addresses at both sides, alone and in a tunnel, as valid as their
+    /// Packets of every kind between any addresses at both sides, alone and in a tunnel, with valid
     /// checksums: nothing panics, each is counted once, and both directions forward afterwards.
     #[test]
     fn any_headers_are_counted_once(

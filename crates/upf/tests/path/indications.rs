@@ -1,4 +1,4 @@
-//! Error indications: which are believed, and what many of them do to other reports.
+//! Error indications: which ones are accepted, and how many of them affect other reports.
 
 use dray_upf::{Counters, Event};
 use dray_wire::gtpu;
@@ -6,7 +6,7 @@ use dray_wire::gtpu;
 use crate::ends::{self, Ends, from_dn, from_gnb, message_from_gnb, plain_session, udp};
 use crate::{SERVER, down_packet, dropped, up_packet};
 
-/// From `source`: there is no tunnel `teid` at `gnb`.
+/// Builds an error indication from `source`: `gnb` has no tunnel `teid`.
 fn indication(source: &str, teid: u32, gnb: &str) -> Vec<u8> {
     let own = if source.contains(':') { "fd00:3::1" } else { "10.0.3.1" };
     let message = gtpu::error_indication(teid, gnb.parse().unwrap(), 2152);
@@ -25,7 +25,7 @@ fn error_indication_is_believed_from_its_gnb_alone() {
         indication("10.0.3.9", 1001, "10.0.3.2"),
         indication("fd00:3::2", 1001, "10.0.3.2"),
         indication("10.0.3.2", 1002, "fd00:3::2"),
-        // A gNB tells only of its own tunnels, and only of those that there are.
+        // A gNB may report only tunnels that are its own and exist.
         indication("10.0.3.9", 1001, "10.0.3.9"),
         indication("10.0.3.2", 1002, "10.0.3.2"),
         indication("10.0.3.2", 1, "10.0.3.2"),
@@ -38,7 +38,7 @@ fn error_indication_is_believed_from_its_gnb_alone() {
     ends.up(right.map(|(gnb, teid)| indication(gnb, teid, gnb)));
     let gone = right.map(|(gnb, teid)| Event::TunnelGone { gnb: gnb.parse().unwrap(), teid });
     assert_eq!(ends.upf.events(), gone);
-    // What is not there any more is not told of.
+    // Tunnels that no longer exist are not reported.
     let moved = ends::session_of(&plain_session(1).replace("teid = 1001", "teid = 77"));
     let modify = dray_upf::Operation::Modify { session: moved, end_marker: false };
     ends.upf.apply(&[modify, dray_upf::Operation::Remove(2)]).unwrap();
@@ -49,7 +49,7 @@ fn error_indication_is_believed_from_its_gnb_alone() {
     assert_eq!(ends.upf.events().len(), 1);
 }
 
-/// As many as there may be: other reports are told all the same.
+/// Sends the maximum number of indications: other reports are still delivered.
 #[test]
 fn error_indications_cannot_push_out_other_reports() {
     let counting = plain_session(1)
@@ -70,7 +70,7 @@ fn error_indications_cannot_push_out_other_reports() {
     let gone = has(|event| matches!(event, Event::TunnelGone { .. }));
     assert!((1..10_000).contains(&gone), "{gone}");
     assert!(dropped(&uplink(&ends), "limited") > 10_000);
-    // Forwarding goes on, and so do answers.
+    // Forwarding continues, and so do replies.
     assert_eq!(ends.up([from_gnb(1, None, &up_packet(b""))]).len(), 1);
     assert_eq!(ends.down([from_dn(&down_packet(b""))]).len(), 1);
     ends.up([message_from_gnb(&gtpu::echo_request(1))]);

@@ -1,4 +1,4 @@
-//! The data path between two ports in memory: what goes in, and what comes out.
+//! The data path between two ports in memory: packets in, packets out.
 
 mod changing;
 #[path = "../ends/mod.rs"]
@@ -29,13 +29,13 @@ fn down_packet(payload: &[u8]) -> Vec<u8> {
     udp(SERVER, "10.45.0.1", (80, 5000), payload)
 }
 
-/// Packets dropped for a reason, by its name.
+/// Returns the number of packets dropped for the reason with this name.
 fn dropped(counters: &Counters, reason: &str) -> u64 {
     let of_name = counters.drops.iter().find(|(known, _)| known.name() == reason);
     of_name.map_or(0, |(_, count)| count)
 }
 
-/// An IPv4 packet with another byte in its header.
+/// Returns an IPv4 packet with one byte of its header changed.
 fn changed(mut packet: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
     packet[at] = value;
     packet[10..12].fill(0);

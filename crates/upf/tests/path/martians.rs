@@ -1,4 +1,4 @@
-//! Users' packets from or to where none may come from or go to.
+//! Users' packets with invalid source or destination addresses.
 
 use dray_upf::Operation;
 use dray_wire::gtpu;
@@ -9,7 +9,7 @@ use crate::{NOTHING, SERVER, changed, down_packet, dropped, up_packet};
 const USER: &str = "10.45.0.1";
 const USER_V6: &str = "2001:db8:1::77";
 
-/// A user's packet in a tunnel from another outer address.
+/// Puts a user's packet into a tunnel from another outer address.
 fn from_other(source: &str, teid: u32, packet: &[u8]) -> Vec<u8> {
     let mut header = [0; 16];
     let len = gtpu::write_gpdu(&mut header, teid, None, packet.len());
@@ -24,7 +24,7 @@ fn without_gnbs() -> String {
     interfaces
 }
 
-/// Only the gNB of a session sends into its tunnels.
+/// Only the gNB of a session may send into its tunnels.
 #[test]
 fn teid_is_bound_to_its_gnb() {
     let v6 = plain_session(2).replace("gnb = \"10.0.3.2\"", "gnb = \"fd00:3::2\"");
@@ -47,7 +47,8 @@ fn teid_is_bound_to_its_gnb() {
     assert_eq!(ends.n3.received(), NOTHING, "nobody is told");
 }
 
-/// A session with tunnels to two gNBs takes packets of both, and one that knows of none from any.
+/// A session with tunnels to two gNBs accepts packets from both, and a session without a gNB
+/// accepts packets from any.
 #[test]
 fn session_may_have_several_gnbs_or_none() {
     let two = plain_session(1)
@@ -71,7 +72,7 @@ fn session_may_have_several_gnbs_or_none() {
     ];
     assert_eq!(ends.up(right).len(), 4);
     assert_eq!(ends.up([from_other("10.0.3.8", 1, &one)]), NOTHING);
-    // What a session knows changes with it.
+    // The session's gNBs change with the session.
     let session = ends::session_of(&plain_session(2));
     ends.upf.apply(&[Operation::Modify { session, end_marker: false }]).unwrap();
     ends.run();
@@ -79,7 +80,8 @@ fn session_may_have_several_gnbs_or_none() {
     assert_eq!(ends.up([from_other("10.0.3.2", 2, &other)]).len(), 1);
 }
 
-/// Networks of gNBs that may send into any tunnel: for handovers, and gNBs with several addresses.
+/// Configured networks of gNBs may send into any tunnel: for handovers, and gNBs with several
+/// addresses.
 #[test]
 fn configured_networks_of_gnbs_are_trusted() {
     let interfaces = without_gnbs()
@@ -99,7 +101,8 @@ fn configured_networks_of_gnbs_are_trusted() {
     assert!(error.contains("n6.gnbs"), "{error}");
 }
 
-/// From a tunnel nothing reaches the function itself, nor whom no router forwards to.
+/// Packets from a tunnel reach neither the function itself nor addresses that no router forwards
+/// to.
 #[test]
 fn users_cannot_reach_the_function_itself() {
     let mut ends = Ends::new(&plain_session(1));
@@ -143,7 +146,7 @@ fn users_cannot_reach_the_function_itself() {
     assert_eq!(ends.up([from_gnb(1, None, &up_packet(b""))]), [to_dn(&up_packet(b""))]);
 }
 
-/// To users nothing comes from where no packet may come from, or in our own name.
+/// Packets from an invalid source or from one of our own addresses do not reach users.
 #[test]
 fn nothing_reaches_users_in_our_name() {
     let mut ends = Ends::new(&plain_session(1));
@@ -170,7 +173,7 @@ fn nothing_reaches_users_in_our_name() {
         assert_eq!(dropped(&ends.upf.downlink(), reason), before + 1, "{src}");
         assert_eq!(ends.n6.received(), NOTHING);
     }
-    // A group's address whose first half is what an IPv4 user is found by.
+    // A multicast address whose first half equals the key of an IPv4 user.
     let group = udp("2001:db8:ff::1", "ff00:0:a2d:1::", (1, 2), b"");
     assert_eq!(ends.down([from_dn(&group)]), NOTHING);
     assert_eq!(dropped(&ends.upf.downlink(), "group"), 1);

@@ -1,4 +1,4 @@
-//! Those around the user plane function.
+//! Neighbours of the user plane function.
 
 use dray_upf::DropReason;
 use dray_wire::MacAddr;
@@ -50,7 +50,7 @@ fn peers_and_neighbours_are_answered() {
     assert_eq!(ends.upf.uplink().control, 3);
 }
 
-/// A gNB is asked for, and what it answers is where packets go.
+/// A gNB's address is resolved by ARP, and packets go to the MAC address in the reply.
 #[test]
 fn neighbours_are_asked_for() {
     let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "10.0.3.7"));
@@ -72,7 +72,7 @@ fn neighbours_are_asked_for() {
     assert_eq!(ip::address(outer.dst).to_string(), "10.0.3.7");
 }
 
-/// The same over IPv6: by a solicitation, and what the advertisement says.
+/// The same over IPv6, by solicitation and advertisement.
 #[test]
 fn neighbours_are_solicited() {
     use dray_wire::icmp::Discovery;
@@ -91,7 +91,7 @@ fn neighbours_are_solicited() {
     assert_eq!(ip::address(outer.dst).to_string(), "fd00:3::7");
 }
 
-/// Whoever is at the other end is told once where the addresses are.
+/// Own addresses are announced once to the other end of each link.
 #[test]
 fn own_addresses_are_announced() {
     let ends = Ends::new(&plain_session(1));
@@ -112,7 +112,7 @@ fn own_addresses_are_announced() {
     assert_eq!([ends.n3.received(), ends.n6.received()], [NOTHING, NOTHING]);
 }
 
-/// What goes to a gNB beyond a router goes to the router.
+/// Packets to a gNB behind a router go to the router.
 #[test]
 fn gnbs_may_be_behind_routers() {
     let routes = r#"n3 = { routes = [ { to = "10.1.0.0/16", via = "10.0.3.2" },
@@ -126,7 +126,7 @@ fn gnbs_may_be_behind_routers() {
     }
 }
 
-/// A frame with an answer to a question of ours, or one that nobody asked.
+/// Builds an ARP reply, solicited or not.
 fn arp_reply(mac: MacAddr, address: &str) -> Vec<u8> {
     let reply = dray_wire::arp::Arp {
         is_request: false,
@@ -145,7 +145,7 @@ fn advertisement(mac: MacAddr, address: &str) -> Vec<u8> {
 
 const ATTACKER: MacAddr = MacAddr([2, 0, 0, 0, 9, 9]);
 
-/// To which Ethernet address packets for the user go.
+/// Returns the MAC address that packets for the user go to.
 fn sent_to(ends: &mut Ends) -> Option<MacAddr> {
     ends.n3.received();
     let frames = ends.down([from_dn(&down_packet(b""))]);
@@ -169,7 +169,7 @@ fn configured_neighbours_are_never_replaced() {
     }
 }
 
-/// A station that was not asked is not believed, and one that answers is not replaced by another.
+/// An unsolicited reply is ignored, and a station that replies is not replaced by another.
 #[test]
 fn learned_neighbours_are_kept_while_they_answer() {
     for gnb in ["10.0.3.7", "fd00:3::7"] {
@@ -184,14 +184,14 @@ fn learned_neighbours_are_kept_while_they_answer() {
         for _ in 0..200 {
             ends.upf.ask_for_neighbours();
             let asked = ends.n3.received();
-            // The attacker is faster each time.
+            // The attacker replies first each time.
             ends.up((0..10).map(|_| says(ATTACKER, gnb)));
             assert!(asked.iter().all(|frame| frame[..6] == ends::GNB_MAC.0), "it alone is asked");
             ends.up(asked.iter().map(|_| says(ends::GNB_MAC, gnb)));
             assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC), "{gnb}");
         }
         assert_eq!(dropped(&ends.upf.uplink(), "neighbour_refused"), 2100);
-        // Where it is silent, another is believed, but only then.
+        // Another station is accepted once the first one is silent, and not before.
         let mut rounds = 0;
         while sent_to(&mut ends).is_some() {
             rounds += 1;
@@ -207,7 +207,7 @@ fn learned_neighbours_are_kept_while_they_answer() {
     }
 }
 
-/// A silent neighbour is asked less and less often, and at once when it is heard of.
+/// A silent neighbour is asked less and less often, and at once when it sends something.
 #[test]
 fn silent_neighbours_are_asked_less_often() {
     let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "10.0.3.7"));
@@ -219,7 +219,7 @@ fn silent_neighbours_are_asked_less_often() {
     assert_eq!(asked, 7, "at first in every round");
     let asked: usize = (0..1200).map(|_| round(&mut ends)).sum();
     assert!((5..40).contains(&asked), "in ten minutes: {asked}");
-    // It says who it is by asking for us.
+    // The neighbour identifies itself by asking for our address.
     let asks = dray_wire::arp::Arp {
         is_request: true,
         sender: (ends::GNB_MAC, "10.0.3.7".parse().unwrap()),
@@ -233,8 +233,8 @@ fn silent_neighbours_are_asked_less_often() {
     assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC));
 }
 
-/// Sessions come to a new gNB each time, more of them than there is room for at once: those that no
-/// session needs any more are forgotten.
+/// Each session comes with a new gNB, and there are more gNBs than the table holds: those that no
+/// session needs any more are removed.
 #[test]
 fn neighbours_without_sessions_are_forgotten() {
     let mut ends = Ends::new(&plain_session(1));

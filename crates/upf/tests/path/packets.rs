@@ -1,4 +1,4 @@
-//! Packets through tunnels, and what is wrong with some.
+//! Packets through tunnels, valid and invalid.
 
 use dray_upf::DropReason;
 use dray_wire::gtpu::{self, Direction};
@@ -45,7 +45,7 @@ fn packets_go_into_their_tunnel() {
     ends.assert_drops(&ends.upf.downlink(), &[]);
 }
 
-/// IPv6 around all of it: the checksum is obligatory there.
+/// Outer IPv6, where the UDP checksum is mandatory.
 #[test]
 fn tunnels_over_ipv6() {
     let session = plain_session(1).replace("gnb = \"10.0.3.2\"", "gnb = \"fd00:3::2\"");
@@ -70,7 +70,8 @@ fn tunnels_over_ipv6() {
 fn every_legal_form_of_header_is_taken() {
     let mut ends = Ends::new(&plain_session(1));
     let packet = up_packet(b"payload");
-    // Flags, what they bring, and chains: short, long, and longer than is looked at at first.
+    // Flags with their fields, and extension header chains: short, long, and longer than the first
+    // part that is read.
     let long: Vec<u8> = (0..40).flat_map(|_| [1, 0, 0, 0x20]).collect();
     let very_long = [&long[..long.len() - 1], &[0x85, 1, 0x10, 9, 0]].concat();
     let all: [(u8, Vec<u8>); 9] = [
@@ -139,7 +140,7 @@ fn what_is_wrong_is_dropped_by_its_reason() {
         let after = ends.upf.uplink();
         assert_eq!(after.drops.get(reason), before.drops.get(reason) + 1, "{reason:?} {frame:x?}");
         assert_eq!(after.drops.total(), before.drops.total() + 1, "{reason:?}");
-        // One bad packet among good ones harms none of them.
+        // One invalid packet does not affect valid ones in the same batch.
         let many = [right.clone(), frame, right.clone()];
         assert_eq!(ends.up(many).len(), 2, "{reason:?}");
         ends.n3.received();
@@ -162,7 +163,8 @@ fn what_is_wrong_is_dropped_by_its_reason() {
     assert_eq!(ends.down([from_dn(&down_packet(&[0; 1500 - 44 - 28]))]).len(), 1, "just fits");
 }
 
-/// A user's packet behind extension headers, each of a type and its content; the container is last.
+/// Builds a user's packet behind extension headers, each of a type and its content; the container
+/// is last.
 fn behind_extensions(extensions: &[(u8, &[u8])], packet: &[u8]) -> Vec<u8> {
     let mut kinds = extensions.iter().map(|(kind, _)| *kind).chain([0]);
     let mut rest = vec![0, 0, 0, kinds.next().unwrap()];
@@ -186,11 +188,11 @@ fn extension_headers_are_understood_or_skipped_by_their_bits() {
     let container = (0x85, &[0x10, 9][..]);
     for (kind, content) in [
         (0xc0, &[0x12, 0x34][..]),             // PDCP PDU number
-        (0x82, &[0, 0x12, 0x34, 0, 0, 0][..]), // of 18 bits
-        (0x03, &[0, 0x12, 0x34, 0, 0, 0][..]), // the same, need not be known
+        (0x82, &[0, 0x12, 0x34, 0, 0, 0][..]), // 18-bit PDCP PDU number
+        (0x03, &[0, 0x12, 0x34, 0, 0, 0][..]), // the same, may be ignored
         (0x20, &[1, 0][..]),                   // service class
         (0x40, &[8, 104][..]),                 // UDP port
-        (0x7e, &[0, 0][..]),                   // not known, and need not be
+        (0x7e, &[0, 0][..]),                   // unknown, may be ignored
     ] {
         for extensions in [&[(kind, content)][..], &[(kind, content), container]] {
             let frame = behind_extensions(extensions, &packet);
@@ -198,7 +200,7 @@ fn extension_headers_are_understood_or_skipped_by_their_bits() {
         }
     }
     ends.assert_drops(&ends.upf.uplink(), &[]);
-    // For a gNB only, or never heard of.
+    // For a gNB only, or unknown.
     let unknown = [0x81, 0x84, 0xc1, 0xff];
     for kind in unknown {
         assert_eq!(ends.up([behind_extensions(&[(kind, &[0, 0])], &packet)]), NOTHING, "{kind:#x}");

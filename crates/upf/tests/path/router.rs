@@ -1,4 +1,4 @@
-//! Users who ask for a router, and what else they send to their own link.
+//! Router solicitations from users, and other packets to a user's own link.
 
 use std::net::Ipv6Addr;
 
@@ -51,7 +51,7 @@ fn router_solicitations_are_answered_with_the_users_prefix() {
             );
             // Type, code, checksum; hop limit, flags, lifetime; two timers.
             assert_eq!((&message[..2], &message[4..8]), (&[134, 0][..], &[64, 0, 0xff, 0xff][..]));
-            // A prefix of 64 bits, autonomous but not on the link, for ever.
+            // A 64-bit prefix: autonomous, not on-link, with infinite lifetimes.
             assert_eq!(message[16..20], [3, 4, 64, 0x40]);
             assert_eq!(message[20..28], [0xff; 8]);
             let prefix: Ipv6Addr = format!("2001:db8:{teid}::").parse().unwrap();
@@ -79,7 +79,7 @@ fn router_solicitations_are_limited_and_checked() {
         refused += 1;
     }
     ends.assert_drops(&ends.upf.uplink(), &[(DropReason::Solicitation, refused)]);
-    // Of one session few are answered, of another one still.
+    // Few solicitations of one session get a reply; those of another session still do.
     let answered: usize = (0..200).map(|_| up(&mut ends, 1, &solicitation("fe80::1")).len()).sum();
     assert!((1..100).contains(&answered), "{answered}");
     assert_eq!(up(&mut ends, 3, &solicitation("fe80::1")).len(), 1);
@@ -88,7 +88,7 @@ fn router_solicitations_are_limited_and_checked() {
     assert_eq!(drops.total(), drops.get(DropReason::Solicitation));
 }
 
-/// What goes to the user is by the session's rules.
+/// Advertisements to the user follow the session's rules.
 #[test]
 fn router_advertisements_keep_to_the_rules() {
     let closed = plain_session(1).replace(
@@ -110,7 +110,7 @@ fn other_link_local_packets_are_not_spoofed_ones() {
         icmp("::", "ff02::1:ff07:707", 255, &solicited),
         icmp("fe80::1", "ff02::16", 1, &report),
         icmp("fe80::1", "fe80::2", 64, &[128, 0, 0, 0, 0, 0, 0, 0]),
-        // Not even from the user's own address may such a packet leave its link.
+        // Such a packet may not leave its link, even from the user's own address.
         icmp("2001:db8:1::1", "ff02::1", 64, &report),
         icmp("2001:db8:1::1", "fe80::1", 64, &[128, 0, 0, 0, 0, 0, 0, 0]),
     ];

@@ -1,4 +1,4 @@
-//! What a session's rules do, also while they change.
+//! A session's rules, also while they change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +55,7 @@ qers = [ { id = 1, qfi = 1 }, { id = 2, qfi = 2 } ]
     ends.assert_drops(&ends.upf.downlink(), &[(DropReason::Rule, 2)]);
 }
 
-/// A later fragment has no ports: it is not one of a flow that is told by them.
+/// A later fragment has no ports, so it does not match a rule with ports.
 #[test]
 fn users_fragments_pass_by_rules_without_ports() {
     let rule = "{ id = 3, precedence = 1, from = \"access\", teid = 1, far = 3, \
@@ -70,7 +70,7 @@ fn users_fragments_pass_by_rules_without_ports() {
     let later = changed(up_packet(&[7; 64]), 7, 3);
     assert_eq!(out(7, 3), [to_dn(&later)]);
     ends.assert_drops(&ends.upf.uplink(), &[(DropReason::Rule, 2)]);
-    // The other way a user is found by its address alone.
+    // In the downlink, the user is found by address alone.
     let later = changed(down_packet(&[7; 64]), 7, 3);
     assert_eq!(to_gnb(&ends.down([from_dn(&later)])[0]).2, routed(&later));
 }
@@ -106,7 +106,7 @@ fn gates_and_quotas_close() {
     assert_eq!(ends.up([from_gnb(1, None, &up_packet(b""))]).len(), 1, "the other way is open");
 }
 
-/// More than the rate in one go is cut to a burst; what is over the rate is not counted as used.
+/// Packets beyond the rate are cut to a burst; those that are dropped do not count as used.
 #[test]
 fn rates_are_kept_by_session_and_by_flow() {
     let session = plain_session(1)
@@ -125,7 +125,8 @@ fn rates_are_kept_by_session_and_by_flow() {
     assert_eq!(ends.up((0..100).map(|_| from_gnb(2, None, &other))).len(), 100, "no limit");
 }
 
-/// A packet passes where every rate of its rule has room, and what one of them refuses counts for none.
+/// A packet passes if every rate of its rule has room; one that a rate refuses counts for none of
+/// them.
 #[test]
 fn several_rates_of_one_rule() {
     let session = plain_session(1)
@@ -180,7 +181,7 @@ fn kept_packets_go_on_in_order_when_their_session_lets_them() {
     let said: Vec<_> = headers.iter().map(|header| (header.message, header.teid)).collect();
     assert_eq!(said, [(gtpu::message::END_MARKER, 1001), (gtpu::message::G_PDU, 77)]);
 
-    // A session that goes takes what it keeps along.
+    // Removing a session drops its buffered packets.
     ends.upf.apply(&[modify(&buffer, false)]).unwrap();
     ends.down([from_dn(&packets[0]), from_dn(&packets[1])]);
     ends.upf.apply(&[Operation::Remove(1)]).unwrap();
@@ -223,7 +224,7 @@ fn a_transaction_is_made_as_a_whole_or_not_at_all() {
     ends.run();
     let of = |n: u8| from_gnb(n.into(), None, &udp(&format!("10.45.0.{n}"), SERVER, (1, 2), b""));
     assert_eq!(ends.up([of(1), of(2), of(3)]).len(), 2);
-    // What one session lets go of another one may have, at once.
+    // A session can take what another one releases in the same transaction.
     let moved =
         plain_session(4).replace("teid = 4,", "teid = 1,").replace("10.45.0.4", "10.45.0.1");
     ends.upf.apply(&[Operation::Remove(1), put(&moved), put(&three)]).unwrap();
@@ -231,8 +232,8 @@ fn a_transaction_is_made_as_a_whole_or_not_at_all() {
     assert_eq!(ends.upf.session_count(), 3);
 }
 
-/// A session changes under its own packets, whose tunnel and flow are both others each time: every
-/// packet passes by the session as it was or as it is, and by nothing in between.
+/// A session changes while its packets pass, with a new tunnel and flow each time: every packet
+/// sees either the old or the new session, and nothing in between.
 #[test]
 fn packets_see_their_session_as_it_was_or_as_it_is() {
     let ends = Ends::new(&plain_session(1));

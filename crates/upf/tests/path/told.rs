@@ -1,4 +1,4 @@
-//! Who is told that a packet could not go on.
+//! Messages to senders about packets that could not be forwarded.
 
 use dray_upf::DropReason;
 use dray_wire::gtpu::{self, Direction};
@@ -36,7 +36,7 @@ fn senders_are_told_what_went_wrong() {
         (ip::address(packet.dst).to_string().as_str(), &message[..2]),
         (SERVER, &[3, 1][..])
     );
-    // No port of ours.
+    // Not a port of ours.
     let stray = udp("10.0.3.2", "10.0.3.1", (5, 53), b"who is there?");
     ends.up([ends::frame(ends::GNB_MAC, ends::N3_MAC, &stray)]);
     let (packet, message) = told(ends.n3.received());
@@ -55,7 +55,7 @@ fn senders_are_told_what_went_wrong() {
             (own, &expected[..])
         );
         assert_eq!(message[8..], stray);
-        // Nobody is told of what all of the link were sent, or of what was for a connection.
+        // No message for a broadcast frame, or for TCP.
         let mut to_all = from_dn(&stray);
         to_all[..6].fill(0xff);
         ends.down([to_all]);
@@ -69,14 +69,14 @@ fn senders_are_told_what_went_wrong() {
     ends.down([from_dn(&down_packet(&[0; 1450]))]);
     let (_, message) = told(ends.n6.received());
     assert_eq!((&message[..2], &message[6..8]), (&[3, 4][..], &1456u16.to_be_bytes()[..]));
-    // Not without end.
+    // Messages are rate-limited.
     for _ in 0..1000 {
         ends.up([from_gnb(77, None, &up_packet(b""))]);
     }
     assert!(ends.n3.received().len() < 500);
 }
 
-/// What a message to a user says: type, code, and the word that follows the checksum.
+/// Returns a message to a user: type, code, and the word after the checksum.
 fn told_to_user(frame: &[u8], about: &[u8]) -> (u8, u8, u32) {
     let (outer, header, inner) = to_gnb(frame);
     assert_eq!(ip::address(outer.dst).to_string(), "10.0.3.2");
@@ -101,7 +101,7 @@ fn told_to_user(frame: &[u8], about: &[u8]) -> (u8, u8, u32) {
     (message[0], message[1], u32::from_be_bytes([4, 5, 6, 7].map(|at| message[at])))
 }
 
-/// What cannot go on from a user is answered through the user's tunnel.
+/// A user's packet that cannot be forwarded causes a message through the user's tunnel.
 #[test]
 fn users_are_told_what_went_wrong() {
     let narrow = ends::INTERFACES
@@ -140,7 +140,7 @@ fn users_are_told_what_went_wrong() {
     assert_eq!(up_packet(&vec![7; too_long - 1]).len(), 1300);
     assert_eq!(ends.up([from_gnb(1, None, &up_packet(&vec![7; too_long - 1]))]).len(), 1);
 
-    // A router that does not answer is not there; until that is known, it may be.
+    // A router without a reply counts as unreachable only after several requests.
     let unheard = [v4("198.51.100.9", b""), v6("2001:db8:7::9", b"")];
     for packet in &unheard {
         assert_eq!(ends.up([from_gnb(1, None, packet)]), NOTHING);
@@ -155,7 +155,7 @@ fn users_are_told_what_went_wrong() {
     assert_eq!(ends.upf.uplink().drops.get(DropReason::NoNeighbour), 4);
 }
 
-/// Packets of users that nobody is told of, and no more messages than so many.
+/// Packets of users that must not cause a message, and the limit on messages.
 #[test]
 fn users_are_not_told_what_the_standards_forbid() {
     let mut ends = Ends::new(&plain_session(1));
@@ -196,7 +196,7 @@ fn users_are_not_told_what_the_standards_forbid() {
     }
     let expected = [(DropReason::Group, 2), (DropReason::TtlExpired, count - 2)];
     ends.assert_drops(&ends.upf.uplink(), &expected);
-    // What is first, or asks, is answered.
+    // First fragments and requests do cause a message.
     for packet in [icmp(8), icmp_v6(128), expired(changed(up_packet(&[0; 16]), 6, 0x20))] {
         ends.up([from_gnb(1, None, &packet)]);
         assert_eq!(ends.n3.received().len(), 1, "{packet:x?}");

@@ -1,4 +1,4 @@
-//! Packets that wait for a user who cannot be reached.
+//! Packets buffered for a user who cannot be reached.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::ends::{Ends, from_dn, plain_session, routed, session_of, to_gnb, udp}
 const FORWARD: &str = "action = \"forward\", tunnel";
 const SERVERS: [&str; 2] = ["203.0.113.9", "198.51.100.7"];
 
-/// [`plain_session`] whose packets from core wait.
+/// Returns [`plain_session`] with downlink packets buffered.
 fn buffering(seid: u8) -> String {
     plain_session(seid).replace(
         &format!("{FORWARD} = {{ gnb = \"10.0.3.2\", teid = 100{seid} }}"),
@@ -18,7 +18,7 @@ fn buffering(seid: u8) -> String {
     )
 }
 
-/// A session whose two flows, from [`SERVERS`], have a rule each.
+/// Returns a session with one rule for each of two flows, from [`SERVERS`].
 fn two_flows(first: &str, second: &str) -> String {
     let action = |action: &str| match action {
         "forward" => format!("{FORWARD} = {{ gnb = \"10.0.3.2\", teid = 1001 }}"),
@@ -86,7 +86,7 @@ fn unreachable_users_leave_room_for_others() {
     }
     ends.down([from_dn(&to_user(9, 0))]);
     assert_eq!(modify(&mut ends, &plain_session(9)), [routed(&to_user(9, 0))]);
-    // Those of a session that are kept are its first, in order.
+    // A session's buffered packets are its first ones, in order.
     let kept = modify(&mut ends, &plain_session(1));
     assert!(!kept.is_empty());
     let expected: Vec<_> = (0..kept.len() as u8).map(|it| routed(&to_user(1, it))).collect();
@@ -101,7 +101,7 @@ fn waiting_packets_expire() {
     std::thread::sleep(Duration::from_millis(400));
     ends.run();
     ends.assert_drops(&ends.upf.downlink(), &[(DropReason::BufferExpired, 3)]);
-    // The next packet waits again, and the control plane is told again.
+    // The next packet is buffered again, and the control plane gets another report.
     ends.down([from_dn(&to_user(1, 2))]);
     assert_eq!(paged(&ends), [1]);
     assert_eq!(modify(&mut ends, &plain_session(1)), [routed(&to_user(1, 2))]);
@@ -127,7 +127,7 @@ fn one_flow_forwards_while_another_waits() {
     let flow = |flow: usize, numbers: std::ops::Range<u8>| -> Vec<_> {
         numbers.map(|number| routed(&of_flow(flow, number))).collect()
     };
-    // What waited of the flow comes before what is new.
+    // Buffered packets of the flow come before new ones.
     ends.n6.send((8..10).map(|number| from_dn(&of_flow(0, number))));
     let out = modify(&mut ends, &two_flows("forward", "buffer"));
     assert_eq!(out, flow(0, 0..10));
@@ -138,7 +138,7 @@ fn one_flow_forwards_while_another_waits() {
     assert_eq!(out, flow(1, 0..9));
     ends.assert_drops(&ends.upf.downlink(), &[]);
     assert_eq!(ends.upf.downlink().buffered, 17, "each is counted once");
-    // A rule that drops takes what waited.
+    // A rule that drops also drops buffered packets.
     ends.down([from_dn(&of_flow(0, 0)), from_dn(&of_flow(1, 0))]);
     assert_eq!(modify(&mut ends, &two_flows("drop", "forward")), NOTHING);
     ends.assert_drops(&ends.upf.downlink(), &[(DropReason::Rule, 1)]);

@@ -522,8 +522,8 @@ fn frames_go_where_their_station_was_seen_last() {
     send(&mut ports, 2, 11, 10);
     assert!(common::eventually(|| arrive(&mut ports, 0, 10, 11) == [0, 0, 1]));
     assert_eq!(arrive(&mut ports, 2, 11, 11), [0, 0, 0], "nothing goes back where it came from");
-    // One port invents stations without end; other ports' stations are still learned, and the
-    // invented ones still age out.
+    // One port invents stations without end: other ports' stations are still learned, and closing
+    // is not delayed.
     (1000..21_000).for_each(|station| send(&mut ports, 2, station, 10));
     assert!(redirect.stations().unwrap() <= 16384 / 3 + 1, "{:?}", redirect.stations());
     assert_eq!(arrive(&mut ports, 1, 12, 11)[1], 0);

@@ -146,8 +146,11 @@ fn many_drivers_that_share_much_leave_room_for_others() {
 }
 
 /// Measures what the worst lies cost neighbours on another worker. On an otherwise idle machine:
-/// `cargo test --release -p dray --test liars -- --ignored --nocapture --exact
-/// what_lies_cost_neighbours`.
+///
+/// ```sh
+/// cargo test --release -p dray --test liars -- \
+///     --ignored --nocapture --exact what_lies_cost_neighbours
+/// ```
 #[test]
 #[ignore = "prints figures"]
 fn what_lies_cost_neighbours() {
@@ -200,8 +203,8 @@ fn what_lies_cost_neighbours() {
     }
 }
 
-/// Prints the table in `docs/hostile-peers.md`: `cargo test --release --test liars -- --ignored
-/// --nocapture testpmd`.
+/// Prints the table in `docs/hostile-peers.md`:
+/// `cargo test --release --test liars -- --ignored --nocapture testpmd`.
 #[test]
 #[ignore = "minutes, and a table to be read"]
 fn testpmd() {

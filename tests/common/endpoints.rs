@@ -18,8 +18,8 @@ pub const BOTH_ENDS: EndpointRole = EndpointRole::Loop { frame_size: FRAME_SIZE,
 /// flight. Returns the counters of the two ports.
 pub fn go_round(both_ends: &mut PeerEndpoint) -> Vec<PortCounters> {
     let went_round = eventually(|| {
-        // Lost frames are missing from the loop, so it is started again: Open vSwitch drops frames
-        // while it is learning.
+        // Lost frames are missing from the loop, so it is started again: Open vSwitch drops
+        // frames until it has set up its flows.
         both_ends.start_traffic().unwrap();
         sleep(Duration::from_millis(500));
         both_ends.stop_traffic().unwrap();

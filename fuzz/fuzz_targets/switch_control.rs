@@ -42,7 +42,7 @@ fn harmless(mut request: Request) -> Request {
 
 thread_local! {
     static SWITCH: (Switch, SwitchConfig) = {
-        let config = SwitchConfig { cpus: vec![0], table_size: 64, ..SwitchConfig::default() };
+        let config = SwitchConfig { cpus: vec![0], table_size: 8192, ..SwitchConfig::default() };
         (Switch::start(&config).expect("a switch"), config)
     };
 }

@@ -18,7 +18,7 @@ pub struct Request {
     pub path: String,
     /// `key=value` pairs after the question mark, not decoded.
     pub query: Vec<(String, String)>,
-    /// Body; empty if there is none.
+    /// Body; empty if the message has none.
     pub body: Vec<u8>,
 }
 

@@ -4,7 +4,7 @@
 //! thousand epoll watchers on its eventfd are all woken inside the system call that signals it.
 //! After a slow signal the data thread only notes that a signal is owed, and the port's control
 //! thread sends it. Each port has its own control thread, so a slow peer delays only its own
-//! signals.
+//! signals. Peers whose signals are very slow share one limit, and delay each other's.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

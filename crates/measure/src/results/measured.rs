@@ -31,7 +31,7 @@ pub struct Measured {
     pub received: u64,
     /// Frames that never arrived: `sent = received + lost + corrupt + queued`.
     pub lost: u64,
-    /// Where frames were lost.
+    /// Place at which frames were lost.
     pub lost_at: LostAt,
     /// Frames left in sockets at the end.
     pub queued: u64,

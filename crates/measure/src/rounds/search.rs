@@ -63,7 +63,7 @@ pub(super) fn run(
     let carried = bounds[0].lower;
     let is_kept = |next: &Next| Some(next.load) == carried && next.duration >= goals[0].trial;
     let (kept, _): (Vec<_>, Vec<_>) = trials.into_iter().partition(|(next, _)| is_kept(next));
-    // Where no rate is carried, the trial without a limit shows why.
+    // If no rate is carried, the trial without a limit shows why.
     let kept: Vec<Trial> = kept.into_iter().map(|(_, trial)| trial).collect();
     let kept = if kept.is_empty() { vec![fastest] } else { kept };
     kept.into_iter().for_each(|trial| found.add((trial, check), testbed));

@@ -26,7 +26,7 @@ pub(super) enum Place {
     Key(&'static str),
     /// Index of the port and its key.
     Port(usize, &'static str),
-    /// The line is already known, or there is none.
+    /// The line is already known, or the error has no line.
     Text,
 }
 

@@ -346,7 +346,7 @@ impl Engine for Switch {
         let ports = lock(&self.ports);
         let now = self.setting.now.load(Ordering::Relaxed);
         let learned = self.setting.table.entries(now).into_iter().filter_map(|entry| {
-            // What was learned before an address was pinned is no longer valid.
+            // Entries learned before an address was pinned are no longer valid.
             let port =
                 ports.view.port(entry.port).filter(|_| ports.view.owner(entry.mac).is_none());
             Some(TableEntry {

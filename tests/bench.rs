@@ -257,9 +257,17 @@ fn latency_is_measured_at_shares_of_the_loss_free_rate() {
     for row in &results.results {
         let measured = row.measured().unwrap();
         let name = format!("{} {:?}", row.topology, row.load_share);
-        assert_eq!(measured.one_way_ns.is_some(), row.topology == "chain", "{name}");
-        assert_eq!(measured.latency_ns.is_some(), row.topology == "echo", "{name}");
-        let times = measured.one_way_ns.or(measured.latency_ns).unwrap();
+        let (timed, other) = match row.topology.as_str() {
+            "chain" => (measured.one_way_ns, measured.latency_ns),
+            _ => (measured.latency_ns, measured.one_way_ns),
+        };
+        assert_eq!(other, None, "{name}");
+        let Some(times) = timed else {
+            // The machine may be several times slower now than during the search. Then the sender
+            // sends no frame that was due after the warm-up.
+            assert!(measured.sent_less_than_offered && row.load_share == Some(0.9), "{name}: none");
+            continue;
+        };
         let order = [1, times.p50, times.p90, times.p99, times.p999, times.max];
         assert!(order.is_sorted(), "{name}: {times:?}");
         assert!(times.p9999.is_none_or(|p9999| (times.p999..=times.max).contains(&p9999)));

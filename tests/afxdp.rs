@@ -67,7 +67,7 @@ fn ours(received: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn frames_of_every_size_pass_unharmed() {
+fn all_frame_sizes_arrive_intact() {
     let _alone = alone();
     require_root!();
     let hosts = chain(2, LinkKind::VETH, 9000);
@@ -94,7 +94,7 @@ fn received_nothing_else(port: &mut Port) -> bool {
 }
 
 #[test]
-fn a_frame_is_passed_on_from_where_it_lies() {
+fn shared_umem_forwards_without_copy() {
     let _alone = alone();
     require_root!();
     let hosts = chain(3, LinkKind::VETH, 1500);
@@ -116,7 +116,7 @@ fn a_frame_is_passed_on_from_where_it_lies() {
 }
 
 #[test]
-fn what_is_not_for_the_sockets_goes_on_to_the_kernel() {
+fn unfiltered_frames_reach_the_kernel() {
     let _alone = alone();
     require_root!();
     let hosts = chain(2, LinkKind::VETH, 1500);
@@ -150,7 +150,7 @@ fn what_is_not_for_the_sockets_goes_on_to_the_kernel() {
 }
 
 #[test]
-fn what_cannot_be_had_is_named() {
+fn unsupported_options_are_rejected_with_reason() {
     let _alone = alone();
     require_root!();
     let hosts = chain(2, LinkKind::VETH, 1500);
@@ -184,7 +184,7 @@ fn what_cannot_be_had_is_named() {
 }
 
 #[test]
-fn a_killed_process_leaves_the_interface_as_it_was() {
+fn sigkill_detaches_the_xdp_program() {
     let _alone = alone();
     require_root!();
     let hosts = chain(2, LinkKind::VETH, 1500);
@@ -198,7 +198,7 @@ fn a_killed_process_leaves_the_interface_as_it_was() {
 }
 
 #[test]
-fn links_of_programs_carry_what_sockets_send() {
+fn xdp_redirect_links_carry_all_frames() {
     let _alone = alone();
     require_root!();
     for kind in [LinkKind::XDP_PAIRS, LinkKind::XDP_LEARNING] {
@@ -238,7 +238,7 @@ fn frames(count: u64) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn each_queue_has_its_own_frames() {
+fn queues_receive_disjoint_frames() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(2, &[["a", "b"]]);
@@ -265,7 +265,7 @@ fn each_queue_has_its_own_frames() {
 }
 
 #[test]
-fn a_umem_outlives_its_ports_and_their_interfaces() {
+fn shared_umem_outlives_its_ports() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(1, &[["a", "b"], ["c", "d"]]);
@@ -330,7 +330,7 @@ fn a_umem_outlives_its_ports_and_their_interfaces() {
 }
 
 #[test]
-fn who_receives_is_told_that_the_interface_was_removed() {
+fn removed_interface_fails_receive() {
     let _alone = alone();
     require_root!();
     for uri in ["afxdp:b", "afxdp:b?wait=poll", "raw:b", "raw:b?wait=poll"] {
@@ -353,7 +353,7 @@ fn who_receives_is_told_that_the_interface_was_removed() {
 }
 
 #[test]
-fn what_a_killed_process_deferred_is_undone() {
+fn irq_deferral_is_reset_after_sigkill() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(1, &[["a", "b"]]);
@@ -402,7 +402,7 @@ fn what_a_killed_process_deferred_is_undone() {
 }
 
 #[test]
-fn vlan_tags_stay_in_frames_while_a_port_is_open() {
+fn open_port_disables_vlan_offload() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(1, &[["a", "b"]]);
@@ -418,7 +418,7 @@ fn vlan_tags_stay_in_frames_while_a_port_is_open() {
 }
 
 #[test]
-fn another_interface_may_have_the_index_of_one_that_is_gone() {
+fn reused_interface_index_gets_new_umem() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(1, &[["a", "b"]]);
@@ -435,7 +435,7 @@ fn another_interface_may_have_the_index_of_one_that_is_gone() {
 }
 
 #[test]
-fn a_switch_has_an_interface_for_a_port() {
+fn switch_forwards_between_afxdp_and_vhost() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(1, &[["a", "b"]]);
@@ -466,7 +466,7 @@ fn a_switch_has_an_interface_for_a_port() {
 }
 
 #[test]
-fn a_program_is_attached_to_all_interfaces_in_one_mode_or_to_none() {
+fn xdp_attach_mode_is_the_same_everywhere() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(1, &[["a", "b"]]);
@@ -483,7 +483,7 @@ fn a_program_is_attached_to_all_interfaces_in_one_mode_or_to_none() {
 }
 
 #[test]
-fn frames_go_where_their_station_was_seen_last() {
+fn xdp_learning_follows_moved_station() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(1, &[["v0", "p0"], ["v1", "p1"], ["v2", "p2"]]);

@@ -107,7 +107,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
 ];
 
 #[test]
-fn wrong_usage_is_one_clear_line_and_status_2() {
+fn usage_error_is_one_line_and_status_2() {
     let _alone = alone();
     let before = Traces::now();
     for (arguments, parts) in WRONG {
@@ -127,7 +127,7 @@ fn wrong_usage_is_one_clear_line_and_status_2() {
 
 /// Correct usage that this machine does not support: status 1.
 #[test]
-fn what_cannot_be_done_is_one_clear_line_and_status_1() {
+fn unsupported_request_is_one_line_and_status_1() {
     let _alone = alone();
     for (arguments, parts) in [
         (&["receive", "--port", "raw:nosuch0"][..], &["raw:nosuch0", "ip link"][..]),
@@ -146,7 +146,7 @@ fn what_cannot_be_done_is_one_clear_line_and_status_1() {
 }
 
 #[test]
-fn without_root_it_says_so() {
+fn missing_root_is_reported() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
@@ -173,7 +173,7 @@ fn without_root_it_says_so() {
 }
 
 #[test]
-fn a_switch_takes_the_file_descriptors_it_may_have_and_says_when_those_are_too_few() {
+fn switch_raises_and_reports_open_file_limit() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     // The last of 40 ports is invalid: its error shows whether the others could be opened.

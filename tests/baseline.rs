@@ -61,7 +61,7 @@ fn faster(results: &Value, factor: f64) -> Value {
 }
 
 #[test]
-fn the_status_says_whether_something_is_slower() {
+fn baseline_exit_status_reports_regression() {
     let _alone = alone();
     require_root!();
     let folder = tempfile::tempdir().unwrap();

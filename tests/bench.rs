@@ -102,7 +102,7 @@ fn every_technique_balances_and_matches_the_schema() {
 }
 
 #[test]
-fn paced_trials_send_no_more_than_was_offered() {
+fn paced_trials_do_not_exceed_offered_rate() {
     let _alone = alone();
     require_root!();
     let any = "veth,bridge/raw-mmsg,macvlan/bridge/udp,vxlan/udp-mmsg,xdp/pairs/raw,direct,switch";
@@ -121,7 +121,7 @@ fn paced_trials_send_no_more_than_was_offered() {
 }
 
 #[test]
-fn containers_that_are_kept_apart_are_said_to_be() {
+fn isolating_links_are_reported_as_isolated() {
     let _alone = alone();
     require_root!();
     let words =
@@ -143,7 +143,7 @@ fn containers_that_are_kept_apart_are_said_to_be() {
 }
 
 #[test]
-fn results_go_into_a_new_file_or_into_what_is_there() {
+fn json_output_replaces_files_not_devices() {
     let _alone = alone();
     require_root!();
     use std::os::unix::fs::FileTypeExt;
@@ -176,7 +176,7 @@ fn results_go_into_a_new_file_or_into_what_is_there() {
 }
 
 #[test]
-fn the_limit_is_given_by_size() {
+fn bench_limit_reports_each_frame_size() {
     let _alone = alone();
     let text = success(&["bench", "limit", "--quick", "--trials", "2", "--size", "64,1514"]);
     for size in ["64", "1514"] {
@@ -189,7 +189,7 @@ fn the_limit_is_given_by_size() {
 }
 
 #[test]
-fn memory_is_shared_directly_and_through_our_switch() {
+fn direct_and_switch_counters_balance() {
     let _alone = alone();
     require_root!();
     let words = ["--quick", "--technique", "direct,switch", "--size", "64", "--trials", "2"];
@@ -290,7 +290,7 @@ fn latency_is_measured_at_shares_of_the_loss_free_rate() {
 }
 
 #[test]
-fn a_receiver_that_looks_at_nothing_counts_the_same() {
+fn receiver_counts_agree_at_every_check() {
     let _alone = alone();
     require_root!();
     let words = ["receiver-cost", "--quick", "--technique", "veth/raw-mmsg", "--size", "64"];
@@ -353,7 +353,7 @@ fn switches_are_compared_with_each_endpoint() {
 }
 
 #[test]
-fn a_sender_that_cannot_keep_up_is_said_to_have_sent_less() {
+fn slow_sender_is_reported_below_offered_rate() {
     let _alone = alone();
     require_root!();
     let technique = ["--quick", "--technique", "veth/udp", "--size", "64"];
@@ -364,7 +364,7 @@ fn a_sender_that_cannot_keep_up_is_said_to_have_sent_less() {
 }
 
 #[test]
-fn chains_and_fans_balance() {
+fn chain_and_fan_counters_balance() {
     let _alone = alone();
     require_root!();
     // More than any sender can send: shows what one sender at full speed does to the others.
@@ -382,7 +382,7 @@ fn chains_and_fans_balance() {
 }
 
 #[test]
-fn the_highest_rates_within_a_loss_are_found() {
+fn rate_search_respects_each_loss_limit() {
     let _alone = alone();
     require_root!();
     let search = [
@@ -414,7 +414,7 @@ fn the_highest_rates_within_a_loss_are_found() {
 }
 
 #[test]
-fn the_offered_rate_rises_and_a_sender_is_measured_alone() {
+fn offered_rate_rises_and_sender_runs_alone() {
     let _alone = alone();
     require_root!();
     let words = ["casoni2013-incremental", "--quick", "--technique", "veth", "--rate", "5k"];
@@ -456,7 +456,7 @@ fn af_xdp_forwarders_share_a_umem() {
 }
 
 #[test]
-fn the_papers_table_has_four_rows_with_the_papers_figures() {
+fn papers_table_shows_published_figures() {
     let _alone = alone();
     require_root!();
     let text = success(&[&["bench", "ara2019-table1", "--quick"], &DURATION[..]].concat());
@@ -472,7 +472,7 @@ fn the_papers_table_has_four_rows_with_the_papers_figures() {
 }
 
 #[test]
-fn samples_of_a_second_cover_the_measured_part_and_no_more() {
+fn one_second_samples_cover_only_measurement() {
     let _alone = alone();
     require_root!();
     let text = success(

@@ -169,7 +169,7 @@ macro_rules! browser {
 }
 
 #[test]
-fn marks_stand_where_their_tables_figures_say() {
+fn chart_marks_match_table_values() {
     let _alone = alone();
     let browser = browser!();
     let folder = tempfile::tempdir().unwrap();
@@ -205,7 +205,7 @@ fn marks_stand_where_their_tables_figures_say() {
 }
 
 #[test]
-fn each_chart_is_readable_on_a_phone_and_on_paper() {
+fn charts_are_readable_on_phone_and_paper() {
     let _alone = alone();
     let browser = browser!();
     let folder = tempfile::tempdir().unwrap();
@@ -235,7 +235,7 @@ fn each_chart_is_readable_on_a_phone_and_on_paper() {
 }
 
 #[test]
-fn each_chart_says_exact_values_and_is_filtered() {
+fn charts_show_exact_values_and_filter() {
     let _alone = alone();
     let browser = browser!();
     let folder = tempfile::tempdir().unwrap();

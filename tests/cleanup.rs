@@ -38,7 +38,7 @@ impl Random {
 }
 
 #[test]
-fn fifty_interruptions_at_random_moments_leave_nothing() {
+fn fifty_random_interrupts_leave_nothing() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
@@ -72,7 +72,7 @@ fn fifty_interruptions_at_random_moments_leave_nothing() {
 }
 
 #[test]
-fn what_dies_in_the_middle_ends_its_trial_costs_its_own_row_and_leaves_nothing() {
+fn killed_role_loses_only_its_own_row() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
@@ -123,7 +123,7 @@ fn children(parent: &Child) -> Vec<Pid> {
 }
 
 #[test]
-fn after_sigkill_the_next_start_cleans_up_and_touches_nothing_else() {
+fn next_start_removes_only_stale_state() {
     let _alone = alone();
     require_root!();
     success(&["lab", "clean"]);
@@ -161,7 +161,7 @@ fn after_sigkill_the_next_start_cleans_up_and_touches_nothing_else() {
 }
 
 #[test]
-fn lab_clean_says_what_it_removed() {
+fn lab_clean_lists_what_it_removes() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
@@ -178,7 +178,7 @@ fn lab_clean_says_what_it_removed() {
 }
 
 #[test]
-fn two_hundred_and_fifty_six_containers_come_and_go() {
+fn starts_and_removes_256_containers() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
@@ -193,7 +193,7 @@ fn two_hundred_and_fifty_six_containers_come_and_go() {
 }
 
 #[test]
-fn two_labs_of_one_process_are_apart() {
+fn labs_of_one_process_are_isolated() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
@@ -207,7 +207,7 @@ fn two_labs_of_one_process_are_apart() {
 }
 
 #[test]
-fn the_command_for_the_inside_of_containers_does_nothing_outside() {
+fn inner_command_is_refused_outside_containers() {
     let _alone = alone();
     let name = || fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let (before, mounts) = (name(), fs::read_to_string("/proc/self/mounts").unwrap());
@@ -217,7 +217,7 @@ fn the_command_for_the_inside_of_containers_does_nothing_outside() {
 }
 
 #[test]
-fn two_labs_at_once_do_not_disturb_each_other() {
+fn concurrent_labs_are_independent() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();

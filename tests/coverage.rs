@@ -286,7 +286,7 @@ fn cases_without_program() -> Vec<Case> {
 }
 
 #[test]
-fn in_containers_of_the_lab() {
+fn coverage_in_lab_containers() {
     let _alone = alone();
     require_root!();
     let cases = cases(Runtime::Embedded);
@@ -294,7 +294,7 @@ fn in_containers_of_the_lab() {
 }
 
 #[test]
-fn in_containers_of_engines() {
+fn coverage_in_engine_containers() {
     let _alone = alone();
     require_root!();
     let engines = Runtime::ALL.into_iter().filter(|runtime| *runtime != Runtime::Embedded);
@@ -314,7 +314,7 @@ fn in_containers_of_engines() {
 }
 
 #[test]
-fn in_a_virtual_machine() {
+fn coverage_in_virtual_machine() {
     let _alone = alone();
     if let Err(why) = Vm::check() {
         common::skip(&why.to_string());
@@ -326,7 +326,7 @@ fn in_a_virtual_machine() {
          /busybox ip link set $card up
          mkdir -p /sys/fs/cgroup
          /busybox mount -t cgroup2 cgroup2 /sys/fs/cgroup
-         {CARD}=$card {} {} --exact inside_the_virtual_machine --ignored --nocapture",
+         {CARD}=$card {} {} --exact coverage_inside_guest --ignored --nocapture",
         if is_whole() { format!("{WRITE}=1") } else { String::new() },
         std::env::current_exe().unwrap().display()
     );
@@ -347,7 +347,7 @@ fn in_a_virtual_machine() {
 
 #[test]
 #[ignore = "what the test before runs in its virtual machine"]
-fn inside_the_virtual_machine() {
+fn coverage_inside_guest() {
     if std::env::var_os(CARD).is_none() {
         return;
     }
@@ -364,7 +364,7 @@ fn cases_of_vm() -> Vec<Case> {
 }
 
 #[test]
-fn the_page_is_made_of_the_lists() {
+fn coverage_page_matches_lists() {
     let read = |place: Place| {
         let list = folder().join(place.list());
         (place, fs::read_to_string(list).unwrap_or_default().parse().unwrap())

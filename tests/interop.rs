@@ -151,7 +151,7 @@ impl Endpoint {
 }
 
 #[test]
-fn testpmd_to_testpmd_across_our_switch() {
+fn testpmd_to_testpmd_across_switch() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     for (packed, queues, server) in [
@@ -169,7 +169,7 @@ fn testpmd_to_testpmd_across_our_switch() {
 }
 
 #[test]
-fn testpmd_echoes_and_forwards_our_frames_across_our_switch() {
+fn testpmd_echoes_and_forwards_frames_across_switch() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     for packed in [false, true] {
@@ -180,7 +180,7 @@ fn testpmd_echoes_and_forwards_our_frames_across_our_switch() {
 }
 
 #[test]
-fn testpmd_echoes_and_forwards_our_long_frames_across_our_switch() {
+fn testpmd_echoes_and_forwards_long_frames_across_switch() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     for packed in [false, true] {
@@ -316,7 +316,7 @@ fn across_memif(wiring: Wiring) {
 const SHORT_AND_LONG: &[usize] = &[60, 64, 1514, 2047, 2048, 2049, 4097, 9000];
 
 #[test]
-fn our_memif_port_with_dpdk() {
+fn memif_port_interoperates_with_dpdk() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     let dir = PeerDir::new().unwrap();
@@ -408,7 +408,7 @@ fn guest(number: u64, socket: &Path, script: &str) -> RunningVm {
 }
 
 #[test]
-fn guests_reach_each_other_when_one_was_restarted_and_when_the_switch_was() {
+fn guests_reconnect_after_guest_and_switch_restart() {
     let _alone = alone();
     if let Err(why) = Vm::check() {
         return common::skip(&why.to_string());
@@ -476,7 +476,7 @@ fn curl(control: &Path, path: &str, more: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn ports_survive_a_switch_that_is_killed_and_the_switch_a_container() {
+fn ports_reconnect_after_switch_or_driver_is_killed() {
     let _alone = alone();
     if Command::new("curl").arg("--version").stdout(Stdio::null()).status().is_err() {
         return common::skip("there is no curl: apt install curl");

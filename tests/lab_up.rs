@@ -99,7 +99,7 @@ fn wait_for_switch(container: &ContainerState) {
 }
 
 #[test]
-fn each_example_comes_up_and_frames_pass() {
+fn every_example_topology_passes_frames() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
@@ -141,7 +141,7 @@ fn each_example_comes_up_and_frames_pass() {
 }
 
 #[test]
-fn the_example_with_a_user_plane_function_carries_packets_both_ways() {
+fn upf_example_passes_packets_both_ways() {
     let _alone = alone();
     require_root!();
     let up = Up::example("shyamkumar2022");
@@ -165,7 +165,7 @@ fn the_example_with_a_user_plane_function_carries_packets_both_ways() {
 }
 
 #[test]
-fn commands_run_inside_and_their_status_is_passed_on() {
+fn exec_runs_inside_and_returns_status() {
     let _alone = alone();
     require_root!();
     let up = Up::text(PAIR, "status");
@@ -207,7 +207,7 @@ fn commands_run_inside_and_their_status_is_passed_on() {
 }
 
 #[test]
-fn labs_have_names_and_are_apart() {
+fn named_labs_are_isolated() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
@@ -242,7 +242,7 @@ fn labs_have_names_and_are_apart() {
 }
 
 #[test]
-fn a_picture_of_a_file_is_that_of_its_lab() {
+fn svg_of_file_equals_svg_of_lab() {
     let _alone = alone();
     require_root!();
     let folder = tempfile::tempdir().unwrap();
@@ -258,7 +258,7 @@ fn a_picture_of_a_file_is_that_of_its_lab() {
 }
 
 #[test]
-fn many_ends_of_one_link_reach_each_other_and_the_host() {
+fn all_ends_of_link_reach_each_other() {
     let _alone = alone();
     require_root!();
     for kind in ["bridge", "macvlan/bridge", "vxlan", "ovs/userspace"] {
@@ -286,7 +286,7 @@ fn many_ends_of_one_link_reach_each_other_and_the_host() {
 }
 
 #[test]
-fn virtual_machines_devices_pass_frames_on() {
+fn macvtap_passes_frames() {
     let _alone = alone();
     require_root!();
     let text = "[[containers]]\nname = 'a'\n[[containers]]\nname = 'b'\n\
@@ -307,7 +307,7 @@ fn virtual_machines_devices_pass_frames_on() {
 }
 
 #[test]
-fn a_wrong_file_is_refused_before_anything_is_made() {
+fn invalid_topology_creates_nothing() {
     let _alone = alone();
     require_root!();
     let forward = "run = 'dray forward --from raw:eth0 --to raw:eth1 --both-ways'\n";
@@ -354,7 +354,7 @@ fn a_wrong_file_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn what_cannot_come_up_leaves_nothing() {
+fn failed_lab_up_leaves_nothing() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
@@ -385,7 +385,7 @@ fn what_cannot_come_up_leaves_nothing() {
 }
 
 #[test]
-fn interrupted_while_it_comes_up_it_leaves_nothing() {
+fn interrupted_lab_up_leaves_nothing() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();
@@ -405,7 +405,7 @@ fn interrupted_while_it_comes_up_it_leaves_nothing() {
 }
 
 #[test]
-fn after_sigkill_of_the_keeper_nothing_is_left() {
+fn killed_keeper_leaves_nothing() {
     let _alone = alone();
     require_root!();
     success(&["lab", "clean"]);

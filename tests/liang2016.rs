@@ -15,7 +15,7 @@ fn bench(arguments: &[&str]) -> Results {
 }
 
 #[test]
-fn a_neighbour_is_there_when_it_shall_be() {
+fn noisy_neighbour_runs_only_when_noisy() {
     let _alone = alone();
     require_root!();
     if std::thread::available_parallelism().unwrap().get() < 2 {
@@ -54,7 +54,7 @@ fn a_neighbour_is_there_when_it_shall_be() {
 }
 
 #[test]
-fn what_a_technique_needs_is_told() {
+fn results_list_needs_of_each_technique() {
     let _alone = alone();
     require_root!();
     let techniques = "veth/raw,veth/udp,switch/patch,veth/tcp";

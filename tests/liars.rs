@@ -63,7 +63,7 @@ fn all_are_harmless(lies: &[&Lie]) {
 }
 
 #[test]
-fn no_lie_harms_anybody_but_the_liar() {
+fn lies_harm_only_the_liar() {
     all_are_harmless(&chosen());
 }
 
@@ -114,7 +114,7 @@ impl Drop for TakeAio {
 
 /// `fs.aio-max-nr` limits the whole machine, and any user can exhaust it.
 #[test]
-fn no_call_holds_anybody_up_where_asynchronous_io_is_used_up() {
+fn exhausted_aio_blocks_no_call() {
     let mut taker = TakeAio::start();
     // A process that has no context yet.
     let program = std::env::current_exe().expect("this program");
@@ -137,7 +137,7 @@ fn calls_without_asynchronous_io() {
 
 /// Address space ends at 128 TiB: drivers may share 96 TiB of it.
 #[test]
-fn many_drivers_that_share_much_leave_room_for_others() {
+fn peer_memory_limit_leaves_address_space() {
     let ours = Ours::start();
     let (served, because) = ours.crowd(100).expect("served");
     assert!((90..96).contains(&served), "{served} of 100");
@@ -149,11 +149,11 @@ fn many_drivers_that_share_much_leave_room_for_others() {
 ///
 /// ```sh
 /// cargo test --release -p dray --test liars -- \
-///     --ignored --nocapture --exact what_lies_cost_neighbours
+///     --ignored --nocapture --exact cost_of_lies_to_neighbours
 /// ```
 #[test]
 #[ignore = "prints figures"]
-fn what_lies_cost_neighbours() {
+fn cost_of_lies_to_neighbours() {
     const TIME: Duration = Duration::from_secs(6);
     let p99 = |lie: Option<&Lie>| {
         let times = Ours::measure(lie, TIME).map_err(|what| eprintln!("  lost: {what}")).ok()?;
@@ -207,7 +207,7 @@ fn what_lies_cost_neighbours() {
 /// `cargo test --release --test liars -- --ignored --nocapture testpmd`.
 #[test]
 #[ignore = "minutes, and a table to be read"]
-fn testpmd() {
+fn prints_testpmd_table() {
     assert!(testpmd::is_there(), "apt-get install dpdk");
     let lies = chosen();
     let ours = hear_all(&lies);

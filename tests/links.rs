@@ -16,7 +16,7 @@ use dray_wire::test_frame::{self, Stamp, Verdict};
 use dray_wire::{FRAME_MIN, MacAddr};
 
 #[test]
-fn a_veth_pair_and_a_bridge() {
+fn veth_and_bridge_connect_containers() {
     require_root!();
     let namespace = NetworkNamespace::scratch().unwrap();
     let netlink = Netlink::open(&namespace).unwrap();
@@ -127,7 +127,7 @@ fn receive(port: &mut Port) -> Vec<u16> {
 }
 
 #[test]
-fn pairs_of_one_segment_reach_each_other_and_nobody_else() {
+fn pairs_reach_only_their_own_segment() {
     let _alone = alone();
     require_root!();
     let before = Traces::now();

@@ -66,7 +66,7 @@ fn assert_all_are_in(page: &str) {
 }
 
 #[test]
-fn an_interrupted_run_of_all_papers_is_reported_and_goes_on() {
+fn interrupted_papers_run_reports_and_resumes() {
     let _alone = alone();
     require_root!();
     let folder = tempfile::tempdir().unwrap();
@@ -120,7 +120,7 @@ fn an_interrupted_run_of_all_papers_is_reported_and_goes_on() {
 }
 
 #[test]
-fn a_run_of_all_papers_that_found_nothing_leaves_nothing() {
+fn empty_papers_run_leaves_no_files() {
     let _alone = alone();
     require_root!();
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ fn a_run_of_all_papers_that_found_nothing_leaves_nothing() {
 }
 
 #[test]
-fn what_no_paper_has_is_refused() {
+fn unknown_paper_options_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let all = folder.path().join("all");
     let refused = |arguments: &[&str], what: &str| {

@@ -150,7 +150,7 @@ impl Setting {
 
 /// Puts a program first in `PATH` that reports an old DPDK version, as testpmd would.
 #[test]
-fn a_peer_that_is_too_old_is_a_reason_in_the_results() {
+fn too_old_peer_is_skipped_with_reason() {
     let _alone = alone();
     require_root!();
     let folder = tempfile::tempdir().unwrap();
@@ -175,7 +175,7 @@ fn a_peer_that_is_too_old_is_a_reason_in_the_results() {
 }
 
 #[test]
-fn through_testpmd() {
+fn counters_balance_through_testpmd() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     for driver in [SPLIT, PACKED] {
@@ -186,7 +186,7 @@ fn through_testpmd() {
 }
 
 #[test]
-fn through_testpmd_without_huge_pages() {
+fn counters_balance_without_huge_pages() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     let testpmd = Setting { memory: Memory::OrdinaryPages, ..PLAIN };
@@ -195,7 +195,7 @@ fn through_testpmd_without_huge_pages() {
 }
 
 #[test]
-fn endpoints_listen_as_well() {
+fn endpoints_can_listen() {
     let _alone = alone();
     require!(SwitchKind::Testpmd, SwitchKind::OvsDpdk);
     for kind in PACKAGED {
@@ -206,7 +206,7 @@ fn endpoints_listen_as_well() {
 }
 
 #[test]
-fn through_open_vswitch() {
+fn counters_balance_through_open_vswitch() {
     let _alone = alone();
     require!(SwitchKind::Testpmd, SwitchKind::OvsDpdk);
     let ovs = Setting { kind: SwitchKind::OvsDpdk, ..PLAIN };
@@ -219,7 +219,7 @@ fn through_open_vswitch() {
 }
 
 #[test]
-fn an_endpoint_may_be_the_back_end() {
+fn endpoint_can_be_back_end() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     let dir = PeerDir::new().unwrap();
@@ -234,7 +234,7 @@ fn an_endpoint_may_be_the_back_end() {
 }
 
 #[test]
-fn what_cannot_be_is_explained() {
+fn invalid_switch_settings_are_rejected() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     let before = (Traces::now(), reserved());
@@ -282,7 +282,7 @@ const VICTIM: &str = "DRAY_TEST_VICTIM";
 
 #[test]
 #[ignore = "the part of the next test that is killed"]
-fn victim() {
+fn killed_peer_switches() {
     if std::env::var_os(VICTIM).is_some() {
         let dir = PeerDir::new().unwrap();
         let _switches = PACKAGED.map(|kind| {
@@ -304,7 +304,7 @@ fn after_sigkill_the_next_start_cleans_up() {
     success(&["lab", "clean"]);
     let (before, pages) = (Traces::now(), reserved());
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "victim", "--ignored", "--nocapture"])
+        .args(["--exact", "killed_peer_switches", "--ignored", "--nocapture"])
         .env(VICTIM, "1")
         .stdout(Stdio::piped())
         .spawn()

@@ -58,7 +58,7 @@ fn assert_quiet(browser: &Browser, page: &Path) {
 }
 
 #[test]
-fn every_chart_is_drawn_and_nothing_is_asked_of_a_network() {
+fn charts_draw_without_network_requests() {
     let _alone = alone();
     let browser = browser!();
     let folder = tempfile::tempdir().unwrap();
@@ -100,7 +100,7 @@ fn every_chart_is_drawn_and_nothing_is_asked_of_a_network() {
 }
 
 #[test]
-fn filters_hide_what_is_not_chosen_in_charts_and_tables() {
+fn filters_apply_to_charts_and_tables() {
     let _alone = alone();
     let browser = browser!();
     let folder = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ fn filters_hide_what_is_not_chosen_in_charts_and_tables() {
 }
 
 #[test]
-fn a_mark_says_its_exact_value_and_settings_to_mouse_and_keyboard() {
+fn tooltip_shows_value_for_mouse_and_keyboard() {
     let _alone = alone();
     let browser = browser!();
     let folder = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ fn a_mark_says_its_exact_value_and_settings_to_mouse_and_keyboard() {
 }
 
 #[test]
-fn it_is_readable_dark_on_a_phone_and_on_paper() {
+fn report_is_readable_dark_phone_and_paper() {
     let _alone = alone();
     let browser = browser!();
     let folder = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ fn it_is_readable_dark_on_a_phone_and_on_paper() {
 }
 
 #[test]
-fn a_full_run_is_small_and_opens_fast() {
+fn full_report_is_small_and_fast() {
     let _alone = alone();
     let browser = browser!();
     let folder = tempfile::tempdir().unwrap();
@@ -268,7 +268,7 @@ fn everywhere(value: &mut Value, text: &str) {
 }
 
 #[test]
-fn a_hostile_file_runs_nothing_and_adds_nothing() {
+fn hostile_results_cannot_inject_html() {
     let _alone = alone();
     let browser = browser!();
     let folder = tempfile::tempdir().unwrap();
@@ -306,7 +306,7 @@ fn a_hostile_file_runs_nothing_and_adds_nothing() {
 }
 
 #[test]
-fn other_formats_hold_the_same_figures() {
+fn export_formats_hold_same_figures() {
     let (rtt, sockets) = (results("rtt"), results("sockets"));
     let markdown = success(&["report", &rtt, &sockets, "--format", "markdown"]);
     for part in ["## ", "| Latency (", "#### Round-trip times", "| technique | size, B |"] {
@@ -326,7 +326,7 @@ fn other_formats_hold_the_same_figures() {
 }
 
 #[test]
-fn what_is_no_result_file_is_named_and_replaces_nothing() {
+fn invalid_result_file_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.html");
     fs::write(&page, "what was there").unwrap();
@@ -371,7 +371,7 @@ fn what_is_no_result_file_is_named_and_replaces_nothing() {
 }
 
 #[test]
-fn two_runs_are_compared_and_what_is_not_comparable_is_said() {
+fn comparison_names_incomparable_rows() {
     let folder = tempfile::tempdir().unwrap();
     let before = results("switches");
     let mut faster: Value = serde_json::from_str(&fs::read_to_string(&before).unwrap()).unwrap();

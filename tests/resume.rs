@@ -52,7 +52,7 @@ fn interrupt(arguments: &[&str], file: &Path, signal: Signal) -> (Results, Strin
 }
 
 #[test]
-fn an_interrupted_run_goes_on_where_it_was() {
+fn interrupted_run_resumes() {
     let _alone = alone();
     require_root!();
     for signal in [Signal::INT, Signal::KILL] {
@@ -96,7 +96,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
 }
 
 #[test]
-fn searches_that_have_ended_are_kept_and_others_begin_anew() {
+fn resume_keeps_finished_searches() {
     let _alone = alone();
     require_root!();
     const SEARCHES: usize = 4;
@@ -131,7 +131,7 @@ fn searches_that_have_ended_are_kept_and_others_begin_anew() {
 }
 
 #[test]
-fn an_interrupted_run_shows_what_it_found() {
+fn interrupted_run_prints_partial_results() {
     let _alone = alone();
     require_root!();
     let mut command = Command::new(DRAY);
@@ -156,7 +156,7 @@ fn an_interrupted_run_shows_what_it_found() {
 }
 
 #[test]
-fn another_plan_is_refused_and_the_file_stays() {
+fn resume_with_other_plan_is_refused() {
     let _alone = alone();
     require_root!();
     let folder = tempfile::tempdir().unwrap();

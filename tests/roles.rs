@@ -44,7 +44,7 @@ fn forwarded(child: Child) -> ForwardReport {
 }
 
 #[test]
-fn sender_to_receiver_over_every_kind_of_socket() {
+fn sender_reaches_receiver_over_every_socket() {
     let _alone = alone();
     require_root!();
     let hosts = chain(2, true);
@@ -85,7 +85,7 @@ fn interrupted(child: Child) -> Child {
 }
 
 #[test]
-fn forwarder_and_echo_give_every_frame_back() {
+fn forwarder_and_echo_return_every_frame() {
     let _alone = alone();
     require_root!();
     let hosts = chain(3, false);
@@ -104,7 +104,7 @@ fn forwarder_and_echo_give_every_frame_back() {
 }
 
 #[test]
-fn a_role_ends_on_time_and_on_ctrl_c_while_frames_keep_coming() {
+fn role_stops_on_duration_and_ctrl_c() {
     let _alone = alone();
     require_root!();
     let hosts = chain(2, false);
@@ -119,7 +119,7 @@ fn a_role_ends_on_time_and_on_ctrl_c_while_frames_keep_coming() {
 }
 
 #[test]
-fn a_forwarder_drops_what_the_port_out_does_not_carry() {
+fn forwarder_drops_frames_output_cannot_carry() {
     let _alone = alone();
     require_root!();
     let hosts = chain(2, true);
@@ -135,7 +135,7 @@ fn a_forwarder_drops_what_the_port_out_does_not_carry() {
 }
 
 #[test]
-fn what_is_no_test_frame_is_foreign() {
+fn other_frames_are_counted_as_foreign() {
     let _alone = alone();
     require_root!();
     let hosts = chain(2, true);
@@ -149,7 +149,7 @@ fn what_is_no_test_frame_is_foreign() {
 }
 
 #[test]
-fn a_frame_above_the_mtu_is_refused_before_anything_is_sent() {
+fn frame_above_mtu_is_refused() {
     let _alone = alone();
     require_root!();
     let hosts = chain(2, false);

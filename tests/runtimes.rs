@@ -102,7 +102,7 @@ fn wait_for_agents(bench: &mut Child) -> Vec<(String, Pid)> {
 }
 
 #[test]
-fn the_books_balance_in_containers_of_every_engine() {
+fn counters_balance_in_every_engine() {
     let _alone = alone();
     require_root!();
     let before = Everything::now();
@@ -134,7 +134,7 @@ fn the_books_balance_in_containers_of_every_engine() {
 }
 
 #[test]
-fn runtimes_have_their_turns_and_stand_side_by_side() {
+fn runtimes_alternate_and_are_compared() {
     let _alone = alone();
     require_root!();
     let Some(engine) = engines().last().copied() else { return };
@@ -158,7 +158,7 @@ fn runtimes_have_their_turns_and_stand_side_by_side() {
 }
 
 #[test]
-fn the_books_balance_over_links_that_engines_make() {
+fn counters_balance_over_engine_links() {
     let _alone = alone();
     require_root!();
     let before = Everything::now();
@@ -208,7 +208,7 @@ fn the_books_balance_over_links_that_engines_make() {
 }
 
 #[test]
-fn a_container_has_its_cpu_and_its_privileges_and_sees_nothing_else() {
+fn container_gets_only_its_cpu_and_privileges() {
     let _alone = alone();
     require_root!();
     for runtime in engines() {
@@ -267,7 +267,7 @@ fn reason_after_killing(runtime: Runtime, dying: impl Fn(&Child) -> Vec<Pid>) ->
 }
 
 #[test]
-fn a_container_that_is_killed_ends_its_trial_is_named_and_leaves_nothing() {
+fn killed_container_ends_trial_and_is_named() {
     let _alone = alone();
     require_root!();
     let before = Everything::now();
@@ -283,7 +283,7 @@ fn a_container_that_is_killed_ends_its_trial_is_named_and_leaves_nothing() {
 }
 
 #[test]
-fn where_a_runtime_dies_the_trial_ends_a_container_is_named_and_nothing_is_left() {
+fn killed_runtime_ends_trial_and_is_named() {
     let _alone = alone();
     require_root!();
     let before = Everything::now();
@@ -326,7 +326,7 @@ fn descendants(pid: u32) -> Vec<u32> {
 }
 
 #[test]
-fn after_sigkill_the_next_start_removes_what_the_engine_left() {
+fn next_start_removes_stale_engine_containers() {
     let _alone = alone();
     require_root!();
     success(&["lab", "clean"]);
@@ -352,7 +352,7 @@ fn after_sigkill_the_next_start_removes_what_the_engine_left() {
 }
 
 #[test]
-fn interrupted_while_an_engine_comes_up_nothing_is_left() {
+fn interrupted_engine_start_leaves_nothing() {
     let _alone = alone();
     require_root!();
     let before = Everything::now();
@@ -370,7 +370,7 @@ fn interrupted_while_an_engine_comes_up_nothing_is_left() {
 }
 
 #[test]
-fn an_engine_that_is_missing_or_too_old_is_an_error_that_says_what_to_do() {
+fn missing_or_old_engine_is_an_error() {
     let _alone = alone();
     require_root!();
     let folder = tempfile::tempdir().unwrap();
@@ -399,7 +399,7 @@ fn an_engine_that_is_missing_or_too_old_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn what_runs_beside_containers_is_not_said_to_run_in_them() {
+fn testpmd_is_reported_outside_containers() {
     let _alone = alone();
     require_root!();
     for runtime in engines().into_iter().take(1) {

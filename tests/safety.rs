@@ -170,7 +170,7 @@ fn assert_confined(process: u32, is_worker: impl Fn(&str) -> bool + Copy) {
 }
 
 #[test]
-fn switch_and_user_plane_function_give_up_what_they_do_not_need() {
+fn switch_and_upf_drop_privileges() {
     let _alone = alone();
     let folder = folder();
     let (control, config) = (at(&folder, "control"), at(&folder, "upf"));
@@ -206,7 +206,7 @@ fn switch_and_user_plane_function_give_up_what_they_do_not_need() {
 }
 
 #[test]
-fn sandbox_allows_sockets_beside_those_that_are_there_and_no_interfaces() {
+fn sandbox_allows_new_sockets_not_interfaces() {
     let _alone = alone();
     let (folder, outside) = (folder(), self::folder());
     let control = at(&folder, "control");
@@ -242,7 +242,7 @@ fn received(uri: &str) -> u64 {
 }
 
 #[test]
-fn confined_switch_serves_peers_that_come_and_go() {
+fn confined_switch_serves_reconnecting_peers() {
     let _alone = alone();
     let folder = folder();
     let (control, a, b) = (at(&folder, "control"), at(&folder, "a"), at(&folder, "b"));
@@ -286,7 +286,7 @@ fn start_without(call: libc::c_long, errno: u32, arguments: &[&str]) -> (Option<
 }
 
 #[test]
-fn kernel_without_the_sandbox_is_named_and_nothing_is_left() {
+fn missing_sandbox_support_is_reported() {
     let _alone = alone();
     let folder = folder();
     let (control, port) = (at(&folder, "control"), format!("a=vhost:{}", at(&folder, "a")));
@@ -305,7 +305,7 @@ fn kernel_without_the_sandbox_is_named_and_nothing_is_left() {
 }
 
 #[test]
-fn switched_off_sandbox_is_said() {
+fn disabled_sandbox_is_reported() {
     let _alone = alone();
     let folder = folder();
     let control = at(&folder, "control");

@@ -6,7 +6,7 @@ use common::{alone, dray, success};
 use dray_measure::selfcheck::{Check, Outcome};
 
 #[test]
-fn what_is_known_is_reported() {
+fn selfcheck_reports_known_faults() {
     let _alone = alone();
     require_root!();
     let checks: Vec<Check> =
@@ -34,7 +34,7 @@ fn what_is_known_is_reported() {
 }
 
 #[test]
-fn it_takes_nothing_that_changes_what_is_checked() {
+fn selfcheck_rejects_bench_options() {
     for option in [&["--quick"][..], &["--size", "64"], &["--report", "/nosuch/page.html"]] {
         let output = dray(&[&["bench", "selfcheck"], option].concat());
         assert_eq!(output.status.code(), Some(2), "{option:?}");

@@ -65,7 +65,7 @@ fn every_link_that_carries_ip_carries_tcp() {
 }
 
 #[test]
-fn the_experiment_repeats_and_says_what_cannot_run() {
+fn streams_repeat_and_skip_missing_smc() {
     let _alone = alone();
     require_root!();
     let words = [
@@ -106,7 +106,7 @@ fn the_experiment_repeats_and_says_what_cannot_run() {
 }
 
 #[test]
-fn pairs_share_a_segment_and_all_their_bytes_arrive() {
+fn tcp_pairs_share_a_bridge_without_loss() {
     let _alone = alone();
     require_root!();
     let words = ["--technique", "bridge/tcp", "--pairs", "1,16,128", "--duration", "0.5"];
@@ -118,7 +118,7 @@ fn pairs_share_a_segment_and_all_their_bytes_arrive() {
 }
 
 #[test]
-fn pairs_of_frames_balance_too() {
+fn udp_pair_counters_balance() {
     let _alone = alone();
     require_root!();
     let words = [
@@ -154,7 +154,7 @@ fn pairs_of_frames_balance_too() {
 /// Runs each of the paper's experiments with more concurrent pairs than there are CPUs to wake them
 /// all.
 #[test]
-fn many_pairs_at_once() {
+fn counters_balance_with_many_pairs() {
     let _alone = alone();
     require_root!();
     for (experiment, link, pairs) in [
@@ -234,7 +234,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn streams_by_hand_in_either_order() {
+fn stream_roles_start_in_either_order() {
     let port = free_port();
     // A sender waits for its receiver.
     let sender = start(&format!("send --port tcp:127.0.0.1:{port} --flows 5 --duration 0.3"));
@@ -256,7 +256,7 @@ fn streams_by_hand_in_either_order() {
 }
 
 #[test]
-fn strangers_and_damage_are_told_from_streams() {
+fn foreign_and_corrupt_streams_are_counted() {
     let port = free_port();
     let receiver = start(&format!("receive --port tcp:127.0.0.1:{port}"));
     let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -281,7 +281,7 @@ fn strangers_and_damage_are_told_from_streams() {
 }
 
 #[test]
-fn a_receiver_that_dies_ends_its_sender_with_a_reason() {
+fn dead_receiver_ends_sender_with_reason() {
     let port = free_port();
     let mut receiver = start(&format!("receive --port tcp:127.0.0.1:{port}"));
     let sender = start(&format!("send --port tcp:127.0.0.1:{port} --duration 60"));

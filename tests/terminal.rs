@@ -23,7 +23,7 @@ fn on_a_terminal(command: &str) -> String {
 }
 
 #[test]
-fn tables_have_colour_on_a_terminal_alone() {
+fn colour_only_on_a_terminal() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("table");
@@ -43,7 +43,7 @@ fn tables_have_colour_on_a_terminal_alone() {
 }
 
 #[test]
-fn progress_is_shown_on_a_terminal_alone() {
+fn progress_only_on_a_terminal() {
     let _alone = alone();
     let shown = on_a_terminal(&format!("{DRAY} {BENCH} >/dev/null"));
     assert!(shown.contains("limit 64 B") && shown.contains(" left"), "{shown:?}");

@@ -144,7 +144,7 @@ fn wait_for_thread(child: &Child, name: &str) {
 }
 
 #[test]
-fn every_packet_passes_between_packet_sockets() {
+fn upf_loses_no_packet_over_raw() {
     let _alone = alone();
     require_root!();
     let (lab, [upf, load]) = hosts();
@@ -180,7 +180,7 @@ fn check_workers(upf: &Value) {
 /// other threads have the CPUs. With two queues, each queue has one worker in the switch and one
 /// for each direction.
 #[test]
-fn every_packet_passes_over_our_switch() {
+fn upf_loses_no_packet_over_switch() {
     let _alone = alone();
     let cpus: Vec<_> = placement::allowed().iter().take(2).map(usize::to_string).collect();
     for queues in 1..=2 {
@@ -218,7 +218,7 @@ fn every_packet_passes_over_our_switch() {
 /// scapy sends messages of every kind from and to addresses that no single host has. Each is
 /// counted once, by a reason if it is refused; afterwards every packet passes both ways.
 #[test]
-fn hostile_messages_by_scapy_are_counted() {
+fn upf_counts_hostile_scapy_messages() {
     let _alone = alone();
     require_root!();
     let mut scapy = Command::new("/usr/bin/python3");
@@ -303,7 +303,7 @@ fn hostile_messages_by_scapy_are_counted() {
 
 /// Each queue of an interface has an AF_XDP socket, and each socket a worker.
 #[test]
-fn every_packet_passes_between_queues_of_interfaces() {
+fn upf_loses_no_packet_over_afxdp_queues() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(2, &[["gnb", "n3"], ["dn", "n6"]]);
@@ -327,7 +327,7 @@ fn every_packet_passes_between_queues_of_interfaces() {
 
 /// A 10 Mb/s limit passes 10 Mb/s for each of two sessions that are offered twice as much.
 #[test]
-fn rates_are_what_sessions_were_given() {
+fn session_rate_limits_hold() {
     let _alone = alone();
     require_root!();
     let (lab, [upf_host, load_host]) = hosts();
@@ -368,7 +368,7 @@ fn rates_are_what_sessions_were_given() {
 /// can have in the lab's containers, and over some in an engine's. Counters balance, and no packet
 /// is lost at a rate that all links carry.
 #[test]
-fn it_is_measured_over_links() {
+fn upf_counters_balance_over_links() {
     let _alone = alone();
     require_root!();
     let both = "bridge/raw-mmsg,switch/patch/virtio";
@@ -424,7 +424,7 @@ fn it_is_measured_over_links() {
 /// Measures the cost of sessions and rules: one row for each number of them, with balanced
 /// counters.
 #[test]
-fn it_is_measured_over_sessions_and_rules() {
+fn upf_counters_balance_over_sessions_and_rules() {
     let _alone = alone();
     require_root!();
     let quick = ["--quick", "--duration", "0.2", "--trials", "1"];
@@ -444,7 +444,7 @@ fn it_is_measured_over_sessions_and_rules() {
 
 /// Sessions that are added, changed and removed by command.
 #[test]
-fn sessions_change_by_command() {
+fn sessions_change_at_run_time() {
     let files = Upf::told(&format!("{CONFIG}{V4}"));
     let upf = files.command("upf", "null:", "null:", &[]).spawn().unwrap();
     assert!(eventually(|| listens(files.at("upf.sock"))));
@@ -497,7 +497,7 @@ fn sessions_change_by_command() {
 }
 
 #[test]
-fn a_wrong_configuration_is_refused_as_a_whole() {
+fn invalid_upf_configuration_changes_nothing() {
     let session = |seid: u32, teid: u32, ue: &str, more: &str| {
         format!(
             "[[sessions]]\nseid = {seid}\nue = [\"{ue}\"]\nfars = [ {{ id = 1, action = \"forward\" }} ]\n\

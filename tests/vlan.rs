@@ -124,7 +124,7 @@ fn raw_port_receives_frames_with_their_vlan_tags() {
 
 /// A frame that the kernel rejects costs no other frame, and does not close the port.
 #[test]
-fn raw_port_drops_only_the_frames_that_do_not_fit() {
+fn raw_port_drops_only_oversized_frames() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(1, &[]);
@@ -258,7 +258,7 @@ fn numbered(tags: &[(u16, u16)], len: usize, number: u32) -> Vec<u8> {
 
 /// Sends every kind of frame from every kind of port, in every mode, to every other.
 #[test]
-fn frames_leave_every_port_as_the_model_of_vlans_says() {
+fn vlan_forwarding_matches_model() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(1, &[]);

@@ -57,7 +57,7 @@ mod functions;
 mod placement;
 
 #[test]
-fn a_script_runs_and_its_output_and_status_come_back() {
+fn vm_returns_script_output_and_status() {
     let _alone = alone();
     require_vm!();
     let folder = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ fn a_script_runs_and_its_output_and_status_come_back() {
 }
 
 #[test]
-fn a_machine_has_what_the_host_may_lack() {
+fn vm_kernel_has_required_modules() {
     let _alone = alone();
     require_vm!();
     // Commands come from the host, and may be older than the kernel: netkit and AF_XDP are built
@@ -101,7 +101,7 @@ fn a_machine_has_what_the_host_may_lack() {
 }
 
 #[test]
-fn a_script_that_hangs_is_ended_by_the_limit() {
+fn vm_timeout_ends_hanging_script() {
     let _alone = alone();
     require_vm!();
     let mut vm = Vm::new("hanging").script("echo begun; sleep 1000000").start().unwrap();
@@ -114,7 +114,7 @@ fn a_script_that_hangs_is_ended_by_the_limit() {
 }
 
 #[test]
-fn a_machine_dies_with_the_thread_that_started_it() {
+fn vm_dies_with_its_thread() {
     let _alone = alone();
     require_vm!();
     std::thread::spawn(|| std::mem::forget(Vm::new("orphan").script("sleep 100").start().unwrap()))
@@ -128,7 +128,7 @@ fn a_machine_dies_with_the_thread_that_started_it() {
 }
 
 #[test]
-fn what_qemu_does_not_like_is_told() {
+fn qemu_error_is_reported() {
     let _alone = alone();
     require_vm!();
     let nobody = VhostUser::connect(Path::new("/nobody,there"), mac(1));
@@ -138,7 +138,7 @@ fn what_qemu_does_not_like_is_told() {
 }
 
 #[test]
-fn two_guests_reach_each_other_across_a_switch() {
+fn guests_reach_each_other_across_switch() {
     let _alone = alone();
     require_vm!();
     let folder = tempfile::tempdir().unwrap();
@@ -170,7 +170,7 @@ fn two_guests_reach_each_other_across_a_switch() {
 /// Frames go between cards without a copy at either end if the drivers can: a role prints what the
 /// kernel reports (`getsockopt(XDP_OPTIONS)`) in its first line.
 #[test]
-fn af_xdp_without_copies_and_behind_a_virtual_function() {
+fn afxdp_zero_copy_and_virtual_functions() {
     let _alone = alone();
     require_vm!();
     let script = format!(
@@ -300,7 +300,7 @@ network = '10.0.1.0/24'";
 /// Links for which many kernels lack the module. The machine is slow, so its rates mean nothing,
 /// but its frame counts have to balance.
 #[test]
-fn links_that_the_host_may_lack() {
+fn counters_balance_over_links_in_vm() {
     let _alone = alone();
     require_vm!();
     let [l2, l2_private, _, l3, _, l3_vepa, l3s, ..] = LinkKind::IPVLAN;

@@ -223,9 +223,9 @@ with a newer kernel and an emulated network card. The tests are in `tests/covera
 
 | cells | test |
 |---|---|
-| *here*, embedded runtime | `in_containers_of_the_lab` |
-| *here*, other runtimes | `in_containers_of_engines` |
-| *VM* | `in_a_virtual_machine` |
+| *here*, embedded runtime | `coverage_in_lab_containers` |
+| *here*, other runtimes | `coverage_in_engine_containers` |
+| *VM* | `coverage_in_virtual_machine` |
 
 `make coverage` runs them in full. Of these cells `make test` tries each link and each endpoint once, in the
 embedded runtime and, where that can be here, in Docker, and fails where one is not true any more.

@@ -18,11 +18,11 @@ use Here::{No, Shown, Technique};
 const NETMAP: &str = "needs the netmap module, which no kernel of Debian's has";
 const NS3: &str = "needs ns-3, whose own cost was what it measured: it is a simulator";
 const VFIO: &str = "with DPDK's own driver behind an IOMMU, from container to container: \
-                    `tests/vm/functions.rs`, `dpdk_passes_frames_from_one_function_to_another`. To be measured \
+                    `tests/vm/functions.rs`, `dpdk_passes_frames_between_virtual_functions`. To be measured \
                     it needs a network card with SR-IOV";
 const ZERO_COPY: &str = "needs a network card whose virtual functions' driver has XDP; on whole cards \
                          AF_XDP without copies is proven in the VM \
-                         (`tests/vm.rs`, `af_xdp_without_copies_and_behind_a_virtual_function`)";
+                         (`tests/vm.rs`, `afxdp_zero_copy_and_virtual_functions`)";
 
 pub(crate) const PAPERS: &[Row] = &[
     ("ara2019", "UDP sockets over a bridge, send and recv", Technique("bridge/udp")),

@@ -31,7 +31,7 @@ fn function(said: &str, number: usize) -> &str {
 }
 
 #[test]
-fn functions_are_what_was_asked_for_and_given_back_as_they_were() {
+fn virtual_functions_are_configured_and_restored() {
     let _alone = alone();
     require_vm!();
     let script = format!(
@@ -113,7 +113,7 @@ const BURSTS: usize = 4;
 /// DPDK's own driver behind an IOMMU, in two containers: frames pass from one function's user space
 /// to the other's through the card's switch, each once.
 #[test]
-fn dpdk_passes_frames_from_one_function_to_another() {
+fn dpdk_passes_frames_between_virtual_functions() {
     let _alone = alone();
     require_vm!();
     if let Err(why) = SwitchKind::Testpmd.find() {

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn every_missing_frame_has_a_place() {
+    fn audit_places_every_lost_frame() {
         let audit = books().audit();
         assert_eq!(audit.lost_at, LostAt { interface: 2, link: 3, socket: 18, forwarder: 7 });
         assert!(audit.agrees);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queued_frame_is_not_lost() {
+    fn queued_frames_are_not_lost() {
         let mut books = books();
         books.received -= 5;
         books.missing += 5;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_frame_is_missing_but_was_not_lost_on_the_way() {
+    fn audit_agrees_with_corrupt_frames() {
         let mut books = books();
         books.received -= 2;
         books.missing += 2;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn one_frame_too_many_or_too_few_anywhere_is_noticed() {
+    fn audit_detects_wrong_count_anywhere() {
         let wrongs: [fn(&mut Books); 7] = [
             |books| books.sent += 1,
             |books| books.received -= 1,

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_is_good_enough_to_time_frames() {
+    fn clock_cost_and_offsets_are_plausible() {
         let placement = Placement::of_this_process();
         let facts = ClockFacts::measure(&placement);
         assert!(facts.read_ns > 0.0 && facts.read_ns < 1e6, "{facts:?}");

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn soft_interrupts_charged_to_the_process_are_taken_off_there() {
+    fn softirq_charged_to_process_is_subtracted() {
         let [before, after] = span(1, 1.0, 0.4);
         let role = RoleTimes { cpu: 1, user_s: 0.1, system_s: 0.9, work_s: Some(0.7) };
         let cost = attribute(&before, &after, &[role])[0];
@@ -212,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn who_seems_to_work_for_longer_than_it_ran_did_not_poll() {
+    fn polling_is_zero_when_busy_exceeds_cpu_time() {
         let [before, after] = span(1, 0.5, 0.0);
         let role = RoleTimes { cpu: 1, user_s: 0.1, system_s: 0.4, work_s: Some(0.9) };
         assert_eq!(attribute(&before, &after, &[role])[0].polling_s, Some(0.0));
     }
 
     #[test]
-    fn the_kernel_has_its_threads_and_the_soft_interrupts_elsewhere() {
+    fn kernel_cost_is_threads_plus_remote_softirq() {
         let [mut before, mut after] = span(1, 1.0, 0.4);
         before.insert(0, CpuTimes { busy: 1.0, softirq: 2.0, ..CpuTimes::default() });
         after.insert(0, CpuTimes { busy: 2.0, softirq: 2.5, ..CpuTimes::default() });
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_threads_are_seen_here() {
+    fn kernel_threads_are_visible_outside_pid_namespace() {
         let threads = kernel_threads();
         // A process in its own PID namespace sees no kernel threads.
         let here = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn soft_interrupts_charged_to_nobody_are_added() {
+    fn uncharged_softirq_is_added() {
         let [before, after] = span(1, 1.0, 0.4);
         let role = RoleTimes { cpu: 1, user_s: 0.1, system_s: 0.5, work_s: None };
         let cost = attribute(&before, &after, &[role])[0];
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_on_one_cpu_share_by_their_system_time() {
+    fn shared_cpu_softirq_divides_by_system_time() {
         let [before, after] = span(0, 1.0, 0.4);
         let roles =
             [0.6, 0.2].map(|system_s| RoleTimes { cpu: 0, user_s: 0.1, system_s, work_s: None });

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_intervals() {
+    fn half_width_matches_student_table() {
         assert_eq!(half_width(&[]), None);
         assert_eq!(half_width(&[5.0]), None);
         // Two values: 12.706 times a standard error of 1.
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_are_independent_and_samples_of_one_are_not() {
+    fn interval_is_over_trials_else_over_samples() {
         let of = |trials| Interval::of_rate(5.0, &[3.9, 4.1, 5.9, 6.1], trials).unwrap().half;
         assert!((of(2) - 12.706).abs() < 1e-9, "of the means 4 and 6");
         assert!(

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_accounted_for_and_did_not_arrive_is_isolated() {
+    fn isolated_requires_all_frames_accounted_for() {
         let verdict = |tx_packets, tx_dropped, left, rx_packets| {
             let sender = InterfaceCounters { tx_packets, tx_dropped, ..Default::default() };
             let parent = InterfaceCounters { tx_packets: left, ..Default::default() };

@@ -96,7 +96,7 @@ mod tests {
     use dray_lab::host::Cache;
 
     #[test]
-    fn it_has_more_memory_than_the_cache_but_not_all() {
+    fn neighbour_memory_exceeds_cache_within_limit() {
         let mut host = HostFacts::gather();
         let cache = |level, bytes| Cache {
             level,

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_measured_is_somebody_elses() {
+    fn unaccounted_busy_time_is_other_load() {
         let second = Duration::from_secs(1);
         let noise = |busy, steal, used| {
             let (before, after) = (cpus(5.0, 1.0), cpus(5.0 + busy, 1.0 + steal));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn one_disturbed_trial_marks_all_and_says_why() {
+    fn one_disturbed_trial_marks_result() {
         let noise = |steal_ratio, other_cores, slower_ratio| Noise {
             steal_ratio,
             other_cores,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_is_as_fast_as_it_mostly_is() {
+    fn cpu_slowdown_is_relative_to_median() {
         let mut watch = Watch::default();
         let here = dray_lab::placement::allowed();
         let look = |watch: &mut Watch| watch.look(&here, &Cancel::default()).unwrap();

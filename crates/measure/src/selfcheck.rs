@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fates_are_told_frame_by_frame() {
+    fn planned_impairments_are_counted_by_frame() {
         let plan = Plan { drop: Some(5), duplicate: Some(3), swap: Some(4), ..Plan::default() };
         // Of frames 1 to 11, 5 and 10 are dropped; 3, 6 and 9 duplicated; 4 and 8 overtaken.
         let fates = Fates { lost: 2, duplicated: 3, reordered: 2 };
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_is_wrong_is_said_to_be() {
+    fn self_check_detects_wrong_figures() {
         assert_eq!(Check::exact(String::new(), 5, 5).outcome, Outcome::Right);
         assert_eq!(Check::exact(String::new(), 5, 6).outcome, Outcome::Wrong);
         let quiet = Noise::default();

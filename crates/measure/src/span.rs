@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_sample_says_what_was_when_it_was_due() {
+    fn late_sample_counts_for_its_due_time() {
         let regular = samples(&[(0, 0), (100, 50), (200, 100), (300, 200), (400, 300), (500, 300)]);
         assert_eq!(rates(span(100, 300), &regular), Some((vec![500, 1000, 1000], 833)));
         // The role did not run from before 200 ms until 390 ms, then continued at once.
@@ -107,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn a_role_that_began_late_had_done_nothing() {
+    fn late_role_counts_zero_before_start() {
         let began_late = samples(&[(250, 0), (300, 100), (400, 300), (450, 300)]);
         assert_eq!(rates(span(100, 300), &began_late), Some((vec![0, 1000, 2000], 1000)));
     }
 
     #[test]
-    fn a_role_that_ended_early_says_nothing() {
+    fn rates_are_absent_if_role_ended_early() {
         let span = span(1000, 1000);
         assert!(rates(span, &samples(&[(900, 0), (1990, 7)])).is_some(), "a little is no matter");
         for wrong in [&[][..], &[(1000, 0)], &[(900, 0), (1500, 1), (1900, 2)]] {

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_values() {
+    fn statistics_of_known_values() {
         assert_eq!(mean(&[]), 0.0);
         assert_eq!(mean(&[2.0, 4.0, 9.0]), 5.0);
         assert_eq!(standard_deviation(&[3.0]), 0.0);

@@ -341,7 +341,7 @@ mod tests {
     use dray_traffic::stream::StreamBytes;
 
     #[test]
-    fn a_stream_balances_to_the_byte_and_to_its_end() {
+    fn stream_balance_requires_all_bytes_and_end() {
         let sender = StreamSendReport { bytes: 30, streams: vec![10, 20], ..Default::default() };
         let stream = |stream, bytes, ended| StreamBytes { stream, bytes, ended };
         let right = StreamReceiveReport {

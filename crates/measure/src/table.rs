@@ -122,7 +122,7 @@ mod tests {
     const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/results");
 
     #[test]
-    fn what_was_measured_fits_a_terminal() {
+    fn tables_fit_terminal_width() {
         let files = fs::read_dir(RESULTS).unwrap().map(|entry| entry.unwrap().path());
         let mut layouts = Vec::new();
         for file in files.collect::<Vec<_>>() {

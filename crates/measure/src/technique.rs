@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn every_technique_is_named_by_its_own_text_only() {
+    fn technique_names_are_unique() {
         for technique in Technique::every() {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_switch_serves_one_endpoint() {
+    fn switches_serve_only_supported_endpoints() {
         let served = |link| {
             let techniques = Technique::by_link(&[link], &Endpoint::MEMORY).into_iter();
             let served = techniques.filter(|technique| technique.check().is_ok());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_named_with_what_is_allowed() {
+    fn unknown_technique_error_lists_allowed() {
         for text in ["", "tokenring", "veth/", "/udp", "udp/veth", "veth/udp/x", "veth/virtio"] {
             let message = Technique::check_name(text).unwrap_err().to_string();
             assert!(

@@ -473,7 +473,7 @@ mod tests {
     use dray_traffic::StreamReport;
 
     #[test]
-    fn frames_behind_the_last_one_seen_are_missing_too() {
+    fn missing_includes_frames_after_last_seen() {
         let sender = SendReport { streams: vec![10, 10, 9], ..Default::default() };
         let seen = |stream, received, lost, next| StreamReport {
             stream,

@@ -115,7 +115,7 @@ mod tests {
     use crate::trial::Timing;
 
     #[test]
-    fn each_is_found_by_its_name_alone() {
+    fn experiment_names_are_unique() {
         for (number, experiment) in EXPERIMENTS.iter().enumerate() {
             assert!(!experiment.name.is_empty() && !experiment.about.is_empty(), "{experiment:?}");
             assert_eq!(names().iter().position(|name| *name == experiment.name), Some(number));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_named_with_what_there_is() {
+    fn unknown_experiment_error_lists_names() {
         let message = find("tokenring").unwrap_err().to_string();
         assert!(message.contains("\"tokenring\""), "{message}");
         assert!(names().iter().all(|name| message.contains(name)), "{message}");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documents_table_has_the_lengths_of_all_trials() {
+    fn docs_table_matches_trial_lengths() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measurement.md");
         let text = std::fs::read_to_string(path).unwrap();
         let lengths = |it: &Experiment| {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn each_can_be_run_as_it_is_and_shortened() {
+    fn every_experiment_has_full_and_quick_plan() {
         for experiment in EXPERIMENTS {
             for quick in [false, true] {
                 let choices = Choices { quick, ..Choices::default() };

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_technique_has_all_its_cases_before_the_next_has_any() {
+    fn cases_are_grouped_by_technique() {
         let plan = plan("casoni2013-parallel", &Choices { trials: Some(3), ..Choices::default() });
         let plan = plan.unwrap();
         let order: Vec<_> =
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_the_users_replaces_those_of_the_experiment() {
+    fn rate_option_replaces_experiment_rates() {
         let rates = |choices: &Choices| {
             let plan = plan("ara2019-fig2", choices).unwrap();
             plan.cases.iter().map(|case| case.rate).collect::<Vec<_>>()
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_fits_into_the_mtu() {
+    fn frame_size_is_limited_by_mtu() {
         let check = |size, mtu| {
             let choices =
                 Choices { sizes: Some(vec![64, size]), mtu: Some(mtu), ..Choices::default() };
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_and_experiments_without_a_size_fill_the_mtu() {
+    fn default_frame_size_fills_mtu() {
         let sizes = |experiment, choices: &Choices| {
             let plan = plan(experiment, choices).unwrap();
             plan.cases.iter().map(|case| (case.mtu, case.size)).collect::<Vec<_>>()
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_take_the_place_of_other_topologies() {
+    fn pairs_option_replaces_topologies() {
         let shapes = |pairs: &[usize]| {
             let choices = Choices { pairs: Some(pairs.to_vec()), ..of("veth/tcp,veth/raw") };
             let cases = plan("all", &choices).map_err(|error| error.to_string())?.cases;
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_streams_cannot_do_is_done_by_the_others_alone() {
+    fn rate_and_flows_exclude_stream_techniques() {
         let endpoints = |choices: &Choices| {
             let cases = plan("all", choices).map_err(|error| error.to_string())?.cases;
             Ok::<_, String>(cases.iter().filter(|c| c.technique.endpoint.is_stream()).count())
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_technique_cannot_send_is_not_asked_of_it() {
+    fn unsupported_flows_stations_and_rate_are_refused() {
         let message = |experiment, choices: &Choices| match plan(experiment, choices) {
             Ok(_) => String::new(),
             Err(error) => error.to_string(),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn each_runtime_has_its_turn_and_its_own_links() {
+    fn cases_cover_each_runtime_and_its_links() {
         let runtimes = |words, asked: &[Runtime]| {
             let choices = Choices { runtimes: Some(asked.to_vec()), ..of(words) };
             let cases = plan("all", &choices).map_err(|error| error.to_string())?.cases;
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_figure_stands_only_beside_one_that_was_measured_as_it_was() {
+    fn paper_figure_requires_same_settings() {
         let figures = |choices: &Choices| {
             let plan = plan("ara2019-table1", choices).unwrap();
             plan.cases.iter().filter_map(|case| case.paper_pps).collect::<Vec<_>>()
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_limit_is_measured_where_it_says_something() {
+    fn machine_limit_only_for_shared_memory_rates() {
         let sizes = |experiment, choices: &Choices| plan(experiment, choices).unwrap().limit_sizes;
         assert!(sizes("all", &of("veth")).is_empty());
         assert_eq!(sizes("all", &of("veth,direct")), [64, 1500]);

@@ -67,7 +67,7 @@ mod tests {
     use crate::plan::{Choices, Plan};
 
     #[test]
-    fn rounds_differ_and_can_be_repeated() {
+    fn trial_order_is_random_and_repeatable_by_seed() {
         let sizes = Some(vec![64, 512, 1500]);
         let plan = Plan::new(find("all").unwrap(), &Choices { sizes, ..Choices::default() });
         let cases = plan.unwrap().cases;

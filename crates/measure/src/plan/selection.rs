@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn each_comes_once_and_in_the_experiments_order() {
+    fn selected_techniques_are_unique_and_in_order() {
         let chosen = select("af-xdp", &["bridge", "raw-mmsg", "bridge/afxdp"]).unwrap();
         let bridge = ["raw-mmsg", "afxdp", "afxdp-deferred", "afxdp-generic", "dpdk-afxdp"];
         let bridge = bridge.map(|endpoint| format!("bridge/{endpoint}"));
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_another_experiment_is_named_with_those_that_this_one_has() {
+    fn unused_technique_error_lists_allowed() {
         let message = select("ara2019-table1", &["veth", "direct"]).unwrap_err();
         assert!(message.contains("ara2019-table1 does not use direct"), "{message}");
         let ends = "it uses the links veth, bridge, and the endpoints udp, udp-mmsg, raw, raw-mmsg";

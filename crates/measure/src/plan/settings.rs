@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_named_by_its_option() {
+    fn out_of_range_setting_error_names_option() {
         let none = Choices::default;
         let nan = f64::NAN;
         for (option, wrong) in [
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_chosen_is_the_experiments() {
+    fn settings_default_to_experiment() {
         let usual = settings(&Choices::default()).unwrap();
         assert_eq!((usual.burst, usual.flows, usual.stations), (64, 1, 1));
         assert_eq!((usual.timing, usual.trials, usual.quick), (STEADY, 1, false));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_is_of_whole_intervals() {
+    fn duration_rounds_up_to_whole_intervals() {
         let timing = |ms, quick| {
             let duration = Some(Duration::from_millis(ms));
             settings(&Choices { duration, quick, ..Choices::default() }).unwrap().timing

@@ -138,7 +138,7 @@ mod tests {
     use crate::plan::{Choices, Plan};
 
     #[test]
-    fn a_case_without_a_trial_says_why() {
+    fn case_without_trial_gives_reason() {
         let plan = Plan::new(&EXPERIMENTS[0], &Choices::default()).unwrap();
         let mut trials = CaseTrials::default();
         let skipped = "not measured yet: the run was interrupted".to_owned();

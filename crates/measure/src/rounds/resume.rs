@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_on_with_what_it_was_begun_with() {
+    fn resume_keeps_plan_and_choices() {
         let results = interrupted(&of("veth"));
         let text = serde_json::to_string(&results).unwrap();
         let results: Results = serde_json::from_str(&text).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_the_same_whatever_rate_it_came_to() {
+    fn resume_ignores_rate_of_load_share() {
         let mut results = interrupted_in("latency", &of("veth/raw"));
         let shares = results.results.iter_mut().filter(|row| row.load_share.is_some());
         assert_ne!(shares.map(|row| row.offered_pps = Some(1234.5)).count(), 0);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named() {
+    fn resume_error_names_difference() {
         let message = |change: fn(&mut Results), experiment, choices: &Choices| {
             let mut results = interrupted(&of("veth"));
             change(&mut results);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_are_added_up_and_the_switch_is_not_one() {
+    fn needs_sum_roles_without_switch() {
         let by = |roles: &[(&str, u64)]| {
             split(&roles.iter().map(|(role, value)| ((*role).to_owned(), *value)).collect())
         };

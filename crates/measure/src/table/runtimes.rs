@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_is_held_against_the_fastest() {
+    fn runtime_difference_is_slowest_against_fastest() {
         let rates = [rate(98.0, Some(0.98)), rate(100.0, Some(0.0)), rate(95.0, Some(0.95))];
         let (share, error) = difference(rates.iter()).unwrap();
         assert!((share - 0.05).abs() < 1e-12, "{share}");

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wide_table_becomes_several() {
+    fn wide_table_is_split() {
         let line = |name: &str, cell: &str| {
             std::iter::once(name.to_owned()).chain((0..8).map(|_| cell.to_owned())).collect()
         };
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_wrapped_between_words() {
+    fn notes_wrap_between_words() {
         let note = "word ".repeat(50);
         let text = wrapped(note.trim());
         assert!(

@@ -442,7 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_do_not_touch_each_other() {
+    fn crowded_axis_labels_are_omitted() {
         let labels = |texts: &[(f64, &str)]| {
             texts.iter().map(|(at, text)| (*at, (*text).to_owned())).collect::<Vec<_>>()
         };
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_lines_never_overlap_and_stay_inside() {
+    fn line_labels_never_overlap_and_stay_inside() {
         let end = |y| Series {
             technique: 0,
             label: String::new(),

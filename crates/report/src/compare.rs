@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_differ_by_the_check_alone_are_told_apart() {
+    fn rows_with_different_checks_stay_separate() {
         let checked =
             |check: &str, samples: &[f64]| rates("veth/udp", samples).with("check", check);
         let (slow, fast) = ([10e5, 10.1e5], [20e5, 20.1e5]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_judged_by_intervals() {
+    fn verdict_follows_interval_overlap() {
         let a = run(&[
             rates("veth/udp", &[10e5, 10.1e5]),
             rates("veth/raw", &[10e5, 12e5]),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_otherwise_is_not_judged() {
+    fn different_or_disturbed_trials_are_not_judged() {
         let a = run(&[rates("veth/udp", &[10e5, 10.1e5])]);
         for (field, value, what) in [
             ("counters_agree", "false", "disagree"),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_are_judged_by_the_rates_that_they_found() {
+    fn searches_are_compared_by_found_rate() {
         // At each found rate the received rate is steady, even if another search finds a different
         // rate.
         let found = |found: &[f64]| {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_compared_with_streams() {
+    fn streams_compare_only_with_streams() {
         let a =
             sample::run(&sample::streams(&[("veth/tcp", &[9e9, 9.01e9]), ("bridge/tcp", &[5e9])]));
         let b =
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn another_host_is_said() {
+    fn different_host_gives_warning() {
         let text = sample::text();
         let other = sample::run(&text.replace("\"6.1\"", "\"6.2\""));
         let comparison = Comparison::new(&sample::run(&text), &other).unwrap();

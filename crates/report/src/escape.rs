@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_gets_out_of_where_it_is_put() {
+    fn html_markdown_and_csv_are_escaped() {
         let hostile = "<script>alert(\"1\")</script>&'";
         let safe = html(hostile);
         assert_eq!(safe, "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&amp;&#39;");

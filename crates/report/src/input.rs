@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_file_is_named_with_the_reason() {
+    fn invalid_result_file_error_gives_reason() {
         let good = sample::text();
         assert!(Run::parse(Path::new("some.json"), &good).is_ok());
         for end in [1, good.len() / 3, good.len() - 3] {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_nobody_measured_are_refused() {
+    fn impossible_figures_are_refused() {
         for wrong in ["-1.0", "1e300"] {
             let row = sample::row("veth/udp", 64).with("received_pps", wrong);
             let message = refused(&sample::results(&[row]));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_or_never_ends_is_named() {
+    fn missing_and_endless_files_are_refused() {
         let missing = Run::read(Path::new("/nosuch/file.json")).unwrap_err().to_string();
         assert!(missing.starts_with("/nosuch/file.json: cannot be read"), "{missing}");
         let endless = Run::read(Path::new("/dev/zero")).unwrap_err().to_string();

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits_and_a_unit_that_fits() {
+    fn numbers_have_three_digits_and_fitting_unit() {
         assert_eq!(rate(37_558_821.0), "37.6 Mpps");
         assert_eq!(rate(999_960.0), "1000 kpps");
         assert_eq!(rate(12.0), "12.0 pps");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_carry_no_zeros_and_losses_are_never_nothing() {
+    fn tick_labels_are_short_and_loss_never_rounds_to_zero() {
         assert_eq!((plain(2.50), plain(10.0), plain(0.0)), ("2.5".into(), "10".into(), "0".into()));
         assert_eq!(percent(0.0), "0");
         assert_eq!(percent(1e-9), "<0.01");

@@ -92,7 +92,7 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn what_a_paper_says_stands_beside_what_was_found() {
+    fn paper_figures_stand_beside_measured() {
         let rows = [
             sample::row("bridge/udp", 64).samples(&[5e5, 5e5]).with("paper_pps", "227000.0"),
             sample::row("veth/udp", 64).samples(&[7e5, 7e5]),

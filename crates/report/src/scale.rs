@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_linear_scale_starts_at_zero_and_ends_on_a_tick() {
+    fn linear_scale_starts_at_zero_and_ends_on_tick() {
         let scale = Scale::fitting([3.0, 37.6].into_iter());
         assert!(!scale.is_log());
         assert_eq!(scale.ticks(), [0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0]);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn values_decades_apart_get_a_log_scale() {
+    fn wide_range_gets_log_scale() {
         let scale = Scale::fitting([0.6, 38.0].into_iter());
         assert!(scale.is_log());
         let ticks = scale.ticks();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_is_on_the_scale() {
+    fn scale_positions_stay_within_bounds() {
         for values in [vec![], vec![0.0], vec![1e-300, 1e14], vec![5.0], vec![0.0, 1e6]] {
             let scale = Scale::fitting(values.iter().copied());
             for value in [0.0, -1.0, 1e300, f64::NAN, f64::INFINITY].iter().chain(&values) {

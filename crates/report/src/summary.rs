@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn faster_is_said_only_where_intervals_are_apart() {
+    fn faster_requires_separate_intervals() {
         let apart =
             [row("veth/udp", 64, &[10e5, 10.1e5]), row("switch/patch", 64, &[300e5, 301e5, 302e5])];
         let (answers, open) = answers_of(&apart);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_answer_a_question_of_their_own() {
+    fn summary_ranks_streams_separately() {
         let run = sample::run(&sample::streams(&[
             ("veth/tcp", &[9e9, 9.01e9]),
             ("bridge/tcp", &[5e9, 5.01e9]),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_trusted_answers_nothing() {
+    fn summary_ignores_wrong_and_paced_results() {
         let wrong = row("bridge/udp", 64, &[90e5, 91e5]).with("counters_agree", "false");
         let paced = row("veth/raw", 64, &[90e5, 91e5]).with("offered_pps", "9000000.0");
         let (answers, _) = answers_of(&[row("veth/udp", 64, &[1e5, 1.1e5]), wrong, paced]);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_noisy_neighbour_is_no_technique() {
+    fn summary_ignores_noisy_neighbours() {
         let beside = |technique, neighbour, samples: &[f64]| {
             row(technique, 64, samples).with("neighbour", &format!("\"{neighbour}\""))
         };

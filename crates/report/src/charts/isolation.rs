@@ -99,7 +99,7 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn each_link_has_its_verdict() {
+    fn isolation_table_has_verdict_per_link() {
         let isolation = |verdict: &str, arrived: u64| {
             let isolation = format!(
                 "{{\"verdict\":\"{verdict}\",\"offered\":100,\"left\":100,\"dropped\":0,\"arrived\":{arrived}}}"

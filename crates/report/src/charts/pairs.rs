@@ -219,7 +219,7 @@ mod tests {
     use crate::technique::named;
 
     #[test]
-    fn pairs_make_a_line_for_each_technique_and_mtu() {
+    fn pairs_chart_has_line_per_technique_and_mtu() {
         let row = |pairs: &str, mtu: &str| {
             let row = sample::row("bridge/udp", 64).with("topology", "\"pairs\"");
             row.with("pairs", pairs).with("mtu", mtu)

@@ -187,7 +187,7 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn every_result_is_a_line_with_a_field_for_each_column() {
+    fn csv_row_has_a_field_per_column() {
         let skipped = sample::row("bridge/udp", 64).with("skipped", "\"no, \\\"not\\\" here\"");
         // Without figures, only the reason for skipping is left.
         let skipped = skipped.with("sent", "null");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_and_links_that_isolate_are_lines_too() {
+    fn csv_includes_streams_and_isolation() {
         let isolation = "{\"verdict\":\"isolated by design\",\"offered\":1,\"left\":1,\"dropped\":0,\"arrived\":0}";
         let isolated = sample::row("macvlan/vepa/raw", 64).with("sent", "null");
         let isolated = sample::run(&sample::results(&[isolated.with("isolation", isolation)]));

@@ -91,7 +91,7 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn every_line_of_a_table_has_all_columns_whatever_the_names() {
+    fn markdown_escapes_names_in_tables() {
         let hostile = sample::row("a|b\\n<script>/udp", 64);
         let text = Report::new(vec![sample::run(&sample::results(&[hostile]))]).markdown();
         assert!(!text.contains("<script>"), "{text}");

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_baseline_tells_slower_from_what_cannot_be_judged() {
+    fn baseline_fails_on_slower_and_unjudged_rows() {
         let status = |now| match hold_against(&results(), now) {
             Ok(()) => 0,
             Err(Failure::Slower(_)) => 3,
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn time_left_is_said_as_people_say_it() {
+    fn time_left_is_formatted_in_one_unit_or_two() {
         let words = [59, 60, 61, 3599, 3600, 7261].map(|s| in_words(Duration::from_secs(s)));
         assert_eq!(words, ["59 s", "1 min", "2 min", "60 min", "1 h 00 min", "2 h 01 min"]);
     }

@@ -167,7 +167,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_in_order() {
+    fn clap_accepts_command_definition() {
         super::Arguments::command().debug_assert();
     }
 }

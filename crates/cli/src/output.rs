@@ -159,7 +159,7 @@ mod tests {
     use super::coloured;
 
     #[test]
-    fn heads_are_bold_and_marks_stand_out() {
+    fn table_heads_are_bold_and_marks_coloured() {
         let table = "a    b\n     B\n──────\nx   1\nx  1!\nx  2~\n! wrong\nno!\n";
         let bold = |line: &str| format!("\x1b[1m{line}\x1b[0m\n");
         let expected = bold("a    b")

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates() {
+    fn rate_accepts_suffixes_and_rejects_zero() {
         assert_eq!(rate("100k"), Ok(100e3));
         assert_eq!(rate("1.5M"), Ok(1.5e6));
         assert_eq!(rate("7"), Ok(7.0));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn shares() {
+    fn share_accepts_fraction_or_percent() {
         assert_eq!((share("0"), share("0.005"), share("50%")), (Ok(0.0), Ok(0.005), Ok(0.5)));
         for wrong in ["1", "100%", "-0.1", "", "%", "NaN", "a"] {
             assert!(share(wrong).is_err(), "{wrong}");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn durations() {
+    fn duration_accepts_seconds_or_units() {
         assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
         assert_eq!(duration("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_lists_keep_their_order() {
+    fn cpu_list_keeps_its_order() {
         assert_eq!(cpus("3,0-1"), Ok(CpuList(vec![3, 0, 1])));
         for wrong in ["", ",", "a", "1-", "5-2"] {
             assert!(cpus(wrong).is_err(), "{wrong}");

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lab_as_text() {
+    fn lab_is_rendered_as_table() {
         let port = |name: &str, address: Option<&str>, running| PortState {
             name: name.to_owned(),
             uri: String::new(),

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_nobody_uses_are_left_out() {
+    fn unused_port_columns_are_omitted() {
         let text = ports(&[port("a=null:,vlan=10"), port("b=null:")]);
         let expected = "\
 port  uri    state    vlan  cpu  queues  stations
@@ -149,7 +149,7 @@ b     null:  running  -       1       2         3
     }
 
     #[test]
-    fn drops_and_disconnects_are_given_their_reasons() {
+    fn stats_list_reasons_of_drops_and_disconnects() {
         let text = stats(&[port("a=null:").into()]);
         assert!(text.ends_with("a: dropped: receiver_full 5\na: disconnected 2 times: it lied\n"));
     }

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_answers_and_others_are_told_apart() {
+    fn truncated_or_invalid_reply_is_an_error() {
         assert_eq!(parse(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"), Ok((200, &b"{}"[..])));
         assert_eq!(parse(b"HTTP/1.1 204 No Content\r\n\r\n"), Ok((204, &b""[..])));
         for (answer, part) in [
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_says_what_to_do() {
+    fn connect_error_names_socket_and_program() {
         let client = Client::new("/nosuch/x.sock".as_ref(), "dray switch");
         let error = client.ask("GET", "/", b"").unwrap_err().to_string();
         assert!(error.contains("/nosuch/x.sock") && error.contains("dray switch"), "{error}");

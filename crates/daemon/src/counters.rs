@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_is_read_and_adds_up() {
+    fn published_counters_are_read_and_summed() {
         let published = Published::default();
         published.publish(&some());
         let mut sum = published.read();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn json_names_every_reason() {
+    fn counters_json_names_every_drop_reason() {
         let text = serde_json::to_string(&some()).unwrap();
         assert_eq!(text, r#"{"rx":1,"tx":2,"drops":{"too_long":3,"too_short":4}}"#);
         assert_eq!(serde_json::from_str::<Counters>(&text).unwrap(), some());

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_in_pieces_of_any_size_is_the_same() {
+    fn request_split_anywhere_parses_the_same() {
         let bytes = b"POST /ports/a?port=b&x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello";
         for piece in [1, 2, 7, 40, 1000] {
             let request = read_request(&mut Peer::new(bytes, piece), BODY_MAX).unwrap();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_asks_is_told_to_go_on() {
+    fn expect_header_gets_100_continue() {
         let head = b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nab";
         let mut peer = Peer::new(head, head.len() - 2);
         assert_eq!(read_request(&mut peer, BODY_MAX).unwrap().body, b"ab");
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_the_right_status_and_say_what_was_given() {
+    fn refusal_has_status_and_names_value() {
         let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(HEAD_MAX));
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(HEADERS_MAX + 1));
         let large = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", BODY_MAX + 1);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_head_is_nobody() {
+    fn incomplete_head_means_peer_is_gone() {
         for text in ["", "GET", "GET / HTTP/1.1\r\nHost: x\r\n"] {
             let error = read_request(&mut Peer::new(text.as_bytes(), 5), BODY_MAX).unwrap_err();
             assert!(matches!(error, RequestError::Gone(_)), "{text}");
@@ -383,7 +383,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(
+        fn arbitrary_bytes_parse_or_are_refused(
             start in "(GET|POST|X)? ?/?[a-z?=&]{0,8} ?(HTTP/1\\.[01])?(\r\n)?(Content-Length: [0-9]{0,4}\r\n)?(\r\n)?",
             bytes: Vec<u8>,
             piece in 1..50usize,

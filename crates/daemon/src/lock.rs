@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_holder_at_a_time() {
+    fn lock_has_one_holder_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let (path, inside) = (dir.path().join("lock"), AtomicU32::new(0));
         thread::scope(|scope| {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_open_is_no_lock() {
+    fn lock_rejects_file_that_others_can_open() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         File::create(&path).unwrap();

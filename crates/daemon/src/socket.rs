@@ -146,7 +146,7 @@ mod tests {
 
     /// Any user can open a directory that all may read, and lock it forever.
     #[test]
-    fn a_locked_directory_does_not_keep_the_socket_from_being_made() {
+    fn locked_directory_does_not_block_bind() {
         use rustix::fs::{FlockOperation, flock};
         let dir = tempfile::tempdir().unwrap();
         let held = fs::File::open(dir.path()).unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_with_a_full_backlog_is_alive() {
+    fn listener_with_full_backlog_counts_as_running() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let socket =
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_in_a_directory_that_is_a_file_is_refused() {
+    fn socket_path_below_a_file_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let message = check_socket_path(&file.path().join("x")).unwrap_err();
         assert!(message.contains("no directory"), "{message}");

@@ -62,7 +62,7 @@ fn data(work: impl FnOnce()) {
 }
 
 #[test]
-fn what_is_needed_is_allowed() {
+fn needed_calls_are_allowed() {
     let folder = tempfile::tempdir().unwrap();
     for case in ["status", "sockets", "data-sleep", "data-open"] {
         let output = run(case, folder.path());
@@ -71,7 +71,7 @@ fn what_is_needed_is_allowed() {
 }
 
 #[test]
-fn forbidden_call_ends_the_process_with_a_reason() {
+fn forbidden_call_ends_process_with_reason() {
     let folder = tempfile::tempdir().unwrap();
     for case in ["network", "program", "data-socket", "data-remove"] {
         let output = run(case, folder.path());
@@ -83,7 +83,7 @@ fn forbidden_call_ends_the_process_with_a_reason() {
 }
 
 #[test]
-fn directory_that_is_missing_is_named() {
+fn error_names_missing_directory() {
     let output = run("status", Path::new("/no/such/folder"));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && stderr.contains("/no/such/folder"), "{stderr}");

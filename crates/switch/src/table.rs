@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_station_is_found_where_it_was_last_heard_and_only_in_its_vlan() {
+    fn lookup_finds_last_port_within_vlan() {
         let table = Table::new(CAPACITY_MIN, 10);
         assert_eq!(table.learn(7, station(1), 3, 0), Learned::Added);
         assert_eq!(table.learn(7, station(1), 3, 1), Learned::Nothing);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_nobody_are_not_learned() {
+    fn group_and_zero_addresses_are_not_learned() {
         let table = Table::new(CAPACITY_MIN, 10);
         for mac in [[0; 6], [0xff; 6], [1, 0, 0x5e, 0, 0, 1], [3, 0, 0, 0, 0, 0]] {
             assert_eq!(table.learn(0, MacAddr(mac), 1, 0), Learned::Nothing);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_with_too_many_addresses_takes_no_room_from_others() {
+    fn address_limit_leaves_room_for_other_ports() {
         let table = Table::new(CAPACITY_MIN, 100);
         assert_eq!(table.learn(0, station(1), 1, 0), Learned::Added);
         let refused = (10..100_000).filter(|id| {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_refuses_and_keeps_what_it_has() {
+    fn full_table_refuses_and_keeps_stations() {
         let table = Table::new(CAPACITY_MIN, u32::MAX);
         let mut known = Vec::new();
         for id in 0..50_000 {
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_from_a_clock_ahead_is_new() {
+    fn stamp_ahead_of_clock_counts_as_new() {
         let table = Table::new(CAPACITY_MIN, 10);
         table.learn(0, station(1), 1, 65_540);
         table.expire(65_539, 0);
@@ -413,7 +413,7 @@ mod tests {
     /// Readers race with a writer that adds, moves and removes stations: each station has its own
     /// ports, so that a mixed-up entry is detected.
     #[test]
-    fn a_lookup_never_returns_a_port_of_another_station() {
+    fn concurrent_lookup_never_mixes_stations() {
         let table = Table::new(CAPACITY_MIN, 10);
         let stations = 200;
         let stop = AtomicBool::new(false);
@@ -468,7 +468,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_an_ordered_map(ops in prop::collection::vec(op(), 0..200), start: u16) {
+        fn table_agrees_with_ordered_map(ops in prop::collection::vec(op(), 0..200), start: u16) {
             let limit = 12;
             let table = Table::new(CAPACITY_MIN, limit);
             let mut oracle = BTreeMap::<(u16, MacAddr), (u16, u32)>::new();
@@ -515,7 +515,7 @@ mod tests {
         }
 
         #[test]
-        fn mixing_can_be_undone(key in 0..=KEY_MASK) {
+        fn unmix_inverts_mix(key in 0..=KEY_MASK) {
             let mixer = Mixer::random();
             prop_assert!(mixer.mix(key) <= KEY_MASK);
             prop_assert_eq!(mixer.unmix(mixer.mix(key)), key);

@@ -10,7 +10,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn frames_leave_as_the_model_says(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn forwarding_agrees_with_the_model(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         model::run(&bytes);
     }
 }

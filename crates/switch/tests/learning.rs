@@ -60,7 +60,7 @@ impl Bench {
 }
 
 #[test]
-fn frames_are_flooded_until_their_destination_is_known() {
+fn frames_are_flooded_until_destination_is_learned() {
     let mut bench = Bench::new("", &["a", "b", "c"]);
     let (there, back) = (Frames::between(1, 2), Frames::between(2, 1));
     bench.check("a", &there, &[("b", &there), ("c", &there)]);
@@ -91,7 +91,7 @@ fn frames_are_flooded_until_their_destination_is_known() {
 }
 
 #[test]
-fn a_frame_stays_in_its_vlan_and_leaves_with_the_tag_that_is_right() {
+fn frame_stays_in_vlan_with_right_tag() {
     let ports = ["a,vlan=10", "b,vlan=10", "c,vlan=20", "t,trunk=10+20", "n,trunk=20,native=10"];
     let mut bench = Bench::new("", &[&ports[..], &["p"]].concat());
     let plain = Frames::broadcast(1);
@@ -121,7 +121,7 @@ fn a_frame_stays_in_its_vlan_and_leaves_with_the_tag_that_is_right() {
 }
 
 #[test]
-fn ports_of_a_group_do_not_see_each_other() {
+fn ports_of_isolation_group_exchange_no_frames() {
     let mut bench = Bench::new("", &["a,group=g", "b,group=g", "c,group=h", "u"]);
     let all = Frames::broadcast(1);
     bench.check("a", &all, &[("c", &all), ("u", &all)]);
@@ -133,7 +133,7 @@ fn ports_of_a_group_do_not_see_each_other() {
 }
 
 #[test]
-fn silent_stations_are_forgotten() {
+fn silent_stations_age_out() {
     let mut bench = Bench::new("age_s = 1", &["a", "b", "c"]);
     let (there, back) = (Frames::between(1, 2), Frames::between(2, 1));
     bench.check("b", &back, &[("a", &back), ("c", &back)]);
@@ -144,7 +144,7 @@ fn silent_stations_are_forgotten() {
 }
 
 #[test]
-fn a_port_with_too_many_stations_takes_nobodys_place() {
+fn port_over_station_limit_displaces_no_others() {
     let mut bench = Bench::new("port_addresses = 10", &["a", "b", "c"]);
     let known = Frames::broadcast(1);
     bench.check("a", &known, &[("b", &known), ("c", &known)]);

@@ -65,7 +65,7 @@ fn spoof_check_allows_own_addresses_only() {
 }
 
 #[test]
-fn sender_cannot_change_its_address_after_the_check() {
+fn address_change_after_spoof_check_is_ignored() {
     let mut switch = gateway();
     let honest = frame(station(2), station(1));
     let spoofed = [&station(1).0, &station(1).0, &honest[12..]].concat();
@@ -75,7 +75,7 @@ fn sender_cannot_change_its_address_after_the_check() {
 }
 
 #[test]
-fn pinned_addresses_hold_in_every_vlan_of_their_port() {
+fn pinned_address_holds_in_every_vlan() {
     let mut switch =
         Inline::of(&["t,trunk=10+20,mac=02:00:00:00:00:01", "a,vlan=10", "b,vlan=20", "c,vlan=30"]);
     assert_eq!(reached(&mut switch, "a", frame(station(2), station(1))), ["t"]);
@@ -90,7 +90,7 @@ fn pinned_addresses_hold_in_every_vlan_of_their_port() {
 const BURST: u64 = 32;
 
 #[test]
-fn storm_limits_what_is_flooded_and_nothing_else() {
+fn storm_limits_only_flooded_frames() {
     let mut switch = Inline::of(&["a,storm=1pps", "b", "c"]);
     assert_eq!(reached(&mut switch, "b", frame(station(2), BROADCAST)), ["a", "c"]);
     let floods: Vec<Sent> = (0..200)
@@ -110,7 +110,7 @@ fn storm_limits_what_is_flooded_and_nothing_else() {
 }
 
 #[test]
-fn storm_limits_how_many_addresses_are_learned() {
+fn storm_limits_learned_addresses() {
     let mut switch = Inline::of(&["a,storm=1pps", "b"]);
     reached(&mut switch, "b", frame(station(2), BROADCAST));
     let many = (0..200).map(|id| frame(station(1000 + id), station(2)).into()).collect();
@@ -155,7 +155,7 @@ fn rates_hold_in_both_directions_and_modes() {
 
 /// A frame that waits for room at its receiver is not counted against a rate twice.
 #[test]
-fn rates_count_each_frame_once_where_senders_are_held_back() {
+fn backpressured_frame_counts_once_against_rate() {
     for rate in ["rate_in", "rate_out"] {
         let (a, b) =
             if rate == "rate_in" { ("rate_in = '1pps'", "") } else { ("", "rate_out = '1pps'") };

@@ -13,7 +13,7 @@ use ends::{
 };
 
 #[test]
-fn ports_that_come_and_go_cost_the_others_nothing() {
+fn adding_and_removing_ports_spares_others() {
     for mode in ["mode = 'patch'\nflow = 'backpressure'", "mode = 'learning'"] {
         let folder = tempfile::tempdir().unwrap();
         let switch = switch(mode);
@@ -61,7 +61,7 @@ fn ports_that_come_and_go_cost_the_others_nothing() {
 
 /// Frames that the receiver does not take stay where they are; the worker sleeps most of the time.
 #[test]
-fn a_receiver_that_takes_nothing_keeps_no_cpu_busy() {
+fn stuck_receiver_lets_worker_sleep() {
     let folder = tempfile::tempdir().unwrap();
     let switch = switch("mode = 'patch'\nflow = 'backpressure'\nidle = '50us'");
     let socket = |name: &str| folder.path().join(name);
@@ -94,7 +94,7 @@ fn a_receiver_that_takes_nothing_keeps_no_cpu_busy() {
 
 /// A peer that never reads does not slow down the others: its port is full, and the worker goes on.
 #[test]
-fn silent_receiver_does_not_hold_up_the_worker() {
+fn stuck_receiver_does_not_delay_others() {
     const COUNT: u32 = 3000;
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -122,7 +122,7 @@ fn silent_receiver_does_not_hold_up_the_worker() {
 }
 
 #[test]
-fn a_peer_that_starts_one_of_two_queues_hears_both_workers() {
+fn peer_with_one_queue_receives_from_both_workers() {
     let cpus = cpus();
     let [first, second, ..] = cpus[..] else {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "CI skips nothing");

@@ -82,7 +82,7 @@ fn tagged_frames_do_not_enter_access_ports() {
 }
 
 #[test]
-fn sender_cannot_change_a_frame_into_another_vlan() {
+fn tag_change_after_check_cannot_change_vlan() {
     let tag_20 = [TAG[0], TAG[1], 0, 20];
     for (from, sent, expected) in [
         // Untagged; it leaves untagged everywhere but at the trunk.
@@ -115,7 +115,7 @@ fn sender_cannot_change_a_frame_into_another_vlan() {
 }
 
 #[test]
-fn addresses_looked_up_are_those_sent_in_a_vlan() {
+fn address_change_after_lookup_is_ignored() {
     let mut switch = Inline::of(&PORTS);
     let arrived = switch.send("access10", changed(&frame(&[]), 0, &[9; 12]));
     assert_eq!(arrived.len(), 3);
@@ -125,7 +125,7 @@ fn addresses_looked_up_are_those_sent_in_a_vlan() {
 }
 
 #[test]
-fn no_frame_leaves_a_trunk_without_its_tag_for_being_long() {
+fn frame_too_long_for_its_tag_is_dropped() {
     let mut switch = Inline::of(&PORTS);
     for len in 9010..=9018 {
         let (sent, tagged) = (of_len(&[], len), of_len(&[(TAG, 10)], len));
@@ -169,7 +169,7 @@ fn short_frames_are_dropped_or_keep_every_byte() {
 }
 
 #[test]
-fn ports_without_vlans_pass_tags_as_they_are() {
+fn ports_without_vlans_keep_tags_unchanged() {
     let mut switch = Inline::of(&["a", "b", "c,vlan=10"]);
     for tags in [&[(TAG, 10)][..], &[(SERVICE_TAG, 10)], &[(TAG, 0), (TAG, 10)]] {
         let sent = frame(tags);

@@ -155,7 +155,7 @@ impl Running {
 }
 
 #[test]
-fn ports_come_and_go() {
+fn ports_are_added_listed_and_removed() {
     let switch = start(Mode::Learning);
     let client = &switch.client;
     let wanted = port("a=null:,trunk=10+20,native=1,group=g");
@@ -174,7 +174,7 @@ fn ports_come_and_go() {
 }
 
 #[test]
-fn the_table_is_shown_by_port_and_flushed() {
+fn table_is_listed_by_port_and_flushed() {
     let switch = start(Mode::Learning);
     let (client, a) = (&switch.client, "a".parse().unwrap());
     client.add_port(&port("a=null:")).unwrap();
@@ -185,7 +185,7 @@ fn the_table_is_shown_by_port_and_flushed() {
 }
 
 #[test]
-fn the_client_hears_why_it_was_refused() {
+fn client_gets_reason_of_refusal() {
     let switch = start(Mode::Patch);
     let client = &switch.client;
     client.add_port(&port("a=null:")).unwrap();
@@ -210,7 +210,7 @@ fn the_client_hears_why_it_was_refused() {
 }
 
 #[test]
-fn requests_that_cannot_be_are_answered_with_the_right_status() {
+fn each_request_gets_its_http_status() {
     let switch = start(Mode::Learning);
     switch.client.add_port(&port("a=null:")).unwrap();
     for (method, target, body, status, part) in [
@@ -251,7 +251,7 @@ fn requests_that_cannot_be_are_answered_with_the_right_status() {
 }
 
 #[test]
-fn bytes_that_are_no_request_are_refused() {
+fn malformed_or_oversized_request_is_refused() {
     let switch = start(Mode::Learning);
     let large = format!("POST /ports HTTP/1.1\r\nContent-Length: {}\r\n\r\n", 2 * BODY_MAX);
     let body = "x".repeat(2 * BODY_MAX);
@@ -279,7 +279,7 @@ fn bytes_that_are_no_request_are_refused() {
 }
 
 #[test]
-fn who_says_nothing_or_half_keeps_nobody_out() {
+fn silent_connections_do_not_block_clients() {
     let switch = start(Mode::Learning);
     let silent: Vec<_> = (0..100)
         .map(|number| {
@@ -301,7 +301,7 @@ fn who_says_nothing_or_half_keeps_nobody_out() {
 }
 
 #[test]
-fn a_request_that_takes_too_long_is_given_up() {
+fn slow_request_is_disconnected() {
     let folder = tempfile::tempdir().unwrap();
     let control = folder.path().join("s");
     let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
@@ -314,7 +314,7 @@ fn a_request_that_takes_too_long_is_given_up() {
 }
 
 #[test]
-fn the_socket_is_private_and_goes_with_the_switch() {
+fn control_socket_is_private_and_removed_at_end() {
     let switch = start(Mode::Learning);
     let mode = fs::metadata(&switch.path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
@@ -325,7 +325,7 @@ fn the_socket_is_private_and_goes_with_the_switch() {
 }
 
 #[test]
-fn a_live_socket_is_left_alone_and_a_dead_one_replaced() {
+fn bind_keeps_live_socket_and_replaces_dead_one() {
     let switch = start(Mode::Learning);
     let error = ControlSocket::bind(&switch.path).unwrap_err().to_string();
     assert!(error.contains("another one is running") && error.contains("switch.sock"), "{error}");

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_round_trips() {
+    fn idle_text_round_trips() {
         for text in ["50us", "1ms", "2s", "0s", "never"] {
             assert_eq!(text.parse::<Idle>().unwrap().to_string(), text);
         }

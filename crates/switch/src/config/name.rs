@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_words() {
+    fn name_allows_letters_digits_dot_underscore_hyphen() {
         for right in ["a", "0", "upf-n3.0", "A_b", &"x".repeat(64)] {
             assert_eq!(right.parse::<Name>().unwrap().as_str(), right);
         }

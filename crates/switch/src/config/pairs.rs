@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_paired_by_name_and_else_in_order() {
+    fn ports_pair_by_name_then_in_order() {
         for (ports, expected) in [
             (&["a=null:", "b=null:", "c=null:", "d=null:", "e=null:"][..], "a-b c-d"),
             (&["a=null:,pair=c", "b=null:", "c=null:", "d=null:"], "a-c b-d"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_both_ports() {
+    fn pair_errors_name_both_ports() {
         for (ports, parts) in [
             (&["a=null:,pair=a"][..], ["port \"a\": pair = \"a\"", "its own"]),
             (&["a=null:,pair=x", "b=null:"], ["port \"a\": pair = \"x\"", "there are a, b"]),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_a_port_disturbs_no_other_pair() {
+    fn removing_port_keeps_other_pairs() {
         let mut pairs = Pairs::default();
         for text in ["a=null:", "b=null:", "c=null:", "d=null:"] {
             pairs.add(&port(text)).unwrap();

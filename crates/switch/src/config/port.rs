@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_and_json_mean_the_same() {
+    fn port_text_and_json_are_equivalent() {
         for (text, json) in [
             ("a=null:", r#"{"name":"a","uri":"null:"}"#),
             (
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_what_was_given_and_what_is_allowed() {
+    fn port_errors_name_value_and_allowed_values() {
         for (text, parts) in [
             ("null:", ["\"null:\"", "NAME=URI"]),
             ("=null:", ["\"\"", "1 to 64"]),

@@ -15,7 +15,7 @@ fn read(text: &str) -> Result<SwitchConfig, ConfigError> {
 }
 
 #[test]
-fn a_file_with_everything_round_trips() {
+fn file_with_every_key_round_trips() {
     let text = r#"
         mode = "learning"
         flow = "drop"
@@ -56,7 +56,7 @@ fn a_file_with_everything_round_trips() {
 }
 
 #[test]
-fn defaults() {
+fn empty_file_gives_defaults() {
     let config = SwitchConfig::from_toml("").unwrap();
     assert_eq!(config, SwitchConfig::default());
     assert_eq!(read(&config.to_toml()), Ok(config));
@@ -64,7 +64,7 @@ fn defaults() {
 
 /// Each case: a file, the beginning of the message, and a part that it must contain.
 #[test]
-fn errors_name_the_line_the_key_what_was_given_and_what_is_allowed() {
+fn config_errors_name_line_key_and_value() {
     let port = |keys: &str| format!("mode = 'patch'\n[[ports]]\nname = 'a'\nuri = 'null:'\n{keys}");
     let mut wrong = Vec::new();
     for (text, start, part) in [
@@ -143,7 +143,7 @@ fn errors_name_the_line_the_key_what_was_given_and_what_is_allowed() {
 }
 
 #[test]
-fn a_file_is_named_for_its_own_mistakes_only() {
+fn only_errors_in_the_file_name_it() {
     let load = |path: &Path, flow| {
         SwitchConfig::load(path, |config| config.flow = flow, CPUS).map_err(|e| e.to_string())
     };
@@ -165,7 +165,7 @@ fn a_file_is_named_for_its_own_mistakes_only() {
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(
+    fn arbitrary_text_parses_or_is_refused(
         text in "([a-z_]{1,6} = (\"\\PC{0,6}\"|[0-9]{1,5}|\\[[0-9, ]{0,6}\\])\n|\\[\\[ports\\]\\]\n){0,8}|\\PC{0,60}",
     ) {
         if let Ok(config) = read(&text) {

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_address_has_its_owner_and_others_have_none() {
+    fn only_pinned_addresses_have_an_owner() {
         assert!(Pins::new([(3, &[][..])].into_iter()).is_none());
         for count in [1, 2, 3, 100, 5000] {
             let macs: Vec<_> = (0..count).map(|id| MacAddr::local(id * 256)).collect();

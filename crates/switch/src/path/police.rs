@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_the_rate_and_one_burst() {
+    fn policer_passes_rate_plus_one_burst() {
         for (rate, burst, batch, len, per_second, ahead) in [
             ("100kpps", "1ms", 1, 60, 100_000, 100),
             ("100kpps", "1ms", 64, 60, 100_000, 100),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_pass_is_given_back() {
+    fn frames_given_back_can_pass_again() {
         let frames = [Frame::from(&[0; 1000][..]); 70];
         for rate in ["1kpps", "1Mbit", "1Mbit+1kpps"] {
             let police = police(rate, "1us");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_do_not_overflow() {
+    fn extreme_rates_do_not_overflow() {
         let frames = [Frame::from(&[0; 9018][..]); 256];
         for rate in ["1pps", "1Gpps", "1kbit", "1000Gbit"] {
             for burst in ["1us", "10s"] {

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_that_the_kernel_refuses_does_not_fail_the_port() {
+    fn frame_refused_by_kernel_keeps_port_running() {
         let results = vec![
             Ok((4, 1)),
             Ok((2, 2)),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_the_peer_has_not_started_is_stood_in_for_by_the_first() {
+    fn first_queue_replaces_queue_not_started() {
         assert_eq!(transmitted([true, true]), ([2, 2], vec![DropReason::ReceiverFull]));
         assert_eq!(transmitted([true, false]), ([4, 0], vec![DropReason::ReceiverFull]));
         assert_eq!(transmitted([false, false]), ([0, 0], vec![DropReason::ReceiverNotReady]));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn membership_is_as_configured() {
+    fn vlan_membership_matches_config() {
         let (plain, access) = (vlans(""), vlans(",vlan=10"));
         let trunk = vlans(",trunk=1+63+64+4094,native=10");
         for vlan in 0..=4095 {

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_kind_of_events_takes_no_room_of_another() {
+    fn event_kinds_have_separate_queues() {
         let (teller, events) = events();
         let gone = || Event::TunnelGone { gnb: [10, 0, 0, 1].into(), teid: 1 };
         let told = (0..2 * WAITING_MAX).filter(|_| teller.tell(gone())).count();

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_the_rate_and_little_more() {
+    fn meter_passes_rate_plus_small_burst() {
         for (kbps, len) in
             [(1000, 60), (1000, 1500), (10_000, 60), (10_000, 1500), (1_000_000, 9000)]
         {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_do_not_overflow() {
+    fn extreme_rates_do_not_overflow() {
         for kbps in [1, u64::from(u32::MAX), 1_000_000_000_000] {
             let meter = Meter::new(kbps);
             let now = clock::ticks();

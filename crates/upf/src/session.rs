@@ -388,7 +388,7 @@ mod tests {
 
     /// Two threads share one limit: as many packets pass as with one thread.
     #[test]
-    fn a_limit_is_one_for_all_threads() {
+    fn threads_share_one_rate_limit() {
         let accounts = limited_to(&[10_000]);
         let now = clock::ticks();
         let thread =
@@ -404,7 +404,7 @@ mod tests {
     proptest! {
         /// The packets of one session do not affect the limits of another.
         #[test]
-        fn sessions_do_not_influence_each_other(
+        fn sessions_have_independent_rate_limits(
             offers in prop::collection::vec((any::<bool>(), 40usize..1500, 0u64..200), 1..300),
             rates in (100u64..20_000, 100u64..20_000),
         ) {

@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_hash_map(ops in prop::collection::vec((any::<bool>(), 0u64..40, 0u32..99), 0..400)) {
+        fn table_agrees_with_hash_map(ops in prop::collection::vec((any::<bool>(), 0u64..40, 0u32..99), 0..400)) {
             // Small enough that buckets overflow.
             let mut table = Table::new(6);
             let room = table.buckets.len() * KEYS;

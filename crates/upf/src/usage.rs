@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_come_again_and_again() {
+    fn threshold_is_reported_repeatedly() {
         let none = Volume::default();
         let up = Usage::new(Volume { uplink: Some(250), ..none }, none);
         let dues: Vec<_> = (0..6).map(|_| up.count(Way::Uplink, 100)).collect();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_of_one_direction_leaves_the_other_alone() {
+    fn quota_closes_only_its_direction() {
         let quota = Volume { downlink: Some(150), ..Volume::default() };
         let usage = Usage::new(Volume::default(), quota);
         assert!(usage.allows(Way::Downlink));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_rule_goes_on_counting() {
+    fn changed_rule_keeps_counting() {
         let usage = Usage::default();
         assert_eq!(usage.count(Way::Uplink, 1000), Nothing);
         let threshold = Volume { uplink: Some(10), ..Volume::default() };

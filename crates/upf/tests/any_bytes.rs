@@ -28,7 +28,7 @@ fn seeds_agree_with_the_model() {
 /// Each seed exercises something behind valid checksums: frames are forwarded, answered, buffered,
 /// reassembled, or refused all the same.
 #[test]
-fn seeds_reach_what_they_are_for() {
+fn each_seed_reaches_its_purpose() {
     for (name, seed) in seeds() {
         let seen = model::run(&seed);
         let is_there = match name.split('_').next().unwrap() {
@@ -50,7 +50,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn changed_seeds_agree_with_the_model(
+    fn mutated_seeds_agree_with_the_model(
         seed in any::<prop::sample::Index>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         more in prop::collection::vec(any::<u8>(), 0..80),

@@ -15,7 +15,7 @@ const SERVER: &str = "203.0.113.9";
 /// Sessions are added and removed while other sessions' packets pass: none of those packets is lost
 /// or altered, and removed sessions leave nothing behind.
 #[test]
-fn churn_leaves_the_others_alone_and_grows_nothing() {
+fn session_churn_loses_no_packet_or_memory() {
     let ends = Ends::new(&plain_session(1));
     let (upf, n3, n6) = (ends.upf.clone(), ends.n3.clone(), ends.n6.clone());
     let running = Threads::of(ends);

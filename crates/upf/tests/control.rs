@@ -34,7 +34,7 @@ fn serve(sessions: &str) -> Served {
 }
 
 #[test]
-fn sessions_come_change_and_go_over_the_socket() {
+fn sessions_change_over_control_socket() {
     let mut served = serve(&plain_session(1));
     let (ends, client) = (&mut served.ends, &served.client);
     let add =
@@ -68,7 +68,7 @@ fn sessions_come_change_and_go_over_the_socket() {
 }
 
 #[test]
-fn a_transaction_that_cannot_be_changes_nothing_and_says_why() {
+fn refused_transaction_changes_nothing() {
     let mut served = serve(&(plain_session(1) + &plain_session(2)));
     let (ends, client) = (&mut served.ends, &served.client);
     let none = Transaction::default;
@@ -108,7 +108,7 @@ fn a_transaction_that_cannot_be_changes_nothing_and_says_why() {
 
 /// Adds as many sessions as there is room for in one transaction, and removes them.
 #[test]
-fn large_transactions_take_no_longer_by_session() {
+fn one_transaction_fills_or_empties_capacity() {
     let generator = Generator {
         count: 20_000,
         teid: 1,
@@ -155,7 +155,7 @@ impl Chance {
 }
 
 #[test]
-fn malformed_requests_are_refused_and_change_nothing() {
+fn malformed_request_changes_nothing() {
     let mut ends = Ends::new(&plain_session(1));
     let mut chance = Chance(2);
     let session = r#"{"seid":2,"ue":["10.45.0.2","2001:db8:2::/64"],

@@ -32,7 +32,7 @@ impl Receive for Failing {
 }
 
 #[test]
-fn failed_port_is_seen_with_its_reason() {
+fn port_failure_is_reported_with_reason() {
     let config = UpfConfig::from_toml(&format!("{INTERFACES}{}", plain_session(1))).unwrap();
     let (n3, n6) = (Peer::default(), Peer::default());
     let mut port = n3.port();

@@ -42,7 +42,7 @@ fn narrow(peer: &Peer) -> (Port, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn what_finds_no_room_waits_and_keeps_its_order() {
+fn full_port_delays_packets_in_order() {
     let (n3, n6) = (Peer::default(), Peer::default());
     let config = UpfConfig::from_toml(&format!("{INTERFACES}{}", plain_session(1))).unwrap();
     let ((n3_port, n3_room), (n6_port, n6_room)) = (narrow(&n3), narrow(&n6));
@@ -75,7 +75,7 @@ fn what_finds_no_room_waits_and_keeps_its_order() {
 /// A port that never has room again does not block for long: packets behind the held ones get
 /// replies.
 #[test]
-fn a_port_that_takes_nothing_is_given_up_on() {
+fn stuck_port_drops_packets_after_wait() {
     let (n3, n6) = (Peer::default(), Peer::default());
     let config = UpfConfig::from_toml(&format!("{INTERFACES}{}", plain_session(1))).unwrap();
     let (n6_port, _) = narrow(&n6);
@@ -95,7 +95,7 @@ fn a_port_that_takes_nothing_is_given_up_on() {
 
 /// Buffered packets of a session, more than one transmit call takes, pass through a narrow port.
 #[test]
-fn kept_packets_wait_for_room_as_well() {
+fn buffered_packets_wait_for_room() {
     let (n3, n6) = (Peer::default(), Peer::default());
     let forward = "{ id = 2, action = \"forward\", tunnel = { gnb = \"10.0.3.2\", teid = 1001 } }";
     let buffering = plain_session(1).replace(forward, "{ id = 2, action = \"buffer\" }");

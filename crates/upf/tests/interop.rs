@@ -93,7 +93,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_scapy_builds_we_take() {
+fn scapy_messages_are_accepted() {
     let Some(mut scapy) = Other::scapy() else { return };
     let mut ends = Ends::new(&plain_session(1));
     for flags in 0..8 {
@@ -141,7 +141,7 @@ fn made() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_we_build_scapy_reads() {
+fn scapy_reads_our_messages() {
     let Some(mut scapy) = Other::scapy() else { return };
     let frames = made();
     assert_eq!(frames.len(), 20);
@@ -201,7 +201,7 @@ fn extensions(list: &[(u8, &str)]) -> Value {
 }
 
 #[test]
-fn what_go_gtp_builds_we_take() {
+fn go_gtp_messages_are_accepted() {
     let Some(mut go_gtp) = Other::go_gtp() else { return };
     let mut built = |request: Value| {
         let answer = go_gtp.ask(&request);
@@ -240,7 +240,7 @@ fn what_go_gtp_builds_we_take() {
 }
 
 #[test]
-fn go_gtp_reads_what_we_answer() {
+fn go_gtp_reads_our_replies() {
     let Some(mut go_gtp) = Other::go_gtp() else { return };
     let mut ends = Ends::new(&plain_session(1));
     // Sends a request that go-gtp builds, and returns how go-gtp reads our reply.
@@ -269,7 +269,7 @@ fn go_gtp_reads_what_we_answer() {
 }
 
 #[test]
-fn what_we_build_go_gtp_reads() {
+fn go_gtp_reads_our_messages() {
     let Some(mut go_gtp) = Other::go_gtp() else { return };
     let mut tpdus = 0;
     for frame in made() {
@@ -295,7 +295,7 @@ fn what_we_build_go_gtp_reads() {
 
 /// tshark reports no warning in any layer.
 #[test]
-fn what_we_build_tshark_reads_without_a_warning() {
+fn tshark_reads_our_messages_without_warning() {
     let known = Command::new("tshark").arg("--version").output();
     if !known.is_ok_and(|output| output.status.success()) {
         return skip("tshark is not installed").unwrap_or(());

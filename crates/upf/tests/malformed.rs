@@ -135,7 +135,7 @@ fn storm(ends: &mut Ends, up: bool, seeds: &[Vec<u8>], numbers: &mut Numbers) {
 }
 
 #[test]
-fn a_million_wrong_packets_are_counted_by_reason() {
+fn million_invalid_packets_hit_every_drop_reason() {
     let mut ends = Ends::new(&plain_session(1));
     let mut numbers = Numbers(0x6472_6179);
     storm(&mut ends, true, &from_n3(), &mut numbers);

@@ -69,7 +69,7 @@ fn up_frame(port: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn flows_keep_their_order_and_nothing_is_lost() {
+fn workers_keep_flow_order_without_loss() {
     let sessions: String = (1..=8).map(plain_session).collect();
     let mut pair = Pair::new(&sessions);
     let threads = pair.start();
@@ -108,7 +108,7 @@ fn flows_keep_their_order_and_nothing_is_lost() {
 /// With a limit of 10 Mb/s, two queues that are offered far more pass together what one would.
 /// Counters match what passed, to the byte, and each threshold is reported once.
 #[test]
-fn limits_and_counts_are_those_of_the_session() {
+fn workers_share_session_limits_and_counts() {
     let mut pair = Pair::new(&with(
         "qers = [2], urrs = [1, 2]",
         "urrs = [ { id = 1, threshold = { uplink = 10000 } }, { id = 2 } ]",
@@ -144,7 +144,7 @@ fn limits_and_counts_are_those_of_the_session() {
 }
 
 #[test]
-fn a_quota_is_one_for_both_workers() {
+fn workers_share_one_quota() {
     let mut pair =
         Pair::new(&with("urrs = [1]", "urrs = [ { id = 1, quota = { total = 20000 } } ]"));
     let threads = pair.start();
@@ -166,7 +166,7 @@ fn a_quota_is_one_for_both_workers() {
 /// Packets buffered at both workers share one limit and one report, and the end marker is sent
 /// once, when neither worker sends into the tunnel any more.
 #[test]
-fn buffers_and_end_markers_are_those_of_the_session() {
+fn workers_share_buffer_and_end_marker() {
     let mut pair = Pair::new(&plain_session(1));
     let down = |port: u16, payload: &[u8]| from_dn(&udp(SERVER, USER, (80, port), payload));
     let modify = |pair: &Pair, text: &str| {

@@ -63,7 +63,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_of_servers_is_all_its_prefixes(
+        fn detector_agrees_with_server_prefixes(
             servers in prop::collection::vec(("[0-9a-f]", 1u32..=6), 0..9),
             ports in prop::collection::vec(0u16..4, 0..3), address in 0u128..16, port in 0u16..4,
         ) {

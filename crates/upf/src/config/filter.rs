@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_tell_packets_apart() {
+    fn filter_matches_only_its_packets() {
         let udp = |remote, remote_port, local_port| {
             ends(17, (remote, Some(remote_port)), ("10.45.0.1", Some(local_port)))
         };
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_what_was_given_and_what_is_right() {
+    fn filter_errors_name_value_and_example() {
         for (text, part) in [
             ("", "\"permit\" is missing"),
             ("deny out ip from any to any", "\"deny\" in the place of \"permit\""),
@@ -373,7 +373,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(
+        fn arbitrary_text_parses_or_is_refused(
             text in "(permit|x)? ?(out)? ?(ip|[0-9]{0,4})? ?(from)? ?[0-9a-f.:/]{0,20} ?[0-9,-]{0,12} ?(to)? ?(any|assigned)?",
         ) {
             if let Ok(filter) = text.parse::<Filter>() {
@@ -382,7 +382,7 @@ mod tests {
         }
 
         #[test]
-        fn prefixes_hold_what_their_first_bits_say(address: [u8; 4], other: [u8; 4], length in 0u32..=32) {
+        fn prefix_contains_addresses_with_its_bits(address: [u8; 4], other: [u8; 4], length in 0u32..=32) {
             let prefix: Prefix = format!("{}/{length}", IpAddr::from(address)).parse().unwrap();
             let bits = |address: [u8; 4]| u64::from(u32::from_be_bytes(address)) >> (32 - length);
             let number = ip::number(other.into());

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_file_is_toml_or_json() {
+fn config_file_is_toml_or_json() {
     let toml = "sessions_max = 8\nn3 = { mac = \"02:00:00:00:03:01\", addresses = [\"10.0.3.1\"] }\n\
                 n6 = { mac = \"02:00:00:00:06:01\", addresses = [\"10.0.6.1\"] }\n\
                 generate = { count = 2, gnbs = [\"10.0.3.2\"], ue = \"10.45.0.1\" }\n";
@@ -22,7 +22,7 @@ fn a_file_is_toml_or_json() {
 }
 
 #[test]
-fn errors_name_line_and_field() {
+fn config_errors_name_line_and_field() {
     for (text, parts) in [
         ("n3 = 1", ["line 1", "n3"]),
         ("n3 = { mac = \"x\", addresses = [] }", ["line 1", "n3.mac"]),

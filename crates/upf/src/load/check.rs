@@ -199,7 +199,7 @@ generate = { count = 2, gnbs = ["10.0.3.2"], ue = "10.45.0.1", gnb_teid = 1000, 
     }
 
     #[test]
-    fn each_field_is_looked_at() {
+    fn checker_counts_each_wrong_field() {
         let none = Outcome::default();
         assert_eq!(said(&RIGHT), Some(Outcome { received: 1, ..none }));
         let address = Some(Outcome { wrong_address: 1, ..none });

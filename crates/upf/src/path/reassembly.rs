@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_that_cannot_be_are_dropped() {
+    fn invalid_fragments_are_dropped() {
         let (mut reassembly, mut drops) = (Reassembly::new(), Drops::default());
         let (right, frame) = part(1, 7, 0..10, LEN);
         let wrong = [

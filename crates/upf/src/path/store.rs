@@ -301,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_queues(steps in prop::collection::vec((0..SESSIONS, step(), 0u64..4), 0..150)) {
+        fn store_agrees_with_queues(steps in prop::collection::vec((0..SESSIONS, step(), 0u64..4), 0..150)) {
             let (count, per_session, frame_max) = (40, 4, 10);
             let waiting = Waiting::new(count, per_session, LIFETIME, SESSIONS);
             let mut store = Store::new(waiting, frame_max);

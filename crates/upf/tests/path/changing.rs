@@ -145,7 +145,7 @@ const USER_V6: &str = "2001:db8:1::77";
 const SERVER_V6: &str = "2001:db8:ff::1";
 
 #[test]
-fn uplink_sends_what_was_checked() {
+fn uplink_sends_the_bytes_it_checked() {
     for qfi in [None, Some(9)] {
         let mut changing = Changing::new(false, &by_ports());
         let tunnel = from_gnb(1, qfi, &[]).len();
@@ -168,7 +168,7 @@ fn uplink_sends_what_was_checked() {
 }
 
 #[test]
-fn downlink_sends_what_was_checked() {
+fn downlink_sends_the_bytes_it_checked() {
     let mut changing = Changing::new(true, &by_ports());
     let mut packets = vec![(down_packet(b"down"), 24), (down_packet(&[7; 1000]), 24)];
     for options in [8, 16, 48, 56, 64, 72, 200, 1000] {

@@ -106,7 +106,7 @@ fn overlapping_fragments_drop_the_whole_packet() {
 }
 
 #[test]
-fn fragments_to_others_and_of_other_protocols_are_dropped() {
+fn outer_fragments_of_icmp_are_dropped() {
     let mut ends = Ends::new(&plain_session(1));
     let mut icmp = from_gnb(1, None, &up_packet(&[7; 1472]));
     icmp[23] = 1;
@@ -116,7 +116,7 @@ fn fragments_to_others_and_of_other_protocols_are_dropped() {
 }
 
 #[test]
-fn fragment_flood_of_one_source_leaves_others_alone() {
+fn fragment_flood_from_one_source_spares_others() {
     let mut ends = Ends::new(&plain_session(1));
     let packet = up_packet(&[7; 1472]);
     let pieces = divided(&from_address("10.0.3.2", 1, &packet), 1, 1440);
@@ -129,7 +129,7 @@ fn fragment_flood_of_one_source_leaves_others_alone() {
 }
 
 #[test]
-fn fragment_flood_of_many_sources_is_bounded() {
+fn fragment_flood_from_many_sources_is_bounded() {
     let mut ends = Ends::new(&plain_session(1));
     let packet = up_packet(&[7; 1472]);
     for number in 0..2000u16 {
@@ -228,7 +228,7 @@ fn long_packets_from_users_are_fragmented() {
 }
 
 #[test]
-fn long_packets_are_policed_and_counted_as_one() {
+fn fragmented_packet_is_counted_once() {
     let session = plain_session(1).replace("qers = [1] }", "qers = [1], urrs = [4] }")
         + "urrs = [ { id = 4 } ]";
     let mut ends = Ends::new(&session);

@@ -129,7 +129,7 @@ fn check_forwarding(ends: &mut Ends) {
 
 /// Regression test: one echo request from a mapped address ended a data thread.
 #[test]
-fn echo_from_mapped_address_is_survived() {
+fn echo_from_mapped_address_does_not_panic() {
     let mut ends = Ends::new(&plain_session(1));
     let echo = [&[128, 0, 0, 0, 0, 1, 0, 2][..], b"ping"].concat();
     let from = "::ffff:192.0.2.1".parse().unwrap();
@@ -148,7 +148,7 @@ fn echo_from_mapped_address_is_survived() {
 /// Sends every ICMP and ICMPv6 message from and to every address of the list, to our own MAC
 /// address, to broadcast, and to a group.
 #[test]
-fn icmp_between_any_addresses_is_counted() {
+fn icmp_between_any_addresses_is_counted_once() {
     let mut ends = Ends::new(&plain_session(1));
     let group = MacAddr([0x33, 0x33, 0xff, 0, 0, 1]);
     let messages = icmp_messages();
@@ -233,7 +233,7 @@ fn frames_from_groups_and_ourselves_get_no_reply() {
 /// Sends ARP messages of either kind between all IPv4 addresses of the list, and MAC addresses of
 /// every kind.
 #[test]
-fn arp_between_any_addresses_is_counted() {
+fn arp_between_any_addresses_is_counted_once() {
     let mut ends = Ends::new(&plain_session(1));
     let v4: Vec<_> = addresses()
         .into_iter()

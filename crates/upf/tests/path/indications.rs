@@ -18,7 +18,7 @@ fn uplink(ends: &Ends) -> Counters {
 }
 
 #[test]
-fn error_indication_is_believed_from_its_gnb_alone() {
+fn error_indication_is_accepted_only_from_its_gnb() {
     let v6 = plain_session(2).replace("gnb = \"10.0.3.2\"", "gnb = \"fd00:3::2\"");
     let mut ends = Ends::new(&(plain_session(1) + &v6));
     let refused = [
@@ -51,7 +51,7 @@ fn error_indication_is_believed_from_its_gnb_alone() {
 
 /// Sends the maximum number of indications: other reports are still delivered.
 #[test]
-fn error_indications_cannot_push_out_other_reports() {
+fn error_indications_cannot_displace_other_reports() {
     let counting = plain_session(1)
         .replace("far = 1 }", "far = 1, urrs = [1] }")
         .replace("[[sessions]]", "[[sessions]]\nurrs = [ { id = 1, threshold = { total = 1 } } ]");

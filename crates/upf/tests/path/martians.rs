@@ -148,7 +148,7 @@ fn users_cannot_reach_the_function_itself() {
 
 /// Packets from an invalid source or from one of our own addresses do not reach users.
 #[test]
-fn nothing_reaches_users_in_our_name() {
+fn martian_source_is_dropped_on_downlink() {
     let mut ends = Ends::new(&plain_session(1));
     let from = |src: &str| {
         let user = if src.contains(':') { USER_V6 } else { USER };

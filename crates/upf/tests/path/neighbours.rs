@@ -11,7 +11,7 @@ use crate::ends::{self, Ends, craft, from_dn, message_from_gnb, plain_session, t
 use crate::{NOTHING, down_packet, dropped};
 
 #[test]
-fn peers_and_neighbours_are_answered() {
+fn echo_arp_and_discovery_get_replies() {
     let mut ends = Ends::new(&plain_session(1));
     ends.up([message_from_gnb(&gtpu::echo_request(0x1234))]);
     let reply = ends.n3.received();
@@ -52,7 +52,7 @@ fn peers_and_neighbours_are_answered() {
 
 /// A gNB's address is resolved by ARP, and packets go to the MAC address in the reply.
 #[test]
-fn neighbours_are_asked_for() {
+fn neighbour_is_resolved_by_arp() {
     let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "10.0.3.7"));
     assert_eq!(ends.down([from_dn(&down_packet(b""))]), NOTHING);
     ends.assert_drops(&ends.upf.downlink(), &[(DropReason::NoNeighbour, 1)]);
@@ -74,7 +74,7 @@ fn neighbours_are_asked_for() {
 
 /// The same over IPv6, by solicitation and advertisement.
 #[test]
-fn neighbours_are_solicited() {
+fn neighbour_is_resolved_by_solicitation() {
     use dray_wire::icmp::Discovery;
     let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "fd00:3::7"));
     assert_eq!(ends.down([from_dn(&down_packet(b""))]), NOTHING);
@@ -93,7 +93,7 @@ fn neighbours_are_solicited() {
 
 /// Own addresses are announced once to the other end of each link.
 #[test]
-fn own_addresses_are_announced() {
+fn own_addresses_are_announced_once() {
     let ends = Ends::new(&plain_session(1));
     ends.upf.announce();
     for (peer, mac, last) in [(&ends.n3, ends::N3_MAC, 3), (&ends.n6, ends::N6_MAC, 6)] {
@@ -114,7 +114,7 @@ fn own_addresses_are_announced() {
 
 /// Packets to a gNB behind a router go to the router.
 #[test]
-fn gnbs_may_be_behind_routers() {
+fn gnb_behind_router_is_reachable() {
     let routes = r#"n3 = { routes = [ { to = "10.1.0.0/16", via = "10.0.3.2" },
         { to = "fd01::/16", via = "fd00:3::2" } ], mac"#;
     let interfaces = ends::INTERFACES.replace("n3 = { mac", routes);

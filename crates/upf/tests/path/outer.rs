@@ -33,7 +33,7 @@ fn to_user_v6() -> Vec<u8> {
 }
 
 #[test]
-fn outer_header_copies_ecn_and_no_dscp() {
+fn outer_header_copies_ecn_but_not_dscp() {
     let marked = |gnb: &str, more: &str| {
         plain_session(1).replace(
             "gnb = \"10.0.3.2\", teid = 1001",
@@ -60,7 +60,7 @@ fn outer_header_copies_ecn_and_no_dscp() {
 }
 
 #[test]
-fn inner_ecn_learns_of_congestion_in_the_tunnel() {
+fn inner_ecn_takes_congestion_from_outer_header() {
     let mut ends = Ends::new(&plain_session(1));
     let v6 = udp("2001:db8:1::77", "2001:db8:ff::1", (1, 2), b"six");
     let mut dropped = 0;
@@ -93,7 +93,7 @@ fn inner_ecn_learns_of_congestion_in_the_tunnel() {
 }
 
 #[test]
-fn outer_source_port_is_the_flows() {
+fn outer_source_port_depends_on_flow() {
     let mut ends = Ends::new(&(plain_session(1) + &plain_session(2)));
     let mut port = |packet: &[u8]| outer(&mut ends, packet).1;
     let flow = |number: u16| udp(SERVER, "10.45.0.1", (80, 5000 + number), b"payload");

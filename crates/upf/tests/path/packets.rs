@@ -10,7 +10,7 @@ use crate::ends::{
 use crate::{NOTHING, SERVER, changed, down_packet, up_packet};
 
 #[test]
-fn packets_leave_their_tunnel() {
+fn uplink_packets_are_decapsulated() {
     let mut ends = Ends::new(&plain_session(1));
     let v6 = udp("2001:db8:1::77", "2001:db8:ff::1", (1, 2), b"six");
     for payload_len in [0, 1, 50, 64, 128, 1400] {
@@ -27,7 +27,7 @@ fn packets_leave_their_tunnel() {
 }
 
 #[test]
-fn packets_go_into_their_tunnel() {
+fn downlink_packets_are_encapsulated() {
     let mut ends = Ends::new(&plain_session(1));
     let v6 = udp("2001:db8:ff::1", "2001:db8:1::77", (2, 1), b"six");
     for packet in [down_packet(b""), down_packet(&[7; 1400]), v6] {
@@ -47,7 +47,7 @@ fn packets_go_into_their_tunnel() {
 
 /// Outer IPv6, where the UDP checksum is mandatory.
 #[test]
-fn tunnels_over_ipv6() {
+fn tunnels_work_over_ipv6() {
     let session = plain_session(1).replace("gnb = \"10.0.3.2\"", "gnb = \"fd00:3::2\"");
     let mut ends = Ends::new(&session);
     for len in [0, 1, 99, 1300] {
@@ -67,7 +67,7 @@ fn tunnels_over_ipv6() {
 }
 
 #[test]
-fn every_legal_form_of_header_is_taken() {
+fn every_valid_gtpu_header_is_accepted() {
     let mut ends = Ends::new(&plain_session(1));
     let packet = up_packet(b"payload");
     // Flags with their fields, and extension header chains: short, long, and longer than the first
@@ -101,7 +101,7 @@ fn every_legal_form_of_header_is_taken() {
 }
 
 #[test]
-fn what_is_wrong_is_dropped_by_its_reason() {
+fn invalid_packet_is_dropped_with_reason() {
     let mut ends = Ends::new(&plain_session(1));
     let right = from_gnb(1, Some(9), &up_packet(b"payload"));
     let with = |at: usize, value: u8| {
@@ -182,7 +182,7 @@ fn behind_extensions(extensions: &[(u8, &[u8])], packet: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn extension_headers_are_understood_or_skipped_by_their_bits() {
+fn extension_header_type_decides_skip_or_drop() {
     let mut ends = Ends::new(&plain_session(1));
     let packet = up_packet(b"handover");
     let container = (0x85, &[0x10, 9][..]);
@@ -210,7 +210,7 @@ fn extension_headers_are_understood_or_skipped_by_their_bits() {
 }
 
 #[test]
-fn packets_without_container_are_of_no_qos_flow() {
+fn packet_without_container_has_no_qos_flow() {
     let session =
         plain_session(1).replace("teid = 1, far = 1 }", "teid = 1, far = 1, qfis = [0, 9] }");
     let mut ends = Ends::new(&session);

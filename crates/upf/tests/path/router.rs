@@ -25,7 +25,7 @@ fn up(ends: &mut Ends, teid: u32, packet: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn router_solicitations_are_answered_with_the_users_prefix() {
+fn router_solicitation_gets_users_prefix() {
     for (gnb, outer_len) in [("10.0.3.2", 44), ("fd00:3::2", 64)] {
         let session = |seid: u8| {
             plain_session(seid).replace("gnb = \"10.0.3.2\"", &format!("gnb = \"{gnb}\""))
@@ -90,7 +90,7 @@ fn router_solicitations_are_limited_and_checked() {
 
 /// Advertisements to the user follow the session's rules.
 #[test]
-fn router_advertisements_keep_to_the_rules() {
+fn router_advertisement_obeys_session_rules() {
     let closed = plain_session(1).replace(
         "{ id = 2, action = \"forward\", tunnel = { gnb = \"10.0.3.2\", teid = 1001 } }",
         "{ id = 2, action = \"drop\" }",
@@ -101,7 +101,7 @@ fn router_advertisements_keep_to_the_rules() {
 }
 
 #[test]
-fn other_link_local_packets_are_not_spoofed_ones() {
+fn link_local_packet_is_not_counted_as_spoofed() {
     let mut ends = Ends::new(&plain_session(1));
     let solicited = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &[0xfe, 0x80], &[7; 14]].concat();
     let report = [143, 0, 0, 0, 0, 0, 0, 0];

@@ -15,7 +15,7 @@ use crate::ends::{
 use crate::{NOTHING, SERVER, changed, down_packet, up_packet};
 
 #[test]
-fn the_rule_of_lowest_precedence_that_fits_decides() {
+fn matching_rule_of_lowest_precedence_wins() {
     let session = r#"
 [[applications]]
 name = "video"
@@ -57,7 +57,7 @@ qers = [ { id = 1, qfi = 1 }, { id = 2, qfi = 2 } ]
 
 /// A later fragment has no ports, so it does not match a rule with ports.
 #[test]
-fn users_fragments_pass_by_rules_without_ports() {
+fn later_fragments_match_rules_without_ports() {
     let rule = "{ id = 3, precedence = 1, from = \"access\", teid = 1, far = 3, \
                 filters = [\"permit out 17 from 203.0.113.9 80 to assigned\"] }, { id = 2,";
     let session = plain_session(1)
@@ -76,7 +76,7 @@ fn users_fragments_pass_by_rules_without_ports() {
 }
 
 #[test]
-fn gates_and_quotas_close() {
+fn closed_gate_and_spent_quota_drop() {
     let session = plain_session(1)
         .replace("far = 1 }", "far = 1, urrs = [4] }")
         .replace("qers = [1] }", "qers = [1], urrs = [4] }")
@@ -108,7 +108,7 @@ fn gates_and_quotas_close() {
 
 /// Packets beyond the rate are cut to a burst; those that are dropped do not count as used.
 #[test]
-fn rates_are_kept_by_session_and_by_flow() {
+fn rate_limit_polices_only_its_session() {
     let session = plain_session(1)
         .replace("far = 1 }", "far = 1, qers = [1, 2], urrs = [1] }")
         .replace("qfi = 9 }", "qfi = 9 }, { id = 2, mbr_uplink_kbps = 1000 }")
@@ -128,7 +128,7 @@ fn rates_are_kept_by_session_and_by_flow() {
 /// A packet passes if every rate of its rule has room; one that a rate refuses counts for none of
 /// them.
 #[test]
-fn several_rates_of_one_rule() {
+fn every_rate_of_a_rule_applies() {
     let session = plain_session(1)
         .replace(
             "qers = [1] }",
@@ -154,7 +154,7 @@ fn several_rates_of_one_rule() {
 }
 
 #[test]
-fn kept_packets_go_on_in_order_when_their_session_lets_them() {
+fn buffered_packets_are_forwarded_in_order() {
     let forward = plain_session(1);
     let tunnel = "action = \"forward\", tunnel = { gnb = \"10.0.3.2\", teid = 1001 }";
     let buffer = forward.replace(tunnel, "action = \"buffer\"");
@@ -193,7 +193,7 @@ fn kept_packets_go_on_in_order_when_their_session_lets_them() {
 }
 
 #[test]
-fn a_transaction_is_made_as_a_whole_or_not_at_all() {
+fn transaction_applies_as_whole_or_not() {
     let mut ends = Ends::new(&(plain_session(1) + &plain_session(2)));
     let put = |text: &str| Operation::Add(session_of(text));
     let three = plain_session(3);
@@ -235,7 +235,7 @@ fn a_transaction_is_made_as_a_whole_or_not_at_all() {
 /// A session changes while its packets pass, with a new tunnel and flow each time: every packet
 /// sees either the old or the new session, and nothing in between.
 #[test]
-fn packets_see_their_session_as_it_was_or_as_it_is() {
+fn packet_sees_old_or_new_session() {
     let ends = Ends::new(&plain_session(1));
     let (upf, n3, n6) = (ends.upf.clone(), ends.n3.clone(), ends.n6.clone());
     let running = Threads::of(ends);

@@ -8,7 +8,7 @@ use crate::ends::{self, Ends, from_dn, from_gnb, plain_session, to_gnb, udp};
 use crate::{NOTHING, SERVER, changed, down_packet, up_packet};
 
 #[test]
-fn senders_are_told_what_went_wrong() {
+fn senders_get_error_messages() {
     let mut ends = Ends::new(&plain_session(1));
     let told = |frames: Vec<Vec<u8>>| {
         let [frame] = &frames[..] else { panic!("{frames:?}") };
@@ -103,7 +103,7 @@ fn told_to_user(frame: &[u8], about: &[u8]) -> (u8, u8, u32) {
 
 /// A user's packet that cannot be forwarded causes a message through the user's tunnel.
 #[test]
-fn users_are_told_what_went_wrong() {
+fn users_get_icmp_errors() {
     let narrow = ends::INTERFACES
         .replace("addresses = [\"10.0.6.1\"", "mtu = 1300, addresses = [\"10.0.6.1\"")
         .replace("\"0.0.0.0/0\"", "\"203.0.0.0/8\"");
@@ -157,7 +157,7 @@ fn users_are_told_what_went_wrong() {
 
 /// Packets of users that must not cause a message, and the limit on messages.
 #[test]
-fn users_are_not_told_what_the_standards_forbid() {
+fn forbidden_icmp_errors_are_not_sent() {
     let mut ends = Ends::new(&plain_session(1));
     let expired = |packet: Vec<u8>| changed(packet, 8, 1);
     let icmp = |kind: u8| {

@@ -78,7 +78,7 @@ fn full_store_does_not_suppress_paging() {
 }
 
 #[test]
-fn unreachable_users_leave_room_for_others() {
+fn buffers_of_unreachable_users_leave_room() {
     let sessions: String = (1..=9).map(buffering).collect();
     let mut ends = Ends::new(&format!("buffer_packets = 64\nbuffer_per_session = 16\n{sessions}"));
     for seid in 1..=8 {
@@ -94,7 +94,7 @@ fn unreachable_users_leave_room_for_others() {
 }
 
 #[test]
-fn waiting_packets_expire() {
+fn buffered_packets_expire() {
     let mut ends = Ends::new(&format!("buffer_ms = 300\n{}{}", buffering(1), buffering(2)));
     ends.down([from_dn(&to_user(1, 0)), from_dn(&to_user(2, 0)), from_dn(&to_user(1, 1))]);
     assert_eq!(paged(&ends), [1, 2]);
@@ -120,7 +120,7 @@ fn paging_is_reported_again_after_the_session_forwarded() {
 }
 
 #[test]
-fn one_flow_forwards_while_another_waits() {
+fn one_flow_forwards_while_another_buffers() {
     let mut ends = Ends::new(&two_flows("buffer", "buffer"));
     let all = (0..8).flat_map(|number| [of_flow(0, number), of_flow(1, number)]);
     assert_eq!(ends.down(all.map(|packet| from_dn(&packet))), NOTHING);
@@ -145,7 +145,7 @@ fn one_flow_forwards_while_another_waits() {
 }
 
 #[test]
-fn lifetime_of_waiting_packets_has_limits() {
+fn buffer_ms_outside_limits_is_refused() {
     for ms in ["0", "3600001"] {
         let text = format!("buffer_ms = {ms}\n{}", crate::ends::INTERFACES);
         let error = Ends::try_new(&text).err().map(|error| error.to_string());

@@ -166,7 +166,7 @@ proptest! {
     /// The full parser agrees with the fast one on every frame that the fast one accepts, and the
     /// fast one accepts all usual frames.
     #[test]
-    fn fast_parser_agrees_with_the_full_one(
+    fn fast_parser_agrees_with_full_parser(
         around in around(),
         changes in prop::collection::vec((0usize..90, any::<u8>()), 0..3),
         right_sum: bool, cut in prop::option::weighted(0.2, 0usize..200),
@@ -206,7 +206,7 @@ proptest! {
 }
 
 #[test]
-fn containers_are_read_alike() {
+fn both_parsers_read_container_alike() {
     let own = own();
     for qfi in [None, Some(0), Some(63)] {
         let mut header = [0; 16];

@@ -34,8 +34,8 @@ impl Access {
     pub(crate) fn check(self, flags: u16) -> Result<(), Lie> {
         match (self, flags & WRITE != 0) {
             (Self::Read, false) | (Self::Write, true) => Ok(()),
-            (Self::Read, true) => Err(Lie::WrongDirection { expected: "read" }),
-            (Self::Write, false) => Err(Lie::WrongDirection { expected: "written" }),
+            (Self::Read, true) => Err(Lie::WrongDirection { expected: "readable" }),
+            (Self::Write, false) => Err(Lie::WrongDirection { expected: "writable" }),
         }
     }
 }

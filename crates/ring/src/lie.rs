@@ -6,24 +6,24 @@
 pub enum Lie {
     #[error("ring index jumped from {from} to {to}: at most {size} entries can be new")]
     IndexJump { from: u16, to: u16, size: u16 },
-    #[error("more is available than the {size} entries of the ring, all of which are taken")]
+    #[error("driver made more than {size} descriptors available")]
     Overfull { size: u16 },
-    #[error("descriptor {index} of a table of {size}")]
+    #[error("descriptor {index} is outside the table of {size}")]
     NoSuchDescriptor { index: u16, size: u16 },
     #[error("buffer of {len} bytes at {address:#x} is outside the shared memory")]
     OutsideMemory { address: u64, len: u64 },
-    #[error("a chain is longer than {max} descriptors, or a loop")]
+    #[error("descriptor chain is a loop or longer than {max} descriptors")]
     ChainTooLong { max: u16 },
-    #[error("a buffer to be {expected} is marked otherwise")]
+    #[error("buffer is not device-{expected}")]
     WrongDirection { expected: &'static str },
     #[error("an indirect table inside an indirect table")]
     NestedIndirect,
     #[error("an indirect table with a next descriptor")]
     IndirectWithNext,
-    #[error("an indirect table of {len} bytes, not a positive multiple of 16")]
+    #[error("indirect table length {len} is not a positive multiple of 16")]
     IndirectLength { len: u32 },
-    #[error("an indirect table, which was not negotiated")]
+    #[error("indirect tables were not negotiated")]
     IndirectNotNegotiated,
-    #[error("buffer {id} was returned but is not out")]
+    #[error("device returned buffer {id}, which is not in flight")]
     NotOut { id: u32 },
 }

@@ -135,10 +135,7 @@ fn overfull() {
     assert_eq!(device.pop(&memory.guest, Access::Read), Ok(None));
     memory.write_descriptor(RING, DATA, 8, [7, USED]);
     let lie = device.pop(&memory.guest, Access::Read).unwrap_err();
-    assert_eq!(
-        lie.to_string(),
-        "more is available than the 4 entries of the ring, all of which are taken"
-    );
+    assert_eq!(lie.to_string(), "driver made more than 4 descriptors available");
     device.unpop(1);
     assert!(device.pop(&memory.guest, Access::Read).unwrap().is_some());
 }
@@ -148,16 +145,19 @@ fn no_such_descriptor() {
     let split = |ring: &[Entry], table: &[Entry]| {
         message(pop::<SplitLayout>(true, Access::Read, ring, table))
     };
-    assert_eq!(split(&[(DATA, 8, NEXT, 1024)], &[]), "descriptor 1024 of a table of 1024");
-    assert_eq!(split(&[table(3)], &[(DATA, 8, NEXT, 3)]), "descriptor 3 of a table of 3");
+    assert_eq!(
+        split(&[(DATA, 8, NEXT, 1024)], &[]),
+        "descriptor 1024 is outside the table of 1024"
+    );
+    assert_eq!(split(&[table(3)], &[(DATA, 8, NEXT, 3)]), "descriptor 3 is outside the table of 3");
     let (memory, layout) = memory::<SplitLayout>(8);
     let mut device = SplitDevice::new(layout, 0, false, false);
     memory.write(RING + memory.parts[1] + 2, [1, 0, 0xff, 0xff]);
     let lie = device.pop(&memory.guest, Access::Read).unwrap_err();
-    assert_eq!(lie.to_string(), "descriptor 65535 of a table of 8");
+    assert_eq!(lie.to_string(), "descriptor 65535 is outside the table of 8");
     let (_memory, layout) = self::memory::<PackedLayout>(8);
     let lie = PackedDevice::new(layout, 0x8008, false, false).unwrap_err();
-    assert_eq!(lie.to_string(), "descriptor 8 of a table of 8");
+    assert_eq!(lie.to_string(), "descriptor 8 is outside the table of 8");
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn outside_memory() {
 
 #[test]
 fn chain_too_long() {
-    let expected = "a chain is longer than 256 descriptors, or a loop";
+    let expected = "descriptor chain is a loop or longer than 256 descriptors";
     // One buffer too many: in the ring, in a table, and in a table after the maximum number of
     // buffers.
     for popped in both(Access::Read, &chain(CHAIN_MAX + 1, 0), &[]) {
@@ -224,8 +224,7 @@ fn chain_too_long() {
 #[test]
 fn wrong_direction() {
     let writable = (DATA, 8, WRITE, 0);
-    let [read, written] =
-        ["a buffer to be read is marked otherwise", "a buffer to be written is marked otherwise"];
+    let [read, written] = ["buffer is not device-readable", "buffer is not device-writable"];
     for (access, right, wrong, expected) in
         [(Access::Read, PLAIN, writable, read), (Access::Write, writable, PLAIN, written)]
     {
@@ -258,12 +257,11 @@ fn indirect() {
     }
     for len in [0, 15, 17, 24, u32::MAX] {
         for popped in both(Access::Read, &[(TABLES, len, INDIRECT, 0)], &[PLAIN]) {
-            let expected =
-                format!("an indirect table of {len} bytes, not a positive multiple of 16");
+            let expected = format!("indirect table length {len} is not a positive multiple of 16");
             assert_eq!(message(popped), expected);
         }
     }
-    let expected = "an indirect table, which was not negotiated";
+    let expected = "indirect tables were not negotiated";
     for ring in [&[table(1)][..], &[(DATA, 8, NEXT, 1), table(1)]] {
         let popped = pop::<SplitLayout>(false, Access::Read, ring, &[PLAIN]);
         assert_eq!(message(popped), expected);
@@ -286,7 +284,7 @@ fn not_out() {
         memory.write(RING + memory.parts[2] + 2, 2u16.to_le_bytes());
         assert_eq!(driver.poll().unwrap().unwrap().id, 0);
         let lie = driver.poll().unwrap_err();
-        assert_eq!(lie.to_string(), format!("buffer {id} was returned but is not out"));
+        assert_eq!(lie.to_string(), format!("device returned buffer {id}, which is not in flight"));
     }
     for id in [2u16, 8, 0xffff, 0] {
         let (memory, layout) = memory::<PackedLayout>(8);
@@ -298,7 +296,7 @@ fn not_out() {
         memory.write_descriptor(RING + 16 * 3, 0, 0, [id, AVAILABLE | USED]);
         assert_eq!(driver.poll().unwrap().unwrap().id, 0);
         let lie = driver.poll().unwrap_err();
-        assert_eq!(lie.to_string(), format!("buffer {id} was returned but is not out"));
+        assert_eq!(lie.to_string(), format!("device returned buffer {id}, which is not in flight"));
     }
     // A chain that was not published.
     let (memory, layout) = memory::<PackedLayout>(8);

@@ -13,7 +13,7 @@ pub struct Bytes(pub u64);
 /// Error: the text is not a number of bytes.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "{0:?}: give a number of bytes, with K, M, G or T behind it for powers of 1024, for example 512G"
+    "{0:?} is not a number of bytes: give digits, then optionally K, M, G or T, for example 512G"
 )]
 pub struct BytesError(String);
 

@@ -222,10 +222,10 @@ impl Control {
         };
         if let Err(error) = &stream {
             let why = match (listener, error.kind()) {
-                (Some(_), _) => Some(format!("a peer could not be accepted: {error}")),
+                (Some(_), _) => Some(format!("accepting a peer: {error}")),
                 // No peer is listening yet.
                 (None, io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => None,
-                (None, _) => Some(format!("the peer's socket: {error}")),
+                (None, _) => Some(format!("connecting to the peer: {error}")),
             };
             if why.is_some() {
                 self.change(|status| status.last_end = why);

@@ -67,7 +67,7 @@ impl PeerEvent {
     pub(crate) fn from_peer(fd: OwnedFd, attention: &Arc<Attention>) -> io::Result<Self> {
         let name = name_of(&fd);
         if name != "anon_inode:[eventfd]" {
-            return Err(io::Error::other(format!("{name} is no eventfd")));
+            return Err(io::Error::other(format!("{name} is not an eventfd")));
         }
         Ok(Self::of(fd, attention))
     }

@@ -37,9 +37,9 @@ pub(crate) enum State<Q> {
 pub(crate) enum Failure {
     #[error(transparent)]
     Lie(#[from] Lie),
-    #[error("memory that it shared is gone: the file was truncated, or its pages cannot be had")]
+    #[error("shared memory is lost: its file was truncated or its pages cannot be allocated")]
     MemoryLost,
-    #[error("a received frame of {len} bytes in {buffers} buffers")]
+    #[error("invalid received frame: {len} bytes in {buffers} buffers")]
     Header { buffers: u16, len: u32 },
 }
 

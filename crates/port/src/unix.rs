@@ -16,13 +16,12 @@ pub(crate) const PATH_MAX: usize = 107;
 pub(crate) fn parse_path(scheme: &str, body: &str, query: &Query<'_>) -> Result<PathBuf, UriError> {
     match body.len() {
         0 => Err(query.error(format!(
-            "\"\" is no socket; {scheme}: takes the path of a Unix socket, \
+            "missing path; {scheme}: takes the path of a Unix socket, \
              for example {scheme}:/run/dray/a.sock"
         ))),
         1..=PATH_MAX => Ok(body.into()),
-        len => Err(query.error(format!(
-            "the socket's path has {len} bytes; a Unix socket's has at most {PATH_MAX}"
-        ))),
+        len => Err(query
+            .error(format!("the socket's path has {len} bytes: at most {PATH_MAX} are allowed"))),
     }
 }
 
@@ -46,11 +45,19 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
         result => return result,
     }
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file of that name"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "this path exists and is not a socket",
+        ));
     }
     match connect(path, SocketType::STREAM) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-        _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there")),
+        _ => {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another listener uses this socket",
+            ));
+        }
     }
     std::fs::remove_file(path)?;
     UnixListener::bind(path)
@@ -91,7 +98,7 @@ mod tests {
             };
             assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
             let error = at_once(move || listen(&path)).unwrap_err();
-            assert_eq!(error.to_string(), "somebody listens there");
+            assert_eq!(error.to_string(), "another listener uses this socket");
             drop(socket);
         }
         // A connection that was established is an ordinary blocking one.

@@ -300,17 +300,17 @@ mod tests {
             ("memif:/a?secret=a b", ["secret=a b", "1 to 24 letters"]),
             ("memif:/a?secret=1234567890123456789012345", ["secret=", "1 to 24"]),
             ("memif:/a?id=-1", ["id=-1", "0 to 4294967295"]),
-            ("null:x", ["\"x\"", "nothing"]),
+            ("null:x", ["\"x\"", "after null:"]),
             ("null:?batch=1", ["unknown key", "no keys"]),
             ("impair:drop=1", ["impair:drop=1", "a plan and a port"]),
-            ("impair:drop=0:null:", ["drop=0", "from 1 on"]),
+            ("impair:drop=0:null:", ["drop=0", "from 1"]),
             ("impair:delay=50001:null:", ["delay=50001", "0 to 50000"]),
             ("impair:late=3:null:", ["late=3", "late_by"]),
-            ("impair:queue=3:null:", ["queue=3", "of a rate"]),
+            ("impair:queue=3:null:", ["queue=3", "needs rate"]),
             ("impair:rate=inf:null:", ["rate=inf", "frames per second"]),
             ("impair:los=3:null:", ["unknown key \"los\"", "drop, duplicate"]),
             ("impair:drop=3:raw:", ["raw:", "interface"]),
-            ("impair:drop=3:impair:drop=3:null:", ["impair:drop=3:impair", "one plan"]),
+            ("impair:drop=3:impair:drop=3:null:", ["impair:drop=3:impair", "cannot be nested"]),
         ] {
             let message = message(text);
             for part in parts {

@@ -43,7 +43,7 @@ impl AfxdpUri {
             && self.queue + self.queues > queues
         {
             let what = format!("queues {} to {}", self.queue, self.queue + self.queues - 1);
-            let what = format!("{what}: the interface has {queues}, counted from 0");
+            let what = format!("{what}: the interface has {queues} queues, numbered from 0");
             return Err(("queue", io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
         let frame_max = FRAME_MAX.min(mtu + headers::ETHERNET_LEN);

@@ -50,7 +50,7 @@ pub(super) fn get(interface: Arc<Interface>, uri: &AfxdpUri) -> io::Result<Arc<P
         {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "another port on this interface has one for another xdp= or udp=, or another defer=",
+                "another port on this interface uses one with different xdp=, udp= or defer=",
             ));
         }
         return Ok(program);

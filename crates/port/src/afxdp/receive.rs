@@ -170,7 +170,7 @@ fn read<'a>(
     room: &mut impl Iterator<Item = &'a mut [u8]>,
 ) -> io::Result<Option<Descriptors<'a>>> {
     let umem = socket.umem();
-    let outside = || io::Error::other("the kernel received into memory that is not the UMEM's");
+    let outside = || io::Error::other("the kernel returned a descriptor outside the UMEM");
     let entry = rx.get(first);
     let start = umem.find(entry.addr, entry.len).ok_or_else(outside)?;
     if !entry.options.contains(XdpDescOptions::XDP_PKT_CONTD) {

@@ -39,7 +39,7 @@ unsafe impl<T: Send, const LEN: u32> Send for Ring<T, LEN> {}
 impl<T: Copy, const LEN: u32> Ring<T, LEN> {
     /// Maps the ring of `socket` at `page_offset`.
     fn map(socket: BorrowedFd<'_>, page_offset: u64, at: &XdpRingOffset) -> io::Result<Self> {
-        let old = || io::Error::new(io::ErrorKind::Unsupported, "AF_XDP rings take Linux 5.4");
+        let old = || io::Error::new(io::ErrorKind::Unsupported, "AF_XDP rings need Linux 5.4");
         let len = at.desc as usize + LEN as usize * size_of::<T>();
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
         let pages = unsafe {

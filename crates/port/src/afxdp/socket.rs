@@ -155,10 +155,10 @@ impl Socket {
     /// whatever is requested.
     fn check_shared(&self, other: &Self) -> Result<(), Failed> {
         let differs = if self.mode != other.mode || self.says_wakeup != other.says_wakeup {
-            "ports that share a UMEM have the same mode= and wakeup="
+            "ports that share a UMEM must have the same mode= and wakeup="
         } else if self.parts && !other.parts {
-            "frames of this interface's MTU take several chunks, those of the first port that has \
-             this UMEM do not: open this port first, or give all of them chunk=4096"
+            "frames of this interface's MTU need several chunks, those of the UMEM's first port do \
+             not: open this port first, or set chunk=4096 for all of them"
         } else {
             return Ok(());
         };
@@ -195,14 +195,13 @@ impl Socket {
         };
         let what = match result {
             Ok(()) => return Ok(()),
-            Err(Errno::BUSY) => "bind: another AF_XDP socket has this queue",
+            Err(Errno::BUSY) => "bind: another AF_XDP socket uses this queue",
             Err(Errno::OPNOTSUPP) if uri.mode == CopyMode::ZeroCopy => {
-                "bind: the driver has no zero copy mode for AF_XDP; mode=copy works everywhere, and \
-                 mode=auto chooses that by itself"
+                "bind: the driver does not support AF_XDP zero copy; use mode=copy or mode=auto"
             }
             Err(Errno::INVAL) if parts => {
-                "bind: no such queue, or frames of this MTU, which take several chunks, are not \
-                 supported here (Linux 6.6); chunk=4096 holds longer ones"
+                "bind: no such queue, or frames of this MTU need several chunks and Linux 6.6; \
+                 chunk=4096 holds longer frames"
             }
             Err(Errno::INVAL) => "bind: no such queue",
             Err(_) => "bind",

@@ -89,7 +89,7 @@ impl Umem {
         let named = named.get_or_insert_default();
         if let Some(umem) = named.get(name).and_then(Weak::upgrade) {
             if umem.chunk_len != chunk_len {
-                let what = format!("{name} has chunks of {0} bytes, so chunk={0}", umem.chunk_len);
+                let what = format!("{name} has chunks of {0} bytes: set chunk={0}", umem.chunk_len);
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
             }
             return Ok(umem);
@@ -131,8 +131,7 @@ impl Umem {
         let mut seats = lock(&self.seats);
         let Some(number) = seats.iter().position(Option::is_none) else {
             let what = format!(
-                "it has chunks for {} queues, all of which are open; the others need a umem= of \
-                 another name",
+                "all {} queues that it has chunks for are open: use another umem= for more",
                 seats.len()
             );
             return Err(io::Error::other(what));

@@ -114,7 +114,7 @@ impl AfxdpUri {
         uri.defer = query.take("defer", "1 to 10000 microseconds", time)?;
         uri.wait = Wait::parse(query)?;
         if uri.mode == CopyMode::ZeroCopy && uri.xdp == Some(Mode::Generic) {
-            let what = "mode=zerocopy and xdp=generic: behind the driver everything is copied";
+            let what = "mode=zerocopy and xdp=generic: generic XDP always copies";
             return Err(query.error(what.to_owned()));
         }
         let last = uri.queue + uri.queues - 1;

@@ -57,17 +57,17 @@ impl Plan {
     pub const QUEUE: u32 = 64;
 
     fn parse(text: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
-        let each = "a number from 1 on: each so-manieth frame";
+        let each = "a number N from 1, for every Nth frame";
         let mut number = |key| query.take(key, each, |text| text.parse().ok().filter(|n| *n > 0));
         let [drop, duplicate, swap] = [number("drop")?, number("duplicate")?, number("swap")?];
         let late = number("late")?;
-        let panic = query.take("panic", "the number of a frame, from 1 on", |text| {
+        let panic = query.take("panic", "the number of a frame, from 1", |text| {
             text.parse().ok().filter(|frame| *frame > 0)
         })?;
-        let queue = query.take("queue", "a number of frames from 1 on", |text| {
+        let queue = query.take("queue", "a number of frames, from 1", |text| {
             text.parse().ok().filter(|frames| *frames > 0)
         })?;
-        let rate = query.take("rate", "frames per second, from 1 on", |text| {
+        let rate = query.take("rate", "frames per second, from 1", |text| {
             text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 1.0)
         })?;
         let mut micros = |key| {
@@ -79,10 +79,10 @@ impl Plan {
         let duration = |us: Option<u32>| Duration::from_micros(us.unwrap_or(0).into());
         let (delay, late_by) = (duration(delay), duration(late_by));
         if late.is_some() == late_by.is_zero() {
-            return Err(query.error(format!("{text:?}: late and late_by belong together")));
+            return Err(query.error(format!("{text:?}: late and late_by must be given together")));
         }
         if queue.is_some() && rate.is_none() {
-            return Err(query.error(format!("{text:?}: queue is of a rate")));
+            return Err(query.error(format!("{text:?}: queue needs rate")));
         }
         Ok(Self { rate, queue, drop, duplicate, swap, delay, late, late_by, panic })
     }
@@ -100,7 +100,7 @@ impl ImpairUri {
         let plan = Plan::parse(plan, &mut query)?;
         query.finish("impair")?;
         if port.starts_with("impair:") {
-            return Err(nothing.error("one plan is enough for a port".to_owned()));
+            return Err(nothing.error("impair: cannot be nested".to_owned()));
         }
         Ok(Self { plan, port: Box::new(port.parse()?) })
     }

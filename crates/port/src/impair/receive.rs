@@ -111,7 +111,7 @@ impl Way {
     fn enter(&mut self, frame: &[u8], now: u64) {
         self.count += 1;
         if self.plan.panic.is_some_and(|frame| u64::from(frame) == self.count) {
-            panic!("frame {}, as the plan of the port says", self.count);
+            panic!("frame {}: panic planned with impair:", self.count);
         }
         let sent = sent_at(frame).filter(|sent| *sent <= now).unwrap_or(now);
         let is_each =

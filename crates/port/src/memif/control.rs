@@ -50,7 +50,7 @@ impl Conversation<'_> {
     /// Exchanges all messages of the setup.
     fn introduce(&self, memory: &mut Fresh<SharedMemory>) -> Result<(), End> {
         let Message::Hello(limits) = self.next("HELLO")? else {
-            return Err(refused("it did not say HELLO"));
+            return Err(refused("server did not send HELLO"));
         };
         check(self.uri, limits)?;
         self.ask("INIT", &Request::init(self.uri.id, &self.uri.secret), None)?;
@@ -141,7 +141,7 @@ impl Conversation<'_> {
             }
             match woken {
                 Woken::Readable => return self.take(),
-                Woken::Timeout => return Err(refused(format!("{what}: no answer for {REPLY:?}"))),
+                Woken::Timeout => return Err(refused(format!("{what}: no reply for {REPLY:?}"))),
                 Woken::Attention => {}
             }
         }
@@ -150,7 +150,7 @@ impl Conversation<'_> {
     /// Takes the message that is there.
     fn take(&self) -> Result<Message, End> {
         match receive(self.socket).map_err(refused)? {
-            Some(Message::Disconnect(why)) => Err(refused(format!("it disconnected: {why}"))),
+            Some(Message::Disconnect(why)) => Err(refused(format!("server disconnected: {why}"))),
             Some(message) => Ok(message),
             None => Err(End::Left),
         }
@@ -187,15 +187,17 @@ fn refused(why: impl Into<String>) -> End {
 fn check(uri: &MemifUri, limits: Limits) -> Result<(), End> {
     let Limits { versions: (first, last), last_ring, log2_size } = limits;
     if !(first..=last).contains(&VERSION) {
-        return Err(refused(format!("it has versions {first:#x} to {last:#x}, not {VERSION:#x}")));
+        return Err(refused(format!(
+            "server supports versions {first:#x} to {last:#x}, not {VERSION:#x}"
+        )));
     }
     if uri.queues > last_ring.saturating_add(1) {
         let most = u32::from(last_ring) + 1;
-        return Err(refused(format!("it takes {most} queues at most, not {}", uri.queues)));
+        return Err(refused(format!("server accepts at most {most} queues, not {}", uri.queues)));
     }
     if uri.size.get().ilog2() > log2_size.into() {
         return Err(refused(format!(
-            "it takes rings of 2^{log2_size} entries, not {}",
+            "server accepts at most 2^{log2_size} ring entries, not {}",
             uri.size.get()
         )));
     }

@@ -110,7 +110,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Message>, String>
     };
     match bytes.first_chunk() {
         Some(message) if len == LEN => Ok(Some(parse(message))),
-        _ => Err(format!("a message is not of {LEN} bytes")),
+        _ => Err(format!("message is not {LEN} bytes long")),
     }
 }
 

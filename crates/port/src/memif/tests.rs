@@ -314,15 +314,15 @@ fn a_server_that_lies_is_left() {
         ("ring index jumped", &|server| server.set_index(RECEIVE_RING + TAIL, 9)),
         ("ring index jumped", &|server| server.set_index(RECEIVE_RING + TAIL, 0xffff)),
         ("ring index jumped", &|server| server.set_index(TAIL, 1)),
-        ("frame of 2049 bytes in 1", &|server| {
+        ("frame: 2049 bytes in 1", &|server| {
             server.set_descriptor(RECEIVE_RING, 0, 0, 2049);
             server.set_index(RECEIVE_RING + TAIL, 1);
         }),
-        ("frame of 0 bytes in 1", &|server| {
+        ("frame: 0 bytes in 1", &|server| {
             server.set_descriptor(RECEIVE_RING, 0, 0, 0);
             server.set_index(RECEIVE_RING + TAIL, 1);
         }),
-        ("frame of 4294967295 bytes in 2", &|server| {
+        ("frame: 4294967295 bytes in 2", &|server| {
             server.set_descriptor(RECEIVE_RING, 0, 1, 100);
             server.set_descriptor(RECEIVE_RING, 1, 0, u32::MAX);
             server.set_index(RECEIVE_RING + TAIL, 2);
@@ -431,11 +431,11 @@ fn what_a_server_says_at_the_wrong_time_or_in_the_wrong_way_is_named() {
     small[42] = 2;
     let no = [&[0; 4][..], b"no such interface"].concat();
     let cases: [(&str, Vec<Said>); 7] = [
-        ("did not say HELLO", vec![(1, vec![])]),
-        ("1 queues at most, not 2", vec![(2, few)]),
+        ("did not send HELLO", vec![(1, vec![])]),
+        ("at most 1 queues, not 2", vec![(2, few)]),
         ("versions 0x100 to 0x1ff, not 0x200", vec![(2, old)]),
-        ("rings of 2^2 entries, not 8", vec![(2, small)]),
-        ("it disconnected: no such interface", vec![(2, hello()), (8, no)]),
+        ("at most 2^2 ring entries, not 8", vec![(2, small)]),
+        ("server disconnected: no such interface", vec![(2, hello()), (8, no)]),
         ("INIT: unexpected Other(77)", vec![(2, hello()), (77, vec![])]),
         ("the peer disconnected", vec![]),
     ];
@@ -452,7 +452,7 @@ fn what_a_server_says_at_the_wrong_time_or_in_the_wrong_way_is_named() {
     }
     let socket = accept(&listener.fd).unwrap();
     send(&socket, &[1, 2, 3], SendFlags::NOSIGNAL).unwrap();
-    eventually(|| end(&port).contains("not of 128 bytes"));
+    eventually(|| end(&port).contains("not 128 bytes"));
 }
 
 #[test]

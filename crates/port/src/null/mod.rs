@@ -17,7 +17,7 @@ impl NullUri {
     pub(crate) fn parse(body: &str, query: &Query<'_>) -> Result<Self, UriError> {
         match body {
             "" => Ok(Self),
-            _ => Err(query.error(format!("{body:?}: nothing may stand behind null:"))),
+            _ => Err(query.error(format!("unexpected {body:?} after null:"))),
         }
     }
 

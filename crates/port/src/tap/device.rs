@@ -49,7 +49,8 @@ fn macvtap_number(interface: &str) -> io::Result<Option<Dev>> {
         .trim()
         .split_once(':')
         .and_then(|(major, minor)| Some(makedev(major.parse().ok()?, minor.parse().ok()?)));
-    let what = || io::Error::new(io::ErrorKind::InvalidData, format!("device number {text:?}"));
+    let what =
+        || io::Error::new(io::ErrorKind::InvalidData, format!("invalid device number {text:?}"));
     number.map(Some).ok_or_else(what)
 }
 

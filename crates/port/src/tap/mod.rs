@@ -74,7 +74,7 @@ fn set_up(interface: &Interface) -> io::Result<()> {
     let deadline = Instant::now() + CARRIER_MAX;
     while !interface.is_running()? {
         if Instant::now() > deadline {
-            let what = "it carries no frames; is what it is connected to set up?";
+            let what = "no carrier: is the other end of the interface set up?";
             return Err(io::Error::new(io::ErrorKind::TimedOut, what));
         }
         sleep(Duration::from_millis(1));

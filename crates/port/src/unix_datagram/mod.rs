@@ -93,11 +93,19 @@ fn bound(path: &Path) -> io::Result<OwnedFd> {
         result => return Ok(result.map(|()| socket)?),
     }
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file of that name"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "this path exists and is not a socket",
+        ));
     }
     match rustix::net::connect(new()?, &address) {
         Err(Errno::CONNREFUSED) => {}
-        _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody receives there")),
+        _ => {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another receiver uses this socket",
+            ));
+        }
     }
     std::fs::remove_file(path)?;
     rustix::net::bind(&socket, &address)?;
@@ -302,11 +310,11 @@ mod tests {
         assert!(path.exists(), "left behind");
         let port = uri.open().unwrap();
         let message = uri.open().map(drop).unwrap_err().to_string();
-        assert!(message.contains("somebody receives there") && message.contains(&text));
+        assert!(message.contains("another receiver uses this socket") && message.contains(&text));
         drop(port);
         std::fs::write(&path, "mine").unwrap();
         let message = uri.open().map(drop).unwrap_err().to_string();
-        assert!(message.contains("there is a file of that name"), "{message}");
+        assert!(message.contains("this path exists and is not a socket"), "{message}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
     }
 }

@@ -117,7 +117,7 @@ impl Backend {
     fn vring(&mut self, index: u32) -> Result<&mut Vring> {
         let count = self.vrings.len();
         if index as usize >= count {
-            return self.refuse(format!("virtqueue {index} of a device that has {count}"));
+            return self.refuse(format!("no virtqueue {index}: the device has {count}"));
         }
         Ok(&mut self.vrings[index as usize])
     }
@@ -153,7 +153,7 @@ impl Backend {
         if let Some(kick) = &vring.kick
             && let Err(error) = self.device.watch_kick(index, kick.as_fd())
         {
-            return self.refuse(format!("virtqueue {index}: its kick: {error}"));
+            return self.refuse(format!("virtqueue {index}: kick: {error}"));
         }
         self.device.wake(index);
         Ok(())
@@ -212,10 +212,11 @@ impl Backend {
     fn check_memory(&mut self, count: usize, len: u64) -> Result<()> {
         let (memory_max, regions_max) = (self.device.memory_max, self.device.regions_max);
         if count > regions_max {
-            return self.refuse(format!("{count} memory regions; allowed are {regions_max}"));
+            return self
+                .refuse(format!("{count} memory regions: at most {regions_max} are allowed"));
         }
         if len > memory_max {
-            return self.refuse(format!("{len} bytes of memory; allowed are {memory_max}"));
+            return self.refuse(format!("{len} bytes of memory: at most {memory_max} are allowed"));
         }
         Ok(())
     }
@@ -224,7 +225,8 @@ impl Backend {
         let (guest, user) = (region.guest_phys_addr, region.user_addr);
         let (len, offset) = (region.memory_size, region.mmap_offset);
         if len == 0 || user.checked_add(len).is_none() {
-            return self.refuse(format!("memory region of {len} bytes at user address {user:#x}"));
+            return self
+                .refuse(format!("invalid memory region: {len} bytes at user address {user:#x}"));
         }
         let file = match MemoryFile::from_peer(file.into()) {
             Ok(file) => file,
@@ -324,7 +326,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn reset_device(&mut self) -> Result<()> {
-        self.refuse("RESET_DEVICE, which was not negotiated".to_owned())
+        self.refuse("RESET_DEVICE was not negotiated".to_owned())
     }
 
     fn get_features(&mut self) -> Result<u64> {
@@ -334,7 +336,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn set_features(&mut self, features: u64) -> Result<()> {
         let unknown = features & !self.offered();
         if unknown != 0 {
-            return self.refuse(format!("features {unknown:#x}, which were not offered"));
+            return self.refuse(format!("features {unknown:#x} were not offered"));
         }
         let runs = (0..self.vrings.len()).any(|index| self.device.slot(index).is_running());
         if runs && self.features.is_some_and(|now| now != features) {
@@ -444,7 +446,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
         let unknown = features & !PROTOCOL_FEATURES_OFFERED.bits();
         if unknown != 0 {
-            return self.refuse(format!("protocol features {unknown:#x}, which were not offered"));
+            return self.refuse(format!("protocol features {unknown:#x} were not offered"));
         }
         Ok(())
     }
@@ -498,27 +500,27 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_config(&mut self, _: u32, _: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        self.refuse("GET_CONFIG, which was not negotiated".to_owned())
+        self.refuse("GET_CONFIG was not negotiated".to_owned())
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        self.refuse("SET_CONFIG, which was not negotiated".to_owned())
+        self.refuse("SET_CONFIG was not negotiated".to_owned())
     }
 
     fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
-        self.refuse("GPU_SET_SOCKET, to a network device".to_owned())
+        self.refuse("GPU_SET_SOCKET is not for network devices".to_owned())
     }
 
     fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
-        self.refuse("GET_SHARED_OBJECT, which was not negotiated".to_owned())
+        self.refuse("GET_SHARED_OBJECT was not negotiated".to_owned())
     }
 
     fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        self.refuse("GET_INFLIGHT_FD, which was not negotiated".to_owned())
+        self.refuse("GET_INFLIGHT_FD was not negotiated".to_owned())
     }
 
     fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
-        self.refuse("SET_INFLIGHT_FD, which was not negotiated".to_owned())
+        self.refuse("SET_INFLIGHT_FD was not negotiated".to_owned())
     }
 
     fn set_device_state_fd(
@@ -527,19 +529,19 @@ impl VhostUserBackendReqHandlerMut for Backend {
         _: VhostTransferStatePhase,
         _: File,
     ) -> Result<Option<File>> {
-        self.refuse("SET_DEVICE_STATE_FD, which was not negotiated".to_owned())
+        self.refuse("SET_DEVICE_STATE_FD was not negotiated".to_owned())
     }
 
     fn check_device_state(&mut self) -> Result<()> {
-        self.refuse("CHECK_DEVICE_STATE, which was not negotiated".to_owned())
+        self.refuse("CHECK_DEVICE_STATE was not negotiated".to_owned())
     }
 
     fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
-        self.refuse("GET_SHMEM_CONFIG, which was not negotiated".to_owned())
+        self.refuse("GET_SHMEM_CONFIG was not negotiated".to_owned())
     }
 
     fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
-        self.refuse("SET_LOG_BASE, which was not negotiated".to_owned())
+        self.refuse("SET_LOG_BASE was not negotiated".to_owned())
     }
 }
 

@@ -75,7 +75,7 @@ pub(super) fn converse(
             Ok(Look::Nothing) => continue,
             Ok(Look::Later(what)) => {
                 if incomplete.get_or_insert_with(Instant::now).elapsed() > MESSAGE {
-                    return End::Refused(format!("{what}, for {MESSAGE:?}"));
+                    return End::Refused(format!("{what} after {MESSAGE:?}"));
                 }
                 continue;
             }

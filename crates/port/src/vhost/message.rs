@@ -67,23 +67,23 @@ pub(super) fn look(socket: BorrowedFd<'_>) -> Result<Look, String> {
         return Ok(Look::HungUp);
     }
     let missing = |what: String| match hung_up {
-        true => Err(format!("{what}, and then it hung up")),
+        true => Err(format!("{what}, then the peer disconnected")),
         false => Ok(Look::Later(what)),
     };
     if len < HEADER_LEN {
-        return missing(format!("{len} bytes of a message's header of {HEADER_LEN}"));
+        return missing(format!("incomplete message header: {len} of {HEADER_LEN} bytes"));
     }
     let header = Header { fds, ..check(bytes)? };
-    let there = ioctl_fionread(socket).map_err(|error| format!("its socket: {error}"))?;
+    let there = ioctl_fionread(socket).map_err(|error| format!("socket: {error}"))?;
     let there = there.saturating_sub(HEADER_LEN as u64);
     if there < header.size.into() {
         return missing(format!(
-            "{there} bytes of {:?}, which says {}",
+            "incomplete {:?}: {there} of {} bytes",
             header.request, header.size
         ));
     }
     if !writable && !hung_up {
-        return Ok(Look::Later("no reply was read".to_owned()));
+        return Ok(Look::Later("replies unread".to_owned()));
     }
     Ok(Look::Whole(header))
 }
@@ -103,7 +103,7 @@ fn peek(
         Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
         // The driver has disconnected without reading a reply.
         Err(Errno::CONNRESET) => return Ok(Some((0, 0))),
-        Err(error) => return Err(format!("its socket: {error}")),
+        Err(error) => return Err(format!("socket: {error}")),
     };
     let mut fds = 0;
     for rights in ancillary.drain() {
@@ -117,8 +117,8 @@ fn peek(
     // The buffer's size is rounded up, so one descriptor more may have fitted.
     if fds > MAX_ATTACHED_FD_ENTRIES || message.flags.contains(ReturnFlags::CTRUNC) {
         return Err(format!(
-            "more file descriptors with a message than the {MAX_ATTACHED_FD_ENTRIES} allowed, \
-             or than there is room for"
+            "message has more than {MAX_ATTACHED_FD_ENTRIES} file descriptors, \
+             or more than the process may open"
         ));
     }
     Ok(Some((message.bytes, fds)))
@@ -137,19 +137,19 @@ fn check(bytes: [u8; HEADER_LEN]) -> Result<Header, String> {
     let word = |at| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
     let (request, flags, size) = (word(0), word(4), word(8));
     let Ok(request) = FrontendReq::try_from(request) else {
-        return Err(format!("request {request}, which there is none of"));
+        return Err(format!("unknown request {request}"));
     };
     if flags & VERSION != 1 {
-        return Err(format!("{request:?} of version {}: there is only 1", flags & VERSION));
+        return Err(format!("{request:?} has version {}: only version 1 exists", flags & VERSION));
     }
     if flags & REPLY != 0 {
-        return Err(format!("{request:?} as a reply, which nobody asked for"));
+        return Err(format!("unexpected reply: {request:?}"));
     }
     if flags & !(VERSION | REPLY | NEED_REPLY) != 0 {
-        return Err(format!("{request:?} with flags {flags:#x}, which have no meaning"));
+        return Err(format!("{request:?} has undefined bits in flags {flags:#x}"));
     }
     if size as usize > MAX_MSG_SIZE {
-        return Err(format!("{request:?} of {size} bytes: allowed are {MAX_MSG_SIZE}"));
+        return Err(format!("{request:?} of {size} bytes: at most {MAX_MSG_SIZE} are allowed"));
     }
     Ok(Header { request, size, fds: 0 })
 }
@@ -173,24 +173,23 @@ impl Header {
     pub(super) fn explain(&self) -> String {
         let expected = match self.request {
             FrontendReq::SET_MEM_TABLE | FrontendReq::ADD_MEM_REG => {
-                "regions of a byte or more, none beyond the last address, and a file descriptor for \
-                 each"
+                "non-empty regions within the address space, and a file descriptor for each"
             }
             FrontendReq::SET_VRING_KICK
             | FrontendReq::SET_VRING_CALL
-            | FrontendReq::SET_VRING_ERR => "8 bytes; one file descriptor, or bit 8 and none",
+            | FrontendReq::SET_VRING_ERR => "8 bytes, and one file descriptor or bit 8",
             FrontendReq::SET_VRING_ADDR => {
                 "40 bytes; descriptors aligned to 16 bytes, available ring to 2, used ring to 4"
             }
-            FrontendReq::SET_VRING_ENABLE => "8 bytes; 0 or 1",
-            _ => "a request of this device, its length, and no file descriptors",
+            FrontendReq::SET_VRING_ENABLE => "8 bytes, with the value 0 or 1",
+            _ => "a request for network devices, of its exact length, without file descriptors",
         };
         format!("{self} is invalid: expected {expected}")
     }
 
     /// Describes a message that needs a feature which the driver did not negotiate.
     pub(super) fn not_negotiated(&self) -> String {
-        format!("{:?}, which was not negotiated", self.request)
+        format!("{:?} was not negotiated", self.request)
     }
 }
 
@@ -228,11 +227,11 @@ mod tests {
         for (bytes, part) in [
             (header(99, 1, 0), "request 99"),
             (header(1, 2, 0), "version 2"),
-            (header(1, 5, 0), "a reply"),
+            (header(1, 5, 0), "unexpected reply"),
             (header(1, 0x101, 0), "0x101"),
             (header(5, 1, 4097), "4097"),
-            (header(5, 1, 40), "and then it hung up"),
-            (vec![1, 0, 0], "3 bytes"),
+            (header(5, 1, 40), "then the peer disconnected"),
+            (vec![1, 0, 0], "3 of 12 bytes"),
         ] {
             let (mut driver, ours) = UnixStream::pair().unwrap();
             driver.write_all(&bytes).unwrap();
@@ -248,6 +247,6 @@ mod tests {
         driver.write_all(&header(1, 1, 0)).unwrap();
         ours.set_nonblocking(true).unwrap();
         while ours.write(&[0; 20]).is_ok() {}
-        assert_eq!(look(ours.as_fd()), Ok(Look::Later("no reply was read".to_owned())));
+        assert_eq!(look(ours.as_fd()), Ok(Look::Later("replies unread".to_owned())));
     }
 }

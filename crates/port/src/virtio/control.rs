@@ -42,7 +42,7 @@ pub(super) fn converse(
 ) -> End {
     let socket = match stream.try_clone() {
         Ok(socket) => socket,
-        Err(error) => return End::Refused(format!("its socket: {error}")),
+        Err(error) => return End::Refused(format!("socket: {error}")),
     };
     // The `vhost` crate waits for a reply forever, whatever timeout the socket has.
     let introduced = std::thread::scope(|scope| {
@@ -62,7 +62,7 @@ pub(super) fn converse(
         let introduced = introduce(device, uri, memory, stream);
         drop(done);
         match watch.join() {
-            Ok(true) => introduced.map_err(|why| format!("no answer for {REPLY:?}; {why}")),
+            Ok(true) => introduced.map_err(|why| format!("no reply for {REPLY:?}; {why}")),
             _ => introduced,
         }
     });

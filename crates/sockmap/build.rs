@@ -19,6 +19,6 @@ fn main() {
     assert!(
         status.as_ref().is_ok_and(std::process::ExitStatus::success),
         "{clang} could not build bpf/shortcut.c: {status:?}; clang and the kernel's headers are \
-         needed (Debian: clang, linux-libc-dev), CLANG names another one"
+         needed (Debian: clang, linux-libc-dev), set CLANG to use another clang"
     );
 }

@@ -23,7 +23,7 @@ fn main() {
         assert!(
             built,
             "{clang} could not build {source}: {status:?}; clang and the kernel's headers are \
-             needed (Debian: clang, linux-libc-dev), CLANG names another one"
+             needed (Debian: clang, linux-libc-dev), set CLANG to use another clang"
         );
     }
 }

@@ -34,7 +34,7 @@ pub enum FileError {
     #[error("shared memory from a peer: {0}")]
     Inspect(io::Error),
     #[error(
-        "shared memory from a peer is {0}; only memory can be mapped: a memfd, or a regular file in tmpfs or hugetlbfs"
+        "shared memory from a peer is {0}: allowed is a memfd, or a regular file in tmpfs or hugetlbfs"
     )]
     NotMemory(String),
 }
@@ -96,7 +96,7 @@ impl MemoryFile {
 pub fn name_of(fd: &impl AsFd) -> String {
     const MAX: usize = 80;
     let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()));
-    let Ok(link) = link else { return "something else".to_owned() };
+    let Ok(link) = link else { return "an unknown file".to_owned() };
     let link = link.to_string_lossy();
     let mut characters = link.chars();
     let mut name: String = characters.by_ref().take(MAX).flat_map(char::escape_debug).collect();

@@ -95,7 +95,7 @@ impl Share {
         let limit = LIMIT.load(Ordering::Relaxed);
         if before.saturating_add(len) > limit {
             return Err(io::Error::other(format!(
-                "{len} bytes: all peers share {before} already, and at most {limit} together"
+                "{len} bytes: peers already share {before} of at most {limit} bytes"
             )));
         }
         Ok(share)
@@ -118,12 +118,14 @@ impl Guard {
         let zeroes = install()?;
         if len as u64 > GUARDED_MAX {
             return Err(io::Error::other(format!(
-                "{len} bytes; at most {GUARDED_MAX} can be mapped at once"
+                "mapping of {len} bytes: at most {GUARDED_MAX} bytes are allowed"
             )));
         }
         let free = SLOTS.iter().position(|slot| !slot.taken.swap(true, Ordering::Acquire));
         let index = free.ok_or_else(|| {
-            io::Error::other(format!("more than {GUARDS_MAX} mappings of peers' memory"))
+            io::Error::other(format!(
+                "too many mappings of peers' memory: at most {GUARDS_MAX} are allowed"
+            ))
         })?;
         USED.fetch_max(index + 1, Ordering::Release);
         let slot = &SLOTS[index];

@@ -23,7 +23,7 @@ pub struct Region {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message says it all")]
 pub enum RegionError {
-    #[error("memory region {index}: {len} bytes at {guest:#x} go beyond the last address")]
+    #[error("memory region {index}: {len} bytes at {guest:#x} exceed the address space")]
     BeyondTheEnd { index: usize, guest: u64, len: u64 },
     #[error("memory region {index} at {guest:#x} overlaps another one")]
     Overlap { index: usize, guest: u64 },
@@ -195,9 +195,9 @@ mod tests {
             assert!(message.contains("region 1") && message.contains("overlaps"), "{message}");
         }
         let message = refused(vec![region(u64::MAX - 10, 12)]);
-        assert!(message.contains("beyond the last address"), "{message}");
+        assert!(message.contains("exceed the address space"), "{message}");
         let short = Region { len: 2 * PAGE, ..region(0, PAGE) };
-        assert!(refused(vec![short]).contains("of a file of"), "longer than its file");
+        assert!(refused(vec![short]).contains("do not fit the file of"), "longer than its file");
         let empty = Region { len: 0, ..region(0, PAGE) };
         assert!(refused(vec![empty]).contains("region 0"));
     }

@@ -35,15 +35,20 @@ impl Mapping {
         let end = offset.checked_add(len).filter(|end| len > 0 && *end <= file.len());
         let Some(end) = end else {
             let size = file.len();
-            return Err(invalid(format!("{len} bytes at {offset} of a file of {size} bytes")));
+            return Err(invalid(format!(
+                "{len} bytes at offset {offset} do not fit the file of {size} bytes"
+            )));
         };
         let page = page_size(file)?;
         // mmap needs whole pages; a peer's region may begin inside one.
         let first = offset / page * page;
-        let as_usize = |n: u64| usize::try_from(n).map_err(|_| invalid(format!("{n} bytes")));
+        let as_usize = |n: u64| {
+            usize::try_from(n).map_err(|_| invalid(format!("{n} bytes exceed the address space")))
+        };
         let pages_len = as_usize((end - first).next_multiple_of(page))?;
         let lead = as_usize(offset - first)?;
-        let first = libc::off_t::try_from(first).map_err(|_| invalid(format!("offset {first}")))?;
+        let first = libc::off_t::try_from(first)
+            .map_err(|_| invalid(format!("file offset {first} is too large")))?;
         let share = match file.is_from_peer() {
             true => Some(Share::of(pages_len as u64)?),
             false => None,

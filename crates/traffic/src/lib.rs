@@ -52,7 +52,7 @@ pub enum RoleError {
     #[error("user plane function: {0}")]
     Upf(#[from] dray_upf::ConfigError),
     /// A frame of the given size does not fit through a port.
-    #[error("frame size {size} is above the {max} bytes that {port} transmits (its MTU and 14)")]
+    #[error("frame size {size}: {port} transmits at most {max} bytes (its MTU and 14)")]
     FrameTooLong {
         /// Requested size, in bytes.
         size: usize,
@@ -62,15 +62,13 @@ pub enum RoleError {
         port: String,
     },
     /// A port that only receives was asked to transmit.
-    #[error(
-        "port {port} only receives: to transmit give it a remote address as well, LOCAL-REMOTE"
-    )]
+    #[error("port {port} cannot transmit without a remote address: give LOCAL-REMOTE")]
     OnlyReceives {
         /// The port.
         port: String,
     },
     /// Several flows were requested of a port whose frames are all one flow.
-    #[error("port {port} sends one flow, its socket's, not {flows}: raw: ports send several")]
+    #[error("port {port} sends only its socket's flow, not {flows} flows: use raw: for several")]
     OneFlow {
         /// The port.
         port: String,
@@ -78,13 +76,13 @@ pub enum RoleError {
         flows: u16,
     },
     /// A neighbour was given no memory, or more than is available.
-    #[error("a neighbour cannot have {bytes} bytes of memory")]
+    #[error("neighbour memory of {bytes} bytes: allowed is 64 to what can be allocated")]
     Memory {
         /// Requested size.
         bytes: usize,
     },
     /// No peer came to share memory with a port.
-    #[error("port {port}: no peer came{why}")]
+    #[error("port {port}: no peer connected{why}")]
     NoPeer {
         /// The port.
         port: String,

@@ -76,26 +76,26 @@ mod element {
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum GtpuError {
     /// The message is shorter than its headers or its length field require.
-    #[error("the message is cut short")]
+    #[error("message is truncated")]
     TooShort,
     /// Version other than 1, or GTP'.
-    #[error("flags {0:#04x}: give version 1, protocol type 1")]
+    #[error("flags {0:#04x}: allowed are version 1 and protocol type 1")]
     Version(u8),
     /// The extension headers continue beyond the bytes given, but not beyond the message: parse
     /// again with the whole message.
-    #[error("more of the message is needed to read its headers")]
+    #[error("the headers continue beyond the given bytes")]
     Incomplete,
     /// An extension header has length zero, or does not fit the message.
-    #[error("extension header {0:#04x}: a length that cannot be")]
+    #[error("extension header {0:#04x} has an invalid length")]
     ExtensionLength(u8),
     /// An extension header that must be understood is unknown.
-    #[error("extension header {0:#04x} is not known")]
+    #[error("unknown extension header {0:#04x}")]
     UnknownExtension(u8),
     /// A PDU session container of unknown type.
-    #[error("PDU session container: type {0}, 0 (downlink) or 1 (uplink) are known")]
+    #[error("PDU session container type {0}: allowed are 0 (downlink) and 1 (uplink)")]
     Container(u8),
     /// An information element is missing, or does not fit the message.
-    #[error("information element {0} is missing, or wrong")]
+    #[error("information element {0} is missing or invalid")]
     Element(u8),
 }
 

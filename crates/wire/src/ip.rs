@@ -145,23 +145,23 @@ pub struct Packet {
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum IpError {
     /// The packet is shorter than its header or its length field requires.
-    #[error("the packet is cut short")]
+    #[error("packet is truncated")]
     TooShort,
     /// Version other than 4 and 6.
-    #[error("IP version {0}: 4 or 6")]
+    #[error("IP version {0}: allowed are 4 and 6")]
     Version(u8),
     /// The IPv4 header does not have 5 to 15 words, or the packet is shorter than its header.
-    #[error("a header length that cannot be")]
+    #[error("invalid IPv4 header length")]
     HeaderLength,
     /// The IPv4 header's checksum is wrong.
-    #[error("a wrong header checksum")]
+    #[error("invalid IPv4 header checksum")]
     Checksum,
     /// An IPv6 packet from or to an IPv4-mapped address, which is not allowed (RFC 6890, table 20):
     /// it would be taken for that IPv4 address.
     #[error("an IPv4-mapped address in an IPv6 packet")]
     Mapped,
     /// An IPv6 extension header reaches beyond the packet.
-    #[error("an extension header that does not fit the packet")]
+    #[error("IPv6 extension header exceeds the packet")]
     Extension,
 }
 

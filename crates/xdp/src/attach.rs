@@ -41,31 +41,28 @@ pub enum XdpError {
     Load(io::Error),
     /// Another program is already attached.
     #[error(
-        "another XDP program is attached: `ip -details link` shows its number, `bpftool net` whose \
-         it is, and `ip link set dev INTERFACE xdp off` removes it unless a process holds it"
+        "another XDP program is attached: `ip -details link` and `bpftool net` show its id, and \
+         `ip link set dev INTERFACE xdp off` removes it unless a process holds it"
     )]
     Occupied,
     /// The driver cannot run XDP programs.
-    #[error(
-        "the driver cannot run XDP programs ({0}); xdp=generic works everywhere, and xdp=auto \
-         chooses that by itself"
-    )]
+    #[error("the driver cannot run XDP programs ({0}); use xdp=generic or xdp=auto")]
     NotNative(io::Error),
     /// The kernel is older than Linux 5.9.
-    #[error("attaching an XDP program that is detached when its process ends takes Linux 5.9")]
+    #[error("attaching an XDP program with a BPF link needs Linux 5.9")]
     OldKernel,
     /// Any other error.
     #[error("attaching an XDP program: {0}")]
     Attach(io::Error),
     /// An entry of a map could not be set.
-    #[error("telling an XDP program: {0}")]
+    #[error("setting a map entry of an XDP program: {0}")]
     Map(io::Error),
 }
 
 fn load_hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EPERM) => "; this needs CAP_BPF and CAP_NET_ADMIN, so run it as root",
-        Some(libc::EINVAL) => "; programs for frames in several parts take Linux 5.18",
+        Some(libc::EINVAL) => "; XDP programs for multi-buffer frames need Linux 5.18",
         _ => "",
     }
 }

@@ -126,7 +126,7 @@ pub(super) fn new_socket(family: Family) -> io::Result<OwnedFd> {
     match socket_with(domain, SocketType::STREAM, flags, None) {
         Err(Errno::AFNOSUPPORT) if family == Family::Smc => Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            "this kernel has no SMC sockets (CONFIG_SMC); where it is a module, `modprobe smc`",
+            "this kernel has no SMC sockets (CONFIG_SMC); if it is a module, run `modprobe smc`",
         )),
         result => Ok(result?),
     }

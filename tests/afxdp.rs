@@ -159,7 +159,7 @@ fn unsupported_options_are_rejected_with_reason() {
         ("afxdp:nosuch", &["nosuch", "No such device", "ip link"][..]),
         ("afxdp:eth0?queue=1", &["queues 1 to 1", "the interface has 1"]),
         ("afxdp:eth0?queues=2", &["queues 0 to 1", "the interface has 1"]),
-        ("afxdp:eth0?mode=zerocopy", &["no zero copy mode", "mode=copy"]),
+        ("afxdp:eth0?mode=zerocopy", &["does not support AF_XDP zero copy", "mode=copy"]),
         ("afxdp:lo?xdp=native", &["the driver cannot run XDP programs", "xdp=generic"]),
     ] {
         let message = hosts.try_open(1, uri).err().unwrap_or_else(|| panic!("{uri} was opened"));
@@ -172,9 +172,9 @@ fn unsupported_options_are_rejected_with_reason() {
     hosts.open(1, "afxdp:eth0?queue=0&mode=copy&xdp=native");
 
     let message = hosts.try_open(0, "afxdp:eth0").err().unwrap();
-    assert!(message.contains("another AF_XDP socket has this queue"), "{message}");
+    assert!(message.contains("another AF_XDP socket uses this queue"), "{message}");
     let message = hosts.try_open(0, "afxdp:eth0?xdp=generic").err().unwrap();
-    assert!(message.contains("another xdp= or udp="), "{message}");
+    assert!(message.contains("different xdp=, udp= or defer="), "{message}");
     let args = ["receive", "--port", "afxdp:eth0", "--duration", "1"];
     let other = hosts.start(0, Command::new(DRAY).args(args).stderr(Stdio::piped()));
     let output = other.wait_with_output().unwrap();
@@ -301,7 +301,7 @@ fn shared_umem_outlives_its_ports() {
     }
     let full = veths.open("afxdp:two?umem=shared&queues=2");
     let message = veths.try_open("afxdp:d?umem=shared").err().unwrap();
-    assert!(message.contains("for 4 queues, all of which are open"), "{message}");
+    assert!(message.contains("all 4 queues that it has chunks for are open"), "{message}");
     drop(full);
 
     // An interface is removed. The kernel drops the UMEM with it if that interface registered it

@@ -102,7 +102,7 @@ fn dead_worker_ends_the_switch_with_a_reason() {
         last.starts_with("dray: thread dray-worker-") && last.contains("panicked at"),
         "{last}"
     );
-    assert!(last.contains("frame 1, as the plan of the port says"), "{last}");
+    assert!(last.contains("frame 1: panic planned with impair:"), "{last}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::liar::message::{INDIRECT as INDIRECT_FEATURE, MERGEABLE, PLAIN, Regio
 use crate::liar::ring::{Descriptor, FRAME, INDIRECT, NEXT, Ring, WRITE, at, buffer, split};
 use crate::liar::{Expect, Liar, Lie};
 
-const TOO_LONG: Expect = Refused("longer than 256 descriptors, or a loop");
+const TOO_LONG: Expect = Refused("longer than 256 descriptors");
 /// Offset of indirect tables in the memory.
 const TABLE: u64 = BUFFERS + 0x1_0000;
 
@@ -47,7 +47,7 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "a chain that goes on behind the table",
         tell: |liar| chain(liar, &[(buffer(), 16, NEXT, 60_000)]),
-        expect: Refused("descriptor 60000 of a table of 256"),
+        expect: Refused("descriptor 60000 is outside the table of 256"),
     },
     Lie {
         name: "a chain of 300 descriptors",
@@ -66,7 +66,7 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "an indirect table that was not negotiated",
         tell: |liar| chain(liar, &[(at(TABLE), 16, INDIRECT, 0)]),
-        expect: Refused("an indirect table, which was not negotiated"),
+        expect: Refused("indirect tables were not negotiated"),
     },
     Lie {
         name: "an indirect table inside an indirect table",
@@ -81,12 +81,12 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "an indirect table of 24 bytes",
         tell: |liar| table(liar, &[(buffer(), FRAME, 0, 0)], (at(TABLE), 24, INDIRECT, 0)),
-        expect: Refused("an indirect table of 24 bytes"),
+        expect: Refused("indirect table length 24"),
     },
     Lie {
         name: "an indirect table of no bytes",
         tell: |liar| table(liar, &[], (at(TABLE), 0, INDIRECT, 0)),
-        expect: Refused("an indirect table of 0 bytes"),
+        expect: Refused("indirect table length 0"),
     },
     Lie {
         name: "an indirect table of 4 GiB",
@@ -101,7 +101,7 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "an indirect chain that goes on behind its table",
         tell: |liar| table(liar, &[(buffer(), 16, NEXT, 9)], (at(TABLE), 64, INDIRECT, 0)),
-        expect: Refused("descriptor 9 of a table of 4"),
+        expect: Refused("descriptor 9 is outside the table of 4"),
     },
     Lie {
         name: "an indirect chain that is a loop",

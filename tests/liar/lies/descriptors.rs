@@ -67,12 +67,12 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "a frame to transmit, marked to be written",
         tell: |liar| transmit(liar, (buffer(), FRAME, WRITE, 0)),
-        expect: Refused("to be read is marked otherwise"),
+        expect: Refused("not device-readable"),
     },
     Lie {
         name: "a buffer to receive in, marked to be read",
         tell: |liar| receive(liar, (buffer(), 2048, 0, 0)),
-        expect: Refused("to be written is marked otherwise"),
+        expect: Refused("not device-writable"),
     },
     Lie {
         name: "a descriptor that there is none of",
@@ -81,7 +81,7 @@ pub(super) const LIES: &[Lie] = &[
             liar.tx().post(256);
             liar.kick();
         },
-        expect: Refused("descriptor 256 of a table of 256"),
+        expect: Refused("descriptor 256 is outside the table of 256"),
     },
     Lie {
         name: "an available index far ahead",

@@ -135,17 +135,17 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "a memory file as kick, with a terminal's escapes in its name",
         tell: |liar| liar.fd(SET_VRING_KICK, 1, named("\x1b]0;x\x07\x1b[31m").as_fd()),
-        expect: Refused("/memfd:\\u{1b}]0;x\\u{7}\\u{1b}[31m (deleted) is no eventfd"),
+        expect: Refused("/memfd:\\u{1b}]0;x\\u{7}\\u{1b}[31m (deleted) is not an eventfd"),
     },
     Lie {
         name: "a memory file as call, with a line break in its name",
         tell: |liar| liar.fd(SET_VRING_CALL, 1, named("x\ny\u{202e}z").as_fd()),
-        expect: Refused("/memfd:x\\ny\\u{202e}z (deleted) is no eventfd"),
+        expect: Refused("/memfd:x\\ny\\u{202e}z (deleted) is not an eventfd"),
     },
     Lie {
         name: "a memory file as call, with a name of 249 letters",
         tell: |liar| liar.fd(SET_VRING_CALL, 1, named(&"x".repeat(249)).as_fd()),
-        expect: Refused("xxx... is no eventfd"),
+        expect: Refused("xxx... is not an eventfd"),
     },
     Lie {
         name: "a kick that changes again and again",

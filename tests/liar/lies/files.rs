@@ -16,8 +16,8 @@ use crate::liar::message::{GET_FEATURES, PLAIN, Region, SET_VRING_CALL, SET_VRIN
 use crate::liar::ring::{FRAME, WRITE, buffer};
 use crate::liar::{Liar, Lie, wait_until};
 
-const NO_MEMORY: Expect = Refused("only memory can be mapped");
-const NO_EVENT: Expect = Refused("is no eventfd");
+const NO_MEMORY: Expect = Refused("allowed is a memfd");
+const NO_EVENT: Expect = Refused("is not an eventfd");
 
 fn share(liar: &mut Liar, fd: BorrowedFd<'_>) {
     liar.negotiate(PLAIN);
@@ -154,7 +154,7 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "a kick without a file descriptor, which says there is one",
         tell: |liar| liar.send(SET_VRING_KICK, &1u64.to_ne_bytes(), &[]),
-        expect: Refused("one file descriptor, or bit 8 and none"),
+        expect: Refused("one file descriptor or bit 8"),
     },
     Lie {
         name: "a kick with two file descriptors",
@@ -162,7 +162,7 @@ pub(super) const LIES: &[Lie] = &[
             let fds = [liar.kicks[0].as_fd(), liar.kicks[1].as_fd()];
             liar.send(SET_VRING_KICK, &1u64.to_ne_bytes(), &fds);
         },
-        expect: Refused("one file descriptor, or bit 8 and none"),
+        expect: Refused("one file descriptor or bit 8"),
     },
     Lie {
         name: "file descriptors with a message that takes none",
@@ -172,7 +172,7 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "64 file descriptors with half a header",
         tell: |liar| liar.raw(&words(&[GET_FEATURES]), &[liar.memory.as_fd(); 64]),
-        expect: Refused("more file descriptors with a message than the 32 allowed"),
+        expect: Refused("more than 32 file descriptors"),
     },
     Lie {
         name: "a call that is full, and waits",

@@ -12,7 +12,7 @@ use crate::liar::message::{
 use crate::liar::ring::{FRAME, WRITE, buffer};
 use crate::liar::{Liar, Lie};
 
-const TWO: Expect = Refused("virtqueue 2 of a device that has 2");
+const TWO: Expect = Refused("no virtqueue 2: the device has 2");
 
 /// An honest handshake, step by step.
 const STEPS: &[fn(&mut Liar)] = &[
@@ -82,12 +82,12 @@ pub(super) const LIES: &[Lie] = &[
             liar.negotiate(PLAIN);
             liar.vring(SET_VRING_ENABLE, 1, 2);
         },
-        expect: Refused("expected 8 bytes; 0 or 1"),
+        expect: Refused("expected 8 bytes, with the value 0 or 1"),
     },
     Lie {
         name: "features that were not offered",
         tell: |liar| liar.send(SET_FEATURES, &u64::MAX.to_ne_bytes(), &[]),
-        expect: Refused("which were not offered"),
+        expect: Refused("were not offered"),
     },
     Lie {
         name: "protocol features that were not offered",
@@ -130,7 +130,7 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "stopping a virtqueue that there is none of",
         tell: |liar| liar.vring(GET_VRING_BASE, u32::MAX, 0),
-        expect: Refused("virtqueue 4294967295 of a device that has 2"),
+        expect: Refused("no virtqueue 4294967295: the device has 2"),
     },
     Lie {
         name: "enabling a virtqueue that there is none of",
@@ -143,7 +143,7 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "the kick of a virtqueue that there is none of",
         tell: |liar| liar.fd(SET_VRING_KICK, 0xff, liar.kicks[0].as_fd()),
-        expect: Refused("virtqueue 255 of a device that has 2"),
+        expect: Refused("no virtqueue 255: the device has 2"),
     },
     Lie {
         name: "the call of a virtqueue that there is none of",

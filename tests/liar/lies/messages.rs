@@ -8,7 +8,7 @@ use crate::liar::message::{
 };
 use crate::liar::{Liar, Lie};
 
-const NO_SUCH: Expect = Refused("which there is none of");
+const NO_SUCH: Expect = Refused("unknown request");
 
 const fn lie(name: &'static str, tell: fn(&mut Liar), expect: Expect) -> Lie {
     Lie { name, tell, expect }
@@ -25,7 +25,7 @@ pub(super) const LIES: &[Lie] = &[
     lie(
         "half a header, and then nothing",
         |liar| liar.raw(&words(&[GET_FEATURES]), &[]),
-        Refused("4 bytes of a message's header of 12"),
+        Refused("incomplete message header: 4 of 12 bytes"),
     ),
     lie(
         "half a header, and then the end",
@@ -33,12 +33,12 @@ pub(super) const LIES: &[Lie] = &[
             liar.raw(&words(&[GET_FEATURES]), &[]);
             liar.hang_up();
         },
-        Refused("4 bytes of a message's header of 12, and then it hung up"),
+        Refused("incomplete message header: 4 of 12 bytes, then the peer disconnected"),
     ),
     lie(
         "a header that promises more than comes",
         |liar| liar.raw(&words(&[SET_FEATURES, 1, 8, 0]), &[]),
-        Refused("4 bytes of SET_FEATURES, which says 8"),
+        Refused("incomplete SET_FEATURES: 4 of 8 bytes"),
     ),
     lie(
         "a message byte by byte",
@@ -55,7 +55,7 @@ pub(super) const LIES: &[Lie] = &[
     lie(
         "a message of 4097 bytes",
         |liar| liar.send(SET_FEATURES, &[0; 4097], &[]),
-        Refused("SET_FEATURES of 4097 bytes: allowed are 4096"),
+        Refused("SET_FEATURES of 4097 bytes: at most 4096 are allowed"),
     ),
     lie(
         "a message of 4 GiB",
@@ -87,12 +87,12 @@ pub(super) const LIES: &[Lie] = &[
             liar.negotiate(PLAIN);
             liar.send(GET_CONFIG, &[0; 12], &[]);
         },
-        Refused("GET_CONFIG, which was not negotiated"),
+        Refused("GET_CONFIG was not negotiated"),
     ),
     lie(
         "a reply instead of a request",
         |liar| liar.raw(&words(&[GET_FEATURES, 1 | 4, 0]), &[]),
-        Refused("GET_FEATURES as a reply"),
+        Refused("unexpected reply: GET_FEATURES"),
     ),
     lie(
         "a message of version 2",
@@ -135,7 +135,7 @@ pub(super) const LIES: &[Lie] = &[
                 liar.raw(&words(&[GET_FEATURES, 1, 0]).repeat(50), &[]);
             }
         },
-        Refused("no reply was read"),
+        Refused("replies unread"),
     ),
     lie(
         "a second connection beside the first",

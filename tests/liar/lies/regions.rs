@@ -10,7 +10,7 @@ use crate::liar::message::{ADD_MEM_REG, PLAIN, REM_MEM_REG, Region};
 use crate::liar::ring::{FRAME, WRITE, buffer};
 use crate::liar::{Liar, Lie};
 
-const INVALID: Expect = Refused("expected regions of a byte or more, none beyond the last address");
+const INVALID: Expect = Refused("expected non-empty regions within the address space");
 
 /// Negotiates, and shares these regions of the memory.
 fn share(liar: &mut Liar, regions: &[Region]) {
@@ -62,12 +62,12 @@ pub(super) const LIES: &[Lie] = &[
     Lie {
         name: "a region longer than its file",
         tell: |liar| share(liar, &[Region { len: LEN + 1, ..Region::ALL }]),
-        expect: Refused("of a file of 1048576 bytes"),
+        expect: Refused("do not fit the file of 1048576 bytes"),
     },
     Lie {
         name: "a region behind the end of its file",
         tell: |liar| share(liar, &[Region { offset: LEN, ..Region::ALL }]),
-        expect: Refused("at 1048576 of a file of 1048576 bytes"),
+        expect: Refused("at offset 1048576 do not fit the file of 1048576 bytes"),
     },
     Lie { name: "a table of no regions", tell: |liar| share(liar, &[]), expect: INVALID },
     Lie {
@@ -98,7 +98,7 @@ pub(super) const LIES: &[Lie] = &[
             };
             share(liar, &(0..33).map(region).collect::<Vec<_>>());
         },
-        expect: Refused("more file descriptors with a message than the 32 allowed"),
+        expect: Refused("more than 32 file descriptors"),
     },
     Lie {
         name: "a table that says it has a million regions",
@@ -116,7 +116,7 @@ pub(super) const LIES: &[Lie] = &[
             let len = 1 << 46;
             liar.share(&[Region { len, ..Region::ALL }], &[Memory::of(len).as_fd()]);
         },
-        expect: Refused("bytes of memory; allowed are"),
+        expect: Refused("bytes of memory: at most"),
     },
     Lie {
         name: "memory of 64 GiB, all holes",
@@ -201,7 +201,7 @@ pub(super) const LIES: &[Lie] = &[
             liar.memory.truncate(0);
             liar.kick();
         },
-        expect: Refused("the file was truncated"),
+        expect: Refused("its file was truncated"),
     },
     Lie {
         name: "a file truncated before the rings are set up",
@@ -215,7 +215,7 @@ pub(super) const LIES: &[Lie] = &[
             liar.sync();
             liar.kick();
         },
-        expect: Refused("the file was truncated"),
+        expect: Refused("its file was truncated"),
     },
     Lie {
         name: "a file truncated in mid copy",
@@ -241,7 +241,7 @@ pub(super) const LIES: &[Lie] = &[
                 let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
             });
         },
-        expect: Refused("the file was truncated"),
+        expect: Refused("its file was truncated"),
     },
     Lie {
         name: "memory of 300 GiB, all holes",
@@ -250,7 +250,7 @@ pub(super) const LIES: &[Lie] = &[
             let len = 300 << 30;
             liar.share(&[Region { len, ..Region::ALL }], &[Memory::of(len).as_fd()]);
         },
-        expect: Refused("322122547200 bytes of memory; allowed are 274877906944"),
+        expect: Refused("322122547200 bytes of memory: at most 274877906944 are allowed"),
     },
     Lie {
         name: "regions that are more than allowed, together",
@@ -263,7 +263,7 @@ pub(super) const LIES: &[Lie] = &[
                 liar.region(ADD_MEM_REG, Region { guest, len, user, offset: 0 }, &[memory.as_fd()]);
             }
         },
-        expect: Refused("322122547200 bytes of memory; allowed are 274877906944"),
+        expect: Refused("322122547200 bytes of memory: at most 274877906944 are allowed"),
     },
     Lie {
         name: "memory of 200 GiB, again and again",
@@ -289,7 +289,7 @@ pub(super) const LIES: &[Lie] = &[
                 liar.region(ADD_MEM_REG, region, &[liar.memory.as_fd()]);
             }
         },
-        expect: Refused("33 memory regions; allowed are 32"),
+        expect: Refused("33 memory regions: at most 32 are allowed"),
     },
     Lie {
         name: "32 regions of one file, truncated together",
@@ -312,7 +312,7 @@ pub(super) const LIES: &[Lie] = &[
             liar.memory.truncate(0);
             liar.kick();
         },
-        expect: Refused("the file was truncated"),
+        expect: Refused("its file was truncated"),
     },
     Lie {
         name: "a file in which holes are punched while frames are copied",
@@ -346,6 +346,6 @@ pub(super) const LIES: &[Lie] = &[
                 .for_each(|index| tx.offer((guest + len - (index + 1) * (2 << 20), FRAME, 0, 0)));
             liar.kick();
         },
-        expect: Refused("its pages cannot be had"),
+        expect: Refused("its pages cannot be allocated"),
     },
 ];

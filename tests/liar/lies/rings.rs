@@ -139,7 +139,7 @@ pub(super) const LIES: &[Lie] = &[
             (0..64).for_each(|index| tx.offer((buffer(), 2048, [0, WRITE][index % 2], 0)));
             liar.kick();
         },
-        expect: Refused("is marked otherwise"),
+        expect: Refused("not device-"),
     },
     Lie {
         name: "a ring that is started 1000 times",

@@ -83,7 +83,7 @@ fn config_errors_name_line_key_and_value() {
         ("port_addresses = 70000", "line 1: port_addresses = 70000: ", "1 to 65536"),
         ("peer_memory = '0'", "line 1: peer_memory = \"0\": ", "1 to 96T"),
         ("peer_memory = '97T'", "line 1: peer_memory = \"97T\": ", "1 to 96T"),
-        ("peer_memory = '1.5G'", "line 1: peer_memory: ", "\"1.5G\": give a number of bytes"),
+        ("peer_memory = '1.5G'", "line 1: peer_memory: ", "\"1.5G\" is not a number of bytes"),
         ("peer_memory = 5", "line 1: peer_memory: ", "5"),
         ("cpus = [0, 2]", "line 1: cpus = [0, 2]: ", "no CPU 2; give some of 0, 1"),
         ("cpus = [0, 0]", "line 1: cpus = [0, 0]: ", "twice"),

@@ -24,7 +24,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "--technique", "veth/udp,x"], &["\"x\"", "bridge"]),
     (&["bench", "--technique", "veth/virtio"], &["\"veth/virtio\"", "virtio"]),
     (&["bench", "--check", "half"], &["half", "whole"]),
-    (&["bench", "switches", "--rate", "1M"], &["dpdk", "at no given rate"]),
+    (&["bench", "switches", "--rate", "1M"], &["dpdk", "cannot send at a given rate"]),
     (&["bench", "ara2019-fig2", "--technique", "bridge"], &["bridge", "switch/patch"]),
     (
         &["bench", "casoni2013-serial", "--technique", "udp"],
@@ -33,7 +33,10 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "--loss", "1"], &["'1'", "from 0 to below 1"]),
     (&["bench", "--loss", "0,-1%"], &["'-1%'", "from 0 to below 1"]),
     (&["bench", "--loss", "0", "--rate", "100k"], &["--loss", "--rate", "100000"]),
-    (&["bench", "switches", "--loss", "0", "--technique", "dpdk"], &["dpdk", "at no given rate"]),
+    (
+        &["bench", "switches", "--loss", "0", "--technique", "dpdk"],
+        &["dpdk", "cannot send at a given rate"],
+    ),
     (&["bench", "--size", "63"], &["63", "64 to 1514", "MTU 1500"]),
     (&["bench", "--size", "64,1515"], &["1515", "64 to 1514"]),
     (&["bench", "--size", "9015", "--mtu", "9000"], &["9015", "64 to 9014"]),
@@ -47,7 +50,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "--stations", "2"], &["--stations 2", "veth/udp", "one station"]),
     (
         &["bench", "--technique", "raw", "--stations", "2", "--flows", "2"],
-        &["--stations 2", "one flow"],
+        &["--stations 2", "--flows 1"],
     ),
     (&["send", "--port", "null:", "--stations", "2", "--flows", "2"], &["--stations 2", "flows"]),
     (&["bench", "--trials", "0"], &["--trials 0", "1 to"]),

@@ -91,7 +91,7 @@ fn interrupted_run_resumes() {
         let again = dray(&["bench", "--resume", name]);
         let message = String::from_utf8(again.stderr).unwrap();
         assert_eq!(again.status.code(), Some(2), "{message}");
-        assert!(message.contains("it is complete"), "{message}");
+        assert!(message.contains("run already complete"), "{message}");
     }
 }
 
@@ -170,10 +170,10 @@ fn resume_with_other_plan_is_refused() {
         assert!(message.contains(name) && message.contains(what), "{what}: {message}");
         assert_eq!(message.lines().count(), 1, "{message}");
     };
-    refused(&["rtt"], "experiment all, and rtt was asked for");
-    refused(&["--size", "64"], "begun with --size [64,512], and [64] was asked for");
-    refused(&["--trials", "3"], "--trials 2, and 3");
-    refused(&["--runtime", "docker"], "--runtime left out, and [\"docker\"]");
+    refused(&["rtt"], "run is of experiment all, not rtt");
+    refused(&["--size", "64"], "began with --size [64,512], not [64]");
+    refused(&["--trials", "3"], "--trials 2, not 3");
+    refused(&["--runtime", "docker"], "--runtime left out, not [\"docker\"]");
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
     for (wrong, what) in [
         (&text[..text.len() / 2], "cut short"),

@@ -106,7 +106,7 @@ impl Endpoint {
     /// AF_XDP sockets, with XDP in the network driver if it supports that.
     pub const AFXDP: Self = Self {
         name: "afxdp",
-        about: "AF_XDP sockets, XDP in the driver where it can",
+        about: "AF_XDP sockets, XDP in the driver if supported",
         io: Io::Afxdp { xdp: None, defer: None, wakeup: true },
     };
 
@@ -114,30 +114,27 @@ impl Endpoint {
     /// 256 frames lasts that long at 5 Mpps.
     pub const AFXDP_DEFERRED: Self = Self {
         name: "afxdp-deferred",
-        about: "the same, interrupts deferred by 50 us",
+        about: "as afxdp, interrupts deferred by 50 us",
         io: Io::Afxdp { xdp: None, defer: Some(50), wakeup: true },
     };
 
     /// [`AFXDP`](Self::AFXDP) without `XDP_USE_NEED_WAKEUP`.
     pub const AFXDP_NO_WAKEUP: Self = Self {
         name: "afxdp-no-wakeup",
-        about: "AF_XDP sockets that do not tell the kernel when to wait",
+        about: "AF_XDP sockets without XDP_USE_NEED_WAKEUP",
         io: Io::Afxdp { xdp: None, defer: None, wakeup: false },
     };
 
     /// AF_XDP sockets with XDP behind the network driver, which works on any interface.
     pub const AFXDP_GENERIC: Self = Self {
         name: "afxdp-generic",
-        about: "AF_XDP sockets, XDP behind the driver",
+        about: "AF_XDP sockets, generic XDP (behind the driver)",
         io: Io::Afxdp { xdp: Some(Mode::Generic), defer: None, wakeup: true },
     };
 
     /// Device of a TAP interface, in the place of a virtual machine.
-    pub const TAP: Self = Self {
-        name: "tap",
-        about: "a TAP device, as virtual machines have, read/write",
-        io: Io::Tap,
-    };
+    pub const TAP: Self =
+        Self { name: "tap", about: "a TAP device as in virtual machines, read/write", io: Io::Tap };
 
     /// DPDK's AF_XDP driver.
     pub const DPDK_AFXDP: Self =
@@ -307,7 +304,7 @@ impl Endpoint {
     pub fn check_runtime(self, runtime: Runtime) -> Result<(), LabError> {
         let why = match self.io {
             _ if runtime == Runtime::Embedded => return Ok(()),
-            Io::DpdkAfxdp | Io::DpdkMemory(_) => "testpmd runs beside containers, not inside",
+            Io::DpdkAfxdp | Io::DpdkMemory(_) => "testpmd runs outside the containers",
             _ => return Ok(()),
         };
         Err(LabError::Runtime { runtime, what: format!("{self} is not measured: {why}") })
@@ -373,7 +370,7 @@ impl Endpoint {
     /// Panics if the endpoint cannot open this kind of end, and for streams and DPDK's endpoints,
     /// which open no port here.
     pub fn port(self, end: &End, peer: &End, burst: usize, wait: Wait) -> PortUri {
-        let interface = || end.interface().expect("the kernel's endpoints need an interface");
+        let interface = || end.interface().expect("a kernel endpoint has an interface");
         let options = |calls| match calls {
             Calls::One => SocketOptions { batch: 1, wait },
             Calls::Burst => SocketOptions { batch: burst, wait },
@@ -405,7 +402,7 @@ impl Endpoint {
                     peer: Some(there.clone()),
                     options: options(calls),
                 }),
-                other => unreachable!("{other:?} is no Unix socket"),
+                other => unreachable!("{other:?} is not a Unix socket"),
             },
             // These ports never sleep: a role that shares its CPU yields.
             Io::Memory(rings) => {
@@ -417,12 +414,12 @@ impl Endpoint {
                         format!("virtio:{path}?packed={packed}&hugepages=0&wait=poll")
                     }
                     Attachment::Memif(path) => format!("memif:{}?wait=poll", path.display()),
-                    other => unreachable!("{other:?} shares no memory"),
+                    other => unreachable!("{other:?} does not share memory"),
                 };
                 uri.parse().expect("the lab's sockets have short names")
             }
             Io::DpdkAfxdp | Io::DpdkMemory(_) => unreachable!("DPDK opens its ports itself"),
-            Io::Stream { .. } => unreachable!("streams have no ports of frames"),
+            Io::Stream { .. } => unreachable!("stream endpoints have no frame ports"),
         }
     }
 }

@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(noise(0.76, 0.01, Some(second * 3 / 2)), Noise::default());
         let load = noise(1.0, 0.0, Some(second * 3 / 2));
         assert!((load.other_cores - 0.46).abs() < 1e-9, "{load:?}");
-        assert_eq!(noise(1.0, 0.0, None).other_cores, 0.0, "nobody knows");
+        assert_eq!(noise(1.0, 0.0, None).other_cores, 0.0, "unknown load");
         let stolen = noise(0.5, 0.12, Some(second));
         assert!((stolen.steal_ratio - 0.1).abs() < 1e-9, "{stolen:?}");
     }
@@ -218,9 +218,9 @@ mod tests {
         let mut watch = Watch::default();
         let here = dray_lab::placement::allowed();
         let look = |watch: &mut Watch| watch.look(&here, &Cancel::default()).unwrap();
-        assert_eq!(look(&mut watch).slower_ratio, 0.0, "slower than what?");
+        assert_eq!(look(&mut watch).slower_ratio, 0.0, "no earlier look to compare with");
         assert_eq!(watch.ticks.keys().copied().collect::<Vec<_>>(), here);
-        assert_eq!(dray_lab::placement::allowed(), here, "it may run where it could before");
+        assert_eq!(dray_lab::placement::allowed(), here, "affinity is unchanged");
         let as_if = |watch: &mut Watch, divisors: &[u64]| {
             for ticks in watch.ticks.values_mut() {
                 let now = ticks[0];

@@ -49,7 +49,7 @@ pub(crate) fn observe_round(
         driver,
         mac: hop.here().station,
         peer_mac: hop.there().station,
-        ..EndpointPort::connecting(hop.here().socket().expect("they share memory"), 0, 0)
+        ..EndpointPort::connecting(hop.here().socket().expect("hop shares memory"), 0, 0)
     };
     let mut endpoint = PeerEndpoint::start(
         &dir,
@@ -91,7 +91,7 @@ pub(crate) fn observe_one_way(
                 role,
                 cpu: station.cpu,
                 namespace: lab[station.container].namespace(),
-                interface: hop.here().interface().expect("the kernel's links have interfaces"),
+                interface: hop.here().interface().expect("kernel link has an interface"),
                 peer_mac: hop.there().station,
             },
         )
@@ -194,13 +194,13 @@ impl Sampler {
 }
 
 fn send_report(samples: Vec<Sample>) -> SendReport {
-    let last = *samples.last().expect("some were taken");
+    let last = *samples.last().expect("at least one sample");
     let (sent, bytes) = (last.frames, last.bytes);
     SendReport { sent, bytes, streams: vec![sent], samples, ..SendReport::default() }
 }
 
 fn receive_report(samples: Vec<Sample>) -> ReceiveReport {
-    let last = *samples.last().expect("some were taken");
+    let last = *samples.last().expect("at least one sample");
     let (received, bytes) = (last.frames, last.bytes);
     // All frames are one stream; its missing frames are those sent but not received.
     let streams = vec![StreamReport { received, next: received, ..StreamReport::default() }];

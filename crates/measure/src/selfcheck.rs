@@ -67,9 +67,9 @@ pub fn run(cancel: &Cancel, mut progress: impl FnMut(&str)) -> Result<Vec<Check>
     }
     progress("percentiles");
     checks.extend(bench.percentiles()?);
-    progress("the search for a loss-free rate");
+    progress("search for a loss-free rate");
     checks.push(bench.searched()?);
-    progress("the search in simulation");
+    progress("simulated search");
     checks.push(simulated());
     Ok(checks)
 }
@@ -85,7 +85,7 @@ impl Bench {
     fn port(&self, name: &str, peer: &str, plan: &str) -> PortUri {
         let path = |name: &str| self.dir.sockets().join(name).display().to_string();
         let port = format!("impair:{plan}:unix:{}?peer={}&batch=64", path(name), path(peer));
-        port.parse().expect("a port's name")
+        port.parse().expect("valid port URI")
     }
 
     /// Runs a sender, and a receiver behind `plan`.
@@ -120,7 +120,7 @@ impl Bench {
         });
         match both(receive, send).map_err(|error| failed(&error))? {
             (Report::Receive(received), Report::Send(sent)) => Ok((sent, received)),
-            other => unreachable!("each job has its report: {other:?}"),
+            other => unreachable!("reports do not match the jobs: {other:?}"),
         }
     }
 
@@ -177,7 +177,7 @@ impl Bench {
             let report =
                 match both(Job::Echo(echo), Job::Ping(ping)).map_err(|error| failed(&error))? {
                     (_, Report::Ping(report)) => report,
-                    other => unreachable!("each job has its report: {other:?}"),
+                    other => unreachable!("reports do not match the jobs: {other:?}"),
                 };
             let noise = Noise::of_trial(before, self.look(&mut watch)?);
             let times = report.latency.percentiles().ok_or_else(|| LabError::Container {
@@ -252,7 +252,7 @@ fn simulated() -> Check {
     });
     let near = near.count() as u64;
     Check {
-        what: "the same in simulation with noise".to_owned(),
+        what: "highest rate without loss, simulated with noise".to_owned(),
         expected: format!("±1 % in 98 of {SEARCHES}"),
         reported: format!("{near} of {SEARCHES}"),
         outcome: if near + 2 >= SEARCHES { Outcome::Right } else { Outcome::Wrong },

@@ -88,7 +88,7 @@ impl StreamTrial {
         if topologies.iter().any(|topology| topology.technique.endpoint.bypasses_tcp()) {
             let share = totals.by_tcp as f64 / totals.received.max(1) as f64;
             if share > BY_TCP_MAX {
-                let what = format!("TCP carried {:.0} % of the bytes itself", 100.0 * share);
+                let what = format!("TCP carried {:.0} % of the bytes", 100.0 * share);
                 let error = std::io::Error::other(what);
                 return Err(LabError::System { what: "short cut for TCP".to_owned(), error });
             }
@@ -275,7 +275,7 @@ impl MeasuredStreams {
     /// Sums up the trials of one case, of which there is at least one.
     pub(crate) fn of(case: &CaseTrials, measure: Duration) -> Self {
         let trials = &case.stream_trials[..];
-        let last = trials.last().expect("there is a trial");
+        let last = trials.last().expect("at least one trial");
         let (mut totals, mut cpu) = (Totals::default(), Cpu::default());
         for trial in trials {
             let Totals { sent, received, by_tcp, retransmits, corrupt, zerocopy } = trial.totals;
@@ -294,7 +294,7 @@ impl MeasuredStreams {
         let cycles: Option<Vec<f64>> = trials.iter().map(|trial| trial.cycles_per_byte).collect();
         let copied = |ZeroCopy { completed, copied }| copied as f64 / completed.max(1) as f64;
         Self {
-            setting: case.setting.clone().expect("there is a trial"),
+            setting: case.setting.clone().expect("at least one trial"),
             check: case.check.clone(),
             trials: trials.len(),
             sent_bytes: totals.sent,

@@ -135,7 +135,7 @@ mod tests {
         for layout in experiments::EXPERIMENTS.iter().map(|experiment| experiment.layout) {
             // The limit alone is only a list of three figures.
             let is_shown = layout == Layout::Limits || layouts.contains(&layout);
-            assert!(is_shown, "{layout:?}: there is no file of such an experiment in {RESULTS}");
+            assert!(is_shown, "{layout:?}: no result file in {RESULTS}");
         }
     }
 

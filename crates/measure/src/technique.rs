@@ -21,7 +21,8 @@ pub struct Technique {
 /// Error: a word names no technique.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "unknown technique {given:?}: give LINK, ENDPOINT or LINK/ENDPOINT with links {} {}, endpoints {}",
+    "unknown technique {given:?}: give LINK, ENDPOINT or LINK/ENDPOINT with links {} {}, \
+     endpoints {}",
     LinkKind::ALL.map(|link| link.name).join(" "),
     LinkKind::OF_ENGINES.map(|link| link.name).join(" "),
     Endpoint::all().iter().map(|endpoint| endpoint.name).collect::<Vec<_>>().join(" ")
@@ -67,10 +68,10 @@ impl Technique {
             (
                 Some(SwitchKind::Snabb),
                 Io::Memory(Rings::Packed) | Io::DpdkMemory(Rings::Packed),
-            ) => "it has split rings only",
+            ) => "supports only split rings",
             (Some(SwitchKind::Snabb), Io::DpdkMemory(Rings::Split)) => {
-                "it is from before virtio 1.0, and DPDK's virtio-user does not tell such a back end \
-                 which features it takes"
+                "predates virtio 1.0, and DPDK's virtio-user does not send the accepted features \
+                 to such a back end"
             }
             _ => return Ok(()),
         };

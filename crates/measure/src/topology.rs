@@ -150,8 +150,9 @@ impl Topology {
     ) -> Result<Vec<Self>, LabError> {
         let link = technique.link;
         if matches!(shape, Shape::Upf(_)) && link.switch().is_some() && link.learns {
-            let what = "N3 and N6 are networks of their own, and a switch that learns is one for all its \
-                        ports here: take a switch that joins ports in pairs, as switch/patch";
+            let what = "N3 and N6 are separate networks, but a learning switch puts all of its \
+                        ports into one; choose a switch that joins ports in pairs, such as \
+                        switch/patch";
             return Err(LabError::Peer { peer: link.to_string(), what: what.to_owned() });
         }
         let names = match shape {

@@ -458,12 +458,12 @@ fn books(
 }
 
 pub(crate) fn ended_early(station: &Station) -> LabError {
-    let what = "ended before the measurement did".to_owned();
+    let what = "ended before the measurement".to_owned();
     LabError::Container { container: station.role.clone(), what }
 }
 
 pub(crate) fn unexpected(station: &Station, report: &Report) -> LabError {
-    let what = format!("reported as another role: {report:?}");
+    let what = format!("sent the report of another role: {report:?}");
     LabError::Container { container: station.role.clone(), what }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn job(
     let (from, to) = (&station.ins[0], &station.outs[0]);
     let [from, to] = [from, to].map(|hop| topology.port(station, hop, load));
     let (n3_port, n6_port) = if way == UserWay::Uplink { (from, to) } else { (to, from) };
-    let everywhere = "0.0.0.0/0".parse().expect("a prefix");
+    let everywhere = "0.0.0.0/0".parse().expect("valid prefix");
     let interface = |own: &End, peer: &End, routes| InterfaceConfig {
         mac: own.station,
         addresses: vec![own.ip.into()],

@@ -24,7 +24,7 @@ const MAX_BYTES: u64 = 64 << 20;
 
 /// Error for a file that cannot be read as results.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "the error messages describe the variants")]
 pub enum InputError {
     #[error("{}: cannot be read: {error}", file.display())]
     Unreadable { file: PathBuf, error: std::io::Error },

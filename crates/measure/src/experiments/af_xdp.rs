@@ -7,7 +7,7 @@ use crate::{Endpoint, Shape, Technique};
 
 pub(super) const AF_XDP: Experiment = Experiment {
     name: "af-xdp",
-    about: "our AF_XDP ports beside raw sockets and DPDK's AF_XDP driver",
+    about: "our AF_XDP ports against raw sockets and DPDK's AF_XDP driver",
     techniques: || {
         let [raw, dpdk] = [Endpoint::RAW_MMSG, Endpoint::DPDK_AFXDP];
         Technique::by_link(sets::KERNEL, &[&[raw][..], &Endpoint::AF_XDP, &[dpdk]].concat())
@@ -19,7 +19,7 @@ pub(super) const AF_XDP: Experiment = Experiment {
 
 pub(super) const CHAINS: Experiment = Experiment {
     name: "af-xdp-chains",
-    about: "forwarders with raw sockets, and with AF_XDP, where they copy nothing",
+    about: "forwarders with raw sockets, and with AF_XDP without copying",
     techniques: || Technique::by_link(&[LinkKind::VETH], &[Endpoint::RAW_MMSG, Endpoint::AFXDP]),
     shapes: &[Shape::Chain(1), Shape::Chain(2), Shape::Chain(4)],
     layout: Layout::ForwardersByTechnique,

@@ -10,7 +10,7 @@ use crate::{Endpoint, Technique};
 
 pub(super) const TABLE1: Experiment = Experiment {
     name: "ara2019-table1",
-    about: "four kinds of socket over a bridge and a veth pair, beside the paper's table 1",
+    about: "four kinds of socket over a bridge and a veth pair, as in the paper's table 1",
     techniques: || Technique::by_link(sets::KERNEL, &Endpoint::SOCKETS),
     timing: TIMING,
     paper_pps: |technique, _| match (technique.link, technique.endpoint) {
@@ -59,7 +59,7 @@ const FIGURE: Experiment = Experiment {
     burst: 16,
     timing: TIMING,
     paper: Some(
-        "Ara et al. 2019: over 5 Mpps at 64 B through every switch; testpmd, Snabb, VPP, OVS",
+        "Ara et al. 2019: more than 5 Mpps at 64 B through every switch; testpmd, Snabb, VPP, OVS",
     ),
     ..Experiment::USUAL
 };

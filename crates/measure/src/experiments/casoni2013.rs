@@ -8,7 +8,7 @@ use crate::{Endpoint, Shape, Technique};
 
 pub(super) const INCREMENTAL: Experiment = Experiment {
     name: "casoni2013-incremental",
-    about: "receive rate while the offered rate rises, through 1 and 6 forwarders",
+    about: "receive rate against offered rate through 1 and 6 forwarders",
     shapes: &[Shape::Chain(1), Shape::Chain(6)],
     rates: &[
         Some(25e3),
@@ -38,7 +38,7 @@ pub(super) const INCREMENTAL: Experiment = Experiment {
 
 pub(super) const SERIAL: Experiment = Experiment {
     name: "casoni2013-serial",
-    about: "chains of 1 to 8 forwarders, the highest rate without loss",
+    about: "highest rate without loss through chains of 1 to 8 forwarders",
     shapes: &[
         Shape::Chain(1),
         Shape::Chain(2),
@@ -54,14 +54,14 @@ pub(super) const SERIAL: Experiment = Experiment {
 
 pub(super) const PARALLEL: Experiment = Experiment {
     name: "casoni2013-parallel",
-    about: "2 to 4 forwarders side by side, the highest rate without loss",
+    about: "highest rate without loss through 2 to 4 forwarders side by side",
     shapes: &[Shape::Fan(2), Shape::Fan(3), Shape::Fan(4)],
     ..FORWARDERS
 };
 
 pub(super) const SENDER_LOAD: Experiment = Experiment {
     name: "casoni2013-sender-load",
-    about: "what a sender alone puts out with 1 to 8 forwarders behind it",
+    about: "send rate of a sender with 1 to 8 forwarders behind it",
     losses: &[],
     layout: Layout::SentByForwarders,
     ..SERIAL
@@ -72,7 +72,7 @@ const FORWARDERS: Experiment = Experiment {
     techniques: || Technique::by_link(sets::KERNEL, &[Endpoint::RAW_MMSG]),
     losses: &[0.0],
     paper: Some(
-        "Casoni et al. 2013: near 500 kpps over veth and a bridge, the highest rate without loss",
+        "Casoni et al. 2013: highest rate without loss about 500 kpps over veth and a bridge",
     ),
     layout: Layout::ForwardersByTechnique,
     ..Experiment::USUAL

@@ -9,40 +9,40 @@ use crate::{Endpoint, Shape, Technique};
 
 pub(super) const LOCAL_TCP: Experiment = Experiment {
     name: "claassen2016-local-tcp",
-    about: "1 to 128 pairs of containers, a TCP stream each, on one host",
+    about: "1 to 128 pairs of containers on one host, one TCP stream per pair",
     techniques: || Technique::by_link(sets::LOCAL, &[Endpoint::TCP]),
     paper: Some(
-        "Claassen et al. 2016: a bridge with veth carries 2.5 to 3 times less than macvlan and \
-         ipvlan L3, which is best; MTU 1500 and 9000 alike",
+        "Claassen et al. 2016: veth over a bridge carries 2.5 to 3 times less than macvlan and \
+         than ipvlan L3, the best; the same with MTU 1500 and 9000",
     ),
     ..PAIRS
 };
 
 pub(super) const LOCAL_UDP: Experiment = Experiment {
     name: "claassen2016-local-udp",
-    about: "1 to 128 pairs of containers, a UDP stream each, on one host",
+    about: "1 to 128 pairs of containers on one host, one UDP stream per pair",
     techniques: || Technique::by_link(sets::LOCAL, &[Endpoint::UDP]),
     paper: Some(
-        "Claassen et al. 2016: macvlan is best, and carries 3.5 times less than with TCP; veth falls \
-         from 2 pairs on",
+        "Claassen et al. 2016: macvlan is best, with 3.5 times less than over TCP; the rate of \
+         veth falls from 2 pairs on",
     ),
     ..PAIRS
 };
 
 pub(super) const SWITCHED_TCP: Experiment = Experiment {
     name: "claassen2016-switched-tcp",
-    about: "1 to 128 pairs of containers, a TCP stream each, over VXLAN",
+    about: "1 to 128 pairs of containers over VXLAN, one TCP stream per pair",
     techniques: || Technique::by_link(sets::SWITCHED, &[Endpoint::TCP]),
     paper: Some(
-        "Claassen et al. 2016: between two machines with 10 Gb/s all links are alike, and MTU 9000 \
-         carries 2 Gb/s more",
+        "Claassen et al. 2016: between two machines with 10 Gb/s all links carry the same, and 2 \
+         Gb/s more with MTU 9000",
     ),
     ..PAIRS
 };
 
 pub(super) const SWITCHED_UDP: Experiment = Experiment {
     name: "claassen2016-switched-udp",
-    about: "1 to 128 pairs of containers, a UDP stream each, over VXLAN",
+    about: "1 to 128 pairs of containers over VXLAN, one UDP stream per pair",
     techniques: || Technique::by_link(sets::SWITCHED, &[Endpoint::UDP]),
     paper: Some(
         "Claassen et al. 2016: between two machines, with MTU 1500, macvlan is ahead of ipvlan and \

@@ -8,7 +8,7 @@ use crate::{Shape, Technique};
 
 pub(super) const LATENCY: Experiment = Experiment {
     name: "latency",
-    about: "how long frames take one way, and there and back, from 10 kpps to near the loss-free rate",
+    about: "one-way and round-trip times from 10 kpps to near the loss-free rate",
     shapes: &[Shape::Chain(0), Shape::Echo],
     techniques: || Technique::all().into_iter().filter(|t| !t.link.isolates).collect(),
     usual: Technique::is_usual,

@@ -11,7 +11,7 @@ use crate::{Endpoint, Neighbour, Shape, Technique};
 
 pub(super) const LATENCY: Experiment = Experiment {
     name: "liang2016-latency",
-    about: "the same of native sockets, AF_XDP and shared memory, beside the paper's orders of magnitude",
+    about: "one-way and round-trip times of native sockets, AF_XDP and shared memory",
     techniques: || {
         let native = [Endpoint::UDP, Endpoint::RAW, Endpoint::AFXDP];
         let kernel = Technique::by_link(&[LinkKind::BRIDGE], &native);
@@ -20,8 +20,8 @@ pub(super) const LATENCY: Experiment = Experiment {
         kernel.into_iter().chain(memory).collect()
     },
     paper: Some(
-        "Liang and Tan 2016: native Linux is at milliseconds, DPDK over SR-IOV and over virtio-user at \
-         microseconds",
+        "Liang and Tan 2016: milliseconds with native Linux, microseconds with DPDK over SR-IOV \
+         and over virtio-user",
     ),
     ..latency::LATENCY
 };
@@ -29,7 +29,7 @@ pub(super) const LATENCY: Experiment = Experiment {
 /// Deterministic cache environment: the paper's table of cache allocation and a noisy neighbour.
 pub(super) const NOISY_NEIGHBOUR: Experiment = Experiment {
     name: "liang2016-noisy-neighbour",
-    about: "rate and round trips beside a neighbour that uses up the cache, and with it confined",
+    about: "rate and round trips beside a neighbour that fills the cache, and with it confined",
     techniques: || {
         let kernel = Technique::by_link(sets::KERNEL, &[Endpoint::RAW_MMSG]);
         kernel.into_iter().chain(sets::shared_memory()).collect()
@@ -44,7 +44,7 @@ pub(super) const NOISY_NEIGHBOUR: Experiment = Experiment {
     },
     machine_limit: MachineLimit::Never,
     paper: Some(
-        "Liang and Tan 2016: beside a noisy neighbour 9.8 Mpps, with it confined 15 Mpps (DPDK IP \
+        "Liang and Tan 2016: 9.8 Mpps beside a noisy neighbour, 15 Mpps with it confined (DPDK IP \
          pipeline, 64 B, 16 million flows)",
     ),
     layout: Layout::Neighbours,
@@ -70,7 +70,7 @@ pub(super) const SETUP: Experiment = Experiment {
     machine_limit: MachineLimit::Never,
     paper: Some(
         "Liang and Tan 2016: DPDK in a container needs huge pages, a device or a socket of the \
-         switch, and, to find physical addresses, --privileged, which virtio-user does not",
+         switch, and --privileged to find physical addresses; virtio-user needs no --privileged",
     ),
     layout: Layout::Needs,
     ..Experiment::USUAL

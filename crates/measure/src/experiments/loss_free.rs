@@ -7,7 +7,7 @@ use crate::{Endpoint, Technique};
 
 pub(super) const LOSS_FREE: Experiment = Experiment {
     name: "loss-free",
-    about: "the highest rate of every technique without loss (NDR), and with 0.5 % of loss (PDR)",
+    about: "highest rate of every technique without loss (NDR) and with 0.5 % loss (PDR)",
     techniques: || {
         let peers = Technique::by_link(&LinkKind::PEERS, &Endpoint::USUAL_MEMORY);
         let carry = |technique: &Technique| !technique.link.isolates;

@@ -78,10 +78,10 @@ impl UnknownExperiment {
     fn advice(&self) -> String {
         let given = &self.given;
         if given.parse::<Runtime>().is_ok() {
-            return format!("it is a runtime, so give --runtime {given}");
+            return format!("this is a runtime: give --runtime {given}");
         }
         if Technique::check_name(given).is_ok() {
-            return format!("it is a technique, so give --technique {given}");
+            return format!("this is a technique: give --technique {given}");
         }
         format!("one of {}", names().join(", "))
     }
@@ -146,7 +146,7 @@ mod tests {
             format!("| {warm_up} s | {measure} s | {interval} s | {} |", it.trials)
         };
         let usual = lengths(&Experiment::USUAL);
-        assert!(text.contains(&format!("| where nothing else is said {usual}")), "{usual}");
+        assert!(text.contains(&format!("| unless stated otherwise {usual}")), "{usual}");
         for experiment in EXPERIMENTS.iter().filter(|it| it.layout != Layout::Limits) {
             let name = format!("`{}`", experiment.name);
             let row = text.lines().find(|line| line.starts_with("| `") && line.contains(&name));

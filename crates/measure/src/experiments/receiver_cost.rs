@@ -8,7 +8,7 @@ use crate::{Endpoint, Technique};
 
 pub(super) const RECEIVER_COST: Experiment = Experiment {
     name: "receiver-cost",
-    about: "what is received when the receiver fetches frames, and looks at headers or every byte",
+    about: "receive rate if the receiver counts, fetches, or checks frames",
     techniques: || {
         let kernel = [Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::AFXDP];
         let links = [LinkKind::VETH, LinkKind::PATCH, LinkKind::DIRECT];

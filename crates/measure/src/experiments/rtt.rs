@@ -5,7 +5,7 @@ use crate::{Endpoint, Shape, Technique};
 
 pub(super) const RTT: Experiment = Experiment {
     name: "rtt",
-    about: "one frame at a time to an echo and back: how long that takes",
+    about: "round-trip time of one frame at a time to an echo and back",
     shapes: &[Shape::Echo],
     techniques,
     burst: 1,

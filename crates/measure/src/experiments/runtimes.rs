@@ -10,7 +10,7 @@ use crate::{Endpoint, Technique};
 
 pub(super) const RUNTIMES: Experiment = Experiment {
     name: "runtimes",
-    about: "the same links and endpoints in containers of each runtime: do the rates differ",
+    about: "rates of the same links and endpoints in containers of each runtime",
     techniques: || {
         let endpoints = [Endpoint::UDP, Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::TCP];
         let mut techniques = Technique::by_link(&[LinkKind::VETH], &endpoints);

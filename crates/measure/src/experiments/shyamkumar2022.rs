@@ -78,10 +78,10 @@ pub(super) const FIG6: Experiment = Experiment {
         Some(mbps * 1e6 / (8 * SIZE) as f64)
     },
     paper: Some(
-        "Shyamkumar et al. 2022, figure 6, Xeon Platinum 8260M, X710 cards: about 1 Gb/s per core over a \
-         bridge, 1.1 Gb/s over SR-IOV and the kernel's stack, close to 10 Gb/s over SR-IOV and AF_XDP \
-         without copies, which stands beside AF_XDP over veth pairs here; no loss up to 1.1 Mpps per \
-         core, below 0.1 % up to 2.4 Mpps",
+        "Shyamkumar et al. 2022, figure 6, Xeon Platinum 8260M, X710 cards: about 1 Gb/s per \
+         core over a bridge, 1.1 Gb/s over SR-IOV and the kernel's stack, close to 10 Gb/s over \
+         SR-IOV and zero-copy AF_XDP, compared here with AF_XDP over veth pairs; no loss up to \
+         1.1 Mpps per core, below 0.1 % up to 2.4 Mpps",
     ),
     layout: Layout::UserPlane,
     ..Experiment::USUAL

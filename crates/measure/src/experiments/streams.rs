@@ -5,7 +5,7 @@ use crate::{Endpoint, Technique};
 
 pub(super) const STREAMS: Experiment = Experiment {
     name: "streams",
-    about: "TCP, as it is, with MSG_ZEROCOPY, short-cut by BPF, and SMC in its place",
+    about: "plain TCP, TCP with MSG_ZEROCOPY, TCP short-cut by BPF, and SMC",
     techniques: || Technique::by_link(sets::KERNEL, &Endpoint::STREAMS),
     trials: 2,
     machine_limit: MachineLimit::Never,

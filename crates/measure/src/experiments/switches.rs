@@ -5,7 +5,7 @@ use crate::{Endpoint, Technique};
 
 pub(super) const SWITCHES: Experiment = Experiment {
     name: "switches",
-    about: "the same endpoints through our switch and through others that are installed",
+    about: "the same endpoints through our switch and each installed third-party switch",
     techniques: || Technique::by_endpoint(&sets::switches(), &Endpoint::MEMORY),
     sizes: &[64, 512, 1500],
     burst: 128,

@@ -10,7 +10,7 @@ const USUAL: u32 = 8000;
 
 pub(super) const SCALE: Experiment = Experiment {
     name: "upf-scale",
-    about: "a user plane function over shared memory: rate over sessions, and over rules of each",
+    about: "a user plane function over shared memory: rate against sessions, and against rules",
     shapes: &[
         Shape::Upf(UpfLoad::uplink(1, 2)),
         Shape::Upf(UpfLoad::uplink(1000, 2)),

@@ -298,8 +298,8 @@ mod tests {
         }
         let choices = Choices { pairs: Some(vec![2]), ..Choices::default() };
         let message = |experiment| plan(experiment, &choices).map(drop).unwrap_err().to_string();
-        assert!(message("rtt").contains("rtt has other roles"));
-        assert!(message("switches").contains("no more than one pair"));
+        assert!(message("rtt").contains("rtt has roles other than"));
+        assert!(message("switches").contains("only 1 pair is allowed"));
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(endpoints(&of("veth/tcp,veth/raw")), Ok(1));
         let rate = |words| Choices { rate: Some(1e5), ..of(words) };
         assert_eq!(endpoints(&rate("veth/tcp,veth/raw")), Ok(0));
-        assert!(endpoints(&rate("veth/tcp")).unwrap_err().contains("at no given rate"));
+        assert!(endpoints(&rate("veth/tcp")).unwrap_err().contains("cannot send at a given rate"));
         let size = |words| Choices { sizes: Some(vec![64]), ..of(words) };
         assert_eq!(endpoints(&size("veth/tcp,veth/raw")), Ok(1));
         assert!(endpoints(&size("veth/tcp")).unwrap_err().contains("--size 64: veth/tcp"));
@@ -333,7 +333,7 @@ mod tests {
         assert!(message("all", &stations("raw")).contains("macvlan/bridge/raw sends from one"));
         assert_eq!(message("all", &stations("veth/raw,switch")), "");
         let rate = |words| Choices { rate: Some(1e5), ..of(words) };
-        assert!(message("switches", &rate("dpdk")).contains("at no given rate"));
+        assert!(message("switches", &rate("dpdk")).contains("cannot send at a given rate"));
         assert_eq!(message("switches", &rate("switch")), "");
     }
 

@@ -81,7 +81,7 @@ mod tests {
         for order in orders {
             let mut sorted = order.clone();
             sorted.sort_unstable();
-            assert!(sorted.iter().copied().eq(0..cases.len()), "each once");
+            assert!(sorted.iter().copied().eq(0..cases.len()), "every case once");
             // No testbed is built twice.
             let techniques: Vec<_> = order.iter().map(|&case| cases[case].technique).collect();
             let changes = techniques.windows(2).filter(|pair| pair[0] != pair[1]).count();

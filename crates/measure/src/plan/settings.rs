@@ -178,7 +178,10 @@ mod tests {
             ("--rate NaN", Choices { rate: Some(nan), ..none() }),
             ("--trials 0", Choices { trials: Some(0), ..none() }),
             ("--trials 1001", Choices { trials: Some(1001), ..none() }),
-            ("--parent nosuch0: there is", Choices { parent: Some("nosuch0".into()), ..none() }),
+            (
+                "--parent nosuch0: no such interface",
+                Choices { parent: Some("nosuch0".into()), ..none() },
+            ),
             ("--duration 0.1", Choices { duration: Some(Duration::from_millis(100)), ..none() }),
             ("--duration 3601", Choices { duration: Some(Duration::from_secs(3601)), ..none() }),
         ] {

@@ -13,32 +13,36 @@ use crate::technique::UnknownTechnique;
 
 /// Invalid choice.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "each message says it all")]
+#[expect(missing_docs, reason = "the error messages describe the variants")]
 pub enum WrongChoice {
     #[error(transparent)]
     Technique(#[from] UnknownTechnique),
     #[error(
-        "{experiment} does not use {given}; it uses the links {links}, and the endpoints {endpoints}"
+        "{experiment} does not use {given}; it uses the links {links}, and the endpoints \
+         {endpoints}"
     )]
     TechniqueOfAnother { experiment: &'static str, given: String, links: String, endpoints: String },
     #[error(
-        "--size {given}: {FRAME_MIN} to {max} bytes (MTU {mtu} and {ETHERNET_LEN} of Ethernet)"
+        "--size {given}: {FRAME_MIN} to {max} bytes (MTU {mtu} plus {ETHERNET_LEN} of Ethernet \
+         header)"
     )]
     Size { given: usize, max: usize, mtu: u32 },
-    #[error("--rate {given}: more than 0 frames per second, for example 100000, 100k or 1.5M")]
+    #[error(
+        "--rate {given}: must be more than 0 frames per second, for example 100000, 100k or 1.5M"
+    )]
     Rate { given: f64 },
-    #[error("--loss {given}: from 0 to below 1, or to below 100%")]
+    #[error("--loss {given}: 0 or more and less than 1, or less than 100%")]
     Loss { given: f64 },
-    #[error("--loss searches for a rate, and --rate {given} gives one: choose one of them")]
+    #[error("--loss with --rate {given}: --loss searches for the rate, so give only one of them")]
     LossAndRate { given: f64 },
     #[error("--burst {given}: 1 to {BATCH_MAX} frames")]
     Burst { given: usize },
     #[error("--pairs {given}: 1 to {PAIRS_MAX} pairs of sender and receiver")]
     Pairs { given: usize },
-    #[error("--pairs: {experiment} has other roles than a sender and a receiver")]
+    #[error("--pairs: {experiment} has roles other than sender and receiver; leave out --pairs")]
     OtherRoles { experiment: &'static str },
     #[error(
-        "--pairs {given}: {technique} has one program for both ends, and no more than one pair"
+        "--pairs {given}: {technique} has one program for both ends, so only 1 pair is allowed"
     )]
     OnePair { given: usize, technique: Technique },
     #[error("--runtime {given}: {technique} is a link of {own} containers; leave out --runtime")]
@@ -47,27 +51,30 @@ pub enum WrongChoice {
     Flows { given: u16 },
     #[error("--flows {given}: {technique} has 1 to {STREAMS_MAX} streams")]
     Streams { given: u16, technique: Technique },
-    #[error("--flows {given}: {technique} sends one flow, its socket's; choose raw techniques")]
+    #[error("--flows {given}: {technique} sends one flow per socket; choose raw techniques")]
     OneFlow { given: u16, technique: Technique },
-    #[error("--stations {given}: 1 to 16384 pairs of MAC addresses, with one flow")]
+    #[error("--stations {given}: 1 to 16384 MAC address pairs, with --flows 1")]
     Stations { given: u16 },
     #[error(
         "--stations {given}: {technique} sends from one station; choose raw sockets on a link that \
          carries any address, such as bridge/raw, or our endpoints that share memory"
     )]
     OneStation { given: u16, technique: Technique },
-    #[error("--stations {given}: a user plane function is between one gNB and one server")]
+    #[error(
+        "--stations {given}: a user plane function connects one gNB with one server; only 1 \
+         is allowed"
+    )]
     UpfStations { given: u16 },
     #[error(
-        "--size {given}: {technique} sends streams, which are cut into frames as the MTU allows; \
-         choose other techniques, or --mtu"
+        "--size {given}: {technique} sends streams, whose frame size follows from the MTU; choose \
+         other techniques, or --mtu"
     )]
     NoSize { given: usize, technique: Technique },
-    #[error("{technique} sends as fast as it can and at no given rate; choose other techniques")]
+    #[error("{technique} cannot send at a given rate; choose other techniques")]
     NoRate { technique: Technique },
-    #[error("{option} {given}: named twice; name each once")]
+    #[error("{option} {given}: given twice; give each value once")]
     Twice { option: &'static str, given: String },
-    #[error("--parent {given}: there is no such interface; there are {there}")]
+    #[error("--parent {given}: no such interface; available: {there}")]
     NoInterface { given: String, there: String },
     #[error("--trials {given}: 1 to 1000")]
     Trials { given: usize },

@@ -146,7 +146,7 @@ impl Measured {
     /// Sums up the trials of one case, which has at least one.
     pub(crate) fn of(case: &CaseTrials, settings: &Settings, limit: Option<&LimitRow>) -> Self {
         let trials = &case.trials[..];
-        let setting = case.setting.as_ref().expect("there is a trial");
+        let setting = case.setting.as_ref().expect("at least one trial");
         let sum = |field: fn(&Trial) -> u64| trials.iter().map(field).sum::<u64>();
         let mean =
             |field: fn(&Trial) -> f64| stats::mean(&trials.iter().map(field).collect::<Vec<_>>());

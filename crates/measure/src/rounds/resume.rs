@@ -21,25 +21,27 @@ pub struct Resumed {
 
 /// Why a run cannot be resumed. The messages name what differs, not the file.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "each message says it all")]
+#[expect(missing_docs, reason = "the error messages describe the variants")]
 pub enum CannotResume {
-    #[error("it is complete: there is nothing to go on with")]
+    #[error("run already complete; nothing to resume")]
     Complete,
-    #[error("it is of dray {theirs}, and this is dray {ours}")]
+    #[error("run made by dray {theirs}, but this is dray {ours}")]
     OtherVersion { theirs: String, ours: &'static str },
-    #[error("it is of experiment {theirs}, and {given} was asked for")]
+    #[error("run is of experiment {theirs}, not {given}")]
     OtherExperiment { theirs: String, given: String },
     #[error(transparent)]
     Unknown(#[from] experiments::UnknownExperiment),
-    #[error("it was begun with {option} {theirs}, and {given} was asked for")]
+    #[error("run began with {option} {theirs}, not {given}")]
     OtherChoice { option: String, theirs: String, given: String },
-    #[error("it was begun on another host, or the host has changed: {what}")]
+    #[error("run began on another host, or the host has changed: {what}")]
     OtherHost { what: String },
-    #[error("its roles had CPUs {theirs:?}, and would now have {ours:?}; give --cpus as it was")]
+    #[error(
+        "roles ran on CPUs {theirs:?}, but would now run on {ours:?}; give the original --cpus"
+    )]
     OtherCpus { theirs: Vec<usize>, ours: Vec<usize> },
     #[error("{0}")]
     WrongChoice(#[from] WrongChoice),
-    #[error("its trials are not those of its plan: {what}")]
+    #[error("recorded cases do not match the plan: {what}")]
     OtherCases { what: String },
 }
 
@@ -93,7 +95,7 @@ fn same_choices(theirs: &Choices, given: &Choices) -> Result<(), CannotResume> {
 fn fields(choices: &Choices) -> Map<String, Value> {
     match serde_json::to_value(choices) {
         Ok(Value::Object(fields)) => fields,
-        other => unreachable!("choices are plain data: {other:?}"),
+        other => unreachable!("choices are not a JSON object: {other:?}"),
     }
 }
 
@@ -125,13 +127,13 @@ fn same_cases(
     let wrong = |what: String| Err(CannotResume::OtherCases { what });
     if !journal.fits(plan) {
         let (there, here) = (journal.cases.len(), plan.cases.len());
-        return wrong(format!("of {there} cases, where it has {here}"));
+        return wrong(format!("{there} cases instead of {here}"));
     }
     let is_sound = |(trials, case): (&CaseTrials, &Case)| {
         trials.is_sound(plan.settings.goals_of(case).len()) && trials.rounds <= plan.settings.trials
     };
     if !journal.cases.iter().zip(&plan.cases).all(is_sound) {
-        return wrong("some are not whole".to_owned());
+        return wrong("a case has inconsistent trials".to_owned());
     }
     let names = |results: &Results| {
         let frames = results.results.iter().map(|row| {
@@ -151,9 +153,9 @@ fn same_cases(
     let (there, here) =
         (names(results), names(&Journal::new(plan, String::new()).results(plan, choices)));
     match there.iter().zip(&here).find(|(there, here)| there != here) {
-        Some((there, here)) => wrong(format!("{there}, where it has {here}")),
+        Some((there, here)) => wrong(format!("{there} instead of {here}")),
         None if there.len() != here.len() => {
-            wrong(format!("{} rows, where it has {}", there.len(), here.len()))
+            wrong(format!("{} rows instead of {}", there.len(), here.len()))
         }
         None => Ok(()),
     }
@@ -208,13 +210,13 @@ mod tests {
         let none = Choices::default;
         let sizes = Choices { sizes: Some(vec![64]), ..none() };
         for (message, what) in [
-            (message(|_| (), Some("rtt"), &none()), "experiment all, and rtt"),
-            (message(|_| (), None, &of("bridge")), "--technique [\"veth\"], and [\"bridge\"]"),
-            (message(|_| (), None, &sizes), "--size left out, and [64]"),
+            (message(|_| (), Some("rtt"), &none()), "experiment all, not rtt"),
+            (message(|_| (), None, &of("bridge")), "--technique [\"veth\"], not [\"bridge\"]"),
+            (message(|_| (), None, &sizes), "--size left out, not [64]"),
             (message(|it| it.dray = "0.0.1".into(), None, &none()), "dray 0.0.1"),
             (message(|it| it.host.kernel = "1.0".into(), None, &none()), "kernel was \"1.0\""),
             (message(|it| it.incomplete = None, None, &none()), "complete"),
-            (message(|it| it.results.truncate(3), None, &none()), "where it has veth"),
+            (message(|it| it.results.truncate(3), None, &none()), "instead of veth"),
             (message(|it| it.results.swap(0, 1), None, &none()), "1500 B"),
             (
                 message(
@@ -222,7 +224,7 @@ mod tests {
                     None,
                     &none(),
                 ),
-                "not whole",
+                "inconsistent trials",
             ),
             (
                 message(
@@ -233,7 +235,7 @@ mod tests {
                     None,
                     &none(),
                 ),
-                "not whole",
+                "inconsistent trials",
             ),
             (
                 message(|it| it.incomplete.as_mut().unwrap().cpus = vec![99], None, &none()),

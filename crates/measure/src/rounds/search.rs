@@ -89,7 +89,7 @@ pub(super) fn at_share(
     };
     testbed.loss_free.insert(case.size, loss_free);
     if loss_free == 0 {
-        let what = "loses frames at every rate, so there is no loss-free rate to take a share of";
+        let what = "loses frames at every rate: no loss-free rate to take a share of";
         let role = testbed.topologies[0].sender.role.clone();
         return Err(LabError::Container { container: role, what: what.to_owned() });
     }

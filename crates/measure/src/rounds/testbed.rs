@@ -119,8 +119,7 @@ fn cpus(topologies: &[Topology]) -> Vec<usize> {
 }
 
 fn no_cpu() -> LabError {
-    let what = "needs a core of its own that shares the last-level cache with the roles', of which \
-                there is none";
+    let what = "no free core shares the last-level cache with the roles";
     LabError::Container { container: "neighbour".to_owned(), what: what.to_owned() }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn clock(facts: &ClockFacts) -> String {
     let ClockFacts { read_ns, rate_ppm, .. } = facts;
     let error = facts.error_ns();
     format!(
-        "Clock: a look takes {read_ns:.0} ns; a time between two CPUs is within {error:.0} ns, and \
-         {rate_ppm:.1} ppm of itself."
+        "Clock: a reading takes {read_ns:.0} ns; times between two CPUs are accurate to \
+         {error:.0} ns plus {rate_ppm:.1} ppm."
     )
 }

@@ -61,8 +61,8 @@ pub(super) fn table(results: &Results) -> String {
     }
     fit(&cells, 1, 1, &[1])
         + &wrapped(
-            "ready: containers, link and ports. memory, files: of both roles together, and of the \
-             switch; without the kernel's buffers.",
+            "ready: time until containers, link and ports are ready. memory, files: of both roles \
+             together, and of the switch; kernel buffers not included.",
         )
         + "\n"
         + &align(&privileges, 2, 2)

@@ -59,8 +59,8 @@ pub(super) fn table(rows: &[ResultRow]) -> String {
     let writes = writes.fold(0.0, f64::max);
     fit(&cells, 1, 2, &[1])
         + &wrapped(&format!(
-            "noisy: on another core, a program that writes up to {:.1} GB/s all over twice the \
-             largest cache; confined: the same, in the least part of the cache.",
+            "noisy: a program on another core writes up to {:.1} GB/s throughout twice the size \
+             of the largest cache; confined: the same, limited to the smallest part of the cache.",
             writes / 1e9
         ))
 }

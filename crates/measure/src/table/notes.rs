@@ -14,7 +14,7 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
     let frame_samples = measured().map(|m| m.samples_pps.len());
     let samples = frame_samples.chain(streams().map(|m| m.samples_bps.len())).max().unwrap_or(0);
     if results.results.is_empty() && results.streams.is_empty() {
-        let note = "Nobody who copies once can be faster: see docs/measurement.md.";
+        let note = "No program that copies each frame once can be faster: see docs/measurement.md.";
         return vec![note.to_owned()];
     }
     let mut notes = Vec::new();
@@ -26,8 +26,8 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
     }
     if trials > 0 {
         notes.push(format!(
-            "Each figure: mean of {samples} samples of {} s after {} s of warm-up; loss over the whole \
-             trial.",
+            "Each figure: mean of {samples} samples of {} s after {} s of warm-up; loss over the \
+             whole trial.",
             settings.interval_s, settings.warm_up_s
         ));
         let over = if trials > 1 { "over the trials" } else { "over the samples of one trial" };
@@ -50,7 +50,8 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
     }
     if settings.quick && trials > 0 {
         notes.push(format!(
-            "--quick: a first look; trials of each: {trials}. Without it the samples are longer and more."
+            "--quick: a first look; trials of each: {trials}. Without it, samples are longer and \
+             more numerous."
         ));
     }
     let mut settings = measured().map(|m| &m.setting).chain(streams().map(|m| &m.setting));
@@ -72,7 +73,7 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
     notes.extend(disturbed(results));
     if measured().any(|m| m.check == "sampled") {
         notes.push(format!(
-            "Where memory is shared, receivers look at headers, and at one frame in {} whole.",
+            "With shared memory, receivers check headers, and one frame in {} completely.",
             dray_traffic::Check::SAMPLE
         ));
     }
@@ -88,8 +89,8 @@ fn disturbed(results: &Results) -> Option<String> {
     let streams = results.streams.iter().filter_map(|row| row.measured()?.disturbed());
     let words: Vec<String> = frames.chain(streams).collect();
     let first = words.first()?;
-    let others = if words.len() > 1 { ", and so on: see noise in the JSON" } else { "" };
-    Some(format!("~ disturbed in {} figures ({first}{others}): measure again.", words.len()))
+    let others = if words.len() > 1 { "; all: see noise in the JSON" } else { "" };
+    Some(format!("~ {} disturbed figures ({first}{others}): measure again.", words.len()))
 }
 
 /// Lists the features that the kernel gave AF_XDP ports, which a technique's name does not include.
@@ -124,7 +125,7 @@ fn searches_apart<'m>(measured: impl Iterator<Item = &'m Measured>) -> Option<St
         (rate.searches.len() > 1).then_some(100.0 * (most - least) / least)
     };
     let most = measured.flat_map(|it| it.drop_rates.iter().filter_map(apart)).reduce(f64::max)?;
-    Some(format!("Searches for the same rate found it within {most:.1} % of each other."))
+    Some(format!("Rates found by repeated searches differ by up to {most:.1} %."))
 }
 
 /// Lists the cases that could not run, by reason.

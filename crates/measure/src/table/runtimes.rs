@@ -85,8 +85,9 @@ pub(super) fn table(results: &Results) -> String {
     let limit = 100.0 * ALIKE;
     fit(&lines, 3, 3, &[2])
         + &wrapped(&format!(
-            "apart: the slowest runtime behind the fastest; over {limit} % in {apart} of {compared} \
-             rows. ±: half the 95 % interval, over the trials, in which runtimes have their turn."
+            "apart: how far the slowest runtime is behind the fastest; more than {limit} % in \
+             {apart} of {compared} rows. ±: half the 95 % interval, over the trials; the \
+             runtimes' trials alternate."
         ))
 }
 

@@ -112,7 +112,7 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
     if !controls.is_empty() {
         let controls: Vec<String> = controls.into_iter().flatten().collect();
         notes.push(format!(
-            "Streams: bytes of payload, of all pairs together; congestion control {}.",
+            "Streams: payload bytes of all pairs together; congestion control {}.",
             controls.join(", ")
         ));
     }
@@ -123,9 +123,7 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
         if let Some(ratio) = row.measured().and_then(|measured| measured.zerocopy_copied_ratio) {
             let percent = 100.0 * ratio;
             let name = &row.technique;
-            notes.push(format!(
-                "{name}: the kernel copied in {percent:.0} % of the calls after all."
-            ));
+            notes.push(format!("{name}: the kernel copied anyway in {percent:.0} % of the calls."));
         }
     }
     notes
@@ -135,7 +133,7 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
 pub(super) fn full_frames(results: &Results) -> Option<String> {
     let of = |row: &ResultRow| row.frame_size == row.mtu as usize + ETHERNET_LEN;
     let all = !results.results.is_empty() && results.results.iter().all(of);
-    let note = "Gb/s are of UDP payload, of all pairs together; frames as long as the MTU allows.";
+    let note = "Gb/s: UDP payload of all pairs together; frames as long as the MTU allows.";
     all.then(|| note.to_owned())
 }
 

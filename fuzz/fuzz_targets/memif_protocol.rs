@@ -264,8 +264,6 @@ fn exchange(port: &mut Port, scratch: &mut Scratch, frames: usize) {
     for tx in &mut port.tx {
         let frames: Vec<_> = (0..frames).map(|n| long[..60 + n * 37 % 8900].into()).collect();
         tx.transmit(&frames).expect("a memif port does not fail");
-        let series: Vec<_> = frames.iter().map(|_| long[..100].into()).collect();
-        tx.transmit_series(&series).expect("a memif port does not fail");
         tx.pending();
     }
 }

@@ -59,9 +59,6 @@ pub use wait::{PATIENCE, Wait, wait_any};
 /// Maximum number of frames per receive or transmit call.
 pub const BATCH_MAX: usize = 256;
 
-/// Number of bytes at the start of a frame in which the frames of a series may differ.
-pub const SERIES_HEAD: usize = 64;
-
 /// A batch of at most [`BATCH_MAX`] frames.
 pub type Batch<'a> = ArrayVec<Frame<'a>, BATCH_MAX>;
 
@@ -98,16 +95,9 @@ pub trait Receive: Send {
 
 /// The transmitting half of a port.
 pub trait Transmit: Send {
-    /// Copies `frames` to the peer, in order, and returns how many were taken. Fewer than all means
-    /// that the port is full for now; the caller keeps the others.
+    /// Copies every byte of `frames` to the peer, in order, and returns how many frames were taken.
+    /// Fewer than all means that the port is full for now; the caller keeps the others.
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize>;
-
-    /// Like [`transmit`](Self::transmit), for frames of equal length that differ from each other,
-    /// and from the frames of earlier calls of this method, only in their first [`SERIES_HEAD`]
-    /// bytes. A port that transmits from its own memory need not copy the rest again.
-    fn transmit_series(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        self.transmit(frames)
-    }
 
     /// Returns the length in bytes of the longest untagged frame that this port transmits. A frame
     /// with an 802.1Q VLAN tag may be 4 bytes longer.

@@ -11,9 +11,6 @@ use crate::sample::{Sampler, monotonic_ns};
 use crate::users::{self, Turn, Users};
 use crate::{Lane, Latency, OnSample, Phase, RoleError, SendJob, SendReport, Signal};
 
-// The stamp and the fields that distinguish flows lie in the part in which a series may differ.
-const _: () = assert!(dray_wire::FRAME_MIN <= dray_port::SERIES_HEAD);
-
 /// A sender with its ports open and its frames built.
 pub struct Sender {
     job: SendJob,
@@ -240,12 +237,7 @@ impl OpenLane {
         }
         let ring = self.frames[first..].iter().chain(&self.frames).take(count);
         let burst: Batch<'_> = ring.map(|frame| Frame::from(frame.as_slice())).collect();
-        let taken = match self.behind {
-            0 => self.tx.transmit_series(&burst),
-            // These frames also differ at later bytes than those of a series may.
-            _ => self.tx.transmit(&burst),
-        };
-        let taken = taken.map_err(RoleError::port(&self.uri))?;
+        let taken = self.tx.transmit(&burst).map_err(RoleError::port(&self.uri))?;
         self.sent += taken as u64;
         if let Some(turn) = &mut self.turn {
             turn.take_back(count - taken);
@@ -340,7 +332,7 @@ mod tests {
     fn frames_that_are_timed_are_due_one_by_one() {
         let taken = Arc::new(Mutex::new(Vec::new()));
         let timed = Some(Duration::from_millis(20));
-        let one = SendJob { flows: 1, timed, ..job(Some(20_000.0)) };
+        let one = SendJob { flows: 1, size: 1500, timed, ..job(Some(20_000.0)) };
         let mut sender =
             Sender::open(SendJob { lanes: vec![one.lanes[0].clone()], ..one }).unwrap();
         sender.lanes[0].tx = Box::new(Picky(taken.clone()));

@@ -107,11 +107,6 @@ pub(super) struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// Returns the number of buffers.
-    pub(super) fn count(&self) -> usize {
-        self.count.into()
-    }
-
     /// Returns the offset of an entry's buffer in the memory.
     ///
     /// # Panics

@@ -11,7 +11,7 @@ use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
 use crate::pairs;
 use crate::slot::Failure;
-use crate::{BATCH_MAX, Batch, SERIES_HEAD, Take};
+use crate::{BATCH_MAX, Batch, Take};
 
 /// The ring on which the port transmits.
 #[derive(Debug)]
@@ -20,8 +20,6 @@ pub(super) struct TransmitQueue {
     buffers: Buffers,
     /// Signalled when the server wants to be notified of frames.
     event: PeerEvent,
-    /// For each buffer, the length of the series' frame in it, or 0.
-    series: Box<[u16]>,
     /// Holds the memory of ring and buffers.
     _memory: Arc<SharedMemory>,
 }
@@ -34,8 +32,7 @@ impl TransmitQueue {
         event: PeerEvent,
         memory: Arc<SharedMemory>,
     ) -> Self {
-        let series = vec![0; buffers.count()].into();
-        Self { ring, buffers, event, series, _memory: memory }
+        Self { ring, buffers, event, _memory: memory }
     }
 
     #[inline]
@@ -47,17 +44,13 @@ impl TransmitQueue {
 
     /// Transmits a frame of one buffer.
     #[inline(always)]
-    fn put(&mut self, frame: &Frame<'_>, series: bool) {
+    fn put(&mut self, frame: &Frame<'_>) {
         let ahead = self.ring.entry(AHEAD as u16);
         frame::prefetch_to_write(self.buffers.start(ahead).as_ptr());
         let entry = self.ring.entry(0);
-        let (len, state) = (frame.len(), &mut self.series[usize::from(entry)]);
-        let known = series && usize::from(*state) == len;
-        let part = 0..if known { len.min(SERIES_HEAD) } else { len };
         // SAFETY: a buffer has room for a frame of this length, and no code of ours reads it.
-        unsafe { frame.copy_part(part, self.buffers.start(entry)) };
-        *state = if series { len as u16 } else { 0 };
-        self.ring.post(self.buffers.offset(entry), len as u32, false);
+        unsafe { frame.copy_to(self.buffers.start(entry)) };
+        self.ring.post(self.buffers.offset(entry), frame.len() as u32, false);
     }
 
     /// Transmits a frame of several buffers.
@@ -68,7 +61,6 @@ impl TransmitQueue {
             let part = at..(at + BUFFER).min(frame.len());
             // SAFETY: the part is no longer than a buffer.
             unsafe { frame.copy_part(part.clone(), self.buffers.start(entry)) };
-            self.series[usize::from(entry)] = 0;
             let more = part.end < frame.len();
             self.ring.post(self.buffers.offset(entry), part.len() as u32, more);
         }
@@ -77,7 +69,7 @@ impl TransmitQueue {
 
 impl pairs::TransmitQueue for TransmitQueue {
     #[inline]
-    fn transmit(&mut self, frames: &[Frame<'_>], series: bool) -> Result<usize, Failure> {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
         self.take_back()?;
         let mut taken = 0;
         for frame in frame::ahead(frames) {
@@ -86,7 +78,7 @@ impl pairs::TransmitQueue for TransmitQueue {
                 break;
             }
             if count == 1 {
-                self.put(frame, series);
+                self.put(frame);
             } else {
                 self.put_long(frame);
             }

@@ -37,9 +37,8 @@ pub(crate) trait ReceiveQueue: Send + 'static {
 
 /// A queue on which a port transmits.
 pub(crate) trait TransmitQueue: Send + 'static {
-    /// Copies `frames` to the peer; returns how many there was room for. `series` is true for
-    /// frames as [`transmit_series`](crate::Transmit::transmit_series) takes them.
-    fn transmit(&mut self, frames: &[Frame<'_>], series: bool) -> Result<usize, Failure>;
+    /// Copies `frames` to the peer; returns how many there was room for.
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure>;
 
     /// Returns the number of our buffers that the peer has yet to return: at least this many frames
     /// have not reached it.

@@ -27,12 +27,7 @@ impl<P: Pairs> TransmitHalf<P> {
 impl<P: Pairs> Transmit for TransmitHalf<P> {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        Ok(self.slot().with(|queue| queue.transmit(frames, false)))
-    }
-
-    #[inline]
-    fn transmit_series(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        Ok(self.slot().with(|queue| queue.transmit(frames, true)))
+        Ok(self.slot().with(|queue| queue.transmit(frames)))
     }
 
     fn frame_max(&self) -> usize {

@@ -143,7 +143,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::VhostUri;
-    use crate::{Frame, PortUri, Receive, scratch};
+    use crate::{Frame, PortUri, Receive, Transmit, scratch};
 
     /// `GET_FEATURES`, and the length of its reply.
     const MESSAGE: [u32; 3] = [1, 1, 0];
@@ -172,6 +172,43 @@ mod tests {
         // Closing does not wait for the messages that are left.
         drop(port);
         assert!(start.elapsed() < Duration::from_secs(20));
+    }
+
+    /// Transmits 1500-byte frames that differ in their first 64 bytes only, as a sender's do. The
+    /// receiving end overwrites every buffer after reading it.
+    fn exchange_and_corrupt(from: &mut dyn Transmit, to: &mut dyn Receive) {
+        let mut room = scratch();
+        for number in 0..200u8 {
+            let sent = [[number; 64].to_vec(), vec![7; 1436]].concat();
+            while from.transmit(&[Frame::from(&sent[..])]).unwrap() == 0 {
+                sleep(Duration::from_millis(1));
+            }
+            let received = to.receive(&mut |lent| {
+                let [frame] = lent else { panic!("{} frames", lent.len()) };
+                assert!(frame.bytes(&mut room) == sent, "frame {number}");
+                let [_, body] = frame.parts(0..frame.len());
+                assert!(body.len == sent.len(), "it lies in one buffer");
+                // SAFETY: the buffer is mapped for writing while the frame is lent, and its bytes
+                // are shared, so no reference to them exists.
+                unsafe { body.start.write_bytes(0xee, body.len) };
+                1
+            });
+            assert_eq!(received.unwrap(), 1);
+        }
+    }
+
+    #[test]
+    fn every_byte_of_a_reused_buffer_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        for packed in [0, 1] {
+            let open = |uri: String| uri.parse::<PortUri>().unwrap().open().unwrap();
+            let mut back = open(format!("vhost:{}?wait=poll", socket.display()));
+            let mut front =
+                open(format!("virtio:{}?packed={packed}&size=8&hugepages=0", socket.display()));
+            exchange_and_corrupt(&mut *front.tx[0], &mut *back.rx[0]);
+            exchange_and_corrupt(&mut *back.tx[0], &mut *front.rx[0]);
+        }
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl ReceiveQueue for Running {
 
 impl TransmitQueue for Running {
     #[inline]
-    fn transmit(&mut self, frames: &[Frame<'_>], _series: bool) -> Result<usize, Failure> {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
         let malformed = &*self.malformed;
         let room = Room { header_len: self.header_len, mergeable: self.mergeable };
         let memory = &*self.memory;

@@ -17,7 +17,7 @@ use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
 use crate::pairs;
 use crate::slot::Failure;
-use crate::{BATCH_MAX, Batch, SERIES_HEAD, Take};
+use crate::{BATCH_MAX, Batch, Take};
 
 /// Number of slots that the longest frame takes.
 const SLOTS_MAX: usize = FRAME_LIMIT.div_ceil(SLOT_FRAME);
@@ -41,6 +41,9 @@ fn queue(memory: &SharedMemory, uri: &VirtioUri, place: &Place) -> Result<Queue,
     }
 }
 
+/// Length that no frame in a slot has: the slot's descriptor must be written.
+const REWRITE: u16 = u16::MAX;
+
 /// The virtqueue on which the port transmits.
 #[derive(Debug)]
 pub(super) struct TransmitQueue {
@@ -48,18 +51,10 @@ pub(super) struct TransmitQueue {
     slots: Slots,
     /// Signalled when the back end wants to be notified of frames.
     kick: PeerEvent,
-    states: Box<[SlotState]>,
+    /// For each slot, the length of the frame that its descriptor describes, or [`REWRITE`].
+    posted: Box<[u16]>,
     /// Holds the memory of rings and slots.
     _memory: Arc<SharedMemory>,
-}
-
-/// State of the frame that was last transmitted from a slot.
-#[derive(Clone, Copy, Debug, Default)]
-struct SlotState {
-    /// Length of the frame if it was entirely in this slot; 0 if there was none.
-    len: u16,
-    /// True if it belongs to the series that is being transmitted.
-    in_series: bool,
 }
 
 impl TransmitQueue {
@@ -73,17 +68,16 @@ impl TransmitQueue {
     ) -> Result<Self, String> {
         let (queue, slots) = (queue(memory, uri, place)?, memory.slots(place));
         kick.signal();
-        let states = vec![SlotState::default(); slots.count()].into();
-        Ok(Self { queue, slots, kick, states, _memory: memory.clone() })
+        let posted = vec![REWRITE; slots.count()].into();
+        Ok(Self { queue, slots, kick, posted, _memory: memory.clone() })
     }
 }
 
 impl pairs::TransmitQueue for TransmitQueue {
     #[inline]
-    fn transmit(&mut self, frames: &[Frame<'_>], series: bool) -> Result<usize, Failure> {
-        let Self { queue, slots, states, .. } = self;
-        let (taken, kick) =
-            either!(queue, queue => transmit(queue, *slots, states, frames, series)?);
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
+        let Self { queue, slots, posted, .. } = self;
+        let (taken, kick) = either!(queue, queue => transmit(queue, *slots, posted, frames)?);
         if kick {
             self.kick.signal();
         }
@@ -102,18 +96,17 @@ impl pairs::TransmitQueue for TransmitQueue {
 fn transmit<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
-    states: &mut [SlotState],
+    posted: &mut [u16],
     frames: &[Frame<'_>],
-    series: bool,
 ) -> Result<(usize, bool), Lie> {
     // Reclaims the slots of transmitted frames.
     queue.poll_each(usize::MAX, |_| ())?;
     let mut taken = 0;
     while taken < frames.len() {
         let rest = &frames[taken..];
-        match transmit_short(queue, slots, states, rest, series) {
+        match transmit_short(queue, slots, posted, rest) {
             0 if rest[0].len() <= SLOT_FRAME => break,
-            0 if !transmit_long(queue, slots, states, &rest[0]) => break,
+            0 if !transmit_long(queue, slots, posted, &rest[0]) => break,
             0 => taken += 1,
             short => taken += short,
         }
@@ -127,9 +120,8 @@ fn transmit<Q: DriverQueue>(
 fn transmit_short<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
-    states: &mut [SlotState],
+    posted: &mut [u16],
     frames: &[Frame<'_>],
-    series: bool,
 ) -> usize {
     // Slots that will be filled by the next call are prefetched by this one: the back end has read
     // them, so a store to each would have to wait.
@@ -145,14 +137,11 @@ fn transmit_short<Q: DriverQueue>(
             break;
         }
         ids.get(taken + AHEAD).into_iter().for_each(prefetch);
-        let (start, state) = (slots.frame(id), &mut states[usize::from(id)]);
-        let known = series && state.in_series;
-        let part = 0..if known { frame.len().min(SERIES_HEAD) } else { frame.len() };
-        // SAFETY: the slot has room for a frame of this length, and no one else writes to it.
-        unsafe { frame.copy_part(part, start) };
-        let posted = *state;
-        *state = SlotState { len: frame.len() as u16, in_series: series };
-        if posted.len == frame.len() as u16 {
+        let start = slots.frame(id);
+        // SAFETY: the slot has room for a frame of this length, and no code of ours reads it.
+        unsafe { frame.copy_to(start) };
+        let len = frame.len() as u16;
+        if std::mem::replace(&mut posted[usize::from(id)], len) == len {
             run += 1;
         } else {
             queue.repost(std::mem::take(&mut run));
@@ -169,7 +158,7 @@ fn transmit_short<Q: DriverQueue>(
 fn transmit_long<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
-    states: &mut [SlotState],
+    posted: &mut [u16],
     frame: &Frame<'_>,
 ) -> bool {
     let count = frame.len().div_ceil(SLOT_FRAME);
@@ -181,7 +170,7 @@ fn transmit_long<Q: DriverQueue>(
     let mut buffers = ArrayVec::<Buffer, SLOTS_MAX>::new();
     for (id, at) in ids.into_iter().zip((0..frame.len()).step_by(SLOT_FRAME)) {
         let start = slots.frame(id);
-        states[usize::from(id)] = SlotState::default();
+        posted[usize::from(id)] = REWRITE;
         let part = at..(at + SLOT_FRAME).min(frame.len());
         // SAFETY: the part is no longer than the slot.
         unsafe { frame.copy_part(part.clone(), start) };

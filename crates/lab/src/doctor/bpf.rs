@@ -18,11 +18,11 @@ pub(super) fn examine() -> Vec<Finding> {
 fn maps() -> Finding {
     let finding = |state, detail: &str| Finding::new(GROUP, "bpf(2)", state, detail);
     match sys::create_bpf_array() {
-        Ok(_) => finding(State::Ok, "a map was made"),
+        Ok(_) => finding(State::Ok, "map created"),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::PERM | Errno::ACCESS) => needs_root(GROUP, "bpf(2)"),
-            Some(Errno::NOSYS) => finding(State::Missing, "not in this kernel").advise(
-                "no XDP program can be loaded, so no AF_XDP either; boot a kernel with \
+            Some(Errno::NOSYS) => finding(State::Missing, "not supported by this kernel").advise(
+                "XDP programs cannot be loaded, so AF_XDP cannot be used; boot a kernel with \
                  CONFIG_BPF_SYSCALL",
             ),
             _ => finding(State::Warning, &error.to_string()),
@@ -38,25 +38,28 @@ fn jit() -> Finding {
     match read.map_err(|error| error.kind()) {
         Ok(_) if value.trim() != "0" => Finding::new(GROUP, "JIT", State::Ok, "on"),
         Ok(_) => Finding::new(GROUP, "JIT", State::Warning, "off").advise(
-            "XDP programs are interpreted, several times slower; sysctl net.core.bpf_jit_enable=1",
+            "XDP programs run in the interpreter, several times slower; sysctl \
+             net.core.bpf_jit_enable=1",
         ),
         Err(std::io::ErrorKind::PermissionDenied) => needs_root(GROUP, "JIT"),
         // Like other machine-wide settings, it is only visible in the initial network namespace.
         Err(_) if !Path::new("/proc/sys/net/core/netdev_max_backlog").exists() => {
-            Finding::new(GROUP, "JIT", State::Unknown, "does not show in a network namespace")
+            Finding::new(GROUP, "JIT", State::Unknown, "not visible in this network namespace")
         }
-        Err(_) => Finding::new(GROUP, "JIT", State::Missing, "not in this kernel").advise(
-            "XDP programs are interpreted, several times slower; boot a kernel with CONFIG_BPF_JIT",
-        ),
+        Err(_) => Finding::new(GROUP, "JIT", State::Missing, "not supported by this kernel")
+            .advise(
+                "XDP programs run in the interpreter, several times slower; boot a kernel with \
+                 CONFIG_BPF_JIT",
+            ),
     }
 }
 
 fn btf() -> Finding {
     if Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Finding::new(GROUP, "BTF", State::Ok, "the kernel describes its types");
+        return Finding::new(GROUP, "BTF", State::Ok, "available");
     }
-    Finding::new(GROUP, "BTF", State::Missing, "the kernel does not describe its types").advise(
-        "BPF programs that look into kernel structures do not load; boot a kernel with \
+    Finding::new(GROUP, "BTF", State::Missing, "not provided by this kernel").advise(
+        "BPF programs that read kernel structures cannot be loaded; boot a kernel with \
          CONFIG_DEBUG_INFO_BTF",
     )
 }
@@ -64,12 +67,10 @@ fn btf() -> Finding {
 fn af_xdp() -> Finding {
     let finding = |state, detail: &str| Finding::new(GROUP, "AF_XDP", state, detail);
     match socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None) {
-        Ok(_) => finding(State::Ok, "a socket was opened"),
+        Ok(_) => finding(State::Ok, "socket opened"),
         Err(Errno::PERM | Errno::ACCESS) => needs_root(GROUP, "AF_XDP"),
-        Err(Errno::AFNOSUPPORT) => finding(State::Missing, "not in this kernel").advise(
-            "the fastest way to a NIC and a veth without DPDK cannot be used; boot a kernel with \
-             CONFIG_XDP_SOCKETS",
-        ),
+        Err(Errno::AFNOSUPPORT) => finding(State::Missing, "not supported by this kernel")
+            .advise("afxdp: ports cannot be opened; boot a kernel with CONFIG_XDP_SOCKETS"),
         Err(error) => finding(State::Warning, &error.to_string()),
     }
 }

@@ -31,8 +31,8 @@ fn cpus(host: &HostFacts) -> Finding {
         return Finding::new(GROUP, "CPUs", State::Ok, detail);
     }
     Finding::new(GROUP, "CPUs", State::Warning, detail).advise(format!(
-        "sender, switch and receiver share cores, which costs throughput and latency; \
-         {CORES_WANTED} cores give each its own and leave one to the kernel"
+        "sender, switch and receiver share cores, which lowers throughput and raises latency; use \
+         {CORES_WANTED} cores: one for each of them and one for the kernel"
     ))
 }
 
@@ -54,7 +54,7 @@ fn cache(cache: &Cache) -> Finding {
 fn numa(host: &HostFacts) -> Finding {
     let detail = match host.numa_nodes {
         1 => "1 node".to_owned(),
-        nodes => format!("{nodes} nodes: keep the roles and the NIC of a test on one"),
+        nodes => format!("{nodes} nodes; keep the roles and the NIC of a measurement on one node"),
     };
     Finding::new(GROUP, "NUMA", State::Ok, detail)
 }
@@ -62,11 +62,11 @@ fn numa(host: &HostFacts) -> Finding {
 fn hyperthreads(host: &HostFacts) -> Finding {
     let finding = |state, detail: String| Finding::new(GROUP, "hyperthreads", state, detail);
     if host.threads_per_core == 1 {
-        return finding(State::Ok, "none, or none shown".to_owned());
+        return finding(State::Ok, "none visible".to_owned());
     }
-    finding(State::Warning, format!("{} on a core", host.threads_per_core)).advise(
-        "two roles on one core slow each other down; give each a whole core, or switch the second \
-         threads off: echo off > /sys/devices/system/cpu/smt/control (at boot: nosmt)",
+    finding(State::Warning, format!("{} per core", host.threads_per_core)).advise(
+        "two roles on one core slow each other down; give each a whole core, or disable \
+         hyperthreads: echo off > /sys/devices/system/cpu/smt/control (at boot: nosmt)",
     )
 }
 
@@ -75,7 +75,7 @@ fn isolated(host: &HostFacts) -> Finding {
         return Finding::new(GROUP, "isolated CPUs", State::Ok, &host.isolated_cpus);
     }
     let finding = Finding::new(GROUP, "isolated CPUs", State::Missing, "none");
-    let cost = "other work interrupts polling roles, seen as loss and in the latency's tail";
+    let cost = "other work interrupts polling roles, which causes loss and raises tail latency";
     let cpus = parse_ranges(&host.cpus).unwrap_or_default();
     match isolate(&cpus) {
         Some(cpus) => {
@@ -84,7 +84,7 @@ fn isolated(host: &HostFacts) -> Finding {
             let tick = if can_stop_tick { format!(" nohz_full={cpus}") } else { String::new() };
             finding.advise(format!("{cost}; boot with isolcpus={cpus}{tick} rcu_nocbs={cpus}"))
         }
-        None => finding.advise(format!("{cost}; a second CPU is needed to isolate one")),
+        None => finding.advise(format!("{cost}; isolation needs at least 2 CPUs")),
     }
 }
 
@@ -100,21 +100,21 @@ fn governor(host: &HostFacts) -> Finding {
     match host.governor.as_deref() {
         Some("performance") => finding(State::Ok, "performance"),
         Some(other) => finding(State::Warning, other).advise(
-            "CPUs change their frequency with load, so figures depend on what ran before; cpupower \
+            "CPU frequency changes with load, so results depend on what ran before; cpupower \
              frequency-set -g performance (Debian: linux-cpupower)",
         ),
         // Nothing can be done about it from inside the machine.
-        None => finding(State::Unknown, "the frequency is not the kernel's to set"),
+        None => finding(State::Unknown, "the kernel does not control the frequency"),
     }
 }
 
 fn tsc(host: &HostFacts) -> Finding {
     if host.constant_tsc {
-        return Finding::new(GROUP, "constant TSC", State::Ok, "counts at one rate");
+        return Finding::new(GROUP, "constant TSC", State::Ok, "runs at a constant rate");
     }
-    Finding::new(GROUP, "constant TSC", State::Missing, "it stops or changes its rate").advise(
-        "times in cycles mean nothing; use a CPU with constant_tsc and nonstop_tsc, or have the \
-         hypervisor show them (QEMU: -cpu host,+invtsc)",
+    Finding::new(GROUP, "constant TSC", State::Missing, "stops or changes its rate").advise(
+        "times in cycles are invalid; use a CPU with constant_tsc and nonstop_tsc, or have the \
+         hypervisor expose them (QEMU: -cpu host,+invtsc)",
     )
 }
 
@@ -122,11 +122,11 @@ fn clock_source() -> Finding {
     let source = read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let finding = |state, detail: &str| Finding::new(GROUP, "clock source", state, detail);
     match source.as_deref() {
-        None => finding(State::Unknown, "the kernel does not say"),
+        None => finding(State::Unknown, "not reported by the kernel"),
         Some(slow @ ("hpet" | "acpi_pm" | "jiffies" | "refined-jiffies")) => {
             finding(State::Warning, slow).advise(
-                "each time stamp costs a microsecond or is coarse, which spoils latency; boot with \
-                 tsc=reliable if the TSC is constant",
+                "each timestamp takes a microsecond or is coarse, which distorts latency; boot \
+                 with tsc=reliable if the TSC is constant",
             )
         }
         Some(fast) => finding(State::Ok, fast),
@@ -139,9 +139,9 @@ fn counters() -> Finding {
     let is_core = |name: &String| name.starts_with("cpu") || name.starts_with("armv8");
     match sources.iter().find(|name| is_core(name)) {
         Some(name) => finding(State::Ok, &format!("event source {name}")),
-        None => finding(State::Missing, "no event source of the CPU").advise(
-            "cycles, instructions and cache misses per frame cannot be counted; have the hypervisor \
-             show the PMU (QEMU: -cpu host,pmu=on) or use a real machine",
+        None => finding(State::Missing, "no CPU event source").advise(
+            "cycles, instructions and cache misses per frame cannot be counted; have the \
+             hypervisor expose the PMU (QEMU: -cpu host,pmu=on) or use a physical machine",
         ),
     }
 }
@@ -151,17 +151,21 @@ fn cache_allocation(cpuinfo: &str) -> Finding {
     // Arm's MPAM has no CPU flag; there, the file system shows support.
     let in_kernel = read("/proc/filesystems").is_some_and(|text| text.contains("resctrl"));
     let mounted = Path::new("/sys/fs/resctrl/schemata").exists();
-    let cost = "a neighbour's use of the shared cache shows in every figure";
+    let cost = "a neighbour's use of the shared cache affects every result";
     let finding = |state, detail: &str| Finding::new(GROUP, "cache allocation", state, detail);
     match (supported, in_kernel, mounted) {
         (_, _, true) => finding(State::Ok, "resctrl is mounted"),
         (true, true, _) => {
-            finding(State::Ok, "can be had: mount -t resctrl resctrl /sys/fs/resctrl")
+            finding(State::Ok, "available; to mount it: mount -t resctrl resctrl /sys/fs/resctrl")
         }
-        (true, false, _) => finding(State::Missing, "the CPU can, the kernel cannot")
+        (true, false, _) => finding(State::Missing, "supported by the CPU, but not by the kernel")
             .advise(format!("{cost}; boot a kernel with CONFIG_X86_CPU_RESCTRL")),
-        (false, _, _) => finding(State::Missing, "not on this CPU, or not shown").advise(format!(
-            "{cost}; use a real machine whose CPU has Intel CAT or AMD QoS (flag cat_l3)"
+        (false, _, _) => finding(
+            State::Missing,
+            "not supported by this CPU, or hidden by the hypervisor",
+        )
+        .advise(format!(
+            "{cost}; use a physical machine whose CPU has Intel CAT or AMD QoS (flag cat_l3)"
         )),
     }
 }

@@ -42,14 +42,14 @@ const KINDS: [Kind; 9] = [
         module: "veth",
         option: "CONFIG_VETH",
         make: Make::Alone(InfoKind::Veth),
-        cost: Some("containers cannot be wired by sockets, with or without a bridge"),
+        cost: Some("veth pairs, with or without a bridge, cannot be measured"),
     },
     Kind {
         name: "bridge",
         module: "bridge",
         option: "CONFIG_BRIDGE",
         make: Make::Alone(InfoKind::Bridge),
-        cost: Some("what Docker does by default cannot be measured"),
+        cost: Some("Docker's default network cannot be measured"),
     },
     Kind {
         name: "dummy",
@@ -63,7 +63,7 @@ const KINDS: [Kind; 9] = [
         module: "netkit",
         option: "CONFIG_NETKIT (6.7 or later)",
         make: Make::Alone(InfoKind::Netkit),
-        cost: Some("the pair that BPF switches instead of veth cannot be measured"),
+        cost: Some("netkit pairs cannot be measured"),
     },
     Kind {
         name: "macvlan",
@@ -91,7 +91,7 @@ const KINDS: [Kind; 9] = [
         module: "vxlan",
         option: "CONFIG_VXLAN",
         make: Make::Vxlan,
-        cost: Some("the overlays of Docker Swarm and Kubernetes cannot be measured"),
+        cost: Some("overlays, as in Docker Swarm and Kubernetes, cannot be measured"),
     },
     Kind {
         name: "tun/tap",
@@ -118,7 +118,7 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
             KINDS.iter().map(|kind| needs_root(GROUP, kind.name)).collect()
         }
         Err(error) => {
-            let detail = format!("no network namespace to try it in: {error}");
+            let detail = format!("cannot create a scratch network namespace: {error}");
             let finding = |kind: &Kind| Finding::new(GROUP, kind.name, State::Unknown, &*detail);
             KINDS.iter().map(finding).collect()
         }
@@ -161,14 +161,18 @@ impl Kind {
     fn examine(&self, scratch: &mut Scratch, modules: &Modules) -> Finding {
         let finding = |state, detail: &str| Finding::new(GROUP, self.name, state, detail);
         if modules.state(self.module) == Module::Loadable {
-            let detail = format!("not tried: its module {} is loaded on first use", self.module);
+            let detail =
+                format!("not tested: kernel module {} is loaded on first use", self.module);
             return finding(State::Ok, &detail);
         }
         if matches!(self.make, Make::Above(_)) && scratch.parent.is_none() {
-            return finding(State::Unknown, "no veth, bridge or dummy to try it on");
+            return finding(
+                State::Unknown,
+                "not tested: no veth, bridge or dummy interface as parent",
+            );
         }
         let Err(error) = scratch.make(self) else {
-            return finding(State::Ok, "made one in a scratch namespace");
+            return finding(State::Ok, "created one in a scratch namespace");
         };
         let lacks = |detail: &str, how: &str| self.advise(finding(State::Missing, detail), how);
         match Errno::from_io_error(&error) {
@@ -177,11 +181,11 @@ impl Kind {
                 lacks("no /dev/net/tun", "mkdir -p /dev/net; mknod /dev/net/tun c 10 200")
             }
             Some(Errno::OPNOTSUPP | Errno::NODEV | Errno::NXIO | Errno::NOENT) => {
-                lacks("not in this kernel", &modules.remedy(self.module, self.option))
+                lacks("not supported by this kernel", &modules.remedy(self.module, self.option))
             }
             _ => self.advise(
                 finding(State::Warning, &error.to_string()),
-                "the kernel's log (dmesg) may say why",
+                "see the kernel's log (dmesg)",
             ),
         }
     }
@@ -201,13 +205,13 @@ fn open_vswitch(modules: &Modules) -> Finding {
     let has_family = dray_netdev::families()
         .is_ok_and(|families| families.iter().any(|family| family.name == "ovs_datapath"));
     if has_family || Path::new("/sys/module/openvswitch").exists() {
-        return finding(State::Ok, "the kernel's datapath is there");
+        return finding(State::Ok, "kernel datapath available");
     }
     let detail = match modules.state("openvswitch") {
-        Module::Loadable => "its module is not loaded",
-        _ => "not in this kernel",
+        Module::Loadable => "kernel module not loaded",
+        _ => "not supported by this kernel",
     };
     let remedy = modules.remedy("openvswitch", "CONFIG_OPENVSWITCH");
-    let cost = "Open vSwitch can switch in user space only";
+    let cost = "Open vSwitch can switch only in user space";
     finding(State::Missing, detail).advise(format!("{cost}; {remedy}"))
 }

@@ -20,7 +20,7 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
 fn total(host: &HostFacts) -> Finding {
     match host.memory_bytes {
         Some(bytes) => Finding::new(GROUP, "memory", State::Ok, size(bytes)),
-        None => Finding::new(GROUP, "memory", State::Unknown, "the kernel does not say"),
+        None => Finding::new(GROUP, "memory", State::Unknown, "not reported by the kernel"),
     }
 }
 
@@ -29,7 +29,7 @@ fn hugepages(pools: &[HugepagePool], memory: Option<u64>) -> Finding {
     let cost = "DPDK, VPP and Open vSwitch with DPDK do not start without special options, and \
                 address translation slows shared memory";
     let Some(smallest) = pools.first() else {
-        return finding(State::Missing, "not in this kernel")
+        return finding(State::Missing, "not supported by this kernel")
             .advise(format!("{cost}; boot a kernel with CONFIG_HUGETLBFS"));
     };
     let reserved: Vec<_> = pools.iter().filter(|pool| pool.total > 0).collect();
@@ -38,7 +38,7 @@ fn hugepages(pools: &[HugepagePool], memory: Option<u64>) -> Finding {
         // A small machine can spare at most an eighth of its memory.
         let bytes = memory.map_or(HUGE_WANTED, |memory| HUGE_WANTED.min(memory / 8));
         let pages = (bytes / smallest.size_bytes).max(1);
-        return finding(State::Missing, &format!("none reserved (of {})", sizes.join(" or ")))
+        return finding(State::Missing, &format!("none reserved (sizes: {})", sizes.join(" or ")))
             .advise(format!("{cost}; sysctl vm.nr_hugepages={pages}"));
     }
     let pools: Vec<_> = reserved

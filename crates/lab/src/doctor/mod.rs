@@ -83,8 +83,8 @@ impl Finding {
 
 /// Finding for a check that needs privileges.
 fn needs_root(group: &'static str, item: &str) -> Finding {
-    Finding::new(group, item, State::Unknown, "only root may try it")
-        .advise("dray does without it until it is root; run this with sudo")
+    Finding::new(group, item, State::Unknown, "only root can test it")
+        .advise("dray does not use it without root; run this with sudo")
 }
 
 /// Formats a size with a unit: `48 KiB`.

@@ -72,12 +72,12 @@ impl Modules {
         match self.state(name) {
             Module::Loadable => format!("modprobe {name}"),
             Module::NotInstalled => format!(
-                "install its module (Ubuntu: linux-modules-extra-$(uname -r)) or boot a kernel with \
-                 {option}"
+                "install its module (Ubuntu: linux-modules-extra-$(uname -r)) or boot a kernel \
+                 with {option}"
             ),
             Module::CannotLoad => format!(
-                "this kernel was built without it and loads no modules: boot a distribution's, or \
-                 one with {option}"
+                "this kernel was built without it and cannot load modules: boot a distribution's \
+                 kernel, or one with {option}"
             ),
             Module::Present | Module::Unknown => {
                 format!("modprobe {name} on the host, or boot a kernel with {option}")

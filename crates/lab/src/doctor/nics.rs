@@ -31,10 +31,10 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
     }
     findings.extend(handed_over());
     if findings.is_empty() {
-        let none = Finding::new(GROUP, "NICs", State::Missing, "none in this namespace");
+        let none = Finding::new(GROUP, "NICs", State::Missing, "none in this network namespace");
         findings.push(none.advise(
-            "only links inside this host can be measured; for macvlan, SR-IOV and DPDK on a wire, \
-             run this where a NIC is",
+            "only links inside this host can be measured; to measure macvlan, SR-IOV or DPDK on a \
+             wire, run this in a namespace with a NIC",
         ));
     }
     findings.extend([iommu(), vfio(&Modules::of_kernel(&host.kernel))]);
@@ -70,15 +70,15 @@ fn sr_iov(name: &str, device: &Path) -> Finding {
 fn sr_iov_finding(name: &str, is_function: bool, possible: Option<u32>, made: u32) -> Finding {
     let finding =
         |state, detail: String| Finding::new(GROUP, format!("{name} SR-IOV"), state, detail);
-    let cost = "containers cannot have a piece of this NIC each";
+    let cost = "containers cannot be given virtual functions of this NIC";
     match possible {
         _ if is_function => finding(State::Ok, "is itself a virtual function".to_owned()),
         Some(possible @ 1..) => {
-            finding(State::Ok, format!("{possible} virtual functions possible, {made} made"))
+            finding(State::Ok, format!("{made} of {possible} virtual functions created"))
         }
-        Some(0) => finding(State::Missing, "switched off in the card's firmware".to_owned())
-            .advise(format!("{cost}; switch SR-IOV on with the maker's tool or in the BIOS")),
-        None => finding(State::Missing, "not on this device".to_owned()).advise(format!(
+        Some(0) => finding(State::Missing, "disabled in the card's firmware".to_owned())
+            .advise(format!("{cost}; enable SR-IOV with the vendor's tool or in the BIOS")),
+        None => finding(State::Missing, "not supported by this device".to_owned()).advise(format!(
             "{cost}; use a NIC with SR-IOV, such as Intel's igb, ixgbe, i40e, ice"
         )),
     }
@@ -87,21 +87,21 @@ fn sr_iov_finding(name: &str, is_function: bool, possible: Option<u32>, made: u3
 fn xdp(name: &str, index: Option<u32>, features: Option<&[(u32, XdpFeatures)]>) -> Finding {
     let finding = |state, detail: &str| Finding::new(GROUP, format!("{name} XDP"), state, detail);
     let Some(features) = features else {
-        return finding(State::Unknown, "the kernel does not say").advise(
-            "whether AF_XDP is fast on this NIC shows only in a trial; boot Linux 6.3 or later",
+        return finding(State::Unknown, "not reported by the kernel").advise(
+            "only a measurement shows whether AF_XDP is fast on this NIC; boot Linux 6.3 or later",
         );
     };
     let ours = features.iter().find(|(of, _)| Some(*of) == index).map(|(_, features)| *features);
     match ours {
         Some(features) if features.has_zero_copy() => {
-            finding(State::Ok, "native, AF_XDP without a copy")
+            finding(State::Ok, "native, AF_XDP with zero copy")
         }
-        Some(features) if features.is_native() => finding(State::Ok, "native, AF_XDP with a copy"),
-        Some(_) => finding(State::Missing, "the driver has none").advise(
-            "AF_XDP and XDP take the generic path, a copy later in the kernel; use a NIC whose \
-             driver has XDP, such as i40e, ice, ixgbe, mlx5_core",
+        Some(features) if features.is_native() => finding(State::Ok, "native, AF_XDP in copy mode"),
+        Some(_) => finding(State::Missing, "not supported by the driver").advise(
+            "XDP and AF_XDP run in the slower generic mode; use a NIC whose driver supports XDP, \
+             such as i40e, ice, ixgbe, mlx5_core",
         ),
-        None => finding(State::Unknown, "the kernel does not say"),
+        None => finding(State::Unknown, "not reported by the kernel"),
     }
 }
 
@@ -123,7 +123,7 @@ fn handed_over() -> Vec<Finding> {
             }
             Some(_) => {}
             None => findings.push(
-                Finding::new(GROUP, address, State::Missing, "no driver has it").advise(
+                Finding::new(GROUP, address, State::Missing, "not bound to a driver").advise(
                     "this NIC cannot be measured; load its driver, or bind vfio-pci for DPDK",
                 ),
             ),
@@ -137,23 +137,23 @@ fn iommu() -> Finding {
     if groups > 0 {
         return Finding::new(GROUP, "IOMMU", State::Ok, format!("{groups} groups"));
     }
-    Finding::new(GROUP, "IOMMU", State::Missing, "off or absent").advise(
-        "a NIC in user space can write to all memory; switch VT-d or AMD-Vi on in the BIOS, boot \
-         with intel_iommu=on (Intel) iommu=pt",
+    Finding::new(GROUP, "IOMMU", State::Missing, "disabled or not present").advise(
+        "a NIC with a user-space driver can write to all memory; enable VT-d or AMD-Vi in the BIOS \
+         and boot with intel_iommu=on (Intel) iommu=pt",
     )
 }
 
 fn vfio(modules: &Modules) -> Finding {
     let finding = |state, detail: &str| Finding::new(GROUP, "VFIO", state, detail);
     if Path::new("/sys/bus/pci/drivers/vfio-pci").exists() {
-        return finding(State::Ok, "vfio-pci is there");
+        return finding(State::Ok, "vfio-pci is available");
     }
     let detail = match modules.state("vfio_pci") {
-        Module::Loadable => "its module is not loaded",
-        _ => "not in this kernel",
+        Module::Loadable => "kernel module not loaded",
+        _ => "not supported by this kernel",
     };
     let remedy = modules.remedy("vfio_pci", "CONFIG_VFIO_PCI");
-    let cost = "DPDK and virtual machines cannot drive a NIC or a virtual function";
+    let cost = "DPDK and virtual machines cannot use a NIC or virtual function directly";
     finding(State::Missing, detail).advise(format!("{cost}; {remedy}"))
 }
 
@@ -169,16 +169,16 @@ mod tests {
         assert_eq!(state(false, None), State::Missing);
         let finding = sr_iov_finding("eth0", false, Some(7), 2);
         assert_eq!(finding.item, "eth0 SR-IOV");
-        assert_eq!(finding.detail, "7 virtual functions possible, 2 made");
+        assert_eq!(finding.detail, "2 of 7 virtual functions created");
     }
 
     #[test]
     fn xdp_is_what_the_driver_says() {
         let all = [(2, XdpFeatures(0b1111)), (3, XdpFeatures(0b11)), (4, XdpFeatures(0))];
         let detail = |index| xdp("eth0", index, Some(&all)).detail;
-        assert_eq!(detail(Some(2)), "native, AF_XDP without a copy");
-        assert_eq!(detail(Some(3)), "native, AF_XDP with a copy");
-        assert_eq!(detail(Some(4)), "the driver has none");
+        assert_eq!(detail(Some(2)), "native, AF_XDP with zero copy");
+        assert_eq!(detail(Some(3)), "native, AF_XDP in copy mode");
+        assert_eq!(detail(Some(4)), "not supported by the driver");
         assert_eq!(xdp("eth0", Some(5), Some(&all)).state, State::Unknown);
         assert_eq!(xdp("eth0", None, Some(&all)).state, State::Unknown);
         assert_eq!(xdp("eth0", Some(2), None).state, State::Unknown);

@@ -70,7 +70,8 @@ fn programs(architecture: &str) -> Vec<Program> {
         silent(
             "vpp",
             "VPP is not measured",
-            "not in Debian: packages from packagecloud.io/fdio, or build it from github.com/FDio/vpp",
+            "not in Debian: packages from packagecloud.io/fdio, or build it from \
+             github.com/FDio/vpp",
         ),
         silent(
             "snabb",
@@ -85,7 +86,7 @@ fn programs(architecture: &str) -> Vec<Program> {
         wanted("iperf3", "figures cannot be checked against iperf3", "apt install iperf3"),
         wanted(
             "perf",
-            "nothing shows where the cycles of a frame go",
+            "CPU cycles cannot be attributed to functions",
             "apt install linux-perf (Ubuntu: linux-tools-$(uname -r))",
         ),
     ]

@@ -35,8 +35,9 @@ fn kernel(host: &HostFacts) -> Finding {
         None => finding(State::Unknown),
         Some(version) if version < KERNEL_MIN => {
             let (major, minor) = KERNEL_MIN;
-            finding(State::Warning)
-                .advise(format!("no container can be made; boot Linux {major}.{minor} or later"))
+            finding(State::Warning).advise(format!(
+                "containers cannot be created; boot Linux {major}.{minor} or later"
+            ))
         }
         Some(_) => finding(State::Ok),
     }
@@ -51,31 +52,34 @@ fn version(release: &str) -> Option<(u32, u32)> {
 fn distribution(host: &HostFacts) -> Finding {
     match &host.os {
         Some(name) => Finding::new(GROUP, "distribution", State::Ok, name),
-        None => Finding::new(GROUP, "distribution", State::Unknown, "it does not say"),
+        None => Finding::new(GROUP, "distribution", State::Unknown, "unknown"),
     }
 }
 
 fn machine(host: &HostFacts) -> Finding {
     let Some(name) = &host.virtualization else {
-        return Finding::new(GROUP, "machine", State::Ok, "real, as far as it tells");
+        return Finding::new(GROUP, "machine", State::Ok, "physical: no hypervisor detected");
     };
-    let detail =
-        if name == "yes" { "virtual".to_owned() } else { format!("virtual, made by {name}") };
+    let detail = if name == "yes" {
+        "virtual machine".to_owned()
+    } else {
+        format!("virtual machine ({name})")
+    };
     Finding::new(GROUP, "machine", State::Warning, detail).advise(
-        "other guests take time from the CPUs, so figures spread more; repeat what matters on a real \
-         machine",
+        "other guests use CPU time, so results vary more; repeat important measurements on a \
+         physical machine",
     )
 }
 
 fn mitigations(host: &HostFacts) -> Finding {
-    let detail = host.mitigations.as_deref().unwrap_or("the kernel's choice");
+    let detail = host.mitigations.as_deref().unwrap_or("kernel default");
     Finding::new(GROUP, "mitigations", State::Ok, detail)
 }
 
 fn privileges(status: &str) -> Finding {
     let finding = |state, detail: &str| Finding::new(GROUP, "privileges", state, detail);
     let Some(held) = effective_capabilities(status) else {
-        return finding(State::Unknown, "/proc/self/status does not say");
+        return finding(State::Unknown, "no valid CapEff line in /proc/self/status");
     };
     let wanted = [
         (CAP_SYS_ADMIN, "CAP_SYS_ADMIN"),
@@ -85,10 +89,10 @@ fn privileges(status: &str) -> Finding {
     let lacking: Vec<_> =
         wanted.iter().filter(|(bit, _)| held & 1 << bit == 0).map(|(_, name)| *name).collect();
     if lacking.is_empty() {
-        return finding(State::Ok, "may make containers and links");
+        return finding(State::Ok, "sufficient for containers and links");
     }
     finding(State::Missing, &format!("no {}", lacking.join(", ")))
-        .advise("no container and no link can be made; run this with sudo")
+        .advise("containers and links cannot be created; run this with sudo")
 }
 
 fn sandbox(landlock: io::Result<u32>) -> Finding {
@@ -98,8 +102,8 @@ fn sandbox(landlock: io::Result<u32>) -> Finding {
         }
         Err(error) => Finding::new(GROUP, "sandbox", State::Missing, format!("Landlock: {error}"))
             .advise(
-                "`dray switch` and `dray upf` start with --sandbox off only; boot Linux 5.13 or later \
-                 with landlock among its security modules (lsm=)",
+                "`dray switch` and `dray upf` start only with --sandbox off; boot Linux 5.13 or \
+                 later with landlock among its security modules (lsm=)",
             ),
     }
 }
@@ -113,11 +117,11 @@ fn effective_capabilities(status: &str) -> Option<u64> {
 fn control_groups(cpuset: Option<u8>) -> Finding {
     match cpuset {
         Some(version) => {
-            let detail = format!("version {version}, with CPU sets");
+            let detail = format!("version {version}, with cpusets");
             Finding::new(GROUP, "control groups", State::Ok, detail)
         }
-        None => Finding::new(GROUP, "control groups", State::Missing, "none with CPU sets").advise(
-            "containers are held to their CPUs by affinity alone, which they can change; mount -t \
+        None => Finding::new(GROUP, "control groups", State::Missing, "no cpusets").advise(
+            "containers are pinned to CPUs only by their affinity, which they can change; mount -t \
              cgroup2 none /sys/fs/cgroup",
         ),
     }

@@ -67,7 +67,8 @@ fn every_technique_balances_and_matches_the_schema() {
             let lacks =
                 |kind| row.link.starts_with(kind) && skipped.starts_with(&format!("no {kind}: "));
             let no_ovs = row.link == "ovs/kernel" && skipped.starts_with("no openvswitch: ");
-            let no_card = row.link == "sriov" && skipped.starts_with("no SR-IOV card: name one");
+            let no_card =
+                row.link == "sriov" && skipped.starts_with("no SR-IOV card: give a network card");
             assert!(lacks("ipvlan") || lacks("netkit") || no_ovs || no_card, "{row:?}");
             false
         }

@@ -106,7 +106,7 @@ fn killed_role_loses_only_its_own_row() {
     let text = serde_json::to_string(&(&results.results, &results.streams)).unwrap();
     let count = |what: &str| text.matches(what).count();
     assert_eq!(count("\"skipped\":\"container receiver: its first process ended\""), 2, "{text}");
-    assert_eq!(count("\"skipped\":\"dray: ended while it was needed; "), 1, "{text}");
+    assert_eq!(count("\"skipped\":\"dray: ended unexpectedly; "), 1, "{text}");
     assert_eq!(Traces::now(), before);
 }
 

@@ -217,12 +217,17 @@ fn named_labs_are_isolated() {
         String::from_utf8(output.stderr).unwrap()
     };
     assert_eq!(success(&["lab", "ls"]), "no lab is up\n");
-    assert!(failure(&["lab", "down"]).contains("no lab is up; `dray lab up FILE.toml`"));
+    assert!(
+        failure(&["lab", "down"]).contains("no lab is up; start one with `dray lab up FILE.toml`")
+    );
     let (first, second) = (Up::text(PAIR, "first"), Up::text(PAIR, "second"));
     let shown = success(&["lab", "ls"]);
     assert!(shown.contains("lab first: ") && shown.contains("lab second: "), "{shown}");
     assert!(shown.contains("10.7.0.2/24") && shown.contains("1 veth"), "{shown}");
-    assert!(failure(&["lab", "down"]).contains("several labs are up, name one: first, second"));
+    assert!(
+        failure(&["lab", "down"])
+            .contains("several labs are up: first, second; give the name of one")
+    );
     assert!(failure(&["lab", "ls", "third"]).contains("\"third\""));
     let folder = tempfile::tempdir().unwrap();
     let again = failure(&["lab", "up", &write(folder.path(), PAIR), "--name", "first"]);
@@ -318,7 +323,7 @@ fn invalid_topology_creates_nothing() {
         (
             PAIR.replace("name = 'b'", "name = 'a'"),
             4,
-            "container \"a\": the name is taken; give each its own",
+            "duplicate container name \"a\"; give each its own",
         ),
         (
             format!("{PAIR}addresses = ['10.7.0.1', '10.8.0.1']\n"),
@@ -330,12 +335,12 @@ fn invalid_topology_creates_nothing() {
             6,
             "unknown link kind \"vteh\"; give veth, bridge, macvlan/bridge, ",
         ),
-        (PAIR.replace("'b']", "'c']"), 7, "unknown container \"c\"; there are a, b, host"),
+        (PAIR.replace("'b']", "'c']"), 7, "unknown container \"c\"; give one of a, b, host"),
         (
             format!("{ring}[[links]]\nkind = 'veth'\nends = ['a', 'b']\n"),
             3,
-            "forwarders in a cycle: a, b and back to a; frames would go round for ever: leave out a \
-             link or let one forward one way only",
+            "forwarders in a cycle: a, b and back to a; frames would loop forever: leave out a \
+             link, or make one forward in one direction only",
         ),
     ];
     let folder = tempfile::tempdir().unwrap();

@@ -168,7 +168,7 @@ fn too_old_peer_is_skipped_with_reason() {
     let said = String::from_utf8_lossy(&output.stderr);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
     let expected = format!(
-        "testpmd: {} is DPDK 20.11.10, and 22.11 or later is needed; apt install dpdk-dev",
+        "testpmd: {} is DPDK 20.11.10; 22.11 or later is required; apt install dpdk-dev",
         program.display()
     );
     assert_eq!(json["results"][0]["skipped"], expected, "{said}");
@@ -260,7 +260,7 @@ fn invalid_switch_settings_are_rejected() {
     let cpu = error(&|settings| settings.cpu = 60_000);
     assert!(cpu.contains("CPU 60000 is not available"), "{cpu}");
     let twice = error(&|settings| settings.ports[1] = settings.ports[0].clone());
-    assert!(twice.contains("a.sock twice"), "{twice}");
+    assert!(twice.contains("a.sock; each port needs its own"), "{twice}");
 
     let settings = EndpointSettings {
         name: "lonely".to_owned(),

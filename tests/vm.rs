@@ -108,7 +108,8 @@ fn vm_timeout_ends_hanging_script() {
     vm.wait_until_output("begun", LIMIT).unwrap();
     assert_eq!(machines().len(), 1);
     let error = vm.wait(Duration::from_secs(1)).unwrap_err().to_string();
-    let expected = "virtual machine hanging: did not end within 1s; its script said last: begun";
+    let expected = "virtual machine hanging: did not end within 1s; last output of its script: \
+                    begun";
     assert_eq!(error, expected);
     assert_eq!(machines(), Vec::<String>::new());
 }

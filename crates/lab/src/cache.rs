@@ -41,7 +41,7 @@ impl DividedCache {
             errno => doing("mount")(errno.into()),
         })?;
         let mut divided = Self { groups: Vec::new(), _mount: mount };
-        let cache = Cache::read(&root).map_err(doing("what the CPU offers"))?;
+        let cache = Cache::read(&root).map_err(doing("reading the cache's properties"))?;
         let (part, rest) = cache.divide();
         for (name, mask, cpus) in [("noisy", part, vec![noisy]), ("others", rest, others.to_vec())]
         {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_is_divided_as_the_files_allow() {
+    fn cache_division_follows_resctrl_limits() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         fs::create_dir_all(root.join("info/L3")).unwrap();

@@ -342,7 +342,7 @@ mod tests {
 ";
 
     #[test]
-    fn finds_both_versions_and_prefers_the_one_with_cpu_sets() {
+    fn prefers_cgroup_version_with_cpusets() {
         let found = parse_mounts(V1);
         let kinds: Vec<_> = found.iter().map(|h| h.kind).collect();
         let v2 = Kind::V2 { cpuset: false };
@@ -359,7 +359,7 @@ mod tests {
     /// Checks the order of writes that version 2 needs, on plain files: each parent delegates a
     /// controller to its children, starting at the top.
     #[test]
-    fn version_2_hands_the_cpu_sets_down() {
+    fn cgroup2_delegates_cpusets() {
         let folder = tempfile::tempdir().unwrap();
         let mount = folder.path().to_owned();
         let hierarchy = Hierarchy { mount: mount.clone(), kind: Kind::V2 { cpuset: true } };
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_dead_owners_are_stale() {
+    fn only_dead_owners_names_are_stale() {
         let (namespace, pid) = (pid_namespace(), std::process::id());
         let start = start_time(pid).unwrap();
         assert!(!is_stale(&format!("{namespace}-{pid}-{start}-0")));

@@ -127,15 +127,15 @@ impl Starting {
             StartedBy::Lab { init, agent } => (init, agent, None),
             StartedBy::Engine { mut process, agents } => {
                 let mut agent = None;
-                process.wait_until(cancel, "sign of its agent", |_| {
+                process.wait_until(cancel, "connection from its agent", |_| {
                     agent = agents.accept().ok();
                     agent.is_some()
                 })?;
                 let (agent, _) = agent.expect("it was waited for");
                 let credentials = socket_peercred(&agent)
-                    .map_err(|errno| doing("whose socket it is")(errno.into()))?;
+                    .map_err(|errno| doing("peer of the agent's socket")(errno.into()))?;
                 let init = Init::of(credentials.pid).map_err(doing("first process"))?;
-                let monitor = Helper::parent_of(init.pid).map_err(doing("its parent"))?;
+                let monitor = Helper::parent_of(init.pid).map_err(doing("parent process"))?;
                 let monitor = monitor.filter(|monitor| monitor.pid() != process.pid());
                 (init, agent, Some(RunBy { process, monitor }))
             }
@@ -146,7 +146,7 @@ impl Starting {
             .map_err(|errno| doing("CPU affinity")(errno.into()))?;
         let namespace = init.network().map_err(doing("network namespace"))?;
         if run_by.is_some() {
-            namespace.enter(keep_quiet).map_err(doing("no traffic of the kernel's own"))?;
+            namespace.enter(keep_quiet).map_err(doing("disabling traffic of the kernel"))?;
         }
         let netlink = Netlink::open(&namespace).map_err(doing("netlink"))?;
         netlink.set_up(LOOPBACK).map_err(doing("loopback"))?;
@@ -239,7 +239,7 @@ impl Container {
         let mut ended: Vec<String> = (!is_running).then(|| ENDED.to_owned()).into_iter().collect();
         if let Some(RunBy { process, monitor }) = &mut self.run_by {
             ended.extend(monitor.as_ref().and_then(Helper::end));
-            ended.extend(process.end().map(|end| format!("what runs it {end}")));
+            ended.extend(process.end().map(|end| format!("its runtime process {end}")));
         }
         if ended.is_empty() { Ok(()) } else { Err(self.gone(&ended.join("; "))) }
     }
@@ -255,7 +255,7 @@ impl Container {
 
     /// Resources held by the container's agent, which runs the role.
     pub fn holdings(&self) -> Result<Holdings, LabError> {
-        let doing = LabError::doing(format!("what container {} holds", self.name));
+        let doing = LabError::doing(format!("resources of container {}", self.name));
         Holdings::of(self.init.pid).map_err(doing)
     }
 
@@ -283,7 +283,7 @@ impl Container {
 pub fn enter(name: &str) -> Result<(), LabError> {
     if std::process::id() != 1 {
         // Outside a container this would change the mounts of the machine itself.
-        let what = "only dray itself starts this, as the first process of a container".to_owned();
+        let what = "internal command: dray runs it as the first process of a container".to_owned();
         return Err(LabError::Container { container: name.to_owned(), what });
     }
     let doing =
@@ -302,7 +302,7 @@ pub fn enter(name: &str) -> Result<(), LabError> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None).map_err(doing("mount /proc"))?;
     mount("sysfs", "/sys", "sysfs", flags, None).map_err(doing("mount /sys"))?;
-    keep_quiet().map_err(LabError::doing("no traffic of the kernel's own"))?;
+    keep_quiet().map_err(LabError::doing("disabling traffic of the kernel"))?;
     // Container engines leave orphaned processes to the first process, which waits for none: have
     // the kernel reap them.
     ignore_children();

@@ -53,8 +53,8 @@ pub enum LabError {
     },
     /// A lab can have only one switch that runs as a program.
     #[error(
-        "link {kind}: the lab has a switch that is a program already, and can have one: join all \
-         that belong to it at once"
+        "link {kind}: the lab already has a switch that is a program, and can have only one: \
+         create all its links at once"
     )]
     SecondSwitch {
         /// Kind of the second link.
@@ -84,7 +84,7 @@ pub enum LabError {
     },
     /// The name belongs to a standing lab.
     #[error(
-        "a lab called {name:?} is up: take it down with `dray lab down {name}`, or give this one \
+        "lab {name:?} is already up: take it down with `dray lab down {name}`, or give this one \
          another name with --name"
     )]
     NameTaken {

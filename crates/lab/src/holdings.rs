@@ -52,8 +52,10 @@ fn lack(limits: &str) -> String {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
     let hard = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
     match hard {
-        Some(bytes) => format!("the limit is {} KiB, and CAP_IPC_LOCK is not given", bytes / 1024),
-        None => "the kernel refused".to_owned(),
+        Some(bytes) => {
+            format!("RLIMIT_MEMLOCK is {} KiB, and CAP_IPC_LOCK is missing", bytes / 1024)
+        }
+        None => "refused by the kernel".to_owned(),
     }
 }
 
@@ -62,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_writes() {
+    fn parses_status_and_limits() {
         let rollup =
             "5-7f [rollup]\nRss:             100 kB\nPss:              12 kB\nPss_Dirty: 3 kB\n";
         assert_eq!(kilobytes(rollup, "Pss"), Some(12));
@@ -71,11 +73,11 @@ mod tests {
                       Max locked memory         65536                8388608              bytes\n";
         assert!(lack(limits).contains("8192 KiB"), "{}", lack(limits));
         let limits = limits.replace("8388608", "unlimited");
-        assert_eq!(lack(&limits), "the kernel refused");
+        assert_eq!(lack(&limits), "refused by the kernel");
     }
 
     #[test]
-    fn this_process_holds_something() {
+    fn own_holdings_are_not_zero() {
         let holdings = Holdings::of(rustix::process::getpid()).unwrap();
         assert!(holdings.memory_bytes > 1 << 16 && holdings.file_descriptors > 2, "{holdings:?}");
     }

@@ -280,7 +280,7 @@ model name\t: another
 ";
 
     #[test]
-    fn reads_what_the_kernel_says_of_the_cpu() {
+    fn parses_cpuinfo() {
         assert_eq!(cpu_model(X86).as_deref(), Some("Intel(R) Xeon(R) Processor"));
         assert!(has_cpu_flags(X86, &["constant_tsc", "nonstop_tsc"]));
         assert!(!has_cpu_flags(X86, &["constant_tsc", "cat_l3"]));
@@ -302,14 +302,14 @@ model name\t: another
     }
 
     #[test]
-    fn the_last_boot_parameter_counts_and_those_of_init_do_not() {
+    fn last_kernel_parameter_wins_and_init_ignored() {
         let line = "quiet mitigations=off mitigations=auto,nosmt ro -- mitigations=init";
         assert_eq!(boot_parameter(line, "mitigations").as_deref(), Some("auto,nosmt"));
         assert_eq!(boot_parameter("quiet nomitigations=x", "mitigations"), None);
     }
 
     #[test]
-    fn caches_of_one_kind_are_listed_together() {
+    fn caches_are_grouped_by_kind() {
         assert_eq!(cache_bytes("48K"), Some(48 << 10));
         assert_eq!(cache_bytes("32M"), Some(32 << 20));
         for wrong in ["", "48", "K", "99999999999999999999K", "18446744073709551615G"] {
@@ -342,7 +342,7 @@ model name\t: another
     }
 
     #[test]
-    fn facts_of_this_host_survive_a_result_file() {
+    fn host_facts_round_trip_through_json() {
         let facts = HostFacts::gather();
         assert!(!facts.kernel.is_empty() && facts.cores > 0 && facts.threads_per_core > 0);
         let text = serde_json::to_string(&facts).unwrap();

@@ -20,7 +20,7 @@ const NAMESPACES: [&str; 5] = ["net", "uts", "ipc", "pid", "mnt"];
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The container could not be entered.
-    #[error("entering the container: {0}")]
+    #[error("cannot enter the container: {0}")]
     Enter(io::Error),
     /// The command could not be started in the container.
     #[error("{program}: {error}")]

@@ -91,8 +91,8 @@ impl Lab {
     /// the first container; `kind` is one of [`LinkKind::OF_ENGINES`]. [`link`](Self::link) finds
     /// the network.
     pub fn have_network(&mut self, kind: LinkKind, mtu: u32) {
-        assert_eq!(kind.runtime(), Some(self.runtime), "{kind} is another runtime's");
-        assert!(self.engine.is_none(), "before the first container");
+        assert_eq!(kind.runtime(), Some(self.runtime), "{kind} belongs to another runtime");
+        assert!(self.engine.is_none(), "must be called before the first container");
         self.network = Some((kind, mtu));
     }
 
@@ -183,7 +183,7 @@ impl Lab {
     /// map. Call it after the last container was started.
     pub fn short_cut_tcp(&mut self) -> Result<(), LabError> {
         let containers = self.containers.iter().map(|c| (c.name(), c.pid()));
-        let doing = |what: &str| LabError::doing(format!("short cut for TCP: {what}"));
+        let doing = |what: &str| LabError::doing(format!("TCP shortcut: {what}"));
         let group = self.group.version_2(containers).map_err(doing("control group"))?;
         let group = File::open(group).map_err(doing("control group"))?;
         let shortcut = Shortcut::attach(group.as_fd()).map_err(io::Error::other);
@@ -316,11 +316,11 @@ impl Drop for Lab {
 /// Removes what labs of ended processes left behind; returns the names of the removed objects.
 pub fn clean() -> Result<Vec<String>, LabError> {
     let mut removed =
-        cgroup::remove_stale().map_err(LabError::doing("control groups of an earlier lab"))?;
-    let peers = peer::remove_stale().map_err(LabError::doing("files of earlier peers"))?;
+        cgroup::remove_stale().map_err(LabError::doing("removing stale control groups"))?;
+    let peers = peer::remove_stale().map_err(LabError::doing("removing stale files of peers"))?;
     removed.extend(peers);
     let parts =
-        cache::remove_stale().map_err(LabError::doing("parts of the cache of earlier labs"))?;
+        cache::remove_stale().map_err(LabError::doing("removing stale cache partitions"))?;
     removed.extend(parts);
     Ok(removed)
 }

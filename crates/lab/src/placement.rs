@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_cores_come_before_hyperthreads_and_cpu_0() {
+    fn whole_cores_precede_hyperthreads_and_cpu_0() {
         let order = |text, isolated: &[usize], threads| -> Vec<usize> {
             order(cpus(text, isolated, threads)).iter().map(|cpu| cpu.id).collect()
         };
@@ -198,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn roles_share_where_there_are_too_few_cpus() {
+    fn roles_share_cpus_when_too_few() {
         let order = cpus("4-5", &[], 1);
         let assigned = Placement { order: order.clone() }.assign(3);
         assert_eq!(assigned, [order[0], order[1], order[0]]);
     }
 
     #[test]
-    fn a_switch_has_a_cpu_of_its_own_where_there_are_two() {
+    fn switch_gets_exclusive_cpu_of_two() {
         for (text, switch, ends) in [("4", 4, [4, 4]), ("4-5", 4, [5, 5]), ("4-6", 4, [5, 6])] {
             let placement = Placement { order: cpus(text, &[], 1) };
             let (middle, around) = placement.assign_around_switch(2);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn isolated_cpus_are_taken_by_who_was_not_confined_to_others() {
+    fn isolated_cpus_are_used_unless_confined() {
         let (online, isolated) = ([0, 1, 2, 3], [2, 3]);
         let all = |cpus: &[usize]| cpus.to_vec();
         let taken = |allowed: &[usize], isolated: &[usize]| {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_shares_the_cache_and_no_core() {
+    fn neighbour_shares_cache_but_no_core() {
         let beside = |cpus: Vec<Cpu>| {
             let (neighbour, rest) = Placement { order: order(cpus) }.beside_neighbour()?;
             Some((neighbour.id, rest.order.iter().map(|cpu| cpu.id).collect::<Vec<_>>()))
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_ranges() {
+    fn parses_cpu_ranges() {
         assert_eq!(parse_ranges("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         assert_eq!(parse_ranges(""), Some(vec![]));
         for wrong in ["x", "3-1", "1-", "-1", "0-99999999999", "0-70000"] {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_named() {
+    fn missing_cpu_is_named() {
         let error = Placement::of(&[60_000]).unwrap_err().to_string();
         assert!(error.contains("60000") && error.contains("may use CPUs"), "{error}");
     }

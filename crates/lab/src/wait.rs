@@ -73,7 +73,7 @@ impl Lab {
             }
             let rest = deadline.saturating_duration_since(Instant::now());
             if rest.is_zero() {
-                let what = format!("said nothing for {} s", patience.as_secs());
+                let what = format!("no message from its agent for {} s", patience.as_secs());
                 return Err(self[container].gone(&what));
             }
             self.wait(rest)?;
@@ -81,7 +81,7 @@ impl Lab {
     }
 
     fn unexpected(&self, container: ContainerId, event: &Event) -> LabError {
-        self[container].gone(&format!("unexpected answer {event:?}"))
+        self[container].gone(&format!("unexpected message {event:?}"))
     }
 
     /// Waits until an event has occurred, for at most `at_most` or one check interval.

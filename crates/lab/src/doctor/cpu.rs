@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_cpu_is_never_isolated() {
+    fn first_cpu_is_never_isolated() {
         let cpus = |count: usize| (0..count).collect::<Vec<_>>();
         assert_eq!(isolate(&cpus(0)), None);
         assert_eq!(isolate(&cpus(1)), None);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn caches_say_who_shares_them() {
+    fn cache_finding_names_sharing_cpus() {
         let detail = |kind: &str, shared_by: &[&str]| {
             let shared_by = shared_by.iter().map(|cpus| (*cpus).to_owned()).collect();
             let finding =

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn huge_pages_are_asked_for_in_proportion() {
+    fn hugepage_advice_scales_with_memory() {
         let pool = |size_bytes, total| HugepagePool { size_bytes, total, free: total };
         let none = [pool(2 << 20, 0), pool(1 << 30, 0)];
         let advice = |memory| hugepages(&none, memory).advice.unwrap();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_where_huge_pages_are_mounted() {
+    fn finds_hugetlbfs_mount() {
         let mounts = "proc /proc proc rw 0 0\nnone /dev/hugepages hugetlbfs rw,pagesize=2M 0 0\n";
         assert_eq!(mount(mounts).detail, "/dev/hugepages");
         assert_eq!(mount("proc /proc proc rw 0 0\nx\n").state, State::Missing);

@@ -105,7 +105,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn every_group_is_examined_and_nothing_is_left_behind() {
+    fn examine_covers_every_group_and_leaves_nothing() {
         let host = || {
             let interfaces = fs::read_dir("/sys/class/net").unwrap().count();
             let named = fs::read_dir("/run/netns").map_or(0, Iterator::count);

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_stand_where_the_files_say() {
+    fn module_state_follows_kernel_files() {
         let dep = "\
 kernel/drivers/net/ipvlan/ipvlan.ko.xz:
 kernel/drivers/vfio/pci/vfio-pci.ko: kernel/drivers/vfio/vfio.ko

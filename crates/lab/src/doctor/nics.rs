@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn xdp_is_what_the_driver_says() {
+    fn xdp_finding_follows_driver_features() {
         let all = [(2, XdpFeatures(0b1111)), (3, XdpFeatures(0b11)), (4, XdpFeatures(0))];
         let detail = |index| xdp("eth0", index, Some(&all)).detail;
         assert_eq!(detail(Some(2)), "native, AF_XDP with zero copy");

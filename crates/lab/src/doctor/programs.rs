@@ -198,7 +198,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn programs_say_their_version_and_cannot_hold_us_up() {
+    fn version_query_has_a_time_limit() {
         let within = |patience, script| {
             first_answer(Command::new("sh").args(["-c", script]), Duration::from_millis(patience))
         };
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_fit_for_a_terminal() {
+    fn versions_lose_control_characters() {
         assert_eq!(clean("\u{1b}[31mrunc\tversion 1.1\n2"), Some("[31mruncversion 1.1".to_owned()));
         assert_eq!(clean("\n\n"), None);
         assert_eq!(clean(""), None);

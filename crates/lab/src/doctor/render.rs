@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aligned_grouped_and_wrapped() {
+    fn findings_are_aligned_grouped_and_wrapped() {
         let findings = [
             Finding::new("cpu", "governor", State::Ok, "performance"),
             Finding::new("cpu", "isolated CPUs", State::Missing, "none")
@@ -104,7 +104,7 @@ links
     }
 
     #[test]
-    fn nothing_is_wider_than_the_terminal() {
+    fn rendered_lines_fit_the_terminal() {
         for len in [0, 1, 21, 22, 23, 69, 70, 71, 92, 99, 100, 250] {
             let long = "é".repeat(len);
             let spaced = format!("{long} {long} a {long}");

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_kernels() {
+    fn parses_kernel_versions() {
         assert_eq!(version("6.1.0-18-amd64"), Some((6, 1)));
         assert_eq!(version("5.14-rc1"), Some((5, 14)));
         assert_eq!(version("7.0+"), Some((7, 0)));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_named_where_they_lack() {
+    fn missing_capabilities_are_named() {
         let all = privileges("Name:\tdray\nCapEff:\t000001ffffffffff\n");
         assert_eq!(all.state, State::Ok);
         let some = privileges("CapEff:\t0000000000003000\n");

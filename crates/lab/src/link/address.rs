@@ -83,7 +83,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn no_two_places_share_an_address() {
+    fn places_have_distinct_addresses() {
         let links = [1, 2, 255, 256, 257, LINKS_MAX - 1];
         let places: Vec<_> = links.into_iter().flat_map(Place::both).collect();
         let macs = |place: &Place| {

@@ -13,7 +13,7 @@ const NUMBER: u32 = 0;
 
 /// Makes the "host" interface that a network is based on, if it needs one; returns its name.
 pub(crate) fn make_base(lab: &Lab, kind: LinkKind, mtu: u32) -> Result<Option<String>, LabError> {
-    let (runtime, driver) = kind.engine().expect("a network of an engine's");
+    let (runtime, driver) = kind.engine().expect("an engine's network");
     let segment = Segment { lab, kind, number: NUMBER, links: &[], mtu };
     if driver.has_parent() {
         segment.create_host_pair(NUMBER, Place::both(NUMBER).map(Place::card_mac))?;
@@ -38,8 +38,8 @@ pub(super) fn find(
     pairs: &[[ContainerId; 2]],
     LinkOptions { mtu, addressed, .. }: LinkOptions,
 ) -> Result<Vec<Link>, LabError> {
-    let (_, driver) = kind.engine().expect("a network of an engine's");
-    assert_eq!(lab.network(), Some((kind, mtu)), "asked for before the containers");
+    let (_, driver) = kind.engine().expect("an engine's network");
+    assert_eq!(lab.network(), Some((kind, mtu)), "the network was created before the containers");
     let addressed = addressed || kind.carries == Carries::OwnIp;
     let mut links = Vec::new();
     for &containers in pairs {
@@ -59,7 +59,8 @@ pub(super) fn find(
             }
             // Engines give containers a default route, and a machine with an engine may forward IP:
             // frames for a station behind an interface would be routed back.
-            let doing = LabError::doing(format!("no routing in {}", lab[end.container].name()));
+            let doing =
+                LabError::doing(format!("disabling routing in {}", lab[end.container].name()));
             let stop = || fs::write("/proc/sys/net/ipv4/ip_forward", "0");
             lab[end.container].namespace().enter(stop).map_err(doing)?;
         }

@@ -85,8 +85,8 @@ fn describe(setting: &VfInfo) -> String {
 fn refused(wanted: &VfInfo, error: &io::Error) -> io::Error {
     let wanted = describe(wanted);
     let what = match Errno::from_io_error(error) {
-        Some(Errno::OPNOTSUPP) => format!("{wanted}: the card's driver cannot set that"),
-        _ => format!("{wanted}: the card's driver refuses it: {error}"),
+        Some(Errno::OPNOTSUPP) => format!("{wanted}: not supported by the card's driver"),
+        _ => format!("{wanted}: rejected by the card's driver: {error}"),
     };
     io::Error::new(error.kind(), what)
 }
@@ -97,8 +97,8 @@ fn is_taken(wanted: &VfInfo, said: &[VfInfo]) -> io::Result<()> {
     let wrong = |what: String| Err(io::Error::other(format!("{}: {what}", describe(wanted))));
     match said.iter().find(same) {
         Some(other) if other == wanted => Ok(()),
-        Some(other) => wrong(format!("the card says {} all the same", describe(other))),
-        None => wrong("the card's driver says nothing of it".to_owned()),
+        Some(other) => wrong(format!("the card still reports {}", describe(other))),
+        None => wrong("not reported by the card's driver".to_owned()),
     }
 }
 
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_driver_does_not_take_is_named() {
+    fn rejected_function_setting_is_named() {
         let function = VirtualFunction {
             number: 3,
             mac: MacAddr::local(7),
@@ -121,14 +121,19 @@ mod tests {
         assert_eq!(words, expected);
         let [.., trust] = &wanted;
         let cannot = refused(trust, &Errno::OPNOTSUPP.into()).to_string();
-        assert_eq!(cannot, "trust on: the card's driver cannot set that");
+        assert_eq!(cannot, "trust on: not supported by the card's driver");
         let will_not = refused(trust, &Errno::BUSY.into()).to_string();
-        assert!(will_not.starts_with("trust on: the card's driver refuses it: "), "{will_not}");
+        assert!(will_not.starts_with("trust on: rejected by the card's driver: "), "{will_not}");
 
         is_taken(trust, &wanted).unwrap();
         let not_trusted = VirtualFunction { trust: false, ..function }.settings();
         let error = is_taken(trust, &not_trusted).unwrap_err().to_string();
-        assert_eq!(error, "trust on: the card says trust off all the same");
-        assert!(is_taken(trust, &[]).unwrap_err().to_string().contains("says nothing of it"));
+        assert_eq!(error, "trust on: the card still reports trust off");
+        assert!(
+            is_taken(trust, &[])
+                .unwrap_err()
+                .to_string()
+                .contains("not reported by the card's driver")
+        );
     }
 }

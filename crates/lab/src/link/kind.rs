@@ -75,7 +75,7 @@ impl LinkKind {
 
     /// macvlan in bridge mode.
     pub const MACVLAN_BRIDGE: Self = Self {
-        about: "interfaces on one parent, which passes frames on among them",
+        about: "interfaces on one parent, which forwards frames between them",
         ..Self::macvlan("macvlan/bridge", macvlan::Mode::Bridge)
     };
 
@@ -87,19 +87,19 @@ impl LinkKind {
 
     /// macvlan in private mode.
     pub const MACVLAN_PRIVATE: Self = Self {
-        about: "interfaces on one parent, which keeps them apart",
+        about: "interfaces on one parent, which isolates them",
         ..Self::macvlan("macvlan/private", macvlan::Mode::Private)
     };
 
     /// macvlan in VEPA mode.
     pub const MACVLAN_VEPA: Self = Self {
-        about: "interfaces on one parent, which leaves everything to the switch outside",
+        about: "interfaces on one parent, which sends all frames to the external switch",
         ..Self::macvlan("macvlan/vepa", macvlan::Mode::Vepa)
     };
 
     /// macvtap in bridge mode.
     pub const MACVTAP: Self = Self {
-        about: "macvlan/bridge for virtual machines, by a character device",
+        about: "macvlan/bridge for virtual machines, through a character device",
         carries: Carries::OwnMac,
         xdp: &[],
         ..Self::of("macvtap", Wire::Macvtap)
@@ -109,8 +109,8 @@ impl LinkKind {
     pub const IPVLAN: [Self; 9] = {
         use ipvlan::{Flag, Mode};
         const PASSES: &str = "interfaces with one MAC address, told apart by IP address";
-        const PRIVATE: &str = "the same, kept apart";
-        const VEPA: &str = "the same, everything left to the network outside";
+        const PRIVATE: &str = "the same, isolated";
+        const VEPA: &str = "the same, all frames sent to the external network";
         [
             Self::ipvlan("ipvlan/l2", PASSES, Mode::L2, Flag::Bridge),
             Self::ipvlan("ipvlan/l2-private", PRIVATE, Mode::L2, Flag::Private),
@@ -162,7 +162,7 @@ impl LinkKind {
 
     /// An XDP program on the "host" that passes frames between veth pairs to two containers.
     pub const XDP_PAIRS: Self = Self {
-        about: "an XDP program that passes frames on between two veth pairs",
+        about: "an XDP program that forwards frames between two veth pairs",
         xdp: IN_THE_DRIVER,
         ..Self::of("xdp/pairs", Wire::Xdp(Wiring::Pairs))
     };
@@ -306,23 +306,13 @@ impl LinkKind {
         use Driver::{Bridge, IpvlanL2, IpvlanL3, Macvlan};
         use Runtime::{Docker, Lxc, Podman};
         [
-            Self::of_engine("docker/bridge", "Docker's network of kind bridge", Docker, Bridge),
-            Self::of_engine("docker/macvlan", "Docker's network of kind macvlan", Docker, Macvlan),
-            Self::of_engine(
-                "docker/ipvlan-l2",
-                "Docker's network of kind ipvlan",
-                Docker,
-                IpvlanL2,
-            ),
+            Self::of_engine("docker/bridge", "Docker's bridge network", Docker, Bridge),
+            Self::of_engine("docker/macvlan", "Docker's macvlan network", Docker, Macvlan),
+            Self::of_engine("docker/ipvlan-l2", "Docker's ipvlan network", Docker, IpvlanL2),
             Self::of_engine("docker/ipvlan-l3", "the same in L3 mode", Docker, IpvlanL3),
-            Self::of_engine("podman/bridge", "Podman's network of kind bridge", Podman, Bridge),
-            Self::of_engine("podman/macvlan", "Podman's network of kind macvlan", Podman, Macvlan),
-            Self::of_engine(
-                "podman/ipvlan-l2",
-                "Podman's network of kind ipvlan",
-                Podman,
-                IpvlanL2,
-            ),
+            Self::of_engine("podman/bridge", "Podman's bridge network", Podman, Bridge),
+            Self::of_engine("podman/macvlan", "Podman's macvlan network", Podman, Macvlan),
+            Self::of_engine("podman/ipvlan-l2", "Podman's ipvlan network", Podman, IpvlanL2),
             Self::of_engine("lxc/bridge", "LXC's veth interfaces at a bridge", Lxc, Bridge),
             Self::of_engine("lxc/macvlan", "LXC's macvlan interfaces", Lxc, Macvlan),
             Self::of_engine("lxc/ipvlan-l3", "LXC's ipvlan interfaces", Lxc, IpvlanL3),
@@ -487,7 +477,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_a_name_of_its_own_and_says_what_it_is() {
+    fn link_kinds_have_distinct_names_and_descriptions() {
         let kinds = [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat();
         for (number, kind) in kinds.iter().enumerate() {
             assert!(!kind.about.is_empty(), "{kind}");

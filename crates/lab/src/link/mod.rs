@@ -265,7 +265,7 @@ impl Segment<'_> {
         while !netlink.interface(name).map_err(self.doing(name))?.is_running {
             if Instant::now() > deadline {
                 let source = io::Error::from(io::ErrorKind::TimedOut);
-                return Err(self.doing(&format!("{name} to carry frames"))(source));
+                return Err(self.doing(&format!("waiting for {name} to carry frames"))(source));
             }
             self.lab.cancel().check()?;
             thread::sleep(Duration::from_millis(1));

@@ -37,7 +37,9 @@ pub(super) fn link(
     options: LinkOptions,
 ) -> Result<Vec<Link>, LabError> {
     let (name, functions) = lab.card().cloned().ok_or_else(|| {
-        no_card("name one with --parent; the containers get virtual functions of it".to_owned())
+        no_card(
+            "give a network card with --parent; containers get its virtual functions".to_owned(),
+        )
     })?;
     let dir = lab.dir()?;
     lab.link_interfaces(kind, pairs, options, |segment| {
@@ -58,29 +60,31 @@ impl Card {
         let wrong = |what: String| Err(no_card(format!("{name}: {what}")));
         match dray_netdev::Interface::find(name).and_then(|card| card.is_up()) {
             Ok(true) => {}
-            Ok(false) => return wrong(format!("it is down; ip link set {name} up")),
+            Ok(false) => return wrong(format!("interface is down; ip link set {name} up")),
             Err(error) => return wrong(error.to_string()),
         }
         let Some(total) = number(name, "sriov_totalvfs") else {
             return wrong(
-                "it has no virtual functions; they need SR-IOV in the card, its driver and \
-                          the firmware"
+                "no virtual functions; they need SR-IOV in the card, its driver and the firmware"
                     .to_owned(),
             );
         };
         if total < count {
             return wrong(format!(
-                "it has {total} virtual functions at most, and {count} are needed"
+                "{count} virtual functions needed, but the card has at most {total}"
             ));
         }
         match number(name, "sriov_numvfs") {
             Some(0) => {}
             Some(there) => {
                 let file = device(name).join("sriov_numvfs");
-                let what = "virtual functions already, which may be in use";
-                return wrong(format!("it has {there} {what}; echo 0 > {}", file.display()));
+                let what = "virtual functions exist already and may be in use";
+                return wrong(format!(
+                    "{there} {what}; to remove them: echo 0 > {}",
+                    file.display()
+                ));
             }
-            None => return wrong("it does not say how many virtual functions it has".to_owned()),
+            None => return wrong("the number of its virtual functions cannot be read".to_owned()),
         }
         let record = dir.join(&format!("{RECORD}{name}"));
         let doing = |what: &str| LabError::doing(format!("{what} of card {name}"));
@@ -114,8 +118,7 @@ impl Card {
         write(&self.name, "sriov_drivers_autoprobe", "1").map_err(doing("drivers"))?;
         // Drivers read the address when they start, so they are started only now.
         for number in 0..segment.ends().count() {
-            let address =
-                fs::canonicalize(self.function(number)).map_err(doing("address on the bus"))?;
+            let address = fs::canonicalize(self.function(number)).map_err(doing("bus address"))?;
             let address = address.file_name().unwrap_or_default().as_encoded_bytes();
             let begun = fs::write("/sys/bus/pci/drivers_probe", address);
             begun.map_err(doing("driver of a virtual function"))?;
@@ -145,7 +148,7 @@ impl Card {
                 break index;
             }
             if Instant::now() > deadline {
-                let what = "virtual functions get no interface; is their driver there?";
+                let what = "virtual functions got no interface; is their driver installed?";
                 return Err(no_card(format!("{}: {what}", self.name)));
             }
             segment.lab.cancel().check()?;
@@ -169,7 +172,7 @@ impl Drop for Card {
         if let Err(error) = give_back(&self.record) {
             let file = device(&self.name).join("sriov_numvfs");
             eprintln!(
-                "dray: card {} could not be given back: {error}; see {}",
+                "dray: card {} could not be restored: {error}; see {}",
                 self.name,
                 file.display()
             );

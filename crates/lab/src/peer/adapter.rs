@@ -86,18 +86,19 @@ impl Adapter {
         let sockets = ports.iter().map(|port| (port.socket.as_path(), port.queues));
         check(self.name, sockets, *wiring == Wiring::Pairs)?;
         if *wiring == Wiring::Learning && !self.learns {
-            return wrong("it does not learn addresses; wire its ports in pairs".to_owned());
+            return wrong("does not learn addresses; connect its ports in pairs".to_owned());
         }
         for port in ports {
             let socket = port.socket.display();
             if !self.protocols.contains(&port.protocol) {
-                return wrong(format!("socket {socket}: it does not speak {}", port.protocol));
+                return wrong(format!(
+                    "socket {socket}: protocol {} is not supported",
+                    port.protocol
+                ));
             }
             if port.queues > self.queues_max {
                 let (queues, most) = (port.queues, self.queues_max);
-                return wrong(format!(
-                    "socket {socket}: {queues} queues; it has {most} at each port"
-                ));
+                return wrong(format!("socket {socket}: {queues} queues; at most {most} per port"));
             }
         }
         Ok(())
@@ -116,7 +117,7 @@ impl Installed {
         let said = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
         let version = said.iter().find_map(|text| (self.version)(text));
         let version =
-            version.ok_or_else(|| format!("{shown} does not say that it is {}", self.whose))?;
+            version.ok_or_else(|| format!("{shown} printed no version of {}", self.whose))?;
         let found = Found { program, version };
         self.judge(&found)?;
         Ok(found)
@@ -130,7 +131,7 @@ impl Installed {
             return Ok(());
         }
         let (program, version) = (found.program.display(), &found.version);
-        Err(format!("{program} is {version}, and {minimum} or later is needed; {remedy}"))
+        Err(format!("{program} is {version}; {minimum} or later is required; {remedy}"))
     }
 }
 
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_say_their_versions() {
+    fn parses_program_versions() {
         let testpmd = "EAL: Detected NUMA nodes: 1\nEAL: RTE Version: 'DPDK 22.11.11'\n";
         let ovs = "ovs-vswitchd (Open vSwitch) 3.1.0\n";
         let with_dpdk = format!("{ovs}DPDK 22.11.11\n");
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_compared_by_their_numbers() {
+    fn versions_compare_numerically() {
         for (version, expected) in [
             ("DPDK 22.11.11", Some(vec![22, 11, 11])),
             ("DPDK 24.03.0-rc1", Some(vec![24, 3, 0])),
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_too_old_is_told_what_would_do() {
+    fn too_old_version_error_names_minimum() {
         let installed = SwitchKind::Testpmd.adapter().installed.unwrap();
         let judge = |version: &str| {
             let program = "/usr/bin/dpdk-testpmd".into();
@@ -213,7 +214,7 @@ mod tests {
         };
         assert_eq!(
             judge("DPDK 20.11.10").unwrap_err(),
-            "/usr/bin/dpdk-testpmd is DPDK 20.11.10, and 22.11 or later is needed; apt install \
+            "/usr/bin/dpdk-testpmd is DPDK 20.11.10; 22.11 or later is required; apt install \
              dpdk-dev"
         );
         // Version numbers are not decimals.

@@ -32,7 +32,7 @@ impl PeerDir {
     /// Makes a new, empty directory, after removing what killed runs left behind.
     pub fn new() -> Result<Self, LabError> {
         let doing = |what: &str| LabError::doing(format!("{what} in {PARENT}"));
-        remove_stale().map_err(doing("directories of earlier peers"))?;
+        remove_stale().map_err(doing("removing stale directories of peers"))?;
         let namespace =
             NetworkNamespace::scratch().map_err(LabError::doing("network namespace of peers"))?;
         fs::create_dir_all(PARENT).map_err(doing("directory for peers"))?;

@@ -59,7 +59,7 @@ impl Hugepages {
             }
             if added < wanted || Instant::now() > deadline {
                 let found = u64::from(PAGE_MIB) * added.min(free);
-                let error = format!("only {found} MiB are there; free some memory");
+                let error = format!("only {found} MiB are available; free some memory");
                 return Err(LabError::System { what, error: io::Error::other(error) });
             }
             thread::sleep(Duration::from_millis(2));
@@ -70,7 +70,7 @@ impl Hugepages {
 impl Drop for Hugepages {
     fn drop(&mut self) {
         if let Err(error) = release(&self.record) {
-            eprintln!("dray: huge pages could not be given back: {error}; see {POOL}");
+            eprintln!("dray: huge pages could not be released: {error}; see {POOL}");
         }
     }
 }

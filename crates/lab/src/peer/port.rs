@@ -128,7 +128,10 @@ pub(super) fn check<'a>(
         check_one(peer, socket, queues)?;
         if !seen.insert(socket) {
             // testpmd would accept that and serve only one of them.
-            return wrong(format!("socket {} twice; each port needs its own", socket.display()));
+            return wrong(format!(
+                "duplicate socket {}; each port needs its own",
+                socket.display()
+            ));
         }
     }
     match seen.len() {
@@ -164,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_that_cannot_be_are_named() {
+    fn invalid_ports_are_rejected() {
         let error = |path: &str, queues| {
             check("x", [(Path::new(path), queues)].into_iter(), false).unwrap_err().to_string()
         };
@@ -175,7 +178,7 @@ mod tests {
         let ports = |names: [&'static str; 2]| names.into_iter().map(|name| (Path::new(name), 1));
         assert!(check("x", ports(["/a", "/b"]), true).is_ok());
         let twice = check("x", ports(["/a", "/a"]), true).unwrap_err().to_string();
-        assert!(twice.contains("socket /a twice"), "{twice}");
+        assert!(twice.contains("duplicate socket /a;"), "{twice}");
         assert!(check("x", ports(["/a", "/b"]).take(1), false).is_ok());
         let odd = check("x", ports(["/a", "/b"]).take(1), true).unwrap_err().to_string();
         assert!(odd.contains("1 ports cannot be paired"), "{odd}");

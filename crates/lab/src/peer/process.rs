@@ -131,7 +131,7 @@ impl Process {
     pub(super) fn tell(&mut self, line: &str) -> Result<(), LabError> {
         let stdin = self.child.stdin.as_mut().expect("piped");
         let result = stdin.write_all(format!("{line}\n").as_bytes());
-        result.map_err(|error| self.failed(&format!("told '{line}': {error}")))
+        result.map_err(|error| self.failed(&format!("command '{line}': {error}")))
     }
 
     /// Waits until `is_ready` returns true; fails if the program ends first or takes too long.
@@ -151,7 +151,10 @@ impl Process {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(self.failed(&format!("no {what} in {} s", PATIENCE.as_secs())));
+                return Err(self.failed(&format!(
+                    "timed out after {} s waiting for {what}",
+                    PATIENCE.as_secs()
+                )));
             }
             thread::sleep(INTERVAL);
         }
@@ -186,7 +189,9 @@ impl Process {
                 Ok(Some(status)) if status.success() => return Ok(()),
                 Ok(Some(status)) => return Err(self.failed(&format!("failed ({status})"))),
                 _ if Instant::now() > deadline => {
-                    return Err(self.failed(&format!("not done in {} s", PATIENCE.as_secs())));
+                    return Err(
+                        self.failed(&format!("not finished after {} s", PATIENCE.as_secs()))
+                    );
                 }
                 _ => thread::sleep(INTERVAL),
             }
@@ -196,24 +201,24 @@ impl Process {
     /// Exit status and last log lines of the program, if it has ended.
     pub(crate) fn end(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
-        Some(format!("ended ({status}); its last words: {}", last_lines(&self.log())))
+        Some(format!("ended ({status}); last output: {}", last_lines(&self.log())))
     }
 
     /// Fails if the program has ended, which it should not have.
     pub(super) fn check(&self) -> Result<(), LabError> {
-        if has_ended(&self.pidfd) { Err(self.failed("ended while it was needed")) } else { Ok(()) }
+        if has_ended(&self.pidfd) { Err(self.failed("ended unexpectedly")) } else { Ok(()) }
     }
 
     /// Makes an error with the last lines of the log.
     pub(crate) fn failed(&self, what: &str) -> LabError {
         let last = last_lines(&self.log());
-        LabError::peer(&self.name, format!("{what}; its last words: {last}"))
+        LabError::peer(&self.name, format!("{what}; last output: {last}"))
     }
 
     /// CPU time of the threads whose name begins with `prefix`; fails if there are none.
     pub(super) fn cpu_time(&self, prefix: &str) -> Result<CpuTime, LabError> {
         let sum = self.sum_cpu_time(prefix, |name| name.starts_with(prefix))?;
-        sum.ok_or_else(|| self.failed(&format!("there is no thread {prefix}*")))
+        sum.ok_or_else(|| self.failed(&format!("no thread {prefix}*")))
     }
 
     /// CPU time of all other threads.
@@ -325,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_takes_connections_later_than_its_file_is_there() {
+    fn socket_file_appears_before_listening() {
         use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
@@ -347,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words() {
+    fn last_lines_of_log_are_reported() {
         assert_eq!(last_lines(" \n\n"), "none");
         assert_eq!(last_lines("EAL: no\n\n  Cause: x\n"), "EAL: no | Cause: x");
         let many: String = (0..20).map(|line| format!("{line}\n")).collect();

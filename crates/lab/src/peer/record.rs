@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_reads_words_as_they_were() {
+    fn quoted_words_survive_a_shell() {
         let words = ["plain", "--a=b,c", "two words", "", "it's", "$HOME", "a;b", "*", "\\"];
         let script = format!("printf '%s\\n' {}", command_line(words));
         let said = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_come_once_with_their_variables() {
+    fn commands_are_recorded_once_with_environment() {
         let mut record = Record::default();
         for _ in 0..2 {
             let mut command = Command::new("engine");

@@ -26,14 +26,14 @@ for port = 0, ports - 1 do
 end
 engine.configure(network)
 
--- Or all ports would stand still until each has a driver.
+-- Accept without blocking: otherwise no port forwards until every port has a driver.
 for _, app in pairs(engine.app_table) do
    if app.listen_socket then assert(syscall.fcntl(app.listen_socket, "setfl", "nonblock")) end
 end
 
--- It polls for good, as the others do.
+-- Poll continuously, as the other switches do.
 engine.busywait = true
 print("forwarding")
--- Without the stack, which would be all that is seen of its last words.
+-- Print the error without the stack, which would fill the reported last lines of the log.
 local _, why = pcall(engine.main)
 print(why)

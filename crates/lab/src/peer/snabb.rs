@@ -33,7 +33,7 @@ const NEEDS: Needs = Needs {
     // For its packets, of 10 KiB each: it takes 1000, and 2000 more when both links are full. With
     // too few pages Snabb would add some to the kernel's pool, and nothing would remove them again.
     hugepages_mib: 64,
-    privileges: "root, to reserve huge pages and to learn where they lie physically",
+    privileges: "root, to reserve huge pages and read their physical addresses",
     others: &["a mount namespace of its own"],
 };
 
@@ -73,7 +73,7 @@ impl Snabb {
         let file = format!("/proc/{pid}/root/var/run/snabb/{pid}/links/{link}/{name}.counter");
         let failed = |what: &str| self.program.process.failed(&format!("{file}: {what}"));
         let bytes = fs::read(&file).map_err(|error| failed(&error.to_string()))?;
-        let bytes = bytes.try_into().map_err(|_| failed("a counter of 8 bytes is expected"))?;
+        let bytes = bytes.try_into().map_err(|_| failed("expected a counter of 8 bytes"))?;
         Ok(u64::from_ne_bytes(bytes))
     }
 }

@@ -204,7 +204,7 @@ impl PeerSwitch {
     /// Resources held by the switch's process.
     pub fn holdings(&self) -> Result<Holdings, LabError> {
         let process = &self.running.program().process;
-        let doing = LabError::doing(format!("what {} holds", process.name()));
+        let doing = LabError::doing(format!("resources of {}", process.name()));
         Holdings::of(process.pid()).map_err(doing)
     }
 

@@ -65,7 +65,7 @@ fn parse(answer: &[u8]) -> io::Result<PortCounters> {
         stats: Option<Stats>,
     }
     let answer: Answer = serde_json::from_slice(answer)?;
-    let stats = answer.stats.ok_or_else(|| io::Error::other("DPDK knows no such port"))?;
+    let stats = answer.stats.ok_or_else(|| io::Error::other("no such DPDK port"))?;
     Ok(PortCounters {
         received_frames: stats.ipackets,
         received_bytes: stats.ibytes,
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_statistics_of_a_port() {
+    fn parses_port_statistics() {
         let text = r#"{"/ethdev/stats":{"ipackets":1,"opackets":2,"ibytes":64,"obytes":128,
             "imissed":0,"q_ipackets":[1,0]}}"#;
         let counters = parse(text.as_bytes()).unwrap();

@@ -15,7 +15,7 @@ pub(super) static ADAPTER: Adapter = Adapter {
     installed: Some(Installed {
         program: "dpdk-testpmd",
         folder: None,
-        whose: "DPDK's",
+        whose: "DPDK",
         remedy: "apt install dpdk-dev",
         minimum: "22.11",
         command: |program| command(program),
@@ -147,7 +147,7 @@ impl Testpmd {
     pub(super) fn port_counters(&self) -> Result<Vec<PortCounters>, LabError> {
         let failed = |error| self.program.process.failed(&format!("counters: {error}"));
         let Some(telemetry) = &self.telemetry else {
-            return Err(failed(std::io::Error::other("it is not ready yet")));
+            return Err(failed(std::io::Error::other("not ready")));
         };
         (0..self.ports).map(|port| telemetry.counters(port).map_err(failed)).collect()
     }
@@ -175,7 +175,9 @@ pub(super) fn same_queues(
     let first = queues.next().expect("ports have been checked");
     match queues.find(|&other| other != first) {
         Some(other) => {
-            let what = format!("ports of {first} and of {other} queues; testpmd wants the same");
+            let what = format!(
+                "ports with {first} and {other} queues; testpmd needs the same number at every port"
+            );
             Err(LabError::peer(name, what))
         }
         None => Ok(first),

@@ -109,7 +109,7 @@ impl Vpp {
         process.wait_until_listening(launch.cancel, "its CLI socket", &vpp.cli.socket)?;
         let version = vpp.cli.ask("show version")?;
         let Some(version) = version_of(&version) else {
-            return Err(process.failed(&format!("its version: {version:?}")));
+            return Err(process.failed(&format!("unknown version: {version:?}")));
         };
         let found = Found { program: program.to_owned(), version };
         INSTALLED.judge(&found).map_err(|why| LabError::peer(ADAPTER.name, why))?;
@@ -119,7 +119,7 @@ impl Vpp {
         let mut lines = said.lines().map(str::trim);
         let is_name = |line: &str| vpp.interfaces.iter().any(|name| name == line);
         match lines.find(|line| !line.is_empty() && !is_name(line)) {
-            Some(wrong) => Err(vpp.program.process.failed(&format!("told its ports: {wrong}"))),
+            Some(wrong) => Err(vpp.program.process.failed(&format!("creating ports: {wrong}"))),
             None => Ok(vpp),
         }
     }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says() {
+    fn parses_vpp_output() {
         let version = "vpp v25.10-release built by root on vm at 2026-11-22T14:30:59\n";
         assert_eq!(version_of(version).as_deref(), Some("VPP 25.10-release"));
         let counted = "\
@@ -270,7 +270,7 @@ memif1/0              1      up          9000/0/0/0     rx packets              
     }
 
     #[test]
-    fn configuration() {
+    fn writes_vpp_configuration() {
         let mut settings = settings(vec![
             PeerPort::listening("/a.sock"),
             PeerPort { protocol: Protocol::Memif, ..PeerPort::listening("/m.sock") },

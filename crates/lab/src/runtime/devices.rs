@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_is_found_by_its_whole_name() {
+    fn driver_is_found_by_full_name() {
         let devices =
             "Character devices:\n 10 misc\n245 ipvtap\n246 macvtap\n\nBlock devices:\n  7 loop\n";
         let found = major(devices, "macvtap").unwrap();

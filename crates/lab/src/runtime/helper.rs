@@ -76,7 +76,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_parent_and_its_children_are_found_and_their_end_is_seen() {
+    fn helper_finds_parent_and_children() {
         let parent = Helper::parent_of(getpid()).unwrap();
         assert_eq!(parent.map(|parent| parent.pid), getppid());
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ldd_says() {
+    fn parses_ldd_output() {
         let text = "\tlinux-vdso.so.1 (0x00007ffd)\n\
                     \tlibgcc_s.so.1 => /lib/x86_64-linux-gnu/libgcc_s.so.1 (0x00007f11)\n\
                     \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f12)\n\

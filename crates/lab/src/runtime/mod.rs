@@ -142,11 +142,11 @@ impl Runtime {
         let answer = programs::first_answer(question.arg("--version"), PATIENCE);
         let answer = answer.unwrap_or_default();
         let (version, number) = parse_version(&answer)
-            .ok_or_else(|| format!("{program} does not say its version but {answer:?}"))?;
+            .ok_or_else(|| format!("unexpected output of {program} --version: {answer:?}"))?;
         if number < oldest {
             let (major, minor) = oldest;
             return Err(format!(
-                "{program} {version} is too old: {major}.{minor} or later will do"
+                "{program} {version} is too old; {major}.{minor} or later is required"
             ));
         }
         Ok(version.to_owned())
@@ -293,7 +293,7 @@ impl Engine {
     /// Returns a message if a process that all containers need has ended.
     pub(crate) fn end(&mut self) -> Option<String> {
         let Daemon { process, helpers } = self.daemon.as_mut()?;
-        let end = process.end().map(|end| format!("what runs it {end}"));
+        let end = process.end().map(|end| format!("its runtime process {end}"));
         end.or_else(|| helpers.iter().find_map(Helper::end))
     }
 
@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_as_engines_say_them() {
+    fn parses_engine_versions() {
         let version = |line| parse_version(line).map(|(_, number)| number);
         for (line, expected) in [
             ("Docker version 20.10.24+dfsg1, build 297e128", (20, 10)),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_runtime_is_told_those_that_are() {
+    fn unknown_runtime_error_lists_runtimes() {
         for runtime in Runtime::ALL {
             assert_eq!(runtime.name().parse(), Ok(runtime));
         }

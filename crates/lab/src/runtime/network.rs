@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_engine_is_told_in_its_own_words() {
+    fn network_arguments_of_each_engine() {
         let network = |driver, base| Network { driver, base, mtu: 9000 };
         let said = |runtime, network| {
             let command = create_command(Command::new("engine"), runtime, network);

@@ -142,7 +142,10 @@ impl Built {
                         return Err(failed(format!("{ended}: {last}")));
                     }
                     None if Instant::now() > deadline => {
-                        return Err(failed(format!("no port in {} s", PATIENCE.as_secs())));
+                        return Err(failed(format!(
+                            "no port opened within {} s",
+                            PATIENCE.as_secs()
+                        )));
                     }
                     None => cancel.sleep_until(Instant::now() + Duration::from_millis(2))?,
                 }

@@ -38,13 +38,15 @@ pub fn find(name: Option<&str>) -> Result<StandingLab, LabError> {
     let mut chosen = labs.into_iter().filter(|lab| name.is_none_or(|name| lab.name == name));
     match (chosen.next(), chosen.next(), name) {
         (Some(lab), None, _) => Ok(lab),
-        (Some(_), Some(_), _) => wrong(format!("several labs are up, name one: {names}")),
+        (Some(_), Some(_), _) => {
+            wrong(format!("several labs are up: {names}; give the name of one"))
+        }
         (None, ..) if names.is_empty() => {
-            wrong("no lab is up; `dray lab up FILE.toml` makes one".to_owned())
+            wrong("no lab is up; start one with `dray lab up FILE.toml`".to_owned())
         }
         (None, _, name) => {
             let name = name.unwrap_or_default();
-            wrong(format!("no lab called {name:?} is up; there are {names}"))
+            wrong(format!("no such lab: {name:?}; labs that are up: {names}"))
         }
     }
 }
@@ -67,7 +69,7 @@ impl StandingLab {
         let mut stream = self.ask(Request::Down)?;
         stream.read_to_end(&mut Vec::new()).map_err(|error| self.failed(&error))?;
         if self.dir.exists() {
-            return Err(self.failed(&"something is left of it; try `dray lab clean`"));
+            return Err(self.failed(&"not removed completely; try `dray lab clean`"));
         }
         Ok(())
     }
@@ -81,7 +83,7 @@ impl StandingLab {
             Ok(stream)
         });
         stream.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => self.failed(&"it is coming up, or going down"),
+            io::ErrorKind::NotFound => self.failed(&"coming up or going down; try again"),
             _ => self.failed(&error),
         })
     }

@@ -52,7 +52,7 @@ pub fn keep(
     let built = Built::new(lab, order.topology.clone(), &order.program, folder, cancel)?;
     let listener =
         UnixListener::bind(dir.join(SOCKET)).map_err(LabError::doing("control socket"))?;
-    on_up().map_err(LabError::doing("saying that the lab is up"))?;
+    on_up().map_err(LabError::doing("reporting that the lab is up"))?;
     let asked = serve(&listener, &built, order, cancel);
     drop(built);
     drop(dir);

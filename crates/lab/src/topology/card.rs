@@ -19,8 +19,9 @@ pub(super) fn check_alone(file: &File) -> Result<(), Wrong> {
     for card in cards {
         if !seen.insert(card.get_ref()) {
             let card_name = card.get_ref();
-            let what =
-                format!("parent {card_name:?}: a link before has it; put the ends at that one");
+            let what = format!(
+                "parent {card_name:?} belongs to an earlier link; put the ends at that link"
+            );
             return Err(at(card, what));
         }
     }
@@ -52,7 +53,7 @@ pub(super) fn check(link: &file::Link, kind: LinkKind) -> Result<Functions, Wron
     let functions = written.get_ref();
     if let Some(vlan) = functions.vlan.as_ref().filter(|vlan| !VLANS.contains(vlan.get_ref())) {
         let (given, first, last) = (vlan.get_ref(), VLANS.start(), VLANS.end());
-        return Err(at(vlan, format!("vlan = {given}: give {first}, for none, to {last}")));
+        return Err(at(vlan, format!("vlan = {given}: give {first} (untagged) to {last}")));
     }
     Ok(Functions {
         macs: check_macs(link, functions.macs.as_ref())?,
@@ -81,10 +82,10 @@ fn check_macs(
         let wrong = |what: &str| Err(at(text, format!("MAC address {mac}: {what}")));
         // Group addresses have the lowest bit of the first octet set.
         if mac.0[0] & 1 == 1 || mac.0 == [0; 6] {
-            return wrong("no station's; give one such as 02:00:00:00:00:01");
+            return wrong("not a unicast address; give one such as 02:00:00:00:00:01");
         }
         if checked.contains(&mac) {
-            return wrong("two ends have it; give each its own");
+            return wrong("used by two ends; give each its own");
         }
         checked.push(mac);
     }

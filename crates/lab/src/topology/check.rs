@@ -29,14 +29,14 @@ pub(super) fn check(
             name.get_ref().clone()
         }
         None => {
-            let advice = |what| format!("no name, and the file's is none: {what}");
+            let advice = |what| format!("no name, and the file name cannot be used: {what}");
             check_name(stem).map_err(|what| Wrong { at: None, what: advice(what) })?;
             stem.to_owned()
         }
     };
     let containers = check_containers(&file.containers, cpus)?;
     if file.links.len() > LINKS_MAX {
-        let what = format!("{} links; there can be {LINKS_MAX}", file.links.len());
+        let what = format!("{} links; at most {LINKS_MAX} are allowed", file.links.len());
         return Err(at(&file.links[LINKS_MAX], what));
     }
     let mut links = Vec::new();
@@ -48,7 +48,7 @@ pub(super) fn check(
         |link: &&Spanned<file::Link>| kind(link.get_ref()).is_ok_and(LinkKind::has_program);
     if let Some(second) = file.links.iter().filter(is_program).nth(1) {
         let what =
-            "a second switch that is a program; a lab has one at most: put its ends at the first";
+            "second switch that is a program; a lab can have only one: put its ends at the first";
         return Err(at(&second.get_ref().kind, what));
     }
     card::check_alone(file)?;
@@ -77,7 +77,7 @@ fn check_containers(
         return Err(Wrong { at: None, what });
     }
     if written.len() > CONTAINERS_MAX {
-        let what = format!("{} containers; there can be {CONTAINERS_MAX}", written.len());
+        let what = format!("{} containers; at most {CONTAINERS_MAX} are allowed", written.len());
         return Err(at(&written[CONTAINERS_MAX], what));
     }
     let mut containers: Vec<ContainerPlan> = Vec::new();
@@ -85,11 +85,11 @@ fn check_containers(
         let name = container.name.get_ref();
         check_name(name).map_err(|what| at(&container.name, format!("container {what}")))?;
         if name == HOST {
-            let what = "container \"host\": that stands for the host, and is there in every lab";
+            let what = "container name \"host\" is reserved: it stands for the host";
             return Err(at(&container.name, what));
         }
         if containers.iter().any(|other| other.name == *name) {
-            let what = format!("container {name:?}: the name is taken; give each its own");
+            let what = format!("duplicate container name {name:?}; give each its own");
             return Err(at(&container.name, what));
         }
         for cpu in &container.cpus {
@@ -109,7 +109,7 @@ fn check_cpu(cpu: &Spanned<usize>, cpus: &[usize]) -> Result<(), String> {
         return Ok(());
     }
     let there: Vec<_> = cpus.iter().map(usize::to_string).collect();
-    Err(format!("there is no CPU {}; give some of {}", cpu.get_ref(), there.join(", ")))
+    Err(format!("no CPU {}; give some of {}", cpu.get_ref(), there.join(", ")))
 }
 
 fn kind(link: &file::Link) -> Result<LinkKind, Wrong> {
@@ -169,8 +169,7 @@ fn check_link(
     };
     if let Some(cpu) = &link.cpu {
         if kind.switch().is_none() {
-            let what =
-                format!("cpu: a {kind} link has no switch in user space that would need one");
+            let what = format!("cpu: a {kind} link has no switch in user space; leave it out");
             return Err(at(cpu, what));
         }
         check_cpu(cpu, cpus).map_err(|what| at(cpu, format!("cpu: {what}")))?;
@@ -197,7 +196,7 @@ fn check_ends(
         if name != HOST && !containers.iter().any(|container| container.name == *name) {
             let names = containers.iter().map(|container| container.name.as_str());
             let names: Vec<_> = names.chain([HOST]).collect();
-            let what = format!("unknown container {name:?}; there are {}", names.join(", "));
+            let what = format!("unknown container {name:?}; give one of {}", names.join(", "));
             return Err(at(end, what));
         }
         if ends[..number].iter().any(|other| other.get_ref() == name) {
@@ -205,7 +204,7 @@ fn check_ends(
             return Err(at(end, what));
         }
         if name == HOST && !kind.has_interfaces() {
-            let what = format!("the host runs no program that a {kind} link could end in");
+            let what = format!("a {kind} link cannot end at the host");
             return Err(at(end, what));
         }
     }
@@ -220,7 +219,7 @@ fn check_ends(
             let many = LinkKind::ALL.into_iter().filter(|kind| kind.joins_many());
             let many: Vec<_> = many.map(|kind| kind.name).collect();
             let what = format!(
-                "ends: {count} given; a {kind} link has two. More can be joined by {}",
+                "ends: {count} given; a {kind} link has two; for more ends use {}",
                 many.join(", ")
             );
             Err(at(&link.ends, what))
@@ -232,7 +231,7 @@ fn check_network(link: &file::Link, kind: LinkKind) -> Result<Option<Network>, W
     let Some(network) = &link.network else {
         return match &link.addresses {
             Some(addresses) => {
-                Err(at(addresses, "addresses: give the network that they are in as well"))
+                Err(at(addresses, "addresses without network: give the network that they are in"))
             }
             None => Ok(None),
         };
@@ -275,7 +274,7 @@ fn check_addresses(link: &file::Link, network: Network) -> Result<Vec<Ipv4Addr>,
             return Err(wrong(format!("outside the network {network}; give {first} to {last}")));
         }
         if checked.contains(&parsed) {
-            return Err(wrong("two ends have it; give each its own".to_owned()));
+            return Err(wrong("used by two ends; give each its own".to_owned()));
         }
         checked.push(parsed);
     }
@@ -306,8 +305,8 @@ fn check_commands(
     let first =
         file.containers.iter().find(|container| *container.get_ref().name.get_ref() == cycle[0]);
     let what = format!(
-        "forwarders in a cycle: {} and back to {}; frames would go round for ever: leave out a link \
-         or let one forward one way only",
+        "forwarders in a cycle: {} and back to {}; frames would loop forever: leave out a link, or \
+         make one forward in one direction only",
         cycle.join(", "),
         cycle[0]
     );

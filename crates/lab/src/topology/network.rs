@@ -18,7 +18,7 @@ pub enum NetworkError {
     #[error("{0:?}: give a network such as 10.0.0.0/24, with a prefix of 8 to 30 bits")]
     NotANetwork(String),
     /// An address in a network, instead of the network.
-    #[error("{0:?}: bits behind the prefix are set; the network is {1}")]
+    #[error("{0:?}: bits after the prefix are set; the network is {1}")]
     Address(String, Network),
 }
 

@@ -18,7 +18,7 @@ name = \"b\"
 ";
 
 #[test]
-fn a_file_with_everything() {
+fn parses_file_with_every_key() {
     let text = format!(
         "name = 'all'\n{TWO}cpus = [1]\nrun = 'dray receive --port \"$PORT1\"'\n\
          [[containers]]\nname = 'c'\n\
@@ -52,7 +52,7 @@ fn a_file_with_everything() {
 }
 
 #[test]
-fn virtual_functions_are_what_the_file_says_or_as_usual() {
+fn virtual_functions_follow_file_or_defaults() {
     let card = format!("{TWO}[[links]]\nkind = 'sriov'\nends = ['a', 'b']\nparent = 'eth7'\n");
     let functions = |rest: &str| read(&format!("{card}{rest}")).unwrap().links[0].functions.clone();
     let usual = Functions { macs: Vec::new(), vlan: None, spoof_check: true, trust: false };
@@ -67,14 +67,14 @@ fn virtual_functions_are_what_the_file_says_or_as_usual() {
 
 /// Cases: the text after the two containers, the line of the error, and parts of its message.
 #[test]
-fn what_is_wrong_is_named_with_its_line_and_what_would_be_right() {
+fn errors_name_line_and_allowed_values() {
     let link = |rest: &str| format!("[[links]]\nkind = 'bridge'\nends = ['a', 'b']\n{rest}\n");
     let functions = |what: &str| {
         let card = "[[links]]\nkind = 'sriov'\nends = ['a', 'b']\nparent = 'eth7'";
         format!("{card}\nfunctions = {{ {what} }}\n")
     };
     let cases: &[(String, usize, &[&str])] = &[
-        ("[[containers]]\nname = 'a'\n".into(), 6, &["\"a\"", "the name is taken"]),
+        ("[[containers]]\nname = 'a'\n".into(), 6, &["\"a\"", "duplicate container name"]),
         ("[[containers]]\nname = 'a.b'\n".into(), 6, &["\"a.b\"", "A-Z a-z 0-9 _ -"]),
         ("[[containers]]\nname = 'host'\n".into(), 6, &["stands for the host"]),
         ("[[containers]]\nnmae = 'c'\n".into(), 6, &["nmae", "expected one of", "`name`"]),
@@ -113,7 +113,7 @@ fn what_is_wrong_is_named_with_its_line_and_what_would_be_right() {
         (
             link("network = '10.0.0.0/24'\naddresses = ['10.0.0.1', '10.0.0.1']"),
             9,
-            &["two ends have it"],
+            &["used by two ends"],
         ),
         (link("network = '10.0.0.0/24'\naddresses = ['10.0.0.1']"), 9, &["1 given for 2 ends"]),
         (link("network = '10.0.0.0/24'\naddresses = ['x', 'y']"), 9, &["\"x\"", "10.0.0.1"]),
@@ -122,21 +122,17 @@ fn what_is_wrong_is_named_with_its_line_and_what_would_be_right() {
             8,
             &["no interfaces"],
         ),
-        (
-            "[[links]]\nkind = 'switch/patch'\nends = ['a', 'b']\n".repeat(2),
-            9,
-            &["a second switch"],
-        ),
-        ("[[links]]\nkind = 'ovs/kernel'\nends = ['a', 'b']\n".repeat(2), 9, &["a second switch"]),
+        ("[[links]]\nkind = 'switch/patch'\nends = ['a', 'b']\n".repeat(2), 9, &["second switch"]),
+        ("[[links]]\nkind = 'ovs/kernel'\nends = ['a', 'b']\n".repeat(2), 9, &["second switch"]),
         ("[[links]]\nkind = 'sriov'\nends = ['a', 'b']\n".into(), 6, &["parent = \"INTERFACE\""]),
         (link("parent = 'eth7'"), 8, &["parent", "leave it out"]),
         (
             "[[links]]\nkind = 'sriov'\nends = ['a', 'b']\nparent = 'eth7'\n".repeat(2),
             12,
-            &["\"eth7\"", "put the ends at that one"],
+            &["\"eth7\"", "put the ends at that link"],
         ),
         (link("functions = { vlan = 5 }"), 8, &["functions", "leave it out"]),
-        (functions("vlan = 4095"), 9, &["vlan = 4095", "0, for none, to 4094"]),
+        (functions("vlan = 4095"), 9, &["vlan = 4095", "0 (untagged) to 4094"]),
         (functions("trust = 'yes'"), 9, &["trust", "boolean"]),
         (functions("speed = 1"), 9, &["speed", "expected one of", "`spoof_check`"]),
         (functions("macs = ['02:00:00:00:00:01']"), 9, &["1 given for 2 ends"]),
@@ -144,12 +140,12 @@ fn what_is_wrong_is_named_with_its_line_and_what_would_be_right() {
         (
             functions("macs = ['02:00:00:00:00:01', '03:00:00:00:00:01']"),
             9,
-            &["03:00:00:00:00:01", "no station's"],
+            &["03:00:00:00:00:01", "not a unicast address"],
         ),
         (
             functions("macs = ['02:00:00:00:00:01', '02:00:00:00:00:01']"),
             9,
-            &["02:00:00:00:00:01", "two ends have it"],
+            &["02:00:00:00:00:01", "used by two ends"],
         ),
         ("[[links]\n".into(), 5, &[]),
     ];
@@ -178,7 +174,7 @@ fn forwarders(containers: &[(&str, &str)], links: &[[&str; 2]]) -> Result<Topolo
 }
 
 #[test]
-fn forwarders_in_a_cycle_are_refused() {
+fn forwarder_cycles_are_rejected() {
     let forward = "dray forward --from raw:eth0 --to raw:eth1";
     let both = "dray forward --from=$PORT0 --to='raw:eth1?batch=64' --both-ways";
     let ring = [["a", "b"], ["b", "c"], ["c", "a"]];
@@ -202,7 +198,7 @@ fn forwarders_in_a_cycle_are_refused() {
 }
 
 #[test]
-fn words_are_split_as_by_a_shell() {
+fn commands_are_split_like_a_shell() {
     assert_eq!(words(" a  'b c' \"d'e\"f ''"), ["a", "b c", "d'ef", ""]);
 }
 
@@ -217,7 +213,7 @@ fn boxes(svg: &str) -> Vec<[usize; 4]> {
 }
 
 #[test]
-fn boxes_of_a_picture_are_inside_it_and_apart() {
+fn svg_boxes_fit_and_do_not_overlap() {
     let names: Vec<_> = (0..5).map(|n| format!("c{n}")).collect();
     let containers: String =
         names.iter().map(|n| format!("[[containers]]\nname = '{n}'\n")).collect();

@@ -50,7 +50,7 @@ impl Channels {
         let last_words = |(part, file): (&str, &MemoryFile)| {
             let text = file.text().ok()?;
             let line = text.lines().rfind(|line| !line.trim().is_empty())?;
-            Some(format!("; {part} said last: {}", line.trim()))
+            Some(format!("; last output of {part}: {}", line.trim()))
         };
         parts.into_iter().filter_map(last_words).collect()
     }
@@ -87,13 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_write_is_read_while_they_write() {
+    fn channel_reads_while_others_write() {
         let channels = Channels::new("true").unwrap();
         assert_eq!(std::fs::read_to_string(channels.script.path()).unwrap(), "true");
         assert_eq!(channels.last_words(), "");
         std::fs::write(channels.output.path(), "one\ntwo\n\n").unwrap();
         assert_eq!(channels.output.text().unwrap(), "one\ntwo\n\n");
-        assert_eq!(channels.last_words(), "; its script said last: two");
+        assert_eq!(channels.last_words(), "; last output of its script: two");
         for (text, status) in [("", None), ("exit 7\n", Some(7)), ("exit x\n", None)] {
             std::fs::write(channels.status.path(), text).unwrap();
             assert_eq!(channels.exit_status().unwrap(), status, "{text}");

@@ -122,7 +122,7 @@ impl Vm {
     pub fn check() -> Result<(), LabError> {
         let lacks = |what: String| LabError::NoVm { what };
         if !Path::new(FILES).join("initrd").exists() {
-            return Err(lacks(format!("there is no kernel for them in {FILES}")));
+            return Err(lacks(format!("no kernel in {FILES}")));
         }
         let version = Command::new(QEMU).arg("--version").stdout(Stdio::null()).status();
         version.map_err(|error| lacks(format!("{QEMU}: {error}"))).map(drop)
@@ -132,7 +132,8 @@ impl Vm {
     pub fn start(self) -> Result<RunningVm, LabError> {
         Self::check()?;
         if self.memory_mib < MEMORY_MIN {
-            let what = format!("{} MiB of memory: give it {MEMORY_MIN} or more", self.memory_mib);
+            let what =
+                format!("{} MiB of memory; at least {MEMORY_MIN} MiB are needed", self.memory_mib);
             return Err(LabError::Vm { vm: self.name, what });
         }
         let doing = |what| LabError::doing(format!("virtual machine {}: {what}", self.name));

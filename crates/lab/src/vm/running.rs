@@ -45,7 +45,7 @@ impl RunningVm {
                 return Ok(None);
             }
             let status = vm.channels.exit_status().map_err(vm.doing("exit status"))?;
-            let status = status.ok_or_else(|| vm.failed("ended before its script did"))?;
+            let status = status.ok_or_else(|| vm.failed("ended before its script"))?;
             let console = vm.channels.console.text().map_err(vm.doing("console"))?;
             Ok(Some(VmOutput { status, output: vm.output()?, console }))
         })

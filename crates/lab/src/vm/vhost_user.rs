@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_of_cards() {
+    fn vhost_user_card_arguments() {
         let mac = MacAddr([2, 0, 0, 0, 0, 1]);
         let plain = VhostUser::connect(Path::new("/a,b"), mac).qemu_arguments(0);
         assert_eq!(plain[1], "socket,id=vhost0,path=/a,,b");

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_have_any_length() {
+    fn cpu_masks_have_any_length() {
         assert_eq!((mask(0), mask(1), mask(6)), ("0x1".into(), "0x2".into(), "0x40".into()));
         assert_eq!(mask(130), format!("0x4{}", "0".repeat(32)));
     }

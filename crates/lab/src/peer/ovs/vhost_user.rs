@@ -196,7 +196,7 @@ netdev@ovs-netdev:
 ";
 
     #[test]
-    fn reads_counters_of_ports_that_have_them() {
+    fn parses_ovs_port_counters() {
         let counters = parse_counters(SHOWN, "p1").unwrap().unwrap();
         assert_eq!((counters.received_frames, counters.received_bytes), (3, 192));
         assert_eq!((counters.sent_frames, counters.sent_bytes), (1, 64));

@@ -30,16 +30,18 @@ static ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// The kernel does not support such a sandbox.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "each message says it all")]
+#[expect(missing_docs, reason = "the error messages describe the variants")]
 pub enum SandboxError {
     #[error("sandbox: capabilities: {0}")]
     Capabilities(io::Error),
     #[error(
-        "sandbox: Landlock: {0}; it takes Linux 5.13 with CONFIG_SECURITY_LANDLOCK and \
-         landlock among its security modules (lsm=), or --sandbox off"
+        "sandbox: Landlock: {0}; requires Linux 5.13 with CONFIG_SECURITY_LANDLOCK and \
+         landlock among its security modules (lsm=); --sandbox off runs without a sandbox"
     )]
     Landlock(String),
-    #[error("sandbox: seccomp: {0}; it takes CONFIG_SECCOMP_FILTER, or --sandbox off")]
+    #[error(
+        "sandbox: seccomp: {0}; requires CONFIG_SECCOMP_FILTER; --sandbox off runs without a sandbox"
+    )]
     Seccomp(String),
 }
 

@@ -50,7 +50,7 @@ extern "C" fn on_sigsys(
     line.text(name.split(|byte| *byte == 0).next().unwrap_or_default());
     line.text(b" made system call ");
     line.number(call.unsigned_abs());
-    line.text(b", which is not allowed to it; --sandbox off runs without\n");
+    line.text(b", which is not allowed; --sandbox off runs without a sandbox\n");
     // SAFETY: the bytes are the line's own. Nothing of the process is used afterwards.
     unsafe {
         libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len);

@@ -51,7 +51,7 @@ fn child() {
             thread::sleep(std::time::Duration::from_millis(1));
             assert_eq!(memory[77], 77);
         }),
-        other => panic!("no case {other}"),
+        other => panic!("unknown case {other}"),
     };
     thread::Builder::new().name("worker".to_owned()).spawn(work).unwrap().join().unwrap();
 }

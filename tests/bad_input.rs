@@ -100,7 +100,10 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["switch", "--port", "a=null:,vlan=4095"], &["vlan=4095", "1 to 4094"]),
     (&["switch", "--port", "a=null:", "--port", "a=null:"], &["\"a\"", "taken"]),
     (&["switch", "--port", "a=null:,pair=b"], &["pair", "only in mode \"patch\""]),
-    (&["switch", "--control", "/nosuch/switch.sock"], &["/nosuch/switch.sock", "no directory"]),
+    (
+        &["switch", "--control", "/nosuch/switch.sock"],
+        &["/nosuch/switch.sock", "no such directory"],
+    ),
     (&["switch", "--config", "/nosuch.toml"], &["/nosuch.toml"]),
     (&["switch", "add-port", "a"], &["<URI>"]),
     (&["switch", "add-port", "a", "null:", "--native", "1"], &["native", "trunk"]),

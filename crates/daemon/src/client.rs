@@ -23,7 +23,7 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No program listens at the socket.
-    #[error("nobody is at {}; start `{program}`, or name its socket with --control", socket.display())]
+    #[error("no program listens at {}; start `{program}`, or give its socket with --control", socket.display())]
     NotRunning {
         /// Path of the control socket.
         socket: PathBuf,
@@ -79,7 +79,7 @@ impl Client {
         let answer = exchange(&mut stream, method, target, body);
         let answer = answer.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                self.broken(&format_args!("no answer in {} s", PATIENCE.as_secs()))
+                self.broken(&format_args!("no reply within {} s", PATIENCE.as_secs()))
             }
             _ => self.broken(&error),
         })?;
@@ -129,14 +129,16 @@ fn parse(answer: &[u8]) -> Result<(u16, &[u8]), String> {
     let mut parsed = httparse::Response::new(&mut headers);
     let length = match parsed.parse(answer) {
         Ok(httparse::Status::Complete(length)) => length,
-        Ok(httparse::Status::Partial) => return Err("it closed the connection".to_owned()),
-        Err(error) => return Err(format!("its answer is not HTTP: {error}")),
+        Ok(httparse::Status::Partial) => {
+            return Err("connection closed before the end of the reply's head".to_owned());
+        }
+        Err(error) => return Err(format!("reply is not HTTP: {error}")),
     };
     let body = &answer[length..];
     let said = parsed.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
     let said = said.and_then(|h| str::from_utf8(h.value).ok()?.trim().parse::<usize>().ok());
     if said.is_some_and(|said| said != body.len()) {
-        return Err("it closed the connection in the middle of its answer".to_owned());
+        return Err("connection closed in the middle of the reply's body".to_owned());
     }
     Ok((parsed.code.unwrap_or(0), body))
 }

@@ -169,7 +169,7 @@ macro_rules! counters {
 }
 
 #[cfg(test)]
-#[expect(unreachable_pub, reason = "the types are for whole crates")]
+#[expect(unreachable_pub, reason = "the macro makes types for other modules")]
 mod tests {
     crate::counters! {
         /// Reason for a drop.

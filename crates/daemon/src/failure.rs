@@ -71,10 +71,10 @@ fn describe(panic: &PanicHookInfo<'_>) -> String {
     let thread = thread::current();
     let place = panic.location().map_or(String::new(), |place| format!(" at {place}"));
     let message = message(panic.payload());
-    format!("thread {} panicked{place}: {message}", thread.name().unwrap_or("without a name"))
+    format!("thread {} panicked{place}: {message}", thread.name().unwrap_or("(unnamed)"))
 }
 
 fn message(payload: &dyn Any) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)")
 }

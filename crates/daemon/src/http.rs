@@ -56,7 +56,7 @@ impl Refusal {
 
     /// Creates a refusal because the resource only has the methods that `allow` lists.
     pub fn not_allowed(request: &Request, allow: &'static str) -> Self {
-        let what = format!("{} {}: allowed is {allow}", request.method, request.path);
+        let what = format!("{} {}: method not allowed; give {allow}", request.method, request.path);
         Self { allow: Some(allow), ..Self::new(405, what) }
     }
 }
@@ -92,7 +92,7 @@ pub fn read_request(
             break head;
         }
         if bytes.len() >= HEAD_MAX {
-            let what = format!("the head of a request has {HEAD_MAX} bytes at most");
+            let what = format!("request head is too long; at most {HEAD_MAX} bytes are allowed");
             return Err(Refusal::new(431, what).into());
         }
         let missing = HEAD_MAX - bytes.len();
@@ -107,7 +107,8 @@ pub fn read_request(
     while body.len() < head.body {
         let missing = head.body - body.len();
         if read_some(stream, &mut body, missing)? == 0 {
-            let what = format!("Content-Length: {} bytes, but {} came", head.body, body.len());
+            let what =
+                format!("Content-Length: {} bytes, but the body has {}", head.body, body.len());
             return Err(Refusal::new(400, what).into());
         }
     }
@@ -139,7 +140,7 @@ fn parse_head(bytes: &[u8], body_max: usize) -> Result<Option<Head>, Refusal> {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => {
-            let what = format!("a request has {HEADERS_MAX} header fields at most");
+            let what = format!("too many header fields; at most {HEADERS_MAX} are allowed");
             return Err(Refusal::new(431, what));
         }
         Err(error) => return Err(Refusal::new(400, format!("not HTTP/1.1: {error}"))),
@@ -152,15 +153,18 @@ fn parse_head(bytes: &[u8], body_max: usize) -> Result<Option<Head>, Refusal> {
     let (mut body, mut expects_continue) = (None, false);
     for header in parsed.headers.iter() {
         let name = header.name;
-        let value = str::from_utf8(header.value).unwrap_or("not text").trim();
+        let value = str::from_utf8(header.value).unwrap_or("(not UTF-8)").trim();
         if name.eq_ignore_ascii_case("content-length") {
             let length = parse_length(value, body_max)?;
             if body.is_some_and(|before| before != length) {
-                return Err(Refusal::new(400, "Content-Length is given twice"));
+                return Err(Refusal::new(
+                    400,
+                    "Content-Length: given twice, with different values",
+                ));
             }
             body = Some(length);
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
-            let what = format!("Transfer-Encoding: {value}: send a Content-Length instead");
+            let what = format!("Transfer-Encoding: {value}: not supported; send Content-Length");
             return Err(Refusal::new(411, what));
         } else if name.eq_ignore_ascii_case("expect") {
             expects_continue = value.eq_ignore_ascii_case("100-continue");
@@ -187,7 +191,7 @@ fn parse_length(value: &str, body_max: usize) -> Result<usize, Refusal> {
     match value.parse() {
         Ok(length) if length <= body_max => Ok(length),
         _ => {
-            let what = format!("a body of {value} bytes; {body_max} at most");
+            let what = format!("body of {value} bytes is too long; at most {body_max} are allowed");
             Err(Refusal::new(413, what))
         }
     }
@@ -208,7 +212,7 @@ pub struct Response {
 impl Response {
     /// Creates a reply with a value as JSON.
     pub fn json(status: u16, value: &impl serde::Serialize) -> Self {
-        let mut body = serde_json::to_vec_pretty(value).expect("our own types have a form in JSON");
+        let mut body = serde_json::to_vec_pretty(value).expect("replies serialise to JSON");
         body.push(b'\n');
         Self { status, content_type: "application/json", headers: Vec::new(), body }
     }
@@ -356,7 +360,7 @@ mod tests {
             ("hello\r\n\r\n", 400, "not HTTP/1.1"),
             ("GET / HTTP/2.0\r\n\r\n", 400, "not HTTP/1.1"),
             ("GET http://x/ HTTP/1.1\r\n\r\n", 400, "http://x/"),
-            ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab", 400, "5 bytes, but 2 came"),
+            ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab", 400, "5 bytes, but the body has 2"),
             ("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, "\"-1\""),
             ("POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\n", 400, "\"+1\""),
             ("POST / HTTP/1.1\r\nContent-Length:\r\n\r\n", 400, "\"\""),
@@ -365,7 +369,7 @@ mod tests {
             ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411, "chunked"),
             (&large, 413, "262145 bytes"),
             (&long, 431, "8192 bytes"),
-            (&many, 431, "64 header"),
+            (&many, 431, "at most 64"),
         ] {
             let refusal = refused(text.as_bytes());
             assert_eq!(refusal.status, status, "{refusal}");

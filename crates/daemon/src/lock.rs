@@ -67,7 +67,9 @@ fn open(path: &Path) -> io::Result<File> {
         let (path, owner, mode) = (path.display(), metadata.uid(), metadata.mode() & 0o777);
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            format!("{path} of user {owner} with mode {mode:03o} cannot be a lock: remove it"),
+            format!(
+                "lock file {path}: owner {owner}, mode {mode:03o}; only you may have access: remove it"
+            ),
         ));
     }
     Ok(file)

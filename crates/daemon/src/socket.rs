@@ -46,9 +46,9 @@ impl ControlSocket {
         check_socket_path(path).map_err(error)?;
         let (listener, id) = make(path).map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => {
-                error("another one is running there; give this one a socket of its own".to_owned())
+                error("another program listens there; give a different path".to_owned())
             }
-            io::ErrorKind::AlreadyExists => error("there is a file that is no socket".to_owned()),
+            io::ErrorKind::AlreadyExists => error("the path exists and is not a socket".to_owned()),
             _ => error(e.to_string()),
         })?;
         Ok(Self { listener, path: path.to_owned(), id })
@@ -118,7 +118,9 @@ pub fn check_socket_path(path: &Path) -> Result<(), String> {
     use rustix::fs::{Access, access};
     let length = path.as_os_str().as_bytes().len();
     if length > SOCKET_PATH_MAX {
-        return Err(format!("{length} bytes, and a socket's path has {SOCKET_PATH_MAX} at most"));
+        return Err(format!(
+            "path of {length} bytes is too long; at most {SOCKET_PATH_MAX} are allowed"
+        ));
     }
     if path.file_name().is_none() || path.to_str().is_none_or(|text| text.contains('\0')) {
         return Err("give the path of a socket, in UTF-8".to_owned());
@@ -128,7 +130,7 @@ pub fn check_socket_path(path: &Path) -> Result<(), String> {
         return Ok(());
     }
     if !folder.is_dir() {
-        return Err(format!("there is no directory {folder:?}"));
+        return Err(format!("no such directory: {folder:?}"));
     }
     access(folder, Access::WRITE_OK).map_err(|error| format!("cannot write in {folder:?}: {error}"))
 }
@@ -154,9 +156,11 @@ mod tests {
         let path = dir.path().join("a.sock");
         let (done, made) = std::sync::mpsc::channel();
         std::thread::spawn(move || done.send(ControlSocket::bind(&path)));
-        let socket = made.recv_timeout(std::time::Duration::from_secs(10)).expect("not held up");
+        let socket = made
+            .recv_timeout(std::time::Duration::from_secs(10))
+            .expect("bind did not wait for the directory's lock");
         drop(socket.unwrap());
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "bind left files behind");
     }
 
     #[test]
@@ -170,14 +174,14 @@ mod tests {
         listen(&socket, 0).unwrap();
         let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
         let error = ControlSocket::bind(&path).unwrap_err().to_string();
-        assert!(error.contains("another one is running"), "{error}");
+        assert!(error.contains("another program listens"), "{error}");
     }
 
     #[test]
     fn socket_path_below_a_file_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let message = check_socket_path(&file.path().join("x")).unwrap_err();
-        assert!(message.contains("no directory"), "{message}");
+        assert!(message.contains("no such directory"), "{message}");
         assert_eq!(check_socket_path("x".as_ref()), Ok(()));
     }
 }

@@ -328,7 +328,7 @@ fn control_socket_is_private_and_removed_at_end() {
 fn bind_keeps_live_socket_and_replaces_dead_one() {
     let switch = start(Mode::Learning);
     let error = ControlSocket::bind(&switch.path).unwrap_err().to_string();
-    assert!(error.contains("another one is running") && error.contains("switch.sock"), "{error}");
+    assert!(error.contains("another program listens") && error.contains("switch.sock"), "{error}");
     switch.client.status().unwrap();
 
     let dead = switch.folder.path().join("dead.sock");
@@ -339,6 +339,6 @@ fn bind_keeps_live_socket_and_replaces_dead_one() {
     fs::write(&dead, "precious").unwrap();
     drop(socket);
     let error = ControlSocket::bind(&dead).unwrap_err().to_string();
-    assert!(error.contains("no socket"), "{error}");
+    assert!(error.contains("not a socket"), "{error}");
     assert_eq!(fs::read(&dead).unwrap(), b"precious");
 }

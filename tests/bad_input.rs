@@ -93,7 +93,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["lab", "exec", "a"], &["<COMMAND>"]),
     (&["switch", "--mode", "swich"], &["'swich'", "`patch` or `learning`"]),
     (&["switch", "--flow", "backpressure"], &["\"backpressure\"", "only in mode \"patch\""]),
-    (&["switch", "--cpus", "4095"], &["no CPU 4095", "give some of"]),
+    (&["switch", "--cpus", "4095"], &["CPU 4095 is not available", "give some of"]),
     (&["switch", "--idle", "50"], &["\"50\"", "50us", "never"]),
     (&["switch", "--port", "null:"], &["null:", "NAME=URI"]),
     (&["switch", "--port", "a=foo:"], &["\"foo\"", "raw:eth0"]),

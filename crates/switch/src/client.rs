@@ -47,7 +47,7 @@ impl Client {
 
     /// Adds a port and returns its status.
     pub fn add_port(&self, port: &PortConfig) -> Result<PortStatus, ClientError> {
-        let body = serde_json::to_vec(port).expect("a port has a form in JSON");
+        let body = serde_json::to_vec(port).expect("a port serialises to JSON");
         self.0.json("POST", "/ports", &body)
     }
 

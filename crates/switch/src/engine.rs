@@ -32,7 +32,7 @@ pub enum EngineError {
     #[error("port {0:?}: the name is taken")]
     NameTaken(String),
     /// There is no port of this name.
-    #[error("port {0:?}: there is none of this name")]
+    #[error("no such port: {0:?}")]
     NoSuchPort(String),
     /// An address is pinned to another port.
     #[error("port {0:?}: mac: {1} is pinned to port {2:?}; an address belongs to one port")]
@@ -41,11 +41,11 @@ pub enum EngineError {
     #[error(transparent)]
     Pair(#[from] PairError),
     /// The switch already has the maximum number of ports.
-    #[error("port {0:?}: the switch has {1} ports and takes no more")]
+    #[error("port {0:?}: the switch already has {1} ports, the maximum")]
     TooManyPorts(String, usize),
     /// Opening the port needs privileges that the switch has given up.
     #[error(
-        "port {uri:?}: a switch in its sandbox opens no interfaces; name the port when the switch \
+        "port {uri:?}: a sandboxed switch cannot open interfaces; give the port when the switch \
          starts, or start it with --sandbox off"
     )]
     Sandboxed {

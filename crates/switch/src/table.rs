@@ -441,7 +441,10 @@ mod tests {
                 assert!(
                     entries.iter().all(|entry| entry.mac == station(u64::from(entry.port / 4)))
                 );
-                assert!(entries.windows(2).all(|pair| pair[0].mac < pair[1].mac), "twice the same");
+                assert!(
+                    entries.windows(2).all(|pair| pair[0].mac < pair[1].mac),
+                    "duplicate entry"
+                );
             }
             stop.store(true, Relaxed);
         });

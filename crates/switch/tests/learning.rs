@@ -49,7 +49,9 @@ impl Bench {
         let sent = send_one(&mut *self.port(from).tx[0], sent);
         // Once the receiving port has counted the frame, it has been forwarded.
         let switch = &self.switch;
-        eventually("the switch has it", || counters(switch, from).rx_frames == before + 1);
+        eventually("frame counted by the switch", || {
+            counters(switch, from).rx_frames == before + 1
+        });
         for (name, port) in &mut self.ports {
             let seen = arrived(port, &sent);
             let wanted = expected.iter().filter(|(expected, _)| expected == name);
@@ -74,7 +76,7 @@ fn frames_are_flooded_until_destination_is_learned() {
     // A station moves, and its frames go to its new place.
     bench.check("c", &back, &[("a", &back)]);
     bench.check("a", &there, &[("c", &there)]);
-    assert!(bench.switch.ports().iter().all(|port| port.partner.is_none()), "nobody is paired");
+    assert!(bench.switch.ports().iter().all(|port| port.partner.is_none()), "a port has a pair");
     // Destination behind the receiving port.
     let near = Frames::between(3, 1);
     bench.check("a", &near, &[]);
@@ -139,7 +141,7 @@ fn silent_stations_age_out() {
     bench.check("b", &back, &[("a", &back), ("c", &back)]);
     assert_eq!(bench.switch.table().len(), 1);
     let switch = &bench.switch;
-    eventually("nobody known", || switch.table().is_empty());
+    eventually("stations aged out", || switch.table().is_empty());
     bench.check("a", &there, &[("b", &there), ("c", &there)]);
 }
 

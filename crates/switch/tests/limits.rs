@@ -114,7 +114,7 @@ fn storm_limits_learned_addresses() {
     let mut switch = Inline::of(&["a,storm=1pps", "b"]);
     reached(&mut switch, "b", frame(station(2), BROADCAST));
     let many = (0..200).map(|id| frame(station(1000 + id), station(2)).into()).collect();
-    assert_eq!(switch.pass(0, many)[1].len(), 200, "they go on all the same");
+    assert_eq!(switch.pass(0, many)[1].len(), 200, "every frame is forwarded");
     let counters = switch.counters("a");
     assert_eq!((counters.addresses_limited, counters.drops.total()), (200 - BURST, 0));
     // Learned stations are not forgotten because of the limit.

@@ -83,9 +83,9 @@ fn stuck_receiver_lets_worker_sleep() {
     }
     let sleeps = || switch.status().workers[0].sleeps;
     let before = sleeps();
-    eventually("naps", || sleeps() > before + 100);
+    eventually("100 more sleeps", || sleeps() > before + 100);
     let mut received = 0;
-    eventually("all that was held back", || {
+    eventually("all frames held back", || {
         received += b.rx[0].receive(&mut |frames| frames.len()).unwrap();
         received == sent
     });
@@ -109,7 +109,7 @@ fn stuck_receiver_does_not_delay_others() {
     reach((&mut a.tx, &mut c.rx), &frames);
     let drops_before = drops(&switch, "c", DropReason::ReceiverFull);
     // Until the silent peer has no room any more.
-    eventually("a port that is full", || {
+    eventually("silent port full", || {
         pass((&mut a.tx, &mut c.rx), &frames, &frames, 500);
         drops(&switch, "silent", DropReason::ReceiverFull) > 0
     });
@@ -125,7 +125,7 @@ fn stuck_receiver_does_not_delay_others() {
 fn peer_with_one_queue_receives_from_both_workers() {
     let cpus = cpus();
     let [first, second, ..] = cpus[..] else {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "CI skips nothing");
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "tests may not be skipped in CI");
         return eprintln!("SKIPPED: two workers need two CPUs");
     };
     let folder = tempfile::tempdir().unwrap();

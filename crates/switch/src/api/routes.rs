@@ -51,7 +51,10 @@ fn route(
         (["config"], _) => Err(Refusal::not_allowed(request, "GET")),
         _ => {
             let there = "/, /ports, /ports/NAME, /stats, /table, /config";
-            Err(Refusal::new(404, format!("{}: unknown; there are {there}", request.path)))
+            Err(Refusal::new(
+                404,
+                format!("{}: no such resource; give one of {there}", request.path),
+            ))
         }
     }
 }

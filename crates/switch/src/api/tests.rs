@@ -192,11 +192,15 @@ fn client_gets_reason_of_refusal() {
     client.add_port(&port("b=null:")).unwrap();
     for (result, expected, part) in [
         (client.add_port(&port("a=null:")).map(drop), 409, "\"a\": the name is taken"),
-        (client.add_port(&port("c=null:,pair=a")).map(drop), 409, "it is paired with \"b\""),
+        (
+            client.add_port(&port("c=null:,pair=a")).map(drop),
+            409,
+            "port \"a\" is already paired with \"b\"",
+        ),
         (client.add_port(&port("c=null:,vlan=1")).map(drop), 400, "only in mode \"learning\""),
         (client.add_port(&port("c=raw:nosuch0")).map(drop), 500, "raw:nosuch0: no such device"),
-        (client.remove_port(&"x".parse().unwrap()), 404, "\"x\": there is none"),
-        (client.table(Some(&"x".parse().unwrap())).map(drop), 404, "\"x\": there is none"),
+        (client.remove_port(&"x".parse().unwrap()), 404, "no such port: \"x\""),
+        (client.table(Some(&"x".parse().unwrap())).map(drop), 404, "no such port: \"x\""),
     ] {
         match result.unwrap_err() {
             ClientError::Refused { status, what } => {
@@ -217,7 +221,7 @@ fn each_request_gets_its_http_status() {
         ("GET", "/", "", 200, "\"uptime_s\": 1.5"),
         ("GET", "/ports/", "", 200, "\"receiver_full\": 5"),
         ("GET", "/ports/a", "", 200, "\"name\": \"a\""),
-        ("GET", "/ports/x", "", 404, "there is none"),
+        ("GET", "/ports/x", "", 404, "no such port"),
         ("GET", "/nosuch", "", 404, "/ports"),
         ("GET", "/ports/a/b", "", 404, "/ports"),
         ("GET", "/ports?x=1", "", 400, "\\\"x\\\""),
@@ -239,7 +243,7 @@ fn each_request_gets_its_http_status() {
         ("POST", "/ports", r#"{"name":"a","uri":"null:"}"#, 409, "taken"),
         ("POST", "/ports", r#"{"name":"b","uri":"null:"}"#, 201, "Location: /ports/b"),
         ("DELETE", "/ports/b", "", 204, ""),
-        ("DELETE", "/ports/b", "", 404, "there is none"),
+        ("DELETE", "/ports/b", "", 404, "no such port"),
         ("DELETE", "/table", "", 204, ""),
     ] {
         let answer = switch.request(method, target, body);

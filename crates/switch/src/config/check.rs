@@ -35,7 +35,8 @@ impl SwitchConfig {
     pub fn check(&self, cpus: &[u32]) -> Result<(), ConfigError> {
         self.check_cpus(cpus)?;
         if self.flow == Flow::Backpressure && self.mode != Mode::Patch {
-            let what = "only in mode \"patch\": elsewhere one slow receiver would stop all others";
+            let what =
+                "only in mode \"patch\"; in others, one slow receiver would stop all senders";
             return Err(key("flow", "\"backpressure\"", what));
         }
         let ages = 1..=usize::from(AGE_MAX);
@@ -55,7 +56,7 @@ impl SwitchConfig {
         for (number, cpu) in self.cpus.iter().enumerate() {
             if !cpus.contains(cpu) {
                 let there: Vec<_> = cpus.iter().map(u32::to_string).collect();
-                let what = format!("there is no CPU {cpu}; give some of {}", there.join(", "));
+                let what = format!("CPU {cpu} is not available; give some of {}", there.join(", "));
                 return Err(key("cpus", &format!("{:?}", self.cpus), &what));
             }
             if self.cpus[..number].contains(cpu) {

@@ -56,21 +56,27 @@ impl Pairs {
         let waits_for =
             |wish| self.ports.iter().find(move |other| other.wish.as_ref() == Some(wish));
         if pair == name {
-            return Err("a port cannot be its own".to_owned());
+            return Err("a port cannot be its own pair".to_owned());
         }
         if let Some(other) = waits_for(name).filter(|other| other.name != *pair) {
-            return Err(format!("{:?} waits for {:?}", other.name.as_str(), name.as_str()));
+            return Err(format!(
+                "port {:?} already names {:?} as its pair",
+                other.name.as_str(),
+                name.as_str()
+            ));
         }
         match self.ports.iter().find(|other| other.name == *pair) {
             Some(Place { partner: Some(with), .. }) => {
-                Err(format!("it is paired with {:?}", with.as_str()))
+                Err(format!("port {:?} is already paired with {:?}", pair.as_str(), with.as_str()))
             }
             Some(Place { wish: Some(wish), .. }) if wish != name => {
-                Err(format!("it waits for {:?}", wish.as_str()))
+                Err(format!("port {:?} names {:?} as its pair", pair.as_str(), wish.as_str()))
             }
             Some(_) => Ok(Some(pair.clone())),
             None => match waits_for(pair) {
-                Some(other) => Err(format!("{:?} waits for it", other.name.as_str())),
+                Some(other) => {
+                    Err(format!("port {:?} already names it as its pair", other.name.as_str()))
+                }
                 None => Ok(None),
             },
         }
@@ -120,7 +126,7 @@ impl Pairs {
         let names: Vec<_> = self.ports.iter().map(|place| place.name.as_str()).collect();
         self.ports.iter().find_map(|place| {
             let pair = place.wish.as_ref().filter(|wish| !there(wish))?.clone();
-            let what = format!("no such port; there are {}", names.join(", "));
+            let what = format!("no such port; the ports are {}", names.join(", "));
             Some(PairError { port: place.name.clone(), pair, what })
         })
     }
@@ -170,17 +176,17 @@ mod tests {
     fn pair_errors_name_both_ports() {
         for (ports, parts) in [
             (&["a=null:,pair=a"][..], ["port \"a\": pair = \"a\"", "its own"]),
-            (&["a=null:,pair=x", "b=null:"], ["port \"a\": pair = \"x\"", "there are a, b"]),
+            (&["a=null:,pair=x", "b=null:"], ["port \"a\": pair = \"x\"", "the ports are a, b"]),
             (&["a=null:", "b=null:", "c=null:,pair=a"], ["port \"c\": pair = \"a\"", "with \"b\""]),
             (
                 &["a=null:,pair=b", "c=null:,pair=a", "b=null:"],
-                ["port \"c\": pair = \"a\"", "waits for \"b\""],
+                ["port \"c\": pair = \"a\"", "port \"a\" names \"b\""],
             ),
             (
                 &["a=null:,pair=c", "x=null:", "c=null:,pair=x"],
-                ["port \"c\": pair = \"x\"", "\"a\" waits for \"c\""],
+                ["port \"c\": pair = \"x\"", "\"a\" already names \"c\""],
             ),
-            (&["a=null:,pair=c", "b=null:,pair=c"], ["pair = \"c\"", "\"a\" waits for it"]),
+            (&["a=null:,pair=c", "b=null:,pair=c"], ["pair = \"c\"", "\"a\" already names it"]),
         ] {
             let message = pairs(ports).unwrap_err();
             for part in parts {

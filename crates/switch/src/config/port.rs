@@ -138,8 +138,8 @@ impl TryFrom<Keys> for PortConfig {
             Err(PortError::Keys { port: name.as_str().to_owned(), what: what.to_owned() })
         };
         let vlan = match (vlan, trunk, native) {
-            (Some(_), Some(_), _) => return error("vlan and trunk: give one of them"),
-            (_, None, Some(_)) => return error("native: a trunk's only, so give trunk as well"),
+            (Some(_), Some(_), _) => return error("vlan and trunk: give only one of them"),
+            (_, None, Some(_)) => return error("native: only for trunk ports; give trunk as well"),
             (_, Some(tags), _) if tags.is_empty() => {
                 return error("trunk: give at least one VLAN");
             }
@@ -152,18 +152,18 @@ impl TryFrom<Keys> for PortConfig {
         };
         if vlan != Vlan::Unaware && uri.loses_tags() {
             return error(
-                "ethertype: frames come without their VLAN tags then; give no VLANs, or \
-                          no ethertype",
+                "ethertype: its frames arrive without VLAN tags; leave out either the VLANs or \
+                          ethertype",
             );
         }
         if let Some(what) = mac.as_deref().and_then(wrong_macs) {
             return error(&what);
         }
         if mac.is_none() && spoof_check.is_some() {
-            return error("spoof_check: checks for the addresses of mac, so give mac as well");
+            return error("spoof_check: give mac as well, with the allowed source addresses");
         }
         if burst.is_some() && rate_in.is_none() && rate_out.is_none() && storm.is_none() {
-            return error("burst: of rate_in, rate_out or storm, so give one of them as well");
+            return error("burst: applies to rate_in, rate_out or storm; give one of them as well");
         }
         let spoof_check = spoof_check.unwrap_or(mac.is_some());
         let macs = mac.unwrap_or_default();
@@ -193,9 +193,9 @@ fn wrong_macs(macs: &[MacAddr]) -> Option<String> {
     }
     let mut seen = BTreeSet::new();
     macs.iter().find_map(|mac| match mac {
-        MacAddr([0, 0, 0, 0, 0, 0]) => Some(format!("mac: {mac} is no station's address")),
+        MacAddr([0, 0, 0, 0, 0, 0]) => Some(format!("mac: {mac} is not a station's address")),
         MacAddr([first, ..]) if first & 1 != 0 => {
-            Some(format!("mac: {mac} is the address of a group; give those of stations"))
+            Some(format!("mac: {mac} is a group address; give addresses of stations"))
         }
         mac => (!seen.insert(*mac)).then(|| format!("mac: {mac} is given twice")),
     })
@@ -262,9 +262,8 @@ impl FromStr for PortConfig {
         let name = name.parse().map_err(|e| error(format!("{e}")))?;
         let mut keys = Keys::new(name, uri.parse()?);
         for part in parts {
-            let (key, value) = part
-                .split_once('=')
-                .ok_or_else(|| error(format!("{part:?} is not of the form key=value")))?;
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| error(format!("{part:?}: give key=value")))?;
             let twice = match key {
                 "vlan" => put(&mut keys.vlan, value.parse()),
                 "trunk" => put(&mut keys.trunk, parse_trunk(value)),
@@ -352,8 +351,8 @@ mod tests {
             ("a=null:,pair=.", ["pair=.", "1 to 64"]),
             ("a=null:,mac=", ["mac=", "six hexadecimal"]),
             ("a=null:,mac=52:54:00:00:00:01+x", ["mac=52", "\"x\""]),
-            ("a=null:,mac=ff:ff:ff:ff:ff:ff", ["mac: ff:ff", "a group"]),
-            ("a=null:,mac=00:00:00:00:00:00", ["mac: 00:00", "no station"]),
+            ("a=null:,mac=ff:ff:ff:ff:ff:ff", ["mac: ff:ff", "a group address"]),
+            ("a=null:,mac=00:00:00:00:00:00", ["mac: 00:00", "not a station's"]),
             ("a=null:,mac=02:00:00:00:00:01+02:00:00:00:00:01", ["mac: 02:00", "twice"]),
             ("a=null:,spoof_check=true", ["spoof_check", "give mac"]),
             ("a=null:,spoof_check=1", ["spoof_check=1", "true or false"]),

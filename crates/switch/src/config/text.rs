@@ -53,7 +53,7 @@ impl SwitchConfig {
 
     /// Returns the configuration as an equivalent TOML file.
     pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("every value has a form in TOML")
+        toml::to_string(self).expect("a configuration serialises to TOML")
     }
 }
 

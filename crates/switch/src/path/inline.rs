@@ -23,7 +23,7 @@ impl InlineSwitch {
     /// Creates a switch with the ports of `config`, which must have been checked. `ports` are used
     /// instead of the ones their URIs name.
     pub fn new(config: &SwitchConfig, ports: Vec<Port>) -> io::Result<Self> {
-        assert_eq!(config.ports.len(), ports.len(), "a port for each of the configuration");
+        assert_eq!(config.ports.len(), ports.len(), "one port for each configured one");
         let setting = Setting {
             mode: config.mode,
             flow: config.flow,

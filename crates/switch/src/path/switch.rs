@@ -105,7 +105,8 @@ impl Switch {
                 .map_err(|error| fail(&format!("worker on CPU {cpu}"), error))?;
             switch.workers.push(Worker { cpu, shared, thread: Some(thread) });
         }
-        switch.housekeeper = Some(switch.spawn_housekeeper().map_err(|e| fail("thread", e))?);
+        switch.housekeeper =
+            Some(switch.spawn_housekeeper().map_err(|e| fail("housekeeping thread", e))?);
         for port in &config.ports {
             switch.add(port, uplinks.remove(&port.name))?;
         }
@@ -215,7 +216,7 @@ fn spawn_worker(cpu: u32, shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>
     match pinned.recv() {
         Ok(Ok(())) => Ok(thread),
         Ok(Err(error)) => Err(error),
-        Err(_) => Err(std::io::Error::other("the thread ended")),
+        Err(_) => Err(std::io::Error::other("the thread ended before it was ready")),
     }
 }
 
@@ -223,8 +224,8 @@ fn open(config: &PortConfig) -> Result<dray_port::Port, EngineError> {
     config.uri.open().map_err(|error| {
         let denied = dray_sandbox::is_entered() && error.is_denied();
         let hint = if denied {
-            "; the sandbox lets sockets be made in /run/dray and in the directories of the control \
-             socket and of the ports that the switch was started with"
+            "; the sandbox allows sockets only in /run/dray and in the directories of the control \
+             socket and of the ports given when the switch started"
         } else {
             ""
         };

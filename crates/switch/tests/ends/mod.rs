@@ -1,6 +1,6 @@
 //! Helpers of the tests of a running switch: a switch, test ports at its ends, and frames with
 //! known content.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses only a part")]
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +24,7 @@ const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !done() {
-        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
+        assert!(Instant::now() < deadline, "timed out after {LIMIT:?}: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -227,7 +227,7 @@ pub fn pass((tx, rx): Ends<'_>, sent: &Frames, expected: &Frames, count: u32) {
         let before = arrived;
         look(rx, &mut room, &sent, |number, bytes| {
             let next = &mut next[(number % queues) as usize];
-            assert_eq!(number, *next, "of {sent:?}");
+            assert_eq!(number, *next, "number of {sent:?}");
             assert_eq!(bytes, expected.make(number), "{number} of {expected:?}");
             *next += queues;
             arrived += 1;
@@ -247,7 +247,7 @@ pub fn reach((tx, rx): Ends<'_>, frames: &Frames) {
     frames.begin();
     let mut room = scratch();
     let mut reached = vec![false; tx.len()];
-    eventually(&format!("the first frame through: {frames:?}"), || {
+    eventually(&format!("first frame on every queue: {frames:?}"), || {
         for (queue, tx) in tx.iter_mut().enumerate() {
             if !reached[queue] {
                 tx.transmit(&[Frame::from(&frames.make(queue as u32)[..])]).unwrap();

@@ -273,7 +273,7 @@ impl Model<'_> {
             let vlan = if tag { u16::from_be_bytes([frame[14], frame[15]]) & 0xfff } else { 0 };
             let vlan =
                 if vlan == 0 { untagged } else { Some(vlan).filter(|vlan| tagged.contains(vlan)) };
-            let vlan = vlan.expect("a VLAN of the port that it leaves by");
+            let vlan = vlan.expect("the egress port is in the VLAN");
             assert!(self.is_member(from, vlan), "{from} to {to} in {vlan}: {frame:x?}");
         }
         if self.config.ports.iter().any(|port| !port.macs.is_empty()) {
@@ -282,7 +282,7 @@ impl Model<'_> {
                 Some(owner) => owner == from,
                 None => !self.config.ports[from].spoof_check,
             };
-            assert!(is_right, "{from} to {to} as another station: {frame:x?}");
+            assert!(is_right, "{from} to {to} with a source address it may not use: {frame:x?}");
         }
     }
 }

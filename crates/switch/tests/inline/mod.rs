@@ -1,6 +1,6 @@
 //! A switch that runs on the test's own thread, between ports in memory whose sender may change a
 //! frame while the switch is at work.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses only a part")]
 
 use std::collections::VecDeque;
 use std::io;

@@ -454,7 +454,7 @@ fn sessions_change_at_run_time() {
     assert_eq!(count(), 100);
     // These SEIDs are in use already.
     let message = files.refused(&["sessions", "add", &files.at("more.toml")]);
-    assert!(message.contains("more.toml: session 1: seid: is given twice"), "{message}");
+    assert!(message.contains("more.toml: session 1: seid: already in use"), "{message}");
     let wrong = "[generate]\ncount = 0\ngnbs = []\nue = \"10.46.0.1\"";
     std::fs::write(files.at("wrong.toml"), wrong).unwrap();
     let message = files.refused(&["sessions", "add", &files.at("wrong.toml")]);
@@ -487,7 +487,7 @@ fn sessions_change_at_run_time() {
     assert_eq!(count(), 95);
     files.ask(&["sessions", "add", &files.at("more.toml")]);
     let message = files.refused(&["sessions", "remove", "7", "500"]);
-    assert!(message.contains("session 500: seid: there is no such"), "{message}");
+    assert!(message.contains("session 500: seid: no such session"), "{message}");
     assert_eq!(count(), 98);
     assert_eq!(number(&files.ask(&["stats", "--json"]), "/uplink/rx_packets"), 0);
     interrupted(upf);

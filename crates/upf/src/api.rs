@@ -120,7 +120,7 @@ fn route(upf: &Upf, started: Instant, request: &Request) -> Result<Response, Ref
         }
         (["stats"], _) => Ok(Response::json(200, &Stats::from(upf))),
         (["sessions", seid], _) => {
-            let missing = || Refusal::new(404, format!("session {seid:?}: there is none"));
+            let missing = || Refusal::new(404, format!("no such session: {seid:?}"));
             let session = seid.parse().ok().and_then(|seid| upf.session(seid));
             Ok(Response::json(200, &session.ok_or_else(missing)?))
         }
@@ -133,7 +133,10 @@ fn route(upf: &Upf, started: Instant, request: &Request) -> Result<Response, Ref
         (["sessions"], _) => Err(Refusal::not_allowed(request, "GET, POST")),
         _ => {
             let there = "/, /sessions, /sessions/SEID, /stats";
-            Err(Refusal::new(404, format!("{}: unknown; there are {there}", request.path)))
+            Err(Refusal::new(
+                404,
+                format!("{}: no such resource; give one of {there}", request.path),
+            ))
         }
     }
 }
@@ -171,7 +174,7 @@ impl Client {
 
     /// Changes sessions: applies the whole transaction, or nothing.
     pub fn change(&self, transaction: &Transaction) -> Result<(), ClientError> {
-        let body = serde_json::to_vec(transaction).expect("sessions have a form in JSON");
+        let body = serde_json::to_vec(transaction).expect("sessions serialise to JSON");
         self.0.ask("POST", "/sessions", &body).map(drop)
     }
 }

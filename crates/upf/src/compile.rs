@@ -81,7 +81,7 @@ fn check_ids<T: Copy + Eq + std::hash::Hash + std::fmt::Display>(
     // Account numbers are bytes, and each rule needs at most one account.
     match known.len() {
         0..=RULES_MAX => Ok(()),
-        many => Err(wrong(list, format!("{many} rules: {RULES_MAX} at most"))),
+        many => Err(wrong(list, format!("{many} rules; at most {RULES_MAX} are allowed"))),
     }
 }
 
@@ -99,19 +99,19 @@ impl Compiler<'_> {
             }
         }
         if pdrs.is_empty() || pdrs.len() > 4096 {
-            return Err(wrong("pdrs", "give 1 to 4096 rules"));
+            return Err(wrong("pdrs", format!("{} rules: give 1 to 4096", pdrs.len())));
         }
         for (number, qer) in qers.iter().enumerate() {
             let at = |field: &str| format!("qers[{number}].{field}");
-            if qer.qfi.is_some_and(|qfi| qfi > 63) {
-                return Err(wrong(at("qfi"), "give 0 to 63"));
+            if let Some(qfi) = qer.qfi.filter(|qfi| *qfi > 63) {
+                return Err(wrong(at("qfi"), format!("{qfi}: give 0 to 63")));
             }
             for (field, rate) in [
                 ("mbr_uplink_kbps", qer.mbr_uplink_kbps),
                 ("mbr_downlink_kbps", qer.mbr_downlink_kbps),
             ] {
-                if rate.is_some_and(|rate| !(1..=1_000_000_000).contains(&rate)) {
-                    let what = "give 1 to 1000000000; to let nothing pass, close the gate";
+                if let Some(rate) = rate.filter(|rate| !(1..=1_000_000_000).contains(rate)) {
+                    let what = format!("{rate}: give 1 to 1000000000; to drop all, close the gate");
                     return Err(wrong(at(field), what));
                 }
             }
@@ -164,7 +164,7 @@ impl Compiler<'_> {
             compiled.keys[1].push(address_key(version, ip::number(first)));
         }
         match self.config.ue.is_empty() {
-            true => Err(wrong("ue", "give the user's address")),
+            true => Err(wrong("ue", "give at least one address of the user")),
             false => Ok(()),
         }
     }
@@ -190,11 +190,17 @@ impl Compiler<'_> {
             let teid = match (way, pdr.teid) {
                 (Way::Uplink, Some(teid)) if teid != 0 => teid,
                 (Way::Uplink, _) => {
-                    return Err(wrong(at("teid"), "from access: give the tunnel, 1 or more"));
+                    return Err(wrong(
+                        at("teid"),
+                        "packets from access need a tunnel: give its TEID, 1 or more",
+                    ));
                 }
                 (Way::Downlink, None) => 0,
                 (Way::Downlink, Some(_)) => {
-                    return Err(wrong(at("teid"), "from core there is no tunnel: leave it out"));
+                    return Err(wrong(
+                        at("teid"),
+                        "packets from core have no tunnel: leave teid out",
+                    ));
                 }
             };
             if way == Way::Uplink && !teids.contains(&u64::from(teid)) {
@@ -239,13 +245,13 @@ impl Compiler<'_> {
 
     fn qfis(&self, way: Way, pdr: &Pdr, at: &impl Fn(&str) -> String) -> Result<u64, ConfigError> {
         if pdr.qfis.iter().any(|qfi| *qfi > 63) {
-            return Err(wrong(at("qfis"), "give numbers from 0 to 63"));
+            return Err(wrong(at("qfis"), format!("{:?}: give 0 to 63", pdr.qfis)));
         }
         match (way, pdr.qfis.is_empty()) {
             (_, true) => Ok(u64::MAX),
             (Way::Uplink, false) => Ok(pdr.qfis.iter().fold(0, |bits, qfi| bits | 1 << qfi)),
             (Way::Downlink, false) => {
-                Err(wrong(at("qfis"), "from core there are no QoS flows yet: leave it out"))
+                Err(wrong(at("qfis"), "packets from core have no QFI yet: leave qfis out"))
             }
         }
     }
@@ -259,31 +265,33 @@ impl Compiler<'_> {
         tunnels: &mut Vec<Peer>,
     ) -> Result<(Action, u8), ConfigError> {
         let far = self.config.fars.iter().position(|far| far.id == pdr.far);
-        let missing = || wrong(at("far"), format!("FAR {}: the session has none", pdr.far));
+        let missing = || wrong(at("far"), format!("FAR {}: not defined in the session", pdr.far));
         let number = far.ok_or_else(missing)?;
         let far = &self.config.fars[number];
         let in_far = |what: String| wrong(format!("fars[{number}].tunnel"), what);
         match (way, far.action, far.tunnel) {
             (Way::Uplink, Action::Buffer, _) => {
-                let what = "\"buffer\" is for packets from core";
+                let what = "\"buffer\" is allowed only for packets from core";
                 Err(wrong(format!("fars[{number}].action"), what))
             }
-            (Way::Uplink, Action::Forward, Some(_)) => {
-                Err(in_far("packets from access go to core: leave it out".to_owned()))
-            }
+            (Way::Uplink, Action::Forward, Some(_)) => Err(in_far(
+                "packets from access go to core without a tunnel: leave it out".to_owned(),
+            )),
             (Way::Downlink, Action::Forward, None) => {
-                Err(in_far("packets from core go to access: give gnb and teid".to_owned()))
+                Err(in_far("packets from core need a tunnel: give gnb and teid".to_owned()))
             }
             (Way::Downlink, Action::Forward, Some(tunnel)) => {
                 let n3 = self.context.n3;
                 let gnb = tunnel.gnb;
                 if tunnel.teid == 0 || !n3.is_other_host(gnb) {
-                    return Err(in_far("give a gNB's address, and a teid of 1 or more".to_owned()));
+                    let what = "give a gNB's address and a teid of 1 or more";
+                    return Err(in_far(format!("gnb {gnb}, teid {}: {what}", tunnel.teid)));
                 }
                 if n3.address_for(gnb).is_none() {
-                    return Err(in_far(format!("{gnb}: N3 has no address of that version")));
+                    return Err(in_far(format!("{gnb}: N3 has no address of this IP version")));
                 }
-                let full = || in_far(format!("{gnb}: more than {HOPS_MAX} neighbours on N3"));
+                let full =
+                    || in_far(format!("{gnb}: N3 already has {HOPS_MAX} neighbours, the maximum"));
                 let hop = n3.hop_to(gnb).ok_or_else(full)?;
                 if tunnel.dscp > 63 {
                     return Err(in_far(format!("dscp {}: give 0 to 63", tunnel.dscp)));
@@ -314,7 +322,7 @@ impl Compiler<'_> {
         let mut listed = List::default();
         for id in &pdr.qers {
             let qer = self.config.qers.iter().find(|qer| qer.id == *id);
-            let missing = || wrong(at("qers"), format!("QER {id}: the session has none"));
+            let missing = || wrong(at("qers"), format!("QER {id}: not defined in the session"));
             let qer = qer.ok_or_else(missing)?;
             let (gate, rate) = match way {
                 Way::Uplink => (qer.gate_uplink, qer.mbr_uplink_kbps),
@@ -324,7 +332,8 @@ impl Compiler<'_> {
             qfi = qfi.or(qer.qfi);
             if rate.is_some() {
                 let number = accounts.number(accounts.ledger.rate(*id));
-                let many = || wrong(at("qers"), format!("{LISTED} with a rate at most"));
+                let many =
+                    || wrong(at("qers"), format!("at most {LISTED} QERs with a rate are allowed"));
                 number.and_then(|number| listed.push(number)).ok_or_else(many)?;
             }
         }
@@ -339,9 +348,11 @@ impl Compiler<'_> {
     ) -> Result<[u8; LISTED], ConfigError> {
         let mut listed = List::default();
         for id in &pdr.urrs {
-            let missing = || wrong(at("urrs"), format!("URR {id}: the session has none"));
+            let missing = || wrong(at("urrs"), format!("URR {id}: not defined in the session"));
             let number = accounts.number(accounts.ledger.usage(*id)).ok_or_else(missing)?;
-            listed.push(number).ok_or_else(|| wrong(at("urrs"), format!("{LISTED} at most")))?;
+            listed
+                .push(number)
+                .ok_or_else(|| wrong(at("urrs"), format!("at most {LISTED} are allowed")))?;
         }
         Ok(listed.0)
     }
@@ -353,7 +364,7 @@ impl Compiler<'_> {
     ) -> Result<Option<Arc<Detector>>, ConfigError> {
         let known = |name: &String| {
             let known = self.context.applications.get(name).cloned();
-            known.ok_or_else(|| wrong(at("application"), format!("{name:?}: there is none")))
+            known.ok_or_else(|| wrong(at("application"), format!("no such application: {name:?}")))
         };
         pdr.application.as_ref().map(known).transpose()
     }

@@ -117,13 +117,14 @@ impl Interface {
         };
         interface.gateways.sort_by_key(|(to, _)| std::cmp::Reverse(to.bits()));
         for (to, via) in interface.gateways.clone() {
-            let full = || wrong(name, "routes", format!("{HOPS_MAX} neighbours at most"));
+            let full =
+                || wrong(name, "routes", format!("at most {HOPS_MAX} neighbours are allowed"));
             let hop = interface.neighbours.number(via).ok_or_else(full)?;
             interface.neighbours.hold(hop);
             interface.routes.push((to, hop));
         }
         for neighbour in &config.neighbours {
-            let full = || wrong(name, "neighbours", format!("{HOPS_MAX} at most"));
+            let full = || wrong(name, "neighbours", format!("at most {HOPS_MAX} are allowed"));
             let hop = interface.neighbours.number(neighbour.address).ok_or_else(full)?;
             interface.neighbours.configure(hop, neighbour.mac);
         }

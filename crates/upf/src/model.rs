@@ -201,15 +201,15 @@ impl Model {
             |field: &str, what: String| ConfigError::new(what).in_field(field).in_session(seid);
         // A second step on a session would need the state in between, which a draft does not keep.
         if !draft.seids.insert(seid) {
-            return Err(wrong("seid", "is in the transaction twice".to_owned()));
+            return Err(wrong("seid", "occurs twice in the transaction".to_owned()));
         }
         let known = self.sessions.get(&seid);
         let (config, end_marker) = match (operation, known) {
             (Operation::Add(_), Some(_)) => {
-                return Err(wrong("seid", "is given twice: there is such a session".to_owned()));
+                return Err(wrong("seid", "already in use by a session".to_owned()));
             }
             (Operation::Modify { .. } | Operation::Remove(_), None) => {
-                return Err(wrong("seid", "there is no such session".to_owned()));
+                return Err(wrong("seid", "no such session".to_owned()));
             }
             (Operation::Add(session), None) => (Some(session), false),
             (Operation::Modify { session, end_marker }, Some(_)) => (Some(session), *end_marker),
@@ -228,14 +228,15 @@ impl Model {
                     let Some(owner) = owner.filter(|owner| *owner != seid) else { continue };
                     return Err(match sort {
                         ADDRESSES => {
-                            let what = format!("{}: session {owner} has it", config.ue[number]);
+                            let what =
+                                format!("{}: already in use by session {owner}", config.ue[number]);
                             wrong(&format!("ue[{number}]"), what)
                         }
                         _ => {
                             let same =
                                 |pdr: &crate::config::Pdr| pdr.teid.map(u64::from) == Some(*key);
                             let pdr = config.pdrs.iter().position(same).unwrap_or(0);
-                            let what = format!("{key}: session {owner} has it");
+                            let what = format!("{key}: already in use by session {owner}");
                             wrong(&format!("pdrs[{pdr}].teid"), what)
                         }
                     });
@@ -247,7 +248,7 @@ impl Model {
         let keys = |sort: usize| there(self.owners[sort].len(), draft.keys[sort]);
         let keys = keys(TEIDS).max(keys(ADDRESSES));
         if there(self.len(), draft.sessions) > self.room || keys > KEYS_PER_SESSION * self.room {
-            return Err(wrong("seid", format!("there is room for {} sessions", self.room)));
+            return Err(wrong("seid", format!("no room left: sessions_max is {}", self.room)));
         }
         Ok(())
     }

@@ -70,11 +70,12 @@ impl Upf {
             return wrong("sessions_max", format!("{}: give 1 to {most}", config.sessions_max));
         }
         if count > config.sessions_max {
-            let what = format!("{}: but there are {count} sessions", config.sessions_max);
+            let what = format!("{}: too few for {count} configured sessions", config.sessions_max);
             return wrong("sessions_max", what);
         }
         if config.buffer_packets > 1 << 20 {
-            return wrong("buffer_packets", "give 1048576 at most".to_owned());
+            let what = format!("{}: give 0 to 1048576", config.buffer_packets);
+            return wrong("buffer_packets", what);
         }
         if !(1..=BUFFER_MS_MAX).contains(&config.buffer_ms) {
             let what = format!("{}: give 1 to {BUFFER_MS_MAX}", config.buffer_ms);
@@ -86,9 +87,8 @@ impl Upf {
         for (name, port) in [("n3", &n3), ("n6", &n6)] {
             let queues = port.rx.len();
             if workers == 0 || workers > queues {
-                let what = format!(
-                    "{workers} workers: its port has {queues} queues, so give 1 to {queues}"
-                );
+                let what =
+                    format!("{workers} workers: the port has {queues} queues; give 1 to {queues}");
                 return wrong(name, what);
             }
         }
@@ -101,7 +101,10 @@ impl Upf {
                 return wrong(&format!("applications[{number}].name"), what);
             }
             if application.servers.is_empty() {
-                return wrong(&format!("applications[{number}].servers"), "give some".to_owned());
+                return wrong(
+                    &format!("applications[{number}].servers"),
+                    "give at least one".to_owned(),
+                );
             }
         }
         let Port { rx: n3_rx, tx: n3_tx, .. } = n3;
@@ -110,7 +113,7 @@ impl Upf {
         let n3 = Arc::new(Interface::new("n3", &config.n3, ours.clone(), n3_tx)?);
         let n6 = Arc::new(Interface::new("n6", &config.n6, ours, n6_tx)?);
         if !config.n6.gnbs.is_empty() {
-            return wrong("n6.gnbs", "gNBs are on N3: leave it out".to_owned());
+            return wrong("n6.gnbs", "gNBs are only on N3: leave gnbs out".to_owned());
         }
         let (teller, events) = events();
         let tunnels = Arc::<Tunnels>::default();

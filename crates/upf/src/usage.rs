@@ -274,7 +274,7 @@ mod tests {
         assert!(usage.allows(Way::Downlink));
         assert_eq!(usage.count(Way::Downlink, 100), Quota);
         assert!(!usage.allows(Way::Downlink) && usage.allows(Way::Uplink));
-        assert_eq!(usage.count(Way::Downlink, 100), Nothing, "it is said once");
+        assert_eq!(usage.count(Way::Downlink, 100), Nothing, "a spent quota is reported once");
     }
 
     #[test]

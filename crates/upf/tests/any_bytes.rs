@@ -40,7 +40,7 @@ fn each_seed_reaches_its_purpose() {
             "reply" => seen.replies > 0,
             "refused" => seen.control + seen.replies == 0,
             "learn" => seen.forwarded > 0 && seen.control > 0,
-            other => panic!("{name}: no seed begins with {other}"),
+            other => panic!("{name}: unknown prefix {other}"),
         };
         assert!(is_there, "{name}: {seen:?}");
     }

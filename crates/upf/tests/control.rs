@@ -76,13 +76,13 @@ fn refused_transaction_changes_nothing() {
     for (transaction, part) in [
         (
             Transaction { add: vec![session(3), session(1)], ..none() },
-            "session 1: seid: is given twice",
+            "session 1: seid: already in use",
         ),
-        (Transaction { modify: vec![session(3)], ..none() }, "session 3: seid: there is no such"),
-        (Transaction { remove: vec![1, 9], ..none() }, "session 9: seid: there is no such"),
+        (Transaction { modify: vec![session(3)], ..none() }, "session 3: seid: no such session"),
+        (Transaction { remove: vec![1, 9], ..none() }, "session 9: seid: no such session"),
         (
             Transaction { remove: vec![1], modify: vec![session(1)], ..none() },
-            "session 1: seid: is in the transaction twice",
+            "session 1: seid: occurs twice in the transaction",
         ),
         (
             Transaction { add: wrong(plain_session(3).replace("[1] }", "[8] }")), ..none() },
@@ -131,7 +131,7 @@ fn one_transaction_fills_or_empties_capacity() {
     for _ in 0..2 {
         upf.apply(&added).unwrap();
         assert_eq!(upf.session_count(), 20_000);
-        assert!(upf.apply(&[Operation::Add(session(1))]).is_err(), "there is no more room");
+        assert!(upf.apply(&[Operation::Add(session(1))]).is_err(), "a session beyond sessions_max");
         upf.apply(&removed).unwrap();
     }
     drop(running);

@@ -41,7 +41,7 @@ impl Other {
     /// Starts our own program around the Go library, which is downloaded.
     fn go_gtp() -> Option<Self> {
         if !has_go() {
-            return skip("there is no Go 1.23 or later");
+            return skip("Go 1.23 or later is not installed");
         }
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("go-gtp");
@@ -78,7 +78,7 @@ fn has_go() -> bool {
 
 /// Skips the test. Where nothing may be skipped (`CI=true`), it fails instead.
 fn skip<T>(why: &str) -> Option<T> {
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "CI skips nothing, but: {why}");
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "tests may not be skipped in CI: {why}");
     eprintln!("SKIPPED: {why}");
     None
 }
@@ -172,7 +172,7 @@ fn scapy_reads_our_messages() {
             254 => {
                 assert_eq!((&read["teid"], &read["length"]), (&json!(1001), &json!(0)), "{read}");
             }
-            other => panic!("type {other}: {read}"),
+            other => panic!("unexpected type {other}: {read}"),
         }
     }
     assert_eq!(
@@ -247,7 +247,7 @@ fn go_gtp_reads_our_replies() {
     let mut answered = |request: Value| {
         let built = go_gtp.ask(&request);
         assert!(ends.up([ends::message_from_gnb(&bytes(&built["message"]))]).is_empty());
-        let [frame] = &ends.n3.received()[..] else { panic!("{request}: no answer, or many") };
+        let [frame] = &ends.n3.received()[..] else { panic!("{request}: not exactly one reply") };
         let answer = go_gtp.ask(&json!({ "read": hex(&frame[42..]) }));
         assert_eq!(answer.get("error"), None, "{answer}");
         answer

@@ -180,7 +180,7 @@ fn workers_share_buffer_and_end_marker() {
     modify(&pair, &buffering);
     // The first worker applies the change and sends packets; the second has not applied it yet.
     while pair.workers[1][0].poll().unwrap() {}
-    assert!(pair.n3[0].received().is_empty(), "no end marker yet");
+    assert!(pair.n3[0].received().is_empty(), "end marker sent too early");
     let [first, second] = pair.down();
     assert!(first.is_empty());
     let [marker] = &second[..] else { panic!("{second:?}") };

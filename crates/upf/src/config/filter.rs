@@ -164,7 +164,7 @@ pub struct Filter {
 /// The text is not a valid filter.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "filter {text:?}: {what}; filters look like \"permit out 17 from 203.0.113.0/24 5000-6000 to assigned\""
+    "filter {text:?}: {what}; for example \"permit out 17 from 203.0.113.0/24 5000-6000 to assigned\""
 )]
 pub struct FilterError {
     text: String,
@@ -199,7 +199,7 @@ impl FromStr for Filter {
         let mut words = text.split_whitespace().peekable();
         let expect = |word: &str, words: &mut std::iter::Peekable<_>| match words.next() {
             Some(found) if found == word => Ok(()),
-            Some(found) => Err(error(format!("{found:?} in the place of {word:?}"))),
+            Some(found) => Err(error(format!("{found:?} instead of {word:?}"))),
             None => Err(error(format!("{word:?} is missing"))),
         };
         expect("permit", &mut words)?;
@@ -212,7 +212,9 @@ impl FromStr for Filter {
             Some("sctp") => Some(protocol::SCTP),
             Some("icmpv6") => Some(protocol::ICMPV6),
             Some(number) => Some(number.parse().map_err(|_| {
-                error(format!("protocol {number:?}: give ip, a number up to 255, tcp or udp"))
+                error(format!(
+                    "protocol {number:?}: give ip, icmp, tcp, udp, sctp, icmpv6 or 0 to 255"
+                ))
             })?),
             None => return Err(error("the protocol is missing".to_owned())),
         };
@@ -225,7 +227,7 @@ impl FromStr for Filter {
         let local = end(&mut words, &own).map_err(error)?;
         match words.next() {
             None => Ok(Self { protocol, remote, local }),
-            Some(more) => Err(error(format!("{more:?} at the end, where nothing may stand"))),
+            Some(more) => Err(error(format!("unexpected {more:?} at the end"))),
         }
     }
 }
@@ -352,8 +354,8 @@ mod tests {
     fn filter_errors_name_value_and_example() {
         for (text, part) in [
             ("", "\"permit\" is missing"),
-            ("deny out ip from any to any", "\"deny\" in the place of \"permit\""),
-            ("permit in ip from any to any", "\"in\" in the place of \"out\""),
+            ("deny out ip from any to any", "\"deny\" instead of \"permit\""),
+            ("permit in ip from any to any", "\"in\" instead of \"out\""),
             ("permit out", "protocol is missing"),
             ("permit out 256 from any to any", "protocol \"256\""),
             ("permit out ip from 10.0.0.0/33 to any", "10.0.0.0/33"),

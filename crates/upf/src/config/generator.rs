@@ -61,14 +61,11 @@ impl Generator {
         if self.gnbs.is_empty() {
             return wrong("gnbs", "give the address of at least one gNB");
         }
-        if !fits(self.teid) {
-            return wrong("teid", "a TEID is 1 or more, and that of the last session has 32 bits");
-        }
-        if !fits(self.gnb_teid) {
-            return wrong(
-                "gnb_teid",
-                "a TEID is 1 or more, and that of the last session has 32 bits",
-            );
+        for (field, first) in [("teid", self.teid), ("gnb_teid", self.gnb_teid)] {
+            if !fits(first) {
+                let what = format!("{first}: give 1 to {}", u32::MAX - self.count);
+                return wrong(field, &what);
+            }
         }
         let (first, step) = self.ue_numbers();
         let last = first.checked_add(step * u128::from(self.count));
@@ -76,7 +73,7 @@ impl Generator {
         if !last.is_some_and(same_version) || !matches!(self.ue.bits(), 64 | 128) {
             return wrong(
                 "ue",
-                "give an IPv4 address or an IPv6 prefix of 64 bits, with room for all",
+                "give an IPv4 address or an IPv6 prefix of 64 bits, with room for all users",
             );
         }
         if self.pdrs < 2 || !self.pdrs.is_multiple_of(2) {

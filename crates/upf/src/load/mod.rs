@@ -226,7 +226,7 @@ impl Load {
         n3: Port,
         n6: Port,
     ) -> Result<Self, ConfigError> {
-        let missing = || ConfigError::new("is needed: a load is for sessions that are generated");
+        let missing = || ConfigError::new("give this section: the load uses generated sessions");
         let generator = config.generate.as_ref().ok_or_else(|| missing().in_field("generate"))?;
         generator.check()?;
         let macs = [MacAddr::local(0x0300), MacAddr::local(0x0600)];

@@ -111,7 +111,7 @@ impl Packets {
         let upf = if way == Way::Uplink { &config.n3 } else { &config.n6 };
         for gnb in &generator.gnbs {
             if !config.n3.addresses.iter().any(|own| own.is_ipv4() == gnb.is_ipv4()) {
-                let what = format!("{gnb}: N3 has no address of that version");
+                let what = format!("{gnb}: N3 has no address of this IP version");
                 return Err(ConfigError::new(what).in_field("generate.gnbs"));
             }
         }
@@ -174,7 +174,7 @@ impl Packets {
             Way::Uplink => udp_packet((user, PORTS.1), (server, PORTS.0), &self.payload),
             Way::Downlink => udp_packet((server, PORTS.0), (user, PORTS.1), &self.payload),
         };
-        let packet = packet.expect("a user and its server are of one version");
+        let packet = packet.expect("user and server have the same IP version");
         let packet = match self.way {
             Way::Downlink => packet,
             Way::Uplink => {
@@ -190,13 +190,13 @@ impl Packets {
                 message.extend(packet);
                 let own =
                     self.upf.addresses.iter().find(|own| own.is_ipv4() == tunnel.gnb.is_ipv4());
-                let own = *own.expect("checked when this was made");
+                let own = *own.expect("checked by `new`");
                 // Any source port is allowed (TS 29.281, 4.4.2.3). Like a gNB, use one per session,
                 // so that receivers can distribute packets by a hash.
                 let src_port =
                     FIRST_PORT + (label.session % u32::from(u16::MAX - FIRST_PORT)) as u16;
                 udp_packet((tunnel.gnb, src_port), (own, gtpu::PORT), &message)
-                    .expect("of one version")
+                    .expect("both ends have the same IP version")
             }
         };
         let kind = if packet[0] >> 4 == 4 { ethertype::IPV4 } else { ethertype::IPV6 };

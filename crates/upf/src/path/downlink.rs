@@ -600,7 +600,7 @@ impl Tunnel<'_> {
                 Header { src, dst, protocol, tos, ttl, payload_len }
                     .write(ip.try_into().expect("40 bytes"));
             }
-            _ => unreachable!("a session is refused whose tunnel is of a version that N3 lacks"),
+            _ => unreachable!("sessions with a tunnel of an IP version that N3 lacks are refused"),
         }
     }
 

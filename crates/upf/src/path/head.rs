@@ -19,7 +19,7 @@ impl Head {
     /// Copies the beginning of the frame, and returns the copied bytes.
     #[inline(always)]
     pub(super) fn copy(&mut self, frame: &Frame<'_>) -> &[u8] {
-        let look: &mut [u8; LOOK] = self.0.last_chunk_mut().expect("just as long");
+        let look: &mut [u8; LOOK] = self.0.last_chunk_mut().expect("LOOK bytes follow ROOM");
         let len = frame.copy_first::<ETHERNET_LEN, LOOK>(look);
         &look[..len]
     }

@@ -461,6 +461,6 @@ mod tests {
             take(&mut reassembly, &(part, frame.clone()), 1, &mut drops);
             assert_eq!(drops.get(DropReason::OuterFragment), number as u64 + 1);
         }
-        assert!(reassembly.tags.iter().all(|tag| *tag == 0), "they take no room");
+        assert!(reassembly.tags.iter().all(|tag| *tag == 0), "invalid fragments occupy no entry");
     }
 }

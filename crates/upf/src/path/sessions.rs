@@ -115,7 +115,7 @@ impl Sessions {
         change.remove.iter().for_each(|key| self.table.remove(*key));
         for key in &change.insert {
             let fits = self.table.insert(*key, change.slot);
-            debug_assert!(fits.is_ok(), "whoever sends changes counts the keys");
+            debug_assert!(fits.is_ok(), "the model counts keys before it sends changes");
         }
         self.has_accounts |= change.session.has_accounts();
         self.has_more |= change.session.has_more();

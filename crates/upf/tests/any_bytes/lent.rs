@@ -85,7 +85,7 @@ impl Receive for Source {
         }
         let batch: Batch<'_> = frames.iter().map(Lent::frame).collect();
         if !batch.is_empty() {
-            assert_eq!(take(&batch), frames.len(), "there is room for all");
+            assert_eq!(take(&batch), frames.len(), "all frames are taken");
         }
         self.changes.lock().unwrap().clear();
         Ok(frames.len())

@@ -14,7 +14,7 @@
 //! the user whose tunnel it arrived in. A packet that leaves to a gNB is from us, and in the tunnel
 //! of its destination's user. Each frame causes at most one reply.
 
-#![allow(dead_code, unreachable_pub, reason = "the test and the fuzzer each use a part of this")]
+#![allow(dead_code, unreachable_pub, reason = "the test and the fuzzer each use only a part")]
 
 mod lent;
 mod valid;
@@ -217,7 +217,7 @@ impl Model {
 
     fn run(&mut self, side: usize) {
         let direction = &mut self.directions[side];
-        while direction.poll().expect("memory does not fail") {}
+        while direction.poll().expect("a port in memory does not fail") {}
         direction.publish();
     }
 
@@ -239,7 +239,7 @@ impl Model {
 
         let changes = frames.iter().any(|frame| frame.change.is_some());
         let replies = self.far[side].out.received();
-        assert!(replies.len() <= frames.len(), "no more than one for each");
+        assert!(replies.len() <= frames.len(), "at most one reply for each frame");
         replies.iter().for_each(|frame| check_ours(side, frame, changes));
         self.seen.replies += replies.len() as u64;
         let out = self.far[other].out.received();

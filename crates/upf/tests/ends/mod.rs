@@ -1,5 +1,5 @@
 //! Shared test helpers: a user plane function between ports in memory, and packets built by hand.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses only a part")]
 
 pub mod craft;
 
@@ -133,7 +133,7 @@ pub fn to_gnb(frame: &[u8]) -> (Packet, gtpu::Header, Vec<u8>) {
     let ethernet = Ethernet::parse(frame).unwrap();
     assert_eq!((ethernet.src, ethernet.dst), (N3_MAC, GNB_MAC));
     let outer = Packet::parse(&frame[14..], frame.len() - 14).unwrap();
-    assert_eq!(outer.len, frame.len() - 14, "no byte too many");
+    assert_eq!(outer.len, frame.len() - 14, "frame longer than its packet");
     let (src_port, dst_port) = outer.ports.unwrap();
     assert!(dst_port == 2152 && (src_port == 2152 || src_port >= 49152), "{src_port}");
     let udp = &frame[14 + outer.header_len..];

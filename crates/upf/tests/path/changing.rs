@@ -41,7 +41,7 @@ impl Receive for Sender {
         let frames = std::mem::take(&mut *self.waiting.lock().unwrap());
         self.lent.lock().unwrap().clone_from(&frames);
         let batch: Batch<'_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
-        assert_eq!(take(&batch), frames.len(), "all are taken");
+        assert_eq!(take(&batch), frames.len(), "all frames are taken");
         self.lent.lock().unwrap().clear();
         Ok(frames.len())
     }

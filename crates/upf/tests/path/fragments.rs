@@ -102,7 +102,7 @@ fn overlapping_fragments_drop_the_whole_packet() {
     }
     let mut other = divided(&whole, 20, 704);
     other.swap(0, 2);
-    assert_eq!(ends.up(other).len(), 1, "another packet is not affected");
+    assert_eq!(ends.up(other).len(), 1, "another packet is reassembled");
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn long_packets_from_users_are_fragmented() {
         assert_eq!(together(&inner, 600), (said(&routed), routed[20..].to_vec()));
     }
     ends.assert_drops(&ends.upf.uplink(), &[]);
-    assert_eq!(ends.n3.received(), NOTHING, "nobody is told");
+    assert_eq!(ends.n3.received(), NOTHING, "the user gets no message");
     // A fragment is divided like a whole packet: its offset and its more-fragments flag are kept.
     let part = changed(changed(long, 6, 0x20), 7, 100);
     let pieces = ends.up([from_gnb(1, None, &part)]);

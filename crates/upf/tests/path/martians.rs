@@ -44,7 +44,7 @@ fn teid_is_bound_to_its_gnb() {
     let count = wrong.len() as u64;
     assert_eq!(ends.up(wrong), NOTHING);
     assert_eq!(dropped(&ends.upf.uplink(), "wrong_gnb"), count);
-    assert_eq!(ends.n3.received(), NOTHING, "nobody is told");
+    assert_eq!(ends.n3.received(), NOTHING, "the sender gets no message");
 }
 
 /// A session with tunnels to two gNBs accepts packets from both, and a session without a gNB

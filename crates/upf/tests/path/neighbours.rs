@@ -16,7 +16,7 @@ fn echo_arp_and_discovery_get_replies() {
     ends.up([message_from_gnb(&gtpu::echo_request(0x1234))]);
     let reply = ends.n3.received();
     assert_eq!(reply[0][42..], gtpu::echo_response(0x1234));
-    assert_eq!(reply[0][36..38], 40000u16.to_be_bytes(), "to where it came from");
+    assert_eq!(reply[0][36..38], 40000u16.to_be_bytes(), "reply to the request's source port");
 
     let mut ping = Vec::new();
     PacketBuilder::ipv4([10, 0, 6, 2], [10, 0, 6, 1], 64)
@@ -79,7 +79,7 @@ fn neighbour_is_resolved_by_solicitation() {
     let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "fd00:3::7"));
     assert_eq!(ends.down([from_dn(&down_packet(b""))]), NOTHING);
     ends.upf.ask_for_neighbours();
-    let [asked] = &ends.n3.received()[..] else { panic!("one question") };
+    let [asked] = &ends.n3.received()[..] else { panic!("not exactly one solicitation") };
     let packet = Packet::parse(&asked[14..], asked.len() - 14).unwrap();
     let target = "fd00:3::7".parse().unwrap();
     let question = Discovery::Solicitation { target, source: Some(ends::N3_MAC) };
@@ -97,7 +97,7 @@ fn own_addresses_are_announced_once() {
     let ends = Ends::new(&plain_session(1));
     ends.upf.announce();
     for (peer, mac, last) in [(&ends.n3, ends::N3_MAC, 3), (&ends.n6, ends::N6_MAC, 6)] {
-        let [v4, v6] = &peer.received()[..] else { panic!("an announcement for each version") };
+        let [v4, v6] = &peer.received()[..] else { panic!("not one announcement per IP version") };
         assert_eq!((&v4[..6], &v4[6..12]), (&[0xff; 6][..], &mac.0[..]));
         let arp = dray_wire::arp::Arp::parse(&v4[14..]).unwrap();
         assert!(arp.is_request && arp.sender == (mac, arp.target.1));
@@ -176,7 +176,7 @@ fn learned_neighbours_are_kept_while_they_answer() {
         let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", gnb));
         let says = if gnb.contains(':') { advertisement } else { arp_reply };
         ends.up((0..100).map(|_| says(ATTACKER, gnb)));
-        assert_eq!(sent_to(&mut ends), None, "{gnb}: nobody asked");
+        assert_eq!(sent_to(&mut ends), None, "{gnb}: unsolicited reply accepted");
         ends.upf.ask_for_neighbours();
         ends.n3.received();
         ends.up([says(ends::GNB_MAC, gnb)]);
@@ -186,7 +186,10 @@ fn learned_neighbours_are_kept_while_they_answer() {
             let asked = ends.n3.received();
             // The attacker replies first each time.
             ends.up((0..10).map(|_| says(ATTACKER, gnb)));
-            assert!(asked.iter().all(|frame| frame[..6] == ends::GNB_MAC.0), "it alone is asked");
+            assert!(
+                asked.iter().all(|frame| frame[..6] == ends::GNB_MAC.0),
+                "only the current neighbour is asked"
+            );
             ends.up(asked.iter().map(|_| says(ends::GNB_MAC, gnb)));
             assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC), "{gnb}");
         }
@@ -216,9 +219,9 @@ fn silent_neighbours_are_asked_less_often() {
         ends.n3.received().len()
     };
     let asked: usize = (0..7).map(|_| round(&mut ends)).sum();
-    assert_eq!(asked, 7, "at first in every round");
+    assert_eq!(asked, 7, "asked in every round at first");
     let asked: usize = (0..1200).map(|_| round(&mut ends)).sum();
-    assert!((5..40).contains(&asked), "in ten minutes: {asked}");
+    assert!((5..40).contains(&asked), "asked {asked} times in ten minutes");
     // The neighbour identifies itself by asking for our address.
     let asks = dray_wire::arp::Arp {
         is_request: true,
@@ -227,8 +230,8 @@ fn silent_neighbours_are_asked_less_often() {
     };
     while round(&mut ends) > 0 {}
     ends.up([craft::arp(ends::GNB_MAC, MacAddr([0xff; 6]), &asks)]);
-    assert_eq!(ends.n3.received().len(), 1, "it gets its answer");
-    assert_eq!(round(&mut ends), 1, "and is asked");
+    assert_eq!(ends.n3.received().len(), 1, "reply to the neighbour's request");
+    assert_eq!(round(&mut ends), 1, "the neighbour is asked at once");
     ends.up([arp_reply(ends::GNB_MAC, "10.0.3.7")]);
     assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC));
 }
@@ -247,7 +250,7 @@ fn neighbours_without_sessions_are_forgotten() {
         if number % 1000 == 0 {
             ends.upf.ask_for_neighbours();
             let asked = ends.n3.received().len();
-            assert!(asked <= 1001, "{asked} are asked for");
+            assert!(asked <= 1001, "{asked} neighbours are asked for");
         }
     }
     ends.upf.ask_for_neighbours();

@@ -16,7 +16,7 @@ fn outer(ends: &mut Ends, packet: &[u8]) -> (u8, u16) {
         .map(|frame| to_gnb(frame).0)
         .map(|outer| (outer.tos, outer.ports.unwrap().0))
         .collect();
-    assert_eq!(outers.len(), 1, "one for all: {outers:?}");
+    assert_eq!(outers.len(), 1, "different outer headers: {outers:?}");
     outers.into_iter().next().unwrap()
 }
 
@@ -81,7 +81,11 @@ fn inner_ecn_takes_congestion_from_outer_header() {
                     assert!(!out.is_empty());
                     for frame in out {
                         let packet = Packet::parse(&frame[14..], frame.len() - 14).unwrap();
-                        assert_eq!(packet.tos, 0xb8 | expected, "{own} in {around}");
+                        assert_eq!(
+                            packet.tos,
+                            0xb8 | expected,
+                            "inner ECN {own}, outer ECN {around}"
+                        );
                         assert_eq!(packet.ttl, 63);
                     }
                 }

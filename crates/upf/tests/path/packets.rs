@@ -160,7 +160,11 @@ fn invalid_packet_is_dropped_with_reason() {
         let after = ends.upf.downlink();
         assert_eq!(after.drops.get(reason), before.drops.get(reason) + 1, "{reason:?}");
     }
-    assert_eq!(ends.down([from_dn(&down_packet(&[0; 1500 - 44 - 28]))]).len(), 1, "just fits");
+    assert_eq!(
+        ends.down([from_dn(&down_packet(&[0; 1500 - 44 - 28]))]).len(),
+        1,
+        "packet of exactly the MTU"
+    );
 }
 
 /// Builds a user's packet behind extension headers, each of a type and its content; the container
@@ -227,5 +231,5 @@ fn packet_without_container_has_no_qos_flow() {
     ).replace("fars = [", "fars = [ { id = 3, action = \"drop\" },");
     let mut ends = Ends::new(&any);
     assert_eq!(ends.up([from_gnb(1, Some(0), &packet)]), NOTHING);
-    assert_eq!(ends.up([from_gnb(1, None, &packet)]).len(), 1, "by the rule for any packet");
+    assert_eq!(ends.up([from_gnb(1, None, &packet)]).len(), 1, "matches the rule without QFIs");
 }

@@ -42,7 +42,7 @@ fn router_solicitation_gets_users_prefix() {
             assert_eq!(
                 packet.source().to_string(),
                 "fe80::ff:fe00:601",
-                "made of N6's own address"
+                "derived from N6's MAC address"
             );
             let message = &inner[40..];
             assert_eq!(
@@ -68,7 +68,7 @@ fn router_solicitation_gets_users_prefix() {
 fn router_solicitations_are_limited_and_checked() {
     let without = plain_session(2).replace(", \"2001:db8:2::/64\"", "");
     let mut ends = Ends::new(&(plain_session(1) + &without + &plain_session(3)));
-    assert_eq!(up(&mut ends, 2, &solicitation("fe80::1")), NOTHING, "no prefix");
+    assert_eq!(up(&mut ends, 2, &solicitation("fe80::1")), NOTHING, "session without IPv6 prefix");
     let mut refused = 1;
     for wrong in [
         icmp("fe80::1", ROUTERS, 254, &[133, 0, 0, 0, 0, 0, 0, 0]),

@@ -66,7 +66,7 @@ fn later_fragments_match_rules_without_ports() {
     let mut ends = Ends::new(&session);
     let mut out =
         |at, value| ends.up([from_gnb(1, None, &changed(up_packet(&[7; 64]), at, value))]);
-    assert_eq!((out(6, 0x00), out(6, 0x20)), (vec![], vec![]), "the ports are there");
+    assert_eq!((out(6, 0x00), out(6, 0x20)), (vec![], vec![]), "fragments with ports match");
     let later = changed(up_packet(&[7; 64]), 7, 3);
     assert_eq!(out(7, 3), [to_dn(&later)]);
     ends.assert_drops(&ends.upf.uplink(), &[(DropReason::Rule, 2)]);
@@ -103,7 +103,7 @@ fn closed_gate_and_spent_quota_drop() {
     let mut ends = Ends::new(&closed);
     assert_eq!(ends.down([from_dn(&down_packet(b""))]).len(), 0);
     ends.assert_drops(&ends.upf.downlink(), &[(DropReason::GateClosed, 1)]);
-    assert_eq!(ends.up([from_gnb(1, None, &up_packet(b""))]).len(), 1, "the other way is open");
+    assert_eq!(ends.up([from_gnb(1, None, &up_packet(b""))]).len(), 1, "the uplink gate is open");
 }
 
 /// Packets beyond the rate are cut to a burst; those that are dropped do not count as used.
@@ -122,7 +122,11 @@ fn rate_limit_polices_only_its_session() {
     ends.assert_drops(&ends.upf.uplink(), &[(DropReason::Policed, 100 - passed as u64)]);
     assert_eq!(ends.upf.session(1).unwrap().usage[0].counted.uplink_packets, passed as u64);
     let other = udp("10.45.0.2", SERVER, (5000, 80), &[0; 972]);
-    assert_eq!(ends.up((0..100).map(|_| from_gnb(2, None, &other))).len(), 100, "no limit");
+    assert_eq!(
+        ends.up((0..100).map(|_| from_gnb(2, None, &other))).len(),
+        100,
+        "session 2 has no limit"
+    );
 }
 
 /// A packet passes if every rate of its rule has room; one that a rate refuses counts for none of
@@ -200,17 +204,17 @@ fn transaction_applies_as_whole_or_not() {
     for (operations, part) in [
         (
             vec![put(&three), put(&plain_session(4).replace("teid = 4,", "teid = 2,"))],
-            "session 4: pdrs[0].teid: 2: session 2",
+            "session 4: pdrs[0].teid: 2: already in use by session 2",
         ),
         (
             vec![put(&three), put(&plain_session(4).replace("teid = 4,", "teid = 3,"))],
-            "session 3 has it",
+            "already in use by session 3",
         ),
         (
             vec![put(&three), put(&plain_session(4).replace("10.45.0.4", "10.45.0.1"))],
             "session 4: ue[0]: 10.45.0.1",
         ),
-        (vec![put(&three), Operation::Remove(9)], "session 9: seid: there is no such"),
+        (vec![put(&three), Operation::Remove(9)], "session 9: seid: no such session"),
         (vec![put(&three), put(&three)], "twice"),
         (
             vec![put(&three), put(&plain_session(4).replace("qers = [1] }", "qers = [8] }"))],
@@ -264,7 +268,7 @@ fn packet_sees_old_or_new_session() {
             match (header.teid, header.container.unwrap().qfi) {
                 (1001, 9) => seen[0] += 1,
                 (2002, 5) => seen[1] += 1,
-                other => panic!("neither the session as it was nor as it is: {other:?}"),
+                other => panic!("neither the old nor the new session: {other:?}"),
             }
         }
         seen

@@ -97,7 +97,7 @@ fn told_to_user(frame: &[u8], about: &[u8]) -> (u8, u8, u32) {
         ip::Version::V6 => assert_eq!(ip::upper_checksum(src, dst, 58, &[message]), 0),
     }
     let quoted = about.len().min(len_max - packet.header_len - 8);
-    assert_eq!(message[8..], about[..quoted], "as the user sent it");
+    assert_eq!(message[8..], about[..quoted], "quotes the user's packet");
     (message[0], message[1], u32::from_be_bytes([4, 5, 6, 7].map(|at| message[at])))
 }
 

@@ -71,7 +71,7 @@ fn full_store_does_not_suppress_paging() {
         for seid in 1..=3 {
             ends.down([from_dn(&to_user(seid, 0)), from_dn(&to_user(seid, 1))]);
         }
-        assert_eq!(paged(&ends), [1, 2, 3], "once for each session");
+        assert_eq!(paged(&ends), [1, 2, 3], "one report for each session");
         assert_eq!(ends.upf.downlink().buffered, room);
         assert_eq!(ends.upf.downlink().drops.total(), 6 - room);
     }
@@ -133,11 +133,11 @@ fn one_flow_forwards_while_another_buffers() {
     assert_eq!(out, flow(0, 0..10));
     assert_eq!(ends.down([from_dn(&of_flow(1, 8))]), NOTHING);
     let events = ends.upf.events();
-    assert_eq!(events.len(), 1, "told once of a session: {events:?}");
+    assert_eq!(events.len(), 1, "one report for the session: {events:?}");
     let out = modify(&mut ends, &two_flows("buffer", "forward"));
     assert_eq!(out, flow(1, 0..9));
     ends.assert_drops(&ends.upf.downlink(), &[]);
-    assert_eq!(ends.upf.downlink().buffered, 17, "each is counted once");
+    assert_eq!(ends.upf.downlink().buffered, 17, "each buffered packet is counted once");
     // A rule that drops also drops buffered packets.
     ends.down([from_dn(&of_flow(0, 0)), from_dn(&of_flow(1, 0))]);
     assert_eq!(modify(&mut ends, &two_flows("drop", "forward")), NOTHING);

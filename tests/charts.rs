@@ -20,18 +20,18 @@ const KINDS: [&str; 18] = [
     "Received against offered rate",
     "Highest receive rate against frame size",
     "Chains of forwarders",
-    "Pairs against throughput",
+    "Throughput against pairs",
     "Throughput",
-    "Per core of the user plane function",
-    "Rate over sessions",
-    "Rate over rules",
+    "Throughput per core of the user plane function",
+    "Rate against sessions",
+    "Rate against rules",
     "One-way times",
     "Round-trip times",
     "One-way times against load",
     "Round-trip times against load",
     "What techniques need",
     "What a frame costs",
-    "Kept apart",
+    "Isolation",
 ];
 
 /// Shared functions of the scripts: how to read numbers, and the values of each mark of a chart.

@@ -91,7 +91,7 @@ fn interrupted_papers_run_reports_and_resumes() {
     assert!(before[0].1 == 0 && before[3].1 > 0, "{before:?}");
     let half = fs::read_to_string(&page).unwrap();
     assert_all_are_in(&half);
-    assert!(half.contains("Nothing was measured yet of ") && half.contains("liang2016-setup"));
+    assert!(half.contains("Not measured yet: ") && half.contains("liang2016-setup"));
     assert!(half.contains("the run was interrupted"), "it says why");
 
     // `--resume` needs no other option, and keeps what is complete.
@@ -108,7 +108,7 @@ fn interrupted_papers_run_reports_and_resumes() {
     assert_eq!(fs::read(&first).unwrap(), measured);
     let whole = fs::read_to_string(&page).unwrap();
     assert_all_are_in(&whole);
-    assert!(!whole.contains("interrupted") && !whole.contains("Nothing was measured yet"));
+    assert!(!whole.contains("interrupted") && !whole.contains("Not measured yet"));
     assert!(whole.contains("The papers <span>beside this machine"), "figures beside the papers'");
 
     // Existing results are not overwritten.

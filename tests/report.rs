@@ -335,7 +335,7 @@ fn invalid_result_file_is_rejected() {
     for (text, what) in [
         (&good[..good.len() / 2], "cut short"),
         ("<html>", "not JSON"),
-        ("", "nothing is in it"),
+        ("", "empty file"),
         (
             &good.replacen("\"schema\":1", "\"schema\":2", 1),
             "schema version 2; this dray reads version 1",
@@ -392,7 +392,8 @@ fn comparison_names_incomparable_rows() {
     assert!(text.contains("B is faster in 1, slower in 0;"), "{text}");
     let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
     assert!(line.contains("+900.0 %") && line.ends_with("faster"), "{line}");
-    let warning = text.lines().find(|line| line.starts_with("Beware: measured on hosts")).unwrap();
+    let warning = "Warning: measured on different hosts";
+    let warning = text.lines().find(|line| line.starts_with(warning)).unwrap();
     assert!(warning.contains("99.9"), "{warning}");
     let json: Value =
         serde_json::from_str(&success(&["compare", &before, after, "--json"])).unwrap();

@@ -1,10 +1,10 @@
 "use strict";
-// Filters, and what a chart says of a point. Without this script the page shows everything, and
-// browsers show each shape's title by themselves.
+// Filters and tooltips. Without this script the page shows everything, and browsers show each
+// shape's title themselves.
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const root = document.documentElement;
 
-// Dark or light, other than the system's choice.
+// Theme switch: overrides the system's dark or light setting.
 const theme = document.getElementById("theme");
 const isDark = () =>
   (root.style.colorScheme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
@@ -16,7 +16,7 @@ theme.addEventListener("click", () => {
 theme.hidden = false;
 nameTheme();
 
-// What is shown: everything whose technique and sizes are all chosen. Streams of bytes have size 0.
+// Shows items whose technique and sizes are all selected. Byte streams have size 0.
 const filter = document.getElementById("filter");
 const boxes = (name) => all(`input[name=${name}]`, filter);
 function show() {
@@ -26,7 +26,7 @@ function show() {
     const { t, s } = it.dataset;
     const chosen = (t === undefined || techniques.has(t)) &&
       (s === undefined || s.split(" ").every((size) => size === "0" || sizes.has(size)));
-    // SVG knows no `hidden` property.
+    // SVG elements have no `hidden` property.
     it.toggleAttribute("hidden", !chosen);
   }
   const count = boxes("t").length;
@@ -55,7 +55,7 @@ const choose = filter.querySelector(".choose");
 document.addEventListener("click", ({ target }) => { if (!choose.contains(target)) choose.open = false; });
 filter.hidden = false;
 
-// What stands behind a mark: its title, shown beside it.
+// Tooltip of a mark: its title, shown beside it.
 const tip = document.getElementById("tip");
 const titles = new Map();
 for (const mark of all("[data-mark]")) {
@@ -79,7 +79,7 @@ function explain(mark) {
   tip.style.top = `${above > 8 ? above : at.bottom + 10}px`;
 }
 const visible = (chart) => all("[data-mark]", chart).filter((mark) => mark.getClientRects().length > 0);
-// In a plot the nearest point counts: nobody can hit one exactly.
+// In a plot the nearest point is chosen: points are too small to hit exactly.
 function near(plot, x, y) {
   let [best, least] = [null, 30];
   for (const mark of visible(plot)) {
@@ -109,5 +109,5 @@ document.addEventListener("keydown", (event) => {
 });
 document.addEventListener("focusout", () => explain(null));
 
-// Paper has no room for a click.
+// Opens all details before printing: on paper nothing can be clicked.
 addEventListener("beforeprint", () => { for (const it of all("details:not(.choose)")) it.open = true; });

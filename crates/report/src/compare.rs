@@ -36,8 +36,8 @@ pub struct Comparison {
 /// Error for two runs that have no row in common.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{a} and {b} have no row in common: nothing was measured in both with the same technique, size, \
-     rate, burst and flows"
+    "{a} and {b} have no row in common: rows match if technique, size, rate, burst and flows are \
+     the same"
 )]
 pub struct NothingInCommon {
     a: String,
@@ -106,23 +106,25 @@ fn warnings(a: &Run, b: &Run) -> Vec<String> {
     let different = host_differences(&a.results.host, &b.results.host);
     if !different.is_empty() {
         warnings.push(format!(
-            "measured on hosts that differ ({}): a change is theirs as much as the technique's",
+            "measured on different hosts ({}): a change may come from the host, not the technique",
             different.join("; ")
         ));
     }
     for (name, run) in [("A", a), ("B", b)] {
         if run.results.results.iter().filter_map(ResultRow::measured).any(|it| it.trials == 1) {
             warnings.push(format!(
-                "one trial of a technique in {name}: its interval says how steady it was, not how well \
-                 it repeats"
+                "{name} has a technique with one trial: its interval shows how steady the rate \
+                 was, not how well it repeats"
             ));
         }
         if let Some(incomplete) = &run.results.incomplete {
             let (done, all) = (incomplete.trials_done, incomplete.trials);
-            warnings.push(format!("{name} was interrupted, and has {done} of its {all} trials"));
+            warnings.push(format!("{name} was interrupted after {done} of {all} trials"));
         }
         if run.results.settings.quick {
-            warnings.push(format!("{name} is a first look (--quick), too short for small changes"));
+            warnings.push(format!(
+                "{name} is a quick run (--quick), too short to detect small changes"
+            ));
         }
     }
     if a.results.dray != b.results.dray {
@@ -214,7 +216,7 @@ mod tests {
         for (field, value, what) in [
             ("counters_agree", "false", "disagree"),
             ("check", "\"sampled\"", "whole in A and sampled in B"),
-            ("role_cores", "{\"sender\":0,\"receiver\":0}", "other CPUs"),
+            ("role_cores", "{\"sender\":0,\"receiver\":0}", "different CPUs"),
             (
                 "noise",
                 "{\"steal_ratio\":0.5,\"other_cores\":0,\"slower_ratio\":0,\"disturbed_trials\":1}",

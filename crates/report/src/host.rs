@@ -38,10 +38,7 @@ pub(crate) fn facts(host: &HostFacts) -> Vec<(&'static str, String)> {
         ("kernel", host.kernel.clone()),
         ("system", or_unknown(&host.os)),
         ("virtual machine", host.virtualization.clone().unwrap_or_else(|| "no".to_owned())),
-        (
-            "mitigations",
-            host.mitigations.clone().unwrap_or_else(|| "the kernel's own choice".to_owned()),
-        ),
+        ("mitigations", host.mitigations.clone().unwrap_or_else(|| "kernel default".to_owned())),
         ("constant time-stamp counter", if host.constant_tsc { "yes" } else { "no" }.to_owned()),
         (
             "memory",

@@ -28,17 +28,17 @@ const MAX_BYTES: u64 = 64 << 20;
 pub enum InputError {
     #[error("{}: cannot be read: {error}", file.display())]
     Unreadable { file: PathBuf, error: std::io::Error },
-    #[error("{}: more than {} MiB, which no result file of `dray bench` has", file.display(), MAX_BYTES >> 20)]
+    #[error("{}: more than {} MiB, the limit for result files", file.display(), MAX_BYTES >> 20)]
     TooLong { file: PathBuf },
-    #[error("{}: cut short: the JSON ends at line {line} in the middle of something", file.display())]
+    #[error("{}: cut short: the JSON ends unfinished at line {line}", file.display())]
     CutShort { file: PathBuf, line: usize },
-    #[error("{}: nothing is in it; give what `dray bench --json` wrote", file.display())]
+    #[error("{}: empty file; give a file that `dray bench --json` wrote", file.display())]
     Empty { file: PathBuf },
-    #[error("{}: not text; give what `dray bench --json` wrote", file.display())]
+    #[error("{}: not text; give a file that `dray bench --json` wrote", file.display())]
     NotText { file: PathBuf },
-    #[error("{}: not JSON: {error}; give what `dray bench --json` wrote", file.display())]
+    #[error("{}: not JSON: {error}; give a file that `dray bench --json` wrote", file.display())]
     NotJson { file: PathBuf, error: serde_json::Error },
-    #[error("{}: no `schema` in it; give what `dray bench --json` wrote", file.display())]
+    #[error("{}: no `schema` in it; give a file that `dray bench --json` wrote", file.display())]
     NoSchema { file: PathBuf },
     #[error("{}: results of schema version {version}; this dray reads version {SCHEMA}", file.display())]
     OtherSchema { file: PathBuf, version: u64 },
@@ -130,7 +130,8 @@ fn impossible(results: &Results) -> Option<String> {
     let possible = |value: f64| (0.0..1e15).contains(&value);
     for (number, row) in results.results.iter().enumerate() {
         let of = |field: &str, value: f64| {
-            (!possible(value)).then(|| format!("results[{number}].{field} is {value:e}"))
+            (!possible(value))
+                .then(|| format!("results[{number}].{field} is {value:e}; allowed: 0 to 1e15"))
         };
         let found = row.offered_pps.and_then(|pps| of("offered_pps", pps));
         let found = found.or_else(|| row.paper_pps.and_then(|pps| of("paper_pps", pps)));
@@ -159,11 +160,11 @@ fn impossible(results: &Results) -> Option<String> {
         let StreamOutcome::Measured(measured) = &row.outcome else { continue };
         let mut rates = measured.samples_bps.iter().chain(&measured.trials_bps);
         if !possible(measured.goodput_bps) || rates.any(|rate| !possible(*rate)) {
-            return Some(format!("streams[{number}] has a rate that cannot be"));
+            return Some(format!("streams[{number}] has an impossible rate; allowed: 0 to 1e15"));
         }
     }
     let limit = results.limits.iter().find(|limit| !possible(limit.pps));
-    limit.map(|limit| format!("limits: pps is {:e}", limit.pps))
+    limit.map(|limit| format!("limits: pps is {:e}; allowed: 0 to 1e15", limit.pps))
 }
 
 #[cfg(test)]
@@ -184,7 +185,7 @@ mod tests {
             assert!(message.starts_with("some.json: cut short"), "{message}");
         }
         for (text, what) in [
-            (" \n", "nothing is in it"),
+            (" \n", "empty file"),
             ("\u{0}ELF", "not JSON"),
             ("[1, 2", "cut short"),
             ("[1, 2]", "no `schema`"),

@@ -66,7 +66,7 @@ fn rates(rows: &[MeasuredRow]) -> Option<String> {
         |(row, measured): &&MeasuredRow| row.topology != "echo" && measured.one_way_ns.is_none();
     let rows = || rows.iter().filter(is_rate);
     let beside = |rates: &[f64], paper: Option<f64>, in_words: &dyn Fn(f64) -> String| {
-        let paper = paper.map_or(String::new(), |rate| format!(" (the paper: {})", in_words(rate)));
+        let paper = paper.map_or(String::new(), |rate| format!(" (paper: {})", in_words(rate)));
         (!rates.is_empty()).then(|| range(rates, in_words) + &paper)
     };
     let per_core = rows().filter_map(|(row, it)| Some(bits(row, it.upf_pps_per_core()?)));
@@ -102,7 +102,7 @@ mod tests {
         let beside = beside(&[&sample::run(&text)]);
         assert_eq!(
             beside[0].here,
-            ["bridge/udp: 500 kpps (the paper: 227 kpps)", "veth/udp: 600 kpps to 700 kpps"]
+            ["bridge/udp: 500 kpps (paper: 227 kpps)", "veth/udp: 600 kpps to 700 kpps"]
         );
         assert!(beside[0].paper.contains("Ara"));
         assert!(super::beside(&[&sample::run(&sample::results(&rows))]).is_empty());

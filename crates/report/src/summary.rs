@@ -118,7 +118,7 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
         (
             Measure {
                 question: "Latency",
-                of: "shortest round trip, 99 % of them".to_owned(),
+                of: "lowest 99th percentile of round trips".to_owned(),
                 less_is_better: true,
                 unit: time_unit,
             },
@@ -145,7 +145,7 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
         (
             Measure {
                 question: "Fewest cores",
-                of: "most frames per second for each busy core".to_owned(),
+                of: "most frames per second per busy core".to_owned(),
                 less_is_better: false,
                 unit: rate_unit,
             },
@@ -314,7 +314,7 @@ fn panel_row(it: &Ranked, techniques: &Techniques, unit: Unit) -> PanelRow {
 fn verdict(measure: &Measure, ranking: &[Ranked]) -> String {
     let [best, others @ ..] = ranking else { return String::new() };
     let Some(next) = others.first() else {
-        return "The only one measured.".to_owned();
+        return "The only technique measured.".to_owned();
     };
     let name = |it: &Ranked| it.technique.clone();
     let ratio =
@@ -327,25 +327,27 @@ fn verdict(measure: &Measure, ranking: &[Ranked]) -> String {
     let mut text = match best.interval.zip(next.interval) {
         None if measure.less_is_better => {
             format!(
-                "Then {} with {}; there is no interval to say how sure that is.",
+                "Next: {} with {}; no interval, so the order is not certain.",
                 name(next),
                 time(next.value)
             )
         }
         None => format!(
-            "{ahead} ahead of {}; there is no interval to say how sure that is.",
+            "{ahead} ahead of {}; no interval, so the difference is not certain.",
             name(next)
         ),
         Some((a, b)) if a.overlaps(b) => {
             let is_level = |it: &&Ranked| it.interval.is_some_and(|interval| interval.overlaps(a));
             let level: Vec<String> = others.iter().filter(is_level).take(3).map(name).collect();
-            format!("Not to be told from {}: the 95 % intervals overlap.", level.join(", "))
+            format!("No clear difference from {}: the 95 % intervals overlap.", level.join(", "))
         }
-        Some(_) => format!("Faster than {} by {ahead}: the 95 % intervals are apart.", name(next)),
+        Some(_) => {
+            format!("Faster than {} by {ahead}: the 95 % intervals do not overlap.", name(next))
+        }
     };
     let lost = best.loss_ratio;
     if lost >= 0.0001 {
-        text.push_str(&format!(" It lost {} % of what was sent.", percent(lost)));
+        text.push_str(&format!(" It lost {} % of the frames sent.", percent(lost)));
     }
     text.extend(best.needs.clone());
     text
@@ -393,12 +395,12 @@ mod tests {
         let unmodified = answers.iter().find(|it| it.question == "Unmodified programs").unwrap();
         assert_eq!(
             (&*unmodified.best, &*unmodified.verdict),
-            ("veth/udp", "The only one measured.")
+            ("veth/udp", "The only technique measured.")
         );
 
         let level = [row("veth/udp", 64, &[10e5, 12e5]), row("bridge/udp", 64, &[9e5, 12e5])];
         let verdict = &answers_of(&level).0[0].verdict;
-        assert!(verdict.starts_with("Not to be told from bridge/udp"), "{verdict}");
+        assert!(verdict.starts_with("No clear difference from bridge/udp"), "{verdict}");
         let once = [row("veth/udp", 64, &[10e5]), row("bridge/udp", 64, &[9e5])];
         let verdict = &answers_of(&once).0[0].verdict;
         assert!(verdict.contains("no interval"), "{verdict}");

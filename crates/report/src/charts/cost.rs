@@ -71,14 +71,15 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     }
     vec![Figure {
         title: "What a frame costs".to_owned(),
-        reading: "CPU time of all roles per frame received, in nanoseconds; shorter is better.".to_owned(),
+        reading: "CPU time of all roles per frame received, in nanoseconds; shorter is better."
+            .to_owned(),
         chart: format!(
             "<p class=\"key\"><span><i class=\"b0\"></i>user mode</span> <span><i class=\"b1\"></i>kernel</span> \
              <span><i class=\"b2\"></i>soft interrupts</span> <span><i class=\"b3\"></i>polling</span></p><div class=\"panels\">{chart}</div>"
         ),
         notes: vec![
-            "At full rate. Polling: looking for frames where there were none, of roles that know; it is \
-             not in the other parts."
+            "At full rate. Polling: time spent polling without finding frames, for roles that \
+             report it; not included in the other parts."
                 .to_owned(),
         ],
         table: table(&rows, techniques),
@@ -106,7 +107,7 @@ fn table(rows: &[(MeasuredRow, Parts)], techniques: &Techniques) -> Table {
         ("all", ns),
         ("all", Some("cycles/frame")),
         ("without polling", Some("cycles/frame")),
-        ("of these the switch", Some("cycles/frame")),
+        ("of which switch", Some("cycles/frame")),
         ("received", Some("Mb/s per core")),
     ]);
     for ((row, measured), parts) in rows {

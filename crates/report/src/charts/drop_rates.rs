@@ -71,11 +71,11 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let rings = if others.is_empty() {
         String::new()
     } else {
-        format!(" Ring: with at most {} lost.", others.join(", "))
+        format!(" Ring: at most {} lost.", others.join(", "))
     };
     let mut notes = explain_marks(&rows);
     notes.push(format!(
-        "Trials of {} s; the search ends when its bounds are within {} % of each other. ± is over \
+        "Trials last {} s; a search ends when its bounds are within {} % of each other. ± is over \
          several searches.",
         digits(first.trial_s),
         percent(first.width)
@@ -83,7 +83,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     vec![Figure {
         title: "Highest rate within a given loss".to_owned(),
         reading: format!(
-            "Frames offered per second of which at most {} % are lost (dot).{rings} Further right is \
+            "Highest rate of offered frames with at most {} % lost (dot).{rings} Further right is \
              better.",
             percent(first.loss_ratio)
         ),
@@ -96,7 +96,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
 /// Describes the rates found, in lines.
 fn lines(rates: &[DropRate]) -> String {
     let line = |found: &DropRate| {
-        format!("within {} % of loss: {}", percent(found.loss_ratio), rate(found.pps))
+        format!("at most {} % lost: {}", percent(found.loss_ratio), rate(found.pps))
     };
     rates.iter().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -106,11 +106,11 @@ fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
     let mut table = Table::new(&[
         ("technique", None),
         ("size", Some("B")),
-        ("loss at most", Some("%")),
+        ("max loss", Some("%")),
         ("highest rate", pps),
         ("± 95 %", pps),
-        ("bounds' width", Some("%")),
-        ("trials of", Some("s")),
+        ("bound width", Some("%")),
+        ("trial", Some("s")),
         ("searches", Some("")),
         ("trials", Some("")),
         ("limited by", Some("")),

@@ -29,7 +29,7 @@ fn is_of_sender(run: &Run) -> bool {
 
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let kinds = [
-        ("chain", "Chains of forwarders", "forwarders one after the other"),
+        ("chain", "Chains of forwarders", "forwarders in a chain"),
         ("fan", "Forwarders side by side", "forwarders side by side"),
     ];
     let of_kind = |(topology, title, axis): &(&str, &str, &str)| {
@@ -121,14 +121,14 @@ fn figure(
     }
     let what = match rows[0].1.drop_rates.first() {
         _ if is_of_sender(run) => "sent".to_owned(),
-        Some(found) => format!("carried with at most {} % lost", percent(found.loss_ratio)),
+        Some(found) => format!("highest rate with at most {} % lost", percent(found.loss_ratio)),
         None => "received".to_owned(),
     };
     let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
     Figure {
         title: title.to_owned(),
         reading: format!(
-            "Frames of {} B per second, {what}; the flatter, the less a forwarder costs.",
+            "Frames of {} B per second, {what}. The flatter the line, the less a forwarder costs.",
             sizes.join(", ")
         ),
         chart: plot.draw(techniques),

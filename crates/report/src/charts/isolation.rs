@@ -34,10 +34,10 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     });
     let chart: String = chart.collect();
     vec![Figure {
-        title: "Kept apart".to_owned(),
+        title: "Isolation".to_owned(),
         reading:
-            "Of the frames that one container sent to another, the share that arrived there, over \
-                  links that shall let none through."
+            "Share of the frames from one container to another that arrived, over links that must \
+             isolate containers."
                 .to_owned(),
         chart: format!("<div class=\"panels\">{chart}</div>"),
         notes: Vec::new(),

@@ -43,14 +43,14 @@ impl Way {
     fn note(self) -> &'static str {
         match self {
             Self::OneWay => {
-                "The time runs from when a frame was due, not from when a late sender got to it, until \
-                 the receiver has it; percentiles are over all frames of all trials, so that there is \
-                 no interval to say which is faster for sure."
+                "Times run from when a frame was due, even if the sender was late, until the \
+                 receiver has it. Percentiles are over all frames of all trials, so they have no \
+                 interval to rank techniques by."
             }
             Self::RoundTrip => {
-                "The time runs from when a frame was due, or where the next waits for the last one, from \
-                 before it is handed to its port, until it is back and read; percentiles are over all \
-                 round trips, so that there is no interval to say which is faster for sure."
+                "Times run from when a frame was due (for one frame at a time: from before it is \
+                 handed to its port) until it is back and read. Percentiles are over all round \
+                 trips, so they have no interval to rank techniques by."
             }
         }
     }
@@ -86,7 +86,7 @@ fn of_way(run: &Run, techniques: &Techniques, way: Way) -> Option<Figure> {
     notes.push(way.note().to_owned());
     notes.extend(run.results.clock.as_ref().map(|clock| {
         format!(
-            "The clock: a look takes {:.0} ns, and a time between two CPUs is within {:.0} ns.",
+            "Clock: a reading takes {:.0} ns; times between two CPUs are accurate to {:.0} ns.",
             clock.read_ns,
             clock.error_ns()
         )
@@ -94,8 +94,8 @@ fn of_way(run: &Run, techniques: &Techniques, way: Way) -> Option<Figure> {
     Some(Figure {
         title: way.title().to_owned(),
         reading:
-            "Dot: the median. Marks: 90, 99, 99.9 and 99.99 %. Ring: the longest. Further left is \
-                  better; the axis is logarithmic."
+            "Dot: median. Marks: 90, 99, 99.9 and 99.99 %. Ring: maximum. Further left is better; \
+             the axis is logarithmic."
                 .to_owned(),
         chart: format!("<div class=\"panels wide\">{chart}</div>"),
         notes,

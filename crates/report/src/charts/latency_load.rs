@@ -66,21 +66,20 @@ fn of_size(techniques: &Techniques, way: Way, rows: &[Timed], size: usize) -> Op
     let plot = Plot {
         label: title.clone(),
         x: axis("offered", x_range, rate_unit(x_range.1)),
-        y: axis("99 % took less", y_range, time_unit(y_range.0.max(1e3))),
+        y: axis("99th percentile", y_range, time_unit(y_range.0.max(1e3))),
         reference: None,
         series: series.collect(),
     };
     let mut notes = explain_marks(rows.iter().map(|(row, _)| row));
     notes.push(
-        "Where loads are shares of what each technique carries without loss, its line ends near that."
+        "If loads are shares of each technique's loss-free rate, its line ends near that rate."
             .to_owned(),
     );
     Some(Figure {
         title,
-        reading:
-            "The time that 99 % of frames stay below, against frames offered per second; both axes \
-                  are logarithmic. Further down is better, and further right."
-                .to_owned(),
+        reading: "99th percentile of the times against frames offered per second; both axes are \
+             logarithmic. Further down and further right is better."
+            .to_owned(),
         chart: plot.draw(techniques),
         notes,
         table: table(&rows, techniques),

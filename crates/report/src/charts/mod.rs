@@ -143,7 +143,7 @@ fn explain(marks: &[&str]) -> Vec<String> {
     }
     if marks.contains(&"~") {
         notes.push(
-            "~ Disturbed: the machine did something else meanwhile, so measure again.".to_owned(),
+            "~ Disturbed: the machine was busy with other work, so measure again.".to_owned(),
         );
     }
     notes
@@ -168,9 +168,7 @@ pub(crate) fn tip((row, measured): MeasuredRow) -> String {
         lines.push(format!("offered {}, sent {}", rate(pps), rate(measured.sent_pps)));
     }
     lines.push(format!("lost {} % of {} frames", percent(measured.loss_ratio), measured.sent));
-    for (way, latency) in
-        [("one way", measured.one_way_ns), ("there and back", measured.latency_ns)]
-    {
+    for (way, latency) in [("one way", measured.one_way_ns), ("round trip", measured.latency_ns)] {
         let Some(latency) = latency else { continue };
         let [p50, p99, max] = [latency.p50, latency.p99, latency.max].map(|ns| time(ns as f64));
         lines.push(format!("{way}: p50 {p50}, p99 {p99}, max {max}"));
@@ -180,7 +178,7 @@ pub(crate) fn tip((row, measured): MeasuredRow) -> String {
     }
     let mut cost = cores(measured).map_or(String::new(), |cores| format!("{cores:.2} cores busy"));
     if let Some(cycles) = measured.cycles_per_frame {
-        cost.push_str(&format!(", {cycles:.0} cycles a frame"));
+        cost.push_str(&format!(", {cycles:.0} cycles per frame"));
     }
     lines.push(cost);
     let mut setting = format!("bursts of {}", row.burst);
@@ -201,7 +199,7 @@ pub(crate) fn tip((row, measured): MeasuredRow) -> String {
     let shared = if measured.setting.shared_cores { " (shared)" } else { "" };
     lines.push(format!("CPU: {}{shared}", roles.join(", ")));
     if let Some(pps) = row.paper_pps {
-        lines.push(format!("the paper: {}", rate(pps)));
+        lines.push(format!("paper: {}", rate(pps)));
     }
     lines.extend(measured.disturbed().map(|what| format!("disturbed: {what}")));
     lines.retain(|line| !line.is_empty());

@@ -52,7 +52,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         tip: tip(name, needs),
     };
     let panel = Panel {
-        title: "until everything is ready".to_owned(),
+        title: "time until ready".to_owned(),
         size: rows[0].1,
         scale: Scale::linear(most),
         unit,
@@ -61,13 +61,13 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     };
     vec![Figure {
         title: "What techniques need".to_owned(),
-        reading: "Dot: how long it takes to make containers and link and to open the ports; the mean \
-                  of all trials. Further left is better."
+        reading: "Dot: time to create containers and link and to open the ports, mean of all \
+                  trials. Further left is better."
             .to_owned(),
         chart: format!("<div class=\"panels wide\">{}</div>", panel.draw(techniques)),
         notes: vec![
-            "Memory is that of the programs, each with its part of what it shares; the kernel's own, \
-             such as the buffers of sockets, is not in it."
+            "Memory: that of the programs, shared pages divided among their users; kernel memory, \
+             such as socket buffers, is not included."
                 .to_owned(),
         ],
         table: table(&rows, techniques),

@@ -78,7 +78,7 @@ fn of_size(run: &Run, techniques: &Techniques, size: usize) -> Option<Figure> {
             unit: rate_unit(most_received),
             ticks: Vec::new(),
         },
-        reference: Some((vec![(first, first), (all, all)], "everything arrives".to_owned())),
+        reference: Some((vec![(first, first), (all, all)], "no loss".to_owned())),
         series: series.collect(),
     };
     let mut notes = explain_marks(&rows);
@@ -87,8 +87,8 @@ fn of_size(run: &Run, techniques: &Techniques, size: usize) -> Option<Figure> {
     }
     Some(Figure {
         title: format!("Received against offered rate, {size} B"),
-        reading: "Frames per second. A line that leaves the dashed one loses frames, or its sender sends \
-                  less than it was told to; further up is better."
+        reading: "Frames per second. Where a line is below the dashed one, frames were lost, or \
+                  the sender sent less than it was told to. Further up is better."
             .to_owned(),
         chart: plot.draw(techniques),
         notes,

@@ -77,9 +77,9 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     });
     let x = if last > 8 { Scale::log(1.0, last as f64) } else { Scale::linear(last as f64) };
     let plot = Plot {
-        label: "Pairs against throughput".to_owned(),
+        label: "Throughput against pairs".to_owned(),
         x: Axis {
-            title: "pairs at the same time".to_owned(),
+            title: "concurrent pairs".to_owned(),
             scale: x,
             unit: Unit { name: "", factor: 1.0 },
             ticks: counts.iter().map(|count| *count as f64).collect(),
@@ -97,10 +97,10 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let mut notes = explain(&distinct(&rows, |row| row.mark));
     notes.extend(paper.map(|paper| format!("The paper: {paper}.")));
     vec![Figure {
-        title: "Pairs against throughput".to_owned(),
+        title: "Throughput against pairs".to_owned(),
         reading:
-            "Bits received per second by all pairs together, payload of streams or whole frames; \
-                  further up is better."
+            "Bits per second received by all pairs together: payload of streams, or whole frames. \
+             Further up is better."
                 .to_owned(),
         chart: plot.draw(techniques),
         notes,
@@ -140,8 +140,8 @@ fn of_one_count(count: usize, mut rows: Vec<Pairs>, techniques: &Techniques) -> 
     let chart: String = panels.collect();
     Figure {
         title: "Throughput".to_owned(),
-        reading: "Bits received per second by all pairs together, payload of streams or whole \
-                  frames; the line through a dot is its 95 % interval. Further right is better."
+        reading: "Bits per second received by all pairs together: payload of streams, or whole \
+                  frames. The line through a dot is its 95 % interval. Further right is better."
             .to_owned(),
         chart: format!("<div class=\"panels\">{chart}</div>"),
         notes: explain(&distinct(&rows, |row| row.mark)),
@@ -171,7 +171,7 @@ pub(crate) fn tip_of_streams(row: &StreamRow, measured: &MeasuredStreams) -> Str
     let interval = measured.interval();
     let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", GIGABITS.half(it.half)));
     let mut text = format!(
-        "{}, {} pairs\n{}{sure}\nMTU {}, {} streams each, {} trials\n{} segments sent again",
+        "{}, {} pairs\n{}{sure}\nMTU {}, {} streams per pair, {} trials\n{} segments retransmitted",
         row.technique,
         row.pairs,
         GIGABITS.with(measured.goodput_bps),
@@ -189,8 +189,8 @@ fn table(rows: &[Pairs], techniques: &Techniques) -> Table {
         ("technique", None),
         ("pairs", Some("")),
         ("MTU", Some("B")),
-        ("frames of", Some("B")),
-        ("all together", Some("Gb/s")),
+        ("frame", Some("B")),
+        ("received", Some("Gb/s")),
         ("± 95 %", Some("Gb/s")),
     ]);
     for row in rows {
@@ -234,7 +234,7 @@ mod tests {
         techniques.add("bridge/udp", "bridge");
         techniques.add("bridge/udp, MTU 9000", "bridge");
         let figures = draw(&run, &techniques);
-        assert_eq!(figures[0].table.rows.len(), 3, "one sender and one receiver are no pairs");
+        assert_eq!(figures[0].table.rows.len(), 3, "row of another topology is left out");
         let lines = figures[0].chart.matches("<g class=\"series").count();
         assert_eq!(lines, 2, "{}", figures[0].chart);
         assert!(figures[0].chart.contains("bridge/udp, MTU 9000"), "{}", figures[0].chart);

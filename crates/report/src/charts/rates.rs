@@ -39,7 +39,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let mut notes = explain_marks(&rows);
     if panels.iter().any(|panel| panel.reference.is_some()) {
         notes.push(
-            "Limit of the machine: two CPUs pass frames on with one copy and do nothing else."
+            "Limit of the machine: two CPUs only pass frames on, with one copy per frame."
                 .to_owned(),
         );
     }

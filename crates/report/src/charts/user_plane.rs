@@ -37,8 +37,8 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         let most = most.max_by_key(values).filter(|most| values(most) > 1)?;
         Some(line(run, techniques, &most, of, title, axis))
     };
-    let sessions_line = over(sessions, pdrs, "Rate over sessions", "sessions");
-    let pdrs_line = over(pdrs, sessions, "Rate over rules", "PDRs of each session");
+    let sessions_line = over(sessions, pdrs, "Rate against sessions", "sessions");
+    let pdrs_line = over(pdrs, sessions, "Rate against rules", "PDRs per session");
     let lines: Vec<Figure> = sessions_line.into_iter().chain(pdrs_line).collect();
     if lines.is_empty() { vec![per_core(run, techniques, &rows)] } else { lines }
 }
@@ -95,7 +95,7 @@ fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
         let at = match (offered, searched) {
             (Some(pps), _) => format!("offered {}", rate(*pps)),
             (None, true) => "without loss".to_owned(),
-            (None, false) => "as fast as can be".to_owned(),
+            (None, false) => "at full rate".to_owned(),
         };
         Panel {
             title: format!("{load}, {size} B, {at}"),
@@ -108,9 +108,8 @@ fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
     });
     let chart: String = panels.map(|panel| panel.draw(techniques)).collect();
     Figure {
-        title: "Per core of the user plane function".to_owned(),
-        reading: "Mb/s that passed, for each core that the function was busy on. Further right is \
-                  better."
+        title: "Throughput per core of the user plane function".to_owned(),
+        reading: "Mb/s forwarded per core that the function kept busy. Further right is better."
             .to_owned(),
         chart: format!("<div class=\"panels\">{chart}</div>"),
         notes: notes(run, rows),
@@ -187,7 +186,8 @@ fn line(
     };
     Figure {
         title: title.to_owned(),
-        reading: "Packets per second that passed; the flatter, the less more of them cost."
+        reading: "Packets forwarded per second. The flatter the line, the less each additional \
+                  one costs."
             .to_owned(),
         chart: plot.draw(techniques),
         notes: notes(run, rows),

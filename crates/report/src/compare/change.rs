@@ -93,7 +93,7 @@ impl Change {
         if let Some((first, second)) = a.p99_ns.zip(b.p99_ns) {
             let [from, to] = [first, second].map(|ns| time(ns as f64));
             remarks.push(format!(
-                "p99 of round trips from {from} to {to}; there is no interval to judge by"
+                "p99 latency changed from {from} to {to}; it has no interval to judge by"
             ));
         }
         if let Some((first, second)) = a.loss_ratio.zip(b.loss_ratio)
@@ -128,7 +128,7 @@ fn remarks(sides: &[Option<Side>; 2]) -> Vec<String> {
     }
     if let [Some(a), Some(b)] = sides {
         if a.role_cores != b.role_cores {
-            remarks.push("the roles ran on other CPUs".to_owned());
+            remarks.push("roles ran on different CPUs".to_owned());
         }
         if a.check != b.check {
             remarks.push(format!("receivers checked {} in A and {} in B", a.check, b.check));

@@ -88,7 +88,7 @@ impl<'a> Key<'a> {
             (usize::from(self.flows), 1, "flows"),
             (usize::from(self.stations), 1, "stations"),
             (self.pairs, 1, "pairs"),
-            (self.mtu as usize, 1500, "B of MTU"),
+            (self.mtu as usize, 1500, "B MTU"),
         ])
     }
 }
@@ -113,8 +113,8 @@ impl<'a> StreamKey<'a> {
     pub(super) fn describe(&self) -> String {
         let counts = [
             (self.pairs, 1, "pairs"),
-            (usize::from(self.streams), 1, "streams each"),
-            (self.mtu as usize, 1500, "B of MTU"),
+            (usize::from(self.streams), 1, "streams per pair"),
+            (self.mtu as usize, 1500, "B MTU"),
         ];
         self.technique.to_owned() + &in_runtime(self.runtime) + &unusual(&counts)
     }

@@ -12,7 +12,7 @@ impl Comparison {
     pub fn render(&self) -> String {
         let mut text = format!("A: {}\nB: {}\n", self.a, self.b);
         for warning in &self.warnings {
-            writeln!(text, "Beware: {warning}.").ok();
+            writeln!(text, "Warning: {warning}.").ok();
         }
         text.push('\n');
         let mut cells =

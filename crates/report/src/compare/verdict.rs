@@ -27,7 +27,7 @@ impl Verdict {
             Some(_) => Self::Slower,
             None => {
                 if remarks.is_empty() {
-                    remarks.push("one sample only: no interval".to_owned());
+                    remarks.push("only one sample, so no interval".to_owned());
                 }
                 Self::NotJudged
             }
@@ -38,7 +38,7 @@ impl Verdict {
         match self {
             Self::Faster => "faster",
             Self::Slower => "slower",
-            Self::NoDifference => "not told apart",
+            Self::NoDifference => "overlapping",
             Self::NotJudged => "not judged",
         }
     }

@@ -15,7 +15,7 @@ pub(super) fn render(report: &Report) -> String {
             writeln!(text, "> {}\n", escape(caveat)).ok();
         }
         if !host.answers.is_empty() {
-            text.push_str("| Which technique for | is | at | how sure |\n|---|---|---|---|\n");
+            text.push_str("| task | best technique | result | confidence |\n|---|---|---|---|\n");
         }
         for answer in &host.answers {
             writeln!(
@@ -30,7 +30,10 @@ pub(super) fn render(report: &Report) -> String {
             .ok();
         }
         if !host.papers.is_empty() {
-            text.push_str("\n### The papers beside this machine\n\n| experiment | the paper | here |\n|---|---|---|\n");
+            text.push_str(
+                "\n### The papers beside this machine\n\n| experiment | paper | here |\n\
+                 |---|---|---|\n",
+            );
         }
         for Beside { experiment, paper, here } in &host.papers {
             let here: Vec<String> = here.iter().map(|line| escape(line)).collect();
@@ -42,7 +45,8 @@ pub(super) fn render(report: &Report) -> String {
             if !section.about.is_empty() {
                 writeln!(text, "{}.\n", escape(&section.about)).ok();
             }
-            writeln!(text, "{}; begun {}.", escape(&section.settings), escape(&section.time)).ok();
+            writeln!(text, "{}; started {}.", escape(&section.settings), escape(&section.time))
+                .ok();
             for figure in &section.figures {
                 writeln!(text, "\n#### {}\n\n{}\n", escape(&figure.title), escape(&figure.reading))
                     .ok();

@@ -110,7 +110,7 @@ impl Report {
 impl Host {
     fn new(runs: &[&Run], techniques: &Techniques) -> Self {
         let host = &runs[0].results.host;
-        let model = host.cpu_model.as_deref().unwrap_or("an unknown processor");
+        let model = host.cpu_model.as_deref().unwrap_or("unknown processor");
         let cores =
             if host.cores == 1 { "1 core".to_owned() } else { format!("{} cores", host.cores) };
         let (answers, open) = summary::answers(runs, techniques);
@@ -130,13 +130,15 @@ fn caveats(runs: &[&Run]) -> Vec<String> {
     let all = || runs.iter().flat_map(|run| measured(run)).map(|(_, measured)| measured);
     let mut caveats = Vec::new();
     if runs.iter().any(|run| run.results.settings.quick) {
-        caveats.push("A first look (--quick): trials of a second, not for a decision.".to_owned());
+        caveats.push(
+            "Quick run (--quick): trials last about a second, too short for a decision.".to_owned(),
+        );
     }
     let wrong = all().filter(|measured| !measured.counters_agree).count();
     if wrong > 0 {
         caveats.push(format!(
-            "In {wrong} of {} results our counters and the kernel's disagree; they are marked with ! and \
-             answer no question.",
+            "In {wrong} of {} results our counters and the kernel's disagree; they are marked \
+             with ! and not ranked.",
             all().count()
         ));
     }
@@ -144,11 +146,11 @@ fn caveats(runs: &[&Run]) -> Vec<String> {
     let (part, none): (Vec<_>, Vec<_>) = incomplete.partition(|(_, it)| it.trials_done > 0);
     caveats.extend(part.iter().map(|(run, it)| {
         let (name, done, all) = (&run.results.experiment, it.trials_done, it.trials);
-        format!("{name} was interrupted: {done} of {all} trials are in it.")
+        format!("{name} was interrupted after {done} of {all} trials.")
     }));
     if !none.is_empty() {
         let names: Vec<&str> = none.iter().map(|(run, _)| &*run.results.experiment).collect();
-        caveats.push(format!("Nothing was measured yet of {}.", names.join(", ")));
+        caveats.push(format!("Not measured yet: {}.", names.join(", ")));
     }
     let streams = || runs.iter().flat_map(|run| &run.results.streams);
     let streams = || streams().filter_map(|row| row.measured());
@@ -156,8 +158,8 @@ fn caveats(runs: &[&Run]) -> Vec<String> {
         + streams().filter(|measured| measured.disturbed().is_some()).count();
     if disturbed > 0 {
         caveats.push(format!(
-            "In {disturbed} of {} results the machine did something else meanwhile; they are marked with \
-             ~, and should be measured again.",
+            "In {disturbed} of {} results the machine was busy with other work; they are marked \
+             with ~ and should be measured again.",
             all().count() + streams().count()
         ));
     }
@@ -170,15 +172,15 @@ fn caveats(runs: &[&Run]) -> Vec<String> {
     }
     if all().any(|measured| measured.trials == 1) {
         caveats.push(
-            "One trial of a technique: its interval says how steady it was, not how well it repeats. \
-             That takes --trials 5."
+            "A technique with one trial: its interval shows how steady the rate was, not how well \
+             it repeats. Use --trials 5 for that."
                 .to_owned(),
         );
     }
     if all().any(|measured| measured.trials == 2) {
         caveats.push(
-            "Two trials of a technique: little is told apart by two, since their interval is wide. \
-             --trials 5 makes it narrow."
+            "A technique with two trials: its interval is wide, so few differences are certain. \
+             Use --trials 5 for a narrower one."
                 .to_owned(),
         );
     }
@@ -200,10 +202,10 @@ impl Section {
                 settings.measure_s,
                 settings.warm_up_s,
                 settings.interval_s,
-                settings.seed.map_or(String::new(), |seed| format!("; order by seed {seed}")),
+                settings.seed.map_or(String::new(), |seed| format!("; trial order by seed {seed}")),
                 Some(&results.command)
                     .filter(|command| !command.is_empty())
-                    .map_or(String::new(), |command| format!("; by `{command}`"))
+                    .map_or(String::new(), |command| format!("; command: `{command}`"))
             ),
             figures: charts::figures(run, techniques),
             skipped: skipped(results),

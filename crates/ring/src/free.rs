@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_are_taken_in_the_order_in_which_they_came_back() {
+    fn free_ids_are_reused_in_return_order() {
         let mut ids = FreeIds::all(QueueSize::new(8).unwrap());
         // The running indices soon wrap around.
         ids.first = usize::MAX - 99;
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_left() {
+    fn copying_ids_stops_at_capacity() {
         let ids = FreeIds::all(QueueSize::new(4).unwrap());
         let mut out = ArrayVec::<u16, 3>::from_iter([9]);
         ids.copy_to(&mut out);

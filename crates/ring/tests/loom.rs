@@ -327,13 +327,13 @@ fn memif_sides() -> (ClientRing, ServerRing) {
 }
 
 // The third chain reuses the place of the first, and the fourth is in the second round as well.
-const LOOKING: Plan = Plan { chains: 4, buffers: 1, sleep: false };
+const POLLING: Plan = Plan { chains: 4, buffers: 1, sleep: false };
 const CHAINED: Plan = Plan { chains: 3, buffers: 2, sleep: false };
 const SLEEPING: Plan = Plan { chains: 3, buffers: 1, sleep: true };
 
 #[test]
-fn split_looking() {
-    split(LOOKING, false);
+fn split_polling() {
+    split(POLLING, false);
 }
 
 #[test]
@@ -352,8 +352,8 @@ fn split_sleeping_by_event_index() {
 }
 
 #[test]
-fn packed_looking() {
-    packed(LOOKING, false);
+fn packed_polling() {
+    packed(POLLING, false);
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn packed_together() {
 }
 
 #[test]
-fn memif_looking() {
+fn memif_polling() {
     check_memif_transmit(5, 1, false);
     check_memif_receive(5, 1, false);
 }

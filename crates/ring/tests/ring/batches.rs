@@ -42,7 +42,7 @@ fn go_round<L: Layout>(size: u32, batches: &[u16]) {
 
 proptest! {
     #[test]
-    fn buffers_go_round(
+    fn batches_of_buffers_go_round(
         size in (1u32..7).prop_map(|power| 1 << power),
         batches in prop::collection::vec(0u16..64, 0..100),
     ) {

@@ -129,7 +129,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
         #[test]
-        fn a_lying_server_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
+        fn client_survives_lying_server(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
             run(&bytes);
         }
     }

@@ -157,7 +157,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
         #[test]
-        fn a_lying_driver_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
+        fn device_survives_lying_driver(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
             run(&bytes);
         }
     }

@@ -76,7 +76,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
         #[test]
-        fn a_lying_device_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
+        fn driver_survives_lying_device(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
             run(&bytes);
         }
     }

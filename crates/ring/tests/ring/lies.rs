@@ -67,7 +67,7 @@ fn table(entries: u32) -> Entry {
 }
 
 #[test]
-fn what_is_no_lie() {
+fn valid_chains_are_accepted() {
     for popped in both(Access::Read, &[PLAIN], &[]) {
         assert_eq!(popped.unwrap().1, 0);
     }
@@ -88,7 +88,7 @@ fn what_is_no_lie() {
 }
 
 #[test]
-fn index_jump() {
+fn index_jump_is_refused() {
     // With two of eight entries popped, six more can be available.
     for (index, allowed) in [(2u16, true), (8, true), (9, false), (1, false), (0x8002, false)] {
         let (memory, layout) = memory::<SplitLayout>(8);
@@ -125,7 +125,7 @@ fn index_jump() {
 }
 
 #[test]
-fn overfull() {
+fn more_descriptors_than_ring_are_refused() {
     let (memory, layout) = memory::<PackedLayout>(4);
     let mut device = PackedDevice::new(layout, 0x8000, false, false).unwrap();
     write::<PackedLayout>(&memory, RING, &[PLAIN; 4]);
@@ -141,7 +141,7 @@ fn overfull() {
 }
 
 #[test]
-fn no_such_descriptor() {
+fn descriptor_outside_table_is_refused() {
     let split = |ring: &[Entry], table: &[Entry]| {
         message(pop::<SplitLayout>(true, Access::Read, ring, table))
     };
@@ -161,7 +161,7 @@ fn no_such_descriptor() {
 }
 
 #[test]
-fn outside_memory() {
+fn buffer_outside_memory_is_refused() {
     let end = DATA + DATA_LEN;
     for (address, len) in [(end - 7, 8), (0, 1), (u64::MAX, 2), (DATA, u32::MAX), (RING - 1, 2)] {
         let expected =
@@ -183,7 +183,7 @@ fn outside_memory() {
 }
 
 #[test]
-fn chain_too_long() {
+fn overlong_or_looping_chain_is_refused() {
     let expected = "descriptor chain is a loop or longer than 256 descriptors";
     // One buffer too many: in the ring, in a table, and in a table after the maximum number of
     // buffers.
@@ -222,7 +222,7 @@ fn chain_too_long() {
 }
 
 #[test]
-fn wrong_direction() {
+fn wrong_buffer_direction_is_refused() {
     let writable = (DATA, 8, WRITE, 0);
     let [read, written] = ["buffer is not device-readable", "buffer is not device-writable"];
     for (access, right, wrong, expected) in
@@ -248,7 +248,7 @@ fn wrong_direction() {
 }
 
 #[test]
-fn indirect() {
+fn invalid_indirect_tables_are_refused() {
     for popped in both(Access::Read, &[table(2)], &[(DATA, 8, NEXT, 1), table(1)]) {
         assert_eq!(message(popped), "an indirect table inside an indirect table");
     }
@@ -271,7 +271,7 @@ fn indirect() {
 }
 
 #[test]
-fn not_out() {
+fn returned_buffer_not_in_flight_is_refused() {
     let buffer = Buffer { address: DATA, len: 8, access: Access::Write };
     // An identity that is not posted, one beyond the ring, and one that was returned already.
     for id in [1u32, 8, 0x1_0000, u32::MAX, 0] {
@@ -309,7 +309,7 @@ fn not_out() {
 }
 
 #[test]
-fn a_length_without_the_write_flag_means_nothing() {
+fn used_length_without_write_flag_is_ignored() {
     let (memory, layout) = memory::<PackedLayout>(8);
     let mut driver = PackedDriver::new(layout, false);
     let buffer = Buffer { address: DATA, len: 8, access: Access::Read };

@@ -483,14 +483,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
         #[test]
-        fn what_goes_in_comes_out(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
+        fn ring_agrees_with_oracle(bytes in prop::collection::vec(any::<u8>(), 0..4000)) {
             run(&bytes);
         }
     }
 
     /// Every layout, size and start, each with random operations.
     #[test]
-    fn in_rings_of_every_size() {
+    fn rings_of_every_size_agree_with_oracle() {
         let mut seed = 1u64;
         for first in 0..2u8 {
             for size in 230..=255 {

@@ -104,7 +104,7 @@ fn run<L: Layout>(base: u16, event_index: bool) {
 }
 
 #[test]
-fn nobody_sleeps_forever() {
+fn sleeping_sides_are_always_woken() {
     for event_index in [false, true] {
         run::<SplitLayout>(0, event_index);
         run::<PackedLayout>(0x8000, event_index);

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_signal_counts() {
+    fn every_signal_increments_its_eventfd() {
         let events = [(); 2].map(|()| eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         std::thread::scope(|scope| {
             prepare();
@@ -241,7 +241,7 @@ mod tests {
 
     /// The flag that prevents waiting is not set: a process that shares the file can clear it.
     #[test]
-    fn a_full_counter_holds_nobody_up() {
+    fn full_eventfd_does_not_block_signals() {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let (done, wait) = mpsc::channel();
@@ -256,7 +256,7 @@ mod tests {
 
     /// `poll` reports room, and then a peer fills the counter.
     #[test]
-    fn an_alarm_ends_a_write_that_waits() {
+    fn alarm_interrupts_blocked_write() {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let (done, wait) = mpsc::channel();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_in_time_counts() {
+    fn write_in_time_increments_eventfd() {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         (0..3).for_each(|_| assert!(write_in_time(event.as_fd())));
         assert_eq!(counter(&event), 3);

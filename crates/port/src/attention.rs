@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_signals_are_left_to_the_control_thread() {
+    fn slow_signals_move_to_control_thread() {
         let (attention, ours, event) = peer_event(EventfdFlags::NONBLOCK);
         let epolls = watchers(event.as_fd(), 50_000);
         // One signal that seems slow, then one that is; time lost to a preemption in between does
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_peer_delays_no_signal_of_another() {
+    fn slow_peer_does_not_delay_other_signals() {
         let (slow, ours, event) = peer_event(EventfdFlags::NONBLOCK);
         slow.delegate(DELEGATED_MAX);
         let (_quick, other, others) = peer_event(EventfdFlags::NONBLOCK);
@@ -285,7 +285,7 @@ mod tests {
 
     /// As on a machine without asynchronous I/O.
     #[test]
-    fn a_counter_that_is_full_and_waits_holds_no_thread_up_without_aio() {
+    fn full_eventfd_does_not_block_without_aio() {
         let (attention, ours, event) = peer_event(EventfdFlags::empty());
         attention.delegate(DELEGATED_MAX);
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
@@ -318,10 +318,15 @@ mod tests {
     }
 
     #[test]
-    fn owed_signal_is_kept_where_no_timer_can_be_made() {
+    fn owed_signal_survives_missing_timer() {
         // A separate process, which has no context for asynchronous I/O and its own limit.
         let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "attention::tests::without_timers", "--ignored", "--nocapture"])
+            .args([
+                "--exact",
+                "attention::tests::owed_signal_without_timers",
+                "--ignored",
+                "--nocapture",
+            ])
             .output()
             .unwrap();
         let output = [output.stdout, output.stderr].concat();
@@ -331,7 +336,7 @@ mod tests {
 
     #[test]
     #[ignore = "run by another test, in a process of its own"]
-    fn without_timers() {
+    fn owed_signal_without_timers() {
         let attention = Arc::new(Attention::without_aio().unwrap());
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let ours = PeerEvent::from_peer(event.try_clone().unwrap(), &attention).unwrap();
@@ -344,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_semaphore_is_an_event_like_others() {
+    fn semaphore_eventfd_works_like_others() {
         let (attention, ours, event) = peer_event(EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE);
         (0..3).for_each(|_| ours.signal());
         assert_eq!((0..5).map(|_| count(&event)).sum::<u64>(), 3);
@@ -354,7 +359,7 @@ mod tests {
     /// `cargo test --release -p dray-port watchers -- --ignored --nocapture`.
     #[test]
     #[ignore = "prints figures"]
-    fn what_watchers_cost() {
+    fn cost_of_eventfd_watchers() {
         for number in [0, 1000, 10_000, 100_000] {
             let (_attention, _ours, event) = peer_event(EventfdFlags::NONBLOCK);
             let epolls = watchers(event.as_fd(), number);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agrees_with_the_monotonic_clock() {
+    fn ticks_agree_with_monotonic_clock() {
         let (start_ticks, start) = paired_reading();
         std::thread::sleep(Duration::from_millis(50));
         let (end_ticks, end) = paired_reading();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fast_way_to_nanoseconds_agrees_with_the_exact_one() {
+    fn fast_nanoseconds_agree_with_exact_conversion() {
         for ticks in [0, 1, 1000, ticks_per_second(), 3600 * ticks_per_second()] {
             let exact = to_duration(ticks).as_nanos() as u64;
             let off = nanoseconds(ticks).abs_diff(exact);

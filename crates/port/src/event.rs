@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_wakes_for_each_kick_until_it_is_forgotten() {
+    fn each_kick_wakes_until_unwatched() {
         let wakes = Wakes::new().unwrap();
         let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let signal = || rustix::io::write(&kick, &1u64.to_ne_bytes()).unwrap();

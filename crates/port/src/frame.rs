@@ -432,7 +432,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_is_copied_whole_and_nothing_beyond() {
+    fn copy_writes_exactly_the_frame_length() {
         let from: Vec<u8> = (0..=255).cycle().take(FRAME_LIMIT).collect();
         for len in (0..600).chain([1500, FRAME_LIMIT]) {
             let mut to = vec![0xee; len + 1];
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_takes_the_place_of_the_first_bytes() {
+    fn head_replaces_the_first_bytes() {
         let from: Vec<u8> = (0..200).collect();
         let frame = Frame::from(&from[..]);
         for (head_len, body) in [
@@ -483,7 +483,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "0..201 of Frame")]
-    fn a_body_is_of_the_frame() {
+    fn body_beyond_the_frame_panics() {
         let _ = Frame::from(&[0; 200][..]).with_head(&[], 0..201);
     }
 }

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_arrives_in_order() {
+    fn copied_buffers_arrive_in_order() {
         for size in [8, 64, 1500] {
             // A busy machine may not schedule all three threads within a short time.
             let arrives = (0..10).any(|doubled| {

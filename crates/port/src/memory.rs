@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_go_both_ways_and_those_not_taken_stay() {
+    fn frames_pass_both_ways_and_untaken_stay() {
         let peer = Peer::default();
         let Port { mut rx, mut tx, .. } = peer.port();
         peer.send([vec![1], vec![2], vec![3]]);

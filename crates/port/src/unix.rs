@@ -79,7 +79,7 @@ mod tests {
     /// A listener that accepts no connection holds up neither a port that connects to it nor a port
     /// that tries to listen at its path.
     #[test]
-    fn listener_with_a_full_backlog_holds_nobody_up() {
+    fn full_listen_backlog_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
             let path = folder.path().join(format!("{kind:?}"));

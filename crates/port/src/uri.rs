@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_what_was_given_and_what_is_allowed() {
+    fn errors_name_value_and_allowed_values() {
         for (text, parts) in [
             ("foo:eth0", ["unknown scheme \"foo\"", "raw:eth0"]),
             ("eth0", ["unknown scheme \"eth0\"", "raw:eth0"]),
@@ -322,7 +322,7 @@ mod tests {
 
     /// The other port of a forwarder can deliver frames that no UDP socket can carry.
     #[test]
-    fn a_udp_port_refuses_what_is_not_udp() {
+    fn udp_port_refuses_other_frames() {
         use crate::Frame;
         use dray_wire::{Flow, test_frame};
         for batch in [1, 8] {
@@ -343,7 +343,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_parsed_or_refused(
+        fn parsing_any_text_never_panics(
             text in "(impair:(drop=[0-9]{0,2})?,?:)?(udp|raw|afxdp|tap|null|x)?:?[0-9a-z.:-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
         ) {
             if let Ok(uri) = text.parse::<PortUri>() {

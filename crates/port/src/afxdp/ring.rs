@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_pass_in_order_where_the_indices_wrap() {
+    fn entries_stay_in_order_across_index_wrap() {
         let (memory, at) = ring();
         let start = 0_u32.wrapping_sub(3000);
         let mut producer = Producer::<u64>::map(memory.as_fd(), 0, &at).unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_has_no_room_before_the_other_side_has_taken_something() {
+    fn full_ring_has_no_room_until_consumed() {
         let (memory, at) = ring();
         let mut producer = Producer::<u64>::map(memory.as_fd(), 0, &at).unwrap();
         let mut consumer = Consumer::<u64>::map(memory.as_fd(), 0, &at).unwrap();

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn every_chunk_belongs_to_one_seat_whatever_is_moved() {
+    fn every_umem_chunk_has_one_owner() {
         let umem = Arc::new(Umem::new(2, 2048).unwrap());
         let seats = [(); 2].map(|()| umem.take_seat().unwrap());
         assert!(umem.take_seat().is_err());
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_umem_is_not_moved() {
+    fn exchange_refuses_memory_outside_umem() {
         let umem = Umem::new(1, 4096).unwrap();
         assert_eq!(umem.exchange(&Frame::from(&[0; 60][..]), 0), None);
         let end = umem.mapping.len() as u64;

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn each_so_manieth_frame_meets_its_fate() {
+    fn every_nth_frame_is_dropped_duplicated_or_swapped() {
         let each = |each| Some(each);
         let plan = Plan { drop: each(5), duplicate: each(3), swap: each(4), ..Plan::default() };
         // Numbers from 0: the 5th and 10th are dropped, the 3rd, 6th and 9th duplicated, the 4th
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_above_the_rate_are_dropped_by_when_they_were_sent() {
+    fn rate_drops_frames_by_send_time() {
         let second = clock::ticks_per_second();
         let mut way = way(Plan { rate: Some(1000.0), queue: Some(4), ..Plan::default() });
         // One and a half times the rate, for a second.
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_comes_so_much_later_than_it_was_sent() {
+    fn delay_counts_from_send_time() {
         let delay = Duration::from_micros(500);
         let late_by = Duration::from_millis(3);
         let mut way = way(Plan { delay, late: Some(2), late_by, ..Plan::default() });
@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_but_what_is_dropped(
+        fn impairment_loses_only_dropped_frames(
             count in 0_u64..500,
             drop in prop::option::of(1_u32..50),
             duplicate in prop::option::of(1_u32..50),

@@ -145,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn requests_are_as_the_header_of_vpp_has_them() {
+    fn requests_match_vpp_memif_layout() {
         let Request(init) = Request::init(0x0403_0201, "secret");
         assert_eq!(init[..10], [3, 0, 0, 2, 1, 2, 3, 4, 0, b's']);
         assert_eq!((&init[33..38], init[15]), (&b"dray\0"[..], 0));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_what_it_can_do() {
+    fn hello_and_disconnect_are_parsed() {
         let mut hello = Request::new(2).with(2, b"VPP").0;
         hello[34..45].copy_from_slice(&[0, 2, 1, 2, 255, 0, 7, 0, 3, 0, 14]);
         let limits = Limits { versions: (0x200, 0x201), last_ring: 3, log2_size: 14 };
@@ -169,7 +169,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_message(bytes in prop::collection::vec(any::<u8>(), LEN), kind in 0..10u8) {
+        fn parsing_any_message_never_panics(bytes in prop::collection::vec(any::<u8>(), LEN), kind in 0..10u8) {
             let mut bytes: [u8; LEN] = bytes.try_into().unwrap();
             parse(&bytes);
             bytes[..2].copy_from_slice(&u16::from(kind).to_ne_bytes());

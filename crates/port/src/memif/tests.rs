@@ -235,7 +235,7 @@ fn received(port: &mut Port) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn frames_of_every_length_go_both_ways() {
+fn frames_of_every_length_pass_both_ways() {
     let listener = Listener::new();
     let mut port = listener.port("&id=7");
     let server = listener.serve();
@@ -279,7 +279,7 @@ fn full_ring_refuses_frames_and_reused_buffers_are_written_whole() {
 }
 
 #[test]
-fn frames_that_are_not_taken_stay() {
+fn untaken_frames_stay_in_ring() {
     let listener = Listener::new();
     let mut port = listener.port("&id=7");
     let server = listener.serve();
@@ -291,7 +291,7 @@ fn frames_that_are_not_taken_stay() {
 }
 
 #[test]
-fn who_sleeps_is_woken() {
+fn sleeping_side_is_woken() {
     let listener = Listener::new();
     let mut port = listener.port("&id=7");
     let server = listener.serve();
@@ -311,7 +311,7 @@ fn who_sleeps_is_woken() {
 /// Whatever a server writes into the memory, the port disconnects it with a reason, and serves the
 /// next one.
 #[test]
-fn a_server_that_lies_is_left() {
+fn lying_server_is_disconnected_with_reason() {
     let listener = Listener::new();
     let mut port = listener.port("&id=7");
     let lies: [(&str, Lie<'_>); 8] = [
@@ -397,7 +397,7 @@ fn servers_do_not_share_memory() {
 
 /// A server that reconnects repeatedly, and keeps all memory that it got, does not fill ours.
 #[test]
-fn memory_of_a_server_that_left_is_given_back() {
+fn memory_of_disconnected_server_is_freed() {
     let listener = Listener::new();
     let mut port = listener.port("&id=7");
     let server = listener.serve();
@@ -411,7 +411,7 @@ fn memory_of_a_server_that_left_is_given_back() {
 }
 
 #[test]
-fn server_that_hangs_up_in_a_loop_is_left_alone_for_a_while() {
+fn reconnects_are_rate_limited() {
     let listener = Listener::new();
     let _port = listener.port("&id=7");
     let start = Instant::now();
@@ -424,7 +424,7 @@ fn server_that_hangs_up_in_a_loop_is_left_alone_for_a_while() {
 }
 
 #[test]
-fn what_a_server_says_at_the_wrong_time_or_in_the_wrong_way_is_named() {
+fn invalid_server_messages_give_disconnect_reason() {
     let listener = Listener::new();
     let port = listener.port("&queues=2");
     let mut few = hello();
@@ -460,7 +460,7 @@ fn what_a_server_says_at_the_wrong_time_or_in_the_wrong_way_is_named() {
 }
 
 #[test]
-fn a_port_whose_server_says_nothing_can_be_closed() {
+fn port_with_silent_server_can_be_closed() {
     let listener = Listener::new();
     let port = listener.port("");
     let _silent = accept(&listener.fd).unwrap();
@@ -470,7 +470,7 @@ fn a_port_whose_server_says_nothing_can_be_closed() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_waited_for() {
+fn port_waits_for_missing_server() {
     let path = Path::new("/tmp/dray-no-such-memif.sock");
     let uri = format!("memif:{}", path.display());
     let port = uri.parse::<PortUri>().unwrap().open().unwrap();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_interface_has_a_line() {
+    fn drops_are_parsed_from_interface_line() {
         let text = "Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls
     lo:       1       2    3    4    5     6          7         8        9      10   11   12    13    14

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_pass_both_ways_and_a_full_peer_takes_no_more() {
+    fn frames_pass_both_ways_until_peer_is_full() {
         let folder = tempfile::tempdir().unwrap();
         let name = |name: &str| folder.path().join(name).display().to_string();
         let uri =
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_comes_and_goes_and_nothing_is_left() {
+    fn peer_reconnects_and_sockets_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let (a, b) = (folder.path().join("a"), folder.path().join("b"));
         let mut sender = open(&format!("unix:{}?peer={}", a.display(), b.display()));
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_of_a_dead_process_is_replaced_and_nothing_else() {
+    fn only_stale_sockets_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         let text = format!("unix:{}", path.display());

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_burst_each_waits_its_turn() {
+    fn rate_limit_applies_after_burst() {
         let start = Instant::now();
         let mut rate = Rate { burst: 3, every: Duration::from_secs(10), due: start };
         let after = |seconds| start + Duration::from_secs(seconds);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_whole_when_its_last_byte_is_there() {
+    fn message_is_whole_with_its_last_byte() {
         let (mut driver, ours) = UnixStream::pair().unwrap();
         let look = || look(ours.as_fd());
         let whole = Header { request: FrontendReq::SET_FEATURES, size: 8, fds: 0 };
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_invalid_header_field() {
         for (bytes, part) in [
             (header(99, 1, 0), "request 99"),
             (header(1, 2, 0), "version 2"),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_reads_no_replies_is_noticed() {
+    fn unread_replies_are_reported() {
         let (mut driver, mut ours) = UnixStream::pair().unwrap();
         driver.write_all(&header(1, 1, 0)).unwrap();
         ours.set_nonblocking(true).unwrap();

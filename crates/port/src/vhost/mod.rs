@@ -150,7 +150,7 @@ mod tests {
     const REPLY: usize = 20;
 
     #[test]
-    fn messages_without_end_wait_their_turn() {
+    fn endless_messages_are_rate_limited() {
         let (ours, driver) = UnixStream::pair().unwrap();
         let start = Instant::now();
         let port = VhostUri::new("nowhere").open_over(vec![ours]).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn long_frames_that_are_not_taken_at_once_come_again_in_order() {
+    fn untaken_long_frames_stay_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         for packed in [0, 1] {

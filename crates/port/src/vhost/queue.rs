@@ -463,7 +463,7 @@ mod tests {
     const MOST: u32 = DESCRIPTORS_MAX + CHAIN_MAX as u32 + 1;
 
     #[test]
-    fn one_call_reads_a_bounded_number_of_descriptors() {
+    fn descriptors_read_per_call_are_bounded() {
         let (memory, malformed) = (GuestMemory::default(), AtomicU64::new(0));
         let long = vec![7; 9018];
         let frames: Vec<Frame<'_>> = (0..BATCH_MAX).map(|_| Frame::from(&long[..])).collect();
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_batch_of_long_frames_fits_usual_buffers() {
+    fn batch_of_long_frames_fits_usual_buffers() {
         let (memory, malformed) = (GuestMemory::default(), AtomicU64::new(0));
         let long = vec![7; 9018];
         let frames: Vec<Frame<'_>> = (0..BATCH_MAX).map(|_| Frame::from(&long[..])).collect();

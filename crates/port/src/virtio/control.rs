@@ -261,7 +261,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn a_port_whose_back_end_says_nothing_can_be_closed() {
+    fn port_with_silent_back_end_can_be_closed() {
         let path = std::env::temp_dir().join(format!("dray-silent-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let silent = UnixListener::bind(&path).unwrap();

@@ -82,7 +82,7 @@ fn back_end(memory: &SharedMemory, uri: &VirtioUri, place: &Place, returned: &[(
 }
 
 #[test]
-fn frames_lie_in_as_many_buffers_as_their_headers_say() {
+fn frames_span_num_buffers_buffers() {
     const FULL: usize = HEADER_LEN + SLOT_FRAME;
     assert_eq!(received(&[(1, 13), (1, 72), (1, FULL)]), Ok(vec![1, 60, SLOT_FRAME]));
     // Buffers after the first have no header.
@@ -95,7 +95,7 @@ fn frames_lie_in_as_many_buffers_as_their_headers_say() {
 }
 
 #[test]
-fn what_cannot_be_a_frame_is_a_lie() {
+fn invalid_num_buffers_or_length_is_a_lie() {
     const FULL: usize = HEADER_LEN + SLOT_FRAME;
     const { assert!(5 * FULL > FRAME_LIMIT) };
     for returned in [

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_can_resize_what_we_made() {
+    fn own_memory_file_cannot_be_resized() {
         let file = MemoryFile::create("test", 8192, PageSize::Normal).unwrap();
         for len in [0, 4096, 1 << 20] {
             assert_eq!(ftruncate(&file, len), Err(rustix::io::Errno::PERM), "{len}");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_memory_is_named() {
+    fn error_names_file_that_is_not_memory() {
         let (pipe, _) = rustix::pipe::pipe().unwrap();
         let error = MemoryFile::from_peer(pipe).unwrap_err().to_string();
         assert!(error.contains("pipe:") && error.contains("memfd"), "{error}");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_files_are_escaped_and_short() {
+    fn file_names_are_escaped_and_cut() {
         let red = memfd_create("\x1b[31mred\nnext\u{202e}", MemfdFlags::CLOEXEC).unwrap();
         assert_eq!(name_of(&red), "/memfd:\\u{1b}[31mred\\nnext\\u{202e} (deleted)");
         let long = memfd_create("x".repeat(249), MemfdFlags::CLOEXEC).unwrap();

@@ -279,7 +279,7 @@ mod tests {
     /// The situation in which no page of zeroes can be allocated: the mapping continues to fault
     /// after it was replaced.
     #[test]
-    fn pages_are_replaced_one_by_one_where_all_together_cannot_be() {
+    fn lost_pages_are_replaced_one_by_one() {
         const LEN: usize = 1 << 20;
         let fd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&fd, LEN as u64).unwrap();

@@ -160,7 +160,7 @@ mod tests {
     proptest! {
         /// Compares with a linear search over the regions, in arithmetic that cannot overflow.
         #[test]
-        fn finds_what_a_plain_search_finds(
+        fn translation_agrees_with_linear_search(
             gaps in prop::collection::vec((0..3 * PAGE, 1..3 * PAGE), 1..8),
             base in prop_oneof![Just(0), Just(1 << 40), Just(u64::MAX - 64 * PAGE)],
             asked in prop::collection::vec((any::<prop::sample::Index>(), -100i64..9000, 0u64..9000), 1..50),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_tables_are_refused() {
+    fn invalid_region_tables_are_refused() {
         let refused = |regions: Vec<Region>| GuestMemory::new(regions).unwrap_err().to_string();
         for (guest, len) in [(0, 2 * PAGE), (PAGE - 1, 2), (2 * PAGE - 1, PAGE), (PAGE, PAGE)] {
             let message = refused(vec![region(PAGE, PAGE), region(guest, len)]);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_in_no_memory() {
+    fn translation_fails_without_memory() {
         assert_eq!(GuestMemory::default().translate(0, 1, &mut 0), None);
         assert_eq!(GuestMemory::default().translate(0, 1, &mut 7), None);
     }

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_as_asked_for() {
+    fn huge_page_vec_has_requested_capacity() {
         for capacity in [0, 1, 100, 1_000_000] {
             let mut values = vec_in_huge_pages::<u64>(capacity);
             let start = values.as_ptr();

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_file_is_refused() {
+    fn mapping_outside_the_file_is_refused() {
         let file = MemoryFile::create("test", 8192, PageSize::Normal).unwrap();
         for (offset, len) in [(0, 0), (0, 8193), (8192, 1), (1, 8192), (u64::MAX, 2), (2, u64::MAX)]
         {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_file_reads_as_zeroes_and_is_marked() {
+    fn truncated_file_reads_as_zeroes() {
         let (file, theirs) = unsealed(16 * 4096);
         let (mapping, other) = (Mapping::new(&file, 0, 16 * 4096).unwrap(), unsealed(4096));
         let other = Mapping::new(&other.0, 0, 4096).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_vanishes_in_mid_copy_is_survived() {
+    fn copy_survives_truncation() {
         for _ in 0..50 {
             let len = 1 << 20;
             let (file, theirs) = unsealed(len as u64);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn guards_are_given_back() {
+    fn guard_slots_are_reused() {
         let (file, _theirs) = unsealed(4096);
         for _ in 0..2 * crate::guard::GUARDS_MAX {
             Mapping::new(&file, 0, 4096).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     static TAKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     #[test]
-    fn a_peers_huge_pages_are_not_reserved_by_us() {
+    fn huge_pages_of_a_peer_are_not_reserved() {
         let _guard = TAKING.lock().unwrap();
         let Some(_pages) = HugePages::add(4) else {
             eprintln!("skipped: no huge pages can be reserved");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_page_that_cannot_be_had_is_one_that_is_lost() {
+    fn unallocatable_huge_page_marks_mapping_lost() {
         let _guard = TAKING.lock().unwrap();
         let size = 1024 * huge_pages("Hugepagesize");
         let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB).unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn all_peers_together_share_a_bounded_number_of_bytes() {
+    fn total_bytes_shared_by_peers_are_bounded() {
         const LEN: u64 = 7 << 40;
         let (file, _theirs) = unsealed(LEN);
         for limit in [20 << 40, GUARDED_IN_ALL] {

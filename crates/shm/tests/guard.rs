@@ -50,13 +50,13 @@ fn survives(name: &str) {
 }
 
 #[test]
-fn a_lost_mapping_is_replaced_whatever_may_be_promised() {
-    survives("truncated_where_no_private_memory_may_be_had");
+fn lost_mapping_is_replaced_at_data_limit() {
+    survives("truncation_at_data_limit");
 }
 
 #[test]
 #[ignore = "run by another test"]
-fn truncated_where_no_private_memory_may_be_had() {
+fn truncation_at_data_limit() {
     let (mapping, theirs) = mapped(LEN);
     let (before, _) = (mapped(4096), mapped(4096));
     touch(&before.0, 0);
@@ -70,13 +70,13 @@ fn truncated_where_no_private_memory_may_be_had() {
 }
 
 #[test]
-fn a_signal_that_somebody_sent_takes_the_guard_from_nobody() {
-    survives("truncated_after_a_signal");
+fn sent_sigbus_leaves_guards_in_place() {
+    survives("truncation_after_sent_sigbus");
 }
 
 #[test]
 #[ignore = "run by another test"]
-fn truncated_after_a_signal() {
+fn truncation_after_sent_sigbus() {
     let (mapping, theirs) = mapped(LEN);
     kill_process(getpid(), Signal::BUS).expect("our own process");
     ftruncate(&theirs, 0).expect("not sealed");
@@ -85,16 +85,16 @@ fn truncated_after_a_signal() {
 }
 
 #[test]
-fn an_access_elsewhere_ends_the_process() {
+fn unguarded_sigbus_ends_the_process() {
     let program = std::env::current_exe().expect("this program");
-    let arguments = ["--exact", "accesses_what_is_not_guarded", "--ignored"];
+    let arguments = ["--exact", "access_to_unguarded_memory", "--ignored"];
     let child = Command::new(program).args(arguments).output().expect("this program");
     assert_eq!(child.status.signal(), Some(7), "{child:?}");
 }
 
 #[test]
 #[ignore = "run by another test"]
-fn accesses_what_is_not_guarded() {
+fn access_to_unguarded_memory() {
     let (_guarded, _theirs) = mapped(LEN);
     let file = MemoryFile::create("ours", 4096, dray_shm::PageSize::Normal).expect("memory");
     // Beyond the end of the file, so no guard covers it: mapped by hand.
@@ -116,7 +116,7 @@ fn accesses_what_is_not_guarded() {
 /// Mappings are created and removed, at addresses that others had, while their files are truncated
 /// during accesses.
 #[test]
-fn mappings_come_and_go_beside_truncation() {
+fn mappings_change_during_truncation() {
     let stop = AtomicBool::new(false);
     let end = Instant::now() + Duration::from_secs(3);
     let lost = std::thread::scope(|scope| {

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_has_its_share_and_no_more() {
+    fn stations_per_interface_are_bounded() {
         let mut table = table(10);
         (0..1000).for_each(|station| see(&mut table, station, 1, 0));
         assert_eq!(known(&table), 10);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_sent_nothing_for_long_is_forgotten() {
+    fn silent_stations_are_forgotten() {
         let mut table = table(10);
         see(&mut table, 1, 1, 50);
         see(&mut table, 2, 1, 120);

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_a_driver() {
+    fn xdp_features_of_a_driver_are_parsed() {
         let message = Message::new(1, 1).with(1, &2_u32.to_ne_bytes());
         assert_eq!(parse_xdp_features(&message), None);
         let message = message.with(3, &9_u64.to_ne_bytes());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_napi_instance_tells_its_deferral_or_is_not_counted() {
+    fn napi_without_deferral_is_ignored() {
         let old =
             Message::new(1, 11).with(1, &7_u32.to_ne_bytes()).with(2, &8200_u32.to_ne_bytes());
         assert_eq!(parse_napi(&old), None, "before Linux 6.13");

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_of_any_shape() {
+    fn attributes_are_parsed_with_padding() {
         let message =
             Message::new(0x10, 1).with(1, &27_u16.to_ne_bytes()).with(2, b"ovs_datapath\0");
         let family = Some(Family { id: 27, name: "ovs_datapath".to_owned() });
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_controller_lists_itself() {
+    fn controller_lists_itself() {
         let families = families().unwrap();
         assert!(families.contains(&Family { id: GENL_ID_CTRL, name: "nlctrl".to_owned() }));
     }

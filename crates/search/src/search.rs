@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_without_a_limit_carries_the_highest_load() {
+    fn unlimited_system_carries_the_maximum_load() {
         let search = search(&ndr_and_pdr(), 5000, |_| 0.0);
         for found in search.found() {
             assert_eq!((found.lower, found.upper, found.throughput), (Some(5000), None, 5000.0));
@@ -233,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_carries_nothing_has_no_rate() {
+    fn system_that_carries_nothing_has_no_rate() {
         let search = search(&[Goal::default()], MAX, |_| 1.0);
         let found = search.found()[0];
         assert_eq!((found.lower, found.upper, found.throughput), (None, Some(1), 0.0));
     }
 
     #[test]
-    fn one_that_loses_a_little_at_every_load_has_a_partial_drop_rate() {
+    fn constant_small_loss_gives_pdr_but_no_ndr() {
         let mut search = search(&ndr_and_pdr(), MAX, |load| above(1_000_000)(load).max(1e-6));
         let [ndr, pdr] = search.found()[..] else { panic!("two goals") };
         assert_eq!(ndr.lower, None);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn disturbances_do_not_decide() {
+    fn disturbed_trials_do_not_decide() {
         let near = (0..200).filter(|&seed| {
             let mut noise = noise(seed);
             let capacity = 1_000_000;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_capacity_of_a_noisy_system_is_found_within_a_percent() {
+    fn noisy_capacity_is_found_within_a_percent() {
         let goal = Goal { sum: Duration::from_secs(7), ..Goal::default() };
         let mut near = 0;
         for seed in 0..200 {
@@ -306,7 +306,7 @@ mod tests {
         }
 
         #[test]
-        fn it_ends_whatever_the_system_does(seed in any::<u64>(), chaos in 0.0_f64..1.0) {
+        fn search_ends_for_any_system(seed in any::<u64>(), chaos in 0.0_f64..1.0) {
             let mut noise = noise(seed);
             let system = |_| if noise() < chaos { noise() } else { 0.0 };
             let search = search(&ndr_and_pdr(), MAX, system);

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn one_trial_decides_where_one_is_asked_for() {
+    fn single_trial_decides_if_goal_allows() {
         let strict = goal(1, 0.0);
         assert_eq!(verdict("", &strict), Verdict::Open);
         assert_eq!(verdict("G", &strict), Verdict::Carried);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_as_soon_as_the_rest_cannot_change_it() {
+    fn verdict_falls_once_trials_left_cannot_change_it() {
         let half = goal(5, 0.5);
         for (text, expected) in [
             ("G", Verdict::Open),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn short_trials_speak_against_a_load_only() {
+    fn short_trials_can_only_reject_a_load() {
         let strict = goal(1, 0.0);
         assert_eq!(verdict("ggggg", &strict), Verdict::Open);
         assert_eq!(verdict("b", &strict), Verdict::TooHigh);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_of_the_share_that_counts() {
+    fn loss_ratio_excludes_the_exceeding_share() {
         let mut four = trials("GGGG");
         for (trial, loss_ratio) in four.iter_mut().zip([0.4, 0.0, 0.02, 0.01]) {
             trial.loss_ratio = loss_ratio;

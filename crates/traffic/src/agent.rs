@@ -252,7 +252,7 @@ mod tests {
     use crate::{Lane, SendJob};
 
     #[test]
-    fn who_has_sent_parts_when_all_is_taken() {
+    fn sender_leaves_once_queue_is_taken() {
         let folder = std::env::temp_dir().join(format!("dray-part-{}", std::process::id()));
         let uri =
             |scheme: &str| -> PortUri { format!("{scheme}:{}", folder.display()).parse().unwrap() };

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_frame_is_counted_under_one_word() {
+    fn every_frame_is_counted_exactly_once() {
         let mut frame = test_frame::build(&Flow::default(), 100);
         let mut counts = Counts::default();
         for (stream, sequence) in [(0, 0), (0, 1), (7, 1), (7, 0), (0, 1), (0, 4)] {

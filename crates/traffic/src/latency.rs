@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_all_that_was_counted_here_and_elsewhere() {
+    fn percentiles_cover_merged_histograms() {
         let mut all = Latency::default();
         assert_eq!(all.percentiles(), None);
         for part in [1..=500u64, 501..=1000] {

@@ -78,7 +78,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn it_writes_all_over_its_memory_until_it_is_told_to_end() {
+    fn neighbour_writes_all_its_memory() {
         let job = NeighbourJob { memory_bytes: 64 * LINE, interval: Duration::from_millis(1) };
         let mut neighbour = Neighbour::open(&job).unwrap();
         let signal = Signal::default();

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_spread_evenly() {
+    fn pacer_spreads_frames_evenly() {
         let second = clock::ticks_per_second();
         let pacer = Pacer::new(1000, 100.0);
         assert_eq!(pacer.due(0), 1000);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_no_longer_than_the_limit() {
+    fn pacer_waits_at_most_the_limit() {
         for yielding in [false, true] {
             let before = clock::ticks();
             let now = wait_until(u64::MAX, Duration::from_millis(2), yielding);

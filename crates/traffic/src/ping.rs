@@ -237,7 +237,7 @@ mod tests {
 
     /// At a rate, frames go out when they are due.
     #[test]
-    fn round_trips_at_a_rate_do_not_wait_for_each_other() {
+    fn paced_round_trips_overlap() {
         let report = run(Some(5000.0), "127.84.0");
         assert_eq!(report.send.offered, Some(1000), "for 0.2 s");
         assert!(report.send.sent <= 1000, "{report:?}");

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn sends_what_was_offered_and_no_more() {
+    fn sender_never_exceeds_offered_load() {
         let mut sender = Sender::open(job(Some(10_000.0))).unwrap();
         let report = sender.run(&Signal::default(), None).unwrap();
         assert_eq!(report.offered, Some(500));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn falling_short_is_said() {
+    fn sender_reports_less_than_offered() {
         let mut sender = Sender::open(job(Some(1e12))).unwrap();
         let report = sender.run(&Signal::default(), None).unwrap();
         assert!(report.sent_less_than_offered());
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_ends_it() {
+    fn signal_ends_the_sender() {
         let signal = Signal::default();
         signal.stop();
         let forever = SendJob { duration: Duration::from_secs(3600), ..job(None) };
@@ -329,7 +329,7 @@ mod tests {
     /// A frame's stamp says when it was due, however late the sender is and whatever a port
     /// refuses.
     #[test]
-    fn frames_that_are_timed_are_due_one_by_one() {
+    fn timed_frames_carry_their_due_time() {
         let taken = Arc::new(Mutex::new(Vec::new()));
         let timed = Some(Duration::from_millis(20));
         let one = SendJob { flows: 1, size: 1500, timed, ..job(Some(20_000.0)) };
@@ -353,7 +353,7 @@ mod tests {
     /// A lane's frames carry consecutive numbers of its own streams in turn, across the end of the
     /// ring and if a port accepts only a part of a burst.
     #[test]
-    fn every_stream_is_numbered_without_a_gap() {
+    fn streams_have_consecutive_sequence_numbers() {
         let taken = Arc::new(Mutex::new(Vec::new()));
         let mut lane = OpenLane::open(&job(None), 1, &mut Links::default()).unwrap();
         lane.tx = Box::new(Picky(taken.clone()));

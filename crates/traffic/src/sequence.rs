@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_the_oracle(
+        fn tracker_agrees_with_oracle(
             steps in prop::collection::vec(prop_oneof![
                 6 => Just(0i64),
                 2 => -8i64..8,
@@ -144,7 +144,7 @@ mod tests {
         }
 
         #[test]
-        fn a_run_is_counted_as_its_frames_are(
+        fn run_counts_like_single_frames(
             runs in prop::collection::vec((-1500i64..1500, prop_oneof![0u64..3, 0u64..3000]), 0..20),
             start in prop_oneof![Just(0), any::<u64>(), Just(u64::MAX - 100)],
         ) {
@@ -159,7 +159,7 @@ mod tests {
         }
 
         #[test]
-        fn hostile_numbers_do_no_harm(numbers in prop::collection::vec(any::<u64>(), 0..50)) {
+        fn any_sequence_numbers_keep_counts_consistent(numbers in prop::collection::vec(any::<u64>(), 0..50)) {
             let mut tracker = Tracker::default();
             for number in numbers.into_iter().chain([u64::MAX, u64::MAX - 1, u64::MAX, 0]) {
                 tracker.record(number);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_frame_takes_its_loss_back() {
+    fn late_frame_reduces_loss() {
         let mut tracker = Tracker::default();
         for sequence in [0, 1, 4, 3, 3, 5] {
             tracker.record(sequence);

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draining_ends_after_silence_and_even_without_it() {
+    fn drain_ends_after_silence_or_limit() {
         let signal = Signal::default();
         let mut ending = Ending::new(&signal);
         let (quiet, most) = (ending.quiet_ticks, ending.drain_ticks);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn everybodys_turn_comes_with_right_headers() {
+    fn every_user_gets_valid_headers_in_turn() {
         for count in [1, 2, 3, 1000, 8000] {
             for way in [UserWay::Uplink, UserWay::Downlink] {
                 let users = users(count, way);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_through_a_tunnel_is_a_test_frame() {
+    fn tunnelled_frame_is_a_test_frame() {
         let users = users(5, UserWay::Uplink);
         let mut frame = build(&users, &Flow::default(), 100);
         let stamp = test_frame::Stamp { stream: 1, sequence: 2, ticks: 3 };

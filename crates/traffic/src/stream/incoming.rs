@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_intact_however_it_is_cut() {
+    fn stream_is_intact_in_any_pieces() {
         let pattern = Pattern::new(5000);
         let bytes = stream(3, &pattern);
         for cut in [1, 7, 16, 17, 100, 4999] {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_too_few_spoils_all_that_follows() {
+    fn missing_byte_corrupts_the_rest() {
         let pattern = Pattern::new(5000);
         let mut bytes = stream(0, &pattern);
         bytes.remove(1000);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stream_is_foreign() {
+    fn other_bytes_are_a_foreign_stream() {
         let pattern = Pattern::new(100);
         assert_eq!(incoming().judge(b"GET / HTTP/1.1\r\n\r\n", &pattern, false), Read::Foreign);
         let mut slow = incoming();

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_tells_its_stream_and_nothing_else_does() {
+    fn only_valid_heads_give_stream_number() {
         assert_eq!(number(&head(513)), Some(513));
         for at in 0..HEAD_LEN - 2 {
             let mut wrong = head(513);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_follow_from_their_place() {
+    fn pattern_depends_on_stream_offset() {
         let pattern = Pattern::new(10_000);
         let far = 123_456_789_012;
         let (mut pieces, mut at) = (Vec::new(), far);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_is_lost_doubled_or_damaged_is_seen() {
+    fn lost_doubled_or_damaged_pieces_are_detected() {
         let pattern = Pattern::new(20_000);
         let good = pattern.at(0, 0).to_vec();
         let spoilt: [fn(&mut Vec<u8>); 4] = [

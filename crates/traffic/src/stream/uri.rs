@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_is_allowed() {
+    fn errors_name_value_and_allowed_values() {
         for (text, words) in [
             ("tcp:", "\"\" is not ADDRESS:PORT"),
             ("tcp:eth0", "for example tcp:10.0.0.2:9000"),

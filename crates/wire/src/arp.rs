@@ -62,7 +62,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn etherparse_reads_what_is_written(is_request: bool, macs: [[u8; 6]; 2], ips: [[u8; 4]; 2]) {
+        fn etherparse_parses_written_arp(is_request: bool, macs: [[u8; 6]; 2], ips: [[u8; 4]; 2]) {
             let side = |i: usize| (MacAddr(macs[i]), Ipv4Addr::from(ips[i]));
             let arp = Arp { is_request, sender: side(0), target: side(1) };
             let bytes = arp.to_bytes();
@@ -76,7 +76,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_what_was_there(bytes: [u8; ARP_LEN]) {
+        fn parsed_arp_round_trips(bytes: [u8; ARP_LEN]) {
             let mut bytes = bytes;
             bytes[..7].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0]);
             match Arp::parse(&bytes) {

@@ -77,13 +77,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_and_their_bytes_have_the_same_sum(words in prop::collection::vec(any::<u64>(), 0..9)) {
+        fn sum_of_words_equals_sum_of_bytes(words in prop::collection::vec(any::<u64>(), 0..9)) {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             prop_assert_eq!(internet_of_words(&words), internet(&bytes));
         }
 
         #[test]
-        fn a_known_number_of_bytes_has_the_same_sum(bytes: [u8; 20], ones: bool) {
+        fn fixed_length_sum_equals_general_sum(bytes: [u8; 20], ones: bool) {
             let bytes = if ones { bytes.map(|_| 0xff) } else { bytes };
             prop_assert_eq!(internet_of(&bytes), internet(&bytes));
         }
@@ -91,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_have_the_sum_of_the_whole(bytes in prop::collection::vec(any::<u8>(), 0..60), at in 0usize..60) {
+        fn sum_of_pieces_equals_sum_of_whole(bytes in prop::collection::vec(any::<u8>(), 0..60), at in 0usize..60) {
             let (first, second) = bytes.split_at((at & !1).min(bytes.len() & !1));
             let mut sum = Sum::default();
             sum.add(first);
@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_checksummed_block_sums_to_zero(mut block in prop::collection::vec(any::<u8>(), 2..64)) {
+        fn checksummed_block_sums_to_zero(mut block in prop::collection::vec(any::<u8>(), 2..64)) {
             block[0] = 0;
             block[1] = 0;
             let sum = internet(&block);

@@ -55,7 +55,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn etherparse_and_we_read_the_same(bytes: [u8; ETHERNET_LEN]) {
+        fn parsing_agrees_with_etherparse(bytes: [u8; ETHERNET_LEN]) {
             let ours = Ethernet::parse(&bytes).unwrap();
             let (theirs, _) = etherparse::Ethernet2Header::from_slice(&bytes).unwrap();
             prop_assert_eq!((ours.dst.0, ours.src.0), (theirs.destination, theirs.source));

@@ -198,7 +198,7 @@ mod tests {
     proptest! {
         /// etherparse reassembles any packet that was fragmented, and fragmented again.
         #[test]
-        fn fragments_are_reassembled_by_etherparse(
+        fn etherparse_reassembles_fragments(
             options in prop::sample::select(vec![
                 vec![], vec![1; 4], vec![0x94, 4, 0, 0], vec![7, 7, 4, 0, 0, 0, 0, 0x94, 4, 0, 0, 0],
             ]),
@@ -233,7 +233,7 @@ mod tests {
         }
 
         #[test]
-        fn fragment_headers_of_any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn fragmenting_any_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let mut bytes = bytes;
             for version in [0x45, 0x60] {
                 if let Some(first) = bytes.first_mut() { *first = version }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_must_not_be_fragmented_are_not() {
+    fn dont_fragment_is_respected() {
         let mut bytes = packet(&[], &[7; 100], 1);
         assert!(Fragments::new(&bytes[..20], bytes.len(), 67).is_none(), "no room");
         bytes[6] = 0x40;

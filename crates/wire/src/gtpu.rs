@@ -434,7 +434,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_combination_of_flags_and_any_legal_chain_is_read(
+        fn all_flags_and_extension_chains_are_parsed(
             s: Option<u16>, pn: Option<u8>,
             extensions in prop::option::of(prop::collection::vec(extension_header(), 0..6)),
             payload in prop::collection::vec(any::<u8>(), 0..50),
@@ -466,7 +466,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(teid: u32, qfi in 0u8..64, reflective: bool, uplink: bool, some: bool, len in 0usize..9000) {
+        fn written_gpdu_round_trips(teid: u32, qfi in 0u8..64, reflective: bool, uplink: bool, some: bool, len in 0usize..9000) {
             let container = some.then_some(Container {
                 direction: if uplink { Direction::Uplink } else { Direction::Downlink },
                 qfi,
@@ -484,7 +484,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..80), valid: bool) {
+        fn parsing_any_bytes_never_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..80), valid: bool) {
             if valid && bytes.len() > 4 {
                 bytes[0] = 0x30 | bytes[0] & 7;
                 bytes[2] = 0;
@@ -496,7 +496,7 @@ mod tests {
         }
 
         #[test]
-        fn error_indications_are_read_back(teid: u32, v4: [u8; 4], v6: [u8; 16], port: u16) {
+        fn error_indication_round_trips(teid: u32, v4: [u8; 4], v6: [u8; 16], port: u16) {
             for address in [IpAddr::from(v4), IpAddr::from(v6)] {
                 let bytes = error_indication(teid, address, port);
                 let header = Header::parse(&bytes, bytes.len()).unwrap();
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_of_being_wrong_has_a_name() {
+    fn every_invalid_field_has_its_error() {
         let right = build(None, None, Some(&[(0x85, vec![0x10, 9])]), &[]);
         let with = |at: usize, value: u8| {
             let mut bytes = right.clone();
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_as_the_standard_draws_them() {
+    fn messages_match_the_standard_layout() {
         assert_eq!(echo_request(0x1234), [0x32, 1, 0, 4, 0, 0, 0, 0, 0x12, 0x34, 0, 0]);
         assert_eq!(echo_response(7), [0x32, 2, 0, 6, 0, 0, 0, 0, 0, 7, 0, 0, 14, 0]);
         assert_eq!(end_marker(0x0a0b_0c0d), [0x30, 254, 0, 0, 0xa, 0xb, 0xc, 0xd]);

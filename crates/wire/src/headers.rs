@@ -192,7 +192,7 @@ mod tests {
     proptest! {
         /// etherparse, an independent implementation, reads back what was written.
         #[test]
-        fn etherparse_agrees(flow in flow(), len in 64usize..9000) {
+        fn etherparse_parses_written_headers(flow in flow(), len in 64usize..9000) {
             let mut frame = vec![0; len];
             write(&flow, len, frame.first_chunk_mut().unwrap());
             let parsed = etherparse::SlicedPacket::from_ethernet(&frame).unwrap();
@@ -211,7 +211,7 @@ mod tests {
         }
 
         #[test]
-        fn swapping_addresses_turns_a_frame_around(flow in flow(), len in 64usize..200) {
+        fn swapped_addresses_reverse_the_flow(flow in flow(), len in 64usize..200) {
             let mut frame = vec![0; len];
             write(&flow, len, frame.first_chunk_mut().unwrap());
             swap_addresses(&mut frame);
@@ -230,7 +230,7 @@ mod tests {
 
         /// A UDP payload is always within the bytes.
         #[test]
-        fn arbitrary_bytes_never_fool_the_reader(mut bytes in prop::collection::vec(any::<u8>(), 0..128), valid: bool) {
+        fn udp_payload_is_within_any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..128), valid: bool) {
             if valid && bytes.len() >= HEADERS_LEN {
                 bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
                 bytes[23] = 17;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_and_fragments() {
+    fn udp_payload_excludes_padding_and_fragments() {
         let mut frame = vec![0; 100];
         write(&Flow::default(), 70, frame.first_chunk_mut().unwrap());
         assert_eq!(udp_payload(&frame).unwrap().len(), 70 - HEADERS_LEN, "padding is left out");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_have_addresses_of_their_own() {
+    fn between_others_gives_distinct_addresses() {
         let base = Flow::default();
         assert_eq!(base.between_others(0), base);
         let macs: std::collections::HashSet<_> = (0..=u16::MAX)

@@ -298,7 +298,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn errors_quote_the_packet_and_etherparse_reads_them(
+        fn etherparse_parses_icmp_errors(
             v6: bool, len in 0usize..2000, problem in 0usize..5,
         ) {
             let all = [
@@ -353,7 +353,7 @@ mod tests {
         }
 
         #[test]
-        fn discovery_is_read_back_and_never_panics(
+        fn neighbour_discovery_round_trips(
             src: [u8; 16], dst: [u8; 16], target: [u8; 16], mac: Option<[u8; 6]>, change in any::<(usize, u8)>(),
         ) {
             let (src, dst, target) = (Ipv6Addr::from(src), Ipv6Addr::from(dst), Ipv6Addr::from(target));
@@ -379,7 +379,7 @@ mod tests {
         }
 
         #[test]
-        fn echoes_are_answered(v6: bool, payload in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn echo_requests_get_replies(v6: bool, payload in prop::collection::vec(any::<u8>(), 0..100)) {
             let mut bytes = Vec::new();
             match v6 {
                 true => PacketBuilder::ipv6([1; 16], [2; 16], 64)
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_about_groups_and_later_fragments() {
+    fn no_icmp_error_for_groups_or_later_fragments() {
         let bytes = udp(false, &[]);
         let packet = parse(&bytes);
         let from = IpAddr::from([10, 9, 9, 9]);
@@ -470,7 +470,7 @@ mod tests {
     proptest! {
         /// Any values of a packet's fields, including those that no parser produces.
         #[test]
-        fn no_fields_of_a_packet_make_anything_panic(
+        fn icmp_errors_about_any_packet_never_panic(
             v6: bool, addresses in any::<(u128, u128)>(), mapped: (bool, bool), protocol: u8, fragment in 0usize..3,
             header_len in 0usize..100, len in 0usize..70_000, kind: u8, from: bool,
         ) {
@@ -507,7 +507,7 @@ mod tests {
 
     /// RFC 4861, sections 7.1.1 and 7.1.2.
     #[test]
-    fn invalid_discovery_is_refused() {
+    fn invalid_neighbour_discovery_is_refused() {
         let host: Ipv6Addr = "fe80::1".parse().unwrap();
         let (group, _) = ALL_NODES;
         let mac = MacAddr::local(1);
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_solicitations() {
+    fn solicited_node_group_follows_address() {
         let (group, mac) = solicited_node("fe80::2aa:ff:fe28:9c5a".parse().unwrap());
         assert_eq!(group, "ff02::1:ff28:9c5a".parse::<Ipv6Addr>().unwrap());
         assert_eq!(mac.to_string(), "33:33:ff:28:9c:5a");

@@ -538,7 +538,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn etherparse_and_we_read_the_same(
+        fn parsing_agrees_with_etherparse(
             src: [u8; 16], dst: [u8; 16], v6: bool, tcp: bool, ttl: u8, ports: (u16, u16), payload in payload(),
         ) {
             let builder = match v6 {
@@ -563,7 +563,7 @@ mod tests {
         }
 
         #[test]
-        fn headers_are_written_as_others_read_them(
+        fn etherparse_parses_written_ip_headers(
             src: [u8; 16], dst: [u8; 16], tos: u8, ttl in 1u8.., payload in payload(),
         ) {
             let payload_len = payload.len() as u16;
@@ -590,7 +590,7 @@ mod tests {
         }
 
         #[test]
-        fn extension_headers_of_any_order_lead_to_the_same_protocol(
+        fn extension_headers_in_any_order_are_skipped(
             kinds in prop::collection::vec((0usize..5, 0u8..3), 0..6), offset in 0u16..3, more: bool,
         ) {
             let numbers = [0, 43, 60, 51, 44];
@@ -645,7 +645,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..120), v6: bool) {
+        fn parsing_any_bytes_never_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..120), v6: bool) {
             if let Some(first) = bytes.first_mut() {
                 *first = if v6 { 0x60 } else { 0x40 | (*first & 0xf) };
             }
@@ -655,14 +655,14 @@ mod tests {
         }
 
         #[test]
-        fn addresses_are_numbers(v4: [u8; 4], v6: [u8; 16]) {
+        fn address_round_trips_as_number(v4: [u8; 4], v6: [u8; 16]) {
             for given in [IpAddr::from(v4), IpAddr::from(v6)] {
                 prop_assert_eq!(address(number(given)).to_canonical(), given.to_canonical());
             }
         }
 
         #[test]
-        fn upper_checksums_are_those_of_etherparse(src: [u8; 16], dst: [u8; 16], payload in payload()) {
+        fn upper_checksum_agrees_with_etherparse(src: [u8; 16], dst: [u8; 16], payload in payload()) {
             let mut bytes = Vec::new();
             PacketBuilder::ipv6(src, dst, 64).udp(1, 2).write(&mut bytes, &payload).unwrap();
             prop_assert_eq!(upper_checksum(src.into(), dst.into(), 17, &[&bytes[IPV6_LEN..]]), 0);
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn mapped_addresses_are_in_no_ipv6_packet() {
+    fn ipv4_mapped_addresses_are_refused() {
         let right: [Ipv6Addr; 2] = ["2001:db8::1".parse().unwrap(), "fd00::1".parse().unwrap()];
         let mapped = "::ffff:192.0.2.1".parse().unwrap();
         for (src, dst, outcome) in [
@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_groups_are_told_apart() {
+    fn host_and_group_addresses_are_distinguished() {
         for (address, expected) in [
             ("10.0.0.1", (true, false)),
             ("0.0.0.0", (false, false)),
@@ -710,7 +710,7 @@ mod tests {
 
     /// RFC 6040, figure 4.
     #[test]
-    fn congestion_is_told_when_a_tunnel_ends() {
+    fn ecn_is_combined_at_decapsulation() {
         use ecn::{CE, ECT_0, ECT_1, NOT_ECT};
         let outers = [NOT_ECT, ECT_0, ECT_1, CE];
         for (inner, expected) in [
@@ -724,7 +724,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_of_being_wrong_has_a_name() {
+    fn every_invalid_field_has_its_error() {
         let mut right = [0; IPV4_LEN];
         let address = Ipv4Addr::LOCALHOST;
         let header =

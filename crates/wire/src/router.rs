@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn solicitations_are_checked() {
+    fn invalid_router_solicitations_are_refused() {
         let (host, none) = ("fe80::1".parse().unwrap(), Ipv6Addr::UNSPECIFIED);
         let source = [OPTION_SOURCE, 1, 2, 0, 0, 0, 0, 1];
         assert!(is_valid(&solicitation(host, 0, 255, &[])));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn link_local_addresses() {
+    fn link_local_address_follows_mac() {
         let mac = "00:aa:00:3f:2a:1c".parse().unwrap();
         assert_eq!(link_local(mac).to_string(), "fe80::2aa:ff:fe3f:2a1c");
         for (address, expected) in
@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 48..100)) {
+        fn parsing_any_bytes_never_panics(mut bytes in prop::collection::vec(any::<u8>(), 48..100)) {
             bytes[0] = 0x60;
             bytes[6] = 58;
             let len = (bytes.len() - 40) as u16;

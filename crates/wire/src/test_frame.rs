@@ -265,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(expected in any_stamp(), size in FRAME_MIN..=FRAME_MAX) {
+        fn stamped_frame_round_trips(expected in any_stamp(), size in FRAME_MIN..=FRAME_MAX) {
             let mut frame = build(&Flow::default(), size);
             stamp(&mut frame, expected);
             prop_assert_eq!(read(&frame), Verdict::Intact(expected));
@@ -273,7 +273,7 @@ mod tests {
 
         /// A single flipped bit after the headers is always detected.
         #[test]
-        fn every_flipped_bit_is_seen(expected in any_stamp(), size in FRAME_MIN..2000, bit in 0usize..2000 * 8) {
+        fn every_flipped_bit_is_detected(expected in any_stamp(), size in FRAME_MIN..2000, bit in 0usize..2000 * 8) {
             let mut frame = build(&Flow::default(), size);
             stamp(&mut frame, expected);
             let bit = HEADERS_LEN * 8 + bit % ((size - HEADERS_LEN) * 8);
@@ -283,7 +283,7 @@ mod tests {
 
         /// `udp_payload` finds a payload in every test frame.
         #[test]
-        fn headers_are_read_alike(expected in any_stamp(), size in FRAME_MIN..2000, cut in 0usize..8, byte in 0..HEADERS_LEN, mask: u8) {
+        fn udp_payload_agrees_with_test_frame(expected in any_stamp(), size in FRAME_MIN..2000, cut in 0usize..8, byte in 0..HEADERS_LEN, mask: u8) {
             let mut frame = build(&Flow::default(), size);
             stamp(&mut frame, expected);
             frame[byte] ^= mask;
@@ -294,7 +294,7 @@ mod tests {
 
         /// A burst takes exactly the heads that its sender writes.
         #[test]
-        fn heads_of_a_burst(first in any_stamp(), at_end: bool, bit in 0..FRAME_MIN * 8, which in 1u64..200) {
+        fn burst_takes_exactly_the_sent_heads(first in any_stamp(), at_end: bool, bit in 0..FRAME_MIN * 8, which in 1u64..200) {
             let frame = build(&Flow::default(), FRAME_MIN);
             let mut head: [u8; FRAME_MIN] = frame.try_into().unwrap();
             let first = if at_end { Stamp { sequence: u64::MAX - 100, ..first } } else { first };
@@ -325,7 +325,7 @@ mod tests {
 
         /// Every frame that a burst takes is intact, whatever the burst began with.
         #[test]
-        fn what_a_burst_takes_is_intact(first in any_stamp(), byte in 0..FRAME_MIN, mask: u8, step in 0u64..3) {
+        fn frames_taken_by_a_burst_are_intact(first in any_stamp(), byte in 0..FRAME_MIN, mask: u8, step in 0u64..3) {
             let frame = build(&Flow::default(), FRAME_MIN);
             let mut head: [u8; FRAME_MIN] = frame.try_into().unwrap();
             stamp(&mut head, first);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_frame_is_not_intact() {
+    fn truncated_frame_is_not_intact() {
         let frame = build(&Flow::default(), 1500);
         for len in 0..frame.len() {
             assert!(!matches!(read(&frame[..len]), Verdict::Intact(_)), "{len}");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_pattern_still_tells_the_stream() {
+    fn damaged_pattern_keeps_stream_number() {
         let mut frame = build(&Flow::default(), 100);
         stamp(&mut frame, Stamp { stream: 7, sequence: 3, ticks: 1 });
         frame[99] ^= 1;
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_frame_is_64_bytes() {
+    fn smallest_frame_is_64_bytes() {
         assert_eq!(FRAME_MIN, 64);
     }
 }

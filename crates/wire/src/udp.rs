@@ -47,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn etherparse_and_we_read_the_same(bytes: [u8; UDP_LEN], available in 0usize..66_000) {
+        fn parsing_agrees_with_etherparse(bytes: [u8; UDP_LEN], available in 0usize..66_000) {
             let theirs = etherparse::UdpHeader::from_slice(&bytes).unwrap().0;
             let len = usize::from(theirs.length);
             match Udp::parse(&bytes, available) {

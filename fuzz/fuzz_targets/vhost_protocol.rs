@@ -13,13 +13,13 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../crates/ring/tests/ring/bytes.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod bytes;
-#[path = "../../tests/liar/memory.rs"]
+#[path = "../../tests/switch/liar/memory.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod memory;
-#[path = "../../tests/liar/message.rs"]
+#[path = "../../tests/switch/liar/message.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod message;
-#[path = "../../tests/liar/ring.rs"]
+#[path = "../../tests/switch/liar/ring.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod ring;
 

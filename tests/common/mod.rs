@@ -1,5 +1,10 @@
 //! Shared helpers of the end-to-end tests.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
+#![allow(
+    dead_code,
+    unused_macros,
+    unreachable_pub,
+    reason = "each test program uses a part of this"
+)]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,11 +31,10 @@ pub fn alone() -> MutexGuard<'static, ()> {
 
 /// Returns from the calling test, counted as skipped, if the machine lacks something. Where nothing
 /// may be skipped (`CI=true`), it fails instead.
-#[macro_export]
 macro_rules! require_root {
     () => {
-        if let Err(why) = common::has_root() {
-            common::skip(&why);
+        if let Err(why) = $crate::common::has_root() {
+            $crate::common::skip(&why);
             return;
         }
     };

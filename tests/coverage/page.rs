@@ -219,7 +219,7 @@ const HEAD: &str = "\
 Made by `make coverage`; do not edit. A cell says *here* or *VM* only if a test passed frames, or bytes, by
 that technique in containers of that runtime, and found all of them in the books. *Here* is the reference
 machine (Debian 12, a kernel without loadable modules), *VM* a [virtual machine](../CONTRIBUTING.md) on it
-with a newer kernel and an emulated network card. The tests are in `tests/coverage.rs`:
+with a newer kernel and an emulated network card. The tests are in `tests/coverage/main.rs`:
 
 | cells | test |
 |---|---|

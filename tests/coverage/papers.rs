@@ -22,7 +22,7 @@ const VFIO: &str = "with DPDK's own driver behind an IOMMU, from container to co
                     it needs a network card with SR-IOV";
 const ZERO_COPY: &str = "needs a network card whose virtual functions' driver has XDP; on whole cards \
                          AF_XDP without copies is proven in the VM \
-                         (`tests/vm.rs`, `afxdp_zero_copy_and_virtual_functions`)";
+                         (`tests/vm/main.rs`, `afxdp_zero_copy_and_virtual_functions`)";
 
 pub(crate) const PAPERS: &[Row] = &[
     ("ara2019", "UDP sockets over a bridge, send and recv", Technique("bridge/udp")),

@@ -1,0 +1,493 @@
+//! `dray bench` on the real kernel: complete results, and counters that balance to the frame.
+
+use crate::common::{self, alone, assert_schema, success};
+use dray_lab::peer::SwitchKind;
+use dray_measure::Results;
+use dray_measure::isolation::Verdict;
+use dray_measure::results::Outcome;
+
+/// Short trials: counters balance in them as in long ones.
+const DURATION: [&str; 2] = ["--duration", "0.2"];
+
+fn run(arguments: &[&str]) -> (serde_json::Value, Results) {
+    let text = success(&[&["bench", "--json", "-"], &DURATION[..], arguments].concat());
+    (serde_json::from_str(&text).unwrap(), serde_json::from_str(&text).unwrap())
+}
+
+/// Runs like [`run`], and returns the table as well.
+fn run_with_table(arguments: &[&str]) -> (serde_json::Value, Results, String) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let json = ["bench", "--json", file.path().to_str().unwrap()];
+    let table = success(&[&json, &DURATION[..], arguments].concat());
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    (serde_json::from_str(&text).unwrap(), serde_json::from_str(&text).unwrap(), table)
+}
+
+/// Checks what must hold for every trial, whatever the machine did meanwhile.
+fn check_books(results: &Results) {
+    for row in &results.results {
+        let name = format!("{} {} B {}", row.technique, row.frame_size, row.forwarders);
+        let measured = row.measured().unwrap_or_else(|| panic!("{name}: {:?}", row.outcome));
+        assert!(measured.counters_agree, "{name}: {measured:?}");
+        let accounted = measured.received + measured.lost + measured.corrupt + measured.queued;
+        assert_eq!(measured.sent, accounted, "{name}");
+        assert_eq!(measured.queued, 0, "{name}: queues are drained");
+        assert_eq!(measured.lost, measured.lost_at.total(), "{name}");
+        assert_eq!((measured.duplicated, measured.corrupt), (0, 0), "{name}");
+        assert!(measured.received > 0, "{name}");
+        let each = (results.settings.measure_s / results.settings.interval_s).round() as usize;
+        let most = each * measured.trials;
+        let samples = &measured.samples_pps;
+        assert!((most / 2..=most).contains(&samples.len()), "{name}: {samples:?}");
+        assert!(measured.cpu.total.total_s() > 0.0, "{name}");
+    }
+}
+
+#[test]
+fn every_technique_balances_and_matches_the_schema() {
+    let _alone = alone();
+    require_root!();
+    let (json, mut results) = run(&["--quick"]);
+    assert_eq!(
+        results.results.len(),
+        116,
+        "2 links with 8 endpoints, 14 with 2, 8 that isolate and macvtap with 1, 1 with 2, 3 that share memory; \
+         2 sizes"
+    );
+    results.results.retain(|row| match &row.outcome {
+        Outcome::Measured(_) => true,
+        Outcome::Isolated { isolation } => {
+            assert_eq!(isolation.verdict, Verdict::Isolated, "{row:?}");
+            false
+        }
+        // Links that this kernel may lack are tested in a virtual machine.
+        Outcome::Skipped { skipped } => {
+            let lacks =
+                |kind| row.link.starts_with(kind) && skipped.starts_with(&format!("no {kind}: "));
+            let no_ovs = row.link == "ovs/kernel" && skipped.starts_with("no openvswitch: ");
+            let no_card =
+                row.link == "sriov" && skipped.starts_with("no SR-IOV card: give a network card");
+            assert!(lacks("ipvlan") || lacks("netkit") || no_ovs || no_card, "{row:?}");
+            false
+        }
+    });
+    check_books(&results);
+    for row in &results.results {
+        let agreements = &row.measured().unwrap().setting.agreements;
+        let xdp = match row.endpoint.as_str() {
+            "afxdp" | "afxdp-deferred" => "xdp native",
+            "afxdp-generic" => "xdp generic",
+            _ => continue,
+        };
+        for role in ["sender", "receiver"] {
+            let features = &agreements[role][0].features;
+            assert_eq!(features[..3], [xdp, "copy", "need wakeup"], "{}: {role}", row.technique);
+        }
+    }
+
+    let validator = assert_schema(&json);
+
+    // The schema rejects invalid results.
+    for spoil in [
+        |row: &mut serde_json::Value| row["received_pps"] = "fast".into(),
+        |row: &mut serde_json::Value| drop(row.as_object_mut().unwrap().remove("loss_ratio")),
+        |row: &mut serde_json::Value| row["loss_ratio"] = 1.5.into(),
+        |row: &mut serde_json::Value| row["unheard_of"] = 1.into(),
+    ] {
+        let mut wrong = json.clone();
+        spoil(&mut wrong["results"][0]);
+        assert!(!validator.is_valid(&wrong), "{}", wrong["results"][0]);
+    }
+}
+
+#[test]
+fn paced_trials_do_not_exceed_offered_rate() {
+    let _alone = alone();
+    require_root!();
+    let any = "veth,bridge/raw-mmsg,macvlan/bridge/udp,vxlan/udp-mmsg,xdp/pairs/raw,direct,switch";
+    let rate = ["--rate", "20k", "--size", "64,1514", "--burst", "16", "--quick"];
+    let (_, any) = run(&[&rate[..], &["--technique", any]].concat());
+    let raw = "veth/raw,bridge/raw-mmsg,macvlan/passthru/raw,vxlan/raw-mmsg,xdp/learning/raw";
+    let (_, raw) = run(&["--rate", "20k", "--flows", "7", "--quick", "--technique", raw]);
+    let twice = ["--quick", "--rate", "10k", "--trials", "2", "--size", "64"];
+    let (_, twice) = run(&[&twice[..], &["--technique", "veth/udp,bridge/udp"]].concat());
+    assert!(twice.results.iter().all(|row| row.measured().unwrap().trials == 2));
+    for results in [any, raw, twice] {
+        check_books(&results);
+        // 0.3 s of warm-up and 0.2 s of measurement.
+        assert!(results.results.iter().all(|row| row.measured().unwrap().sent <= 10_000));
+    }
+}
+
+#[test]
+fn isolating_links_are_reported_as_isolated() {
+    let _alone = alone();
+    require_root!();
+    let words =
+        ["--quick", "--size", "64", "--technique", "macvlan/private,macvlan/vepa", "--trials", "2"];
+    let (json, results, table) = run_with_table(&words);
+    let validator = assert_schema(&json);
+    assert_eq!(results.results.len(), 2 * 5, "sockets, and AF_XDP behind the driver");
+    for row in &results.results {
+        let isolation = row.isolation().unwrap_or_else(|| panic!("{row:?}"));
+        assert_eq!(isolation.verdict, Verdict::Isolated, "{row:?}");
+        assert_eq!((isolation.dropped, isolation.arrived), (0, 0), "{row:?}");
+        assert!(isolation.left > 0, "{row:?}");
+    }
+    let mut wrong = json.clone();
+    wrong["results"][0]["isolation"]["verdict"] = "perhaps".into();
+    assert!(!validator.is_valid(&wrong));
+    let rows = table.lines().filter(|line| line.contains("isolated by design"));
+    assert_eq!(rows.count(), 10, "{table}");
+}
+
+#[test]
+fn json_output_replaces_files_not_devices() {
+    let _alone = alone();
+    require_root!();
+    use std::os::unix::fs::FileTypeExt;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("results.json");
+    std::fs::write(&file, "old").unwrap();
+    let quick =
+        ["bench", "--quick", "--duration", "0.2", "--technique", "veth/udp", "--size", "64"];
+    for path in [file.to_str().unwrap(), "/dev/null"] {
+        let table = success(&[&quick[..], &["--json", path]].concat());
+        assert!(table.contains("veth/udp"), "{table}");
+    }
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(serde_json::from_str::<Results>(&text).is_ok(), "{text}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+    let link = folder.path().join("link.json");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    success(&[&quick[..], &["--json", link.to_str().unwrap()]].concat());
+    assert!(link.is_symlink() && file.is_file());
+
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let unread = common::dray(&[&quick[..], &["--json", pipe.to_str().unwrap()]].concat());
+    let message = String::from_utf8(unread.stderr).unwrap();
+    assert_eq!(unread.status.code(), Some(1), "nobody reads the pipe: {message}");
+    assert!(message.contains("--json") && message.lines().count() == 1, "{message}");
+
+    let null = std::fs::metadata("/dev/null").unwrap();
+    assert!(null.file_type().is_char_device(), "a device is not replaced by a file");
+}
+
+#[test]
+fn bench_limit_reports_each_frame_size() {
+    let _alone = alone();
+    let text = success(&["bench", "limit", "--quick", "--trials", "2", "--size", "64,1514"]);
+    for size in ["64", "1514"] {
+        let row = text.lines().find(|line| line.split_whitespace().any(|word| word == size));
+        assert!(row.is_some_and(|row| row.contains("one copy")), "{text}");
+    }
+    let (_, results) = run(&["limit", "--size", "100", "--trials", "2"]);
+    assert_eq!((results.limits[0].frame_size, results.limits[0].samples_pps.len()), (100, 2));
+    assert!(results.limits[0].pps > 0.0 && results.results.is_empty());
+}
+
+#[test]
+fn direct_and_switch_counters_balance() {
+    let _alone = alone();
+    require_root!();
+    let words = ["--quick", "--technique", "direct,switch", "--size", "64", "--trials", "2"];
+    let (_, results) = run(&words);
+    check_books(&results);
+    let techniques: Vec<_> = results.results.iter().map(|row| row.technique.as_str()).collect();
+    assert_eq!(techniques, ["direct", "switch/patch", "switch/learning"]);
+    for row in &results.results {
+        let measured = row.measured().unwrap();
+        assert_eq!((measured.check.as_str(), measured.trials), ("sampled", 2));
+        assert!(measured.limit_share.is_some_and(|share| share > 0.0), "{measured:?}");
+        let has_switch = row.technique != "direct";
+        assert_eq!(measured.setting.switch.is_some(), has_switch);
+        assert_eq!(measured.cpu.roles.contains_key("switch"), has_switch, "{measured:?}");
+        assert_eq!(measured.switch_cycles_per_frame.is_some(), has_switch);
+    }
+    // With backpressure, and between two of our own ports, nothing is lost.
+    assert!(results.results[..2].iter().all(|row| row.measured().unwrap().lost == 0));
+    let (_, whole) = run(&["--quick", "--technique", "switch/patch", "--check", "whole"]);
+    assert!(whole.results.iter().all(|row| row.measured().unwrap().check == "whole"));
+    check_books(&whole);
+}
+
+#[test]
+fn round_trips_are_timed_and_balance() {
+    let _alone = alone();
+    require_root!();
+    let words =
+        ["rtt", "--quick", "--technique", "direct,switch,veth,bridge/raw", "--size", "64,1500"];
+    let (json, results) = run(&words);
+    assert_schema(&json);
+    check_books(&results);
+    assert_eq!(results.results.len(), 2 * (1 + 2 + 2 + 1));
+    for row in &results.results {
+        let measured = row.measured().unwrap();
+        let name = format!("{} {}", row.technique, row.frame_size);
+        let times = measured.latency_ns.unwrap_or_else(|| panic!("{name}: no times"));
+        let order = [1, times.p50, times.p90, times.p99, times.p999, times.max];
+        assert!(order.is_sorted(), "{name}: {times:?}");
+        assert_eq!((row.topology.as_str(), measured.check.as_str()), ("echo", "whole"), "{name}");
+        assert_eq!((measured.lost, measured.reordered), (0, 0), "{name}: one at a time");
+        // Half of the round trips, one after the other, took the median or longer.
+        let mean = 1e9 / measured.received_pps;
+        assert!((times.p50 as f64) < 2.2 * mean, "{name}: {times:?}, {mean} ns each");
+        assert_eq!(measured.limit_share, None, "{name}");
+    }
+    let (_, paced) = run(&["rtt", "--quick", "--technique", "veth/raw", "--rate", "1000"]);
+    let measured = paced.results[0].measured().unwrap();
+    assert!(measured.sent <= 1000, "no more than asked for: {measured:?}");
+}
+
+#[test]
+fn latency_is_measured_at_shares_of_the_loss_free_rate() {
+    let _alone = alone();
+    require_root!();
+    let (json, results) = run(&["latency", "--quick", "--technique", "direct", "--trials", "1"]);
+    assert_schema(&json);
+    check_books(&results);
+    let clock = results.clock.as_ref().expect("frames are timed");
+    assert!(clock.read_ns > 0.0 && clock.error_ns() < 1e6, "{clock:?}");
+    let shares: Vec<_> =
+        results.results.iter().map(|row| (row.topology.as_str(), row.load_share)).collect();
+    let loads = [None, Some(0.1), Some(0.5), Some(0.9)];
+    assert_eq!(shares, ["chain", "echo"].map(|way| loads.map(|load| (way, load))).concat());
+    for row in &results.results {
+        let measured = row.measured().unwrap();
+        let name = format!("{} {:?}", row.topology, row.load_share);
+        let (timed, other) = match row.topology.as_str() {
+            "chain" => (measured.one_way_ns, measured.latency_ns),
+            _ => (measured.latency_ns, measured.one_way_ns),
+        };
+        assert_eq!(other, None, "{name}");
+        let Some(times) = timed else {
+            // The machine may be several times slower now than during the search. Then the sender
+            // sends no frame that was due after the warm-up.
+            assert!(measured.sent_less_than_offered && row.load_share == Some(0.9), "{name}: none");
+            continue;
+        };
+        let order = [1, times.p50, times.p90, times.p99, times.p999, times.max];
+        assert!(order.is_sorted(), "{name}: {times:?}");
+        assert!(times.p9999.is_none_or(|p9999| (times.p999..=times.max).contains(&p9999)));
+        // A frame is late before it is in flight; a burst counts as late as its first frame.
+        let late = measured.sender_late_ns.unwrap_or_else(|| panic!("{name}: not known"));
+        assert!(late.p50 <= times.max, "{name}: {late:?} of {times:?}");
+        let offered = row.offered_pps.unwrap();
+        assert_eq!(measured.loss_free_pps.is_some(), row.load_share.is_some(), "{name}");
+        if let (Some(pps), Some(share)) = (measured.loss_free_pps, row.load_share) {
+            assert!((offered / pps - share).abs() < 1e-9, "{name}: {offered} of {pps}");
+        }
+        assert!(measured.sent as f64 <= offered * 0.801, "{name}: 0.3 s of warm-up and 0.5 s");
+    }
+    // At 10 kpps, two polling roles find nothing most of the time.
+    let idle = results.results[0].measured().unwrap();
+    let total = idle.cpu.total;
+    assert!(total.polling_s.unwrap() > total.total_s() / 2.0, "{total:?}");
+    assert!(idle.work_cycles_per_frame.unwrap() < idle.cycles_per_frame.unwrap() / 2.0);
+    assert!(idle.mbps_per_core.unwrap() > 0.0 && idle.cpu.roles.contains_key("kernel"));
+}
+
+#[test]
+fn receiver_counts_agree_at_every_check() {
+    let _alone = alone();
+    require_root!();
+    let words = ["receiver-cost", "--quick", "--technique", "veth/raw-mmsg", "--size", "64"];
+    let (json, results) = run(&[&words[..], &["--trials", "1"]].concat());
+    assert_schema(&json);
+    check_books(&results);
+    let checks: Vec<_> =
+        results.results.iter().map(|row| row.measured().unwrap().check.as_str()).collect();
+    assert_eq!(checks, ["none", "fetched", "sampled", "whole"]);
+}
+
+#[test]
+fn switches_are_compared_with_each_endpoint() {
+    let _alone = alone();
+    require_root!();
+    let words = ["switches", "--quick", "--size", "64", "--trials", "1"];
+    let (json, results) = run(&words);
+    assert_schema(&json);
+    assert_eq!(results.results.len(), 7 * 4 + 2, "7 switches, 4 endpoints; one with memif, 2");
+    for row in &results.results {
+        let switch = match row.link.split('/').next().unwrap() {
+            "switch" => SwitchKind::Dray,
+            "testpmd" => SwitchKind::Testpmd,
+            "ovs-dpdk" => SwitchKind::OvsDpdk,
+            "vpp" => SwitchKind::Vpp,
+            "snabb" => SwitchKind::Snabb,
+            other => panic!("{other}"),
+        };
+        // Snabb is too old for the other endpoints.
+        let fits = switch != SwitchKind::Snabb || row.endpoint == "virtio";
+        let is_dpdk = row.endpoint.starts_with("dpdk");
+        let is_there =
+            fits && switch.find().is_ok() && (!is_dpdk || SwitchKind::Testpmd.find().is_ok());
+        let measured = row.measured();
+        assert_eq!(
+            measured.is_some(),
+            is_there,
+            "{} {}: {:?}",
+            row.link,
+            row.endpoint,
+            row.outcome
+        );
+        if let Some(measured) = measured {
+            assert!(measured.received > 0, "{} {}", row.link, row.endpoint);
+            assert_eq!((measured.duplicated, measured.corrupt), (0, 0), "{}", row.link);
+            // The results name the programs, so that a reader can repeat the run.
+            let programs = measured.setting.programs.as_ref().unwrap();
+            let version = switch.find().unwrap().version;
+            let is_ours = switch == SwitchKind::Dray;
+            assert!(is_ours || programs.versions.contains(&version), "{programs:?}");
+            assert!(!is_dpdk || programs.versions.iter().any(|version| version.contains("DPDK")));
+            // In the tests, our own switch is found as the tested program.
+            let file = switch.find().unwrap().program;
+            let file =
+                if is_ours { " switch " } else { file.file_name().unwrap().to_str().unwrap() };
+            assert!(programs.commands.iter().any(|line| line.contains(file)), "{programs:?}");
+        }
+    }
+    assert!(results.command.contains("bench") && results.command.contains("switches --quick"));
+}
+
+#[test]
+fn slow_sender_is_reported_below_offered_rate() {
+    let _alone = alone();
+    require_root!();
+    let technique = ["--quick", "--technique", "veth/udp", "--size", "64"];
+    let (_, results, text) = run_with_table(&[&technique[..], &["--rate", "1G"]].concat());
+    check_books(&results);
+    assert!(results.results[0].measured().unwrap().sent_less_than_offered);
+    assert!(text.contains("sent less than offered"), "{text}");
+}
+
+#[test]
+fn chain_and_fan_counters_balance() {
+    let _alone = alone();
+    require_root!();
+    // More than any sender can send: shows what one sender at full speed does to the others.
+    let most = ["--quick", "--rate", "20M"];
+    let (_, serial) = run(&[&["casoni2013-serial"], &most[..]].concat());
+    assert_eq!(serial.results.len(), 16, "2 links, 1 to 8 forwarders");
+    check_books(&serial);
+    let (_, parallel) = run(&[&["casoni2013-parallel", "--flows", "3"], &most[..]].concat());
+    assert_eq!(parallel.results.len(), 6, "2 links, 2 to 4 forwarders");
+    check_books(&parallel);
+    for row in &parallel.results {
+        let roles = &row.measured().unwrap().cpu.roles;
+        assert_eq!(roles.len(), 2 + row.forwarders + 1, "and the kernel by itself: {roles:?}");
+    }
+}
+
+#[test]
+fn rate_search_respects_each_loss_limit() {
+    let _alone = alone();
+    require_root!();
+    let search = [
+        "loss-free",
+        "--loss",
+        "0,0.5%",
+        "--technique",
+        "veth/raw-mmsg,direct",
+        "--size",
+        "64",
+        "--quick",
+    ];
+    let (json, results, table) = run_with_table(&search);
+    assert_schema(&json);
+    assert!(table.contains("NDR") && table.contains("PDR"), "{table}");
+    for row in &results.results {
+        let measured = row.measured().unwrap_or_else(|| panic!("{:?}", row.outcome));
+        let [ndr, pdr] = &measured.drop_rates[..] else { panic!("two losses: {measured:?}") };
+        assert_eq!((ndr.loss_ratio, pdr.loss_ratio), (0.0, 0.005));
+        for rate in [ndr, pdr] {
+            let [search] = &rate.searches[..] else { panic!("one search: {rate:?}") };
+            let lower = search.lower_pps.unwrap();
+            assert!(search.upper_pps.is_none_or(|upper| lower < upper), "{search:?}");
+            assert!(search.throughput_pps <= rate.pps && rate.pps == lower as f64, "{rate:?}");
+        }
+        // Frames lost at the found rate itself were lost in a disturbed trial.
+        assert!(measured.counters_agree && measured.sent >= measured.received, "{measured:?}");
+    }
+}
+
+#[test]
+fn offered_rate_rises_and_sender_runs_alone() {
+    let _alone = alone();
+    require_root!();
+    let words = ["casoni2013-incremental", "--quick", "--technique", "veth", "--rate", "5k"];
+    let (json, results, table) = run_with_table(&words);
+    assert_schema(&json);
+    check_books(&results);
+    let forwarders: Vec<_> = results.results.iter().map(|row| row.forwarders).collect();
+    assert_eq!(forwarders, [1, 6]);
+    assert!(table.contains("veth/raw-mmsg, 6 forw."), "{table}");
+    let words = ["casoni2013-sender-load", "--quick", "--technique", "veth", "--rate", "5k"];
+    let (_, results, table) = run_with_table(&words);
+    check_books(&results);
+    for row in &results.results {
+        let sent = row.measured().unwrap().sent_pps;
+        let line = table.lines().find(|line| line.starts_with(&format!("{} ", row.forwarders)));
+        // The figure may have a mark, for example as disturbed.
+        let shown = line.unwrap().split_whitespace().nth(1).unwrap();
+        let shown: f64 = shown.trim_end_matches(['~', '*', '!']).parse().unwrap();
+        assert!((shown * 1e3 - sent).abs() <= 51.0, "{sent}: {table}");
+    }
+}
+
+#[test]
+fn af_xdp_forwarders_share_a_umem() {
+    let _alone = alone();
+    require_root!();
+    let words = ["af-xdp-chains", "--quick", "--size", "64", "--trials", "1", "--rate", "5k"];
+    let (json, chains) = run(&words);
+    assert_schema(&json);
+    check_books(&chains);
+    assert_eq!(chains.results.len(), 6, "2 techniques, 3 lengths");
+    for row in chains.results.iter().filter(|row| row.endpoint == "afxdp") {
+        let measured = row.measured().unwrap();
+        assert!(measured.received > 0, "{measured:?}");
+        let ports = &measured.setting.agreements[&format!("forwarder-{}", row.forwarders)];
+        let umem = |port: &str| port.contains("umem=forwarder");
+        assert!(ports.len() == 2 && ports.iter().all(|port| umem(&port.port)), "{ports:?}");
+    }
+}
+
+#[test]
+fn papers_table_shows_published_figures() {
+    let _alone = alone();
+    require_root!();
+    let text = success(&[&["bench", "ara2019-table1", "--quick"], &DURATION[..]].concat());
+    for (endpoint, paper) in
+        [("udp", "227"), ("udp-mmsg", "276"), ("raw", "471"), ("raw-mmsg", "594")]
+    {
+        let row = text.lines().find(|line| line.split_whitespace().next() == Some(endpoint));
+        let row = row.unwrap_or_else(|| panic!("no row {endpoint} in {text}"));
+        assert_eq!(row.split_whitespace().nth(1), Some(paper), "{row}");
+    }
+    assert!(text.contains("--quick"), "shortened runs say so: {text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn one_second_samples_cover_only_measurement() {
+    let _alone = alone();
+    require_root!();
+    let text = success(
+        &"bench --quick --duration 5 --technique veth/raw --size 64 --rate 50k --json -"
+            .split(' ')
+            .collect::<Vec<_>>(),
+    );
+    let results: Results = serde_json::from_str(&text).unwrap();
+    assert_eq!(results.settings.interval_s, 1.0);
+    check_books(&results);
+}
+
+#[test]
+fn jumbo_frames_pass_where_the_mtu_allows() {
+    let _alone = alone();
+    require_root!();
+    let (_, results) = run(&["--quick", "--mtu", "9000", "--size", "9014", "--technique", "veth"]);
+    check_books(&results);
+}

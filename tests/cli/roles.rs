@@ -1,0 +1,160 @@
+//! The roles as commands, by hand, in containers that have only a link.
+
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::common::hosts::Hosts;
+use crate::common::{DRAY, alone};
+use dray_lab::LinkKind;
+use dray_traffic::{ForwardReport, ReceiveReport, Report, SendReport};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn chain(count: usize, addressed: bool) -> Hosts {
+    Hosts::chain(count, LinkKind::VETH, 1500, addressed)
+}
+
+/// Starts a role in a host's network namespace and waits until its ports are open.
+fn start(hosts: &Hosts, host: usize, arguments: &str) -> Child {
+    let arguments = arguments.split_whitespace().chain(["--json"]);
+    hosts.start_role(host, Command::new(DRAY).args(arguments).stdout(Stdio::piped()))
+}
+
+fn report(child: Child) -> Report {
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn sent(child: Child) -> SendReport {
+    let Report::Send(report) = report(child) else { panic!("not a sender's report") };
+    report
+}
+
+fn received(child: Child) -> ReceiveReport {
+    let Report::Receive(report) = report(child) else { panic!("not a receiver's report") };
+    report
+}
+
+fn forwarded(child: Child) -> ForwardReport {
+    let Report::Forward(report) = report(child) else { panic!("not a forwarder's report") };
+    report
+}
+
+#[test]
+fn sender_reaches_receiver_over_every_socket() {
+    let _alone = alone();
+    require_root!();
+    let hosts = chain(2, true);
+    let udp = ("udp:198.18.0.5:9000-198.18.0.6:9000", "udp:198.18.0.6:9000", 1);
+    for (from, to, flows) in [("raw:eth0", "raw:eth0?ethertype=0x0800", 3), udp] {
+        for options in ["batch=1&wait=block", "batch=1&wait=poll", "batch=32", "batch=32&wait=poll"]
+        {
+            let join = |uri: &str| {
+                let separator = if uri.contains('?') { '&' } else { '?' };
+                format!("{uri}{separator}{options}")
+            };
+            let receiver = start(&hosts, 1, &format!("receive --port {}", join(to)));
+            let sender = start(
+                &hosts,
+                0,
+                &format!(
+                    "send --size 300 --rate 10k --duration 0.3 --flows {flows} --port {}",
+                    join(from)
+                ),
+            );
+            let sent = sent(sender);
+            let received = received(interrupted(receiver));
+            assert!(sent.sent > 0 && sent.sent <= 3000, "{from} {options}");
+            assert_eq!(received.received, sent.sent, "{from} {options}: {received:?}");
+            assert_eq!(received.bytes, sent.sent * 300, "{from} {options}");
+            let bad = [received.lost, received.duplicated, received.reordered, received.corrupt];
+            assert_eq!(bad, [0; 4], "{from} {options}");
+            let streams: Vec<_> = received.streams.iter().map(|s| s.received).collect();
+            assert_eq!(streams, sent.streams, "{from} {options}");
+        }
+    }
+}
+
+/// Sends SIGINT, as Ctrl-C does: the role drains its queues and reports.
+fn interrupted(child: Child) -> Child {
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    child
+}
+
+#[test]
+fn forwarder_and_echo_return_every_frame() {
+    let _alone = alone();
+    require_root!();
+    let hosts = chain(3, false);
+    let echo = start(&hosts, 2, "echo --port raw:eth0?batch=64");
+    let forwarder = start(&hosts, 1, "forward --both-ways --from raw:eth0?batch=64 --to raw:eth1");
+    let receiver = start(&hosts, 0, "receive --port raw:eth0?batch=64");
+    let sender = start(&hosts, 0, "send --rate 10k --duration 0.3 --port raw:eth0?batch=64");
+    let sent = sent(sender).sent;
+    let echoed = forwarded(interrupted(echo));
+    let passed = forwarded(interrupted(forwarder));
+    let received = received(interrupted(receiver));
+    assert!(sent > 0);
+    assert_eq!((received.received, received.lost), (sent, 0), "{received:?}");
+    assert_eq!((passed.received, passed.transmitted), (2 * sent, 2 * sent));
+    assert_eq!((echoed.received, echoed.transmitted), (sent, sent));
+}
+
+#[test]
+fn role_stops_on_duration_and_ctrl_c() {
+    let _alone = alone();
+    require_root!();
+    let hosts = chain(2, false);
+    let sender = start(&hosts, 0, "send --rate 20k --port raw:eth0");
+    let timed = start(&hosts, 1, "receive --duration 0.5 --port raw:eth0");
+    assert!(received(timed).received > 0);
+    let endless = start(&hosts, 1, "receive --port raw:eth0");
+    sleep(Duration::from_millis(300));
+    assert!(received(interrupted(endless)).received > 0);
+    let sent = sent(interrupted(sender));
+    assert!(!sent.sent_less_than_offered(), "who is ended early was offered less: {sent:?}");
+}
+
+#[test]
+fn forwarder_drops_frames_output_cannot_carry() {
+    let _alone = alone();
+    require_root!();
+    let hosts = chain(2, true);
+    let to = "udp:127.0.0.1:0-127.0.0.1:9";
+    let forwarder = start(&hosts, 1, &format!("forward --from raw:eth0 --to {to}"));
+    let socket = hosts.within(0, || std::net::UdpSocket::bind("198.18.0.5:0")).unwrap();
+    socket.send_to(b"fits", "198.18.0.6:9").unwrap();
+    // Two fragments, neither of which is a UDP datagram.
+    socket.send_to(&[0; 2000], "198.18.0.6:9").unwrap();
+    sleep(Duration::from_millis(200));
+    let report = forwarded(interrupted(forwarder));
+    assert_eq!((report.received, report.transmitted, report.refused), (3, 1, 2), "{report:?}");
+}
+
+#[test]
+fn other_frames_are_counted_as_foreign() {
+    let _alone = alone();
+    require_root!();
+    let hosts = chain(2, true);
+    let receiver = start(&hosts, 1, "receive --port raw:eth0");
+    let socket = hosts.within(0, || std::net::UdpSocket::bind("198.18.0.5:0")).unwrap();
+    for _ in 0..5 {
+        socket.send_to(b"good day", "198.18.0.6:9").unwrap();
+    }
+    let received = received(interrupted(receiver));
+    assert_eq!((received.foreign, received.received, received.corrupt), (5, 0, 0));
+}
+
+#[test]
+fn frame_above_mtu_is_refused() {
+    let _alone = alone();
+    require_root!();
+    let hosts = chain(2, false);
+    let mut send = Command::new(DRAY);
+    send.args(["send", "--port", "raw:eth0", "--size", "1515"]);
+    let output = hosts.within(0, || send.output()).unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("1515") && message.contains("1514"), "{message}");
+}

@@ -1,0 +1,10 @@
+//! The laboratory: links, labs by hand, container engines, third-party switches, cleanup.
+
+#[macro_use]
+#[path = "../common/mod.rs"]
+mod common;
+mod cleanup;
+mod links;
+mod peers;
+mod runtimes;
+mod up;

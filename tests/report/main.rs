@@ -1,0 +1,9 @@
+//! Reports and comparisons, as files and in a real browser.
+
+#[macro_use]
+#[path = "../common/mod.rs"]
+mod common;
+#[macro_use]
+mod browser;
+mod charts;
+mod pages;

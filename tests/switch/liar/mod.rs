@@ -1,0 +1,64 @@
+//! A vhost-user front end that can violate the protocol. It is written by hand, because a library
+//! would not: messages are bytes on a socket, rings are bytes in a file.
+//!
+//! * `message`: bytes and file descriptors on the socket, and the messages of an honest handshake.
+//! * `memory`: the shared file, and the offsets of rings and buffers in it.
+//! * `ring`: descriptors, split and packed.
+//! * `lies`: the lies, and the expected outcome of each.
+//! * `neighbours`: two well-behaved ports that exchange numbered frames meanwhile.
+//! * `partner`: the well-behaved port that the liar's port is paired with.
+//! * `ours`, `testpmd`: the switches under test.
+#![forbid(unsafe_code)]
+#![allow(unreachable_pub, reason = "fuzz/ uses a part of this")]
+
+pub mod lies;
+mod memory;
+mod message;
+pub mod neighbours;
+pub mod ours;
+pub mod partner;
+mod ring;
+pub mod testpmd;
+mod timed;
+
+pub use message::Liar;
+
+use std::time::{Duration, Instant};
+
+/// Time limit for every wait; far longer than anything here takes on a slow machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Returns true if `done` becomes true within [`PATIENCE`].
+pub fn wait_until(mut done: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !done() {
+        if start.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// Expected outcome of a lie.
+#[derive(Clone, Copy, Debug)]
+pub enum Expect {
+    /// The liar is disconnected, for a reason that contains this text.
+    Refused(&'static str),
+    /// The protocol permits it. The liar stays connected.
+    Harmless,
+    /// The liar's frames are counted as malformed. It stays connected.
+    Malformed,
+    /// The liar disconnects by itself.
+    Left,
+    /// A race decides: disconnected for any reason, or not.
+    Any,
+}
+
+/// Something invalid, or something that no driver should do.
+pub struct Lie {
+    pub name: &'static str,
+    /// Tells the lie over a newly connected socket.
+    pub tell: fn(&mut Liar),
+    pub expect: Expect,
+}

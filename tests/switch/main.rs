@@ -1,0 +1,14 @@
+//! The switch and its ports: interoperation, hostile peers, VLANs, AF_XDP, the sandbox.
+
+#[macro_use]
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../../crates/switch/tests/ends/mod.rs"]
+mod ends;
+
+mod afxdp;
+mod interop;
+mod liar;
+mod liars;
+mod safety;
+mod vlan;

@@ -96,7 +96,7 @@ fn baseline_exit_status_reports_regression() {
     assert!(said.contains("-90.0 %  slower"), "{said}");
     let last = said.lines().last().unwrap();
     let name = baseline.to_str().unwrap();
-    assert_eq!(last, format!("dray: --baseline {name}: slower in 1"));
+    assert_eq!(last, format!("dray: --baseline {name}: slower rows: 1"));
 
     // Disturbed in the baseline, or not measured now.
     let mut disturbed = faster(&same, 10.0);
@@ -107,7 +107,10 @@ fn baseline_exit_status_reports_regression() {
     let mut row = missing["results"][0].clone();
     row["technique"] = json!("veth/udp");
     missing["results"].as_array_mut().unwrap().push(row);
-    for (with, what) in [(&disturbed, "1 cannot, 0 of the"), (&missing, "0 cannot, 1 of the")] {
+    for (with, what) in [
+        (&disturbed, "1 could not be judged and 0 of the"),
+        (&missing, "0 could not be judged and 1 of the"),
+    ] {
         let (status, _, said) = go_on(Some(with));
         assert_eq!(status, 4, "{said}");
         assert!(said.lines().last().unwrap().contains(what), "{what}: {said}");

@@ -113,7 +113,7 @@ fn interrupted_papers_run_reports_and_resumes() {
     let output = dray(&[&BENCH[..], &[all]].concat());
     let (status, _, words) = said(output);
     assert_eq!(status, Some(2), "{words}");
-    assert!(words.contains("ara2019-table1.json: is there already"), "{words}");
+    assert!(words.contains("ara2019-table1.json: already exists"), "{words}");
     assert_eq!(fs::read(&first).unwrap(), measured);
 }
 
@@ -142,8 +142,8 @@ fn unknown_paper_options_are_rejected() {
     };
     let folder = all.to_str().unwrap();
     refused(&["--technique", "unix/dgram", "--json", folder, "--size", "64"], "paper-all takes");
-    refused(&["--technique", "smc", "--json", folder], "--technique smc: no paper's experiment");
+    refused(&["--technique", "smc", "--json", folder], "--technique smc: not in any experiment");
     refused(&["--technique", "tokenring", "--json", folder], "unknown technique \"tokenring\"");
     refused(&["--resume", "/var/empty/nothing"], "--resume /var/empty/nothing: no such folder");
-    refused(&["--resume", "/tmp"], "nothing of paper-all is in it");
+    refused(&["--resume", "/tmp"], "contains no results of paper-all");
 }

@@ -122,11 +122,11 @@ Examples:
   dray bench switches --trials 5 --json monday.json
   dray bench --resume monday.json                     after Ctrl-C
   dray bench switches --trials 5 --baseline monday.json
-  dray bench selfcheck                                whether dray's own figures are right
-  dray bench paper-all --quick --report papers.html   all papers beside this machine
+  dray bench selfcheck                                check dray's own figures
+  dray bench paper-all --quick --report papers.html   all papers, compared with this machine
 
-Exit status: 0 done; 1 failed or interrupted; 2 used wrongly; with --baseline also 3 slower, 4 not
-slower, but not all could be judged.";
+Exit status: 0 done; 1 failed or interrupted; 2 invalid usage; with --baseline also 3 slower, 4 not
+slower, but not everything could be judged.";
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.list {
@@ -157,13 +157,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if given.as_deref() == Some(selfcheck::NAME) {
         if choices != Choices::default() || arguments.resume.is_some() || arguments.report.is_some()
         {
-            return Err(Failure::usage(anyhow!("selfcheck takes no options but --json")));
+            return Err(Failure::usage(anyhow!("selfcheck: the only option allowed is --json")));
         }
         return selfcheck::run(arguments.json.as_deref());
     }
     if given.as_deref() == Some(papers::NAME) {
         if arguments.baseline.is_some() {
-            let why = "a baseline is of one experiment";
+            let why = "a baseline belongs to one experiment; give --baseline with that one";
             return Err(Failure::usage(anyhow!("--baseline with {}: {why}", papers::NAME)));
         }
         let (folder, resume, report) = (arguments.json, arguments.resume, arguments.report);
@@ -223,9 +223,9 @@ fn show_what_there_is(
     let trials = format!("{} of {} trials", incomplete.trials_done, incomplete.trials);
     let kept = match (&outputs.json, &outputs.json_path) {
         (Some(json), Some(path)) if json.is_file() => {
-            format!("{trials} are in {0}: go on with --resume {0}", path.display())
+            format!("{trials} are saved in {0}; continue with --resume {0}", path.display())
         }
-        _ => format!("{trials} were done; with --json FILE, --resume FILE could go on with them"),
+        _ => format!("{trials} were run and not saved; give --json FILE to be able to resume"),
     };
     match outputs.write(results, experiment) {
         Ok(()) => Failure::Failed(anyhow!("{error}; {kept}")),
@@ -254,7 +254,7 @@ impl Outputs<PathBuf> {
         let (json, page) = (open("--json", self.json)?, open("--report", self.page)?);
         if [&json, &page].into_iter().all(|to| to.as_ref().is_some_and(Output::is_stdout)) {
             return Err(Failure::usage(anyhow!(
-                "--json - and --report -: only one of them can go there"
+                "--json - and --report -: give - for only one of them"
             )));
         }
         Ok(Outputs { json, page, json_path: self.json_path })
@@ -296,7 +296,9 @@ fn judge(results: &Results) -> Result<(), Failure> {
         return Err(anyhow!("nothing could be measured").into());
     }
     match isolations().find(|(_, found)| found.verdict != Verdict::Isolated) {
-        Some((row, _)) => Err(anyhow!("{} did not keep containers apart", row.technique).into()),
+        Some((row, _)) => {
+            Err(anyhow!("{}: containers were not isolated from each other", row.technique).into())
+        }
         None => Ok(()),
     }
 }
@@ -310,12 +312,15 @@ fn hold_against(baseline: &Run, results: Results) -> Result<(), Failure> {
     let count = |verdict| comparison.count(verdict);
     let (slower, unjudged) = (count(Judgement::Slower), count(Judgement::NotJudged));
     if slower > 0 {
-        return Err(Failure::Slower(anyhow!("--baseline {}: slower in {slower}", baseline.file)));
+        return Err(Failure::Slower(anyhow!(
+            "--baseline {}: slower rows: {slower}",
+            baseline.file
+        )));
     }
     let missing = comparison.only_a.len();
     if unjudged + missing > 0 {
         return Err(Failure::NotJudged(anyhow!(
-            "--baseline {}: not slower in any that can be judged; {unjudged} cannot, {missing} of the \
+            "--baseline {}: no row is slower, but {unjudged} could not be judged and {missing} of the \
              baseline were not measured",
             baseline.file
         )));
@@ -337,7 +342,7 @@ impl<'r> Progress<'r> {
     fn new(run: &Resumed, outputs: &'r Outputs) -> Self {
         let style =
             ProgressStyle::with_template("{pos}/{len} [{bar:10}] {prefix:>8} left  {wide_msg}")
-                .expect("the template is right");
+                .expect("the template is valid");
         let bar = ProgressBar::new(run.plan.trials() as u64).with_style(style);
         if !bar.is_hidden() {
             bar.enable_steady_tick(Duration::from_millis(250));
@@ -361,7 +366,7 @@ impl Listener for Progress<'_> {
         let kept = to_json(&results).and_then(|text| json.keep(&text));
         if let (Err(error), false) = (kept, self.has_failed) {
             self.has_failed = true;
-            self.bar.println(format!("dray: {error:#}; going on without keeping"));
+            self.bar.println(format!("dray: {error:#}; continuing without saving results"));
         }
     }
 }

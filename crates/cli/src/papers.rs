@@ -16,8 +16,7 @@ use crate::{Failure, cancel_on_signals, print};
 /// Name in the place of an experiment.
 pub(crate) const NAME: &str = "paper-all";
 /// Description in the list of experiments.
-pub(crate) const ABOUT: &str =
-    "all experiments of the five papers, one after the other, and one report of them";
+pub(crate) const ABOUT: &str = "all experiments of the five papers in turn, with one report";
 
 /// Default path of the report.
 const REPORT: &str = "paper-all.html";
@@ -42,7 +41,8 @@ pub(crate) fn run(choices: &Choices, to: &Where) -> Result<(), Failure> {
         None => plans(choices, &folder)?,
     };
     let cancel = cancel_on_signals()?;
-    fs::create_dir_all(&folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("{}: cannot create the directory", folder.display()))?;
     let report = to.report.clone().unwrap_or_else(|| PathBuf::from(REPORT));
     let page = Output::open("--report", &report)?;
     // The folder holds all planned work from the start, so that the run can be resumed from it.
@@ -65,9 +65,9 @@ pub(crate) fn run(choices: &Choices, to: &Where) -> Result<(), Failure> {
     page.write(&report_of_all.html())?;
     let (folder, report) = (folder.display(), report.display());
     match ended {
-        None => print(&format!("The papers beside this machine: {report}\n")),
+        None => print(&format!("report of the papers and this machine: {report}\n")),
         Some(error) => Err(Failure::Failed(anyhow!(
-            "{error}; go on with dray bench {NAME} --resume {folder}; what was found by now is in {report}"
+            "{error}; continue with dray bench {NAME} --resume {folder}; results so far are in {report}"
         ))),
     }
 }
@@ -76,15 +76,16 @@ pub(crate) fn run(choices: &Choices, to: &Where) -> Result<(), Failure> {
 fn folder(to: &Where) -> Result<PathBuf, Failure> {
     match (&to.folder, &to.resume) {
         (Some(_), Some(_)) => {
-            let why = "--resume names the folder already: leave out --json";
+            let why = "--resume already names the folder: leave out --json";
             Err(Failure::usage(anyhow!(why)))
         }
         (None, Some(folder)) if !folder.is_dir() => {
-            let why = format!("--resume {}: no such folder; --json begins one", folder.display());
+            let why =
+                format!("--resume {}: no such folder; start a run with --json", folder.display());
             Err(Failure::usage(anyhow!(why)))
         }
         (Some(file), None) if file.exists() && !file.is_dir() => {
-            let why = format!("--json {}: a file, where {NAME} takes a folder", file.display());
+            let why = format!("--json {}: is a file; {NAME} takes a folder", file.display());
             Err(Failure::usage(anyhow!(why)))
         }
         (Some(folder), None) | (None, Some(folder)) => Ok(folder.clone()),
@@ -171,7 +172,7 @@ fn plans(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
         let file = file(folder, experiment);
         if file.exists() {
             return Err(Failure::usage(anyhow!(
-                "{}: is there already; go on with --resume {}, or give --json another folder",
+                "{}: already exists; continue with --resume {}, or give --json another folder",
                 file.display(),
                 folder.display()
             )));
@@ -185,9 +186,7 @@ fn plans(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
     match &choices.techniques {
         Some(words) if planned.is_empty() => {
             let words = words.join(",");
-            Err(Failure::usage(anyhow!(
-                "--technique {words}: no paper's experiment has any of them"
-            )))
+            Err(Failure::usage(anyhow!("--technique {words}: not in any experiment of the papers")))
         }
         _ => Ok(planned),
     }
@@ -205,7 +204,7 @@ fn begun(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
         let wrong = |why: String| Failure::usage(anyhow!("--resume {}: {why}", file.display()));
         let state = if run.results.incomplete.is_some() {
             let Some(choices) = choices_of(choices, experiment) else {
-                return Err(wrong("has none of the techniques that --technique names".to_owned()));
+                return Err(wrong("does not have any technique that --technique names".to_owned()));
             };
             let resumed = Resumed::new(run.results, Some(experiment.name), &choices);
             State::ToRun(Box::new(resumed.map_err(|error| wrong(error.to_string()))?))
@@ -215,7 +214,7 @@ fn begun(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
         planned.push(Planned { experiment, file, state });
     }
     if planned.is_empty() {
-        let why = format!("--resume {}: nothing of {NAME} is in it", folder.display());
+        let why = format!("--resume {}: contains no results of {NAME}", folder.display());
         return Err(Failure::usage(anyhow!(why)));
     }
     Ok(planned)
@@ -264,6 +263,6 @@ fn only_common(choices: &Choices) -> Result<(), Failure> {
     }
     Err(Failure::usage(anyhow!(
         "{NAME} takes --quick, --technique, --duration, --trials, --cpus, --seed, --runtime, --json FOLDER, \
-         --resume FOLDER and --report FILE; what else there is, the experiments say themselves"
+         --resume FOLDER and --report FILE; the experiments define everything else"
     )))
 }

@@ -73,7 +73,7 @@ impl Format {
             Some("csv") => Ok(Self::Csv),
             Some("html" | "htm") | None => Ok(Self::Html),
             Some(other) => Err(Failure::usage(anyhow!(
-                "-o {}: no report is called .{other}: end it in .html, .md or .csv, or say --format",
+                "-o {}: unknown extension .{other}: give .html, .md or .csv, or --format",
                 path.display()
             ))),
         }
@@ -85,7 +85,9 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<(), Failure> {
     let format = arguments.format.map_or_else(|| Format::by_name(path), Ok)?;
     let to_stdout = path.is_none_or(|path| path == Path::new("-"));
     if to_stdout && matches!(format, Format::Html) && stdout().is_terminal() {
-        return Err(Failure::usage(anyhow!("a page is not for a terminal: give -o FILE.html")));
+        return Err(Failure::usage(anyhow!(
+            "HTML is not written to a terminal: give -o FILE.html"
+        )));
     }
     if let Some(path) = path {
         refuse_input(path, &arguments.files)?;
@@ -107,7 +109,7 @@ fn refuse_input(output: &Path, files: &[PathBuf]) -> Result<(), Failure> {
     match files.iter().find(|file| file.canonicalize().is_ok_and(|file| file == output)) {
         Some(file) => {
             let name = file.display();
-            Err(Failure::usage(anyhow!("-o {name}: one of the result files; give another name")))
+            Err(Failure::usage(anyhow!("-o {name}: is one of the result files; give another name")))
         }
         None => Ok(()),
     }

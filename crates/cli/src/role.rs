@@ -61,7 +61,7 @@ fn one_stream_or_ports(targets: Vec<Target>) -> Result<Result<StreamUri, Vec<Por
             Target::Port(port) => ports.push(port),
             Target::Stream(stream) if count == 1 => return Ok(Ok(stream)),
             Target::Stream(stream) => {
-                let why = "streams need a role of their own; --flows has several of them";
+                let why = "give a byte stream alone; --flows for several streams";
                 return Err(Failure::usage(anyhow::anyhow!("--port {stream}: {why}")));
             }
         }
@@ -223,7 +223,7 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
     let port = match one_stream_or_ports(port)? {
         Err(ports) => ports,
         Ok(to) => {
-            let none = "streams have no frames, and go as fast as they can: \
+            let none = "byte streams have neither frames nor a rate: \
                         leave out --size, --rate, --burst and --stations";
             if size.is_some() || rate.is_some() || burst.is_some() || stations > 1 {
                 return Err(Failure::usage(anyhow::anyhow!("--port {to}: {none}")));
@@ -236,15 +236,18 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
     let (size, burst) = (size.unwrap_or(FRAME_MIN), burst.unwrap_or(64));
     check_size(size)?;
     if flows > 1 && stations > 1 {
-        let why = anyhow::anyhow!("--stations {stations}: one or the other, flows or stations");
+        let why =
+            anyhow::anyhow!("--stations {stations} and --flows {flows}: give only one of them");
         return Err(Failure::usage(why));
     }
     if port.len() * usize::from(flows) > 1 << 16 {
-        let most = "ports times flows may be 65536 at most, for every flow is a stream";
+        let most = format!("{} ports; ports times flows may be at most 65536", port.len());
         return Err(Failure::usage(anyhow::anyhow!("--flows {flows}: {most}")));
     }
     if !(1..=BATCH_MAX).contains(&burst) {
-        return Err(Failure::usage(anyhow::anyhow!("--burst {burst}: 1 to {BATCH_MAX} frames")));
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--burst {burst}: give 1 to {BATCH_MAX} frames"
+        )));
     }
     let flow = addresses.flow();
     let job = Job::Send(SendJob {
@@ -267,7 +270,7 @@ fn check_size(size: usize) -> Result<(), Failure> {
     if (FRAME_MIN..=FRAME_MAX).contains(&size) {
         return Ok(());
     }
-    let range = format!("{FRAME_MIN} to {FRAME_MAX} bytes");
+    let range = format!("give {FRAME_MIN} to {FRAME_MAX} bytes");
     Err(Failure::usage(anyhow::anyhow!("--size {size}: {range}")))
 }
 
@@ -292,7 +295,9 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
     let ports = match one_stream_or_ports(arguments.port)? {
         Err(ports) => ports,
         Ok(at) if arguments.latency => {
-            let why = anyhow::anyhow!("--port {at}: streams have no frames to time; no --latency");
+            let why = anyhow::anyhow!(
+                "--port {at}: byte streams have no frames to time: leave out --latency"
+            );
             return Err(Failure::usage(why));
         }
         Ok(at) => {
@@ -336,7 +341,7 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
         Placement::of(&[cpu]).map_err(Failure::usage)?;
         let mut set = rustix::thread::CpuSet::new();
         set.set(cpu);
-        rustix::thread::sched_setaffinity(None, &set).context("CPU affinity")?;
+        rustix::thread::sched_setaffinity(None, &set).context("setting the CPU affinity")?;
     }
     let cancel = cancel_on_signals()?;
     dray_daemon::watch_threads();
@@ -373,7 +378,7 @@ fn run(job: Job, common: &Common) -> Result<(), Failure> {
     })?;
     if left > 0 {
         let seconds = Role::PARTING.as_secs();
-        eprintln!("{left} frames were transmitted and not taken for {seconds} s: they are lost");
+        eprintln!("{left} transmitted frames were not taken within {seconds} s and are lost");
     }
     if common.json {
         print(&(serde_json::to_string_pretty(&report)? + "\n"))
@@ -461,7 +466,7 @@ fn describe(report: &Report) -> String {
         Report::StreamSend(send) => {
             let copied = send.zerocopy.map_or(String::new(), |zerocopy| {
                 let (copied, completed) = (zerocopy.copied, zerocopy.completed);
-                format!("; the kernel copied in {copied} of {completed} calls after all")
+                format!("; the kernel copied in {copied} of {completed} calls")
             });
             let (bytes, streams, again) = (send.bytes, send.streams.len(), send.retransmits);
             format!(
@@ -474,7 +479,7 @@ fn describe(report: &Report) -> String {
             let ended = receive.streams.iter().filter(|stream| stream.ended).count();
             let (corrupt, foreign) = (receive.corrupt, receive.foreign);
             format!(
-                "received {bytes} bytes in {streams} streams, {gbits:.2} Gb/s; {ended} have ended, \
+                "received {bytes} bytes in {streams} streams, {gbits:.2} Gb/s; {ended} ended, \
                  {corrupt} corrupt reads, {foreign} foreign connections\n"
             )
         }

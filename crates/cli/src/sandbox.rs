@@ -24,9 +24,7 @@ impl Sandbox {
         ports: impl IntoIterator<Item = &'p PortUri>,
     ) -> Result<(), SandboxError> {
         if self == Self::Off {
-            eprintln!(
-                "sandbox: off, as asked: the process keeps its capabilities, files and system calls"
-            );
+            eprintln!("sandbox: off: the process keeps its capabilities, files and system calls");
             return Ok(());
         }
         let control = control.parent().filter(|parent| !parent.as_os_str().is_empty());

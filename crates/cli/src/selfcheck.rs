@@ -14,12 +14,12 @@ use crate::{Failure, cancel_on_signals, print};
 pub(crate) const NAME: &str = "selfcheck";
 /// Description in the list of experiments.
 pub(crate) const ABOUT: &str =
-    "hold dray's own sender, receiver, ping and search against what is known";
+    "check dray's own sender, receiver, ping and search against known values";
 
 pub(crate) fn run(json: Option<&Path>) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
     let json = json.map(|path| Output::open("--json", path)).transpose()?;
-    let style = ProgressStyle::with_template("{elapsed} {msg}").expect("the template is right");
+    let style = ProgressStyle::with_template("{elapsed} {msg}").expect("the template is valid");
     let bar = ProgressBar::new_spinner().with_style(style);
     let checks = selfcheck::run(&cancel, |what| bar.set_message(what.to_owned()));
     bar.finish_and_clear();
@@ -49,7 +49,7 @@ fn table(checks: &[Check]) -> String {
     }));
     let mut text = align(&cells, 1, 4);
     if checks.iter().any(|check| check.outcome == Outcome::Disturbed) {
-        text.push_str("disturbed: the machine did something else meanwhile, so check again.\n");
+        text.push_str("disturbed: the machine did other work during the check; run it again.\n");
     }
     text
 }

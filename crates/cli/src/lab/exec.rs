@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let Some(container) = found else {
         let names: Vec<_> = state.containers.iter().map(|other| other.name.as_str()).collect();
         let (lab, names) = (&state.name, names.join(", "));
-        let what = anyhow!("lab {lab} has no container {name:?}; there are {names}");
+        let what = anyhow!("lab {lab}: no such container: {name:?}; give one of {names}");
         return Err(Failure::usage(what));
     };
     let gone = || Failure::from(anyhow!("container {name} of lab {} has ended", state.name));

@@ -76,7 +76,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     let status = keeper.wait()?;
     Err(match said.as_str() {
-        "" => anyhow!("the keeper of lab {name} ended ({status})"),
+        "" => anyhow!("the keeper of lab {name} ended without an error message ({status})"),
         said => anyhow!("{said}"),
     }
     .into())

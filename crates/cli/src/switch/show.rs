@@ -32,7 +32,7 @@ pub(super) fn ports(ports: &[PortStatus]) -> String {
     let mut text = table(&header, rows, left);
     for port in ports {
         if let Some(why) = &port.last_disconnect {
-            text.push_str(&format!("{}: last peer gone: {why}\n", port.config.name));
+            text.push_str(&format!("{}: last peer disconnected: {why}\n", port.config.name));
         }
     }
     text
@@ -66,12 +66,12 @@ pub(super) fn stats(stats: &[PortStats]) -> String {
         }
     }
     if stats.iter().any(|port| port.counters.addresses_refused != 0) {
-        text.push_str("refused: source addresses that were not learned, for want of room.\n");
+        text.push_str("refused: source addresses not learned: table or port_addresses full.\n");
     }
     for port in stats.iter().filter(|port| port.counters.addresses_limited != 0) {
         let many = port.counters.addresses_limited;
         text.push_str(&format!(
-            "{}: {many} source addresses not learned, beyond storm\n",
+            "{}: {many} source addresses not learned, beyond the storm rate\n",
             port.name
         ));
     }
@@ -129,7 +129,7 @@ mod tests {
             features: Vec::new(),
             stations: 3,
             last_disconnect: None,
-            disconnects: [("it lied".to_owned(), 2)].into(),
+            disconnects: [("invalid ring index".to_owned(), 2)].into(),
             counters,
         }
     }
@@ -151,6 +151,8 @@ b     null:  running  -       1       2         3
     #[test]
     fn stats_list_reasons_of_drops_and_disconnects() {
         let text = stats(&[port("a=null:").into()]);
-        assert!(text.ends_with("a: dropped: receiver_full 5\na: disconnected 2 times: it lied\n"));
+        assert!(text.ends_with(
+            "a: dropped: receiver_full 5\na: disconnected 2 times: invalid ring index\n"
+        ));
     }
 }

@@ -51,7 +51,9 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
             Placement::of(&cpus).map_err(Failure::usage)?;
             if cpus.len() > threads {
                 let given = cpus.len();
-                let what = anyhow::anyhow!("--cpus: {given} given, for {threads} workers");
+                let what = anyhow::anyhow!(
+                    "--cpus: {given} CPUs given; give at most {threads}, one for each worker"
+                );
                 return Err(Failure::usage(what));
             }
             cpus

@@ -50,7 +50,7 @@ enum Way {
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let Arguments { ports, size, rate, only, duration, json } = arguments;
     if !(LEN_MIN..=LEN_MAX).contains(&size) {
-        let what = anyhow::anyhow!("--size {size}: {LEN_MIN} to {LEN_MAX} bytes");
+        let what = anyhow::anyhow!("--size {size}: give {LEN_MIN} to {LEN_MAX} bytes");
         return Err(Failure::usage(what));
     }
     let config = ports.load()?;

@@ -105,7 +105,7 @@ impl Ports {
         open(false)?;
         confine()?;
         open(true)?;
-        Ok([n3, n6].map(|port| port.expect("each is local or not")))
+        Ok([n3, n6].map(|port| port.expect("every port is opened in one of the passes")))
     }
 
     /// Returns the failure for an error in the configuration file.

@@ -135,9 +135,7 @@ pub(super) fn stats(ask: &Ask) -> Result<(), Failure> {
 pub(super) fn status(ask: &Ask) -> Result<(), Failure> {
     let status = ask.control.client().status().map_err(refused)?;
     ask.show(&status, |Status { version, uptime_s, sessions, sessions_max }| {
-        format!(
-            "dray {version}, up {uptime_s:.0} s; {sessions} sessions, room for {sessions_max}\n"
-        )
+        format!("dray {version}, up {uptime_s:.0} s; {sessions} sessions, at most {sessions_max}\n")
     })
 }
 
@@ -184,7 +182,7 @@ pub(super) fn describe(stats: &Stats) -> String {
     let lost = match events_lost.total() {
         0 => String::new(),
         lost => format!(
-            "{lost} reports were lost because nobody took them: usage {usage}, downlink data \
+            "{lost} reports were lost because their queue was full: usage {usage}, downlink data \
              {downlink_data}, tunnels gone {tunnel_gone}\n"
         ),
     };
@@ -200,7 +198,7 @@ fn direction(name: &str, counters: &Counters, workers: &[u64]) -> String {
         each => format!(" ({})", each.iter().map(u64::to_string).collect::<Vec<_>>().join(" + ")),
     };
     let mut text = format!(
-        "{name}: received {rx_packets}{workers}, forwarded {tx_packets}, kept {buffered}, \
+        "{name}: received {rx_packets}{workers}, forwarded {tx_packets}, buffered {buffered}, \
          control {control}, dropped {}\n",
         drops.total(),
     );

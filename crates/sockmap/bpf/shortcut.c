@@ -1,6 +1,6 @@
-/* Short-cuts TCP over IPv4 between sockets of one host: what one sends is put into the queue of the
- * other at once. Every connection that is made in a control group is taken note of, at both of its
- * ends; a message whose other end is known goes there, any other one goes by TCP. */
+/* Shortcuts TCP over IPv4 between sockets of one host: data goes directly into the receive queue of
+ * the other socket. Each end of every connection that is established in a control group is recorded;
+ * a message goes to the other end if that is recorded, else through TCP. */
 #include "bpf.h"
 
 #define AF_INET 2
@@ -10,7 +10,8 @@ static long (*const bpf_sock_hash_update)(struct bpf_sock_ops *ops, void *map, v
 static long (*const bpf_msg_redirect_hash)(struct sk_msg_md *msg, void *map, void *key, __u64 flags) =
     (void *)BPF_FUNC_msg_redirect_hash;
 
-/* A connection, seen from one of its ends. Addresses as they are on the wire, ports as numbers. */
+/* A connection, seen from one of its ends. Addresses are in network byte order, ports in host byte
+ * order. */
 struct end {
     __be32 local_address;
     __be32 remote_address;
@@ -25,7 +26,8 @@ struct {
     NUMBER(max_entries, 65536);
 } ends SEC(".maps");
 
-/* The kernel shows a local port as a number and a remote one as it is on the wire, 32 bits long. */
+/* Converts a remote port, which the kernel gives in network byte order as 32 bits; local ports are
+ * in host byte order. */
 INLINE __u32 port(__u32 remote_port) { return __builtin_bswap32(remote_port); }
 
 SEC("sockops")
@@ -41,7 +43,7 @@ int dray_established(struct bpf_sock_ops *ops)
         .local_port = ops->local_port,
         .remote_port = port(ops->remote_port),
     };
-    /* Where there is no room the connection goes by TCP. */
+    /* If the map is full, the connection stays with TCP. */
     bpf_sock_hash_update(ops, &ends, &here, BPF_ANY);
     return 1;
 }
@@ -55,7 +57,7 @@ int dray_send(struct sk_msg_md *msg)
         .local_port = port(msg->remote_port),
         .remote_port = msg->local_port,
     };
-    /* Where that end is not known the message is passed on to TCP. */
+    /* If that end is not recorded, the message goes through TCP. */
     bpf_msg_redirect_hash(msg, &ends, &there, BPF_F_INGRESS);
     return SK_PASS;
 }

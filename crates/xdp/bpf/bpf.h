@@ -1,4 +1,4 @@
-/* What XDP programs need of the kernel: bpf-helpers(7), and how maps are declared. */
+/* Kernel interface of the BPF programs: helpers (bpf-helpers(7)) and macros to declare maps. */
 #pragma once
 
 #include <linux/bpf.h>
@@ -7,8 +7,8 @@
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
 
-/* A map is declared by the types of the members of a struct in the section ".maps": numbers are
- * lengths of arrays. */
+/* The member types of a struct in the section ".maps" declare a map; numbers are encoded as array
+ * lengths. */
 #define NUMBER(name, value) int (*name)[value]
 #define TYPE(name, type) type *name
 
@@ -23,5 +23,5 @@ static __u64 (*const bpf_ktime_get_coarse_ns)(void) = (void *)BPF_FUNC_ktime_get
 
 INLINE __u16 from_big_endian(__u16 value) { return __builtin_bswap16(value); }
 
-/* The loader wants to know that nothing in here is used under another licence. */
+/* Licence of the programs, which the loader passes to the kernel. */
 char licence_of_program[] SEC("license") = "Dual MIT/GPL";

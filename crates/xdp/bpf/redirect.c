@@ -1,10 +1,10 @@
-/* Passes frames from interface to interface, before the kernel's network stack sees them: in pairs, or
- * by the station that they are for. */
+/* Redirects frames from interface to interface before the kernel's network stack: in pairs, or by
+ * destination MAC address. */
 #include "bpf.h"
 
 #include <linux/if_ether.h>
 
-/* Where the frames of an interface go, in pairs. */
+/* Peer interface of each interface, in pairs. */
 struct {
     NUMBER(type, BPF_MAP_TYPE_DEVMAP_HASH);
     TYPE(key, __u32);
@@ -12,7 +12,7 @@ struct {
     NUMBER(max_entries, 256);
 } pairs SEC(".maps");
 
-/* The interfaces that belong together, each by its index. */
+/* Member interfaces of a learning switch, each by its index. */
 struct {
     NUMBER(type, BPF_MAP_TYPE_DEVMAP_HASH);
     TYPE(key, __u32);
@@ -26,14 +26,14 @@ struct address {
 };
 
 struct station {
-    /* Index of the interface it is behind. */
+    /* Index of the interface that its frames arrive at. */
     __u32 interface;
     __u32 unused;
-    /* When it sent last, on the monotonic clock, to the second or so. */
+    /* Time of its last frame on the monotonic clock, accurate to about a second. */
     __u64 seen_ns;
 };
 
-/* Who is where. The control side writes it; here only the time is brought up to date. */
+/* Interface of each station. The control side writes the entries; only the time is updated here. */
 struct {
     NUMBER(type, BPF_MAP_TYPE_HASH);
     TYPE(key, struct address);
@@ -41,7 +41,7 @@ struct {
     NUMBER(max_entries, 16384);
 } stations SEC(".maps");
 
-/* What the control side is told: a station, and the interface at which it was seen. */
+/* Message to the control side: a station, and the interface at which it was seen. */
 struct sighting {
     struct address station;
     __u32 interface;
@@ -55,8 +55,8 @@ struct {
 
 #define SECOND_NS 1000000000ull
 
-/* Who makes up senders without end must not keep the control side from hearing of the others: of each
- * interface it hears so many times a second. */
+/* Maximum number of sightings per interface and second, so that a host that forges source addresses
+ * cannot crowd out the sightings of other interfaces. */
 #define NEWS_MAX 512
 
 struct news {
@@ -65,7 +65,7 @@ struct news {
     __u32 unused;
 };
 
-/* By interface; the control side makes the entries. */
+/* Rate limits by interface; the control side creates the entries. */
 struct {
     NUMBER(type, BPF_MAP_TYPE_HASH);
     TYPE(key, __u32);
@@ -73,8 +73,8 @@ struct {
     NUMBER(max_entries, 256);
 } news SEC(".maps");
 
-/* Whether the control side may be told something more of what `interface` received. CPUs that ask at
- * once may get a few more together, for nobody counts on the number. */
+/* Returns 1 if another sighting of `interface` may be sent to the control side. CPUs that ask at the
+ * same time may exceed the limit by a few, which does no harm. */
 INLINE int may_tell(__u32 interface)
 {
     struct news *of = bpf_map_lookup_elem(&news, &interface);
@@ -91,20 +91,20 @@ INLINE int may_tell(__u32 interface)
     return 1;
 }
 
-/* xdp.frags: frames may consist of several parts. */
+/* xdp.frags: the program supports multi-buffer frames. */
 SEC("xdp.frags")
 int dray_pairs(struct xdp_md *frame)
 {
     return bpf_redirect_map(&pairs, frame->ingress_ifindex, XDP_DROP);
 }
 
-/* Has the control side learn where the sender is, where that is news. */
+/* Reports the sender to the control side if it is new or has moved. */
 INLINE void see(const struct address *sender, __u32 interface)
 {
     struct station *station = bpf_map_lookup_elem(&stations, sender);
     if (station && station->interface == interface) {
         __u64 now = bpf_ktime_get_coarse_ns();
-        /* Seldom, for every CPU reads this. */
+        /* At most once a second, because every CPU reads this cache line. */
         if (now - station->seen_ns > SECOND_NS)
             station->seen_ns = now;
         return;
@@ -112,7 +112,7 @@ INLINE void see(const struct address *sender, __u32 interface)
     if (!may_tell(interface))
         return;
     struct sighting sighting = {.station = *sender, .interface = interface};
-    /* Where it finds no room the next frame tells it. */
+    /* If the ring is full, the next frame reports it. */
     bpf_ringbuf_output(&sightings, &sighting, sizeof(sighting), 0);
 }
 
@@ -127,7 +127,7 @@ int dray_learning(struct xdp_md *frame)
         return XDP_DROP;
     __builtin_memcpy(receiver.bytes, ethernet->h_dest, ETH_ALEN);
     __builtin_memcpy(sender.bytes, ethernet->h_source, ETH_ALEN);
-    /* A group sends nothing. */
+    /* A group address is not a valid sender. */
     if (!(sender.bytes[0] & 1))
         see(&sender, frame->ingress_ifindex);
     if (!(receiver.bytes[0] & 1)) {
@@ -141,7 +141,7 @@ int dray_learning(struct xdp_md *frame)
     return bpf_redirect_map(&members, 0, BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS);
 }
 
-/* Does nothing: a veth takes redirected frames only where there is a program. */
+/* Passes every frame: a veth accepts redirected frames only if it has an XDP program. */
 SEC("xdp.frags")
 int dray_pass(struct xdp_md *frame)
 {

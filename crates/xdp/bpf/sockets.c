@@ -1,4 +1,4 @@
-/* Gives frames to AF_XDP sockets: those of an interface's queue to the socket of that queue. */
+/* Redirects the frames of each queue of an interface to the AF_XDP socket of that queue. */
 #include "bpf.h"
 
 #include <linux/if_ether.h>
@@ -7,7 +7,7 @@
 #include <linux/ipv6.h>
 #include <linux/udp.h>
 
-/* The sockets by queue. */
+/* AF_XDP sockets by queue. */
 struct {
     NUMBER(type, BPF_MAP_TYPE_XSKMAP);
     TYPE(key, __u32);
@@ -15,7 +15,7 @@ struct {
     NUMBER(max_entries, 256);
 } sockets SEC(".maps");
 
-/* Only datagrams to one of these ports are for the sockets; where there is none, everything is. */
+/* UDP destination ports to redirect; if there are no ports, all frames are redirected. */
 #define PORTS_MAX 8
 const volatile __u32 udp_port_count = 0;
 const volatile __u16 udp_ports[PORTS_MAX];
@@ -25,8 +25,8 @@ struct vlan_tag {
     __be16 type;
 };
 
-/* Whether the frame is a UDP datagram to one of the ports: IPv4 without a fragment, or IPv6 without
- * extension headers, behind one VLAN tag at most. */
+/* Returns 1 if the frame is a UDP datagram to one of the ports: unfragmented IPv4, or IPv6 without
+ * extension headers, after at most one VLAN tag. */
 INLINE int is_ours(void *start, void *end)
 {
     struct ethhdr *ethernet = start;
@@ -47,7 +47,7 @@ INLINE int is_ours(void *start, void *end)
         struct iphdr *ip = next;
         if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5 || ip->protocol != IPPROTO_UDP)
             return 0;
-        /* All but the first fragment lack the port. */
+        /* Only the first fragment has the ports. */
         if (ip->frag_off & from_big_endian(0x3fff))
             return 0;
         udp = next + ip->ihl * 4;
@@ -68,7 +68,7 @@ INLINE int is_ours(void *start, void *end)
     return 0;
 }
 
-/* xdp.frags: frames may consist of several parts. */
+/* xdp.frags: the program supports multi-buffer frames. */
 SEC("xdp.frags")
 int dray_sockets(struct xdp_md *frame)
 {
@@ -77,6 +77,6 @@ int dray_sockets(struct xdp_md *frame)
 
     if (udp_port_count > 0 && !is_ours(start, end))
         return XDP_PASS;
-    /* What arrives at a queue without a socket goes on to the kernel. */
+    /* A frame at a queue without a socket goes on to the kernel. */
     return bpf_redirect_map(&sockets, frame->rx_queue_index, XDP_PASS);
 }

@@ -309,14 +309,14 @@ fuzz_target!(|input: &[u8]| {
     let mut next = Server::new(next_theirs);
     if let (true, Some(kept)) = (next.introduce(64), kept) {
         // Frames that `exchange` transmits, and bytes written now.
-        assert!(!next.has_run_of(0x5a), "it sees frames of the one before");
+        assert!(!next.has_run_of(0x5a), "peer sees frames of its predecessor");
         for at in 0..kept.len() {
             // SAFETY: within the mapping.
             unsafe { kept.start().add(at).write_volatile(0x77) };
         }
         exchange(&mut port, &mut scratch, 8);
-        assert!(!next.has_run_of(0x77), "the one before writes into its memory");
-        assert!(!next.has_left(), "the one before had it left");
+        assert!(!next.has_run_of(0x77), "predecessor writes into the memory");
+        assert!(!next.has_left(), "predecessor caused a disconnect");
     }
     drop(port);
     assert!(start.elapsed() < HANG, "{:?}", start.elapsed());

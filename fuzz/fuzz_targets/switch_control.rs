@@ -68,12 +68,12 @@ fuzz_target!(|bytes: &[u8]| {
                 ports: ports.into_iter().map(|port| port.config).collect(),
                 ..config.clone()
             };
-            let read = SwitchConfig::from_toml(&again.to_toml()).expect("what it tells");
+            let read = SwitchConfig::from_toml(&again.to_toml()).expect("a written configuration is valid");
             assert_eq!(read, again);
             assert_eq!(read.check(&[0]), Ok(()), "{read:?}");
         }
         for port in switch.ports() {
-            switch.remove_port(port.config.name.as_str()).expect("it is there");
+            switch.remove_port(port.config.name.as_str()).expect("the port exists");
         }
     });
 });

@@ -89,7 +89,7 @@ fuzz_target!(|requests: Vec<(u8, Vec<u8>)>| {
         }
         let all = upf.sessions();
         let remove: Vec<_> = all.iter().map(|session| Operation::Remove(session.seid)).collect();
-        upf.apply(&remove).expect("they are there");
+        upf.apply(&remove).expect("the sessions exist");
         directions.iter_mut().for_each(|direction| _ = direction.poll().expect("memory"));
     });
 });

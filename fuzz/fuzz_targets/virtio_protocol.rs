@@ -357,11 +357,11 @@ fuzz_target!(|input: &[u8]| {
     if let (true, Some(kept)) = (next.introduce(&mut None), kept) {
         let seen = next.memory.as_ref().expect("memory");
         // Frames that `exchange` transmits, and bytes written now.
-        assert!(!seen.has_run_of(0x5a), "it sees frames of the one before");
+        assert!(!seen.has_run_of(0x5a), "peer sees frames of its predecessor");
         kept.write(kept.start, &vec![0x77; kept.mapping.len()]);
         exchange(&mut port, &mut scratch, 8);
-        assert!(!seen.has_run_of(0x77), "the one before writes into its memory");
-        assert!(!next.has_left(), "the one before had it left");
+        assert!(!seen.has_run_of(0x77), "predecessor writes into the memory");
+        assert!(!next.has_left(), "predecessor caused a disconnect");
     }
     drop(port);
     assert!(begin.elapsed() < HANG, "{:?}", begin.elapsed());

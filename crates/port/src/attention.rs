@@ -258,11 +258,11 @@ mod tests {
         });
         let sent = sent.expect("a signal to 50,000 watchers is slow");
         (0..1000).for_each(|_| ours.signal());
-        assert_eq!(count(&event), sent, "the data thread pays for no more");
+        assert_eq!(count(&event), sent, "the data thread sends no further signals");
         attention.deliver();
-        assert_eq!(count(&event), 1, "all that are owed are one");
+        assert_eq!(count(&event), 1, "owed signals are merged into one");
         assert!(attention.deliver().is_none(), "nothing is owed");
-        assert!(attention.rests_until() > 0, "that took long");
+        assert!(attention.rests_until() > 0, "a slow signal is followed by a rest");
         // On a busy machine the rest may already be over.
         attention.rests_until.store(now() + DELEGATED_MAX, Ordering::Relaxed);
         ours.signal();
@@ -314,7 +314,7 @@ mod tests {
                 break false;
             }
         };
-        assert!(ended, "an owed signal waits for no peer");
+        assert!(ended, "an owed signal does not wait for the peer");
     }
 
     #[test]

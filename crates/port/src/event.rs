@@ -201,7 +201,7 @@ mod tests {
             wakes.clear();
             wakes.forget(kick.as_fd());
             signal();
-            assert!(!wakes_now(&wakes), "nobody listens to it");
+            assert!(!wakes_now(&wakes), "the kick is forgotten");
             wakes.forget(kick.as_fd());
         }
     }

@@ -103,7 +103,7 @@ impl<'a> Frame<'a> {
 
     /// Length in bytes.
     #[inline]
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    #[expect(clippy::len_without_is_empty, reason = "no caller needs it")]
     pub fn len(&self) -> usize {
         self.len as usize
     }

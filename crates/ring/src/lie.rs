@@ -2,7 +2,7 @@
 
 /// An impossible statement of the peer. The connection to such a peer cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "each message says it all")]
+#[expect(missing_docs, reason = "the messages document the variants")]
 pub enum Lie {
     #[error("ring index jumped from {from} to {to}: at most {size} entries can be new")]
     IndexJump { from: u16, to: u16, size: u16 },

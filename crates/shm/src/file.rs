@@ -27,7 +27,7 @@ pub enum PageSize {
 
 /// A file cannot serve as shared memory.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "each message says it all")]
+#[expect(missing_docs, reason = "the messages document the variants")]
 pub enum FileError {
     #[error("shared memory of {len} bytes: {error}")]
     Create { len: u64, error: io::Error },

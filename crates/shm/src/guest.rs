@@ -21,7 +21,7 @@ pub struct Region {
 
 /// A table of regions is invalid.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "each message says it all")]
+#[expect(missing_docs, reason = "the messages document the variants")]
 pub enum RegionError {
     #[error("memory region {index}: {len} bytes at {guest:#x} exceed the address space")]
     BeyondTheEnd { index: usize, guest: u64, len: u64 },

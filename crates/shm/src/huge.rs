@@ -30,7 +30,7 @@ mod tests {
             let mut values = vec_in_huge_pages::<u64>(capacity);
             let start = values.as_ptr();
             values.extend(0..capacity as u64);
-            assert_eq!(values.as_ptr(), start, "nothing had to move");
+            assert_eq!(values.as_ptr(), start, "the vector was not reallocated");
             assert_eq!(values.last().copied(), (capacity as u64).checked_sub(1));
         }
     }

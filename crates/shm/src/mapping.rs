@@ -178,12 +178,16 @@ mod tests {
         (0..16).for_each(|page| write(&mapping, page * 4096, 7));
         write(&other, 0, 9);
         ftruncate(&theirs, 4096).unwrap();
-        assert_eq!((read(&mapping, 0), mapping.is_lost()), (7, false), "that page is there still");
+        assert_eq!(
+            (read(&mapping, 0), mapping.is_lost()),
+            (7, false),
+            "the page is still in the file"
+        );
         assert_eq!(read(&mapping, 15 * 4096), 0);
         assert!(mapping.is_lost());
         assert_eq!(read(&mapping, 0), 0, "all of it is replaced");
         write(&mapping, 5 * 4096, 1);
-        assert_eq!((read(&other, 0), other.is_lost()), (9, false), "others notice nothing");
+        assert_eq!((read(&other, 0), other.is_lost()), (9, false), "other mappings are unaffected");
     }
 
     #[test]
@@ -258,7 +262,7 @@ mod tests {
         let mapping = Mapping::new(&file, 0, 4 * size).unwrap();
         assert_eq!(huge_pages("HugePages_Rsvd"), reserved);
         write(&mapping, 5, 7);
-        assert_eq!((read(&mapping, 5), mapping.is_lost()), (7, false), "there is one to be had");
+        assert_eq!((read(&mapping, 5), mapping.is_lost()), (7, false), "a huge page is available");
     }
 
     #[test]

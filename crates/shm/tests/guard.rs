@@ -127,7 +127,7 @@ fn mappings_change_during_truncation() {
                 while !stop.load(Ordering::Relaxed) {
                     let (mapping, _theirs) = mapped(pages * 4096);
                     assert_eq!(touch(&mapping, 0), 1);
-                    assert!(!mapping.is_lost(), "somebody else's");
+                    assert!(!mapping.is_lost(), "no other mapping is lost");
                 }
             });
         }

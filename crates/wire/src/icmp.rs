@@ -517,9 +517,9 @@ mod tests {
         let free = asks(None).to_packet(Ipv6Addr::UNSPECIFIED, group);
         assert_eq!(read(&free), Some(asks(None)));
         let with_option = asks(Some(mac)).to_packet(Ipv6Addr::UNSPECIFIED, group);
-        assert_eq!(read(&with_option), None, "from nobody, with an option");
+        assert_eq!(read(&with_option), None, "unspecified source with a source option");
         let to_host = asks(None).to_packet(Ipv6Addr::UNSPECIFIED, host);
-        assert_eq!(read(&to_host), None, "from nobody, to a host");
+        assert_eq!(read(&to_host), None, "unspecified source to a unicast address");
         let about = Discovery::Advertisement { target: group, mac }.to_packet(host, host);
         assert_eq!(read(&about), None, "about a group");
         let mut solicited = says.to_packet(host, group);

@@ -201,7 +201,7 @@ impl Burst {
     }
 
     /// Returns the length of each frame, in bytes.
-    #[expect(clippy::len_without_is_empty, reason = "it is not how many there are")]
+    #[expect(clippy::len_without_is_empty, reason = "len is the length of a frame, not a count")]
     pub fn len(&self) -> usize {
         self.len
     }

@@ -186,7 +186,7 @@ impl<T: Copy> Consumer<T> {
     /// Returns the entry `offset` after the next; it must be [`available`](Self::available).
     #[inline(always)]
     pub(super) fn get(&self, offset: u32) -> T {
-        debug_assert!(offset < self.produced.wrapping_sub(self.next), "not there yet");
+        debug_assert!(offset < self.produced.wrapping_sub(self.next), "entry is not produced yet");
         // SAFETY: the kernel has written the entry, and does not write it again until it is
         // released.
         unsafe { self.ring.entry(self.next.wrapping_add(offset)).read() }

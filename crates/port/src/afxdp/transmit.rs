@@ -82,7 +82,7 @@ impl AfxdpTransmit {
         for at in (0..frame.len()).step_by(chunk_len) {
             let end = (at + chunk_len).min(frame.len());
             let len = (end - at) as u32;
-            let addr = self.free.pop().expect("there are as many");
+            let addr = self.free.pop().expect("enough free chunks");
             let to = umem.find(addr, len).expect("a chunk of the UMEM");
             // SAFETY: the chunk is ours, and has room for the longest part.
             unsafe { frame.copy_part(at..end, to) };

@@ -120,7 +120,7 @@ fn hear(socket: &OwnedFd, kind: u8) -> ([u8; 128], Option<OwnedFd>) {
 fn eventually(mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_true() {
-        assert!(start.elapsed() < Duration::from_secs(20), "it never comes true");
+        assert!(start.elapsed() < Duration::from_secs(20), "timeout");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -294,7 +294,7 @@ mod tests {
             assert_eq!(send(&mut sender, &[[5; 60]]), 1);
             assert_eq!(receive(&mut receiver), [[5; 60]]);
             drop(receiver);
-            assert_eq!(send(&mut sender, &[[0; 60]]), 0, "nobody is there");
+            assert_eq!(send(&mut sender, &[[0; 60]]), 0, "no receiver");
         }
         drop(sender);
         assert!(!a.exists() && !b.exists());

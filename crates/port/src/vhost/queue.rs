@@ -474,7 +474,7 @@ mod tests {
                 let mut queue = Full::new(buffers, len);
                 let (taken, _) = transmit(&mut queue, &memory, room, &frames, &malformed).unwrap();
                 assert!(queue.read <= MOST, "{buffers} of {len}: {} descriptors", queue.read);
-                assert!(taken > 0, "{buffers} of {len}: it goes on");
+                assert!(taken > 0, "{buffers} of {len}: no frame was transmitted");
 
                 let mut queue = Full::new(buffers, len);
                 let mut gathered = Gathered::new();

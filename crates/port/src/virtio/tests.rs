@@ -176,7 +176,7 @@ impl BackEnd {
 fn eventually(mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_true() {
-        assert!(start.elapsed() < Duration::from_secs(20), "it never comes true");
+        assert!(start.elapsed() < Duration::from_secs(20), "timeout");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   0   cookie u32 | flags u16 | head u16       (client)
 //!  64   tail u16                                (server)
-//! 128   descriptors, 16 bytes each: flags u16 | region u16 | length u32 | offset u32 | metadata u32
+//! 128   descriptors of 16 bytes: flags u16 | region u16 | length u32 | offset u32 | metadata u32
 //! ```
 //!
 //! Everything is in the machine's own byte order.

@@ -162,7 +162,7 @@ impl DriverQueue for PackedDriver {
 
     #[inline(always)]
     fn repost(&mut self, count: u16) {
-        assert!(count <= self.free.count(), "as many as are free");
+        assert!(count <= self.free.count(), "more buffers than free descriptors");
         let (ring, mut next, mut first) = (self.ring, self.next, self.first);
         let (out, buffers) = (&mut self.out[..], &self.buffers[..]);
         for part in self.free.first(count) {

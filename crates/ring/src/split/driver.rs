@@ -189,7 +189,7 @@ impl DriverQueue for SplitDriver {
 
     #[inline(always)]
     fn repost(&mut self, count: u16) {
-        assert!(count <= self.free.count(), "as many as are free");
+        assert!(count <= self.free.count(), "more buffers than free descriptors");
         // Locals, so that the compiler knows that no store changes them.
         let (ring, mut next) = (self.ring, self.next);
         let (out, available) = (&mut self.out[..], &mut self.available[..]);

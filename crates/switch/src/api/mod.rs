@@ -8,7 +8,7 @@
 //! | `POST /ports` | adds the port of the body ([`PortConfig`](crate::PortConfig)): 201 |
 //! | `DELETE /ports/NAME` | removes the port: 204 |
 //! | `GET /stats` | counters by port ([`PortStats`](crate::PortStats)) |
-//! | `GET /table`, `GET /table?port=NAME` | stations, learned or pinned ([`TableEntry`](crate::TableEntry)) |
+//! | `GET /table`, `GET /table?port=NAME` | known stations ([`TableEntry`](crate::TableEntry)) |
 //! | `DELETE /table` | forgets the learned stations: 204 |
 //! | `GET /config` | the present configuration as a TOML file, to start the switch with again |
 //!

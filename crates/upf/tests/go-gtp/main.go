@@ -1,5 +1,5 @@
-// Messages built by go-gtp, and messages of ours read by it. Each line of the input is a request, each
-// line of the output its answer; bytes are in hexadecimal.
+// Builds GTP-U messages with go-gtp and parses dray's. Each input line is a request, each output line
+// its reply; bytes are in hexadecimal.
 package main
 
 import (

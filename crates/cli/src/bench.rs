@@ -320,8 +320,8 @@ fn hold_against(baseline: &Run, results: Results) -> Result<(), Failure> {
     let missing = comparison.only_a.len();
     if unjudged + missing > 0 {
         return Err(Failure::NotJudged(anyhow!(
-            "--baseline {}: no row is slower, but {unjudged} could not be judged and {missing} of the \
-             baseline were not measured",
+            "--baseline {}: no row is slower, but {unjudged} could not be judged and \
+             {missing} of the baseline were not measured",
             baseline.file
         )));
     }

@@ -67,7 +67,8 @@ pub(crate) fn run(choices: &Choices, to: &Where) -> Result<(), Failure> {
     match ended {
         None => print(&format!("report of the papers and this machine: {report}\n")),
         Some(error) => Err(Failure::Failed(anyhow!(
-            "{error}; continue with dray bench {NAME} --resume {folder}; results so far are in {report}"
+            "{error}; continue with dray bench {NAME} --resume {folder}; results so far are in \
+             {report}"
         ))),
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Interface {
     pub(crate) v6: Option<Ipv6Addr>,
     /// The addresses of both interfaces.
     ours: Vec<IpAddr>,
-    /// The same addresses by version; 0 if there is none.
+    /// The same addresses by version; 0 if absent.
     all_v4: [u32; 2],
     all_v6: [u128; 2],
     /// A bit for each first octet of IPv4 addresses that contains martian addresses.

@@ -1,5 +1,5 @@
-// Builds GTP-U messages with go-gtp and parses dray's. Each input line is a request, each output line
-// its reply; bytes are in hexadecimal.
+// Builds GTP-U messages with go-gtp and parses dray's. Each input line is a request, each output
+// line its reply; bytes are in hexadecimal.
 package main
 
 import (

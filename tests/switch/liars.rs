@@ -124,7 +124,7 @@ fn exhausted_aio_blocks_no_call() {
     taker.stop();
     let output = String::from_utf8_lossy(&told.stderr);
     assert!(told.status.success(), "{output}");
-    assert!(output.contains("a call that is full, and waits: nothing"), "{output}");
+    assert!(output.contains("a full, blocking eventfd as call: nothing"), "{output}");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn cost_of_lies_to_neighbours() {
         let times = Ours::measure(lie, TIME).map_err(|what| eprintln!("  lost: {what}")).ok()?;
         let at = |part: usize| times[(times.len() - 1) * part / 100].as_secs_f64() * 1e6;
         let [p50, p99, max] = [50, 99, 100].map(at);
-        let name = lie.map_or("nobody lies", |lie| lie.name);
+        let name = lie.map_or("no lie", |lie| lie.name);
         println!("{name}: p50 {p50:.1}, p99 {p99:.1}, max {max:.1} us");
         Some(p99)
     };
@@ -170,20 +170,20 @@ fn cost_of_lies_to_neighbours() {
     // process without an asynchronous I/O context creates one as soon as it can, so the
     // measurements without a context come first.
     let mut taker = TakeAio::start();
-    let full = "a call that is full, and waits";
+    let full = "a full, blocking eventfd as call";
     let without_aio = [p99(None), p99(Some(named(full))), p99(None)];
     taker.stop();
     let mut told = Vec::new();
     for name in [
-        "chains of 256 empty buffers to receive in, without end",
+        "endless receive chains of 256 empty buffers",
         "a call with 100,000 watchers",
-        "a kick without end and nothing in the ring",
-        "memory tables of 32 regions without end",
+        "endless kicks with an empty ring",
+        "endless memory tables of 32 regions",
     ] {
         told.push((name, [p99(None), p99(Some(named(name))), p99(None)]));
     }
     told.push((
-        "asynchronous I/O used up before the start, and a call that is full, and waits",
+        "asynchronous I/O exhausted before the start, and a full, blocking eventfd as call",
         without_aio,
     ));
     let before = p99(None);
@@ -191,10 +191,10 @@ fn cost_of_lies_to_neighbours() {
     let times = p99(Some(named(full)));
     taker.stop();
     told.push((
-        "asynchronous I/O used up, and a call that is full, and waits",
+        "asynchronous I/O exhausted, and a full, blocking eventfd as call",
         [before, times, p99(None)],
     ));
-    println!("p99 against that while nobody lies:");
+    println!("p99 relative to p99 without a lie:");
     for (name, times) in told {
         match times {
             [Some(before), Some(time), Some(after)] => {

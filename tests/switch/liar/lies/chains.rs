@@ -35,17 +35,17 @@ fn table(liar: &mut Liar, table: &[Descriptor], descriptor: Descriptor) {
 
 pub(super) const LIES: &[Lie] = &[
     Lie {
-        name: "a chain that is a loop of two",
+        name: "a chain that loops over two descriptors",
         tell: |liar| chain(liar, &[(buffer(), 16, NEXT, 1), (buffer(), 16, NEXT, 0)]),
         expect: TOO_LONG,
     },
     Lie {
-        name: "a chain that is a loop of one",
+        name: "a chain that loops over one descriptor",
         tell: |liar| chain(liar, &[(buffer(), 16, NEXT, 0)]),
         expect: TOO_LONG,
     },
     Lie {
-        name: "a chain that goes on behind the table",
+        name: "a chain with a next index past the table",
         tell: |liar| chain(liar, &[(buffer(), 16, NEXT, 60_000)]),
         expect: Refused("descriptor 60000 is outside the table of 256"),
     },
@@ -59,12 +59,12 @@ pub(super) const LIES: &[Lie] = &[
         expect: TOO_LONG,
     },
     Lie {
-        name: "a chain whose second buffer is outside the memory",
+        name: "a chain whose second buffer is outside memory",
         tell: |liar| chain(liar, &[(buffer(), 16, NEXT, 1), (GUEST + LEN, 100, 0, 0)]),
         expect: Refused("is outside the shared memory"),
     },
     Lie {
-        name: "an indirect table that was not negotiated",
+        name: "an indirect table without negotiation",
         tell: |liar| chain(liar, &[(at(TABLE), 16, INDIRECT, 0)]),
         expect: Refused("indirect tables were not negotiated"),
     },
@@ -94,17 +94,17 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("is outside the shared memory"),
     },
     Lie {
-        name: "an indirect table across the end of the memory",
+        name: "an indirect table across the end of memory",
         tell: |liar| table(liar, &[], (GUEST + LEN - 16, 32, INDIRECT, 0)),
         expect: Refused("is outside the shared memory"),
     },
     Lie {
-        name: "an indirect chain that goes on behind its table",
+        name: "an indirect chain with a next index past its table",
         tell: |liar| table(liar, &[(buffer(), 16, NEXT, 9)], (at(TABLE), 64, INDIRECT, 0)),
         expect: Refused("descriptor 9 is outside the table of 4"),
     },
     Lie {
-        name: "an indirect chain that is a loop",
+        name: "an indirect chain that loops",
         tell: |liar| table(liar, &[(buffer(), 16, NEXT, 0)], (at(TABLE), 16, INDIRECT, 0)),
         expect: TOO_LONG,
     },
@@ -119,7 +119,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "chains as long as they may be, of nothing, without end",
+        name: "endless chains of maximum length with empty buffers",
         tell: |liar| {
             for entry in 0..256 {
                 let flags = if entry < 255 { NEXT } else { 0 };
@@ -134,22 +134,22 @@ pub(super) const LIES: &[Lie] = &[
         expect: Malformed,
     },
     Lie {
-        name: "chains of 256 empty buffers to receive in, without end",
+        name: "endless receive chains of 256 empty buffers",
         tell: |liar| receive_in(liar, PLAIN | INDIRECT_FEATURE | MERGEABLE, 0),
         expect: Malformed,
     },
     Lie {
-        name: "chains of 256 buffers of a byte to receive in, without end",
+        name: "endless receive chains of 256 one-byte buffers",
         tell: |liar| receive_in(liar, PLAIN | INDIRECT_FEATURE | MERGEABLE, 1),
         expect: Malformed,
     },
     Lie {
-        name: "chains of 256 empty buffers to receive in, one for each frame",
+        name: "one receive chain of 256 empty buffers per frame",
         tell: |liar| receive_in(liar, PLAIN | INDIRECT_FEATURE, 0),
         expect: Malformed,
     },
     Lie {
-        name: "frames of 256 pieces of a byte, without end",
+        name: "endless frames in 256 one-byte buffers",
         tell: |liar| {
             for entry in 0..256 {
                 let flags = if entry < 255 { NEXT } else { 0 };
@@ -164,7 +164,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "an indirect table of 65,535 entries, in each of which another page is next",
+        name: "an indirect table of 65,535 entries that jumps between pages",
         tell: |liar| {
             liar.memory = Memory::of(2 * LEN);
             for step in 0..256u64 {

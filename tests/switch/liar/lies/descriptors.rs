@@ -25,17 +25,17 @@ fn receive(liar: &mut Liar, descriptor: Descriptor) {
 
 pub(super) const LIES: &[Lie] = &[
     Lie {
-        name: "a frame behind the end of the memory",
+        name: "a frame past the end of memory",
         tell: |liar| transmit(liar, (GUEST + LEN, FRAME, 0, 0)),
         expect: OUTSIDE,
     },
     Lie {
-        name: "a frame before the memory",
+        name: "a frame before the start of memory",
         tell: |liar| transmit(liar, (GUEST - 1, FRAME, 0, 0)),
         expect: OUTSIDE,
     },
     Lie {
-        name: "a frame across the end of the memory",
+        name: "a frame across the end of memory",
         tell: |liar| transmit(liar, (GUEST + LEN - 1, FRAME, 0, 0)),
         expect: OUTSIDE,
     },
@@ -55,27 +55,27 @@ pub(super) const LIES: &[Lie] = &[
         expect: OUTSIDE,
     },
     Lie {
-        name: "an address of its own process instead of the guest's",
+        name: "a process address instead of a guest address",
         tell: |liar| transmit(liar, (crate::liar::memory::USER, FRAME, 0, 0)),
         expect: OUTSIDE,
     },
     Lie {
-        name: "a buffer to receive in, outside the memory",
+        name: "a receive buffer outside memory",
         tell: |liar| receive(liar, (GUEST + LEN - 100, 2048, WRITE, 0)),
         expect: OUTSIDE,
     },
     Lie {
-        name: "a frame to transmit, marked to be written",
+        name: "a transmit buffer marked device-writable",
         tell: |liar| transmit(liar, (buffer(), FRAME, WRITE, 0)),
         expect: Refused("not device-readable"),
     },
     Lie {
-        name: "a buffer to receive in, marked to be read",
+        name: "a receive buffer marked device-readable",
         tell: |liar| receive(liar, (buffer(), 2048, 0, 0)),
         expect: Refused("not device-writable"),
     },
     Lie {
-        name: "a descriptor that there is none of",
+        name: "a descriptor index past the table",
         tell: |liar| {
             liar.start(PLAIN);
             liar.tx().post(256);
@@ -84,7 +84,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("descriptor 256 is outside the table of 256"),
     },
     Lie {
-        name: "an available index far ahead",
+        name: "an available index that jumps ahead",
         tell: |liar| {
             liar.start(PLAIN);
             liar.tx().set_available(257);
@@ -93,7 +93,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("ring index jumped from 0 to 257"),
     },
     Lie {
-        name: "an available index that goes back",
+        name: "an available index that goes backwards",
         tell: |liar| {
             liar.start(PLAIN);
             let mut tx = liar.tx();
@@ -106,7 +106,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("ring index jumped from 8 to 7"),
     },
     Lie {
-        name: "an available index far ahead, to receive",
+        name: "a receive available index that jumps ahead",
         tell: |liar| {
             liar.start(PLAIN);
             liar.rx().set_available(0x8000);
@@ -114,7 +114,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("ring index jumped from 0 to 32768"),
     },
     Lie {
-        name: "the device's used index, overwritten",
+        name: "an overwritten used index",
         tell: |liar| {
             liar.start(PLAIN);
             let mut tx = liar.tx();
@@ -125,7 +125,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "the device's used index, overwritten before it starts",
+        name: "a used index overwritten before the ring starts",
         tell: |liar| {
             liar.start(PLAIN);
             liar.tx().set_used(0x8000);
@@ -136,7 +136,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("ring index jumped from 32768 to 0"),
     },
     Lie {
-        name: "unknown flags",
+        name: "unknown descriptor flags",
         tell: |liar| {
             liar.start(PLAIN | INDIRECT_FEATURE);
             liar.tx().offer((buffer(), FRAME, 0xfff8, 0));

@@ -63,7 +63,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a call with 100,000 watchers, signalled by the driver without end",
+        name: "a call with 100,000 watchers, endlessly signalled by the driver",
         tell: |liar| {
             let epolls = watchers(liar.calls[1].as_fd());
             liar.keep(epolls);
@@ -77,7 +77,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a call with 100,000 watchers, replaced again and again",
+        name: "a call with 100,000 watchers, replaced repeatedly",
         tell: |liar| {
             let epolls = watchers(liar.calls[1].as_fd());
             liar.keep(epolls);
@@ -89,7 +89,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a call with 100,000 watchers, which the switch closes last",
+        name: "a call with 100,000 watchers, last closed by the switch",
         tell: |liar| {
             let call = event(EventfdFlags::empty());
             liar.keep(watchers(call.as_fd()));
@@ -112,7 +112,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "kicks and calls that are semaphores",
+        name: "semaphore eventfds as kicks and calls",
         tell: |liar| {
             liar.kicks = [(); 2].map(|()| event(EventfdFlags::SEMAPHORE));
             liar.calls = [(); 2].map(|()| event(EventfdFlags::SEMAPHORE));
@@ -122,7 +122,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a kick that is full, and waits",
+        name: "a full, blocking eventfd as kick",
         tell: |liar| {
             liar.start(PLAIN);
             let kick = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
@@ -133,7 +133,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a memory file as kick, with a terminal's escapes in its name",
+        name: "a memory file as kick, with terminal escapes in its name",
         tell: |liar| liar.fd(SET_VRING_KICK, 1, named("\x1b]0;x\x07\x1b[31m").as_fd()),
         expect: Refused("/memfd:\\u{1b}]0;x\\u{7}\\u{1b}[31m (deleted) is not an eventfd"),
     },
@@ -148,7 +148,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("xxx... is not an eventfd"),
     },
     Lie {
-        name: "a kick that changes again and again",
+        name: "a kick that is replaced repeatedly",
         tell: |liar| {
             liar.start(PLAIN);
             be_busy(liar);

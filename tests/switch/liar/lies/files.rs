@@ -77,7 +77,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("socket:"),
     },
     Lie {
-        name: "a socket that lingers as memory",
+        name: "a lingering socket as memory",
         tell: |liar| {
             let socket = lingering();
             share(liar, socket.as_fd());
@@ -97,7 +97,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: NO_MEMORY,
     },
     Lie {
-        name: "a file of a disk as memory",
+        name: "a file on disk as memory",
         tell: |liar| {
             let program = std::env::current_exe().expect("this program");
             share(liar, File::open(program).expect("this program").as_fd());
@@ -113,7 +113,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("anon_inode:[eventfd]"),
     },
     Lie {
-        name: "memory that may only be read",
+        name: "read-only memory",
         tell: |liar| {
             let path = format!("/proc/self/fd/{}", liar.memory.file().as_raw_fd());
             share(liar, File::open(path).expect("the memory").as_fd());
@@ -121,7 +121,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("Permission denied"),
     },
     Lie {
-        name: "memory that is sealed against writing",
+        name: "memory sealed against writing",
         tell: |liar| {
             fcntl_add_seals(liar.memory.file(), SealFlags::WRITE).expect("a memfd");
             let memory = liar.memory.file().try_clone().expect("a descriptor");
@@ -135,7 +135,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: NO_EVENT,
     },
     Lie {
-        name: "the memory as kick",
+        name: "a memory file as kick",
         tell: |liar| liar.fd(SET_VRING_KICK, 1, liar.memory.as_fd()),
         expect: NO_EVENT,
     },
@@ -152,7 +152,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: NO_EVENT,
     },
     Lie {
-        name: "a kick without a file descriptor, which says there is one",
+        name: "a kick that claims a missing file descriptor",
         tell: |liar| liar.send(SET_VRING_KICK, &1u64.to_ne_bytes(), &[]),
         expect: Refused("one file descriptor or bit 8"),
     },
@@ -165,7 +165,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("one file descriptor or bit 8"),
     },
     Lie {
-        name: "file descriptors with a message that takes none",
+        name: "file descriptors with a message that allows none",
         tell: |liar| liar.send(GET_FEATURES, &[], &[liar.memory.as_fd(); 3]),
         expect: Refused("GET_FEATURES of 0 bytes with 3 file descriptors"),
     },
@@ -175,7 +175,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("more than 32 file descriptors"),
     },
     Lie {
-        name: "a call that is full, and waits",
+        name: "a full, blocking eventfd as call",
         tell: |liar| {
             liar.start(PLAIN);
             let calls = liar.calls.each_ref().map(|call| call.try_clone().expect("a descriptor"));
@@ -198,7 +198,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a kick that is drained at once",
+        name: "a kick that the driver drains itself",
         tell: |liar| {
             liar.start(PLAIN);
             be_busy(liar);
@@ -210,7 +210,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a kick without end and nothing in the ring",
+        name: "endless kicks with an empty ring",
         tell: |liar| {
             liar.start(PLAIN);
             let kick = liar.kicks[1].try_clone().expect("a descriptor");
@@ -221,7 +221,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "one eventfd as every kick and every call",
+        name: "one eventfd as all kicks and calls",
         tell: |liar| {
             liar.negotiate(PLAIN);
             liar.share_all();
@@ -237,7 +237,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a file that grows",
+        name: "a memory file that grows",
         tell: |liar| {
             liar.start(PLAIN);
             be_busy(liar);

@@ -26,12 +26,12 @@ fn receive(liar: &mut Liar, features: u64, descriptor: (u64, u32, u16, u16)) {
 }
 
 pub(super) const LIES: &[Lie] = &[
-    short("a frame of no bytes, not even a header", |liar| transmit(liar, 0)),
+    short("a frame of no bytes and no header", |liar| transmit(liar, 0)),
     short("a frame shorter than its header", |liar| transmit(liar, HEADER - 1)),
-    short("a header and nothing behind it", |liar| transmit(liar, HEADER)),
+    short("a header without a frame", |liar| transmit(liar, HEADER)),
     short("a frame shorter than an Ethernet header", |liar| transmit(liar, HEADER + 13)),
     short("a frame of 64 KiB", |liar| transmit(liar, HEADER + 0x1_0000)),
-    short("a frame of 64 KiB in pages", |liar| {
+    short("a frame of 64 KiB in page-sized buffers", |liar| {
         liar.start(PLAIN);
         let mut tx = liar.tx();
         (0..16).for_each(|index| tx.descriptor(index, (buffer(), 4096, NEXT, index + 1)));
@@ -39,7 +39,7 @@ pub(super) const LIES: &[Lie] = &[
         tx.post(0);
         liar.kick();
     }),
-    short("a frame of 256 MiB, the same 1 MiB again and again", |liar| {
+    short("a frame of 256 MiB that repeats the same 1 MiB", |liar| {
         liar.start(PLAIN);
         let mut tx = liar.tx();
         (0..255).for_each(|index| tx.descriptor(index, (GUEST, LEN as u32, NEXT, index + 1)));
@@ -48,14 +48,14 @@ pub(super) const LIES: &[Lie] = &[
         liar.kick();
     }),
     Lie {
-        name: "a virtio-net header that asks for everything",
+        name: "a virtio-net header with every flag set",
         tell: |liar| {
             liar.memory.write(BUFFERS, &[0xff; 12]);
             transmit(liar, FRAME);
         },
         expect: Harmless,
     },
-    short("frames of no bytes, posted again as soon as they are back", |liar| {
+    short("frames of no bytes, reposted immediately", |liar| {
         liar.start(PLAIN);
         let (mut tx, kick) = (liar.tx(), liar.kicks[1].try_clone().expect("a descriptor"));
         (0..256).for_each(|index| tx.descriptor(index, (buffer(), 0, 0, 0)));
@@ -68,15 +68,15 @@ pub(super) const LIES: &[Lie] = &[
             let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
         });
     }),
-    short("buffers of 4 bytes to receive in", |liar| receive(liar, PLAIN, (buffer(), 4, WRITE, 0))),
-    short("buffers of no bytes to receive in", |liar| {
+    short("receive buffers of 4 bytes", |liar| receive(liar, PLAIN, (buffer(), 4, WRITE, 0))),
+    short("receive buffers of no bytes", |liar| {
         receive(liar, PLAIN | MERGEABLE, (buffer(), 0, WRITE, 0));
     }),
-    short("buffers of 11 bytes to receive in, a header in pieces", |liar| {
+    short("receive buffers of 11 bytes that split the header", |liar| {
         receive(liar, PLAIN | MERGEABLE, (buffer(), 11, WRITE, 0));
     }),
     Lie {
-        name: "a chain of 256 MiB to receive in",
+        name: "a receive chain of 256 MiB",
         tell: |liar| {
             liar.start(PLAIN);
             let mut rx = liar.rx();
@@ -90,17 +90,17 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "buffers to receive in on top of the ring",
+        name: "receive buffers that overlap their own ring",
         tell: |liar| receive(liar, PLAIN, (GUEST + parts(0)[1], 2048, WRITE, 0)),
         expect: Any,
     },
     Lie {
-        name: "buffers to receive in on top of the other ring",
+        name: "receive buffers that overlap the other ring",
         tell: |liar| receive(liar, PLAIN, (GUEST + parts(1)[1], 2048, WRITE, 0)),
         expect: Any,
     },
     Lie {
-        name: "wishes for calls at random",
+        name: "calls suppressed at random by used_event",
         tell: |liar| {
             liar.start(PLAIN | EVENT_INDEX);
             let (mut tx, mut wish) = (liar.tx(), 1u16);

@@ -40,7 +40,7 @@ const STEPS: &[fn(&mut Liar)] = &[
 
 pub(super) const LIES: &[Lie] = &[
     Lie {
-        name: "the end, after every message of the handshake",
+        name: "a disconnect after each handshake message",
         tell: |liar| {
             for steps in 0..=STEPS.len() {
                 STEPS[..steps].iter().for_each(|step| step(liar));
@@ -51,7 +51,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Left,
     },
     Lie {
-        name: "the handshake backwards",
+        name: "the handshake in reverse order",
         tell: |liar| {
             // The order does not matter if every step is there: QEMU enables rings first.
             STEPS.iter().rev().for_each(|step| step(liar));
@@ -59,7 +59,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "features last of all",
+        name: "features negotiated last",
         tell: |liar| {
             liar.ask(GET_FEATURES);
             (0..2).for_each(|index| liar.set_up(index));
@@ -77,7 +77,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a ring enabled by 2",
+        name: "a ring enabled with value 2",
         tell: |liar| {
             liar.negotiate(PLAIN);
             liar.vring(SET_VRING_ENABLE, 1, 2);
@@ -85,17 +85,17 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("expected 8 bytes, with the value 0 or 1"),
     },
     Lie {
-        name: "features that were not offered",
+        name: "features that the device did not offer",
         tell: |liar| liar.send(SET_FEATURES, &u64::MAX.to_ne_bytes(), &[]),
         expect: Refused("were not offered"),
     },
     Lie {
-        name: "protocol features that were not offered",
+        name: "protocol features that the device did not offer",
         tell: |liar| liar.send(SET_PROTOCOL_FEATURES, &u64::MAX.to_ne_bytes(), &[]),
         expect: Refused("protocol features 0x"),
     },
     Lie {
-        name: "a reply asked for that was not negotiated",
+        name: "a reply requested without negotiation",
         tell: |liar| {
             liar.ask(GET_FEATURES);
             liar.raw(&words(&[SET_OWNER, 1 | 8, 0]), &[]);
@@ -104,7 +104,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "an owner that gives up and goes on",
+        name: "an owner that resets ownership and continues",
         tell: |liar| {
             liar.start(PLAIN);
             liar.send(RESET_OWNER, &[], &[]);
@@ -113,27 +113,27 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "the size of a virtqueue that there is none of",
+        name: "the size of an invalid virtqueue",
         tell: |liar| liar.vring(SET_VRING_NUM, 2, 256),
         expect: TWO,
     },
     Lie {
-        name: "the address of a virtqueue that there is none of",
+        name: "the address of an invalid virtqueue",
         tell: |liar| liar.addresses(2, [USER; 3]),
         expect: TWO,
     },
     Lie {
-        name: "the base of a virtqueue that there is none of",
+        name: "the base of an invalid virtqueue",
         tell: |liar| liar.vring(SET_VRING_BASE, 2, 0),
         expect: TWO,
     },
     Lie {
-        name: "stopping a virtqueue that there is none of",
+        name: "stopping an invalid virtqueue",
         tell: |liar| liar.vring(GET_VRING_BASE, u32::MAX, 0),
         expect: Refused("no virtqueue 4294967295: the device has 2"),
     },
     Lie {
-        name: "enabling a virtqueue that there is none of",
+        name: "enabling an invalid virtqueue",
         tell: |liar| {
             liar.negotiate(PLAIN);
             liar.enable(2);
@@ -141,12 +141,12 @@ pub(super) const LIES: &[Lie] = &[
         expect: TWO,
     },
     Lie {
-        name: "the kick of a virtqueue that there is none of",
+        name: "the kick of an invalid virtqueue",
         tell: |liar| liar.fd(SET_VRING_KICK, 0xff, liar.kicks[0].as_fd()),
         expect: Refused("no virtqueue 255: the device has 2"),
     },
     Lie {
-        name: "the call of a virtqueue that there is none of",
+        name: "the call of an invalid virtqueue",
         tell: |liar| liar.fd(SET_VRING_CALL, 2, liar.calls[0].as_fd()),
         expect: TWO,
     },

@@ -17,18 +17,22 @@ const fn lie(name: &'static str, tell: fn(&mut Liar), expect: Expect) -> Lie {
 const SILENT: Expect = Refused("no message for 5s");
 
 pub(super) const SILENCE: &[Lie] = &[
-    lie("no message at all", |_| {}, SILENT),
-    lie("200 connections and no message", |liar| (0..200).for_each(|_| liar.reconnect()), SILENT),
+    lie("no message", |_| {}, SILENT),
+    lie(
+        "200 connections without a message",
+        |liar| (0..200).for_each(|_| liar.reconnect()),
+        SILENT,
+    ),
 ];
 
 pub(super) const LIES: &[Lie] = &[
     lie(
-        "half a header, and then nothing",
+        "half a header, then silence",
         |liar| liar.raw(&words(&[GET_FEATURES]), &[]),
         Refused("incomplete message header: 4 of 12 bytes"),
     ),
     lie(
-        "half a header, and then the end",
+        "half a header, then disconnect",
         |liar| {
             liar.raw(&words(&[GET_FEATURES]), &[]);
             liar.hang_up();
@@ -36,12 +40,12 @@ pub(super) const LIES: &[Lie] = &[
         Refused("incomplete message header: 4 of 12 bytes, then the peer disconnected"),
     ),
     lie(
-        "a header that promises more than comes",
+        "a message shorter than its header says",
         |liar| liar.raw(&words(&[SET_FEATURES, 1, 8, 0]), &[]),
         Refused("incomplete SET_FEATURES: 4 of 8 bytes"),
     ),
     lie(
-        "a message byte by byte",
+        "a message sent byte by byte",
         |liar| {
             let message = [words(&[SET_FEATURES, 1, 8]), PLAIN.to_ne_bytes().to_vec()].concat();
             for byte in message {
@@ -63,12 +67,12 @@ pub(super) const LIES: &[Lie] = &[
         Refused("of 4294967295 bytes"),
     ),
     lie(
-        "a message that is too short",
+        "a message with too few bytes",
         |liar| liar.send(SET_FEATURES, &[0; 4], &[]),
         Refused("SET_FEATURES of 4 bytes with 0 file descriptors is invalid"),
     ),
     lie(
-        "a message that is too long",
+        "a message with too many bytes",
         |liar| liar.send(SET_OWNER, &[0; 100], &[]),
         Refused("SET_OWNER of 100 bytes with 0 file descriptors is invalid"),
     ),
@@ -77,12 +81,12 @@ pub(super) const LIES: &[Lie] = &[
     lie("request 2^32 - 1", |liar| liar.send(u32::MAX, &[], &[]), NO_SUCH),
     lie("4096 bytes of noise", |liar| liar.raw(&[0xa5; 4096], &[]), NO_SUCH),
     lie(
-        "a request that is not for this device",
+        "a request for another kind of device",
         |liar| liar.send(POSTCOPY_ADVISE, &[], &[]),
         Refused("POSTCOPY_ADVISE of 0 bytes"),
     ),
     lie(
-        "a request that was not negotiated",
+        "a request without negotiation",
         |liar| {
             liar.negotiate(PLAIN);
             liar.send(GET_CONFIG, &[0; 12], &[]);
@@ -105,7 +109,7 @@ pub(super) const LIES: &[Lie] = &[
         Refused("version 0"),
     ),
     lie(
-        "a message with flags that mean nothing",
+        "a message with undefined flags",
         |liar| liar.raw(&words(&[GET_FEATURES, 0xff00_0001, 0]), &[]),
         Refused("flags 0xff000001"),
     ),
@@ -129,7 +133,7 @@ pub(super) const LIES: &[Lie] = &[
         Harmless,
     ),
     lie(
-        "replies that are never read",
+        "replies that the driver never reads",
         |liar| {
             for _ in 0..100 {
                 liar.raw(&words(&[GET_FEATURES, 1, 0]).repeat(50), &[]);
@@ -148,5 +152,5 @@ pub(super) const LIES: &[Lie] = &[
         },
         Harmless,
     ),
-    lie("the end, right away", |liar| liar.hang_up(), Left),
+    lie("an immediate disconnect", |liar| liar.hang_up(), Left),
 ];

@@ -34,9 +34,9 @@ fn flood(liar: &mut Liar) {
 }
 
 pub(super) const LIES: &[Lie] = &[
-    Lie { name: "packed: frames of no bytes, without end", tell: flood, expect: Malformed },
+    Lie { name: "packed: endless frames of no bytes", tell: flood, expect: Malformed },
     Lie {
-        name: "packed: a frame outside the memory",
+        name: "packed: a frame outside memory",
         tell: |liar| {
             liar.start(PLAIN | PACKED);
             liar.tx().packed(0, (GUEST + LEN, FRAME, AVAILABLE, 0));
@@ -58,7 +58,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("longer than 16 descriptors"),
     },
     Lie {
-        name: "packed: a chain longer than chains may be",
+        name: "packed: a chain longer than the maximum",
         tell: |liar| {
             liar.size = 1024;
             liar.start(PLAIN | PACKED);
@@ -71,7 +71,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("longer than 256 descriptors"),
     },
     Lie {
-        name: "packed: descriptors of another round",
+        name: "packed: descriptors with the wrong wrap counter",
         tell: |liar| {
             liar.start(PLAIN | PACKED);
             let tx = liar.tx();
@@ -81,7 +81,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "packed: identities that nobody has given out",
+        name: "packed: unknown buffer ids",
         tell: |liar| {
             liar.start(PLAIN | PACKED);
             let tx = liar.tx();
@@ -91,7 +91,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "packed: flags that flap",
+        name: "packed: flags that change repeatedly",
         tell: |liar| {
             liar.start(PLAIN | PACKED);
             let (tx, rx) = (liar.tx(), liar.rx());
@@ -112,7 +112,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Any,
     },
     Lie {
-        name: "packed: an indirect table that was not negotiated",
+        name: "packed: an indirect table without negotiation",
         tell: |liar| {
             liar.start(PLAIN | PACKED);
             liar.tx().packed(0, (buffer(), 16, AVAILABLE | INDIRECT, 0));
@@ -130,7 +130,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("is outside the shared memory"),
     },
     Lie {
-        name: "packed: a buffer to receive in, marked to be read",
+        name: "packed: a receive buffer marked device-readable",
         tell: |liar| {
             liar.start(PLAIN | PACKED);
             liar.rx().packed(0, (buffer(), 2048, AVAILABLE, 0));
@@ -138,7 +138,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("not device-writable"),
     },
     Lie {
-        name: "packed: a base behind the end of the ring",
+        name: "packed: a base past the end of the ring",
         tell: |liar| {
             liar.negotiate(PLAIN | PACKED);
             liar.share_all();

@@ -65,7 +65,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("do not fit the file of 1048576 bytes"),
     },
     Lie {
-        name: "a region behind the end of its file",
+        name: "a region past the end of its file",
         tell: |liar| share(liar, &[Region { offset: LEN, ..Region::ALL }]),
         expect: Refused("at offset 1048576 do not fit the file of 1048576 bytes"),
     },
@@ -101,7 +101,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("more than 32 file descriptors"),
     },
     Lie {
-        name: "a table that says it has a million regions",
+        name: "a table that claims a million regions",
         tell: |liar| {
             liar.negotiate(PLAIN);
             let body = crate::liar::message::words(&[1_000_000, 0]);
@@ -133,7 +133,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a region removed while rings are in it",
+        name: "a region removed while it contains rings",
         tell: |liar| {
             be_busy(liar);
             liar.region(REM_MEM_REG, Region::ALL, &[]);
@@ -143,7 +143,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("is outside the shared memory"),
     },
     Lie {
-        name: "all memory removed while rings are in it",
+        name: "all memory removed while it contains rings",
         tell: |liar| {
             be_busy(liar);
             liar.region(REM_MEM_REG, Region::ALL, &[]);
@@ -153,7 +153,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a region removed that was never there",
+        name: "removal of an unknown region",
         tell: |liar| {
             liar.start(PLAIN);
             liar.region(REM_MEM_REG, Region { guest: 0, ..Region::ALL }, &[]);
@@ -161,7 +161,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("no memory region of 1048576 bytes at 0x0 to remove"),
     },
     Lie {
-        name: "a region added on top of another",
+        name: "a region added over another",
         tell: |liar| {
             liar.start(PLAIN);
             liar.region(ADD_MEM_REG, Region::ALL, &[liar.memory.as_fd()]);
@@ -177,7 +177,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: INVALID,
     },
     Lie {
-        name: "another memory table, without the rings",
+        name: "a new memory table without the rings",
         tell: |liar| {
             be_busy(liar);
             let other = Region { guest: 0, user: 0x1000, ..Region::ALL };
@@ -195,7 +195,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a file truncated while nothing happens",
+        name: "a file truncated while idle",
         tell: |liar| {
             liar.start(PLAIN);
             liar.memory.truncate(0);
@@ -204,7 +204,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("its file was truncated"),
     },
     Lie {
-        name: "a file truncated before the rings are set up",
+        name: "a file truncated before ring setup",
         tell: |liar| {
             liar.negotiate(PLAIN);
             liar.share_all();
@@ -218,7 +218,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("its file was truncated"),
     },
     Lie {
-        name: "a file truncated in mid copy",
+        name: "a file truncated during a copy",
         tell: |liar| {
             be_busy(liar);
             let memory = liar.memory.share();
@@ -253,7 +253,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("322122547200 bytes of memory: at most 274877906944 are allowed"),
     },
     Lie {
-        name: "regions that are more than allowed, together",
+        name: "regions that together exceed the memory limit",
         tell: |liar| {
             liar.negotiate(PLAIN);
             let len = 100 << 30;
@@ -266,7 +266,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("322122547200 bytes of memory: at most 274877906944 are allowed"),
     },
     Lie {
-        name: "memory of 200 GiB, again and again",
+        name: "memory of 200 GiB, shared repeatedly",
         tell: |liar| {
             let len = 200 << 30;
             liar.memory = Memory::of(len);
@@ -315,7 +315,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("its file was truncated"),
     },
     Lie {
-        name: "a file in which holes are punched while frames are copied",
+        name: "a file with holes punched while frames are copied",
         tell: |liar| {
             be_busy(liar);
             let memory = liar.memory.share();
@@ -327,7 +327,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "frames in huge pages that there are none of",
+        name: "frames in huge pages that cannot be allocated",
         tell: |liar| {
             liar.negotiate(PLAIN);
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;

@@ -45,7 +45,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: SIZE,
     },
     Lie {
-        name: "a ring that grows while it runs",
+        name: "a ring size that changes while the ring runs",
         tell: |liar| {
             liar.start(PLAIN);
             liar.vring(SET_VRING_NUM, 1, 1024);
@@ -53,7 +53,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("the size of virtqueue 1 changed while it runs"),
     },
     Lie {
-        name: "a ring that moves while it runs",
+        name: "a ring address that changes while the ring runs",
         tell: |liar| {
             liar.start(PLAIN);
             liar.addresses(1, right().map(|address| address + 4096));
@@ -61,7 +61,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("the address of virtqueue 1 changed while it runs"),
     },
     Lie {
-        name: "a base that changes while the ring runs",
+        name: "a ring base that changes while the ring runs",
         tell: |liar| {
             liar.start(PLAIN);
             liar.vring(SET_VRING_BASE, 1, 77);
@@ -78,12 +78,12 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("features changed while virtqueues run"),
     },
     Lie {
-        name: "a ring outside the memory",
+        name: "a ring outside memory",
         tell: |liar| addresses(liar, [0x1000, 0x2000, 0x3000]),
         expect: OUTSIDE,
     },
     Lie {
-        name: "a used ring across the end of the memory",
+        name: "a used ring across the end of memory",
         tell: |liar| addresses(liar, [right()[0], right()[1], USER + LEN - 64]),
         expect: Refused("used ring, 2054 bytes"),
     },
@@ -106,7 +106,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("descriptors aligned to 16"),
     },
     Lie {
-        name: "a ring at an odd place of the file",
+        name: "a ring at an odd file offset",
         tell: |liar| {
             liar.negotiate(PLAIN);
             let odd = Region { len: LEN - 4096, offset: 9, ..Region::ALL };
@@ -142,7 +142,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Refused("not device-"),
     },
     Lie {
-        name: "a ring that is started 1000 times",
+        name: "a ring started 1000 times",
         tell: |liar| {
             liar.start(PLAIN);
             let (mut tx, mut offered) = (liar.tx(), 0u16);
@@ -159,7 +159,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a ring that is enabled and disabled 1000 times",
+        name: "a ring enabled and disabled 1000 times",
         tell: |liar| {
             liar.start(PLAIN);
             for round in 0..1000 {
@@ -170,7 +170,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a ring that is stopped without having been started",
+        name: "a ring stopped before it was started",
         tell: |liar| {
             liar.negotiate(PLAIN);
             liar.vring(GET_VRING_BASE, 1, 0);
@@ -180,7 +180,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a ring that is stopped 100 times",
+        name: "a ring stopped 100 times",
         tell: |liar| {
             liar.start(PLAIN);
             for _ in 0..100 {

@@ -11,7 +11,7 @@ use crate::liar::message::{
 
 pub(super) const LIES: &[Lie] = &[
     Lie {
-        name: "messages without end",
+        name: "endless messages",
         tell: |liar| {
             liar.start(PLAIN);
             liar.storm(|liar| liar.send(GET_FEATURES, &[], &[]));
@@ -19,7 +19,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "memory tables without end",
+        name: "endless memory tables",
         tell: |liar| {
             liar.start(PLAIN);
             super::files::be_busy(liar);
@@ -28,7 +28,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "memory tables of 32 regions without end",
+        name: "endless memory tables of 32 regions",
         tell: |liar| {
             liar.negotiate(PLAIN);
             let part = LEN / 32;
@@ -43,7 +43,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a region added and removed without end",
+        name: "a region endlessly added and removed",
         tell: |liar| {
             liar.start(PLAIN);
             super::files::be_busy(liar);
@@ -56,7 +56,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "a ring enabled and disabled without end",
+        name: "a ring endlessly enabled and disabled",
         tell: |liar| {
             liar.start(PLAIN);
             super::files::be_busy(liar);
@@ -68,7 +68,7 @@ pub(super) const LIES: &[Lie] = &[
         expect: Harmless,
     },
     Lie {
-        name: "1500 connections, each of which says hello",
+        name: "1500 connections with one message each",
         tell: |liar| {
             let start = std::time::Instant::now();
             for _ in 0..1500 {

@@ -1,12 +1,12 @@
-# The front door. `make` alone lists what there is.
+# Entry points. `make` alone lists the targets.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
 DRAY := target/release/dray
-# Containers need root. Where we are root already, nothing is put in front.
+# Containers need root; sudo is used only if the user is not root.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
-# Linked statically, where the C library can be: then containers need nothing but the program.
+# Static linking, if a static C library is installed: containers then need only the program.
 STATIC := $(shell [ -e "$$(cc -print-file-name=libc.a)" ] && echo -C target-feature=+crt-static)
 
 .PHONY: help demo build check test test-vm coverage bench bench-tools fuzz profile clean
@@ -24,44 +24,44 @@ demo: ## Set up, build, and measure this host for three minutes
 build: ## Build the release
 	@cargo rustc --release --locked --quiet --package dray --bin dray -- $(STATIC)
 
-check: ## What to run before every commit: format, lints, fast tests
+check: ## Checks to run before every commit: format, lints, fast tests
 	@scripts/setup.sh build
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 	cargo test --workspace --exclude dray --locked --quiet
 	cargo test --package dray --bins --locked --quiet
 
-test: ## Everything that checks the project
+test: ## Run all checks and tests
 	@scripts/setup.sh test
 	@scripts/test.sh
 
-test-vm: ## Of these, the tests in virtual machines alone
+test-vm: ## Run only the tests in virtual machines
 	@scripts/setup.sh test
 	cargo test --package dray --test vm --locked
 
-coverage: ## What works where: run the tests that show it, and write docs/coverage.md
+coverage: ## Run the coverage tests and write docs/coverage.md
 	@scripts/setup.sh test
 	DRAY_COVERAGE_WRITE=1 cargo test --package dray --test coverage --locked -- --skip page
 	DRAY_COVERAGE_WRITE=1 cargo test --package dray --test coverage --locked page
 
-bench: build ## Figures for the notes: papers' tables, containers, pacing
+bench: build ## Measure the figures of the release notes: papers' tables, containers, pacing
 	@scripts/setup.sh bench
 	@scripts/bench.sh
 
-bench-tools: build ## Our figures beside those of iperf3, sockperf and testpmd
+bench-tools: build ## Compare figures with those of iperf3, sockperf and testpmd
 	@scripts/setup.sh bench
 	@$(SUDO) scripts/bench-tools.sh
 
-fuzz: ## Fuzz whatever reads others' bytes (SECONDS_EACH=60, TARGETS=...)
+fuzz: ## Fuzz the parsers of untrusted input (SECONDS_EACH=60, TARGETS=...)
 	@scripts/setup.sh fuzz
 	@scripts/fuzz.sh
 
-profile: build ## A flame graph of a running role (ROLE=sender TECHNIQUE=veth/udp-mmsg)
+profile: build ## Draw a flame graph of a running role (ROLE=sender TECHNIQUE=veth/udp-mmsg)
 	@scripts/setup.sh profile
 	@[ -x target/tools/bin/inferno-flamegraph ] || cargo install --quiet --root target/tools \
 		inferno --no-default-features --features cli
 	@$(SUDO) scripts/profile.sh
 
-clean: ## Remove what was built
+clean: ## Remove build outputs and results
 	cargo clean
 	rm -rf results

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The figures that closing notes and the changelog quote.
+# Measures the figures that release notes and the changelog quote.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -8,7 +8,7 @@ sudo=
 dray=target/release/dray
 mkdir -p results
 
-# A program of benches/, built here and run with privileges.
+# Builds a program of benches/ and runs it with privileges.
 bench() {
     local program
     program=$(cargo build --release --locked --quiet --package dray --bench "$1" \
@@ -19,17 +19,17 @@ bench() {
 echo "== 256 containers"
 bench containers
 
-echo "== A switch that idles, and wakes"
+echo "== Idle switch, and wake-up latency"
 bench switch
 
-echo "== Switches beside each other, and round trips"
+echo "== Comparison of switches, and round trips"
 $sudo $dray bench switches --json results/switches.json
 $sudo $dray bench rtt --json results/rtt.json
 
 echo "== An offered rate of 100 kpps"
 $sudo $dray bench --rate 100k --size 64 --duration 5 --json results/rate.json
 jq --exit-status '[.results[].sent_pps | . > 99000 and . < 101000] | all' results/rate.json >/dev/null ||
-    { echo "the offered rate was not met within 1 %" >&2; exit 1; }
+    { echo "the sent rate differs from the offered rate by more than 1 %" >&2; exit 1; }
 
 echo "== ara2019, table 1"
 $sudo $dray bench ara2019-table1 --duration "${DURATION:-10}" --json results/ara2019-table1.json
@@ -39,11 +39,11 @@ for experiment in casoni2013-serial casoni2013-parallel; do
     $sudo $dray bench $experiment --duration 5 --json results/$experiment.json
 done
 
-echo "== other tools"
+echo "== Third-party tools"
 $sudo scripts/bench-tools.sh batch tcp
 
-echo "== ports in shared memory by themselves"
+echo "== Shared-memory ports alone"
 cargo bench -p dray-port --locked --quiet
 
-echo "== the user plane function by itself"
+echo "== User plane function alone"
 cargo bench -p dray-upf --locked --quiet

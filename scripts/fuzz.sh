@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes each target for SECONDS_EACH seconds. Needs a nightly toolchain; cargo-fuzz is installed
-# into target/tools where it is missing.
+# into target/tools if it is missing.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -13,7 +13,7 @@ export PATH=$PWD/target/tools/bin:$PATH
 command -v cargo-fuzz >/dev/null || cargo install --quiet --root target/tools cargo-fuzz
 for target in ${TARGETS:-$(cargo +nightly fuzz list)}; do
     echo "== $target"
-    # What is found is kept in the first directory; the second is committed, and only read.
+    # New inputs are saved in the first directory; the second is committed and only read.
     corpora=("fuzz/corpus/$target")
     mkdir -p "${corpora[0]}"
     [ ! -d "fuzz/seeds/$target" ] || corpora+=("fuzz/seeds/$target")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs Debian packages, on Debian 12 from its backports. The lists that those need are for us alone:
-# what the host upgrades from stays as it is.
+# Installs Debian packages, on Debian 12 from its backports. Uses a private sources list: the host's
+# package sources are not changed.
 # Usage: install-backport.sh PACKAGE...
 set -euo pipefail
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A flame graph of one role while an experiment runs: results/ROLE.svg
+# Draws a flame graph of one role during a trial: results/ROLE.svg
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ sleep 2
 # The container's first process is `dray inside ROLE`.
 pid=$(pgrep --parent $bench --full "inside $role\$") || {
     wait $bench || true
-    echo "no role '$role' in $technique: sender, receiver" >&2
+    echo "no role '$role' in $technique: give sender or receiver" >&2
     exit 1
 }
 perf record --quiet --event cpu-clock --freq 2000 -g --pid "$pid" --output results/perf.data sleep 4

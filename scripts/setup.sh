@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that a purpose needs and that are missing, and says which.
+# Installs and lists the missing Debian packages for a purpose.
 # Usage: setup.sh build|demo|test|bench|fuzz|profile
 set -euo pipefail
 
 purpose=${1:?usage: setup.sh build|demo|test|bench|fuzz|profile}
 
-# COMMAND:PACKAGE for whatever is looked for as a command.
-# rustc has a C compiler link; clang compiles XDP programs for the kernel's virtual machine.
+# COMMAND:PACKAGE pairs for needed commands.
+# rustc links with a C compiler; clang compiles XDP programs for the kernel's virtual machine.
 build="cc:gcc clang:clang"
-# Other people's switches and endpoints.
+# Third-party switches and endpoints.
 peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"
-# Container engines.
-# The last one makes Podman's networks.
+# Container engines; netavark creates Podman's networks.
 engines="dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc /usr/lib/podman/netavark:netavark"
-# Reports are looked at in one.
+# Tests open reports in a browser.
 browser="chromium:chromium chromedriver:chromium-driver"
 case $purpose in
     build | demo) needs=$build ;;
@@ -21,40 +20,40 @@ case $purpose in
     fuzz) needs="$build c++:g++" ;;
     bench) needs="$build $peers ip:iproute2 iperf3:iperf3 sockperf:sockperf jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;
-    *) echo "setup.sh: unknown purpose '$purpose'" >&2 && exit 2 ;;
+    *) echo "setup.sh: unknown purpose '$purpose': give build, demo, test, bench, fuzz or profile" >&2 && exit 2 ;;
 esac
 
 if ! command -v cargo >/dev/null; then
-    echo "dray is built with Rust 1.88 or later, and there is no cargo: see https://rustup.rs" >&2
+    echo "cargo not found: install Rust 1.88 or later from https://rustup.rs" >&2
     exit 1
 fi
 
 missing=()
 for need in $needs; do
-    # Administrators' commands are not on everybody's PATH.
+    # sbin folders may be missing in a user's PATH.
     PATH=$PATH:/usr/sbin:/sbin command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
 done
-# A compiler alone cannot link: the C library's start files are a package of their own.
+# Linking also needs the C library's start files, which are in a separate package.
 if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=Scrt1.o)" ]; then
     missing+=(libc6-dev)
 fi
-# A Python module, of Debian's own Python.
+# A module for Debian's Python.
 if [ "$purpose" = test ] && ! /usr/bin/python3 -c 'import scapy.contrib.gtp' 2>/dev/null; then
     missing+=(python3-scapy)
 fi
-# Go 1.23 or later; Debian 12's own is older.
+# Go 1.23 or later; Debian 12 has an older version.
 has_go() { [ "$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')" -ge 23 ] 2>/dev/null; }
 if [ "$purpose" = test ] && ! has_go && command -v apt-get >/dev/null; then
     "$(dirname "$0")/install-backport.sh" golang-go
 fi
-# Elsewhere the tests that need a virtual machine are skipped.
+# On other machines, tests that need a virtual machine are skipped.
 if [ "$purpose" = test ] && [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null; then
     "$(dirname "$0")/setup-vm.sh"
 fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if ! command -v apt-get >/dev/null; then
-    echo "please install: ${missing[*]} (Debian's names; there is no apt-get here)" >&2
+    echo "apt-get not found; install these Debian packages by other means: ${missing[*]}" >&2
     exit 1
 fi
 sudo=
@@ -62,13 +61,13 @@ sudo=
 echo "Installing: ${missing[*]}" >&2
 export DEBIAN_FRONTEND=noninteractive
 $sudo apt-get update -qq
-# What is installed here is started by whoever uses it: an engine that came up by itself would change
-# the machine's network.
+# Do not start installed services: a container engine started at installation would change the
+# machine's network.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
     trap '$sudo rm -f $policy' EXIT
     printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
     $sudo chmod 755 $policy
 fi
-# shellcheck disable=SC2086 # no sudo, no word
+# shellcheck disable=SC2086 # $sudo may be empty
 $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every check and closes with how many tests passed, failed and were skipped.
+# Runs all checks, then prints the number of passed, failed and skipped tests.
 set -uo pipefail
 
 cd "$(dirname "$0")/.."
@@ -13,19 +13,19 @@ step() {
     "$@" || status=1
 }
 
-# All is built once: what an incremental build keeps would be a third of the disk that this takes.
+# Everything is built once: incremental files would be a third of the disk space used.
 export CARGO_INCREMENTAL=0
 step cargo fmt --all --check
 step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 export DRAY_SKIPPED=$skipped
-# The end-to-end tests look at the whole machine: one test program at a time, which is what cargo
-# does, and one test at a time within each, which they see to themselves.
+# End-to-end tests examine the whole machine and must run one at a time: cargo runs one test program at
+# a time, and a lock serializes the tests in each.
 echo "== cargo test"
 cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log" || status=1
 unset DRAY_SKIPPED
-# As `make build` links the program: it runs where there is nothing else.
+# The program as `make build` links it, in an empty root directory.
 step scripts/test-static.sh
-# The memory ordering of rings, in a build of its own.
+# Memory ordering of rings, in a separate build.
 step env RUSTFLAGS="--cfg loom" cargo test --package dray-ring --release --test loom --locked \
     --quiet --target-dir target/loom
 step cargo check --manifest-path fuzz/Cargo.toml --locked --quiet --target-dir target/fuzz-check
@@ -39,6 +39,6 @@ if [ "$skips" -gt 0 ]; then
     echo "Skipped:"
     sed 's/^/  /' "$skipped"
 fi
-# A skipped test returned early and counts as passed for cargo.
+# cargo counts a skipped test as passed, because it returns early.
 echo "$((passed - skips)) passed, $failed failed, $skips skipped"
 [ "$status" = 0 ] && [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
-# The first process of a virtual machine of the lab: lays a file system in memory over the host's,
-# which is shared read-only, and runs the script that the lab hands over. What the script says goes
-# out by one virtio port and its exit status by another; crates/lab/src/vm/ has the other ends.
+# First process of a lab's virtual machine: overlays an in-memory file system on the host's, which is
+# shared read-only, and runs the script that the lab provides. The script's output goes to one virtio
+# port and its exit status to another; crates/lab/src/vm/ has the other ends.
 set -e
 busybox() { /bin/busybox "$@"; }
 busybox mount -t proc proc /proc
@@ -39,6 +39,6 @@ exec /bin/busybox switch_root /root /busybox sh -c '
     status=0
     /run/script </dev/null >"$output" 2>&1 || status=$?
     echo "exit $status" >"$(port status)"
-    # The lab ends the machine on a restart, which unlike switching off takes no time.
+    # Reboot, at which QEMU exits: faster than a shutdown.
     echo b >/proc/sysrq-trigger
 '

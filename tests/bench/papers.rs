@@ -79,7 +79,7 @@ fn interrupted_papers_run_reports_and_resumes() {
     let (status, table, words) = said(run.wait_with_output().unwrap());
     assert_eq!(status, Some(1), "{words}");
     assert!(table.contains("1/4 ara2019-table1: ") && table.contains("veth"), "{table}");
-    assert!(!table.contains("3/4 "), "nothing is begun when there is no time left: {table}");
+    assert!(!table.contains("3/4 "), "no experiment starts when no time is left: {table}");
     let again = format!("paper-all --resume {}", folder.path().join("all").display());
     assert!(words.contains("interrupted") && words.contains(&again), "{words}");
     assert!(words.contains(page.to_str().unwrap()), "{words}");
@@ -90,7 +90,7 @@ fn interrupted_papers_run_reports_and_resumes() {
     let half = fs::read_to_string(&page).unwrap();
     assert_all_are_in(&half);
     assert!(half.contains("Not measured yet: ") && half.contains("liang2016-setup"));
-    assert!(half.contains("the run was interrupted"), "it says why");
+    assert!(half.contains("the run was interrupted"), "reason");
 
     // `--resume` needs no other option, and keeps what is complete.
     let first = folder.path().join("all/ara2019-table1.json");

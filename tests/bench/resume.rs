@@ -57,7 +57,7 @@ fn interrupted_run_resumes() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("results.json");
         let (results, said) = interrupt(&BENCH, &file, signal);
-        let incomplete = results.incomplete.as_ref().expect("it is marked");
+        let incomplete = results.incomplete.as_ref().expect("marked as incomplete");
         assert_eq!(incomplete.trials, TRIALS);
         assert!((1..TRIALS).contains(&incomplete.trials_done), "{incomplete:?}");
         let trials = |results: &Results| {
@@ -70,7 +70,7 @@ fn interrupted_run_resumes() {
             assert!(said.contains(&format!("--resume {name}")), "{said}");
         }
         let page = success(&["report", name]);
-        assert!(page.contains("was interrupted"), "a report of it says so");
+        assert!(page.contains("was interrupted"), "the report says so");
 
         let table = success(&["bench", "--resume", name, "--size", "64,512"]);
         assert!(table.contains("veth/raw"), "{table}");
@@ -104,7 +104,7 @@ fn resume_keeps_finished_searches() {
     let file = folder.path().join("results.json");
     let arguments: Vec<_> = words.split_whitespace().collect();
     let (results, _) = interrupt(&arguments, &file, Signal::INT);
-    let incomplete = results.incomplete.as_ref().expect("it is marked");
+    let incomplete = results.incomplete.as_ref().expect("marked as incomplete");
     // The second search had begun, and some of its trials may have been run.
     assert_eq!((incomplete.trials_done, incomplete.trials), (1, SEARCHES));
     let found = |results: &Results| {

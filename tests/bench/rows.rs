@@ -167,7 +167,7 @@ fn json_output_replaces_files_not_devices() {
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let unread = common::dray(&[&quick[..], &["--json", pipe.to_str().unwrap()]].concat());
     let message = String::from_utf8(unread.stderr).unwrap();
-    assert_eq!(unread.status.code(), Some(1), "nobody reads the pipe: {message}");
+    assert_eq!(unread.status.code(), Some(1), "a pipe without a reader: {message}");
     assert!(message.contains("--json") && message.lines().count() == 1, "{message}");
 
     let null = std::fs::metadata("/dev/null").unwrap();

@@ -259,7 +259,7 @@ fn foreign_and_corrupt_streams_are_counted() {
     let receiver = start(&format!("receive --port tcp:127.0.0.1:{port}"));
     let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    assert!(matches!(stranger.read(&mut [0]), Ok(0) | Err(_)), "it is shown the door");
+    assert!(matches!(stranger.read(&mut [0]), Ok(0) | Err(_)), "disconnected");
     // A valid header, followed by invalid data.
     let mut liar = TcpStream::connect(("127.0.0.1", port)).unwrap();
     liar.write_all(b"dray 1\r\n\0\0\0\0\0\0\0\x07").unwrap();

@@ -113,7 +113,10 @@ fn role_stops_on_duration_and_ctrl_c() {
     sleep(Duration::from_millis(300));
     assert!(received(interrupted(endless)).received > 0);
     let sent = sent(interrupted(sender));
-    assert!(!sent.sent_less_than_offered(), "who is ended early was offered less: {sent:?}");
+    assert!(
+        !sent.sent_less_than_offered(),
+        "a sender that is ended early was offered less: {sent:?}"
+    );
 }
 
 #[test]

@@ -250,11 +250,12 @@ fn check(place: Place, tried: &[Case], (proven, versions): &(Proven, BTreeSet<St
         return fs::write(list, all.to_string()).unwrap();
     }
     let claimed = claimed.of(tried);
-    assert_ne!(claimed, Proven::default(), "nothing was tried that is said to work");
+    assert_ne!(claimed, Proven::default(), "no case of the list was tried");
     let false_claims: Vec<_> = claimed.without(proven).collect();
     assert!(
         false_claims.is_empty(),
-        "tests/coverage/{} says that these work: {false_claims:?}; `make coverage` writes it anew",
+        "tests/coverage/{} lists cases that do not work: {false_claims:?}; `make coverage` \
+         rewrites it",
         place.list()
     );
 }
@@ -346,7 +347,7 @@ fn coverage_in_virtual_machine() {
 }
 
 #[test]
-#[ignore = "what the test before runs in its virtual machine"]
+#[ignore = "run by coverage_in_virtual_machine in its virtual machine"]
 fn coverage_inside_guest() {
     if std::env::var_os(CARD).is_none() {
         return;

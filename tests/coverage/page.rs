@@ -334,7 +334,7 @@ impl Tables<'_> {
                 None => place.word().to_owned(),
             },
             (None, Some(why)) => self.note("no", why),
-            (None, None) => panic!("{case}: no test shows that it works, and nothing says why not"),
+            (None, None) => panic!("{case}: neither a test nor a reason for its absence"),
         }
     }
 

@@ -88,10 +88,7 @@ fn killed_role_loses_only_its_own_row() {
             || children(&bench).iter().all(|pid| killed.iter().all(|(old, _)| !old.contains(pid)));
         let is_there =
             || children(&bench).iter().any(|pid| words(*pid).contains(&"receiver".to_owned()));
-        assert!(
-            eventually(|| is_new() && is_there()),
-            "a testbed after {killed:?}: the trial goes on"
-        );
+        assert!(eventually(|| is_new() && is_there()), "no new testbed after {killed:?}");
         sleep(Duration::from_millis(500));
         let now = children(&bench);
         let find = |word: &str| now.iter().find(|pid| words(**pid).contains(&word.to_owned()));

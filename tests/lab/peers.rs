@@ -279,7 +279,7 @@ fn invalid_switch_settings_are_rejected() {
 const VICTIM: &str = "DRAY_TEST_VICTIM";
 
 #[test]
-#[ignore = "the part of the next test that is killed"]
+#[ignore = "run and killed by another test"]
 fn killed_peer_switches() {
     if std::env::var_os(VICTIM).is_some() {
         let dir = PeerDir::new().unwrap();

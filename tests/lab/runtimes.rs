@@ -254,7 +254,7 @@ fn reason_after_killing(runtime: Runtime, dying: impl Fn(&Child) -> Vec<Pid>) ->
         let _ = kill_process(pid, Signal::KILL);
     }
     let ends = eventually(|| bench.try_wait().unwrap().is_some());
-    assert!(ends, "{runtime}: the trial goes on");
+    assert!(ends, "{runtime}: the trial does not end");
     let output = bench.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{runtime}");
     let results: Results = serde_json::from_slice(&output.stdout).unwrap();

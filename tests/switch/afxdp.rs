@@ -309,7 +309,11 @@ fn shared_umem_outlives_its_ports() {
     assert_eq!(tx.link.as_ref().unwrap().status().state, LinkState::Waiting);
     let some = [Frame::from(&frames[0][..])];
     let results: Vec<_> = (0..3).map(|_| tx.tx[0].transmit(&some).is_ok()).collect();
-    assert_eq!(results, [true, false, false], "what was taken is not refused, what comes then is");
+    assert_eq!(
+        results,
+        [true, false, false],
+        "a frame accepted before is not refused, later frames are"
+    );
     assert_eq!(rx.link.as_ref().unwrap().status().state, LinkState::Running);
     veths.add("e", "f", 1, 1500);
     let (mut right, mut tx) = (veths.open("raw:f"), veths.open("afxdp:e?umem=shared&wait=poll"));
@@ -357,7 +361,7 @@ fn irq_deferral_is_reset_after_sigkill() {
     let veths = Veths::new(1, &[["a", "b"]]);
     let index = veths.index("b");
     let Some(netdev) = veths.0.enter(Netdev::open).unwrap() else {
-        return common::skip("the kernel does not tell what polls an interface (Linux 6.13)");
+        return common::skip("the kernel does not list NAPI instances (Linux 6.13)");
     };
     // NAPI instances exist while a program is attached; they inherit the interface's settings.
     let deferred = || -> Vec<u64> {
@@ -369,7 +373,7 @@ fn irq_deferral_is_reset_after_sigkill() {
         deferred()
     };
     if left().is_empty() {
-        return common::skip("the kernel does not tell what is deferred (Linux 6.13)");
+        return common::skip("the kernel does not report interrupt deferral (Linux 6.13)");
     }
     let kill = |uri: &str, meanwhile: &[u64]| {
         let mut role = Command::new(DRAY);

@@ -475,7 +475,7 @@ fn curl(control: &Path, path: &str, more: &[&str]) -> serde_json::Value {
 fn ports_reconnect_after_switch_or_driver_is_killed() {
     let _alone = alone();
     if Command::new("curl").arg("--version").stdout(Stdio::null()).status().is_err() {
-        return common::skip("there is no curl: apt install curl");
+        return common::skip("curl is not installed; apt install curl");
     }
     let folder = tempfile::tempdir().unwrap();
     let control = folder.path().join("control");

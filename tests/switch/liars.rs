@@ -41,7 +41,7 @@ fn hear_all(lies: &[&Lie]) -> Vec<Result<String, String>> {
     });
     match ours.finish() {
         Ok(frames) => eprintln!("{} lies; the neighbours exchanged {frames} frames", lies.len()),
-        Err(what) => panic!("the neighbours noticed: {what}"),
+        Err(what) => panic!("the neighbours were affected: {what}"),
     }
     outcomes.into_inner().expect("no panic")
 }

@@ -1,5 +1,5 @@
-"""Messages about the network from and to addresses that no single host has. Each line of the input names an
-interface, its MAC address behind it, and a kind; the line of output says how many frames were sent."""
+"""Sends control messages from and to addresses that no single host has. Each input line names an
+interface, its MAC address behind it, and a kind; the output line is the number of frames sent."""
 import json
 import socket
 import sys
@@ -19,7 +19,7 @@ MAC = "02:00:00:00:09:09"
 
 
 def pairs(odd, own, host):
-    """Each odd address, and our own, as source, as destination, and as both."""
+    """Returns each odd address, and dray's own, as source, as destination, and as both."""
     odd = list(odd.values()) + [own]
     return [(a, own) for a in odd] + [(host, b) for b in odd] + [(a, b) for a in odd for b in odd]
 

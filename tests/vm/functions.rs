@@ -53,7 +53,7 @@ END
              done
              echo \"ping: $(dray lab exec a -- \
                  {DRAY} ping --port udp:10.0.0.1:9000-10.0.0.2:9000 --duration 0.5)\"
-             # Who is trusted may take another address.
+             # A trusted function may change its address.
              dray lab exec a -- ip link set eth0 address 02:00:00:00:00:cc && echo changed || echo kept
              dray lab down $lab
              test $(cat $functions) = 0
@@ -124,7 +124,7 @@ fn dpdk_passes_frames_between_virtual_functions() {
         "set -e
          {FIND_CARD}
          modprobe -a vfio-pci vfio_iommu_type1
-         # Nobody else sends.
+         # Prevents the kernel from sending frames.
          echo 1 > /proc/sys/net/ipv6/conf/$card/disable_ipv6
          device=/sys/class/net/$card/device
          echo 0 > $device/sriov_drivers_autoprobe
@@ -140,7 +140,7 @@ fn dpdk_passes_frames_between_virtual_functions() {
          {DRAY} lab up /tmp/two.toml
          cd /tmp
          await() {{ for i in $(seq 300); do eval \"$1\" && return; sleep 0.2; done; cat f0 f1; exit 1; }}
-         # Standard input is what testpmd in the container of function $1 is told.
+         # Runs testpmd in the container of function $1, with commands on standard input.
          testpmd() {{
              {DRAY} lab exec f$1 -- stdbuf -oL dpdk-testpmd --lcores=1@0,2@1 --in-memory \
                  --file-prefix=f$1 -a $(basename $(readlink -f $device/virtfn$1)) -- --interactive \

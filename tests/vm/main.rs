@@ -85,7 +85,7 @@ fn vm_kernel_has_required_modules() {
         modprobe -a ipvlan macvlan macvtap vxlan geneve openvswitch gtp vfio-pci igb igbvf
         grep -q netkit_xmit /proc/kallsyms
         grep -q xsk_sendmsg /proc/kallsyms
-        # Once it has SMC, a stream through that is to be shown here.
+        # If the kernel gets SMC, add a test of an SMC stream here.
         if grep -q ' smc_' /proc/kallsyms || modprobe smc; then exit 1; fi
         echo 7 > /sys/class/net/eth0/device/sriov_numvfs
         ls /sys/bus/pci/drivers/igbvf/ | grep -c :
@@ -201,7 +201,7 @@ fn afxdp_zero_copy_and_virtual_functions() {
          mac() {{ cat /sys/class/net/$1/address; }}
          cd /tmp
          pass $v1 $v2 mode=zerocopy $(mac $v2)
-         # A virtual function is up some time after its card, which a change of the card starts anew.
+         # A virtual function comes up after its card, and again after each change of the card.
          for i in $(seq 100); do
              test $(cat /sys/class/net/$vf/operstate) = up && break
              sleep 0.1
@@ -209,7 +209,7 @@ fn afxdp_zero_copy_and_virtual_functions() {
          pass $i1 $vf xdp=generic $(mac $vf)
          pass $i1 $i2 mode=zerocopy $(mac $i2)
          ! {DRAY} receive --port \"afxdp:$vf?mode=zerocopy\" --duration 1
-         # A link that comes and goes, and the reset that this is for the card, ends nobody.
+         # A link that goes down and up, which resets the card, ends no role.
          {DRAY} receive --port \"afxdp:$i2?mode=zerocopy&wait=poll\" --duration 60 --json > received &
          for i in $(seq 100); do grep -qs role /proc/$!/task/*/comm && break; sleep 0.1; done
          sleep 1
@@ -419,7 +419,7 @@ impl Switch {
             .stderr(Stdio::null())
             .spawn();
         if process.is_err() {
-            common::skip("there is no dpdk-testpmd: apt install dpdk-dev");
+            common::skip("dpdk-testpmd is not installed; apt install dpdk-dev");
         }
         process.ok().map(Self)
     }

@@ -1,5 +1,5 @@
-"""Frames built by scapy, and frames of ours read by it. Each line of the input is a request, each
-line of the output its answer; frames are in hexadecimal."""
+"""Builds frames with scapy, and parses dray's frames with it. Each input line is a request, each
+output line its reply; frames are in hexadecimal."""
 import json
 import logging
 import sys
@@ -39,12 +39,12 @@ def read(request):
         answer.update(pdu=container.type, qfi=container.QFI)
         answer["inner"] = bytes(container.payload).hex()
     if GTP_UDPPort_ExtensionHeader in frame:
-        # scapy takes what follows this extension header for bytes.
+        # scapy does not parse the bytes after this extension header.
         elements = bytes(frame[GTP_UDPPort_ExtensionHeader].payload)
         for element in GTPErrorIndication(elements).IE_list:
             answer[type(element).__name__] = getattr(element, "TEIDI", None) or \
                 getattr(element, "address", None)
-    # Built anew, lengths and checksums are what they were.
+    # Rebuilding the frame gives the same lengths and checksums.
     again = frame.copy()
     for layer in (IP, UDP):
         for field in ("len", "chksum"):

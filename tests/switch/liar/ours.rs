@@ -146,11 +146,13 @@ impl Ours {
         let outcome = self.judge(lie.expect, &name, &mut partner, liar)?;
 
         if !self.neighbours_go_on() {
-            return Err(format!("{outcome}, and its neighbours hear nothing any more"));
+            return Err(format!("{outcome}, and then its neighbours received no frames"));
         }
         if !partner.exchange(&path) {
             let status = self.status(&name);
-            return Err(format!("{outcome}, and then its port took no other driver: {status:?}"));
+            return Err(format!(
+                "{outcome}, and then its port did not serve another driver: {status:?}"
+            ));
         }
         drop(partner);
         for port in [&name, &friend] {
@@ -206,17 +208,17 @@ impl Ours {
                     false => wait_for(|_| true),
                 };
                 if !status.disconnects.is_empty() || status.state == PortState::Waiting {
-                    return wrong("it should be there still", &status);
+                    return wrong("disconnected unexpectedly", &status);
                 }
                 if counted && malformed(&status) == 0 {
-                    return wrong("nothing was counted", &status);
+                    return wrong("no malformed frames were counted", &status);
                 }
                 drop(liar);
                 let status = wait_for(|status| !status.disconnects.is_empty());
                 match status.last_disconnect.as_deref() {
                     Some(LEFT) if counted => Ok("counted as malformed".to_owned()),
                     Some(LEFT) => Ok("nothing".to_owned()),
-                    _ => wrong("it left", &status),
+                    _ => wrong("disconnected unexpectedly", &status),
                 }
             }
             Expect::Left => {
@@ -225,7 +227,7 @@ impl Ours {
                 });
                 match status.disconnects.keys().all(|because| because == LEFT) {
                     true => Ok(LEFT.to_owned()),
-                    false => wrong("it left", &status),
+                    false => wrong("disconnected unexpectedly", &status),
                 }
             }
             Expect::Any => {
@@ -267,7 +269,7 @@ impl Ours {
         let reasons: Vec<_> = names.iter().filter_map(refused).collect();
         let last = reasons.last().cloned().unwrap_or_default();
         if !self.neighbours_go_on() {
-            return Err("the neighbours hear nothing any more".to_owned());
+            return Err("the neighbours receive no frames".to_owned());
         }
         drop(liars);
         for name in &names {
@@ -276,7 +278,9 @@ impl Ours {
         let (path, mut partner) =
             (self.add("late", "friend"), Partner::open(&self.add("friend", "late")));
         if !partner.exchange(&path) {
-            return Err("a driver that came when all had left was not served".to_owned());
+            return Err(
+                "a driver that connected after the others had left was not served".to_owned()
+            );
         }
         Ok((count - reasons.len(), last))
     }

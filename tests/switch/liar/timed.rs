@@ -37,7 +37,7 @@ impl Timed {
             let mut sequence = 0;
             while send(&mut from, &mut to, sequence, PATIENCE / 100).is_none() {
                 if start.elapsed() > PATIENCE {
-                    return Err("nothing arrives".to_owned());
+                    return Err("no frames arrive".to_owned());
                 }
                 sequence += 1;
             }

@@ -5,13 +5,13 @@ local VhostUser = require("apps.vhost.vhost_user").VhostUser
 local numa = require("lib.numa")
 local syscall = require("syscall")
 
--- What it says last shall be known.
+-- Line buffering, so that the log has the last message if the process is killed.
 io.stdout:setvbuf("line")
 
 local parameters = main.parameters
 numa.bind_to_cpu(tonumber(table.remove(parameters, 1)), "skip-perf-checks")
 
--- It would keep what was agreed on in /tmp, for drivers that forget it.
+-- By default Snabb saves negotiated features in /tmp for drivers that reconnect.
 function VhostUser:update_features (features) return features end
 
 local ports = #parameters / 2

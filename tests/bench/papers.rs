@@ -54,7 +54,8 @@ fn left(folder: &Path) -> Vec<(String, usize)> {
 /// Checks that the page has a section for each experiment with this technique, and names the others
 /// as left out.
 fn assert_all_are_in(page: &str) {
-    let caveat = page.lines().find(|line| line.contains("left out: ")).expect("what is left out");
+    let caveat =
+        page.lines().find(|line| line.contains("left out: ")).expect("a list of what is left out");
     for experiment in experiments::of_papers() {
         let name = experiment.name;
         let is_mine = MINE.contains(&name);

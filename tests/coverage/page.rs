@@ -250,7 +250,7 @@ impl Tables<'_> {
             let technique = *once_each()
                 .iter()
                 .find(|technique| technique.endpoint == endpoint)
-                .expect("each is there");
+                .expect("a technique for each endpoint");
             let mut row = vec![technique.link.to_string()];
             row.extend(Runtime::ALL.map(|runtime| self.cell(Case { runtime, technique })));
             self.row(endpoint.name, &row);

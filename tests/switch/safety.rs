@@ -32,20 +32,20 @@ fn start(command: &mut Command) -> Started {
 fn end(mut child: Started) -> (Option<i32>, String) {
     let mut said = String::new();
     child.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
-    (child.0.wait().expect("it ends").code(), said)
+    (child.0.wait().expect("an exit status").code(), said)
 }
 
 /// Terminates `child` with SIGTERM.
 fn terminate(child: Started) -> (Option<i32>, String) {
     let pid = rustix::process::Pid::from_child(&child.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a running process");
     end(child)
 }
 
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    fs::set_permissions(folder.path(), everybody).expect("ours");
+    fs::set_permissions(folder.path(), everybody).expect("our own file");
     folder
 }
 
@@ -62,7 +62,7 @@ fn has_ended(child: &Child) -> bool {
 /// Sends frames to the datagram port at `path` until `done` returns true.
 fn send_frames(path: &str, mut done: impl FnMut() -> bool) {
     let socket = UnixDatagram::unbound().expect("a socket");
-    socket.set_nonblocking(true).expect("ours");
+    socket.set_nonblocking(true).expect("our own file");
     assert!(eventually(|| {
         let _ = socket.send_to(&FRAME, path);
         done()
@@ -136,7 +136,7 @@ fn dead_role_ends_the_program_with_a_reason() {
 
 /// Returns the name of each thread of a process, and the privileges in its status.
 fn privileges(process: u32) -> Vec<(String, BTreeMap<String, String>)> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("a running process");
     let status = |task: fs::DirEntry| {
         let text = fs::read_to_string(task.path().join("status")).ok()?;
         let lines = text.lines().filter_map(|line| line.split_once(":\t"));
@@ -197,7 +197,8 @@ fn switch_and_upf_drop_privileges() {
             } && name != "dray");
             let (status, stderr) = terminate(child);
             assert_eq!(status, Some(0), "{stderr}");
-            let left: Vec<_> = fs::read_dir(folder.path()).expect("ours").flatten().collect();
+            let left: Vec<_> =
+                fs::read_dir(folder.path()).expect("our own file").flatten().collect();
             assert_eq!(left.len(), 1, "only the configuration is left: {left:?}");
         }
     }
@@ -298,7 +299,7 @@ fn missing_sandbox_support_is_reported() {
         assert_eq!(status, Some(1), "{stderr}");
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
         assert!(stderr.contains(part) && stderr.contains("--sandbox off"), "{stderr}");
-        assert_eq!(fs::read_dir(folder.path()).expect("ours").count(), 0, "{part}");
+        assert_eq!(fs::read_dir(folder.path()).expect("our own file").count(), 0, "{part}");
     }
 }
 

@@ -235,7 +235,7 @@ fn upf_counts_hostile_scapy_messages() {
         let one = |address| format!("{{ address = \"{address}\", mac = \"{mac}\" }}");
         format!("neighbours = [{}]\n", addresses.map(one).join(", "))
     };
-    let (before, after) = CONFIG.split_once("[n6]").expect("there is one");
+    let (before, after) = CONFIG.split_once("[n6]").expect("a table n6");
     let (before, after) = (
         before.to_owned() + &neighbours(["10.0.3.2", "10.0.3.3"], "02:00:00:00:03:09"),
         after.replacen(

@@ -131,7 +131,7 @@ impl Starting {
                     agent = agents.accept().ok();
                     agent.is_some()
                 })?;
-                let (agent, _) = agent.expect("it was waited for");
+                let (agent, _) = agent.expect("the agent has connected");
                 let credentials = socket_peercred(&agent)
                     .map_err(|errno| doing("peer of the agent's socket")(errno.into()))?;
                 let init = Init::of(credentials.pid).map_err(doing("first process"))?;

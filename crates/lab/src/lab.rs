@@ -123,7 +123,7 @@ impl Lab {
         if self.engine.is_none() {
             self.engine = Some(self.start_engine(dir.clone())?);
         }
-        let engine = self.engine.as_ref().expect("it was started");
+        let engine = self.engine.as_ref().expect("the engine was started");
         let address = self.network.map(|_| network::address(id));
         Starting::by_engine(engine, self.host(), &dir, name, cpus, address)
     }
@@ -140,7 +140,7 @@ impl Lab {
             &self.cancel,
         )?;
         if let Some((kind, mtu)) = self.network {
-            let (_, driver) = kind.engine().expect("checked when it was asked for");
+            let (_, driver) = kind.engine().expect("a network of this engine");
             let base = link::engine::make_base(self, kind, mtu)?;
             let network = Network { driver, base: base.as_deref(), mtu };
             engine.make_network(network, host, &self.cancel)?;

@@ -81,7 +81,7 @@ impl Placement {
     /// Assigns a CPU to a switch, exclusively if there are two, and one of the other CPUs to each
     /// of the `roles` around it.
     pub fn assign_around_switch(&self, roles: usize) -> (Cpu, Vec<Cpu>) {
-        let (&switch, others) = self.order.split_first().expect("there is a CPU");
+        let (&switch, others) = self.order.split_first().expect("at least one CPU");
         let others = if others.is_empty() { &self.order } else { others };
         (switch, (0..roles).map(|role| others[role % others.len()]).collect())
     }

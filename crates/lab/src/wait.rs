@@ -88,7 +88,7 @@ impl Lab {
     fn wait(&mut self, at_most: Duration) -> Result<(), LabError> {
         self.cancel().check()?;
         let at_most = at_most.min(Cancel::INTERVAL);
-        let timeout = Timespec::try_from(at_most).expect("it is short");
+        let timeout = Timespec::try_from(at_most).expect("a short timeout");
         let sign = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut signs: Vec<_> = self.signs().map(sign).collect();
         // An error is an interrupting signal, which the next wait checks for.

@@ -54,7 +54,7 @@ impl Testpmd {
     }
 
     fn neighbours(&self) -> &Neighbours {
-        self.neighbours.as_ref().expect("there until the end")
+        self.neighbours.as_ref().expect("running neighbours")
     }
 
     fn ended(&mut self) -> Option<ExitStatus> {

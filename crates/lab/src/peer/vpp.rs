@@ -153,7 +153,7 @@ fn interfaces(settings: &SwitchSettings) -> impl Iterator<Item = String> {
     let mut vhost_user = 0..;
     settings.ports.iter().enumerate().map(move |(index, port)| match port.protocol {
         Protocol::VhostUser => {
-            format!("VirtualEthernet0/0/{}", vhost_user.next().expect("there are enough numbers"))
+            format!("VirtualEthernet0/0/{}", vhost_user.next().expect("one number per port"))
         }
         Protocol::Memif => format!("memif{}/0", memif_socket(index)),
     })

@@ -119,7 +119,7 @@ fn nodes(topology: &Topology) -> Vec<Node> {
         let mut node = link_node(link);
         for end in &link.ends {
             let at = names.iter().position(|name| *name == end.container);
-            let at = at.expect("links were checked to be at containers that there are");
+            let at = at.expect("ends are known containers");
             node.neighbours.push(at);
             nodes[at].neighbours.push(number);
         }

@@ -148,7 +148,9 @@ pub(super) const LIES: &[Lie] = &[
     },
     Lie {
         name: "/dev/zero as call",
-        tell: |liar| liar.fd(SET_VRING_CALL, 0, File::open("/dev/zero").expect("it").as_fd()),
+        tell: |liar| {
+            liar.fd(SET_VRING_CALL, 0, File::open("/dev/zero").expect("/dev/zero").as_fd());
+        },
         expect: NO_EVENT,
     },
     Lie {

@@ -9,8 +9,9 @@ use dray_lab::{ContainerId, End, Lab, LabError, Link, LinkKind, Placement};
 use dray_port::{PortUri, Wait};
 use dray_traffic::{
     Check, EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob,
-    StreamSendJob, UserWay,
+    StreamSendJob,
 };
+use dray_wire::gtpu::Direction;
 
 use crate::Technique;
 use crate::trial::Timing;
@@ -346,7 +347,8 @@ impl Topology {
         let stations = if self.technique.link.learns { load.stations } else { 0 };
         let announce = (0..stations).map(back).collect();
         let ports = ports.collect();
-        let tunnelled = matches!(self.shape, Shape::Upf(UpfLoad { way: UserWay::Downlink, .. }));
+        let tunnelled =
+            matches!(self.shape, Shape::Upf(UpfLoad { direction: Direction::Downlink, .. }));
         let (check, timed, interval) = (load.check, load.timed(timing), timing.interval);
         Job::Receive(ReceiveJob { ports, announce, check, tunnelled, timed, yielding, interval })
     }

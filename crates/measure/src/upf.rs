@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use dray_lab::End;
-use dray_traffic::{Job, UpfJob, UserWay, Users};
+use dray_traffic::{Job, UpfJob, Users};
 use dray_upf::UpfConfig;
 use dray_upf::config::{Generator, InterfaceConfig, Neighbour, Route};
+use dray_wire::gtpu::Direction;
 use serde::{Deserialize, Serialize};
 
 use crate::topology::{Load, Station, Topology};
@@ -19,7 +20,8 @@ pub(crate) const UPF: &str = "upf";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpfLoad {
     /// Direction of packets.
-    pub way: UserWay,
+    #[serde(rename = "way")]
+    pub direction: Direction,
     /// Number of sessions, one per user; packets rotate through them.
     pub sessions: u32,
     /// Packet detection rules per session, half for each direction. Packets match the last one.
@@ -29,21 +31,21 @@ pub struct UpfLoad {
 impl UpfLoad {
     /// Creates a load of `sessions` sessions with `pdrs` rules each, from users to the network.
     pub const fn uplink(sessions: u32, pdrs: u16) -> Self {
-        Self { way: UserWay::Uplink, sessions, pdrs }
+        Self { direction: Direction::Uplink, sessions, pdrs }
     }
 
     /// Creates a load of `sessions` sessions with `pdrs` rules each, from the network to users.
     pub const fn downlink(sessions: u32, pdrs: u16) -> Self {
-        Self { way: UserWay::Downlink, sessions, pdrs }
+        Self { direction: Direction::Downlink, sessions, pdrs }
     }
 }
 
 /// Formats as `uplink, 8000 sessions of 2 PDRs`.
 impl fmt::Display for UpfLoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { way, sessions, pdrs } = self;
-        let way = if *way == UserWay::Uplink { "uplink" } else { "downlink" };
-        write!(f, "{way}, {sessions} sessions of {pdrs} PDRs")
+        let Self { direction, sessions, pdrs } = self;
+        let direction = direction.name();
+        write!(f, "{direction}, {sessions} sessions of {pdrs} PDRs")
     }
 }
 
@@ -55,14 +57,14 @@ struct Sides<'t> {
     server: &'t End,
 }
 
-fn sides(topology: &Topology, way: UserWay) -> Sides<'_> {
+fn sides(topology: &Topology, direction: Direction) -> Sides<'_> {
     let station = &topology.forwarders[0];
     let (from, to) = (&station.ins[0], &station.outs[0]);
-    match way {
-        UserWay::Uplink => {
+    match direction {
+        Direction::Uplink => {
             Sides { n3: from.here(), gnb: from.there(), n6: to.here(), server: to.there() }
         }
-        UserWay::Downlink => {
+        Direction::Downlink => {
             Sides { n3: to.here(), gnb: to.there(), n6: from.here(), server: from.there() }
         }
     }
@@ -70,8 +72,13 @@ fn sides(topology: &Topology, way: UserWay) -> Sides<'_> {
 
 /// Users whose packets the sender sends.
 pub(crate) fn users(topology: &Topology, load: UpfLoad) -> Users {
-    let Sides { n3, gnb, server, .. } = sides(topology, load.way);
-    Users { count: load.sessions, way: load.way, tunnel: (gnb.ip, n3.ip), server: server.ip }
+    let Sides { n3, gnb, server, .. } = sides(topology, load.direction);
+    Users {
+        count: load.sessions,
+        direction: load.direction,
+        tunnel: (gnb.ip, n3.ip),
+        server: server.ip,
+    }
 }
 
 /// Job of the user plane function at `station`.
@@ -82,11 +89,11 @@ pub(crate) fn job(
     load: &Load,
     interval: Duration,
 ) -> Job {
-    let UpfLoad { way, sessions, pdrs } = users;
-    let Sides { n3, gnb, n6, server } = sides(topology, way);
+    let UpfLoad { direction, sessions, pdrs } = users;
+    let Sides { n3, gnb, n6, server } = sides(topology, direction);
     let (from, to) = (&station.ins[0], &station.outs[0]);
     let [from, to] = [from, to].map(|hop| topology.port(station, hop, load));
-    let (n3_port, n6_port) = if way == UserWay::Uplink { (from, to) } else { (to, from) };
+    let (n3_port, n6_port) = if direction == Direction::Uplink { (from, to) } else { (to, from) };
     let everywhere = "0.0.0.0/0".parse().expect("valid prefix");
     let interface = |own: &End, peer: &End, routes| InterfaceConfig {
         mac: own.station,
@@ -121,7 +128,7 @@ pub(crate) fn job(
         n3: n3_port,
         n6: n6_port,
         config,
-        way,
+        direction,
         yielding: station.shares_cpu,
         sleeping: station.shares_cpu && !topology.technique.endpoint.shares_memory(),
         interval,

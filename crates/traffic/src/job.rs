@@ -5,10 +5,11 @@ use std::time::Duration;
 use dray_port::PortUri;
 use dray_upf::UpfConfig;
 use dray_wire::Flow;
+use dray_wire::gtpu::Direction;
 use serde::{Deserialize, Serialize};
 
 use crate::stream::{StreamReceiveReport, StreamSendReport, StreamUri};
-use crate::users::{UserWay, Users};
+use crate::users::Users;
 use crate::{Latency, Sample};
 
 /// A role with all of its parameters.
@@ -162,7 +163,7 @@ pub struct UpfJob {
     /// Addresses, neighbours and sessions.
     pub config: UpfConfig,
     /// Direction that runs.
-    pub way: UserWay,
+    pub direction: Direction,
     /// True if another role shares this CPU: yield instead of spinning.
     pub yielding: bool,
     /// True to sleep until the kernel has packets, instead of yielding and polling.

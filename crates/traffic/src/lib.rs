@@ -38,7 +38,7 @@ pub use links::Agreement;
 pub use sample::{OnSample, Sample};
 pub use signal::{Phase, Signal};
 pub use stream::{StreamReceiveReport, StreamSendReport, StreamUri};
-pub use users::{TUNNEL_LEN, UserWay, Users};
+pub use users::{TUNNEL_LEN, Users};
 
 use dray_port::{PortUri, Transmit};
 

@@ -1,18 +1,18 @@
 //! One direction of a user plane function as a role.
 
 use dray_port::PortUri;
-use dray_upf::{Direction, Upf};
+use dray_upf::{Upf, Worker};
+use dray_wire::gtpu::Direction;
 
 use crate::intake::{Intake, Progress};
 use crate::links::Links;
-use crate::users::UserWay;
 use crate::{ForwardReport, OnSample, RoleError, Signal, UpfJob};
 
 /// A user plane function with its ports open; only one direction runs.
 pub struct UserPlane {
     job: UpfJob,
     upf: Upf,
-    direction: Direction,
+    worker: Worker,
     pub(crate) links: Links,
 }
 
@@ -24,13 +24,13 @@ impl UserPlane {
         let mut links = Links::default();
         links.add(n3_uri, &n3);
         links.add(n6_uri, &n6);
-        let (upf, directions) = Upf::new(&job.config, n3, n6)?;
-        let [uplink, downlink] = directions;
-        let direction = match job.way {
-            UserWay::Uplink => uplink,
-            UserWay::Downlink => downlink,
+        let (upf, workers) = Upf::new(&job.config, n3, n6)?;
+        let [uplink, downlink] = workers;
+        let worker = match job.direction {
+            Direction::Uplink => uplink,
+            Direction::Downlink => downlink,
         };
-        Ok(Self { job, upf, direction, links })
+        Ok(Self { job, upf, worker, links })
     }
 
     /// Forwards until `signal` ends it. Packets that it drops, for whatever reason, count as
@@ -40,31 +40,31 @@ impl UserPlane {
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<ForwardReport, RoleError> {
-        let Self { job, upf, direction, .. } = self;
-        let from: &PortUri = if job.way == UserWay::Uplink { &job.n3 } else { &job.n6 };
+        let Self { job, upf, worker, .. } = self;
+        let from: &PortUri = if job.direction == Direction::Uplink { &job.n3 } else { &job.n6 };
         let failed = RoleError::port(from);
         // Without ports: the user plane function polls its own.
         let mut nothing = Intake::new(Vec::new(), job.yielding && !job.sleeping);
         let samples = nothing.serve(job.interval, signal, on_sample, |_| {
-            let mut worked = direction.poll().map_err(&failed)?;
+            let mut worked = worker.poll().map_err(&failed)?;
             if !worked && job.sleeping {
-                direction.sleep().map_err(&failed)?;
-                worked = direction.poll().map_err(&failed)?;
+                worker.sleep().map_err(&failed)?;
+                worked = worker.poll().map_err(&failed)?;
             }
-            let counters = direction.counters();
+            let counters = worker.counters();
             Ok(Progress { frames: counters.rx_packets, bytes: counters.rx_bytes, worked })
         })?;
-        direction.publish();
-        let counters = match job.way {
-            UserWay::Uplink => upf.uplink(),
-            UserWay::Downlink => upf.downlink(),
+        worker.publish();
+        let counters = match job.direction {
+            Direction::Uplink => upf.uplink(),
+            Direction::Downlink => upf.downlink(),
         };
         Ok(ForwardReport {
             received: counters.rx_packets,
             transmitted: counters.tx_packets,
             bytes: counters.rx_bytes,
             refused: counters.rx_packets - counters.tx_packets,
-            dropped: direction.dropped().map_err(&failed)?,
+            dropped: worker.dropped().map_err(&failed)?,
             samples,
         })
     }

@@ -28,22 +28,12 @@ pub struct Users {
     /// Number of users, with one session each.
     pub count: u32,
     /// Direction of their packets.
-    pub way: UserWay,
+    pub direction: Direction,
     /// Tunnel from the gNB to the user plane function. Unused for a server's frames.
     pub tunnel: (Ipv4Addr, Ipv4Addr),
     /// Server to which users send their packets; the frames are addressed to the user plane
     /// function itself, as the next hop.
     pub server: Ipv4Addr,
-}
-
-/// Direction of users' packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum UserWay {
-    /// From users, through tunnels, to a server.
-    Uplink,
-    /// From a server to users, through tunnels after the user plane function.
-    Downlink,
 }
 
 impl Users {
@@ -56,7 +46,7 @@ impl Users {
 
     /// Returns the number of bytes by which a sender's frames are longer than test frames.
     pub(crate) fn sender_extra(&self) -> usize {
-        if self.way == UserWay::Uplink { TUNNEL_LEN } else { 0 }
+        if self.direction == Direction::Uplink { TUNNEL_LEN } else { 0 }
     }
 
     /// Returns the distance from one frame's user to the next one's: large, so that consecutive
@@ -102,7 +92,7 @@ impl Turn {
 
     /// Returns the offset of the user's address in the header.
     fn address(&self) -> usize {
-        if self.users.way == UserWay::Uplink { 12 } else { 16 }
+        if self.users.direction == Direction::Uplink { 12 } else { 16 }
     }
 
     /// Takes back the users of the last `count` frames, which were not sent: they come next.
@@ -116,7 +106,7 @@ impl Turn {
     #[inline]
     pub(crate) fn put(&mut self, frame: &mut [u8]) {
         let (packet, address) = (self.packet(), self.address());
-        if self.users.way == UserWay::Uplink {
+        if self.users.direction == Direction::Uplink {
             let teid = (Users::TEID + self.next).to_be_bytes();
             let at = packet - CONTAINER_LEN + 4;
             frame[at..at + 4].copy_from_slice(&teid);
@@ -138,7 +128,7 @@ impl Turn {
 /// Builds a frame as the sender sends it: after any tunnel headers follows a test frame of `size`
 /// bytes without its Ethernet header.
 pub(crate) fn build(users: &Users, flow: &Flow, size: usize) -> Vec<u8> {
-    if users.way == UserWay::Downlink {
+    if users.direction == Direction::Downlink {
         return test_frame::build(flow, size);
     }
     let plain = test_frame::build(&Flow { dst_ip: users.server, ..*flow }, size);
@@ -184,17 +174,17 @@ mod tests {
 
     use super::*;
 
-    fn users(count: u32, way: UserWay) -> Users {
+    fn users(count: u32, direction: Direction) -> Users {
         let (tunnel, server) =
             (([10, 0, 3, 2].into(), [10, 0, 3, 1].into()), Flow::default().dst_ip);
-        Users { count, way, tunnel, server }
+        Users { count, direction, tunnel, server }
     }
 
     #[test]
     fn every_user_gets_valid_headers_in_turn() {
         for count in [1, 2, 3, 1000, 8000] {
-            for way in [UserWay::Uplink, UserWay::Downlink] {
-                let users = users(count, way);
+            for direction in Direction::ALL {
+                let users = users(count, direction);
                 let mut frame = build(&users, &Flow::default(), 512);
                 assert_eq!(frame.len(), 512 + users.sender_extra());
                 let mut turn = Turn::new(users, &frame);
@@ -203,14 +193,14 @@ mod tests {
                     turn.put(&mut frame);
                     let mut packet = Packet::parse(&frame[14..], frame.len() - 14).unwrap();
                     let mut teid = None;
-                    if way == UserWay::Uplink {
+                    if direction == Direction::Uplink {
                         let message = &frame[14 + 28..];
                         let header = Gtpu::parse(message, message.len()).unwrap();
                         assert_eq!(header.len, CONTAINER_LEN);
                         teid = Some(header.teid);
                         packet = Packet::parse(&message[header.len..], header.payload_len).unwrap();
                     }
-                    let user = if way == UserWay::Uplink { packet.src } else { packet.dst };
+                    let user = if direction == Direction::Uplink { packet.src } else { packet.dst };
                     let user = u32::from(ip::as_ipv4(user).unwrap());
                     let number = user - u32::from(Users::ADDRESS);
                     assert!(teid.is_none_or(|teid| teid == number + Users::TEID));
@@ -227,7 +217,7 @@ mod tests {
 
     #[test]
     fn tunnelled_frame_is_a_test_frame() {
-        let users = users(5, UserWay::Uplink);
+        let users = users(5, Direction::Uplink);
         let mut frame = build(&users, &Flow::default(), 100);
         let stamp = test_frame::Stamp { stream: 1, sequence: 2, ticks: 3 };
         test_frame::stamp(&mut frame[TUNNEL_LEN..], stamp);

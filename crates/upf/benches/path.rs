@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use dray_port::{Batch, Frame, Port, Receive, Take, Transmit, Wait, clock};
-use dray_upf::{Direction, Upf, UpfConfig};
+use dray_upf::{Upf, UpfConfig, Worker};
 use dray_wire::MacAddr;
 use dray_wire::ethernet::{Ethernet, ethertype};
 use dray_wire::gtpu::{self, Container};
@@ -109,7 +109,7 @@ fn frame(number: u32, uplink: bool) -> Vec<u8> {
     [&ethernet(3)[..], &tunnel, &inner].concat()
 }
 
-fn measure(direction: &mut Direction, frames: &Frames, sessions: u32, uplink: bool) -> Vec<f64> {
+fn measure(worker: &mut Worker, frames: &Frames, sessions: u32, uplink: bool) -> Vec<f64> {
     let mut state = 0x9e37_79b9u32;
     let mut cycles = Vec::new();
     for _ in 0..ROUNDS {
@@ -124,7 +124,7 @@ fn measure(direction: &mut Direction, frames: &Frames, sessions: u32, uplink: bo
         }
         *frames.lock().unwrap() = batch;
         let before = clock::ticks();
-        direction.poll().unwrap();
+        worker.poll().unwrap();
         cycles.push((clock::ticks() - before) as f64 / BATCH as f64);
     }
     cycles.sort_by(f64::total_cmp);
@@ -154,16 +154,16 @@ fn main() {
                 link: None,
             };
             let config = config(sessions, rules);
-            let (upf, mut directions) = Upf::new(&config, port(&n3), port(&n6)).unwrap();
+            let (upf, mut workers) = Upf::new(&config, port(&n3), port(&n6)).unwrap();
             for (index, (name, frames)) in
                 [("uplink", &n3), ("downlink", &n6)].into_iter().enumerate()
             {
-                let direction = &mut directions[index];
-                let cycles = measure(direction, frames, sessions, index == 0);
+                let worker = &mut workers[index];
+                let cycles = measure(worker, frames, sessions, index == 0);
                 let at = |part: f64| cycles[(cycles.len() as f64 * part) as usize];
                 let (p50, least, p99) = (at(0.5), cycles[0], at(0.99));
                 println!("{sessions:8} sessions, {what}, {name}: {p50:.0}, {least:.0}, {p99:.0}");
-                direction.publish();
+                worker.publish();
             }
             let all = (ROUNDS * BATCH) as u64;
             assert_eq!((upf.uplink().tx_packets, upf.downlink().tx_packets), (all, all));

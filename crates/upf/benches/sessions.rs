@@ -111,17 +111,17 @@ fn memory(what: &str, more: &str) {
     let (n3, n6) = (Peer::default(), Peer::default());
     let upf = Upf::new(&config(count, count, more), n3.port(), n6.port()).expect("right");
     let each = (resident() - before) / count as usize;
-    println!("{what}: {each} bytes for each of {count} sessions, both directions and control");
+    println!("{what}: {each} bytes for each of {count} sessions, both workers and control");
     drop(upf);
 }
 
 fn churn(duration: Duration) {
     let (n3, n6) = (Peer::default(), Peer::default());
     let room = STAYING + 2 * CHANGES;
-    let (upf, directions) =
+    let (upf, workers) =
         Upf::new(&config(STAYING, room, ", urr = true"), n3.port(), n6.port()).expect("right");
     let cpus = [0, 1];
-    let running = Running::start(upf, directions.map(|worker| vec![worker]), &cpus, Some(IDLE));
+    let running = Running::start(upf, workers.map(|worker| vec![worker]), &cpus, Some(IDLE));
     let running = running.expect("threads");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("upf.sock");

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use dray_port::prefetch;
 use dray_shm::vec_in_huge_pages;
+use dray_wire::gtpu::Direction;
 
 use crate::meter::Meter;
-use crate::usage::{Counter, Way};
-
+use crate::usage::Counter;
 /// Rate and counter of one direction.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
@@ -53,14 +53,14 @@ impl Accounts {
 
     /// Returns the account of one direction of a session.
     #[inline(always)]
-    pub(crate) fn of(&self, way: Way, slot: u32) -> &Account {
-        &self.0[way as usize][slot as usize]
+    pub(crate) fn of(&self, direction: Direction, slot: u32) -> &Account {
+        &self.0[direction as usize][slot as usize]
     }
 
     /// Prefetches the line of one direction of a session.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, way: Way, slot: u32) {
-        prefetch(self.of(way, slot));
+    pub(crate) fn prefetch(&self, direction: Direction, slot: u32) {
+        prefetch(self.of(direction, slot));
     }
 
     /// Resets the accounts of a session.

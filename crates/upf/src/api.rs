@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dray_daemon::{ClientError, ControlSocket, Limits, Refusal, Request, Response, Server};
+use dray_wire::gtpu::Direction;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError, SessionConfig};
-use crate::usage::Way;
 use crate::{Counters, EventsLost, Operation, SessionStatus, Upf};
 
 /// Default path of the control socket.
@@ -55,12 +55,12 @@ pub struct Stats {
 
 impl From<&Upf> for Stats {
     fn from(upf: &Upf) -> Self {
-        let received = |way| upf.workers(way).map(|worker| worker.rx_packets).collect();
+        let received = |direction| upf.workers(direction).map(|worker| worker.rx_packets).collect();
         Self {
             uplink: upf.uplink(),
             downlink: upf.downlink(),
-            uplink_workers: received(Way::Uplink),
-            downlink_workers: received(Way::Downlink),
+            uplink_workers: received(Direction::Uplink),
+            downlink_workers: received(Direction::Downlink),
             events_lost: upf.events_lost(),
         }
     }

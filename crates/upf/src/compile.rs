@@ -4,17 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use dray_wire::gtpu::Direction;
 use dray_wire::ip;
 use smallvec::SmallVec;
 
 use crate::account::Spare;
-use crate::config::{Action, ConfigError, Detector, Gate, Pdr, Qer, SessionConfig, Side, Urr};
+use crate::config::{Action, ConfigError, Detector, Gate, Pdr, Qer, SessionConfig, Urr};
 use crate::interface::Interface;
 use crate::ledger::{Ledger, Place};
 use crate::matcher::{self, Matcher};
 use crate::neighbours::HOPS_MAX;
 use crate::session::{END, LISTED, Limited, More, Peer, Rule, Session};
-use crate::usage::Way;
 
 /// Maximum number of rules in each of a session's lists of FARs, QERs and URRs.
 const RULES_MAX: usize = 120;
@@ -128,8 +128,8 @@ impl Compiler<'_> {
         let Compiled { keys, uplink, downlink, ledger, .. } = &mut compiled;
         let spares = ledger.spares();
         let accounts = Numbers { ledger, spares: &spares };
-        keys[0] = self.direction(Way::Uplink, uplink, &accounts)?;
-        self.direction(Way::Downlink, downlink, &accounts)?;
+        keys[0] = self.direction(Direction::Uplink, uplink, &accounts)?;
+        self.direction(Direction::Downlink, downlink, &accounts)?;
         bind_to_gnbs(uplink, downlink);
         Ok(compiled)
     }
@@ -172,13 +172,13 @@ impl Compiler<'_> {
     /// Compiles the rules and tunnels of one direction.
     fn direction(
         &self,
-        way: Way,
+        direction: Direction,
         session: &mut Session,
         accounts: &Numbers<'_>,
     ) -> Result<SmallVec<[u64; 2]>, ConfigError> {
-        let side = if way == Way::Uplink { Side::Access } else { Side::Core };
+        let pdrs = self.config.pdrs.iter().enumerate();
         let mut pdrs: Vec<(usize, &Pdr)> =
-            self.config.pdrs.iter().enumerate().filter(|(_, pdr)| pdr.from == side).collect();
+            pdrs.filter(|(_, pdr)| pdr.direction == direction).collect();
         pdrs.sort_by_key(|(_, pdr)| (pdr.precedence, pdr.id));
         session.seid = self.config.seid;
         let mut more = More::default();
@@ -187,33 +187,33 @@ impl Compiler<'_> {
         let mut teids = SmallVec::<[u64; 2]>::new();
         for (number, pdr) in pdrs {
             let at = |field: &str| format!("pdrs[{number}].{field}");
-            let teid = match (way, pdr.teid) {
-                (Way::Uplink, Some(teid)) if teid != 0 => teid,
-                (Way::Uplink, _) => {
+            let teid = match (direction, pdr.teid) {
+                (Direction::Uplink, Some(teid)) if teid != 0 => teid,
+                (Direction::Uplink, _) => {
                     return Err(wrong(
                         at("teid"),
                         "packets from access need a tunnel: give its TEID, 1 or more",
                     ));
                 }
-                (Way::Downlink, None) => 0,
-                (Way::Downlink, Some(_)) => {
+                (Direction::Downlink, None) => 0,
+                (Direction::Downlink, Some(_)) => {
                     return Err(wrong(
                         at("teid"),
                         "packets from core have no tunnel: leave teid out",
                     ));
                 }
             };
-            if way == Way::Uplink && !teids.contains(&u64::from(teid)) {
+            if direction == Direction::Uplink && !teids.contains(&u64::from(teid)) {
                 teids.push(teid.into());
             }
-            let (action, tunnel) = self.action(way, pdr, &at, &mut tunnels)?;
-            let (open, qfi, listed) = self.limits(way, pdr, &at, accounts)?;
+            let (action, tunnel) = self.action(direction, pdr, &at, &mut tunnels)?;
+            let (open, qfi, listed) = self.limits(direction, pdr, &at, accounts)?;
             let application = self.application(pdr, &at)?;
             let number = session.rules.len() as u16;
             let of_rule = matcher::matchers(pdr, application, &mut more.conditions);
             matchers.extend(of_rule.iter().map(|matcher| matcher.of_rule(number, teid)));
             session.rules.push(Rule {
-                qfis: self.qfis(way, pdr, &at)?,
+                qfis: self.qfis(direction, pdr, &at)?,
                 teid,
                 gnb: 0,
                 pdr: pdr.id,
@@ -243,14 +243,19 @@ impl Compiler<'_> {
         Ok(teids)
     }
 
-    fn qfis(&self, way: Way, pdr: &Pdr, at: &impl Fn(&str) -> String) -> Result<u64, ConfigError> {
+    fn qfis(
+        &self,
+        direction: Direction,
+        pdr: &Pdr,
+        at: &impl Fn(&str) -> String,
+    ) -> Result<u64, ConfigError> {
         if pdr.qfis.iter().any(|qfi| *qfi > 63) {
             return Err(wrong(at("qfis"), format!("{:?}: give 0 to 63", pdr.qfis)));
         }
-        match (way, pdr.qfis.is_empty()) {
+        match (direction, pdr.qfis.is_empty()) {
             (_, true) => Ok(u64::MAX),
-            (Way::Uplink, false) => Ok(pdr.qfis.iter().fold(0, |bits, qfi| bits | 1 << qfi)),
-            (Way::Downlink, false) => {
+            (Direction::Uplink, false) => Ok(pdr.qfis.iter().fold(0, |bits, qfi| bits | 1 << qfi)),
+            (Direction::Downlink, false) => {
                 Err(wrong(at("qfis"), "packets from core have no QFI yet: leave qfis out"))
             }
         }
@@ -259,7 +264,7 @@ impl Compiler<'_> {
     /// Returns the action of a rule, and the index of the tunnel that its packets go into.
     fn action(
         &self,
-        way: Way,
+        direction: Direction,
         pdr: &Pdr,
         at: &impl Fn(&str) -> String,
         tunnels: &mut Vec<Peer>,
@@ -269,18 +274,18 @@ impl Compiler<'_> {
         let number = far.ok_or_else(missing)?;
         let far = &self.config.fars[number];
         let in_far = |what: String| wrong(format!("fars[{number}].tunnel"), what);
-        match (way, far.action, far.tunnel) {
-            (Way::Uplink, Action::Buffer, _) => {
+        match (direction, far.action, far.tunnel) {
+            (Direction::Uplink, Action::Buffer, _) => {
                 let what = "\"buffer\" is allowed only for packets from core";
                 Err(wrong(format!("fars[{number}].action"), what))
             }
-            (Way::Uplink, Action::Forward, Some(_)) => Err(in_far(
+            (Direction::Uplink, Action::Forward, Some(_)) => Err(in_far(
                 "packets from access go to core without a tunnel: leave it out".to_owned(),
             )),
-            (Way::Downlink, Action::Forward, None) => {
+            (Direction::Downlink, Action::Forward, None) => {
                 Err(in_far("packets from core need a tunnel: give gnb and teid".to_owned()))
             }
-            (Way::Downlink, Action::Forward, Some(tunnel)) => {
+            (Direction::Downlink, Action::Forward, Some(tunnel)) => {
                 let n3 = self.context.n3;
                 let gnb = tunnel.gnb;
                 if tunnel.teid == 0 || !n3.is_other_host(gnb) {
@@ -313,7 +318,7 @@ impl Compiler<'_> {
     /// rates.
     fn limits(
         &self,
-        way: Way,
+        direction: Direction,
         pdr: &Pdr,
         at: &impl Fn(&str) -> String,
         accounts: &Numbers<'_>,
@@ -324,9 +329,9 @@ impl Compiler<'_> {
             let qer = self.config.qers.iter().find(|qer| qer.id == *id);
             let missing = || wrong(at("qers"), format!("QER {id}: not defined in the session"));
             let qer = qer.ok_or_else(missing)?;
-            let (gate, rate) = match way {
-                Way::Uplink => (qer.gate_uplink, qer.mbr_uplink_kbps),
-                Way::Downlink => (qer.gate_downlink, qer.mbr_downlink_kbps),
+            let (gate, rate) = match direction {
+                Direction::Uplink => (qer.gate_uplink, qer.mbr_uplink_kbps),
+                Direction::Downlink => (qer.gate_downlink, qer.mbr_downlink_kbps),
             };
             open &= gate == Gate::Open;
             qfi = qfi.or(qer.qfi);

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use dray_wire::gtpu::Direction;
+
 use crate::account::{Account, Accounts, Spare};
 use crate::config::{Qer, Urr};
-use crate::usage::{Counted, Counters, Limits, Way};
-
+use crate::usage::{Counted, Counters, Limits};
 /// Location of an account.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
@@ -97,10 +98,12 @@ impl Ledger {
     pub(crate) fn settle(&self, accounts: &Accounts, slot: u32, qers: &[Qer], urrs: &[Urr]) {
         for (id, place) in &self.rates {
             let Some(qer) = qers.iter().find(|qer| qer.id == *id) else { continue };
-            let rates =
-                [(Way::Uplink, qer.mbr_uplink_kbps), (Way::Downlink, qer.mbr_downlink_kbps)];
-            for (way, kbps) in rates {
-                let account = place.account(accounts, slot, way);
+            let rates = [
+                (Direction::Uplink, qer.mbr_uplink_kbps),
+                (Direction::Downlink, qer.mbr_downlink_kbps),
+            ];
+            for (direction, kbps) in rates {
+                let account = place.account(accounts, slot, direction);
                 kbps.into_iter().for_each(|kbps| account.meter.set(kbps));
             }
         }
@@ -157,14 +160,20 @@ impl Ledger {
 }
 
 impl Place {
-    fn account<'a>(&'a self, accounts: &'a Accounts, slot: u32, way: Way) -> &'a Account {
+    fn account<'a>(
+        &'a self,
+        accounts: &'a Accounts,
+        slot: u32,
+        direction: Direction,
+    ) -> &'a Account {
         match self {
-            Self::Own => accounts.of(way, slot),
-            Self::Spare(spare) => &spare[way as usize],
+            Self::Own => accounts.of(direction, slot),
+            Self::Spare(spare) => &spare[direction as usize],
         }
     }
 
     fn counters<'a>(&'a self, accounts: &'a Accounts, slot: u32) -> Counters<'a> {
-        [Way::Uplink, Way::Downlink].map(|way| &self.account(accounts, slot, way).counter)
+        [Direction::Uplink, Direction::Downlink]
+            .map(|direction| &self.account(accounts, slot, direction).counter)
     }
 }

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::direction::{self, Direction};
+use dray_wire::gtpu::Direction;
+
 use crate::interface::lock;
 use crate::upf::Upf;
-use crate::usage::Way;
+use crate::worker::{self, Worker};
 
 /// Interval between rounds of questions to neighbours.
 const ASK: Duration = Duration::from_millis(500);
@@ -29,7 +30,7 @@ impl Running {
     /// If `cpus` is empty.
     pub fn start(
         upf: Upf,
-        directions: [Vec<Direction>; 2],
+        workers: [Vec<Worker>; 2],
         cpus: &[usize],
         idle: Option<Duration>,
     ) -> std::io::Result<Self> {
@@ -39,10 +40,10 @@ impl Running {
             threads: Vec::new(),
             failure: Arc::default(),
         };
-        let mut threads: Vec<(usize, Vec<(Way, Direction)>)> = Vec::new();
-        let [uplink, downlink] = directions;
-        let uplink = uplink.into_iter().map(|worker| (Way::Uplink, worker));
-        let downlink = downlink.into_iter().map(|worker| (Way::Downlink, worker));
+        let mut threads: Vec<(usize, Vec<(Direction, Worker)>)> = Vec::new();
+        let [uplink, downlink] = workers;
+        let uplink = uplink.into_iter().map(|worker| (Direction::Uplink, worker));
+        let downlink = downlink.into_iter().map(|worker| (Direction::Downlink, worker));
         for (worker, cpu) in uplink.chain(downlink).zip(cpus.iter().cycle()) {
             match threads.iter_mut().find(|(known, _)| known == cpu) {
                 Some((_, workers)) => workers.push(worker),
@@ -50,8 +51,8 @@ impl Running {
             }
         }
         for (cpu, workers) in threads {
-            let all = |way: Way| workers.iter().all(|(of, _)| *of == way);
-            let name = match (all(Way::Uplink), all(Way::Downlink)) {
+            let all = |direction: Direction| workers.iter().all(|(of, _)| *of == direction);
+            let name = match (all(Direction::Uplink), all(Direction::Downlink)) {
                 (true, _) => "upf-uplink",
                 (_, true) => "upf-downlink",
                 _ => "upf",
@@ -93,7 +94,7 @@ impl Running {
         &mut self,
         name: &str,
         cpu: usize,
-        mut directions: Vec<Direction>,
+        mut workers: Vec<Worker>,
         idle: Option<Duration>,
     ) -> std::io::Result<()> {
         let stop = self.stop.clone();
@@ -102,7 +103,7 @@ impl Running {
             set.set(cpu);
             rustix::thread::sched_setaffinity(None, &set)?;
             dray_sandbox::enter_data_thread().map_err(std::io::Error::other)?;
-            direction::run(&mut directions, idle, &stop)
+            worker::run(&mut workers, idle, &stop)
         })
     }
 

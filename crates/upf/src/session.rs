@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use dray_port::prefetch;
+use dray_wire::gtpu::Direction;
 use dray_wire::ip;
 use smallvec::SmallVec;
 
@@ -14,8 +15,7 @@ use crate::config::Action;
 use crate::counters::DropReason;
 use crate::matcher::{Condition, Matcher, Probe, Subject};
 use crate::meter::Sharing;
-use crate::usage::{Counted, Counters, Due, Limits, Way};
-
+use crate::usage::{Counted, Counters, Due, Limits};
 /// Maximum number of QERs with a rate, and of URRs, of one rule.
 pub(crate) const LISTED: usize = 4;
 /// Maximum number of cache lines of matchers, and of rules, that are prefetched.
@@ -146,7 +146,7 @@ pub(crate) struct Counting<'a> {
     pub(crate) accounts: &'a Accounts,
     /// Number of the packet's session.
     pub(crate) slot: u32,
-    pub(crate) way: Way,
+    pub(crate) direction: Direction,
     /// Length in bytes.
     pub(crate) len: usize,
     /// Current tick.
@@ -164,7 +164,7 @@ pub(crate) struct Report {
 impl Session {
     /// Prefetches what its pointers point to.
     #[inline(always)]
-    pub(crate) fn prefetch_more(&self, way: Way) {
+    pub(crate) fn prefetch_more(&self, direction: Direction) {
         // Two matchers, or rules, fit a line; the processor prefetches the lines that follow by
         // itself.
         self.matchers.iter().step_by(2).take(LINES_AHEAD).for_each(prefetch);
@@ -172,18 +172,18 @@ impl Session {
             self.rules.iter().step_by(2).take(LINES_AHEAD).for_each(prefetch);
         }
         if let Some(spare) = &self.spare {
-            prefetch(&spare[way as usize]);
+            prefetch(&spare[direction as usize]);
         }
     }
 
     /// Returns the account `number` of one of its rules.
     #[inline(always)]
     fn account<'a>(&'a self, packet: Counting<'a>, number: u8) -> Option<&'a Account> {
-        let way = packet.way as usize;
+        let direction = packet.direction as usize;
         match number {
-            0 => Some(packet.accounts.of(packet.way, packet.slot)),
-            1 => self.spare.as_ref().map(|spare| &spare[way]),
-            _ => self.further(number).map(|spare| &spare[way]),
+            0 => Some(packet.accounts.of(packet.direction, packet.slot)),
+            1 => self.spare.as_ref().map(|spare| &spare[direction]),
+            _ => self.further(number).map(|spare| &spare[direction]),
         }
     }
 
@@ -194,8 +194,8 @@ impl Session {
 
     /// Returns the counters of both directions of an account.
     fn counters<'a>(&'a self, packet: Counting<'a>, number: u8) -> Option<Counters<'a>> {
-        [Way::Uplink, Way::Downlink]
-            .map(|way| Some(&self.account(Counting { way, ..packet }, number)?.counter))
+        [Direction::Uplink, Direction::Downlink]
+            .map(|direction| Some(&self.account(Counting { direction, ..packet }, number)?.counter))
             .into_iter()
             .collect::<Option<arrayvec::ArrayVec<_, 2>>>()?
             .into_inner()
@@ -331,14 +331,14 @@ impl Session {
     fn allow(&self, account: u8, packet: Counting<'_>) -> bool {
         let counters = self.counters(packet, account);
         let limited = self.limited(account).zip(counters);
-        limited.is_none_or(|(limited, counters)| limited.limits.allow(packet.way, counters))
+        limited.is_none_or(|(limited, counters)| limited.limits.allow(packet.direction, counters))
     }
 
     #[cold]
     fn due(&self, account: u8, packet: Counting<'_>) -> Option<Report> {
         let counters = self.counters(packet, account)?;
         let Limited { urr, limits, .. } = self.limited(account)?;
-        let due = limits.due(packet.way, counters);
+        let due = limits.due(packet.direction, counters);
         let report = Report { urr: *urr, due, counted: counters.into() };
         (due != Due::Nothing).then_some(report)
     }
@@ -376,13 +376,13 @@ mod tests {
     fn limited_to(kbps: &[u64]) -> Arc<Accounts> {
         let accounts = Accounts::new(kbps.len());
         for (slot, kbps) in kbps.iter().enumerate() {
-            accounts.of(Way::Uplink, slot as u32).meter.set(*kbps);
+            accounts.of(Direction::Uplink, slot as u32).meter.set(*kbps);
         }
         accounts
     }
 
     fn passes(accounts: &Accounts, slot: u32, now: u64, len: usize, sharing: Sharing) -> bool {
-        let packet = Counting { accounts, slot, way: Way::Uplink, len, now, sharing };
+        let packet = Counting { accounts, slot, direction: Direction::Uplink, len, now, sharing };
         Session::default().admit(&RULE, || packet, |_| {}).is_ok()
     }
 

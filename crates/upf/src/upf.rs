@@ -8,22 +8,22 @@ use std::time::Duration;
 use dray_port::{Frame, Port, Receive, clock};
 use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
 use dray_wire::gtpu;
+use dray_wire::gtpu::Direction;
 
 use crate::account::Accounts;
 use crate::compile::Context;
 use crate::config::{ConfigError, Detector, UpfConfig};
 use crate::counters::{Counters, Published};
-use crate::direction::Direction;
 use crate::event::{Event, Events, EventsLost, events};
 use crate::interface::{Interface, lock};
 use crate::meter::Sharing;
 use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
 use crate::path::{
-    self, Change, Downlink, Lane, MESSAGES_MAX, Path, Sessions, Store, Uplink, Waiting,
+    self, Change, Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, Uplink, Waiting,
 };
 use crate::session::Peer;
 use crate::tunnels::Tunnels;
-use crate::usage::Way;
+use crate::worker::Worker;
 
 /// Maximum time that packets may be buffered, in milliseconds: an hour.
 const BUFFER_MS_MAX: u32 = 3_600_000;
@@ -45,13 +45,9 @@ pub struct Upf {
 impl Upf {
     /// Creates a user plane function from two open ports, with all sessions of `config`, which is
     /// checked as a whole. Also returns its uplink and its downlink.
-    pub fn new(
-        config: &UpfConfig,
-        n3: Port,
-        n6: Port,
-    ) -> Result<(Self, [Direction; 2]), ConfigError> {
-        let (upf, directions) = Self::with_workers(config, n3, n6, 1)?;
-        Ok((upf, directions.map(|mut workers| workers.remove(0))))
+    pub fn new(config: &UpfConfig, n3: Port, n6: Port) -> Result<(Self, [Worker; 2]), ConfigError> {
+        let (upf, workers) = Self::with_workers(config, n3, n6, 1)?;
+        Ok((upf, workers.map(|mut workers| workers.remove(0))))
     }
 
     /// Like [`new`](Self::new), with `workers` workers for each direction, among which the queues
@@ -62,7 +58,7 @@ impl Upf {
         n3: Port,
         n6: Port,
         workers: usize,
-    ) -> Result<(Self, [Vec<Direction>; 2]), ConfigError> {
+    ) -> Result<(Self, [Vec<Worker>; 2]), ConfigError> {
         let wrong = |field: &str, what: String| Err(ConfigError::new(what).in_field(field));
         let count = config.session_count();
         let most = 1 << 24;
@@ -125,17 +121,20 @@ impl Upf {
             Waiting::new(config.buffer_packets, config.buffer_per_session, lifetime, numbers);
         let frame_max = ETHERNET_LEN + usize::from(config.n6.mtu);
         let sharing = if workers == 1 { Sharing::Alone } else { Sharing::Shared };
+        let model =
+            Model::new(config.sessions_max, workers, accounts.clone(), n3.clone(), tunnels.clone());
         let (mut wires, mut counters) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-        let mut lane = |way: Way, worker: usize| {
+        let mut lane = |direction: Direction, worker: usize| {
             let (wire, changes) = Wire::new();
-            let ends = match way {
-                Way::Uplink => (n3.clone(), n6.clone()),
-                Way::Downlink => (n6.clone(), n3.clone()),
+            let ends = match direction {
+                Direction::Uplink => (n3.clone(), n6.clone()),
+                Direction::Downlink => (n6.clone(), n3.clone()),
             };
             let sessions = Sessions::new(numbers, keys, accounts.clone());
-            let lane = Lane::new(way, (worker, sharing), ends, sessions, changes, teller.clone());
-            wires[way as usize].push(wire);
-            counters[way as usize].push(lane.published.clone());
+            let lane =
+                Lane::new(direction, (worker, sharing), ends, sessions, changes, teller.clone());
+            wires[direction as usize].push(wire);
+            counters[direction as usize].push(lane.published.clone());
             lane
         };
         // Messages for users, from uplink to downlink.
@@ -143,23 +142,19 @@ impl Upf {
         let (to_downlink, of_uplink): (Vec<_>, Vec<_>) = messages.unzip();
         let uplink = deal(n3_rx, workers).into_iter().zip(to_downlink).enumerate();
         let uplink = uplink.map(|(worker, (rx, to_downlink))| {
-            let uplink = Uplink::new(lane(Way::Uplink, worker), to_downlink, tunnels.clone());
-            Direction::new(rx, Path::Uplink(Box::new(uplink)))
+            let uplink = Uplink::new(to_downlink, tunnels.clone());
+            let lane = lane(Direction::Uplink, worker);
+            Worker::new(rx, lane, State::Uplink(Box::new(uplink)))
         });
         let uplink = uplink.collect();
         let downlink = deal(n6_rx, workers).into_iter().zip(of_uplink).enumerate();
         let downlink = downlink.map(|(worker, (rx, of_uplink))| {
             let store = Store::new(waiting.clone(), frame_max);
-            let downlink = Downlink {
-                lane: lane(Way::Downlink, worker),
-                store,
-                of_uplink,
-                is_of_uplink: false,
-            };
-            Direction::new(rx, Path::Downlink(Box::new(downlink)))
+            let downlink = Downlink { store, of_uplink, is_of_uplink: false };
+            let lane = lane(Direction::Downlink, worker);
+            Worker::new(rx, lane, State::Downlink(Box::new(downlink)))
         });
-        let mut directions: [Vec<Direction>; 2] = [uplink, downlink.collect()];
-        let model = Model::new(config.sessions_max, workers, accounts, n3.clone(), tunnels);
+        let mut workers: [Vec<Worker>; 2] = [uplink, downlink.collect()];
         let upf = Self {
             n3,
             n6,
@@ -173,12 +168,12 @@ impl Upf {
         for session in config.all_sessions() {
             let nothing_leaves = || 0;
             upf.transact(&[Operation::Add(session)], nothing_leaves, |changes| {
-                for (workers, change) in directions.iter_mut().zip(changes) {
-                    each(workers, change, |worker, mut change| worker.path().change(&mut change));
+                for (workers, change) in workers.iter_mut().zip(changes) {
+                    each(workers, change, |worker, mut change| worker.change(&mut change));
                 }
             })?;
         }
-        Ok((upf, directions))
+        Ok((upf, workers))
     }
 
     /// Applies all of `operations`, or none if one of them is invalid. Each session changes as a
@@ -223,23 +218,23 @@ impl Upf {
 
     /// Returns the counters of the uplink, as published periodically.
     pub fn uplink(&self) -> Counters {
-        self.counted(Way::Uplink)
+        self.counted(Direction::Uplink)
     }
 
     /// Returns the counters of the downlink, as published periodically.
     pub fn downlink(&self) -> Counters {
-        self.counted(Way::Downlink)
+        self.counted(Direction::Downlink)
     }
 
-    fn counted(&self, way: Way) -> Counters {
+    fn counted(&self, direction: Direction) -> Counters {
         let mut sum = Counters::default();
-        self.workers(way).for_each(|worker| sum += &worker);
+        self.workers(direction).for_each(|worker| sum += &worker);
         sum
     }
 
     /// Returns the counters of each worker of a direction.
-    pub(crate) fn workers(&self, way: Way) -> impl Iterator<Item = Counters> {
-        self.counters[way as usize].iter().map(|worker| worker.read())
+    pub(crate) fn workers(&self, direction: Direction) -> impl Iterator<Item = Counters> {
+        self.counters[direction as usize].iter().map(|worker| worker.read())
     }
 
     /// Returns the number of sessions.

@@ -7,18 +7,11 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use dray_wire::gtpu::Direction;
+
 use crate::config::{Urr, Volume};
 use crate::interface::lock;
 use crate::meter::Sharing;
-
-/// Direction of packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// From access to core.
-    Uplink = 0,
-    /// From core to access.
-    Downlink = 1,
-}
 
 /// No limit.
 const NEVER: u64 = u64::MAX;
@@ -171,8 +164,8 @@ impl Limits {
             limit.quota.store(quota.unwrap_or(NEVER), Relaxed);
         }
         self.told.store(false, Relaxed);
-        for way in [Way::Uplink, Way::Downlink] {
-            self.mark(way, counters);
+        for direction in Direction::ALL {
+            self.mark(direction, counters);
         }
     }
 
@@ -183,31 +176,31 @@ impl Limits {
     }
 
     /// Updates from when on the limits have to be checked; the caller holds the lock.
-    fn mark(&self, way: Way, counters: Counters<'_>) {
-        let Limit { next, quota, .. } = &self.limits[way as usize];
+    fn mark(&self, direction: Direction, counters: Counters<'_>) {
+        let Limit { next, quota, .. } = &self.limits[direction as usize];
         let closer = next.load(Relaxed).min(quota.load(Relaxed));
-        counters[way as usize].closer.store(if self.sums() { 0 } else { closer }, Relaxed);
+        counters[direction as usize].closer.store(if self.sums() { 0 } else { closer }, Relaxed);
     }
 
     /// Returns true if there is quota left for a packet.
     #[cold]
-    pub(crate) fn allow(&self, way: Way, counters: Counters<'_>) -> bool {
+    pub(crate) fn allow(&self, direction: Direction, counters: Counters<'_>) -> bool {
         let counted = octets(counters);
         let left = |index: usize| counted[index] < self.limits[index].quota.load(Relaxed);
-        left(way as usize) && left(TOTAL)
+        left(direction as usize) && left(TOTAL)
     }
 
     /// Returns the report that is due after a packet was counted.
     #[cold]
-    pub(crate) fn due(&self, way: Way, counters: Counters<'_>) -> Due {
+    pub(crate) fn due(&self, direction: Direction, counters: Counters<'_>) -> Due {
         let counted = octets(counters);
         let passed = |index: usize| self.limits[index].is_passed(counted[index]);
-        let passed = passed(way as usize) | passed(TOTAL);
+        let passed = passed(direction as usize) | passed(TOTAL);
         if !self.sums() {
             let _marks = lock(&self.marks);
-            self.mark(way, counters);
+            self.mark(direction, counters);
         }
-        match (self.allow(way, counters), passed) {
+        match (self.allow(direction, counters), passed) {
             (false, _) if !self.told.swap(true, Relaxed) => Due::Quota,
             (true, true) => Due::Threshold,
             _ => Due::Nothing,
@@ -237,15 +230,15 @@ mod tests {
             self.counters.each_ref()
         }
 
-        fn count(&self, way: Way, octets: usize) -> Due {
-            match self.counters[way as usize].count(octets, Sharing::Alone) {
+        fn count(&self, direction: Direction, octets: usize) -> Due {
+            match self.counters[direction as usize].count(octets, Sharing::Alone) {
                 true => Nothing,
-                false => self.limits.due(way, self.both()),
+                false => self.limits.due(direction, self.both()),
             }
         }
 
-        fn allows(&self, way: Way) -> bool {
-            self.counters[way as usize].is_free() || self.limits.allow(way, self.both())
+        fn allows(&self, direction: Direction) -> bool {
+            self.counters[direction as usize].is_free() || self.limits.allow(direction, self.both())
         }
     }
 
@@ -253,15 +246,22 @@ mod tests {
     fn threshold_is_reported_repeatedly() {
         let none = Volume::default();
         let up = Usage::new(Volume { uplink: Some(250), ..none }, none);
-        let dues: Vec<_> = (0..6).map(|_| up.count(Way::Uplink, 100)).collect();
+        let dues: Vec<_> = (0..6).map(|_| up.count(Direction::Uplink, 100)).collect();
         assert_eq!(dues, [Nothing, Nothing, Threshold, Nothing, Nothing, Threshold]);
-        assert_eq!(up.count(Way::Downlink, 1000), Nothing);
+        assert_eq!(up.count(Direction::Downlink, 1000), Nothing);
         let total =
             Usage::new(Volume { total: Some(250), ..none }, Volume { total: Some(500), ..none });
-        let ways = [Way::Uplink, Way::Downlink, Way::Uplink, Way::Downlink, Way::Uplink];
-        let dues: Vec<_> = ways.iter().map(|way| total.count(*way, 100)).collect();
+        let directions = [
+            Direction::Uplink,
+            Direction::Downlink,
+            Direction::Uplink,
+            Direction::Downlink,
+            Direction::Uplink,
+        ];
+        let dues: Vec<_> =
+            directions.iter().map(|direction| total.count(*direction, 100)).collect();
         assert_eq!(dues, [Nothing, Nothing, Threshold, Nothing, Quota]);
-        assert!(!total.allows(Way::Uplink) && !total.allows(Way::Downlink));
+        assert!(!total.allows(Direction::Uplink) && !total.allows(Direction::Downlink));
         assert_eq!(Counted::from(total.both()).uplink_packets, 3);
     }
 
@@ -269,26 +269,30 @@ mod tests {
     fn quota_closes_only_its_direction() {
         let quota = Volume { downlink: Some(150), ..Volume::default() };
         let usage = Usage::new(Volume::default(), quota);
-        assert!(usage.allows(Way::Downlink));
-        assert_eq!(usage.count(Way::Downlink, 100), Nothing);
-        assert!(usage.allows(Way::Downlink));
-        assert_eq!(usage.count(Way::Downlink, 100), Quota);
-        assert!(!usage.allows(Way::Downlink) && usage.allows(Way::Uplink));
-        assert_eq!(usage.count(Way::Downlink, 100), Nothing, "a spent quota is reported once");
+        assert!(usage.allows(Direction::Downlink));
+        assert_eq!(usage.count(Direction::Downlink, 100), Nothing);
+        assert!(usage.allows(Direction::Downlink));
+        assert_eq!(usage.count(Direction::Downlink, 100), Quota);
+        assert!(!usage.allows(Direction::Downlink) && usage.allows(Direction::Uplink));
+        assert_eq!(
+            usage.count(Direction::Downlink, 100),
+            Nothing,
+            "a spent quota is reported once"
+        );
     }
 
     #[test]
     fn changed_rule_keeps_counting() {
         let usage = Usage::default();
-        assert_eq!(usage.count(Way::Uplink, 1000), Nothing);
+        assert_eq!(usage.count(Direction::Uplink, 1000), Nothing);
         let threshold = Volume { uplink: Some(10), ..Volume::default() };
         usage.limits.set(&Urr { id: 1, threshold, quota: Volume::default() }, usage.both());
-        assert_eq!(usage.count(Way::Uplink, 9), Nothing);
-        assert_eq!(usage.count(Way::Uplink, 1), Threshold);
+        assert_eq!(usage.count(Direction::Uplink, 9), Nothing);
+        assert_eq!(usage.count(Direction::Uplink, 1), Threshold);
         usage.limits.set(
             &Urr { id: 1, threshold: Volume::default(), quota: Volume::default() },
             usage.both(),
         );
-        assert_eq!(usage.count(Way::Uplink, 1000), Nothing);
+        assert_eq!(usage.count(Direction::Uplink, 1000), Nothing);
     }
 }

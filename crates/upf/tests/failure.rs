@@ -37,8 +37,8 @@ fn port_failure_is_reported_with_reason() {
     let (n3, n6) = (Peer::default(), Peer::default());
     let mut port = n3.port();
     port.rx = vec![Box::new(Failing)];
-    let (upf, directions) = Upf::with_workers(&config, port, n6.port(), 1).unwrap();
-    let running = Running::start(upf, directions, &[0], None).unwrap();
+    let (upf, workers) = Upf::with_workers(&config, port, n6.port(), 1).unwrap();
+    let running = Running::start(upf, workers, &[0], None).unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     while running.failure().is_none() && Instant::now() < until {
         thread::sleep(Duration::from_millis(5));

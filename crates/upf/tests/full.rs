@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dray_port::memory::Peer;
 use dray_port::{Frame, Port, Transmit};
-use dray_upf::{Direction, DropReason, Operation, Upf, UpfConfig};
+use dray_upf::{DropReason, Operation, Upf, UpfConfig, Worker};
 use ends::{INTERFACES, from_dn, from_gnb, plain_session, session_of, to_dn, to_gnb, udp};
 
 const SERVER: &str = "203.0.113.9";
@@ -46,7 +46,7 @@ fn full_port_delays_packets_in_order() {
     let (n3, n6) = (Peer::default(), Peer::default());
     let config = UpfConfig::from_toml(&format!("{INTERFACES}{}", plain_session(1))).unwrap();
     let ((n3_port, n3_room), (n6_port, n6_room)) = (narrow(&n3), narrow(&n6));
-    let (upf, mut directions) = Upf::new(&config, n3_port, n6_port).unwrap();
+    let (upf, mut workers) = Upf::new(&config, n3_port, n6_port).unwrap();
     let up: Vec<_> = (0..200u8).map(|number| udp(USER, SERVER, (5000, 80), &[number])).collect();
     let down: Vec<_> = (0..200u8).map(|number| udp(SERVER, USER, (80, 5000), &[number])).collect();
     n3.send(up.iter().map(|packet| from_gnb(1, None, packet)));
@@ -55,19 +55,18 @@ fn full_port_delays_packets_in_order() {
     for step in 0..200 {
         n6_room.fetch_add(1 + step % 7, Relaxed);
         n3_room.fetch_add(1 + step % 4, Relaxed);
-        directions.iter_mut().for_each(|direction| _ = direction.poll().unwrap());
+        workers.iter_mut().for_each(|worker| _ = worker.poll().unwrap());
         out_up.extend(n6.received());
         out_down.extend(n3.received());
         // A few packets are held; the others stay at their source.
-        let held = |direction: usize, out: usize| {
-            directions[direction].counters().rx_packets as usize - out
-        };
+        let held =
+            |direction: usize, out: usize| workers[direction].counters().rx_packets as usize - out;
         assert!(held(0, out_up.len()) <= 32 && held(1, out_down.len()) <= 32, "{step}");
     }
     assert!(out_up.iter().eq(up.iter().map(|packet| to_dn(packet)).collect::<Vec<_>>().iter()));
     let inner: Vec<u8> = out_down.iter().map(|frame| to_gnb(frame).2[28]).collect();
     assert!(inner.iter().copied().eq(0..200));
-    directions.iter_mut().for_each(Direction::publish);
+    workers.iter_mut().for_each(Worker::publish);
     assert_eq!((upf.uplink().drops.total(), upf.downlink().drops.total()), (0, 0));
     assert_eq!((upf.uplink().tx_packets, upf.downlink().tx_packets), (200, 200));
 }
@@ -79,15 +78,15 @@ fn stuck_port_drops_packets_after_wait() {
     let (n3, n6) = (Peer::default(), Peer::default());
     let config = UpfConfig::from_toml(&format!("{INTERFACES}{}", plain_session(1))).unwrap();
     let (n6_port, _) = narrow(&n6);
-    let (upf, mut directions) = Upf::new(&config, n3.port(), n6_port).unwrap();
+    let (upf, mut workers) = Upf::new(&config, n3.port(), n6_port).unwrap();
     let packet = from_gnb(1, None, &udp(USER, SERVER, (5000, 80), b"stuck"));
     let echo = ends::message_from_gnb(&dray_wire::gtpu::echo_request(7));
     n3.send((0..64).map(|_| packet.clone()).chain([echo]));
     let until = Instant::now() + Duration::from_secs(30);
     while n3.received().is_empty() && Instant::now() < until {
-        directions[0].poll().unwrap();
+        workers[0].poll().unwrap();
     }
-    directions[0].publish();
+    workers[0].publish();
     let counters = upf.uplink();
     assert_eq!((counters.rx_packets, counters.control), (65, 1));
     assert_eq!(counters.drops.get(DropReason::PortFull), 64);
@@ -101,9 +100,9 @@ fn buffered_packets_wait_for_room() {
     let buffering = plain_session(1).replace(forward, "{ id = 2, action = \"buffer\" }");
     let config = UpfConfig::from_toml(&format!("{INTERFACES}{buffering}")).unwrap();
     let (n3_port, room) = narrow(&n3);
-    let (upf, mut directions) = Upf::new(&config, n3_port, n6.port()).unwrap();
+    let (upf, mut workers) = Upf::new(&config, n3_port, n6.port()).unwrap();
     n6.send((0..50u8).map(|number| from_dn(&udp(SERVER, USER, (80, 5000), &[number]))));
-    while directions[1].poll().unwrap() {}
+    while workers[1].poll().unwrap() {}
     let session = session_of(&plain_session(1));
     upf.apply(&[Operation::Modify { session, end_marker: false }]).unwrap();
     let (mut out, stop) = (Vec::new(), AtomicBool::new(false));
@@ -111,8 +110,8 @@ fn buffered_packets_wait_for_room() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Relaxed) {
-                directions[1].poll().unwrap();
-                directions[1].publish();
+                workers[1].poll().unwrap();
+                workers[1].publish();
             }
         });
         let until = Instant::now() + Duration::from_secs(30);

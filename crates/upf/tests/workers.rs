@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dray_port::Port;
 use dray_port::memory::Peer;
-use dray_upf::{Direction, Event, Operation, Upf, UpfConfig};
+use dray_upf::{Event, Operation, Upf, UpfConfig, Worker};
 use ends::{
     INTERFACES, Threads, from_dn, from_gnb, plain_session, session, session_of, to_dn, to_gnb, udp,
 };
@@ -24,7 +24,7 @@ struct Pair {
     n3: [Peer; 2],
     n6: [Peer; 2],
     upf: Arc<Upf>,
-    workers: [Vec<Direction>; 2],
+    workers: [Vec<Worker>; 2],
 }
 
 fn port(queues: &[Peer; 2]) -> Port {

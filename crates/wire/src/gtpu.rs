@@ -13,6 +13,8 @@
 
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+
 /// The UDP port of GTP-U.
 pub const PORT: u16 = 2152;
 /// Length of the part of the header that is always present, in bytes.
@@ -99,13 +101,27 @@ pub enum GtpuError {
     Element(u8),
 }
 
-/// Direction of a container's packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Direction of users' packets through a user plane function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// Towards the user.
-    Downlink,
-    /// From the user.
-    Uplink,
+    /// From users, through tunnels on N3, to N6.
+    Uplink = 0,
+    /// From N6, through tunnels on N3, to users.
+    Downlink = 1,
+}
+
+impl Direction {
+    /// Both directions, in the order of their values.
+    pub const ALL: [Self; 2] = [Self::Uplink, Self::Downlink];
+
+    /// Returns its name in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Uplink => "uplink",
+            Self::Downlink => "downlink",
+        }
+    }
 }
 
 /// A PDU session container (TS 38.415, section 5.5.2). Delays and sequence numbers are not read.

@@ -31,20 +31,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
     rate: Option<f64>,
     /// Send only in this direction; without it, in both.
-    #[arg(long, value_enum)]
-    only: Option<Way>,
+    #[arg(long, value_parser = ["uplink", "downlink"])]
+    only: Option<String>,
     /// Time to send.
     #[arg(long, value_name = "TIME", default_value = "10", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Duration,
     /// Write the report as JSON.
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Way {
-    Uplink,
-    Downlink,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -58,8 +52,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         rate,
         len: size,
         duration,
-        uplink: only != Some(Way::Downlink),
-        downlink: only != Some(Way::Uplink),
+        uplink: only.as_deref() != Some("downlink"),
+        downlink: only.as_deref() != Some("uplink"),
     };
     let cancel = cancel_on_signals()?;
     let load = Load::new(&config, settings, ports.n3.open()?, ports.n6.open()?)

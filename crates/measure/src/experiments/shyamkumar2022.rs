@@ -2,7 +2,7 @@
 //! they left open.
 
 use dray_lab::LinkKind;
-use dray_traffic::UserWay;
+use dray_wire::gtpu::Direction;
 
 use crate::experiments::{Experiment, Layout, MachineLimit, sets};
 use crate::{Endpoint, Shape, Technique, UpfLoad};
@@ -67,7 +67,7 @@ pub(super) const FIG6: Experiment = Experiment {
     trials: 5,
     machine_limit: MachineLimit::Never,
     paper_pps: |technique, shape| {
-        let is_uplink = matches!(shape, Shape::Upf(UpfLoad { way: UserWay::Uplink, .. }));
+        let is_uplink = matches!(shape, Shape::Upf(UpfLoad { direction: Direction::Uplink, .. }));
         // Per core, one direction.
         let mbps = match technique {
             _ if !is_uplink => return None,

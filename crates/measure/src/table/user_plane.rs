@@ -1,6 +1,6 @@
 //! Capacity of a user plane function.
 
-use dray_traffic::UserWay;
+use dray_wire::gtpu::Direction;
 
 use super::cell::{kilo, loss, mark, spread};
 use super::distinct;
@@ -45,7 +45,7 @@ pub(super) fn render(rows: &[ResultRow]) -> String {
             measured.upf_pps_per_core().map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps)));
         cells.push(vec![
             row.technique.clone(),
-            if load.way == UserWay::Uplink { "up" } else { "down" }.to_owned(),
+            if load.direction == Direction::Uplink { "up" } else { "down" }.to_owned(),
             load.sessions.to_string(),
             load.pdrs.to_string(),
             offered,

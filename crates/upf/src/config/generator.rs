@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use dray_wire::gtpu::Direction;
 use dray_wire::ip;
 use serde::{Deserialize, Serialize};
 
-use super::session::{Action, Far, Pdr, Qer, SessionConfig, Side, Tunnel, Urr, Volume};
+use super::session::{Action, Far, Pdr, Qer, SessionConfig, Tunnel, Urr, Volume};
 use super::{ConfigError, Prefix};
 
 /// Generates sessions 0 up to `count`. The TEIDs and the user address of a session are those of the
@@ -104,20 +105,21 @@ impl Generator {
         let (teid, ue, tunnel) = self.ends(number);
         let has_qer = self.qfi.is_some() || self.mbr_kbps.is_some();
         let half = self.pdrs / 2;
-        let pdr = |index: u16, from: Side| {
+        let pdr = |index: u16, direction: Direction| {
+            let is_uplink = direction == Direction::Uplink;
             let last = index + 1 == half;
             // The discard port of a documentation address that no server has (RFC 5737).
             let filter = || format!("permit out 17 from 192.0.2.1 9 to assigned {}", index + 1);
             Pdr {
-                id: index + if from == Side::Access { 1 } else { half + 1 },
+                id: index + if is_uplink { 1 } else { half + 1 },
                 precedence: u32::from(index) + 1,
-                from,
-                teid: (from == Side::Access).then_some(teid),
+                direction,
+                teid: is_uplink.then_some(teid),
                 qfis: Vec::new(),
                 filters: (!last).then(|| filter().parse().expect("a filter")).into_iter().collect(),
                 tos: None,
                 application: None,
-                far: if from == Side::Access { 1 } else { 2 },
+                far: if is_uplink { 1 } else { 2 },
                 qers: has_qer.then_some(1).into_iter().collect(),
                 urrs: self.urr.then_some(1).into_iter().collect(),
             }
@@ -138,10 +140,10 @@ impl Generator {
         SessionConfig {
             seid: u64::from(number) + 1,
             ue: vec![ue],
-            pdrs: [Side::Access, Side::Core]
+            pdrs: Direction::ALL
                 .into_iter()
-                .flat_map(|side| (0..half).map(move |index| (index, side)))
-                .map(|(index, side)| pdr(index, side))
+                .flat_map(|direction| (0..half).map(move |index| (index, direction)))
+                .map(|(index, direction)| pdr(index, direction))
                 .collect(),
             fars: vec![
                 Far { id: 1, action: Action::Forward, tunnel: None },

@@ -17,7 +17,7 @@ pub use error::ConfigError;
 pub use filter::{End, Filter, FilterError, Prefix, PrefixError};
 pub use generator::Generator;
 pub use interface::{InterfaceConfig, Neighbour, Route};
-pub use session::{Action, Far, Gate, Pdr, Qer, SessionConfig, Side, Tunnel, Urr, Volume};
+pub use session::{Action, Far, Gate, Pdr, Qer, SessionConfig, Tunnel, Urr, Volume};
 
 pub(crate) use application::Detector;
 pub(crate) use filter::Ends;

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use dray_wire::gtpu::Direction;
 use serde::{Deserialize, Serialize};
 
 use super::filter::{Filter, Prefix};
@@ -26,14 +27,16 @@ pub struct SessionConfig {
     pub urrs: Vec<Urr>,
 }
 
-/// A side of the user plane function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Side {
+/// Names of directions in the configuration: the interface that the packets come from.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Direction")]
+enum SourceInterface {
     /// N3: the gNBs.
-    Access,
+    #[serde(rename = "access")]
+    Uplink,
     /// N6: the data network.
-    Core,
+    #[serde(rename = "core")]
+    Downlink,
 }
 
 /// A packet detection rule: which packets match, and what is done with them.
@@ -44,8 +47,9 @@ pub struct Pdr {
     pub id: u16,
     /// Precedence: rules with lower values are tried first.
     pub precedence: u32,
-    /// Side that the packets come from.
-    pub from: Side,
+    /// Direction of the packets.
+    #[serde(rename = "from", with = "SourceInterface")]
+    pub direction: Direction,
     /// From access: TEID of the tunnel at the UPF's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub teid: Option<u32>,

@@ -9,11 +9,10 @@ use dray_wire::udp::UDP_LEN;
 use super::Outcome;
 use super::packet::{LABEL, Label, PORTS, TTL, filling, server, user};
 use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
-use crate::usage::Way;
 
 /// Checks the packets of one direction.
 pub(super) struct Checker {
-    way: Way,
+    direction: Direction,
     generator: Generator,
     /// Configuration of the interface that they come from.
     upf: InterfaceConfig,
@@ -30,13 +29,13 @@ impl Checker {
     pub(super) fn new(
         config: &UpfConfig,
         generator: &Generator,
-        way: Way,
+        direction: Direction,
         len: usize,
         mac: MacAddr,
     ) -> Result<Self, ConfigError> {
-        let upf = if way == Way::Uplink { &config.n6 } else { &config.n3 };
+        let upf = if direction == Direction::Uplink { &config.n6 } else { &config.n3 };
         Ok(Self {
-            way,
+            direction,
             generator: generator.clone(),
             upf: upf.clone(),
             mac,
@@ -54,9 +53,9 @@ impl Checker {
             return false;
         };
         let behind = &frame[ETHERNET_LEN..ETHERNET_LEN + outer.len];
-        let (tunnel, bytes) = match self.way {
-            Way::Uplink => (None, behind),
-            Way::Downlink => {
+        let (tunnel, bytes) = match self.direction {
+            Direction::Uplink => (None, behind),
+            Direction::Downlink => {
                 let message = &behind[outer.header_len.min(outer.len)..];
                 if outer.protocol != protocol::UDP || message.len() < UDP_LEN {
                     return false;
@@ -69,14 +68,14 @@ impl Checker {
         let Ok(packet) = Packet::parse(bytes, bytes.len()) else { return false };
         let payload = bytes.get(packet.header_len + UDP_LEN..packet.len);
         let Some(label) = payload.and_then(Label::read) else { return false };
-        if label.way != self.way || label.session >= self.generator.count {
+        if label.direction != self.direction || label.session >= self.generator.count {
             return false;
         }
         let (_, ue, peer) = self.generator.ends(label.session);
         let (user, server) = (ip::number(user(ue)), ip::number(server(ue)));
-        let ends = match self.way {
-            Way::Uplink => (user, server, Some((PORTS.1, PORTS.0))),
-            Way::Downlink => (server, user, Some(PORTS)),
+        let ends = match self.direction {
+            Direction::Uplink => (user, server, Some((PORTS.1, PORTS.0))),
+            Direction::Downlink => (server, user, Some(PORTS)),
         };
         let outer_right = tunnel.is_none() || {
             let own = |address: &&std::net::IpAddr| ip::number(**address) == outer.src;
@@ -149,7 +148,7 @@ generate = { count = 2, gnbs = ["10.0.3.2"], ue = "10.45.0.1", gnb_teid = 1000, 
         qfi: Some(9),
         server: "203.0.113.9",
         port: PORTS.1,
-        label: Label { way: Way::Downlink, session: 1, number: 5 },
+        label: Label { direction: Direction::Downlink, session: 1, number: 5 },
         spoilt: None,
         len: LEN,
         hops: 1,
@@ -189,7 +188,7 @@ generate = { count = 2, gnbs = ["10.0.3.2"], ue = "10.45.0.1", gnb_teid = 1000, 
     fn said(sent: &Sent) -> Option<Outcome> {
         let config = UpfConfig::from_toml(CONFIG).unwrap();
         let generator = config.generate.clone().unwrap();
-        let mut checker = Checker::new(&config, &generator, Way::Downlink, LEN, GNB).unwrap();
+        let mut checker = Checker::new(&config, &generator, Direction::Downlink, LEN, GNB).unwrap();
         let before = Label { number: 4, ..RIGHT.label };
         let mut outcome = Outcome::default();
         assert!(checker.check(&Sent { label: before, ..RIGHT }.frame(), &mut outcome));

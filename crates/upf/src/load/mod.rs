@@ -14,12 +14,12 @@ use dray_port::{Batch, Frame, Port, Receive, Transmit, Wait, clock, scratch};
 use dray_wire::MacAddr;
 use dray_wire::arp::Arp;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
+use dray_wire::gtpu::Direction;
 use dray_wire::icmp::Discovery;
 use dray_wire::ip::Packet;
 use serde::Serialize;
 
 use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
-use crate::usage::Way;
 
 use check::Checker;
 use packet::Packets;
@@ -110,18 +110,18 @@ struct Side {
 
 impl Side {
     /// Creates a side on a port of the user plane function with configuration `config`: a station
-    /// `mac` with these addresses, which sends packets of direction `way`.
+    /// `mac` with these addresses, which sends packets of direction `direction`.
     fn new(
         config: &UpfConfig,
         generator: &Generator,
-        (way, len): (Way, usize),
+        (direction, len): (Direction, usize),
         port: Port,
         mac: MacAddr,
         addresses: HashSet<IpAddr>,
     ) -> Result<Self, ConfigError> {
-        let (known, back) = match way {
-            Way::Uplink => (&config.n3, Way::Downlink),
-            Way::Downlink => (&config.n6, Way::Uplink),
+        let (known, back) = match direction {
+            Direction::Uplink => (&config.n3, Direction::Downlink),
+            Direction::Downlink => (&config.n6, Direction::Uplink),
         };
         let mut awaited = addresses.clone();
         known.neighbours.iter().for_each(|neighbour| _ = awaited.remove(&neighbour.address));
@@ -129,7 +129,7 @@ impl Side {
         rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
         let queues = port.tx.len();
         let with_packets = |(queue, tx)| {
-            Ok((tx, Packets::new(config, generator, way, (queue, queues), len, mac)?))
+            Ok((tx, Packets::new(config, generator, direction, (queue, queues), len, mac)?))
         };
         let tx = port.tx.into_iter().enumerate().map(with_packets);
         let mut tx = tx.collect::<Result<Vec<_>, ConfigError>>()?;
@@ -236,11 +236,11 @@ impl Load {
             interface.routes.iter().map(|route| route.via).collect()
         };
         let gnb_addresses = generator.gnbs.iter().copied().chain(via(&config.n3)).collect();
-        let side = |way, port, mac, addresses| {
-            Side::new(config, generator, (way, settings.len), port, mac, addresses)
+        let side = |direction, port, mac, addresses| {
+            Side::new(config, generator, (direction, settings.len), port, mac, addresses)
         };
-        let gnbs = side(Way::Uplink, n3, gnb_mac, gnb_addresses)?;
-        let network = side(Way::Downlink, n6, network_mac, via(&config.n6))?;
+        let gnbs = side(Direction::Uplink, n3, gnb_mac, gnb_addresses)?;
+        let network = side(Direction::Downlink, n6, network_mac, via(&config.n6))?;
         Ok(Self { settings, gnbs, network })
     }
 

@@ -12,7 +12,6 @@ use dray_wire::{FRAME_MAX, MacAddr, ip};
 use super::BURST;
 use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
 use crate::path::{self, udp_packet};
-use crate::usage::Way;
 
 /// Ports of the server and of the users.
 pub(super) const PORTS: (u16, u16) = (7000, 7001);
@@ -32,7 +31,7 @@ pub const LEN_MAX: usize = FRAME_MAX - IPV6_LEN - UDP_LEN - gtpu::CONTAINER_LEN;
 /// Identifies a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label {
-    pub(super) way: Way,
+    pub(super) direction: Direction,
     pub(super) session: u32,
     pub(super) number: u32,
 }
@@ -41,17 +40,17 @@ impl Label {
     pub(super) fn read(payload: &[u8]) -> Option<Self> {
         let label: &[u8; LABEL] = payload.first_chunk()?;
         let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| label[at + i]));
-        let way = match (word(0), word(4)) {
-            (MAGIC, 0) => Way::Uplink,
-            (MAGIC, 1) => Way::Downlink,
+        let direction = match (word(0), word(4)) {
+            (MAGIC, 0) => Direction::Uplink,
+            (MAGIC, 1) => Direction::Downlink,
             _ => return None,
         };
-        Some(Self { way, session: word(8), number: word(12) })
+        Some(Self { direction, session: word(8), number: word(12) })
     }
 
     pub(super) fn write(self, payload: &mut [u8]) {
         for (at, word) in
-            [MAGIC, self.way as u32, self.session, self.number].into_iter().enumerate()
+            [MAGIC, self.direction as u32, self.session, self.number].into_iter().enumerate()
         {
             payload[4 * at..4 * at + 4].copy_from_slice(&word.to_be_bytes());
         }
@@ -84,7 +83,7 @@ pub(super) fn user(ue: IpAddr) -> IpAddr {
 /// Builds the packets of one direction for one queue, session after session. Each session belongs
 /// to one queue (every n-th session for n queues), so its packets stay in order.
 pub(super) struct Packets {
-    way: Way,
+    direction: Direction,
     generator: Generator,
     /// First session of the queue, and the distance to its next one.
     first: u32,
@@ -103,12 +102,12 @@ impl Packets {
     pub(super) fn new(
         config: &UpfConfig,
         generator: &Generator,
-        way: Way,
+        direction: Direction,
         (queue, queues): (usize, usize),
         len: usize,
         mac: MacAddr,
     ) -> Result<Self, ConfigError> {
-        let upf = if way == Way::Uplink { &config.n3 } else { &config.n6 };
+        let upf = if direction == Direction::Uplink { &config.n3 } else { &config.n6 };
         for gnb in &generator.gnbs {
             if !config.n3.addresses.iter().any(|own| own.is_ipv4() == gnb.is_ipv4()) {
                 let what = format!("{gnb}: N3 has no address of this IP version");
@@ -120,7 +119,7 @@ impl Packets {
             IpAddr::V6(_) => ETHERNET_LEN + IPV6_LEN + UDP_LEN,
         };
         Ok(Self {
-            way,
+            direction,
             generator: generator.clone(),
             first: queue as u32,
             step: queues as u32,
@@ -139,7 +138,7 @@ impl Packets {
             let number = self.count + index as u64;
             let sessions = self.sessions();
             let label = Label {
-                way: self.way,
+                direction: self.direction,
                 session: self.first + self.step * (number % sessions) as u32,
                 number: (number / sessions) as u32,
             };
@@ -170,14 +169,14 @@ impl Packets {
         let (teid, ue, tunnel) = self.generator.ends(label.session);
         let (user, server) = (user(ue), server(ue));
         label.write(&mut self.payload);
-        let packet = match self.way {
-            Way::Uplink => udp_packet((user, PORTS.1), (server, PORTS.0), &self.payload),
-            Way::Downlink => udp_packet((server, PORTS.0), (user, PORTS.1), &self.payload),
+        let packet = match self.direction {
+            Direction::Uplink => udp_packet((user, PORTS.1), (server, PORTS.0), &self.payload),
+            Direction::Downlink => udp_packet((server, PORTS.0), (user, PORTS.1), &self.payload),
         };
         let packet = packet.expect("user and server have the same IP version");
-        let packet = match self.way {
-            Way::Downlink => packet,
-            Way::Uplink => {
+        let packet = match self.direction {
+            Direction::Downlink => packet,
+            Direction::Uplink => {
                 let container = self.generator.qfi.map(|qfi| Container {
                     direction: Direction::Uplink,
                     qfi,

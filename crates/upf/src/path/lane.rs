@@ -7,6 +7,7 @@ use arrayvec::ArrayVec;
 use dray_port::{Frame, Scratch, clock, scratch};
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::fragment::{Fragments, IPV4_HEADER_MAX};
+use dray_wire::gtpu::Direction;
 use dray_wire::icmp::{self, Problem};
 use dray_wire::ip::{PORTS_LEN, Packet, Version, protocol};
 
@@ -18,8 +19,7 @@ use crate::event::{Event, Teller};
 use crate::interface::Interface;
 use crate::meter::{Meter, Sharing};
 use crate::session::{Counting, Report, Rule};
-use crate::usage::{Due, Way};
-
+use crate::usage::Due;
 /// Number of packets that go through the passes together: what is prefetched for the last of them
 /// is still in the first-level cache when it is used.
 pub(super) const CHUNK: usize = 32;
@@ -32,7 +32,7 @@ const ANSWERS_KBPS: u64 = 1000;
 const PATIENCE: Duration = Duration::from_millis(10);
 
 pub(crate) struct Lane {
-    pub(super) way: Way,
+    pub(super) direction: Direction,
     /// Number of the worker in its direction; `sharing` says if there are others.
     pub(super) worker: usize,
     pub(super) sharing: Sharing,
@@ -41,7 +41,7 @@ pub(crate) struct Lane {
     /// Interface that packets go to.
     pub(super) to: Arc<Interface>,
     pub(super) sessions: Sessions,
-    pub(super) changes: Changes,
+    pub(crate) changes: Changes,
     pub(crate) counters: Counters,
     pub(crate) published: Arc<Published>,
     pub(super) teller: Teller,
@@ -102,7 +102,7 @@ fn send(
 
 impl Lane {
     pub(crate) fn new(
-        way: Way,
+        direction: Direction,
         (worker, sharing): (usize, Sharing),
         (from, to): (Arc<Interface>, Arc<Interface>),
         sessions: Sessions,
@@ -110,7 +110,7 @@ impl Lane {
         teller: Teller,
     ) -> Self {
         Self {
-            way,
+            direction,
             worker,
             sharing,
             from,
@@ -138,7 +138,7 @@ impl Lane {
 
     /// Returns true if packets wait for the egress port, so that no more should be taken.
     #[inline(always)]
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         !self.held.is_empty()
     }
 
@@ -297,10 +297,10 @@ impl Lane {
         len: usize,
         now: u64,
     ) -> Result<(), DropReason> {
-        let Self { way, sharing, teller, sessions, .. } = self;
+        let Self { direction, sharing, teller, sessions, .. } = self;
         let session = &sessions.slots[slot as usize];
-        let (way, sharing, accounts) = (*way, *sharing, &*sessions.accounts);
-        let packet = || Counting { accounts, slot, way, len, now, sharing };
+        let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
+        let packet = || Counting { accounts, slot, direction, len, now, sharing };
         session.admit(rule, packet, |report| tell(teller, session.seid, &report))
     }
 }

@@ -5,6 +5,7 @@ mod downlink;
 mod head;
 mod held;
 mod lane;
+mod passes;
 mod reassembly;
 mod sessions;
 mod store;
@@ -13,6 +14,7 @@ mod uplink;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
+use dray_port::Frame;
 use dray_wire::gtpu;
 use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, protocol};
 use dray_wire::udp::{UDP_LEN, Udp};
@@ -23,7 +25,7 @@ pub(crate) use sessions::{CHANGES, Change, Changes, Farewell, Sessions};
 pub(crate) use store::{Store, Waiting};
 pub(crate) use uplink::{MESSAGES_MAX, Uplink};
 
-use crate::counters::Counters;
+use passes::Passes;
 
 /// Time to live of our own packets.
 pub(crate) const TTL: u8 = 64;
@@ -62,74 +64,48 @@ pub(crate) fn udp_packet(
     }
 }
 
-/// A worker of one direction of the data path.
-pub(crate) enum Path {
+/// What a worker has besides its lane: the state of its direction.
+pub(crate) enum State {
     Uplink(Box<Uplink>),
     Downlink(Box<Downlink>),
 }
 
-impl Path {
-    /// Takes `frames` while the egress port has room, and returns how many it took.
+impl State {
+    /// See [`Passes::take`].
     #[inline]
-    pub(crate) fn take(&mut self, frames: &[dray_port::Frame<'_>]) -> usize {
+    pub(crate) fn take(&mut self, lane: &mut Lane, frames: &[Frame<'_>]) -> usize {
         match self {
-            Self::Uplink(uplink) => uplink.take(frames),
-            Self::Downlink(downlink) => downlink.take(frames),
-        }
-    }
-
-    /// Returns true if packets wait for the egress port.
-    #[inline(always)]
-    pub(crate) fn is_full(&self) -> bool {
-        match self {
-            Self::Uplink(uplink) => uplink.lane.is_full(),
-            Self::Downlink(downlink) => downlink.lane.is_full(),
+            Self::Uplink(uplink) => uplink.take(lane, frames),
+            Self::Downlink(downlink) => downlink.take(lane, frames),
         }
     }
 
     /// Applies changes from control threads, and takes packets from the other direction or from
     /// reassembly; returns true if there was anything. No change is applied while packets wait that
     /// the previous rules let pass.
-    pub(crate) fn adopt(&mut self) -> bool {
+    pub(crate) fn adopt(&mut self, lane: &mut Lane) -> bool {
         let mut any = match self {
-            Self::Uplink(uplink) => uplink.take_reassembled(),
-            Self::Downlink(downlink) => {
-                downlink.expire();
-                downlink.take_of_uplink()
-            }
+            Self::Uplink(uplink) => uplink.prepare(lane),
+            Self::Downlink(downlink) => downlink.prepare(lane),
         };
         for _ in 0..CHANGES {
-            if self.is_full() {
+            if lane.is_full() {
                 break;
             }
-            let Ok(mut change) = self.lane().changes.wanted.try_recv() else { break };
-            self.change(&mut change);
+            let Ok(mut change) = lane.changes.wanted.try_recv() else { break };
+            self.change(lane, &mut change);
             any = true;
             // If the control thread does not take it back, its memory is freed here.
-            let _ = self.lane().changes.done.try_send(change);
+            let _ = lane.changes.done.try_send(change);
         }
         any
     }
 
-    pub(crate) fn change(&mut self, change: &mut Change) {
+    pub(crate) fn change(&mut self, lane: &mut Lane, change: &mut Change) {
         match self {
-            Self::Uplink(uplink) => uplink.lane.sessions.apply(change),
-            Self::Downlink(downlink) => downlink.change(change),
+            Self::Uplink(uplink) => uplink.change(lane, change),
+            Self::Downlink(downlink) => downlink.change(lane, change),
         }
-        self.lane().changes.made.fetch_add(1, Ordering::Release);
-    }
-
-    pub(crate) fn counters(&self) -> &Counters {
-        match self {
-            Self::Uplink(uplink) => &uplink.lane.counters,
-            Self::Downlink(downlink) => &downlink.lane.counters,
-        }
-    }
-
-    pub(crate) fn lane(&mut self) -> &mut Lane {
-        match self {
-            Self::Uplink(uplink) => &mut uplink.lane,
-            Self::Downlink(downlink) => &mut downlink.lane,
-        }
+        lane.changes.made.fetch_add(1, Ordering::Release);
     }
 }

@@ -12,12 +12,12 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use dray_port::prefetch;
 use dray_shm::vec_in_huge_pages;
+use dray_wire::gtpu::Direction;
 use smallvec::SmallVec;
 
 use crate::account::Accounts;
 use crate::session::Session;
 use crate::table::Table;
-use crate::usage::Way;
 
 /// Maximum number of changes applied between two batches, so that packets do not wait for long.
 pub(crate) const CHANGES: usize = 32;
@@ -84,24 +84,24 @@ impl Sessions {
         Self { table, slots, accounts, has_accounts: false, has_more: false }
     }
 
-    /// Prefetches the lines of a session that packets of `way` need.
+    /// Prefetches the lines of a session that packets of `direction` need.
     #[inline(always)]
-    pub(super) fn prefetch(&self, way: Way, slot: u32) {
+    pub(super) fn prefetch(&self, direction: Direction, slot: u32) {
         let session = &self.slots[slot as usize];
         prefetch(session);
-        if way == Way::Downlink || self.has_more {
+        if direction == Direction::Downlink || self.has_more {
             prefetch(&session.tunnels);
         }
         if self.has_accounts {
-            self.accounts.prefetch(way, slot);
+            self.accounts.prefetch(direction, slot);
         }
     }
 
     /// Prefetches what the pointers of the sessions in `slots` point to.
     #[inline(always)]
-    pub(super) fn prefetch_more(&self, way: Way, slots: impl Iterator<Item = u32>) {
+    pub(super) fn prefetch_more(&self, direction: Direction, slots: impl Iterator<Item = u32>) {
         if self.has_more {
-            slots.for_each(|slot| self.slots[slot as usize].prefetch_more(way));
+            slots.for_each(|slot| self.slots[slot as usize].prefetch_more(direction));
         }
     }
 

@@ -22,7 +22,7 @@ mod valid;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use dray_upf::{Counters, Direction, DropReason, Upf, UpfConfig};
+use dray_upf::{Counters, DropReason, Upf, UpfConfig, Worker};
 use dray_wire::arp::Arp;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::fragment::FragmentHeader;
@@ -176,7 +176,7 @@ fn fragment_of(frame: &[u8]) -> Option<(u128, u128, u32)> {
 
 struct Model {
     upf: Upf,
-    directions: [Direction; 2],
+    workers: [Worker; 2],
     far: [Far; 2],
     /// Number of fragments that wait for others, by packet; `None` once that is not known exactly.
     fragments: Option<HashMap<(u128, u128, u32), u64>>,
@@ -187,9 +187,9 @@ struct Model {
 pub fn run(bytes: &[u8]) -> Seen {
     let config = UpfConfig::from_toml(CONFIG).unwrap();
     let ([n3, n6], far) = lent::ports();
-    let (upf, directions) = Upf::new(&config, n3, n6).unwrap();
+    let (upf, workers) = Upf::new(&config, n3, n6).unwrap();
     let fragments = Some(HashMap::new());
-    let mut model = Model { upf, directions, far, fragments, seen: Seen::default() };
+    let mut model = Model { upf, workers, far, fragments, seen: Seen::default() };
     for batch in batches(bytes) {
         model.pass(batch);
     }
@@ -216,9 +216,9 @@ impl Model {
     }
 
     fn run(&mut self, side: usize) {
-        let direction = &mut self.directions[side];
-        while direction.poll().expect("a port in memory does not fail") {}
-        direction.publish();
+        let worker = &mut self.workers[side];
+        while worker.poll().expect("a port in memory does not fail") {}
+        worker.publish();
     }
 
     fn pass(&mut self, batch: Batch) {

@@ -10,7 +10,7 @@ use std::thread;
 
 use dray_port::memory::Peer;
 use dray_upf::config::SessionConfig;
-use dray_upf::{ConfigError, Counters, Direction, DropReason, Upf, UpfConfig};
+use dray_upf::{ConfigError, Counters, DropReason, Upf, UpfConfig, Worker};
 use dray_wire::MacAddr;
 use dray_wire::ethernet::Ethernet;
 use dray_wire::gtpu::{self, Container};
@@ -39,7 +39,7 @@ pub struct Ends {
     pub n3: Peer,
     pub n6: Peer,
     pub upf: Arc<Upf>,
-    pub directions: [Direction; 2],
+    pub workers: [Worker; 2],
 }
 
 impl Ends {
@@ -51,15 +51,15 @@ impl Ends {
     pub fn try_new(text: &str) -> Result<Self, ConfigError> {
         let (n3, n6) = (Peer::default(), Peer::default());
         let config = UpfConfig::from_toml(text)?;
-        let (upf, directions) = Upf::new(&config, n3.port(), n6.port())?;
-        Ok(Self { n3, n6, upf: Arc::new(upf), directions })
+        let (upf, workers) = Upf::new(&config, n3.port(), n6.port())?;
+        Ok(Self { n3, n6, upf: Arc::new(upf), workers })
     }
 
     /// Polls both directions until there is nothing to do.
     pub fn run(&mut self) {
-        for direction in &mut self.directions {
-            while direction.poll().unwrap() {}
-            direction.publish();
+        for worker in &mut self.workers {
+            while worker.poll().unwrap() {}
+            worker.publish();
         }
     }
 
@@ -195,19 +195,19 @@ pub struct Threads(Arc<AtomicBool>, Vec<thread::JoinHandle<()>>);
 
 impl Threads {
     pub fn of(ends: Ends) -> Self {
-        Self::of_workers(ends.directions)
+        Self::of_workers(ends.workers)
     }
 
-    pub fn of_workers(workers: impl IntoIterator<Item = Direction>) -> Self {
+    pub fn of_workers(workers: impl IntoIterator<Item = Worker>) -> Self {
         let stop = Arc::<AtomicBool>::default();
-        let threads = workers.into_iter().map(|mut direction| {
+        let threads = workers.into_iter().map(|mut worker| {
             let stop = stop.clone();
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    if !direction.poll().unwrap() {
+                    if !worker.poll().unwrap() {
                         thread::yield_now();
                     }
-                    direction.publish();
+                    worker.publish();
                 }
             })
         });

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use dray_port::memory::Peer;
 use dray_port::{Batch, Frame, Port, Receive, Take, Transmit, Wait};
-use dray_upf::{Direction, DropReason, Upf, UpfConfig};
+use dray_upf::{DropReason, Upf, UpfConfig, Worker};
 
 use crate::ends::{self, from_dn, from_gnb, plain_session, to_dn, to_gnb, udp};
 use crate::{down_packet, up_packet};
@@ -81,7 +81,7 @@ struct Changing {
     ends: Arc<Mutex<Vec<usize>>>,
     out: Peer,
     upf: Upf,
-    direction: Direction,
+    worker: Worker,
 }
 
 impl Changing {
@@ -95,7 +95,7 @@ impl Changing {
         ports[usize::from(n6)].rx = vec![Box::new(sender.clone())];
         let [n3, n6_port]: [Port; 2] = ports;
         let (upf, [up, down]) = Upf::new(&config, n3, n6_port).unwrap();
-        Self { sender, ends, out, upf, direction: if n6 { down } else { up } }
+        Self { sender, ends, out, upf, worker: if n6 { down } else { up } }
     }
 
     /// Passes frames, each with the number of first bytes that are overwritten before the frame is
@@ -103,8 +103,8 @@ impl Changing {
     fn pass(&mut self, frames: Vec<(Vec<u8>, usize)>) -> Vec<Vec<u8>> {
         *self.ends.lock().unwrap() = frames.iter().map(|(_, end)| *end).collect();
         self.sender.send(frames.into_iter().map(|(frame, _)| frame));
-        while self.direction.poll().unwrap() {}
-        self.direction.publish();
+        while self.worker.poll().unwrap() {}
+        self.worker.publish();
         self.out.received()
     }
 }

@@ -1,12 +1,13 @@
 //! Tests the fast parser against the full one.
 
 use dray_port::memory::Peer;
-use dray_wire::MacAddr;
 use dray_wire::gtpu::{Container, Direction};
+use dray_wire::{MacAddr, checksum};
 use proptest::prelude::*;
 
 use super::*;
 use crate::config::InterfaceConfig;
+use crate::matcher::qfis;
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 3, 1]);
 const OWN: [[u8; 16]; 2] = [[10, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], [0xfd; 16]];

@@ -8,42 +8,44 @@ use std::time::Duration;
 use dray_port::{Receive, Wait, clock, wait_any};
 
 use crate::counters::Counters;
-use crate::path::Path;
+use crate::path::{Change, Lane, State};
 
 /// Interval at which a busy thread publishes its counters.
 const PUBLISH: Duration = Duration::from_millis(1);
 
 /// A worker of one direction: receives on one interface and transmits on the other.
-pub struct Direction {
+pub struct Worker {
     rx: Vec<Box<dyn Receive>>,
-    path: Path,
+    lane: Lane,
+    state: State,
 }
 
-impl Direction {
-    pub(crate) fn new(mut rx: Vec<Box<dyn Receive>>, path: Path) -> Self {
+impl Worker {
+    pub(crate) fn new(mut rx: Vec<Box<dyn Receive>>, lane: Lane, state: State) -> Self {
         // A worker that polls several queues must not wait on one of them.
         rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
-        Self { rx, path }
+        Self { rx, lane, state }
     }
 
-    pub(crate) fn path(&mut self) -> &mut Path {
-        &mut self.path
+    /// Applies a change before the worker runs.
+    pub(crate) fn change(&mut self, change: &mut Change) {
+        self.state.change(&mut self.lane, change);
     }
 
     /// Applies pending changes and moves one batch of each queue; returns true if anything moved.
     /// While the egress port has no room, no packet is taken.
     #[inline]
     pub fn poll(&mut self) -> io::Result<bool> {
-        let Self { rx, path } = self;
-        if path.is_full() {
-            return Ok(path.lane().release());
+        let Self { rx, lane, state } = self;
+        if lane.is_full() {
+            return Ok(lane.release());
         }
-        let mut worked = path.adopt();
+        let mut worked = state.adopt(lane);
         for rx in rx {
-            if path.is_full() {
+            if lane.is_full() {
                 break;
             }
-            worked |= rx.receive(&mut |frames| path.take(frames))? > 0;
+            worked |= rx.receive(&mut |frames| state.take(lane, frames))? > 0;
         }
         Ok(worked)
     }
@@ -51,7 +53,7 @@ impl Direction {
     /// Sleeps until a frame may have arrived, at most [`dray_port::PATIENCE`]. While packets wait
     /// for the egress port, only yields to other threads.
     pub fn sleep(&mut self) -> io::Result<()> {
-        if self.path.is_full() {
+        if self.lane.is_full() {
             std::thread::yield_now();
             return Ok(());
         }
@@ -62,7 +64,7 @@ impl Direction {
 
     /// Returns its counters, up to date.
     pub fn counters(&self) -> &Counters {
-        self.path.counters()
+        &self.lane.counters
     }
 
     /// Returns the number of frames lost at its port because they were not received in time.
@@ -72,15 +74,14 @@ impl Direction {
 
     /// Publishes its counters to other threads.
     pub fn publish(&mut self) {
-        let lane = self.path.lane();
-        lane.published.publish(&lane.counters);
+        self.lane.published.publish(&self.lane.counters);
     }
 }
 
 /// Runs `directions`, workers of any direction, on the calling thread until `stop` is set. After
 /// `idle` without work the thread sleeps, at most [`dray_port::PATIENCE`] at a time.
 pub(crate) fn run(
-    directions: &mut [Direction],
+    workers: &mut [Worker],
     idle: Option<Duration>,
     stop: &Arc<AtomicBool>,
 ) -> io::Result<()> {
@@ -89,8 +90,8 @@ pub(crate) fn run(
     let mut last_work = last_publish;
     while !stop.load(Ordering::Relaxed) {
         let mut worked = false;
-        for direction in directions.iter_mut() {
-            worked |= direction.poll()?;
+        for worker in workers.iter_mut() {
+            worked |= worker.poll()?;
         }
         let now = clock::ticks();
         if worked {
@@ -98,24 +99,24 @@ pub(crate) fn run(
         }
         if now - last_publish > publish {
             last_publish = now;
-            directions.iter_mut().for_each(Direction::publish);
+            workers.iter_mut().for_each(Worker::publish);
         }
         if patience.is_some_and(|patience| now - last_work > patience) {
             let mut ports: Vec<&mut dyn Receive> = Vec::new();
-            if directions.iter().any(|direction| direction.path.is_full()) {
+            if workers.iter().any(|worker| worker.lane.is_full()) {
                 std::thread::yield_now();
                 continue;
             }
-            for direction in directions.iter_mut() {
-                direction.publish();
-                ports.extend(direction.rx.iter_mut().map(|rx| &mut **rx as &mut dyn Receive));
+            for worker in workers.iter_mut() {
+                worker.publish();
+                ports.extend(worker.rx.iter_mut().map(|rx| &mut **rx as &mut dyn Receive));
             }
             wait_any(&mut ports)?;
         }
     }
-    for direction in directions {
-        direction.path().lane().give_up();
-        direction.publish();
+    for worker in workers {
+        worker.lane.give_up();
+        worker.publish();
     }
     Ok(())
 }

@@ -1,0 +1,181 @@
+//! The passes of a chunk of packets: parse the headers and prefetch the bucket in the table; find
+//! the session and prefetch it; prefetch what it points to; check and rewrite; transmit.
+
+use arrayvec::ArrayVec;
+use dray_port::{Frame, clock};
+use dray_wire::icmp::Problem;
+
+use super::lane::{self, CHUNK, Departures, Lane, Leaving, Unread};
+use super::sessions::Change;
+use crate::counters::DropReason;
+
+/// A user's packet between two passes.
+pub(crate) trait Item {
+    /// Returns the number of its frame in the chunk.
+    fn frame(&self) -> usize;
+
+    /// Returns the key of its session.
+    fn key(&self) -> u64;
+
+    /// Returns the number of its session; before that is found, of the bucket to look for it in.
+    fn slot(&self) -> u32;
+
+    fn set_slot(&mut self, slot: u32);
+}
+
+/// Why a packet is not forwarded as it is.
+pub(crate) enum Stop {
+    Drop(DropReason),
+    /// It is buffered.
+    Kept,
+    /// It is forwarded in fragments.
+    Divide,
+    /// It is dropped, and its sender is told.
+    Tell(DropReason, Problem),
+    /// A copy of it has to be parsed.
+    Copy,
+}
+
+impl From<DropReason> for Stop {
+    fn from(reason: DropReason) -> Self {
+        Self::Drop(reason)
+    }
+}
+
+impl From<Unread> for Stop {
+    fn from(why: Unread) -> Self {
+        match why {
+            Unread::Invalid => Self::Drop(DropReason::InnerIp),
+            Unread::MayChange => Self::Copy,
+        }
+    }
+}
+
+/// What a direction does with the packets in each pass.
+pub(crate) trait Passes {
+    type Item: Item;
+
+    /// Prepares for a batch: takes packets that do not come from the port. Returns true if there
+    /// were any.
+    fn prepare(&mut self, lane: &mut Lane) -> bool;
+
+    /// Parses the headers, prefetches buckets, and processes all frames that are not users'
+    /// packets. If it stops before the last frame, it sets `looked` to the number of frames.
+    fn look(
+        &mut self,
+        lane: &mut Lane,
+        frames: &[Frame<'_>],
+        looked: &mut usize,
+    ) -> ArrayVec<Self::Item, CHUNK>;
+
+    /// Processes a packet without a session.
+    fn unknown(&mut self, lane: &mut Lane, frame: &Frame<'_>, item: &Self::Item);
+
+    /// Checks a packet against its session's rules, and writes its new headers.
+    fn check(
+        &mut self,
+        lane: &mut Lane,
+        frame: &Frame<'_>,
+        item: &Self::Item,
+        now: u64,
+    ) -> Result<Leaving, Stop>;
+
+    /// Fragments a packet that [`check`](Self::check) found too long, and sends the fragments.
+    fn divide(
+        &mut self,
+        lane: &mut Lane,
+        frame: &Frame<'_>,
+        item: &Self::Item,
+        now: u64,
+    ) -> Result<(), Stop>;
+
+    /// Counts a packet that is not forwarded, and tells its sender if a router has to.
+    fn stop(&mut self, lane: &mut Lane, frame: &Frame<'_>, item: &Self::Item, stop: Stop);
+
+    /// Processes what a chunk has completed.
+    #[inline(always)]
+    fn complete(&mut self, _lane: &mut Lane) {}
+
+    /// Applies a change of a session.
+    fn change(&mut self, lane: &mut Lane, change: &mut Change) {
+        lane.sessions.apply(change);
+    }
+
+    /// Takes `frames` while the egress port has room, and returns how many it took.
+    fn take(&mut self, lane: &mut Lane, frames: &[Frame<'_>]) -> usize {
+        let mut taken = 0;
+        while taken < frames.len() && !lane.is_full() {
+            let rest = &frames[taken..];
+            taken += self.chunk(lane, &rest[..rest.len().min(CHUNK)]);
+            self.complete(lane);
+        }
+        lane.received(&frames[..taken]);
+        taken
+    }
+
+    /// Processes at most [`CHUNK`] frames; returns how many were processed.
+    #[inline(always)]
+    fn chunk(&mut self, lane: &mut Lane, frames: &[Frame<'_>]) -> usize {
+        let mut looked = frames.len();
+        let mut items = self.look(lane, frames, &mut looked);
+        self.find(lane, frames, &mut items);
+        lane.sessions.prefetch_more(lane.direction, items.iter().map(Item::slot));
+        let now = clock::ticks();
+        let mut departures = Departures::new();
+        for item in &items {
+            let frame = &frames[item.frame()];
+            match self.check(lane, frame, item, now) {
+                Ok(leaving) => departures.push(leaving),
+                Err(Stop::Copy) => self.check_copy(lane, frames, frame, &mut departures),
+                Err(Stop::Divide) => {
+                    lane.transmit(frames, &departures);
+                    departures.clear();
+                    if let Err(stop) = self.divide(lane, frame, item, now) {
+                        self.stop(lane, frame, item, stop);
+                    }
+                }
+                Err(stop) => self.stop(lane, frame, item, stop),
+            }
+        }
+        lane.transmit(frames, &departures);
+        looked
+    }
+
+    /// Finds the sessions of the packets, and prefetches them.
+    #[inline(always)]
+    fn find(
+        &mut self,
+        lane: &mut Lane,
+        frames: &[Frame<'_>],
+        items: &mut ArrayVec<Self::Item, CHUNK>,
+    ) {
+        items.retain(|item| {
+            let slot = lane.sessions.table.find_from(item.slot(), item.key());
+            match slot {
+                Some(slot) => {
+                    lane.sessions.prefetch(lane.direction, slot);
+                    item.set_slot(slot);
+                }
+                None => self.unknown(lane, &frames[item.frame()], item),
+            }
+            slot.is_some()
+        });
+    }
+
+    /// Processes a private copy of `frame`, which no peer can write to, after transmitting
+    /// the packets of `frames` that are ready.
+    #[cold]
+    fn check_copy(
+        &mut self,
+        lane: &mut Lane,
+        frames: &[Frame<'_>],
+        frame: &Frame<'_>,
+        departures: &mut Departures,
+    ) {
+        let whole = lane::copy_of(frame);
+        lane.transmit(frames, departures);
+        departures.clear();
+        // The copy uses the first head, whose own packet has been transmitted or dropped.
+        self.chunk(lane, &[Frame::from(&whole[..])]);
+    }
+}

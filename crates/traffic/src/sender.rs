@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Transmit, clock};
-use dray_wire::test_frame::{self, Stamp};
+use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
 
 use crate::links::Links;
 use crate::pacer::{Pacer, wait_until};
@@ -18,13 +18,16 @@ pub struct Sender {
     pub(crate) links: Links,
 }
 
-/// The ring of frames built for one port. Frame number `n` of the lane lies in slot `n % slots`,
-/// belongs to stream `n % flows` and has sequence number `n / flows` in it.
+/// The ring of frames built for one port. Frame number `n` of the lane has the head in slot
+/// `n % slots`, belongs to stream `n % flows` and has sequence number `n / flows` in it.
 pub(crate) struct OpenLane {
     uri: PortUri,
     /// The port's first queue only, so that every flow stays in order.
     pub(crate) tx: Box<dyn Transmit>,
-    frames: Vec<Vec<u8>>,
+    /// First bytes of each frame, up to the end of the test header.
+    heads: Vec<Box<[u8]>>,
+    /// The other bytes, equal in all frames: one copy of them stays in the cache.
+    tail: Vec<u8>,
     first_stream: u16,
     flows: u64,
     sent: u64,
@@ -189,10 +192,10 @@ impl OpenLane {
             let flow = lane.flow.nth((slot % flows) as u16);
             test_frame::build(&flow.between_others((slot % stations) as u16), size)
         };
-        let frames = (0..slots).map(build).collect();
+        let (heads, tail) = split((0..slots).map(build), FRAME_MIN);
         let (uri, flows) = (lane.port.clone(), flows as u64);
         let (first_stream, sent, turn, behind) = (0, 0, None, 0);
-        Ok(Self { uri, tx, frames, first_stream, flows, sent, turn, behind })
+        Ok(Self { uri, tx, heads, tail, first_stream, flows, sent, turn, behind })
     }
 
     /// Turns the lane into one with users' packets.
@@ -200,10 +203,10 @@ impl OpenLane {
         let behind = users.sender_extra();
         RoleError::check_fits(size + behind, &*self.tx, &lane.port)?;
         let flow = |slot: usize| lane.flow.nth((slot as u64 % self.flows) as u16);
-        let slots = 0..self.frames.len();
-        let frames: Vec<_> = slots.map(|slot| users::build(&users, &flow(slot), size)).collect();
-        let turn = Some(Turn::new(users, &frames[0]));
-        Ok(Self { frames, turn, behind, ..self })
+        let frames = (0..self.heads.len()).map(|slot| users::build(&users, &flow(slot), size));
+        let (heads, tail) = split(frames, behind + FRAME_MIN);
+        let turn = Some(Turn::new(users, &heads[0]));
+        Ok(Self { heads, tail, turn, behind, ..self })
     }
 
     /// Stamps and transmits the lane's next `count` frames, each with its due tick `due(index)`;
@@ -215,7 +218,7 @@ impl OpenLane {
         count: usize,
         due: impl Fn(u64) -> u64,
     ) -> Result<usize, RoleError> {
-        let slots = self.frames.len();
+        let slots = self.heads.len();
         let first = (self.sent % slots as u64) as usize;
         // Incremented instead of divided again for every frame: a division takes as long as the
         // rest.
@@ -224,10 +227,10 @@ impl OpenLane {
         for index in 0..count as u64 {
             let ticks = due(index);
             let stream = self.first_stream + flow as u16;
-            let frame = &mut self.frames[slot];
-            test_frame::stamp(&mut frame[self.behind..], Stamp { stream, sequence, ticks });
+            let head = &mut self.heads[slot];
+            test_frame::stamp(&mut head[self.behind..], Stamp { stream, sequence, ticks });
             if let Some(turn) = &mut self.turn {
-                turn.put(frame);
+                turn.put(head);
             }
             slot = if slot + 1 == slots { 0 } else { slot + 1 };
             flow += 1;
@@ -235,8 +238,12 @@ impl OpenLane {
                 (flow, sequence) = (0, sequence + 1);
             }
         }
-        let ring = self.frames[first..].iter().chain(&self.frames).take(count);
-        let burst: Batch<'_> = ring.map(|frame| Frame::from(frame.as_slice())).collect();
+        let ring = self.heads[first..].iter().chain(&self.heads).take(count);
+        let tail = Frame::from(self.tail.as_slice());
+        let burst: Batch<'_> = match tail.len() {
+            0 => ring.map(|head| Frame::from(&**head)).collect(),
+            len => ring.map(|head| tail.with_head(head, 0..len)).collect(),
+        };
         let taken = self.tx.transmit(&burst).map_err(RoleError::port(&self.uri))?;
         self.sent += taken as u64;
         if let Some(turn) = &mut self.turn {
@@ -250,6 +257,16 @@ impl OpenLane {
         let (rounds, rest) = (self.sent / self.flows, self.sent % self.flows);
         (0..self.flows).map(move |flow| rounds + u64::from(flow < rest))
     }
+}
+
+/// Splits frames that differ only in their first `at` bytes into these and the rest.
+fn split(frames: impl Iterator<Item = Vec<u8>>, at: usize) -> (Vec<Box<[u8]>>, Vec<u8>) {
+    let mut tail = Vec::new();
+    let heads = frames.map(|mut frame| {
+        tail = frame.split_off(at);
+        frame.into()
+    });
+    (heads.collect(), tail)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 #![no_main]
 
 use dray_wire::test_frame::{self, Stamp, Verdict};
-use dray_wire::{FRAME_MIN, Flow, HEADERS_LEN, headers};
+use dray_wire::{FRAME_MIN, Flow, HEADERS_LEN, flow};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -19,18 +19,18 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn judge(bytes: &[u8]) {
-    let payload = headers::udp_payload(bytes);
+    let payload = flow::udp_payload(bytes);
     if let Some(payload) = payload {
         assert!(payload.len() + HEADERS_LEN <= bytes.len());
         let mut reply = bytes.to_vec();
-        headers::swap_addresses(&mut reply);
-        assert_eq!(headers::udp_payload(&reply).map(<[u8]>::len), Some(payload.len()));
+        flow::swap_addresses(&mut reply);
+        assert_eq!(flow::udp_payload(&reply).map(<[u8]>::len), Some(payload.len()));
     }
     if let Verdict::Intact(stamp) = test_frame::read(bytes) {
         let payload = payload.expect("an intact frame has a payload");
         let mut again = test_frame::build(&Flow::default(), payload.len() + HEADERS_LEN);
         test_frame::stamp(&mut again, stamp);
-        let again = headers::udp_payload(&again).expect("what we build is intact");
+        let again = flow::udp_payload(&again).expect("what we build is intact");
         // All but the checksum: zero has two forms there.
         assert_eq!(&again[2..], &payload[2..]);
     }

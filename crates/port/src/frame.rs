@@ -5,14 +5,12 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
-/// Length of the longest frame that any port carries, in bytes: the longest test frame and a VLAN
-/// tag.
-pub const FRAME_LIMIT: usize = dray_wire::FRAME_MAX + TAG_LEN;
+use dray_wire::ethernet::{FRAME_MAX, TAG_LEN, TAG_TYPE};
 
-/// Length of a VLAN tag, in bytes.
-pub(crate) const TAG_LEN: usize = 4;
-/// EtherType of a VLAN tag (IEEE 802.1Q).
-pub(crate) const TAG_TYPE: [u8; 2] = [0x81, 0x00];
+/// Length of the longest frame that any port carries, in bytes: 9000 bytes of IP packet, an
+/// Ethernet header and a VLAN tag.
+pub const FRAME_LIMIT: usize = FRAME_MAX + TAG_LEN;
+
 /// Length of the destination and source addresses, in bytes; a VLAN tag follows them.
 pub(crate) const ADDRESSES_LEN: usize = 12;
 

@@ -1,7 +1,7 @@
 //! The echo: sends every IPv4/UDP frame back to its sender, with the addresses swapped.
 
 use dray_port::{BATCH_MAX, Batch, Frame, Transmit};
-use dray_wire::{FRAME_MAX, headers};
+use dray_wire::{FRAME_MAX, flow};
 
 use crate::intake::{Intake, Progress};
 use crate::links::Links;
@@ -56,13 +56,13 @@ impl Echo {
                 let mut replies = replies.iter_mut();
                 for frame in frames {
                     let frame = frame.bytes(&mut scratch);
-                    if headers::udp_payload(frame).is_none() {
+                    if flow::udp_payload(frame).is_none() {
                         continue;
                     }
                     let reply = replies.next().expect("one for each frame of a batch");
                     reply.clear();
                     reply.extend_from_slice(frame);
-                    headers::swap_addresses(reply);
+                    flow::swap_addresses(reply);
                     batch.push(Frame::from(reply.as_slice()));
                 }
                 match out.transmit(&batch) {

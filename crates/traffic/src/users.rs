@@ -11,9 +11,9 @@
 
 use std::net::Ipv4Addr;
 
+use dray_wire::ethernet::ETHERNET_LEN;
 use dray_wire::gtpu::{self, CONTAINER_LEN, Container, Direction};
-use dray_wire::headers::{ETHERNET_LEN, IPV4_LEN};
-use dray_wire::ip::{Header, protocol};
+use dray_wire::ip::{Header, IPV4_LEN, protocol};
 use dray_wire::test_frame::{self, FRAME_MIN};
 use dray_wire::udp::{UDP_LEN, Udp};
 use dray_wire::{Flow, checksum};

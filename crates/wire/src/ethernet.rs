@@ -5,6 +5,13 @@ use crate::MacAddr;
 /// Length of the header, in bytes.
 pub const ETHERNET_LEN: usize = 14;
 
+/// The largest frame without a VLAN tag, in bytes: 9000 bytes of IP packet after the header.
+pub const FRAME_MAX: usize = ETHERNET_LEN + 9000;
+/// Length of a VLAN tag (IEEE 802.1Q), in bytes.
+pub const TAG_LEN: usize = 4;
+/// EtherType of a VLAN tag, as a frame has it.
+pub const TAG_TYPE: [u8; 2] = [0x81, 0x00];
+
 /// EtherTypes (IANA).
 pub mod ethertype {
     /// IPv4.

@@ -4,17 +4,16 @@
 //! frame check sequence. Every frame that dray generates is a valid IPv4/UDP datagram with a
 //! [`test_frame`] header as its payload, so any switch, tap or dissector can read it.
 //!
-//! [`headers`] is for test frames, which all have the same kind of headers; the other modules parse
-//! and write the formats that network functions meet: [`ethernet`], [`arp`], [`ip`], [`icmp`],
-//! [`udp`], [`gtpu`].
+//! [`ethernet`], [`arp`], [`ip`], [`icmp`], [`udp`] and [`gtpu`] parse and write one format each;
+//! [`flow`] combines those of a test frame.
 #![deny(unsafe_code)]
 
 pub mod arp;
 pub mod checksum;
 pub mod ethernet;
+pub mod flow;
 pub mod fragment;
 pub mod gtpu;
-pub mod headers;
 pub mod icmp;
 pub mod ip;
 mod mac;
@@ -22,6 +21,7 @@ pub mod router;
 pub mod test_frame;
 pub mod udp;
 
-pub use headers::{Flow, HEADERS_LEN};
+pub use ethernet::FRAME_MAX;
+pub use flow::{Flow, HEADERS_LEN};
 pub use mac::{MacAddr, ParseMacError};
-pub use test_frame::{FRAME_MAX, FRAME_MIN, Stamp, Verdict};
+pub use test_frame::{FRAME_MIN, Stamp, Verdict};

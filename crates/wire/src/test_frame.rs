@@ -15,14 +15,14 @@
 use std::array::from_fn;
 
 use crate::checksum;
-use crate::headers::{self, ETHERNET_LEN, Flow, HEADERS_LEN, IPV4_LEN};
+use crate::ethernet::{ETHERNET_LEN, FRAME_MAX};
+use crate::flow::{self, Flow, HEADERS_LEN};
+use crate::ip::IPV4_LEN;
 
 /// Length of the test header, in bytes.
 pub const TEST_HEADER_LEN: usize = 22;
 /// The smallest frame, in bytes.
 pub const FRAME_MIN: usize = HEADERS_LEN + TEST_HEADER_LEN;
-/// The largest frame, in bytes: 9000 bytes of IP packet after the Ethernet header.
-pub const FRAME_MAX: usize = headers::ETHERNET_LEN + 9000;
 
 const MAGIC: u16 = 0xd7a1;
 const PATTERN_LEN: usize = FRAME_MAX - FRAME_MIN;
@@ -69,7 +69,7 @@ pub enum Verdict {
 pub fn build(flow: &Flow, size: usize) -> Vec<u8> {
     assert!((FRAME_MIN..=FRAME_MAX).contains(&size), "frame size {size}");
     let mut frame = vec![0; size];
-    headers::write(flow, size, frame.first_chunk_mut().expect("longer than the headers"));
+    flow::write(flow, size, frame.first_chunk_mut().expect("longer than the headers"));
     frame[FRAME_MIN..].copy_from_slice(&PATTERN[..size - FRAME_MIN]);
     stamp(&mut frame, Stamp { stream: 0, sequence: 0, ticks: 0 });
     frame
@@ -288,7 +288,7 @@ mod tests {
             stamp(&mut frame, expected);
             frame[byte] ^= mask;
             let frame = &frame[..(size - cut).max(FRAME_MIN)];
-            let is_found = headers::udp_payload(frame).is_some_and(|payload| payload.len() >= TEST_HEADER_LEN);
+            let is_found = flow::udp_payload(frame).is_some_and(|payload| payload.len() >= TEST_HEADER_LEN);
             prop_assert_eq!(read(frame) != Verdict::Foreign, is_found);
         }
 

@@ -16,7 +16,7 @@ pub use wrong_choice::WrongChoice;
 
 use dray_lab::Runtime;
 use dray_lab::link::Carries;
-use dray_wire::headers::ETHERNET_LEN;
+use dray_wire::ethernet::ETHERNET_LEN;
 use dray_wire::{FRAME_MAX, FRAME_MIN};
 
 use crate::experiments::{Experiment, MachineLimit};

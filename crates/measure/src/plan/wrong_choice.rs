@@ -5,7 +5,7 @@ use std::time::Duration;
 use dray_lab::{LabError, Runtime};
 use dray_port::BATCH_MAX;
 use dray_wire::FRAME_MIN;
-use dray_wire::headers::ETHERNET_LEN;
+use dray_wire::ethernet::ETHERNET_LEN;
 
 use super::{PAIRS_MAX, STREAMS_MAX};
 use crate::Technique;

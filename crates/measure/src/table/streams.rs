@@ -1,6 +1,7 @@
 //! Tables of byte streams and of pairs: goodput in bits per second, never beside frame rates.
 
-use dray_wire::headers::{ETHERNET_LEN, HEADERS_LEN};
+use dray_wire::HEADERS_LEN;
+use dray_wire::ethernet::ETHERNET_LEN;
 
 use super::cell::{loss, mark, spread};
 use super::distinct;

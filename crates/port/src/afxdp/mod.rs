@@ -16,7 +16,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use dray_netdev::Interface;
-use dray_wire::{FRAME_MAX, headers};
+use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX, TAG_LEN};
 
 use crate::link::{Link, LinkState, LinkStatus};
 use crate::{OpenError, Port};
@@ -46,11 +46,10 @@ impl AfxdpUri {
             let what = format!("{what}: the interface has {queues} queues, numbered from 0");
             return Err(("queue", io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
-        let frame_max = FRAME_MAX.min(mtu + headers::ETHERNET_LEN);
+        let frame_max = FRAME_MAX.min(mtu + ETHERNET_LEN);
         // The kernel reserves the beginning of each chunk that it receives into for XDP programs.
         const HEADROOM: usize = 256;
-        const VLAN_TAG_LEN: usize = 4;
-        let parts = frame_max + VLAN_TAG_LEN > self.chunk as usize - HEADROOM;
+        let parts = frame_max + TAG_LEN > self.chunk as usize - HEADROOM;
 
         let umem =
             Umem::get(self.umem.as_deref(), self.queues, self.chunk).map_err(fail("UMEM"))?;

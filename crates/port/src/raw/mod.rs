@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use dray_wire::{FRAME_MAX, headers};
+use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
@@ -120,7 +120,7 @@ impl RawUri {
             *group = Some(number.map_err(|error| ("PACKET_FANOUT (Linux 4.12)", error))?);
             calls::deafen(socket.as_fd(), false).map_err(|error| ("SO_DETACH_FILTER", error))?;
         }
-        Ok((socket, FRAME_MAX.min(mtu + headers::ETHERNET_LEN)))
+        Ok((socket, FRAME_MAX.min(mtu + ETHERNET_LEN)))
     }
 }
 

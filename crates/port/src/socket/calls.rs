@@ -5,9 +5,10 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
+use dray_wire::ethernet::TAG_TYPE;
 use rustix::net::SendFlags;
 
-use crate::frame::{Part, TAG_TYPE};
+use crate::frame::Part;
 
 /// Entries of a batched call: messages of one or two buffers each.
 ///

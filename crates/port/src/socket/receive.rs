@@ -5,13 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use dray_wire::headers::{self, Flow, HEADERS_LEN};
+use dray_wire::ethernet::TAG_LEN;
+use dray_wire::flow::{self, Flow, HEADERS_LEN};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::SocketOptions;
 use super::calls::{self, Messages, Tag};
-use crate::frame::{ADDRESSES_LEN, TAG_LEN};
+use crate::frame::ADDRESSES_LEN;
 use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock};
 
 /// Length of a slot: a cache line of its own, the longest frame and one byte more, in whole cache
@@ -180,7 +181,7 @@ impl SocketReceive {
                     (start, len) = (0, offset + len);
                     if len <= FRAME_LIMIT && written[index] != len {
                         let headers = slot.first_chunk_mut().expect("a slot holds the headers");
-                        headers::write(flow, len, headers);
+                        flow::write(flow, len, headers);
                         written[index] = len;
                     }
                 }

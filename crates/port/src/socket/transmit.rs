@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use dray_wire::headers;
+use dray_wire::flow;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -113,5 +113,5 @@ fn parts<'f>(frame: &Frame<'f>, payload_only: bool) -> [Part<'f>; 2] {
 /// Returns the range of an IPv4/UDP frame's payload, by the headers as they are now.
 #[inline]
 fn udp_part(frame: &Frame<'_>) -> Option<Range<usize>> {
-    headers::udp_payload_range(&frame.first()?, frame.len())
+    flow::udp_payload_range(&frame.first()?, frame.len())
 }

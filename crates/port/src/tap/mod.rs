@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use dray_netdev::Interface;
-use dray_wire::{FRAME_MAX, headers};
+use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 
 use crate::query::{Query, UriError, write_query};
 use crate::{OpenError, Port, Wait, interface};
@@ -57,7 +57,7 @@ impl TapUri {
         let drops = Drops::new(&self.interface, is_macvtap);
         let drops = drops.map_err(|error| ("counters", error))?;
         let device = Arc::new(file);
-        let frame_max = FRAME_MAX.min(mtu + headers::ETHERNET_LEN);
+        let frame_max = FRAME_MAX.min(mtu + ETHERNET_LEN);
         Ok(Port {
             rx: vec![Box::new(TapReceive::new(device.clone(), drops, self.wait))],
             tx: vec![Box::new(TapTransmit::new(device, frame_max))],

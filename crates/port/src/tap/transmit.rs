@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use dray_wire::headers::ETHERNET_LEN;
+use dray_wire::ethernet::ETHERNET_LEN;
 use rustix::io::Errno;
 
 use super::calls;

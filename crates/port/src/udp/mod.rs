@@ -8,7 +8,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use dray_wire::{Flow, MacAddr, headers};
+use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
+use dray_wire::{Flow, MacAddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
@@ -60,7 +61,7 @@ impl UdpUri {
         )
         .map_err(fail("socket"))?;
         rustix::net::bind(&socket, &self.local).map_err(fail("bind"))?;
-        let mut frame_max = dray_wire::FRAME_MAX;
+        let mut frame_max = FRAME_MAX;
         if let Some(remote) = self.remote {
             // Fragments would be other frames than the requested ones.
             set_option(
@@ -73,7 +74,7 @@ impl UdpUri {
             rustix::net::connect(&socket, &remote).map_err(fail("connect"))?;
             let mtu: libc::c_int = get_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU)
                 .map_err(|error| ("IP_MTU", error))?;
-            frame_max = frame_max.min(mtu.unsigned_abs() as usize + headers::ETHERNET_LEN);
+            frame_max = frame_max.min(mtu.unsigned_abs() as usize + ETHERNET_LEN);
         }
         enlarge_buffers(socket.as_fd()).map_err(|error| ("SO_RCVBUF", error))?;
         for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {

@@ -15,20 +15,14 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{MacAddr, checksum};
+use crate::MacAddr;
+use crate::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
+use crate::ip::{Header, IPV4_LEN, protocol};
+use crate::udp::{UDP_LEN, Udp};
 
-/// Length of the Ethernet header, in bytes.
-pub const ETHERNET_LEN: usize = 14;
-/// Length of an IPv4 header without options, in bytes.
-pub const IPV4_LEN: usize = 20;
-/// Length of the UDP header, in bytes.
-pub const UDP_LEN: usize = 8;
 /// Length of the Ethernet, IPv4 and UDP headers together, in bytes.
 pub const HEADERS_LEN: usize = ETHERNET_LEN + IPV4_LEN + UDP_LEN;
 
-const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
-const VERSION_4_IHL_5: u8 = 0x45;
-const PROTOCOL_UDP: u8 = 17;
 const TTL: u8 = 64;
 
 /// Addresses in the headers of a frame.
@@ -102,29 +96,16 @@ impl Flow {
 /// If `frame_len` is less than [`HEADERS_LEN`] or its IPv4 part longer than 65,535 bytes: the frame
 /// sizes that dray accepts exclude both.
 pub fn write(flow: &Flow, frame_len: usize, out: &mut [u8; HEADERS_LEN]) {
-    out[0..6].copy_from_slice(&flow.dst_mac.0);
-    out[6..12].copy_from_slice(&flow.src_mac.0);
-    out[12..14].copy_from_slice(&ETHERTYPE_IPV4);
-
-    let ip_len = u16::try_from(frame_len - ETHERNET_LEN).expect("a frame fits IPv4's total length");
-    let udp_len = ip_len - IPV4_LEN as u16;
-    let ip = &mut out[ETHERNET_LEN..ETHERNET_LEN + IPV4_LEN];
-    ip.fill(0);
-    ip[0] = VERSION_4_IHL_5;
-    ip[2..4].copy_from_slice(&ip_len.to_be_bytes());
-    ip[6] = 0x40; // don't fragment
-    ip[8] = TTL;
-    ip[9] = PROTOCOL_UDP;
-    ip[12..16].copy_from_slice(&flow.src_ip.octets());
-    ip[16..20].copy_from_slice(&flow.dst_ip.octets());
-    let sum = checksum::internet(ip);
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-
-    let udp = &mut out[ETHERNET_LEN + IPV4_LEN..];
-    udp[0..2].copy_from_slice(&flow.src_port.to_be_bytes());
-    udp[2..4].copy_from_slice(&flow.dst_port.to_be_bytes());
-    udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
-    udp[6..8].fill(0);
+    let payload_len = frame_len.checked_sub(HEADERS_LEN).expect("a frame holds its headers");
+    let (ethernet, rest) = out.split_first_chunk_mut().expect("longer than all three");
+    let (ip, udp) = rest.split_first_chunk_mut().expect("longer than all three");
+    let &Flow { src_mac, dst_mac, src_ip: src, dst_ip: dst, src_port, dst_port } = flow;
+    Ethernet { dst: dst_mac, src: src_mac, ethertype: ethertype::IPV4 }.write(ethernet);
+    let datagram_len = u16::try_from(UDP_LEN + payload_len).expect("a length of 16 bits");
+    let protocol = protocol::UDP;
+    Header { src, dst, protocol, tos: 0, ttl: TTL, payload_len: datagram_len }.write(ip);
+    let udp = udp.first_chunk_mut().expect("longer than all three");
+    Udp { src_port, dst_port, payload_len }.write(udp);
 }
 
 /// Returns the UDP payload of `frame`, or `None` if it is not an unfragmented IPv4/UDP frame
@@ -138,9 +119,9 @@ pub fn udp_payload(frame: &[u8]) -> Option<&[u8]> {
 /// begins with `headers`.
 pub fn udp_payload_range(headers: &[u8; HEADERS_LEN], len: usize) -> Option<Range<usize>> {
     let fragment = u16::from_be_bytes([headers[20], headers[21]]) & 0x3fff;
-    if headers[12..14] != ETHERTYPE_IPV4
-        || headers[14] != VERSION_4_IHL_5
-        || headers[23] != PROTOCOL_UDP
+    if headers[12..14] != ethertype::IPV4.to_be_bytes()
+        || headers[14] != 0x45
+        || headers[23] != protocol::UDP
         || fragment != 0
     {
         return None;

@@ -18,8 +18,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::namespace::{Init, NetworkNamespace, ignore_children, spawn};
 use crate::netlink::Netlink;
-use crate::peer::PeerDir;
-use crate::peer::process::Process;
+use crate::process::{PeerDir, Process};
 use crate::runtime::{Engine, Helper};
 use crate::{Cancel, Holdings, LabError};
 

@@ -13,7 +13,8 @@ use dray_sockmap::Shortcut;
 use crate::cgroup::{self, LabGroup};
 use crate::container::Starting;
 use crate::link::{self, Functions, Place};
-use crate::peer::{PeerDir, PeerPort, PeerSwitch, Record, SwitchKind, SwitchSettings, Wiring};
+use crate::peer::{PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
+use crate::process::{self, PeerDir, Record};
 use crate::runtime::network::{self, Network};
 use crate::runtime::{Engine, Privileges};
 use crate::{Cancel, Container, ContainerId, LabError, LinkKind, Runtime, cache, peer, placement};
@@ -210,7 +211,10 @@ impl Lab {
     pub fn dir(&mut self) -> Result<PeerDir, LabError> {
         match &self.dir {
             Some(dir) => Ok(dir.clone()),
-            None => Ok(self.dir.insert(PeerDir::new()?).clone()),
+            None => {
+                remove_stale().map_err(LabError::doing("removing stale directories of peers"))?;
+                Ok(self.dir.insert(PeerDir::new()?).clone())
+            }
         }
     }
 
@@ -317,10 +321,18 @@ impl Drop for Lab {
 pub fn clean() -> Result<Vec<String>, LabError> {
     let mut removed =
         cgroup::remove_stale().map_err(LabError::doing("removing stale control groups"))?;
-    let peers = peer::remove_stale().map_err(LabError::doing("removing stale files of peers"))?;
+    let peers = remove_stale().map_err(LabError::doing("removing stale files of peers"))?;
     removed.extend(peers);
     let parts =
         cache::remove_stale().map_err(LabError::doing("removing stale cache partitions"))?;
     removed.extend(parts);
     Ok(removed)
+}
+
+/// Removes the directories of killed runs, and gives back their huge pages and network cards.
+fn remove_stale() -> io::Result<Vec<String>> {
+    process::remove_stale(|dir| {
+        peer::release_hugepages(dir)?;
+        link::give_back_cards(dir)
+    })
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::function::{Functions, VirtualFunction};
 use super::{End, Link, LinkKind, LinkOptions, Segment};
 use crate::netlink::Netlink;
-use crate::peer::PeerDir;
+use crate::process::PeerDir;
 use crate::{ContainerId, Lab, LabError, NetworkNamespace};
 
 /// Prefix of the names of card records; the card's name follows.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::port::check;
-use super::process::command;
 use super::program::Program;
 use super::switch::Running;
 use super::{Needs, PeerDir, Protocol, SwitchSettings, Wiring};
 use crate::doctor::programs;
+use crate::process::command;
 use crate::{Cancel, LabError};
 
 /// Description of a peer for the lab.

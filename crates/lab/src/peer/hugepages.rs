@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use dray_daemon::Lock;
 
-use super::dir::PARENT;
 use crate::LabError;
+use crate::process::PARENT;
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 const SURPLUS: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/surplus_hugepages";
@@ -76,7 +76,7 @@ impl Drop for Hugepages {
 }
 
 /// Gives back the pages of the records in a directory.
-pub(super) fn release_all(dir: &Path) -> io::Result<()> {
+pub(crate) fn release_all(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(RECORD) {
             release(&entry.path())?;

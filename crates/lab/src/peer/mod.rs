@@ -6,30 +6,24 @@
 //! that started it. Its [`Needs`] list what it had to be given.
 
 mod adapter;
-pub(crate) mod calls;
-mod dir;
 mod dray;
 mod endpoint;
 mod hugepages;
 mod ovs;
 mod port;
-pub(crate) mod process;
 mod program;
-mod record;
 mod snabb;
 mod switch;
 mod telemetry;
 mod testpmd;
 mod vpp;
 
+pub use crate::process::{CpuTime, PeerDir};
 pub use adapter::Found;
-pub use dir::PeerDir;
-pub(crate) use dir::{PARENT, remove_stale};
 pub use endpoint::{EndpointRole, EndpointSettings, OnInterface, PeerEndpoint};
+pub(crate) use hugepages::release_all as release_hugepages;
 pub use ovs::{Bridge, BridgePort, Datapath};
 pub use port::{Driver, EndpointPort, PeerPort, PortCounters, Protocol};
-pub use process::CpuTime;
-pub use record::{Record, command_line};
 pub use switch::{PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 
 /// Kind of memory for a peer that supports several.

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use super::hugepages::Hugepages;
-use super::process::Process;
 use super::{CpuTime, Needs, PeerDir};
+use crate::process::Process;
 use crate::{LabError, placement};
 
 /// Privilege that a peer with huge pages needs.

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use super::adapter::{Adapter, Installed, Launch};
-use super::process::command;
 use super::program::Program;
 use super::switch::Running;
-use super::{Needs, PortCounters, Protocol, calls};
+use super::{Needs, PortCounters, Protocol};
 use crate::LabError;
+use crate::process::{calls, command};
 
 pub(super) static ADAPTER: Adapter = Adapter {
     name: "snabb",

@@ -112,7 +112,7 @@ impl SwitchKind {
         let found = self.find().map_err(|why| LabError::peer(name, why))?;
         // Results state our own version anyway, and VPP reports its version later.
         if !matches!(self, Self::Dray | Self::Vpp) {
-            dir.note_program(&found);
+            dir.note_version(&found.version);
         }
         Ok(found)
     }

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::adapter::{Adapter, Installed, Launch};
-use super::process::command;
 use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
 use super::switch::Running;
 use super::telemetry::Telemetry;
 use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol};
+use crate::process::command;
 use crate::{Cancel, LabError};
 
 pub(super) static ADAPTER: Adapter = Adapter {

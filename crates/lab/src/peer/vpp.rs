@@ -4,13 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::adapter::{Adapter, Found, Installed, Launch};
-use super::process::{ask, command, run};
 use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
 use super::switch::Running;
-use super::{
-    Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol, SwitchSettings, Wiring, calls,
-};
+use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol, SwitchSettings, Wiring};
 use crate::LabError;
+use crate::process::{ask, calls, command, run};
 
 pub(super) static ADAPTER: Adapter = Adapter {
     name: "vpp",
@@ -113,7 +111,7 @@ impl Vpp {
         };
         let found = Found { program: program.to_owned(), version };
         INSTALLED.judge(&found).map_err(|why| LabError::peer(ADAPTER.name, why))?;
-        dir.note_program(&found);
+        dir.note_version(&found.version);
         let said = vpp.cli.tell(&format!("exec {}", commands.display()))?;
         // VPP prints the names of new interfaces, and errors.
         let mut lines = said.lines().map(str::trim);

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::state::FOLDER;
 use super::{Daemon, Engine, Helper, Spec, devices};
 use crate::namespace::Init;
-use crate::peer::process::Process;
+use crate::process::Process;
 use crate::{Cancel, LabError};
 
 /// Image of every container; it is empty.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::LabError;
-use crate::peer::PeerDir;
+use crate::process::PeerDir;
 
 /// Path of the program inside the container.
 pub(super) const PROGRAM: &str = "/dray";

@@ -8,7 +8,7 @@ use std::process::Command;
 use super::state::FOLDER;
 use super::{Engine, Spec, devices, network};
 use crate::LabError;
-use crate::peer::calls;
+use crate::process::calls;
 
 /// Processes in the root of the cgroup v2 hierarchy. LXC creates its groups below the group of the
 /// first process, here the "host", or below its own (`lxc.cgroup.relative`). In cgroup v2, a group

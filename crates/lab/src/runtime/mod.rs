@@ -38,8 +38,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::doctor::programs;
 use crate::namespace::Init;
-use crate::peer::PeerDir;
-use crate::peer::process::{self, Process};
+use crate::process::{self, PeerDir, Process};
 use crate::{Cancel, LabError, container, placement};
 use devices::Devices;
 use image::Image;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::{Engine, Runtime, docker, podman};
 use crate::namespace::Init;
-use crate::peer::process::Process;
+use crate::process::Process;
 use crate::{Cancel, ContainerId, LabError};
 
 /// Way to join containers. `docker` and `podman` call it a network's driver, LXC an interface's

@@ -20,7 +20,8 @@ pub use client::{StandingLab, find, find_all};
 pub use keeper::{Order, keep};
 pub use state::{ContainerState, LabState, PortState, ProgramState};
 
-use crate::{LabError, cgroup, peer};
+use crate::process::PARENT;
+use crate::{LabError, cgroup};
 
 /// File in a lab's directory with its name.
 const NAME_FILE: &str = "lab";
@@ -39,7 +40,7 @@ enum Request {
 
 /// Returns names and directories of the labs whose owners are alive.
 fn named() -> Vec<(String, PathBuf)> {
-    let entries = fs::read_dir(peer::PARENT).into_iter().flatten().flatten();
+    let entries = fs::read_dir(PARENT).into_iter().flatten().flatten();
     let living = entries.filter(|entry| !cgroup::is_stale(&entry.file_name().to_string_lossy()));
     let name = |path: PathBuf| Some((fs::read_to_string(path.join(NAME_FILE)).ok()?, path));
     living.filter_map(|entry| name(entry.path())).collect()
@@ -47,9 +48,9 @@ fn named() -> Vec<(String, PathBuf)> {
 
 /// Gives the lab in `dir` its name, unless another lab has it.
 fn claim(name: &str, dir: &Path) -> Result<(), LabError> {
-    let doing = |error| LabError::doing(format!("naming a lab in {}", peer::PARENT))(error);
+    let doing = |error| LabError::doing(format!("naming a lab in {}", PARENT))(error);
     // Without the lock, two concurrent callers could both find the name free.
-    let _lock = Lock::take(&Path::new(peer::PARENT).join("labs.lock")).map_err(doing)?;
+    let _lock = Lock::take(&Path::new(PARENT).join("labs.lock")).map_err(doing)?;
     if named().iter().any(|(other, _)| other == name) {
         return Err(LabError::NameTaken { name: name.to_owned() });
     }

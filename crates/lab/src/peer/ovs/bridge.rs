@@ -7,10 +7,10 @@ use dray_wire::MacAddr;
 
 use super::{BRIDGE, Ovs, POLLING_THREAD, Start, mask};
 use crate::peer::adapter::{Adapter, Installed};
-use crate::peer::process::command;
 use crate::peer::program::{Program, housekeeping_cpu};
 use crate::peer::switch::Running;
 use crate::peer::{Needs, PeerDir, PortCounters};
+use crate::process::command;
 use crate::{Cancel, LabError};
 
 pub(in crate::peer) static ADAPTER: Adapter = Adapter {

@@ -10,9 +10,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::process::{Process, ask, command, run};
 use super::program::Program;
-use super::{Needs, PeerDir, calls};
+use super::{Needs, PeerDir};
+use crate::process::{Process, ask, calls, command, run};
 use crate::{Cancel, LabError};
 
 pub(super) use bridge::{ADAPTER, RunningBridge};

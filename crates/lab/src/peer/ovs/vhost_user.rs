@@ -7,10 +7,10 @@ use std::time::Instant;
 use super::{BRIDGE, Home, Ovs, POLLING_THREAD, Start, mask, port_number};
 use crate::LabError;
 use crate::peer::adapter::{Adapter, Installed, Launch};
-use crate::peer::process::command;
 use crate::peer::program::{Program, housekeeping_cpu};
 use crate::peer::switch::Running;
 use crate::peer::{Needs, PortCounters, Protocol, SwitchSettings, Wiring};
+use crate::process::command;
 
 pub(in crate::peer) static ADAPTER: Adapter = Adapter {
     name: "ovs-dpdk",

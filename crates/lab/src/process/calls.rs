@@ -3,41 +3,32 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr;
+use std::sync::Arc;
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 
 use crate::NetworkNamespace;
 
 /// Makes the command's process enter `namespace`, and die when the thread that starts it ends.
-pub(super) fn tie(command: &mut Command, namespace: &NetworkNamespace) {
-    let namespace = namespace.as_fd().as_raw_fd();
-    let parent = std::process::id() as libc::pid_t;
+pub(crate) fn tie(command: &mut Command, namespace: Arc<NetworkNamespace>) {
+    let parent = getpid();
     let child = move || {
-        // SAFETY: system calls on plain numbers. The caller keeps the descriptor open while it
-        // starts the command; a number that is closed or reused makes setns fail.
-        unsafe {
-            if libc::setns(namespace, libc::CLONE_NEWNET) == -1
-                || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == -1
-            {
-                return Err(io::Error::last_os_error());
-            }
-            // A parent that died before the prctl call sends no signal.
-            if libc::getppid() != parent {
-                libc::_exit(1);
-            }
-        }
-        Ok(())
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // A parent that died before that call sends no signal.
+        if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
-    // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
+    // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing. It
+    // owns the namespace, so its descriptor is open for as long as the command can be started.
     unsafe { command.pre_exec(child) };
 }
 
 /// Makes the command's process, and all its threads that do not move away, run on one CPU.
-pub(super) fn pin(command: &mut Command, cpu: usize) {
+pub(crate) fn pin(command: &mut Command, cpu: usize) {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
     let child = move || Ok(sched_setaffinity(None, &cpus)?);
@@ -55,7 +46,7 @@ pub(crate) fn join_group(command: &mut Command, processes: File) {
 
 /// Makes the command's process see an empty folder in place of `folder`, with the folders `inside`
 /// created in it. Its contents are in memory, private to the process, and gone with it.
-pub(super) fn mount_tmpfs(
+pub(crate) fn mount_tmpfs(
     command: &mut Command,
     folder: &'static CStr,
     inside: &'static [&'static CStr],

@@ -8,8 +8,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::record::Record;
-use super::{Found, hugepages};
-use crate::{LabError, NetworkNamespace, cgroup, link};
+use crate::{LabError, NetworkNamespace, cgroup};
 
 /// Parent of the directories of all peers. As with control groups, their names identify their
 /// owners. The path is short, because a socket address holds only 107 bytes.
@@ -29,10 +28,9 @@ pub struct PeerDir {
 struct OwnPath(PathBuf);
 
 impl PeerDir {
-    /// Makes a new, empty directory, after removing what killed runs left behind.
+    /// Makes a new, empty directory.
     pub fn new() -> Result<Self, LabError> {
         let doing = |what: &str| LabError::doing(format!("{what} in {PARENT}"));
-        remove_stale().map_err(doing("removing stale directories of peers"))?;
         let namespace =
             NetworkNamespace::scratch().map_err(LabError::doing("network namespace of peers"))?;
         fs::create_dir_all(PARENT).map_err(doing("directory for peers"))?;
@@ -79,10 +77,10 @@ impl PeerDir {
         self.record.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records the use of a program.
-    pub(super) fn note_program(&self, found: &Found) {
+    /// Records the name and version of a program that is used.
+    pub(crate) fn note_version(&self, version: &str) {
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        record.add_version(&found.version);
+        record.add_version(version);
     }
 
     /// Records the start of a command.
@@ -91,8 +89,8 @@ impl PeerDir {
         record.add_command(command);
     }
 
-    pub(super) fn namespace(&self) -> &NetworkNamespace {
-        &self.namespace
+    pub(super) fn namespace(&self) -> Arc<NetworkNamespace> {
+        self.namespace.clone()
     }
 }
 
@@ -110,15 +108,14 @@ fn gone_is_well(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-/// Removes the directories whose owner is gone, and gives back network cards and the huge pages
-/// that were reserved for the owner's peers. Returns the names of the directories.
-pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
+/// Removes the directories whose owner is gone, each after `give_back` has returned the resources
+/// that it records. Returns the names of the directories.
+pub(crate) fn remove_stale(give_back: impl Fn(&Path) -> io::Result<()>) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for entry in fs::read_dir(PARENT).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if cgroup::is_stale(&name) {
-            hugepages::release_all(&entry.path())?;
-            link::give_back_cards(&entry.path())?;
+            give_back(&entry.path())?;
             fs::remove_dir_all(entry.path()).or_else(gone_is_well)?;
             removed.push(name);
         }

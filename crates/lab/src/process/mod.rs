@@ -1,4 +1,9 @@
-//! Processes of programs that the lab runs: peers and container engines.
+//! Processes of programs that the lab runs, peers and container engines, and the directory that they
+//! share.
+
+pub(crate) mod calls;
+mod dir;
+mod record;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -14,10 +19,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use super::calls;
-use super::dir::PeerDir;
 use crate::namespace::{Init, has_ended};
 use crate::{Cancel, LabError};
+
+pub use dir::PeerDir;
+pub(crate) use dir::{PARENT, remove_stale};
+pub use record::{Record, command_line};
 
 /// Time limit for a program to come up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,7 +60,7 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a program that logs to a file in the peers' directory. It is also killed when the
     /// calling thread ends.
-    pub(super) fn start(
+    pub(crate) fn start(
         dir: &PeerDir,
         name: &str,
         command: &mut Command,
@@ -103,7 +110,7 @@ impl Process {
     }
 
     /// Name of the program in errors.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -118,17 +125,17 @@ impl Process {
     }
 
     /// Start time of the program.
-    pub(super) fn started(&self) -> Instant {
+    pub(crate) fn started(&self) -> Instant {
         self.started
     }
 
     /// All output of the program.
-    pub(super) fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
     /// Writes a line to the program's standard input.
-    pub(super) fn tell(&mut self, line: &str) -> Result<(), LabError> {
+    pub(crate) fn tell(&mut self, line: &str) -> Result<(), LabError> {
         let stdin = self.child.stdin.as_mut().expect("piped");
         let result = stdin.write_all(format!("{line}\n").as_bytes());
         result.map_err(|error| self.failed(&format!("command '{line}': {error}")))
@@ -161,7 +168,7 @@ impl Process {
     }
 
     /// Waits until the program's log contains `words`.
-    pub(super) fn wait_until_says(
+    pub(crate) fn wait_until_says(
         &mut self,
         cancel: &Cancel,
         what: &str,
@@ -171,7 +178,7 @@ impl Process {
     }
 
     /// Waits until the program accepts connections at a socket.
-    pub(super) fn wait_until_listening(
+    pub(crate) fn wait_until_listening(
         &mut self,
         cancel: &Cancel,
         what: &str,
@@ -205,7 +212,7 @@ impl Process {
     }
 
     /// Fails if the program has ended, which it should not have.
-    pub(super) fn check(&self) -> Result<(), LabError> {
+    pub(crate) fn check(&self) -> Result<(), LabError> {
         if has_ended(&self.pidfd) { Err(self.failed("ended unexpectedly")) } else { Ok(()) }
     }
 
@@ -216,13 +223,13 @@ impl Process {
     }
 
     /// CPU time of the threads whose name begins with `prefix`; fails if there are none.
-    pub(super) fn cpu_time(&self, prefix: &str) -> Result<CpuTime, LabError> {
+    pub(crate) fn cpu_time(&self, prefix: &str) -> Result<CpuTime, LabError> {
         let sum = self.sum_cpu_time(prefix, |name| name.starts_with(prefix))?;
         sum.ok_or_else(|| self.failed(&format!("no thread {prefix}*")))
     }
 
     /// CPU time of all other threads.
-    pub(super) fn cpu_time_but(&self, prefix: &str) -> Result<CpuTime, LabError> {
+    pub(crate) fn cpu_time_but(&self, prefix: &str) -> Result<CpuTime, LabError> {
         let sum = self.sum_cpu_time(prefix, |name| !name.starts_with(prefix))?;
         Ok(sum.unwrap_or_default())
     }
@@ -274,13 +281,13 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
 }
 
 /// Runs a short-lived program that sets something up, to its end; returns its output.
-pub(super) fn run(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
+pub(crate) fn run(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
     dir.note_command(command);
     ask(dir, command)
 }
 
 /// Runs a short-lived program that changes nothing, to its end; returns its output.
-pub(super) fn ask(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
+pub(crate) fn ask(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let arguments = command.get_args().map(|argument| argument.to_string_lossy());
     let what = arguments.fold(program, |line, argument| line + " " + &argument);

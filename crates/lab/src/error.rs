@@ -2,8 +2,6 @@
 
 use std::io;
 
-use crate::{LinkKind, Runtime};
-
 /// Reason why a lab could not be built or used.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -32,8 +30,8 @@ pub enum LabError {
     /// A container runtime cannot be used.
     #[error("runtime {runtime}: {what}")]
     Runtime {
-        /// The runtime.
-        runtime: Runtime,
+        /// Name of the runtime.
+        runtime: &'static str,
         /// Reason why it cannot be used.
         what: String,
     },
@@ -57,8 +55,8 @@ pub enum LabError {
          create all its links at once"
     )]
     SecondSwitch {
-        /// Kind of the second link.
-        kind: LinkKind,
+        /// Name of the second link's kind.
+        kind: &'static str,
     },
     /// A third-party program to be measured could not be used.
     #[error("{peer}: {what}")]

@@ -12,12 +12,15 @@ use dray_sockmap::Shortcut;
 
 use crate::cgroup::{self, LabGroup};
 use crate::container::Starting;
-use crate::link::{self, Functions, Place};
+use crate::link::address::Place;
+use crate::link::card;
+use crate::link::function::Functions;
+use crate::link::kind::LinkKind;
 use crate::peer::{PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 use crate::process::{self, PeerDir, Record};
 use crate::runtime::network::{self, Network};
 use crate::runtime::{Engine, Privileges};
-use crate::{Cancel, Container, ContainerId, LabError, LinkKind, Runtime, cache, peer, placement};
+use crate::{Cancel, Container, ContainerId, LabError, Runtime, cache, peer, placement};
 
 /// Containers and links. Dropping the lab removes all of them.
 pub struct Lab {
@@ -142,7 +145,7 @@ impl Lab {
         )?;
         if let Some((kind, mtu)) = self.network {
             let (_, driver) = kind.engine().expect("a network of this engine");
-            let base = link::engine::make_base(self, kind, mtu)?;
+            let base = self.make_base(kind, mtu)?;
             let network = Network { driver, base: base.as_deref(), mtu };
             engine.make_network(network, host, &self.cancel)?;
         }
@@ -333,6 +336,6 @@ pub fn clean() -> Result<Vec<String>, LabError> {
 fn remove_stale() -> io::Result<Vec<String>> {
     process::remove_stale(|dir| {
         peer::release_hugepages(dir)?;
-        link::give_back_cards(dir)
+        card::give_back_all(dir)
     })
 }

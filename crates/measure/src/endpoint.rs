@@ -307,7 +307,10 @@ impl Endpoint {
             Io::DpdkAfxdp | Io::DpdkMemory(_) => "testpmd runs outside the containers",
             _ => return Ok(()),
         };
-        Err(LabError::Runtime { runtime, what: format!("{self} is not measured: {why}") })
+        Err(LabError::Runtime {
+            runtime: runtime.name(),
+            what: format!("{self} is not measured: {why}"),
+        })
     }
 
     /// Returns true if the endpoint is DPDK's.

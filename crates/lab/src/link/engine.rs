@@ -11,23 +11,25 @@ use crate::{ContainerId, Lab, LabError, Runtime};
 /// Segment number used before there are links.
 const NUMBER: u32 = 0;
 
-/// Makes the "host" interface that a network is based on, if it needs one; returns its name.
-pub(crate) fn make_base(lab: &Lab, kind: LinkKind, mtu: u32) -> Result<Option<String>, LabError> {
-    let (runtime, driver) = kind.engine().expect("an engine's network");
-    let segment = Segment { lab, kind, number: NUMBER, links: &[], mtu };
-    if driver.has_parent() {
-        segment.create_host_pair(NUMBER, Place::both(NUMBER).map(Place::card_mac))?;
-        if matches!(driver, Driver::IpvlanL2 | Driver::IpvlanL3) {
-            ipvlan::check(&segment, &parent::name(NUMBER))?;
+impl Lab {
+    /// Makes the "host" interface that a network is based on, if it needs one; returns its name.
+    pub(crate) fn make_base(&self, kind: LinkKind, mtu: u32) -> Result<Option<String>, LabError> {
+        let (runtime, driver) = kind.engine().expect("an engine's network");
+        let segment = Segment { lab: self, kind, number: NUMBER, links: &[], mtu };
+        if driver.has_parent() {
+            segment.create_host_pair(NUMBER, Place::both(NUMBER).map(Place::card_mac))?;
+            if matches!(driver, Driver::IpvlanL2 | Driver::IpvlanL3) {
+                ipvlan::check(&segment, &parent::name(NUMBER))?;
+            }
+            return Ok(Some(parent::name(NUMBER)));
         }
-        return Ok(Some(parent::name(NUMBER)));
+        if runtime == Runtime::Lxc {
+            // LXC makes no bridge itself: a service of its package does.
+            segment.create_bridge(segment.host())?;
+            return Ok(Some(bridge::name(NUMBER)));
+        }
+        Ok(None)
     }
-    if runtime == Runtime::Lxc {
-        // LXC makes no bridge itself: a service of its package does.
-        segment.create_bridge(segment.host())?;
-        return Ok(Some(bridge::name(NUMBER)));
-    }
-    Ok(None)
 }
 
 /// Finds the interfaces that an engine gave the containers, and gives each end the other's

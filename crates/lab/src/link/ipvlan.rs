@@ -6,39 +6,11 @@ use super::{Held, Segment};
 use crate::LabError;
 use crate::netlink::NewInterface;
 
-/// Layer at which ipvlan decides which child a frame is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// In the container, by Ethernet address first, with ARP and broadcasts.
-    L2,
-    /// On the "host", by its routes, without ARP and broadcasts.
-    L3,
-    /// As L3, but received frames also pass the host's netfilter.
-    L3s,
-}
-
-/// Treatment of a frame from one child to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flag {
-    /// The frame is passed on.
-    Bridge,
-    /// The frame is dropped.
-    Private,
-    /// The frame is sent out of the parent: a router there may send it back.
-    Vepa,
-}
-
-pub(super) fn wire(segment: &Segment<'_>, mode: Mode, flag: Flag) -> Result<Held, LabError> {
-    let mode = match mode {
-        Mode::L2 => IpVlanMode::L2,
-        Mode::L3 => IpVlanMode::L3,
-        Mode::L3s => IpVlanMode::L3S,
-    };
-    let flags = match flag {
-        Flag::Bridge => IpVlanFlags::empty(),
-        Flag::Private => IpVlanFlags::Private,
-        Flag::Vepa => IpVlanFlags::Vepa,
-    };
+pub(super) fn wire(
+    segment: &Segment<'_>,
+    mode: IpVlanMode,
+    flags: IpVlanFlags,
+) -> Result<Held, LabError> {
     let (parent, outside) = segment.create_parent()?;
     let netlink = segment.host().netlink;
     for end in segment.ends() {

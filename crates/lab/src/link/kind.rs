@@ -3,8 +3,8 @@
 use std::fmt;
 
 use dray_xdp::Mode;
+use netlink_packet_route::link::{IpVlanFlags, IpVlanMode, MacVlanMode, NetkitMode};
 
-use super::{ipvlan, macvlan, netkit};
 use crate::Runtime;
 use crate::peer::{Datapath, Protocol, SwitchKind, Wiring};
 use crate::runtime::network::Driver;
@@ -45,10 +45,10 @@ pub enum Carries {
 pub(super) enum Wire {
     Veth,
     Bridge,
-    Macvlan(macvlan::Mode),
-    Ipvlan(ipvlan::Mode, ipvlan::Flag),
+    Macvlan(MacVlanMode),
+    Ipvlan(IpVlanMode, IpVlanFlags),
     Vxlan,
-    Netkit(netkit::Mode),
+    Netkit(NetkitMode),
     Xdp(Wiring),
     Ovs(Datapath),
     Macvtap,
@@ -76,25 +76,25 @@ impl LinkKind {
     /// macvlan in bridge mode.
     pub const MACVLAN_BRIDGE: Self = Self {
         about: "interfaces on one parent, which forwards frames between them",
-        ..Self::macvlan("macvlan/bridge", macvlan::Mode::Bridge)
+        ..Self::macvlan("macvlan/bridge", MacVlanMode::Bridge)
     };
 
     /// macvlan in passthru mode.
     pub const MACVLAN_PASSTHRU: Self = Self {
         about: "a parent for each container, and a wire between the parents",
-        ..Self::macvlan("macvlan/passthru", macvlan::Mode::Passthru)
+        ..Self::macvlan("macvlan/passthru", MacVlanMode::Passthrough)
     };
 
     /// macvlan in private mode.
     pub const MACVLAN_PRIVATE: Self = Self {
         about: "interfaces on one parent, which isolates them",
-        ..Self::macvlan("macvlan/private", macvlan::Mode::Private)
+        ..Self::macvlan("macvlan/private", MacVlanMode::Private)
     };
 
     /// macvlan in VEPA mode.
     pub const MACVLAN_VEPA: Self = Self {
         about: "interfaces on one parent, which sends all frames to the external switch",
-        ..Self::macvlan("macvlan/vepa", macvlan::Mode::Vepa)
+        ..Self::macvlan("macvlan/vepa", MacVlanMode::Vepa)
     };
 
     /// macvtap in bridge mode.
@@ -107,25 +107,22 @@ impl LinkKind {
 
     /// ipvlan in each mode with each flag.
     pub const IPVLAN: [Self; 9] = {
-        use ipvlan::{Flag, Mode};
+        use IpVlanMode::{L2, L3, L3S};
+        /// A frame from one child to another is passed on.
+        const BRIDGE: IpVlanFlags = IpVlanFlags::empty();
         const PASSES: &str = "interfaces with one MAC address, told apart by IP address";
         const PRIVATE: &str = "the same, isolated";
         const VEPA: &str = "the same, all frames sent to the external network";
         [
-            Self::ipvlan("ipvlan/l2", PASSES, Mode::L2, Flag::Bridge),
-            Self::ipvlan("ipvlan/l2-private", PRIVATE, Mode::L2, Flag::Private),
-            Self::ipvlan("ipvlan/l2-vepa", VEPA, Mode::L2, Flag::Vepa),
-            Self::ipvlan("ipvlan/l3", "the same, routed by the host", Mode::L3, Flag::Bridge),
-            Self::ipvlan("ipvlan/l3-private", PRIVATE, Mode::L3, Flag::Private),
-            Self::ipvlan("ipvlan/l3-vepa", VEPA, Mode::L3, Flag::Vepa),
-            Self::ipvlan(
-                "ipvlan/l3s",
-                "routed, through the host's netfilter",
-                Mode::L3s,
-                Flag::Bridge,
-            ),
-            Self::ipvlan("ipvlan/l3s-private", PRIVATE, Mode::L3s, Flag::Private),
-            Self::ipvlan("ipvlan/l3s-vepa", VEPA, Mode::L3s, Flag::Vepa),
+            Self::ipvlan("ipvlan/l2", PASSES, L2, BRIDGE),
+            Self::ipvlan("ipvlan/l2-private", PRIVATE, L2, IpVlanFlags::Private),
+            Self::ipvlan("ipvlan/l2-vepa", VEPA, L2, IpVlanFlags::Vepa),
+            Self::ipvlan("ipvlan/l3", "the same, routed by the host", L3, BRIDGE),
+            Self::ipvlan("ipvlan/l3-private", PRIVATE, L3, IpVlanFlags::Private),
+            Self::ipvlan("ipvlan/l3-vepa", VEPA, L3, IpVlanFlags::Vepa),
+            Self::ipvlan("ipvlan/l3s", "routed, through the host's netfilter", L3S, BRIDGE),
+            Self::ipvlan("ipvlan/l3s-private", PRIVATE, L3S, IpVlanFlags::Private),
+            Self::ipvlan("ipvlan/l3s-vepa", VEPA, L3S, IpVlanFlags::Vepa),
         ]
     };
 
@@ -150,14 +147,14 @@ impl LinkKind {
     pub const NETKIT_L2: Self = Self {
         about: "a netkit pair",
         xdp: &[Mode::Generic],
-        ..Self::of("netkit/l2", Wire::Netkit(netkit::Mode::L2))
+        ..Self::of("netkit/l2", Wire::Netkit(NetkitMode::L2))
     };
 
     /// A netkit pair of interfaces without Ethernet addresses.
     pub const NETKIT_L3: Self = Self {
         about: "a netkit pair without MAC addresses",
         xdp: &[Mode::Generic],
-        ..Self::of("netkit/l3", Wire::Netkit(netkit::Mode::L3))
+        ..Self::of("netkit/l3", Wire::Netkit(NetkitMode::L3))
     };
 
     /// An XDP program on the "host" that passes frames between veth pairs to two containers.
@@ -332,11 +329,11 @@ impl LinkKind {
         }
     }
 
-    const fn macvlan(name: &'static str, mode: macvlan::Mode) -> Self {
+    const fn macvlan(name: &'static str, mode: MacVlanMode) -> Self {
         Self {
             carries: Carries::OwnMac,
             xdp: &[Mode::Generic],
-            isolates: matches!(mode, macvlan::Mode::Private | macvlan::Mode::Vepa),
+            isolates: matches!(mode, MacVlanMode::Private | MacVlanMode::Vepa),
             ..Self::of(name, Wire::Macvlan(mode))
         }
     }
@@ -344,17 +341,17 @@ impl LinkKind {
     const fn ipvlan(
         name: &'static str,
         about: &'static str,
-        mode: ipvlan::Mode,
-        flag: ipvlan::Flag,
+        mode: IpVlanMode,
+        flags: IpVlanFlags,
     ) -> Self {
         Self {
             about,
             carries: Carries::OwnIp,
             // AF_XDP sockets do not tell the kernel a frame's protocol, by which it routes in L3
             // modes.
-            xdp: if matches!(mode, ipvlan::Mode::L2) { &[Mode::Generic] } else { &[] },
-            isolates: !matches!(flag, ipvlan::Flag::Bridge),
-            ..Self::of(name, Wire::Ipvlan(mode, flag))
+            xdp: if matches!(mode, IpVlanMode::L2) { &[Mode::Generic] } else { &[] },
+            isolates: !flags.is_empty(),
+            ..Self::of(name, Wire::Ipvlan(mode, flags))
         }
     }
 
@@ -421,7 +418,7 @@ impl LinkKind {
         match self.wire {
             Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan | Wire::Ovs(_) => true,
             Wire::Macvtap | Wire::Sriov | Wire::Engine(..) => true,
-            Wire::Macvlan(mode) => mode != macvlan::Mode::Passthru,
+            Wire::Macvlan(mode) => mode != MacVlanMode::Passthrough,
             Wire::Xdp(wiring) | Wire::Switch(_, wiring, _) => wiring == Wiring::Learning,
             Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix => false,
         }

@@ -5,26 +5,10 @@ use netlink_packet_route::link::MacVlanMode;
 use super::{End, Held, Segment};
 use crate::LabError;
 
-/// Treatment of a frame from one child to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// The frame is passed on.
-    Bridge,
-    /// The frame is sent out of the parent. If it is sent back, no child receives it.
-    Private,
-    /// The frame is sent out of the parent: a switch there may send it back.
-    Vepa,
-    /// Not applicable: a parent has only one child.
-    Passthru,
-}
-
-pub(super) fn wire(segment: &Segment<'_>, mode: Mode) -> Result<Held, LabError> {
-    let mode = match mode {
-        Mode::Bridge => MacVlanMode::Bridge,
-        Mode::Private => MacVlanMode::Private,
-        Mode::Vepa => MacVlanMode::Vepa,
-        Mode::Passthru => return passthru(segment),
-    };
+pub(super) fn wire(segment: &Segment<'_>, mode: MacVlanMode) -> Result<Held, LabError> {
+    if mode == MacVlanMode::Passthrough {
+        return passthru(segment);
+    }
     let (parent, _) = segment.create_parent()?;
     segment.ends().try_for_each(|end| create(segment, end, parent, mode))?;
     Ok(None)

@@ -3,12 +3,13 @@
 //! Pairs that are linked in one call share one segment: one bridge, one switch, one parent. A kind
 //! of link is a constant in `kind.rs` and a file here that wires it.
 
-mod address;
+pub(crate) mod address;
 mod bridge;
-pub(crate) mod engine;
-mod function;
+pub(crate) mod card;
+mod engine;
+pub(crate) mod function;
 mod ipvlan;
-mod kind;
+pub(crate) mod kind;
 mod macvlan;
 mod memory;
 mod netkit;
@@ -23,7 +24,6 @@ mod xdp;
 
 pub use function::Functions;
 pub use kind::{Carries, LinkKind};
-pub(crate) use sriov::give_back_all as give_back_cards;
 
 use std::any::Any;
 use std::io;
@@ -39,7 +39,8 @@ use rustix::io::Errno;
 use crate::doctor::modules::Modules;
 use crate::netlink::{Interface, Netlink, NewInterface};
 use crate::{ContainerId, InterfaceCounters, Lab, LabError, NetworkNamespace};
-pub(crate) use address::{PREFIX_LEN, Place};
+pub(crate) use address::PREFIX_LEN;
+use address::Place;
 use kind::Wire;
 
 /// Object that a program at the end of a link opens.
@@ -284,7 +285,7 @@ impl Lab {
     ) -> Result<Vec<Link>, LabError> {
         let began = Instant::now();
         if kind.has_program() && self.switch().is_some() {
-            return Err(LabError::SecondSwitch { kind });
+            return Err(LabError::SecondSwitch { kind: kind.name });
         }
         let mut links =
             match kind.wire {
@@ -299,8 +300,8 @@ impl Lab {
                 Wire::Macvlan(mode) => self
                     .link_interfaces(kind, pairs, options, |segment| macvlan::wire(segment, mode)),
                 Wire::Macvtap => self.link_interfaces(kind, pairs, options, tap::wire_macvtap),
-                Wire::Ipvlan(mode, flag) => {
-                    let wire = |segment: &Segment<'_>| ipvlan::wire(segment, mode, flag);
+                Wire::Ipvlan(mode, flags) => {
+                    let wire = |segment: &Segment<'_>| ipvlan::wire(segment, mode, flags);
                     self.link_interfaces(kind, pairs, options, wire)
                 }
                 Wire::Ovs(datapath) => ovs::link(self, (kind, datapath), pairs, options),

@@ -2,33 +2,19 @@
 //! forwards frames among them.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::card::{Card, no_card, write};
 use super::function::{Functions, VirtualFunction};
 use super::{End, Link, LinkKind, LinkOptions, Segment};
 use crate::netlink::Netlink;
-use crate::process::PeerDir;
 use crate::{ContainerId, Lab, LabError, NetworkNamespace};
 
-/// Prefix of the names of card records; the card's name follows.
-const RECORD: &str = "card-";
 /// Time limit for a driver to create the interface of a function.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Polling interval of waits.
 const INTERVAL: Duration = Duration::from_millis(5);
-
-/// A card whose virtual functions were created here. Dropping it removes them; for a killed run, a
-/// record in the peers' directory has the same effect.
-#[derive(Debug)]
-struct Card {
-    name: String,
-    record: PathBuf,
-    /// Keeps the directory of the record.
-    _dir: PeerDir,
-}
 
 pub(super) fn link(
     lab: &mut Lab,
@@ -50,52 +36,7 @@ pub(super) fn link(
     })
 }
 
-fn no_card(what: String) -> LabError {
-    LabError::NoCard { what }
-}
-
 impl Card {
-    /// Creates `count` virtual functions, without drivers, on the card `name`, which has none yet.
-    fn create(dir: PeerDir, name: &str, count: usize) -> Result<Self, LabError> {
-        let wrong = |what: String| Err(no_card(format!("{name}: {what}")));
-        match dray_netdev::Interface::find(name).and_then(|card| card.is_up()) {
-            Ok(true) => {}
-            Ok(false) => return wrong(format!("interface is down; ip link set {name} up")),
-            Err(error) => return wrong(error.to_string()),
-        }
-        let Some(total) = number(name, "sriov_totalvfs") else {
-            return wrong(
-                "no virtual functions; they need SR-IOV in the card, its driver and the firmware"
-                    .to_owned(),
-            );
-        };
-        if total < count {
-            return wrong(format!(
-                "{count} virtual functions needed, but the card has at most {total}"
-            ));
-        }
-        match number(name, "sriov_numvfs") {
-            Some(0) => {}
-            Some(there) => {
-                let file = device(name).join("sriov_numvfs");
-                let what = "virtual functions exist already and may be in use";
-                return wrong(format!(
-                    "{there} {what}; to remove them: echo 0 > {}",
-                    file.display()
-                ));
-            }
-            None => return wrong("the number of its virtual functions cannot be read".to_owned()),
-        }
-        let record = dir.join(&format!("{RECORD}{name}"));
-        let doing = |what: &str| LabError::doing(format!("{what} of card {name}"));
-        fs::write(&record, "").map_err(doing("record"))?;
-        let card = Self { name: name.to_owned(), record, _dir: dir };
-        write(name, "sriov_drivers_autoprobe", "0").map_err(doing("drivers"))?;
-        let made = write(name, "sriov_numvfs", &count.to_string());
-        made.map_err(doing("virtual functions"))?;
-        Ok(card)
-    }
-
     /// Gives each end a function, which is configured before its driver starts.
     fn hand_out(&self, segment: &Segment<'_>, functions: &Functions) -> Result<(), LabError> {
         let doing = |what: &str| segment.doing(&format!("{what} of card {}", self.name));
@@ -161,60 +102,4 @@ impl Card {
         let index = index.map_err(doing("virtual function"))?.index;
         container.netlink().set_mtu(index, segment.mtu).map_err(doing("MTU of virtual function"))
     }
-
-    fn function(&self, number: usize) -> PathBuf {
-        device(&self.name).join(format!("virtfn{number}"))
-    }
-}
-
-impl Drop for Card {
-    fn drop(&mut self) {
-        if let Err(error) = give_back(&self.record) {
-            let file = device(&self.name).join("sriov_numvfs");
-            eprintln!(
-                "dray: card {} could not be restored: {error}; see {}",
-                self.name,
-                file.display()
-            );
-        }
-    }
-}
-
-/// Gives back the cards that have records in a directory.
-pub(crate) fn give_back_all(dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(dir)?.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(RECORD) {
-            give_back(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
-fn give_back(record: &Path) -> io::Result<()> {
-    let file = record.file_name().unwrap_or_default().to_string_lossy();
-    let name = file.strip_prefix(RECORD).unwrap_or_default();
-    for (file, value) in [("sriov_numvfs", "0"), ("sriov_drivers_autoprobe", "1")] {
-        match write(name, file, value) {
-            // The card is gone.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            result => result?,
-        }
-    }
-    match fs::remove_file(record) {
-        // Another process has cleaned up.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
-}
-
-fn device(card: &str) -> PathBuf {
-    Path::new("/sys/class/net").join(card).join("device")
-}
-
-fn number(card: &str, file: &str) -> Option<usize> {
-    fs::read_to_string(device(card).join(file)).ok()?.trim().parse().ok()
-}
-
-fn write(card: &str, file: &str, value: &str) -> io::Result<()> {
-    fs::write(device(card).join(file), value)
 }

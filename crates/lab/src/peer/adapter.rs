@@ -2,13 +2,15 @@
 //! abilities, and how it is started. Each peer's file has one.
 
 use std::env;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::port::check;
 use super::program::Program;
-use super::switch::Running;
-use super::{Needs, PeerDir, Protocol, SwitchSettings, Wiring};
+use super::settings::{SwitchSettings, Wiring};
+use super::{Needs, PeerDir, PortCounters, Protocol};
 use crate::doctor::programs;
 use crate::process::command;
 use crate::{Cancel, LabError};
@@ -65,6 +67,26 @@ pub(super) struct Launch<'a> {
     pub(super) program: &'a Path,
     pub(super) settings: &'a SwitchSettings,
     pub(super) cancel: &'a Cancel,
+}
+
+/// Operations on a running switch.
+pub(super) trait Running: Debug {
+    /// The forwarding program.
+    fn program(&self) -> &Program;
+
+    /// Start time of its first process.
+    fn started(&self) -> Instant {
+        self.program().process.started()
+    }
+
+    /// Counters of each port; `None` if the switch has none.
+    fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError>;
+
+    /// Time so far in which the forwarding thread had frames to move; `None` if the switch does not
+    /// report it.
+    fn work_time(&self) -> Result<Option<Duration>, LabError> {
+        Ok(None)
+    }
 }
 
 impl Adapter {

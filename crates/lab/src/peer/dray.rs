@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use dray_switch::client::Client;
 
-use super::adapter::{Adapter, Launch};
+use super::adapter::{Adapter, Launch, Running};
 use super::program::Program;
-use super::switch::Running;
 use super::{Needs, PortCounters, Protocol, Wiring};
 use crate::LabError;
 

@@ -2,8 +2,9 @@
 
 use dray_wire::MacAddr;
 
+use super::adapter::Running;
 use super::port::check;
-use super::switch::{Running, SwitchKind};
+use super::settings::SwitchKind;
 use super::testpmd::{Settings, Testpmd, same_queues, vhost_device};
 use super::{CpuTime, Driver, EndpointPort, Memory, PeerDir, PortCounters};
 use crate::{Cancel, LabError, NetworkNamespace, Placement};

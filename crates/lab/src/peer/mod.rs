@@ -12,6 +12,7 @@ mod hugepages;
 mod ovs;
 mod port;
 mod program;
+mod settings;
 mod snabb;
 mod switch;
 mod telemetry;
@@ -24,7 +25,8 @@ pub use endpoint::{EndpointRole, EndpointSettings, OnInterface, PeerEndpoint};
 pub(crate) use hugepages::release_all as release_hugepages;
 pub use ovs::{Bridge, BridgePort, Datapath};
 pub use port::{Driver, EndpointPort, PeerPort, PortCounters, Protocol};
-pub use switch::{PeerSwitch, SwitchKind, SwitchSettings, Wiring};
+pub use settings::{SwitchKind, SwitchSettings, Wiring};
+pub use switch::PeerSwitch;
 
 /// Kind of memory for a peer that supports several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::adapter::{Adapter, Installed, Launch};
+use super::adapter::{Adapter, Installed, Launch, Running};
 use super::program::Program;
-use super::switch::Running;
 use super::{Needs, PortCounters, Protocol};
 use crate::LabError;
 use crate::process::{calls, command};

@@ -1,58 +1,16 @@
 //! Switches that run as programs, ours and third-party.
 
-use std::fmt::Debug;
 use std::fs;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::adapter::{Adapter, Found, Launch};
+use super::adapter::{Adapter, Found, Launch, Running};
 use super::ovs::{self, Bridge, RunningBridge};
-use super::program::Program;
-use super::{CpuTime, Memory, Needs, PeerDir, PeerPort, PortCounters, dray, snabb, testpmd, vpp};
+use super::settings::{SwitchKind, SwitchSettings};
+use super::{CpuTime, Needs, PeerDir, PortCounters, dray, snabb, testpmd, vpp};
 use crate::{Cancel, Holdings, LabError, Placement};
-
-/// Program of a switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SwitchKind {
-    /// DPDK's testpmd between ports of its vhost driver.
-    Testpmd,
-    /// Open vSwitch with DPDK's user-space datapath.
-    OvsDpdk,
-    /// Open vSwitch between network interfaces.
-    Ovs,
-    /// FD.io's Vector Packet Processor.
-    Vpp,
-    /// Snabb.
-    Snabb,
-    /// Our own switch.
-    Dray,
-}
-
-/// Forwarding rule of a switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Wiring {
-    /// Between ports 0 and 1, 2 and 3 and so on, regardless of addresses.
-    Pairs,
-    /// By destination address, which the switch learns.
-    Learning,
-}
-
-/// Settings of a switch.
-#[derive(Clone, Debug)]
-pub struct SwitchSettings {
-    /// Program of the switch.
-    pub kind: SwitchKind,
-    /// CPU of the forwarding thread, which should have it exclusively.
-    pub cpu: usize,
-    /// Forwarding rule.
-    pub wiring: Wiring,
-    /// Kind of memory it uses, if the program supports several.
-    pub memory: Memory,
-    /// Its ports.
-    pub ports: Vec<PeerPort>,
-}
 
 /// A running switch. It is killed when this value is dropped or the thread that started it ends.
 #[derive(Debug)]
@@ -61,31 +19,7 @@ pub struct PeerSwitch {
     ready_after: Duration,
 }
 
-/// Operations on a running switch.
-pub(super) trait Running: Debug {
-    /// The forwarding program.
-    fn program(&self) -> &Program;
-
-    /// Start time of its first process.
-    fn started(&self) -> Instant {
-        self.program().process.started()
-    }
-
-    /// Counters of each port; `None` if the switch has none.
-    fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError>;
-
-    /// Time so far in which the forwarding thread had frames to move; `None` if the switch does not
-    /// report it.
-    fn work_time(&self) -> Result<Option<Duration>, LabError> {
-        Ok(None)
-    }
-}
-
 impl SwitchKind {
-    /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Testpmd, Self::OvsDpdk, Self::Ovs, Self::Vpp, Self::Snabb, Self::Dray];
-
     pub(super) fn adapter(self) -> &'static Adapter {
         match self {
             Self::Testpmd => &testpmd::ADAPTER,

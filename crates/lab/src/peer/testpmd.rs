@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::adapter::{Adapter, Installed, Launch};
+use super::adapter::{Adapter, Installed, Launch, Running};
 use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
-use super::switch::Running;
 use super::telemetry::Telemetry;
 use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol};
 use crate::process::command;

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::adapter::{Adapter, Found, Installed, Launch};
+use super::adapter::{Adapter, Found, Installed, Launch, Running};
 use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
-use super::switch::Running;
 use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol, SwitchSettings, Wiring};
 use crate::LabError;
 use crate::process::{ask, calls, command, run};

@@ -152,7 +152,7 @@ impl Runtime {
     }
 
     fn wrong(self, what: String) -> LabError {
-        LabError::Runtime { runtime: self, what }
+        LabError::Runtime { runtime: self.name(), what }
     }
 }
 

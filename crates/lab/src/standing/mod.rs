@@ -48,7 +48,7 @@ fn named() -> Vec<(String, PathBuf)> {
 
 /// Gives the lab in `dir` its name, unless another lab has it.
 fn claim(name: &str, dir: &Path) -> Result<(), LabError> {
-    let doing = |error| LabError::doing(format!("naming a lab in {}", PARENT))(error);
+    let doing = |error| LabError::doing(format!("naming a lab in {PARENT}"))(error);
     // Without the lock, two concurrent callers could both find the name free.
     let _lock = Lock::take(&Path::new(PARENT).join("labs.lock")).map_err(doing)?;
     if named().iter().any(|(other, _)| other == name) {

@@ -6,9 +6,8 @@ use std::time::Instant;
 use dray_wire::MacAddr;
 
 use super::{BRIDGE, Ovs, POLLING_THREAD, Start, mask};
-use crate::peer::adapter::{Adapter, Installed};
+use crate::peer::adapter::{Adapter, Installed, Running};
 use crate::peer::program::{Program, housekeeping_cpu};
-use crate::peer::switch::Running;
 use crate::peer::{Needs, PeerDir, PortCounters};
 use crate::process::command;
 use crate::{Cancel, LabError};

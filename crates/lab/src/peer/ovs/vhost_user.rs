@@ -6,9 +6,8 @@ use std::time::Instant;
 
 use super::{BRIDGE, Home, Ovs, POLLING_THREAD, Start, mask, port_number};
 use crate::LabError;
-use crate::peer::adapter::{Adapter, Installed, Launch};
+use crate::peer::adapter::{Adapter, Installed, Launch, Running};
 use crate::peer::program::{Program, housekeeping_cpu};
-use crate::peer::switch::Running;
 use crate::peer::{Needs, PortCounters, Protocol, SwitchSettings, Wiring};
 use crate::process::command;
 

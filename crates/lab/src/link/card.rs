@@ -1,0 +1,125 @@
+//! A network card whose virtual functions a lab uses, and the record by which they are given back.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::LabError;
+use crate::process::PeerDir;
+
+/// Prefix of the names of card records; the card's name follows.
+const RECORD: &str = "card-";
+
+/// A card whose virtual functions were created here. Dropping it removes them; for a killed run, a
+/// record in the peers' directory has the same effect.
+#[derive(Debug)]
+pub(super) struct Card {
+    pub(super) name: String,
+    record: PathBuf,
+    /// Keeps the directory of the record.
+    _dir: PeerDir,
+}
+
+pub(super) fn no_card(what: String) -> LabError {
+    LabError::NoCard { what }
+}
+
+impl Card {
+    /// Creates `count` virtual functions, without drivers, on the card `name`, which has none yet.
+    pub(super) fn create(dir: PeerDir, name: &str, count: usize) -> Result<Self, LabError> {
+        let wrong = |what: String| Err(no_card(format!("{name}: {what}")));
+        match dray_netdev::Interface::find(name).and_then(|card| card.is_up()) {
+            Ok(true) => {}
+            Ok(false) => return wrong(format!("interface is down; ip link set {name} up")),
+            Err(error) => return wrong(error.to_string()),
+        }
+        let Some(total) = number(name, "sriov_totalvfs") else {
+            return wrong(
+                "no virtual functions; they need SR-IOV in the card, its driver and the firmware"
+                    .to_owned(),
+            );
+        };
+        if total < count {
+            return wrong(format!(
+                "{count} virtual functions needed, but the card has at most {total}"
+            ));
+        }
+        match number(name, "sriov_numvfs") {
+            Some(0) => {}
+            Some(there) => {
+                let file = device(name).join("sriov_numvfs");
+                let what = "virtual functions exist already and may be in use";
+                return wrong(format!(
+                    "{there} {what}; to remove them: echo 0 > {}",
+                    file.display()
+                ));
+            }
+            None => return wrong("the number of its virtual functions cannot be read".to_owned()),
+        }
+        let record = dir.join(&format!("{RECORD}{name}"));
+        let doing = |what: &str| LabError::doing(format!("{what} of card {name}"));
+        fs::write(&record, "").map_err(doing("record"))?;
+        let card = Self { name: name.to_owned(), record, _dir: dir };
+        write(name, "sriov_drivers_autoprobe", "0").map_err(doing("drivers"))?;
+        let made = write(name, "sriov_numvfs", &count.to_string());
+        made.map_err(doing("virtual functions"))?;
+        Ok(card)
+    }
+
+    /// Folder of virtual function `number`.
+    pub(super) fn function(&self, number: usize) -> PathBuf {
+        device(&self.name).join(format!("virtfn{number}"))
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        if let Err(error) = give_back(&self.record) {
+            let file = device(&self.name).join("sriov_numvfs");
+            eprintln!(
+                "dray: card {} could not be restored: {error}; see {}",
+                self.name,
+                file.display()
+            );
+        }
+    }
+}
+
+/// Gives back the cards that have records in a directory.
+pub(crate) fn give_back_all(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(RECORD) {
+            give_back(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn give_back(record: &Path) -> io::Result<()> {
+    let file = record.file_name().unwrap_or_default().to_string_lossy();
+    let name = file.strip_prefix(RECORD).unwrap_or_default();
+    for (file, value) in [("sriov_numvfs", "0"), ("sriov_drivers_autoprobe", "1")] {
+        match write(name, file, value) {
+            // The card is gone.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => result?,
+        }
+    }
+    match fs::remove_file(record) {
+        // Another process has cleaned up.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+fn device(card: &str) -> PathBuf {
+    Path::new("/sys/class/net").join(card).join("device")
+}
+
+fn number(card: &str, file: &str) -> Option<usize> {
+    fs::read_to_string(device(card).join(file)).ok()?.trim().parse().ok()
+}
+
+pub(super) fn write(card: &str, file: &str, value: &str) -> io::Result<()> {
+    fs::write(device(card).join(file), value)
+}

@@ -20,11 +20,12 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use common::{DRAY, alone, may_lack};
 use dray_lab::link::{Functions, LinkOptions};
-use dray_lab::{Cancel, ContainerId, Lab, LabError, Placement, Runtime, Vm, placement::Cpu};
+use dray_lab::{Cancel, ContainerId, Lab, LabError, Placement, Runtime, placement::Cpu};
 use dray_measure::isolation::Verdict;
 use dray_measure::topology::{Hop, Load, Shape, Station, Topology};
 use dray_measure::trial::{self, Timing};
 use dray_measure::{Endpoint, Technique};
+use dray_testvm::Vm;
 use dray_traffic::Check;
 use page::{Case, Place, Proven, UNPACKAGED};
 

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use crate::common::hosts::Hosts;
 use crate::common::veths::Veths;
 use crate::common::{self, DRAY, Started, alone};
+use dray_bpf::{Mode, Pass, Redirect};
 use dray_lab::LinkKind;
 use dray_netdev::{Interface, Netdev};
 use dray_port::{Frame, LinkState, Port, scratch};
 use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
 use dray_wire::{FRAME_MAX, Flow, MacAddr};
-use dray_xdp::{Mode, Pass, Redirect};
 
 /// Upper bound for one exchange; far longer than any frame takes on a busy host.
 const LIMIT: Duration = Duration::from_secs(20);

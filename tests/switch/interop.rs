@@ -12,10 +12,11 @@ use dray_lab::peer::{
     Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, PeerDir, PeerEndpoint, PeerPort,
     PeerSwitch, Protocol, SwitchKind, SwitchSettings, Wiring,
 };
-use dray_lab::{Cancel, RunningVm, VhostUser, Vm, placement};
+use dray_lab::{Cancel, placement};
 
 use dray_switch::client::Client;
 use dray_switch::{DropReason, PortState, Switch};
+use dray_testvm::{RunningVm, VhostUser, Vm};
 use dray_wire::MacAddr;
 
 use crate::ends::{

@@ -1,8 +1,8 @@
 //! Virtual functions of a network card, which QEMU's `igb` has and the Linux driver of the same
 //! name manages.
 
-use dray_lab::Vm;
 use dray_lab::peer::SwitchKind;
+use dray_testvm::Vm;
 
 use crate::common::{self, DRAY, alone};
 use crate::{CARD, FIND_CARD, LIMIT};

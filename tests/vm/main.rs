@@ -12,10 +12,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{DRAY, alone};
-use dray_lab::{LinkKind, VhostUser, Vm};
+use dray_lab::LinkKind;
 use dray_measure::isolation::Verdict;
 use dray_measure::results::Outcome;
 use dray_measure::{Endpoint, Results, Technique};
+use dray_testvm::{VhostUser, Vm};
 use dray_wire::MacAddr;
 
 /// Upper bound for a machine's run; far longer than any machine takes on a busy host.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use dray_lab::Vm;
 use dray_measure::Results;
 use dray_measure::results::Outcome;
+use dray_testvm::Vm;
 
 use crate::LIMIT;
 use crate::common::{self, DRAY, alone};

@@ -66,20 +66,6 @@ pub enum LabError {
         /// Description of the failure, with the program's last output.
         what: String,
     },
-    /// Software that virtual machines need is not installed.
-    #[error("virtual machines cannot run here: {what}; scripts/setup-vm.sh installs it")]
-    NoVm {
-        /// The missing software.
-        what: String,
-    },
-    /// A virtual machine could not be started, or misbehaved.
-    #[error("virtual machine {vm}: {what}")]
-    Vm {
-        /// Name of the virtual machine.
-        vm: String,
-        /// Description of the failure.
-        what: String,
-    },
     /// The name belongs to a standing lab.
     #[error(
         "lab {name:?} is already up: take it down with `dray lab down {name}`, or give this one \

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dray_sockmap::Shortcut;
+use dray_bpf::Shortcut;
 
 use crate::cgroup::{self, LabGroup};
 use crate::container::Starting;

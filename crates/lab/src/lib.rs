@@ -24,7 +24,6 @@ mod process;
 pub mod runtime;
 pub mod standing;
 pub mod topology;
-mod vm;
 mod wait;
 
 pub use cache::DividedCache;
@@ -40,4 +39,3 @@ pub use netlink::InterfaceCounters;
 pub use placement::Placement;
 pub use process::{Record, command_line};
 pub use runtime::Runtime;
-pub use vm::{RunningVm, VhostUser, Vm, VmOutput};

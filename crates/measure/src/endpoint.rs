@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddrV4;
 
+use dray_bpf::Mode;
 use dray_lab::peer::Protocol;
 use dray_lab::runtime::{Capability, Privileges};
 use dray_lab::{Attachment, End, LabError, Runtime};
@@ -15,7 +16,6 @@ use dray_port::{PortUri, SocketOptions, Wait};
 use dray_traffic::StreamUri;
 use dray_traffic::stream::Family;
 use dray_wire::Flow;
-use dray_xdp::Mode;
 
 /// I/O method of a program in a container. Each constant describes one completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dray_xdp::Mode;
+use dray_bpf::Mode;
 use netlink_packet_route::link::{IpVlanFlags, IpVlanMode, MacVlanMode, NetkitMode};
 
 use crate::Runtime;

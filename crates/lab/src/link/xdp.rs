@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use dray_xdp::{Mode, Pass, Redirect, XdpError};
+use dray_bpf::{Mode, Pass, Redirect, XdpError};
 
 use super::{End, Held, Segment};
 use crate::LabError;

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use dray_bpf::{Mode, SocketsProgram};
 use dray_netdev::Interface;
-use dray_xdp::{Mode, SocketsProgram};
 
 use super::deferral::Deferral;
 use super::socket::Socket;

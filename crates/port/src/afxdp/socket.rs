@@ -7,8 +7,8 @@ use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dray_bpf::Mode;
 use dray_netdev::Interface;
-use dray_xdp::Mode;
 use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dray_xdp::{Mode, PORTS_MAX};
+use dray_bpf::{Mode, PORTS_MAX};
 
 use crate::query::{Query, UriError, write_query};
 use crate::{Wait, interface};

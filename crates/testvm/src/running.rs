@@ -1,34 +1,37 @@
 //! A virtual machine that has been started.
 
 use std::fs;
-use std::io;
 use std::path::PathBuf;
 use std::process::Child;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::VmOutput;
-use super::channels::Channels;
-use crate::{Cancel, LabError};
+use anyhow::{Error, Result, anyhow};
+
+use crate::VmOutput;
+use crate::channels::Channels;
+
+/// Polling interval of waits.
+const INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running machine. Dropping it kills it.
 #[derive(Debug)]
 pub struct RunningVm {
-    pub(super) name: String,
-    pub(super) cancel: Cancel,
-    pub(super) process: Child,
-    pub(super) channels: Channels,
+    pub(crate) name: String,
+    pub(crate) process: Child,
+    pub(crate) channels: Channels,
     /// Sockets that QEMU created and does not remove.
-    pub(super) sockets: Vec<PathBuf>,
+    pub(crate) sockets: Vec<PathBuf>,
 }
 
 impl RunningVm {
     /// Returns the script's output so far.
-    pub fn output(&self) -> Result<String, LabError> {
-        self.channels.output.text().map_err(self.doing("output"))
+    pub fn output(&self) -> Result<String> {
+        Ok(self.channels.output.text()?)
     }
 
     /// Waits until the script has written `text`, for at most `limit`.
-    pub fn wait_until_output(&mut self, text: &str, limit: Duration) -> Result<(), LabError> {
+    pub fn wait_until_output(&mut self, text: &str, limit: Duration) -> Result<()> {
         let what = format!("did not write '{text}'");
         self.wait_until(limit, &what, |vm, has_ended| {
             if vm.output()?.contains(text) {
@@ -39,14 +42,14 @@ impl RunningVm {
     }
 
     /// Waits until the script and the machine have ended, for at most `limit`.
-    pub fn wait(mut self, limit: Duration) -> Result<VmOutput, LabError> {
+    pub fn wait(mut self, limit: Duration) -> Result<VmOutput> {
         self.wait_until(limit, "did not end", |vm, has_ended| {
             if !has_ended {
                 return Ok(None);
             }
-            let status = vm.channels.exit_status().map_err(vm.doing("exit status"))?;
+            let status = vm.channels.exit_status()?;
             let status = status.ok_or_else(|| vm.failed("ended before its script"))?;
-            let console = vm.channels.console.text().map_err(vm.doing("console"))?;
+            let console = vm.channels.console.text()?;
             Ok(Some(VmOutput { status, output: vm.output()?, console }))
         })
     }
@@ -57,12 +60,11 @@ impl RunningVm {
         &mut self,
         limit: Duration,
         what: &str,
-        done: impl Fn(&Self, bool) -> Result<Option<T>, LabError>,
-    ) -> Result<T, LabError> {
+        done: impl Fn(&Self, bool) -> Result<Option<T>>,
+    ) -> Result<T> {
         let deadline = Instant::now() + limit;
         loop {
-            let ended = self.process.try_wait();
-            let has_ended = ended.map_err(self.doing("wait"))?.is_some();
+            let has_ended = self.process.try_wait()?.is_some();
             if let Some(answer) = done(self, has_ended)? {
                 return Ok(answer);
             }
@@ -70,18 +72,13 @@ impl RunningVm {
             if now >= deadline {
                 return Err(self.failed(&format!("{what} within {limit:?}")));
             }
-            self.cancel.sleep_until(deadline.min(now + Cancel::INTERVAL))?;
+            sleep(INTERVAL.min(deadline - now));
         }
     }
 
-    fn doing(&self, what: &str) -> impl FnOnce(io::Error) -> LabError + use<> {
-        LabError::doing(format!("virtual machine {}: {what}", self.name))
-    }
-
     /// Returns an error with the last line that each part of the machine wrote.
-    fn failed(&self, what: &str) -> LabError {
-        let what = what.to_owned() + &self.channels.last_words();
-        LabError::Vm { vm: self.name.clone(), what }
+    fn failed(&self, what: &str) -> Error {
+        anyhow!("virtual machine {}: {what}{}", self.name, self.channels.last_words())
     }
 }
 

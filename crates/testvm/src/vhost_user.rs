@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dray_wire::MacAddr;
 
-use super::qemu::escape;
+use crate::qemu::escape;
 
 /// A virtio network card whose rings another program serves (vhost-user.rst of QEMU's manual).
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl VhostUser {
         self
     }
 
-    pub(super) fn qemu_arguments(&self, index: usize) -> [String; 6] {
+    pub(crate) fn qemu_arguments(&self, index: usize) -> [String; 6] {
         let role = match self.role {
             Role::Connect => "",
             Role::Reconnect => ",reconnect-ms=200",
@@ -77,7 +77,7 @@ impl VhostUser {
     }
 
     /// Returns the socket if the machine has to remove it.
-    pub(super) fn into_own_socket(self) -> Option<PathBuf> {
+    pub(crate) fn into_own_socket(self) -> Option<PathBuf> {
         (self.role == Role::Listen).then_some(self.socket)
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
 /// Starts a process that is killed when the calling thread ends.
-pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
+pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
     let us = getpid();
     let die_with_parent = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -11,21 +11,21 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 /// All channels of a machine.
 #[derive(Debug)]
-pub(super) struct Channels {
+pub(crate) struct Channels {
     /// Script that the guest runs.
-    pub(super) script: MemoryFile,
+    pub(crate) script: MemoryFile,
     /// Output of the script.
-    pub(super) output: MemoryFile,
+    pub(crate) output: MemoryFile,
     /// `exit` and the script's exit status, once it has ended.
-    pub(super) status: MemoryFile,
+    pub(crate) status: MemoryFile,
     /// Output of the guest's kernel.
-    pub(super) console: MemoryFile,
+    pub(crate) console: MemoryFile,
     /// Standard error of QEMU.
-    pub(super) errors: MemoryFile,
+    pub(crate) errors: MemoryFile,
 }
 
 impl Channels {
-    pub(super) fn new(script: &str) -> io::Result<Self> {
+    pub(crate) fn new(script: &str) -> io::Result<Self> {
         let channels = Self {
             script: MemoryFile::new("script")?,
             output: MemoryFile::new("output")?,
@@ -38,13 +38,13 @@ impl Channels {
     }
 
     /// Returns the script's exit status if it has ended.
-    pub(super) fn exit_status(&self) -> io::Result<Option<u8>> {
+    pub(crate) fn exit_status(&self) -> io::Result<Option<u8>> {
         let text = self.status.text()?;
         Ok(text.trim().strip_prefix("exit ").and_then(|status| status.parse().ok()))
     }
 
     /// Returns the last line of each part of the machine that has written anything.
-    pub(super) fn last_words(&self) -> String {
+    pub(crate) fn last_words(&self) -> String {
         let parts =
             [("QEMU", &self.errors), ("its kernel", &self.console), ("its script", &self.output)];
         let last_words = |(part, file): (&str, &MemoryFile)| {
@@ -58,7 +58,7 @@ impl Channels {
 
 /// File in memory that other processes of this user can open while this process holds it.
 #[derive(Debug)]
-pub(super) struct MemoryFile(File);
+pub(crate) struct MemoryFile(File);
 
 impl MemoryFile {
     fn new(name: &str) -> io::Result<Self> {
@@ -66,16 +66,16 @@ impl MemoryFile {
     }
 
     /// Path at which another process can open the file.
-    pub(super) fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
-    pub(super) fn as_stdio(&self) -> io::Result<Stdio> {
+    pub(crate) fn as_stdio(&self) -> io::Result<Stdio> {
         Ok(self.0.try_clone()?.into())
     }
 
     /// Returns the current contents.
-    pub(super) fn text(&self) -> io::Result<String> {
+    pub(crate) fn text(&self) -> io::Result<String> {
         let mut bytes = vec![0; self.0.metadata()?.len() as usize];
         self.0.read_exact_at(&mut bytes, 0)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::{Cancel, LabError};
+use anyhow::{Context, Result, bail};
 use channels::Channels;
 use qemu::QEMU;
 
@@ -38,7 +38,6 @@ pub struct Vm {
     kernel_arguments: Vec<String>,
     vhost_user: Vec<VhostUser>,
     script: String,
-    cancel: Cancel,
 }
 
 /// Result of a virtual machine.
@@ -64,7 +63,6 @@ impl Vm {
             kernel_arguments: Vec::new(),
             vhost_user: Vec::new(),
             script: String::new(),
-            cancel: Cancel::default(),
         }
     }
 
@@ -107,41 +105,37 @@ impl Vm {
         self
     }
 
-    /// Sets the cancellation that ends waits early.
-    pub fn cancel(mut self, cancel: Cancel) -> Self {
-        self.cancel = cancel;
-        self
-    }
-
     /// Runs the machine to its end, for at most `limit`.
-    pub fn boot(self, limit: Duration) -> Result<VmOutput, LabError> {
+    pub fn boot(self, limit: Duration) -> Result<VmOutput> {
         self.start()?.wait(limit)
     }
 
     /// Returns an error that says what to install if this host cannot run virtual machines.
-    pub fn check() -> Result<(), LabError> {
-        let lacks = |what: String| LabError::NoVm { what };
+    pub fn check() -> Result<()> {
+        const REMEDY: &str = "scripts/setup-vm.sh installs it";
         if !Path::new(FILES).join("initrd").exists() {
-            return Err(lacks(format!("no kernel in {FILES}")));
+            bail!("virtual machines cannot run here: no kernel in {FILES}; {REMEDY}");
         }
-        let version = Command::new(QEMU).arg("--version").stdout(Stdio::null()).status();
-        version.map_err(|error| lacks(format!("{QEMU}: {error}"))).map(drop)
+        if let Err(error) = Command::new(QEMU).arg("--version").stdout(Stdio::null()).status() {
+            bail!("virtual machines cannot run here: {QEMU}: {error}; {REMEDY}");
+        }
+        Ok(())
     }
 
     /// Starts the machine. It dies with the returned value, and with the calling thread.
-    pub fn start(self) -> Result<RunningVm, LabError> {
+    pub fn start(self) -> Result<RunningVm> {
         Self::check()?;
-        if self.memory_mib < MEMORY_MIN {
-            let what =
-                format!("{} MiB of memory; at least {MEMORY_MIN} MiB are needed", self.memory_mib);
-            return Err(LabError::Vm { vm: self.name, what });
+        let Self { name, memory_mib, .. } = &self;
+        if *memory_mib < MEMORY_MIN {
+            bail!(
+                "virtual machine {name}: {memory_mib} MiB of memory; at least {MEMORY_MIN} MiB are needed"
+            );
         }
-        let doing = |what| LabError::doing(format!("virtual machine {}: {what}", self.name));
-        let channels = Channels::new(&self.script).map_err(doing("memfd_create"))?;
-        let errors = channels.errors.as_stdio().map_err(doing("standard error"))?;
+        let channels = Channels::new(&self.script).context("files in memory")?;
+        let errors = channels.errors.as_stdio().context("standard error")?;
         let mut command = qemu::command(&self, &channels);
-        let process = sys::spawn(command.stderr(errors)).map_err(doing(QEMU))?;
+        let process = sys::spawn(command.stderr(errors)).context(QEMU)?;
         let sockets = self.vhost_user.into_iter().filter_map(VhostUser::into_own_socket).collect();
-        Ok(RunningVm { name: self.name, cancel: self.cancel, process, channels, sockets })
+        Ok(RunningVm { name: self.name, process, channels, sockets })
     }
 }

@@ -1,6 +1,5 @@
 //! A BPF socket map: data sent on a TCP socket goes straight into the queue of the socket at the
-//! other end, if that is on this host too. Programs need not know. The BPF program is written in C,
-//! in `bpf/`, and is detached when the process that attached it ends.
+//! other end, if that is on this host too. Programs need not know.
 #![forbid(unsafe_code)]
 
 use std::io;

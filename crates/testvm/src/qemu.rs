@@ -2,17 +2,17 @@
 
 use std::process::{Command, Stdio};
 
-use super::channels::Channels;
-use super::{FILES, Vm};
+use crate::channels::Channels;
+use crate::{FILES, Vm};
 
-pub(super) const QEMU: &str = "qemu-system-x86_64";
+pub(crate) const QEMU: &str = "qemu-system-x86_64";
 
 /// Kernel arguments: no watchdog, no address randomization; a kernel panic ends the machine.
 const KERNEL_ARGUMENTS: &str =
     "console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable nowatchdog";
 
 /// Returns the command that runs `vm`.
-pub(super) fn command(vm: &Vm, channels: &Channels) -> Command {
+pub(crate) fn command(vm: &Vm, channels: &Channels) -> Command {
     let memory = vm.memory_mib;
     let mut command = Command::new(QEMU);
     let mut add = |option: &str, value: &str| {
@@ -57,6 +57,6 @@ pub(super) fn command(vm: &Vm, channels: &Channels) -> Command {
 }
 
 /// QEMU needs commas within a value doubled.
-pub(super) fn escape(value: &str) -> String {
+pub(crate) fn escape(value: &str) -> String {
     value.replace(',', ",,")
 }

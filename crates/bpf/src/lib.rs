@@ -1,0 +1,15 @@
+//! BPF programs, written in C, in `bpf/`. They are detached when the process that attached them ends.
+//!
+//! XDP programs see each frame of an interface before the kernel's network stack does. A socket map
+//! takes TCP between sockets of one host past it.
+
+mod attach;
+mod learner;
+mod redirect;
+mod sockets;
+mod sockmap;
+
+pub use attach::{Mode, XdpError};
+pub use redirect::{Pass, Redirect};
+pub use sockets::{PORTS_MAX, SocketsProgram};
+pub use sockmap::{Shortcut, SockmapError};

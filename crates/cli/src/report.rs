@@ -23,7 +23,8 @@ pub(crate) struct ReportArguments {
     /// Output file of the report; without it, or with `-`, standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Format of the report; by default from the output's extension (.html, .md, .csv), else HTML.
+    /// Format of the report; by default from the output's extension (.html, .md, .csv, .txt, .svg), else
+    /// HTML.
     #[arg(long)]
     format: Option<Format>,
 }
@@ -33,7 +34,9 @@ Examples:
   dray report results.json -o report.html
   dray report switches.json rtt.json ara2019-table1.json -o report.html
   dray report results.json --format markdown >> notes.md
-  dray report results/*.json -o all.csv";
+  dray report results/*.json -o all.csv
+  dray report results/demo.json --format text
+  dray report results/demo.json -o links.svg";
 
 /// Show what changed between two runs, and if that is more than noise.
 ///
@@ -63,6 +66,10 @@ enum Format {
     Html,
     Markdown,
     Csv,
+    /// The summary alone, for a terminal.
+    Text,
+    /// One picture: a bar for each link.
+    Svg,
 }
 
 impl Format {
@@ -71,6 +78,8 @@ impl Format {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("md" | "markdown") => Ok(Self::Markdown),
             Some("csv") => Ok(Self::Csv),
+            Some("txt") => Ok(Self::Text),
+            Some("svg") => Ok(Self::Svg),
             Some("html" | "htm") | None => Ok(Self::Html),
             Some(other) => Err(Failure::usage(anyhow!(
                 "-o {}: unknown extension .{other}: give .html, .md or .csv, or --format",
@@ -100,6 +109,10 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<(), Failure> {
         Format::Html => report.html(),
         Format::Markdown => report.markdown(),
         Format::Csv => report.csv(),
+        Format::Text => report.text(),
+        Format::Svg => Some(report.svg()).filter(|svg| !svg.is_empty()).ok_or_else(|| {
+            Failure::usage(anyhow!("--format svg: these results do not compare links at full rate"))
+        })?,
     })
 }
 

@@ -1,4 +1,5 @@
-//! Reports of result files as one HTML page that opens offline, Markdown or CSV; and comparisons of
+//! Reports of result files as one HTML page that opens offline, Markdown, CSV, text or a
+//! picture; and comparisons of
 //! two result files.
 //!
 //! A [`Report`] groups runs by the host that they were measured on. The contents of a run decide
@@ -15,6 +16,7 @@ mod figure;
 mod host;
 mod input;
 mod number;
+mod overview;
 mod papers;
 mod report;
 #[cfg(test)]

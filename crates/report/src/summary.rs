@@ -24,10 +24,23 @@ pub(crate) struct Answer {
     pub(crate) figure: String,
     /// How certain the answer is, and the runners-up.
     pub(crate) verdict: String,
+    /// The technique next to the best, unless only one was measured.
+    #[serde(skip)]
+    pub(crate) next: Option<Next>,
     /// Programs that can use the technique.
     pub(crate) takes: String,
     /// Chart of the best few techniques.
     pub(crate) chart: String,
+}
+
+/// Runner-up of a ranking.
+#[derive(Debug)]
+pub(crate) struct Next {
+    pub(crate) technique: String,
+    /// Distance to the best: `8 %`, or `2.5x`.
+    pub(crate) lead: String,
+    /// True if the intervals of the two do not overlap; `None` without intervals.
+    pub(crate) is_real: Option<bool>,
 }
 
 /// A technique in a ranking, best first.
@@ -280,6 +293,7 @@ fn answer(measure: &Measure, candidates: Vec<Ranked>, techniques: &Techniques) -
         best: best.technique.clone(),
         figure: format!("{}{plus_minus} {}", unit.of(best.value), unit.name),
         verdict: verdict(measure, &ranking),
+        next: next(measure, &ranking),
         takes: best.takes.map_or(String::new(), |programs| format!("For {programs}.")),
         chart: panel.draw(techniques),
     })
@@ -310,6 +324,26 @@ fn panel_row(it: &Ranked, techniques: &Techniques, unit: Unit) -> PanelRow {
     }
 }
 
+/// Compares the best two of a ranking.
+fn next(measure: &Measure, ranking: &[Ranked]) -> Option<Next> {
+    let [best, next, ..] = ranking else { return None };
+    let ratio = ratio(measure, best, next);
+    Some(Next {
+        technique: next.technique.clone(),
+        lead: if ratio < 1.995 {
+            format!("{:.0} %", 100.0 * (ratio - 1.0))
+        } else {
+            format!("{ratio:.1}x")
+        },
+        is_real: best.interval.zip(next.interval).map(|(a, b)| !a.overlaps(b)),
+    })
+}
+
+/// Returns how many times better `best` is than `next`.
+fn ratio(measure: &Measure, best: &Ranked, next: &Ranked) -> f64 {
+    if measure.less_is_better { next.value / best.value } else { best.value / next.value }
+}
+
 /// Returns the verdict. It says "Faster" only if the intervals do not overlap.
 fn verdict(measure: &Measure, ranking: &[Ranked]) -> String {
     let [best, others @ ..] = ranking else { return String::new() };
@@ -317,8 +351,7 @@ fn verdict(measure: &Measure, ranking: &[Ranked]) -> String {
         return "The only technique measured.".to_owned();
     };
     let name = |it: &Ranked| it.technique.clone();
-    let ratio =
-        if measure.less_is_better { next.value / best.value } else { best.value / next.value };
+    let ratio = ratio(measure, best, next);
     let ahead = if ratio < 1.995 {
         format!("{:.0} %", 100.0 * (ratio - 1.0))
     } else {

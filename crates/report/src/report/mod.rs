@@ -1,8 +1,10 @@
-//! Reports: results of runs, grouped by host, in three formats.
+//! Reports: results of runs, grouped by host, in several formats.
 
 mod csv;
 mod html;
 mod markdown;
+mod svg;
+mod text;
 
 use dray_measure::results::{Outcome, Results};
 use dray_measure::streams::StreamOutcome;
@@ -12,6 +14,7 @@ use crate::charts::{self, catalogued, distinct, measured};
 use crate::figure::Figure;
 use crate::host::{facts, host_differences};
 use crate::input::Run;
+use crate::overview::Overview;
 use crate::papers::{self, Beside};
 use crate::summary::{self, Answer};
 use crate::technique::{Techniques, named};
@@ -35,6 +38,8 @@ struct Host {
     answers: Vec<Answer>,
     /// Questions that these results do not answer.
     open: Vec<&'static str>,
+    #[serde(skip)]
+    overview: Option<Overview>,
     /// Figures of papers, beside the ones measured here.
     papers: Vec<Beside>,
     sections: Vec<Section>,
@@ -101,6 +106,17 @@ impl Report {
         markdown::render(self)
     }
 
+    /// Renders a summary for a terminal, at most 100 columns wide.
+    pub fn text(&self) -> String {
+        text::render(self)
+    }
+
+    /// Draws the links of the first host as one picture, for light and dark backgrounds. Empty if no
+    /// run compares links.
+    pub fn svg(&self) -> String {
+        svg::render(self)
+    }
+
     /// Renders one line for every result, with all fields that identify it.
     pub fn csv(&self) -> String {
         csv::render(&self.runs)
@@ -120,6 +136,7 @@ impl Host {
             caveats: caveats(runs),
             answers,
             open,
+            overview: Overview::new(runs),
             papers: papers::beside(runs),
             sections: runs.iter().map(|run| Section::new(run, techniques)).collect(),
         }

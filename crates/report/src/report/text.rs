@@ -1,0 +1,182 @@
+//! A report as text for a terminal: which technique suits which purpose, and a row for each link.
+
+use std::fmt::Write;
+
+use crate::number::{GIGABITS, digits, percent, rate_unit};
+use crate::overview::{Overview, gigabits};
+use crate::report::{Host, Report};
+
+/// Largest number of links that are listed; the others are counted.
+const LISTED: usize = 20;
+
+pub(super) fn render(report: &Report) -> String {
+    let mut text = String::new();
+    for host in &report.hosts {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        writeln!(text, "{}", host.name).ok();
+        answers(&mut text, host);
+        if let Some(overview) = &host.overview {
+            links(&mut text, overview);
+        }
+        for caveat in &host.caveats {
+            text.push_str(&wrapped(caveat));
+        }
+    }
+    text
+}
+
+/// Writes one line for each question.
+fn answers(text: &mut String, host: &Host) {
+    if host.answers.is_empty() {
+        return;
+    }
+    let head = ["best technique for", "", "", "next", "lead", "real"].map(str::to_owned);
+    let mut rows = vec![head.to_vec()];
+    for answer in &host.answers {
+        let next = answer.next.as_ref();
+        rows.push(vec![
+            answer.question.to_lowercase(),
+            answer.best.clone(),
+            answer.figure.clone(),
+            next.map_or("-".to_owned(), |next| next.technique.clone()),
+            next.map_or(String::new(), |next| next.lead.clone()),
+            match next.map(|next| next.is_real) {
+                Some(Some(true)) => "yes",
+                Some(Some(false)) => "no",
+                Some(None) => "?",
+                None => "",
+            }
+            .to_owned(),
+        ]);
+    }
+    text.push('\n');
+    table(text, &rows, 1, &[2, 4]);
+    text.push_str(&wrapped(
+        "real: the 95 % intervals of the two do not overlap; ?: there is no interval.",
+    ));
+}
+
+/// Writes one line for each link.
+fn links(text: &mut String, overview: &Overview) {
+    let [small, large] = overview.sizes;
+    let fastest = overview.rows.first().map_or(0.0, |row| row.small.pps);
+    let unit = rate_unit(fastest.min(999e6).max(1e6));
+    let mut rows = vec![
+        [
+            "link".to_owned(),
+            "endpoint".to_owned(),
+            format!("{small} B"),
+            "±".to_owned(),
+            "loss".to_owned(),
+            "cycles".to_owned(),
+            format!("{large} B"),
+            "stream".to_owned(),
+        ]
+        .to_vec(),
+        ["", "", unit.name, "%", "%", "/frame", GIGABITS.name, GIGABITS.name]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for row in overview.rows.iter().take(LISTED) {
+        let half = row.small.interval.map(|interval| 100.0 * interval.half / row.small.pps);
+        rows.push(vec![
+            row.link.clone(),
+            row.endpoint.clone(),
+            unit.of(row.small.pps) + if row.is_disturbed { "~" } else { "" },
+            half.map_or("-".to_owned(), |percent| format!("{percent:.1}")),
+            percent(row.loss_ratio),
+            row.cycles.map_or("-".to_owned(), digits),
+            gigabits(row.large),
+            gigabits(row.stream),
+        ]);
+    }
+    text.push('\n');
+    table(text, &rows, 2, &[2, 3, 4, 5, 6, 7]);
+    let mut notes = format!(
+        "Each link with its fastest endpoint at {small} B; {large} B and stream (one TCP stream): the \
+         fastest of its endpoints."
+    );
+    if overview.rows.len() > LISTED {
+        write!(notes, " {} slower links are not listed.", overview.rows.len() - LISTED).ok();
+    }
+    text.push_str(&wrapped(&notes));
+}
+
+/// Writes rows as columns, the first `heads` of them above a rule; `right` are columns of numbers.
+fn table(text: &mut String, rows: &[Vec<String>], heads: usize, right: &[usize]) {
+    let count = |cell: &String| cell.chars().count();
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(count).max().unwrap_or(0))
+        .collect();
+    for (number, row) in rows.iter().enumerate() {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            if right.contains(&column) {
+                write!(line, "{cell:>width$}  ").ok();
+            } else {
+                write!(line, "{cell:<width$}  ").ok();
+            }
+        }
+        writeln!(text, "{}", line.trim_end()).ok();
+        if number + 1 == heads {
+            let width = widths.iter().map(|width| width + 2).sum::<usize>().saturating_sub(2);
+            writeln!(text, "{}", "─".repeat(width)).ok();
+        }
+    }
+}
+
+/// Wraps a note at 80 columns; further lines are indented.
+fn wrapped(note: &str) -> String {
+    const WIDTH: usize = 80;
+    let (mut text, mut line) = (String::new(), String::new());
+    for word in note.split_whitespace() {
+        if !line.trim().is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            writeln!(text, "{line}").ok();
+            line = " ".to_owned();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    writeln!(text, "{line}").ok();
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::Report;
+    use crate::sample::{self, row};
+
+    #[test]
+    fn summary_names_winner_runner_up_and_certainty() {
+        let rows = [
+            row("veth/udp", 64).samples(&[10e5, 10.1e5]),
+            row("switch/patch", 64).samples(&[30e6, 30.1e6, 30.2e6]),
+            row("switch/patch", 1500).samples(&[15e6, 15.1e6, 15.2e6]),
+        ];
+        let text = Report::new(vec![sample::run(&sample::results(&rows))]).text();
+        let line = |start: &str| {
+            let found = text.lines().find(|line| line.starts_with(start));
+            found.unwrap_or_else(|| panic!("{start}: {text}")).split_whitespace().collect::<Vec<_>>()
+        };
+        let small = line("small frames");
+        assert_eq!((small[2], small[small.len() - 1]), ("switch/patch", "yes"), "{text}");
+        assert!(small.contains(&"veth/udp") && small.contains(&"30.0x"), "{text}");
+        assert_eq!(line("unmodified programs")[2..].last(), Some(&"-"), "{text}");
+        assert_eq!(line("switch  ")[..3], ["switch", "virtio", "30.1"], "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn links_beyond_twenty_are_counted() {
+        let rows: Vec<_> = (0..23).map(|number| row(&format!("link{number}/udp"), 64)).collect();
+        let text = Report::new(vec![sample::run(&sample::results(&rows))]).text();
+        assert_eq!(text.lines().filter(|line| line.starts_with("link")).count(), 21, "{text}");
+        assert!(text.contains("3 slower links are not listed"), "{text}");
+    }
+}

@@ -18,11 +18,19 @@ demo: ## Set up, build, and measure this host for three minutes
 	@scripts/setup.sh demo
 	@$(MAKE) --no-print-directory build
 	@mkdir -p results
-	@$(SUDO) $(DRAY) bench --quick --json results/demo.json
-	@echo "Results: results/demo.json"
+	@echo "Measuring every technique that this host has: about three minutes" >&2
+	@$(SUDO) $(DRAY) bench --quick --summary --json results/demo.json --report results/demo.html
+	@echo
+	@echo "Next:"
+	@echo "  sudo $(DRAY) bench switches --quick    our switch beside testpmd and Open vSwitch"
+	@echo "  sudo $(DRAY) bench --list              the other experiments"
+	@echo "  sudo $(DRAY) doctor                    what this host lacks, and how to get it"
+	@echo "  $(DRAY) switch --help                  connect your own containers"
 
 build: ## Build the release
-	@cargo rustc --release --locked --quiet --package dray --bin dray -- $(STATIC)
+	@if [ -t 2 ]; then quiet=; else quiet=--quiet; fi; \
+	[ -x $(DRAY) ] || echo "Building dray: a few minutes the first time" >&2; \
+	cargo rustc --release --locked $$quiet --package dray --bin dray -- $(STATIC)
 
 check: ## Checks to run before every commit: format, lints, fast tests
 	@scripts/setup.sh build

@@ -102,11 +102,16 @@ pub(crate) struct Arguments {
     /// too.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Print a summary instead of the table: the best technique for each purpose, and a row for
+    /// each link.
+    #[arg(long)]
+    summary: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   dray bench --quick
+  dray bench --quick --summary --json demo.json --report demo.html
   dray bench --technique veth/udp-mmsg,bridge --size 64,512,1500 --json results.json
   dray bench switches --quick --report switches.html
   dray bench --technique switch,direct --check whole
@@ -221,8 +226,8 @@ fn show_what_there_is(
         return Failure::Failed(error.into());
     };
     let trials = format!("{} of {} trials", incomplete.trials_done, incomplete.trials);
-    let kept = match (&outputs.json, &outputs.json_path) {
-        (Some(json), Some(path)) if json.is_file() => {
+    let kept = match outputs.json.as_ref().and_then(Output::file) {
+        Some(path) => {
             format!("{trials} are saved in {0}; continue with --resume {0}", path.display())
         }
         _ => format!("{trials} were run and not saved; give --json FILE to be able to resume"),
@@ -236,14 +241,14 @@ fn show_what_there_is(
 /// Destinations of results, as paths by default.
 pub(crate) struct Outputs<T = Output> {
     json: Option<T>,
-    json_path: Option<PathBuf>,
     page: Option<T>,
+    summary: bool,
 }
 
 impl Outputs<PathBuf> {
     fn paths(arguments: &Arguments) -> Self {
         let json = arguments.json.clone().or_else(|| arguments.resume.clone());
-        Self { json_path: json.clone(), json, page: arguments.report.clone() }
+        Self { json, page: arguments.report.clone(), summary: arguments.summary }
     }
 
     /// Opens the outputs before the run, so that an unwritable one is reported at the start.
@@ -257,7 +262,7 @@ impl Outputs<PathBuf> {
                 "--json - and --report -: give - for only one of them"
             )));
         }
-        Ok(Outputs { json, page, json_path: self.json_path })
+        Ok(Outputs { json, page, summary: self.summary })
     }
 }
 
@@ -265,19 +270,28 @@ impl Outputs {
     /// Results only, in a file.
     pub(crate) fn to_file(path: &Path) -> Result<Self, Failure> {
         let json = Some(Output::open("--json", path)?);
-        Ok(Self { json, json_path: Some(path.to_owned()), page: None })
+        Ok(Self { json, page: None, summary: false })
     }
 
-    /// Prints the table, unless standard output is used for something else, and writes the files.
+    /// Prints the table or the summary, unless standard output is used for something else, and
+    /// writes the files.
     pub(crate) fn write(self, results: &Results, experiment: &Experiment) -> Result<(), Failure> {
-        if [&self.json, &self.page].into_iter().flatten().all(|output| !output.is_stdout()) {
-            print(&colour(&table::render(results, experiment)))?;
+        let Self { json, page, summary } = self;
+        let report = Report::of(results.clone());
+        if [&json, &page].into_iter().flatten().all(|output| !output.is_stdout()) {
+            let mut text = if summary { report.text() } else { table::render(results, experiment) };
+            let files = [("All figures", &json), ("Report", &page)].into_iter().filter(|_| summary);
+            for (what, output) in files {
+                if let Some(path) = output.as_ref().and_then(Output::file) {
+                    text.push_str(&format!("{what}: {}\n", path.display()));
+                }
+            }
+            print(&colour(&text))?;
         }
-        let Self { json, page, .. } = self;
         if let Some(json) = json {
             json.write(&to_json(results)?)?;
         }
-        page.map_or(Ok(()), |page| page.write(&Report::of(results.clone()).html()))
+        page.map_or(Ok(()), |page| page.write(&report.html()))
     }
 }
 

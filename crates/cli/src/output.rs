@@ -55,6 +55,8 @@ pub(crate) struct Output {
     to: Destination,
     /// The option that named the destination, with its value.
     named: String,
+    /// The path as the user gave it.
+    path: PathBuf,
 }
 
 enum Destination {
@@ -71,12 +73,12 @@ impl Output {
     pub(crate) fn open(option: &str, path: &Path) -> anyhow::Result<Self> {
         let named = format!("{option} {}", path.display());
         let to = Destination::open(path).with_context(|| format!("{named}: cannot write there"))?;
-        Ok(Self { to, named })
+        Ok(Self { to, named, path: path.to_owned() })
     }
 
     /// Standard output by default, without an option.
     pub(crate) fn stdout() -> Self {
-        Self { to: Destination::Stdout, named: String::new() }
+        Self { to: Destination::Stdout, named: String::new(), path: PathBuf::new() }
     }
 
     /// Returns true for standard output.
@@ -103,9 +105,9 @@ impl Output {
         }
     }
 
-    /// Returns true if a run saved there can be resumed.
-    pub(crate) fn is_file(&self) -> bool {
-        matches!(self.to, Destination::File(_))
+    /// Returns the path, as the user gave it, if the destination is a file that is replaced.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        matches!(self.to, Destination::File(_)).then_some(&*self.path)
     }
 }
 

@@ -17,6 +17,7 @@ use rustix::time::Timespec;
 
 use crate::attention::Attention;
 use crate::link::{LinkState, LinkStatus};
+use crate::scheme::Failed;
 use crate::unix;
 
 /// Time that the thread is given to end: it ends at once, unless a peer found a way to hold it up.
@@ -72,7 +73,7 @@ impl Connection {
         client: bool,
         attention: Arc<Attention>,
         converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
-    ) -> Result<Self, (&'static str, io::Error)> {
+    ) -> Result<Self, Failed> {
         let listener = match client {
             true => None,
             false => Some(unix::listen(path).map_err(|error| ("socket", error))?),
@@ -89,7 +90,7 @@ impl Connection {
         path: &Path,
         attention: Arc<Attention>,
         converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
-    ) -> Result<Self, (&'static str, io::Error)> {
+    ) -> Result<Self, Failed> {
         let path = path.to_owned();
         Self::spawn(attention, move |control| {
             control.serve(&path, SocketType::SEQPACKET, None, converse);
@@ -101,7 +102,7 @@ impl Connection {
         streams: Vec<UnixStream>,
         attention: Arc<Attention>,
         mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
-    ) -> Result<Self, (&'static str, io::Error)> {
+    ) -> Result<Self, Failed> {
         Self::spawn(attention, move |control| {
             for stream in streams {
                 if control.is_stopping() {
@@ -115,7 +116,7 @@ impl Connection {
     fn spawn<T>(
         attention: Arc<Attention>,
         serve: impl FnOnce(&Control) -> T + Send + 'static,
-    ) -> Result<Self, (&'static str, io::Error)> {
+    ) -> Result<Self, Failed> {
         let control = Arc::new(Control {
             attention,
             stop: AtomicBool::new(false),

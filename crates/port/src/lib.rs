@@ -30,6 +30,7 @@ pub mod null;
 mod pairs;
 pub mod query;
 pub mod raw;
+mod scheme;
 mod slot;
 mod socket;
 pub mod tap;

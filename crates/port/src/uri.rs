@@ -12,6 +12,7 @@ use crate::memif::MemifUri;
 use crate::null::NullUri;
 use crate::query::{Query, UriError};
 use crate::raw::RawUri;
+use crate::scheme::Scheme;
 use crate::tap::TapUri;
 use crate::udp::UdpUri;
 use crate::unix_datagram::UnixUri;
@@ -19,174 +20,111 @@ use crate::vhost::VhostUri;
 use crate::virtio::VirtioUri;
 use crate::{OpenError, Port, Wait};
 
-/// A port's name, validated as far as possible without asking the kernel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub enum PortUri {
-    /// `udp:LOCAL-REMOTE`: a connected UDP socket.
-    Udp(UdpUri),
-    /// `raw:INTERFACE`: a packet socket.
-    Raw(RawUri),
-    /// `afxdp:INTERFACE`: AF_XDP sockets.
-    Afxdp(AfxdpUri),
-    /// `tap:INTERFACE`: a TAP or macvtap interface.
-    Tap(TapUri),
-    /// `vhost:PATH`: the back end of vhost-user.
-    Vhost(VhostUri),
-    /// `virtio:PATH`: the front end (driver) of vhost-user.
-    Virtio(VirtioUri),
-    /// `memif:PATH`: the client of memif.
-    Memif(MemifUri),
-    /// `unix:PATH`: datagrams between Unix sockets.
-    Unix(UnixUri),
-    /// `null:`: takes every frame and never delivers one.
-    Null(NullUri),
-    /// `impair:PLAN:PORT`: another port, with losses and delays on its receiving side.
-    Impair(ImpairUri),
+/// Defines [`PortUri`] with a variant for each scheme, whose type implements [`Scheme`].
+macro_rules! schemes {
+    ($($(#[$doc:meta])* $name:literal $variant:ident($uri:ty), for example $example:literal;)*) => {
+        /// A port's name, validated as far as possible without asking the kernel.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(into = "String", try_from = "String")]
+        pub enum PortUri {
+            $($(#[$doc])* $variant($uri),)*
+        }
+
+        impl PortUri {
+            #[inline]
+            pub(crate) fn scheme(&self) -> &dyn Scheme {
+                match self {
+                    $(Self::$variant(uri) => uri,)*
+                }
+            }
+        }
+
+        impl FromStr for PortUri {
+            type Err = UriError;
+
+            fn from_str(text: &str) -> Result<Self, UriError> {
+                let (scheme, rest) = text.split_once(':').unwrap_or((text, ""));
+                match scheme {
+                    $($name => <$uri>::parse_uri(text, scheme, rest).map(Self::$variant),)*
+                    _ => {
+                        let examples = [$($example),*].join(", ");
+                        let what = format!("unknown scheme {scheme:?}; ports look like {examples}");
+                        Err(Query::parse(text, "")?.error(what))
+                    }
+                }
+            }
+        }
+    };
 }
 
-/// Examples of port URIs, for error messages.
-const EXAMPLES: &str = "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64, raw:eth0?batch=64, afxdp:eth0, \
-                        tap:tap0, vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, \
-                        memif:/run/dray/a.sock, unix:/run/dray/a.sock?peer=/run/dray/b.sock, null:, \
-                        impair:drop=100:raw:eth0";
+schemes! {
+    /// `udp:LOCAL-REMOTE`: a connected UDP socket.
+    "udp" Udp(UdpUri), for example "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64";
+    /// `raw:INTERFACE`: a packet socket.
+    "raw" Raw(RawUri), for example "raw:eth0?batch=64";
+    /// `afxdp:INTERFACE`: AF_XDP sockets.
+    "afxdp" Afxdp(AfxdpUri), for example "afxdp:eth0";
+    /// `tap:INTERFACE`: a TAP or macvtap interface.
+    "tap" Tap(TapUri), for example "tap:tap0";
+    /// `vhost:PATH`: the back end of vhost-user.
+    "vhost" Vhost(VhostUri), for example "vhost:/run/dray/a.sock";
+    /// `virtio:PATH`: the front end (driver) of vhost-user.
+    "virtio" Virtio(VirtioUri), for example "virtio:/run/dray/a.sock";
+    /// `memif:PATH`: the client of memif.
+    "memif" Memif(MemifUri), for example "memif:/run/dray/a.sock";
+    /// `unix:PATH`: datagrams between Unix sockets.
+    "unix" Unix(UnixUri), for example "unix:/run/dray/a.sock?peer=/run/dray/b.sock";
+    /// `null:`: takes every frame and never delivers one.
+    "null" Null(NullUri), for example "null:";
+    /// `impair:PLAN:PORT`: another port, with losses and delays on its receiving side.
+    "impair" Impair(ImpairUri), for example "impair:drop=100:raw:eth0";
+}
 
 impl PortUri {
     /// Opens the port in the network namespace of the calling thread.
     pub fn open(&self) -> Result<Port, OpenError> {
-        match self {
-            Self::Udp(uri) => uri.open(),
-            Self::Raw(uri) => uri.open(),
-            Self::Afxdp(uri) => uri.open(),
-            Self::Tap(uri) => uri.open(),
-            Self::Vhost(uri) => uri.open(),
-            Self::Virtio(uri) => uri.open(),
-            Self::Memif(uri) => uri.open(),
-            Self::Unix(uri) => uri.open(),
-            Self::Null(uri) => Ok(uri.open()),
-            Self::Impair(uri) => uri.open(),
-        }
+        self.scheme().open().map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
     /// Returns true if the port only receives: a socket without a remote address.
     pub fn only_receives(&self) -> bool {
-        match self {
-            Self::Udp(UdpUri { remote: None, .. }) | Self::Unix(UnixUri { peer: None, .. }) => true,
-            Self::Impair(uri) => uri.port.only_receives(),
-            _ => false,
-        }
+        self.scheme().only_receives()
     }
 
     /// Returns true if the port reaches its peer over a Unix socket, or has no peer: it needs no
     /// capability and no other kind of socket, and can be opened in a sandbox.
     pub fn is_local(&self) -> bool {
-        match self {
-            Self::Udp(_) | Self::Raw(_) | Self::Afxdp(_) | Self::Tap(_) => false,
-            Self::Vhost(_) | Self::Virtio(_) | Self::Memif(_) | Self::Unix(_) | Self::Null(_) => {
-                true
-            }
-            Self::Impair(uri) => uri.port.is_local(),
-        }
+        self.scheme().is_local()
     }
 
     /// Returns the directory of the socket that the port creates, if it creates one.
     pub fn socket_directory(&self) -> Option<&Path> {
-        let socket = match self {
-            Self::Vhost(uri) if !uri.client => &uri.path,
-            Self::Virtio(uri) if uri.server => &uri.path,
-            Self::Unix(uri) => &uri.path,
-            Self::Impair(uri) => return uri.port.socket_directory(),
-            _ => return None,
-        };
-        Some(
-            socket
-                .parent()
-                .filter(|parent| !parent.as_os_str().is_empty())
-                .unwrap_or(Path::new(".")),
-        )
+        let directory = self.scheme().socket()?.parent();
+        let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
+        Some(directory.unwrap_or(Path::new(".")))
     }
 
     /// Returns true if the kernel writes the headers of transmitted frames, so that all are one
     /// flow.
     pub fn is_one_flow(&self) -> bool {
-        match self {
-            Self::Udp(_) => true,
-            Self::Impair(uri) => uri.port.is_one_flow(),
-            _ => false,
-        }
+        self.scheme().is_one_flow()
     }
 
     /// Returns true if received frames have lost their VLAN tags, so that VLANs cannot be told
     /// apart.
     pub fn loses_tags(&self) -> bool {
-        match self {
-            Self::Raw(uri) => !uri.keeps_tags(),
-            Self::Impair(uri) => uri.port.loses_tags(),
-            _ => false,
-        }
+        self.scheme().loses_tags()
     }
 
     /// Returns how the port waits for frames.
     pub fn wait(&self) -> Wait {
-        match self {
-            Self::Udp(uri) => uri.options.wait,
-            Self::Raw(uri) => uri.options.wait,
-            Self::Afxdp(uri) => uri.wait,
-            Self::Tap(uri) => uri.wait,
-            Self::Vhost(uri) => uri.wait,
-            Self::Virtio(uri) => uri.wait,
-            Self::Memif(uri) => uri.wait,
-            Self::Unix(uri) => uri.options.wait,
-            // An impaired port may have delayed frames to deliver when none arrive.
-            Self::Null(_) | Self::Impair(_) => Wait::Poll { pause_us: 0 },
-        }
-    }
-}
-
-impl FromStr for PortUri {
-    type Err = UriError;
-
-    fn from_str(text: &str) -> Result<Self, UriError> {
-        let (scheme, rest) = text.split_once(':').unwrap_or((text, ""));
-        if scheme == "impair" {
-            return ImpairUri::parse(text, rest).map(Self::Impair);
-        }
-        let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut query = Query::parse(text, query)?;
-        let uri = match scheme {
-            "udp" => Self::Udp(UdpUri::parse(body, &mut query)?),
-            "raw" => Self::Raw(RawUri::parse(body, &mut query)?),
-            "afxdp" => Self::Afxdp(AfxdpUri::parse(body, &mut query)?),
-            "tap" => Self::Tap(TapUri::parse(body, &mut query)?),
-            "vhost" => Self::Vhost(VhostUri::parse(body, &mut query)?),
-            "memif" => Self::Memif(MemifUri::parse(body, &mut query)?),
-            "virtio" => Self::Virtio(VirtioUri::parse(body, &mut query)?),
-            "unix" => Self::Unix(UnixUri::parse(body, &mut query)?),
-            "null" => Self::Null(NullUri::parse(body, &query)?),
-            _ => {
-                let what = format!("unknown scheme {scheme:?}; ports look like {EXAMPLES}");
-                return Err(query.error(what));
-            }
-        };
-        query.finish(scheme)?;
-        Ok(uri)
+        self.scheme().wait()
     }
 }
 
 impl fmt::Display for PortUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Udp(uri) => uri.fmt(f),
-            Self::Raw(uri) => uri.fmt(f),
-            Self::Afxdp(uri) => uri.fmt(f),
-            Self::Tap(uri) => uri.fmt(f),
-            Self::Vhost(uri) => uri.fmt(f),
-            Self::Virtio(uri) => uri.fmt(f),
-            Self::Memif(uri) => uri.fmt(f),
-            Self::Unix(uri) => uri.fmt(f),
-            Self::Null(uri) => uri.fmt(f),
-            Self::Impair(uri) => uri.fmt(f),
-        }
+        self.scheme().fmt(f)
     }
 }
 
@@ -295,7 +233,7 @@ mod tests {
             ("vhost:/a?memory=65T", ["memory=65T", "1 to 64T"]),
             ("vhost:/a?memory=1k", ["memory=1k", "K, M, G or T"]),
             ("vhost:/a?regions=33", ["regions=33", "1 to 32"]),
-            ("memif:", ["\"\"", "memif:/run/dray/a.sock"]),
+            ("memif:", ["missing path", "memif:/run/dray/a.sock"]),
             ("memif:/a?size=32768", ["size=32768", "2 to 16384"]),
             ("memif:/a?secret=a b", ["secret=a b", "1 to 24 letters"]),
             ("memif:/a?secret=1234567890123456789012345", ["secret=", "1 to 24"]),

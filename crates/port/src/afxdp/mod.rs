@@ -18,11 +18,12 @@ use std::sync::{Arc, Weak};
 use dray_netdev::Interface;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX, TAG_LEN};
 
+use crate::Port;
 use crate::link::{Link, LinkState, LinkStatus};
-use crate::{OpenError, Port};
+use crate::scheme::Failed;
 use program::Program;
 use receive::AfxdpReceive;
-use socket::{Failed, Rings, Socket};
+use socket::{Rings, Socket};
 use transmit::AfxdpTransmit;
 use umem::{Joined, Umem};
 
@@ -30,11 +31,7 @@ pub use uri::{AfxdpUri, CopyMode};
 
 impl AfxdpUri {
     /// Attaches the program and opens a socket for each queue.
-    pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
-    }
-
-    fn try_open(&self) -> Result<Port, Failed> {
+    fn open_queues(&self) -> Result<Port, Failed> {
         let fail = |what| move |error: io::Error| (what, error);
         let interface = Interface::find(&self.interface).map_err(fail("interface index"))?;
         let interface = Arc::new(interface);

@@ -23,6 +23,7 @@ use super::program::Program;
 use super::ring::{Consumer, FILL_RING_LEN, Fill, Producer, RING_LEN};
 use super::umem::{Seat, Umem};
 use super::{AfxdpUri, CopyMode};
+use crate::scheme::Failed;
 use crate::socket::{enlarge_buffers, set_option};
 
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of asm-generic/socket.h.
@@ -34,9 +35,6 @@ const BUSY_POLL_BUDGET: libc::c_int = 64;
 /// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h: number of frames that one call transmits in copy
 /// mode. Since Linux 6.18; before, it was always 32.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
-
-/// A failed step of the setup: its name, and the kernel's error.
-pub(super) type Failed = (&'static str, io::Error);
 
 /// Rings of a socket.
 pub(super) struct Rings {

@@ -10,8 +10,9 @@ use dray_shm::{Mapping, MemoryFile, PageSize};
 use rustix::net::xdp::{XdpUmemReg, XdpUmemRegFlags};
 
 use super::ring::RING_LEN;
-use super::socket::{Failed, Rings, Socket};
+use super::socket::{Rings, Socket};
 use crate::Frame;
+use crate::scheme::Failed;
 
 /// Number of chunks of one socket: a ring full of chunks to receive into, and one of chunks to
 /// transmit from.

@@ -5,7 +5,8 @@ use std::fmt;
 use dray_bpf::{Mode, PORTS_MAX};
 
 use crate::query::{Query, UriError, write_query};
-use crate::{Wait, interface};
+use crate::scheme::{Failed, Scheme};
+use crate::{Port, Wait, interface};
 
 /// How frames pass between the driver's memory and the socket's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +73,10 @@ impl AfxdpUri {
             wait: Wait::Block,
         }
     }
+}
 
-    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+impl Scheme for AfxdpUri {
+    fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         let mut uri = Self::new(&interface::parse(body, query, "afxdp")?);
         let within = |text: &str, from: u32, to: u32| {
             text.parse().ok().filter(|number| (from..=to).contains(number))
@@ -126,6 +129,14 @@ impl AfxdpUri {
             )));
         }
         Ok(uri)
+    }
+
+    fn open(&self) -> Result<Port, Failed> {
+        self.open_queues()
+    }
+
+    fn wait(&self) -> Wait {
+        self.wait
     }
 }
 

@@ -5,10 +5,12 @@
 mod receive;
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::query::{Query, UriError};
-use crate::{OpenError, Port, PortUri};
+use crate::scheme::{Failed, Scheme};
+use crate::{Port, PortUri, Wait};
 use receive::Impaired;
 
 /// Name of an impaired port.
@@ -56,7 +58,7 @@ impl Plan {
     /// Default of `queue`: one burst.
     pub const QUEUE: u32 = 64;
 
-    fn parse(text: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+    fn parse(query: &mut Query<'_>) -> Result<Self, UriError> {
         let each = "a number N from 1, for every Nth frame";
         let mut number = |key| query.take(key, each, |text| text.parse().ok().filter(|n| *n > 0));
         let [drop, duplicate, swap] = [number("drop")?, number("duplicate")?, number("swap")?];
@@ -79,38 +81,67 @@ impl Plan {
         let duration = |us: Option<u32>| Duration::from_micros(us.unwrap_or(0).into());
         let (delay, late_by) = (duration(delay), duration(late_by));
         if late.is_some() == late_by.is_zero() {
-            return Err(query.error(format!("{text:?}: late and late_by must be given together")));
+            return Err(query.error("late and late_by must be given together".to_owned()));
         }
         if queue.is_some() && rate.is_none() {
-            return Err(query.error(format!("{text:?}: queue needs rate")));
+            return Err(query.error("queue needs rate".to_owned()));
         }
         Ok(Self { rate, queue, drop, duplicate, swap, delay, late, late_by, panic })
     }
 }
 
-impl ImpairUri {
-    pub(crate) fn parse(uri: &str, rest: &str) -> Result<Self, UriError> {
-        let nothing = Query::parse(uri, "")?;
-        let Some((plan, port)) = rest.split_once(':') else {
-            let what = "give a plan and a port, for example impair:drop=100,delay=500:raw:eth0";
-            return Err(nothing.error(what.to_owned()));
-        };
-        let pairs = plan.replace(',', "&");
-        let mut query = Query::parse(uri, &pairs)?;
-        let plan = Plan::parse(plan, &mut query)?;
-        query.finish("impair")?;
+impl Scheme for ImpairUri {
+    /// Parses the underlying port's URI; the keys are those of the plan.
+    fn parse(port: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        let plan = Plan::parse(query)?;
         if port.starts_with("impair:") {
-            return Err(nothing.error("impair: cannot be nested".to_owned()));
+            return Err(query.error("impair: cannot be nested".to_owned()));
         }
         Ok(Self { plan, port: Box::new(port.parse()?) })
     }
 
-    /// Opens the port.
-    pub fn open(&self) -> Result<Port, OpenError> {
-        let Port { rx, tx, link } = self.port.open()?;
+    fn parse_uri(uri: &str, scheme: &str, rest: &str) -> Result<Self, UriError> {
+        let Some((plan, port)) = rest.split_once(':') else {
+            let what = "give a plan and a port, for example impair:drop=100,delay=500:raw:eth0";
+            return Err(Query::parse(uri, "")?.error(what.to_owned()));
+        };
+        let pairs = plan.replace(',', "&");
+        let mut query = Query::parse(uri, &pairs)?;
+        let parsed = Self::parse(port, &mut query)?;
+        query.finish(scheme)?;
+        Ok(parsed)
+    }
+
+    fn open(&self) -> Result<Port, Failed> {
+        let Port { rx, tx, link } = self.port.scheme().open()?;
         let wait = self.port.wait();
         let rx = rx.into_iter().map(|rx| Box::new(Impaired::new(rx, wait, self.plan)) as Box<_>);
         Ok(Port { rx: rx.collect(), tx, link })
+    }
+
+    /// The port may have delayed frames to deliver when none arrive.
+    fn wait(&self) -> Wait {
+        Wait::Poll { pause_us: 0 }
+    }
+
+    fn is_local(&self) -> bool {
+        self.port.is_local()
+    }
+
+    fn socket(&self) -> Option<&Path> {
+        self.port.scheme().socket()
+    }
+
+    fn only_receives(&self) -> bool {
+        self.port.only_receives()
+    }
+
+    fn is_one_flow(&self) -> bool {
+        self.port.is_one_flow()
+    }
+
+    fn loses_tags(&self) -> bool {
+        self.port.loses_tags()
     }
 }
 

@@ -15,7 +15,6 @@ mod queue;
 mod tests;
 
 use std::fmt;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -28,6 +27,7 @@ use crate::connection::Connection;
 use crate::fresh::Fresh;
 use crate::pairs::{self, Pair};
 use crate::query::{Query, UriError, write_query};
+use crate::scheme::{Failed, Scheme};
 use crate::unix::parse_path;
 use crate::{OpenError, Port, Wait};
 
@@ -58,33 +58,7 @@ const SIZE_DEFAULT: u32 = 512;
 const SIZE_MAX: u16 = 1 << 14;
 
 impl MemifUri {
-    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
-        let id = query.take("id", "0 to 4294967295", |text| text.parse().ok())?;
-        let secret = query.take("secret", "1 to 24 letters, digits, - and _", |text| {
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-            let fits = (1..=SECRET_MAX).contains(&text.len()) && text.chars().all(is_plain);
-            fits.then(|| text.to_owned())
-        })?;
-        let size = query.take("size", "a power of two from 2 to 16384", |text| {
-            QueueSize::new(text.parse().ok()?).ok().filter(|size| size.get() <= SIZE_MAX)
-        })?;
-        Ok(Self {
-            path: parse_path("memif", body, query)?,
-            id: id.unwrap_or(0),
-            secret: secret.unwrap_or_default(),
-            queues: query.queues()?,
-            size: size.unwrap_or(QueueSize::new(SIZE_DEFAULT).expect("a power of two")),
-            wait: Wait::parse(query)?,
-        })
-    }
-
-    /// Creates the memory and starts to connect; the server may come at any time, and come back.
-    /// Each server gets memory that no other has seen.
-    pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open(Vec::new()).map_err(|(what, error)| OpenError::new(self, what, error))
-    }
-
-    /// Like [`open`](Self::open), for the servers at the other ends of the packet sockets
+    /// Like [`PortUri::open`](crate::PortUri::open), for the servers at the other ends of the packet sockets
     /// `sockets`, one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, sockets: Vec<OwnedFd>) -> Result<Port, OpenError> {
@@ -92,7 +66,7 @@ impl MemifUri {
             .map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(&self, sockets: Vec<UnixStream>) -> Result<Port, (&'static str, io::Error)> {
+    fn try_open(&self, sockets: Vec<UnixStream>) -> Result<Port, Failed> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
         let (size, queues) = (self.size, self.queues);
         let memory = Fresh::new(move || SharedMemory::new(size, queues));
@@ -115,6 +89,42 @@ impl MemifUri {
 
 /// State shared by the data threads and the control thread of a memif port.
 type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
+
+impl Scheme for MemifUri {
+    fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        let id = query.take("id", "0 to 4294967295", |text| text.parse().ok())?;
+        let secret = query.take("secret", "1 to 24 letters, digits, - and _", |text| {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+            let fits = (1..=SECRET_MAX).contains(&text.len()) && text.chars().all(is_plain);
+            fits.then(|| text.to_owned())
+        })?;
+        let size = query.take("size", "a power of two from 2 to 16384", |text| {
+            QueueSize::new(text.parse().ok()?).ok().filter(|size| size.get() <= SIZE_MAX)
+        })?;
+        Ok(Self {
+            path: parse_path("memif", body, query)?,
+            id: id.unwrap_or(0),
+            secret: secret.unwrap_or_default(),
+            queues: query.queues()?,
+            size: size.unwrap_or(QueueSize::new(SIZE_DEFAULT).expect("a power of two")),
+            wait: Wait::parse(query)?,
+        })
+    }
+
+    /// Creates the memory and starts to connect; the server may come at any time, and come back.
+    /// Each server gets memory that no other has seen.
+    fn open(&self) -> Result<Port, Failed> {
+        self.try_open(Vec::new())
+    }
+
+    fn wait(&self) -> Wait {
+        self.wait
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+}
 
 impl fmt::Display for MemifUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

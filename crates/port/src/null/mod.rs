@@ -7,23 +7,31 @@ use std::os::fd::BorrowedFd;
 use dray_wire::FRAME_MAX;
 
 use crate::query::{Query, UriError};
+use crate::scheme::{Failed, Scheme};
 use crate::{Frame, Port, Receive, Take, Transmit, Wait};
 
 /// Name of the null port; it has no parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NullUri;
 
-impl NullUri {
-    pub(crate) fn parse(body: &str, query: &Query<'_>) -> Result<Self, UriError> {
+impl Scheme for NullUri {
+    fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         match body {
             "" => Ok(Self),
             _ => Err(query.error(format!("unexpected {body:?} after null:"))),
         }
     }
 
-    /// Opens a port without a peer.
-    pub fn open(&self) -> Port {
-        Port { rx: vec![Box::new(Null)], tx: vec![Box::new(Null)], link: None }
+    fn open(&self) -> Result<Port, Failed> {
+        Ok(Port { rx: vec![Box::new(Null)], tx: vec![Box::new(Null)], link: None })
+    }
+
+    fn wait(&self) -> Wait {
+        Wait::Poll { pause_us: 0 }
+    }
+
+    fn is_local(&self) -> bool {
+        true
     }
 }
 

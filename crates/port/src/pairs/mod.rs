@@ -19,6 +19,7 @@ use crate::event::Wakes;
 use crate::frame::Frame;
 use crate::gathered::Gathered;
 use crate::link::{Link, LinkState, LinkStatus};
+use crate::scheme::Failed;
 use crate::slot::{Failure, Slot, State};
 use crate::{Port, Take, Wait};
 
@@ -82,10 +83,7 @@ pub(crate) struct Pair<R, T> {
 
 impl<R, T> Pair<R, T> {
     /// Creates `count` pairs without queues. `attention` wakes the control thread.
-    pub(crate) fn several(
-        count: u16,
-        attention: &Arc<Attention>,
-    ) -> Result<Vec<Self>, (&'static str, io::Error)> {
+    pub(crate) fn several(count: u16, attention: &Arc<Attention>) -> Result<Vec<Self>, Failed> {
         let one = |_| -> io::Result<Self> {
             Ok(Self {
                 receive: Slot::new(attention.clone()),

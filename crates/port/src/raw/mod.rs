@@ -1,7 +1,6 @@
 //! `raw:INTERFACE`: a packet socket (packet(7)) that sends and receives whole frames.
 
 use std::fmt;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -9,10 +8,11 @@ use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
+use crate::scheme::{Failed, Scheme};
 use crate::socket::{
     Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option,
 };
-use crate::{OpenError, PATIENCE, Port, interface};
+use crate::{PATIENCE, Port, Wait, interface};
 
 mod calls;
 
@@ -35,48 +35,15 @@ pub struct RawUri {
 }
 
 impl RawUri {
-    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
-        let interface = interface::parse(body, query, "raw")?;
-        let options = SocketOptions::parse(query)?;
-        let ethertype = query.take("ethertype", "0x0001 to 0xffff, 0x0800 for IPv4", |text| {
-            let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 4)?;
-            u16::from_str_radix(digits, 16).ok().filter(|n| *n != 0)
-        })?;
-        let promisc = query.flag("promisc", false)?;
-        let queues = query.queues()?;
-        Ok(Self { interface, options, ethertype, promisc, queues })
-    }
-
     /// Returns true if received frames have their VLAN tags. The kernel strips a tag before it
     /// looks for sockets that want frames of one type, and does not report it to them afterwards.
     pub fn keeps_tags(&self) -> bool {
         self.ethertype.is_none()
     }
 
-    /// Opens the socket and binds it to the interface.
-    pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
-    }
-
-    fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
-        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
-        let mut group = None;
-        for _ in 0..self.queues {
-            let (socket, frame_max) = self.socket(&mut group)?;
-            let socket = Arc::new(socket);
-            let restore = if self.keeps_tags() { Restore::Tags } else { Restore::Nothing };
-            port.rx.push(Box::new(SocketReceive::new(socket.clone(), self.options, restore)));
-            port.tx.push(Box::new(SocketTransmit::new(socket, self.options, false, frame_max)));
-        }
-        Ok(port)
-    }
-
     /// Creates one socket, and returns it with the length of the longest frame that it sends. If
     /// there are several, they become members of the same `group`.
-    fn socket(
-        &self,
-        group: &mut Option<u16>,
-    ) -> Result<(OwnedFd, usize), (&'static str, io::Error)> {
+    fn socket(&self, group: &mut Option<u16>) -> Result<(OwnedFd, usize), Failed> {
         let fail = |what| move |errno: rustix::io::Errno| (what, errno.into());
         // Protocol 0: nothing is received before the socket is bound to its interface.
         let socket = rustix::net::socket_with(
@@ -121,6 +88,42 @@ impl RawUri {
             calls::deafen(socket.as_fd(), false).map_err(|error| ("SO_DETACH_FILTER", error))?;
         }
         Ok((socket, FRAME_MAX.min(mtu + ETHERNET_LEN)))
+    }
+}
+
+impl Scheme for RawUri {
+    fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        let interface = interface::parse(body, query, "raw")?;
+        let options = SocketOptions::parse(query)?;
+        let ethertype = query.take("ethertype", "0x0001 to 0xffff, 0x0800 for IPv4", |text| {
+            let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 4)?;
+            u16::from_str_radix(digits, 16).ok().filter(|n| *n != 0)
+        })?;
+        let promisc = query.flag("promisc", false)?;
+        let queues = query.queues()?;
+        Ok(Self { interface, options, ethertype, promisc, queues })
+    }
+
+    /// Opens the socket and binds it to the interface.
+    fn open(&self) -> Result<Port, Failed> {
+        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
+        let mut group = None;
+        for _ in 0..self.queues {
+            let (socket, frame_max) = self.socket(&mut group)?;
+            let socket = Arc::new(socket);
+            let restore = if self.keeps_tags() { Restore::Tags } else { Restore::Nothing };
+            port.rx.push(Box::new(SocketReceive::new(socket.clone(), self.options, restore)));
+            port.tx.push(Box::new(SocketTransmit::new(socket, self.options, false, frame_max)));
+        }
+        Ok(port)
+    }
+
+    fn wait(&self) -> Wait {
+        self.options.wait
+    }
+
+    fn loses_tags(&self) -> bool {
+        !self.keeps_tags()
     }
 }
 

@@ -11,7 +11,8 @@ use dray_netdev::Interface;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 
 use crate::query::{Query, UriError, write_query};
-use crate::{OpenError, Port, Wait, interface};
+use crate::scheme::{Failed, Scheme};
+use crate::{Port, Wait, interface};
 
 mod calls;
 mod device;
@@ -36,19 +37,31 @@ pub struct TapUri {
 /// Maximum time until an interface carries frames after a program opened its device.
 const CARRIER_MAX: Duration = Duration::from_secs(2);
 
-impl TapUri {
-    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+/// Sets the interface up and waits for its carrier: until then, frames for it are dropped.
+fn set_up(interface: &Interface) -> io::Result<()> {
+    if !interface.is_up()? {
+        interface.set_up()?;
+    }
+    let deadline = Instant::now() + CARRIER_MAX;
+    while !interface.is_running()? {
+        if Instant::now() > deadline {
+            let what = "no carrier: is the other end of the interface set up?";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+        }
+        sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+impl Scheme for TapUri {
+    fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         let interface = interface::parse(body, query, "tap")?;
         Ok(Self { interface, wait: Wait::parse(query)? })
     }
 
     /// Opens the device of the interface, which is created if it does not exist, sets the interface
     /// up, and waits until it carries frames.
-    pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
-    }
-
-    fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
+    fn open(&self) -> Result<Port, Failed> {
         let Device { file, is_macvtap } = Device::open(&self.interface)?;
         let interface =
             Interface::find(&self.interface).map_err(|error| ("interface index", error))?;
@@ -64,22 +77,10 @@ impl TapUri {
             link: None,
         })
     }
-}
 
-/// Sets the interface up and waits for its carrier: until then, frames for it are dropped.
-fn set_up(interface: &Interface) -> io::Result<()> {
-    if !interface.is_up()? {
-        interface.set_up()?;
+    fn wait(&self) -> Wait {
+        self.wait
     }
-    let deadline = Instant::now() + CARRIER_MAX;
-    while !interface.is_running()? {
-        if Instant::now() > deadline {
-            let what = "no carrier: is the other end of the interface set up?";
-            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
-        }
-        sleep(Duration::from_millis(1));
-    }
-    Ok(())
 }
 
 impl fmt::Display for TapUri {

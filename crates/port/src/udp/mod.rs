@@ -3,7 +3,6 @@
 //! like those of any other port.
 
 use std::fmt;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -13,10 +12,11 @@ use dray_wire::{Flow, MacAddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
+use crate::scheme::{Failed, Scheme};
 use crate::socket::{
     Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option, set_option,
 };
-use crate::{OpenError, PATIENCE, Port};
+use crate::{PATIENCE, Port, Wait};
 
 /// Name of a UDP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,22 @@ pub struct UdpUri {
 }
 
 impl UdpUri {
-    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+    /// Returns the headers of arriving frames, as far as a socket can know them.
+    fn flow(&self) -> Flow {
+        let remote = self.remote.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        Flow {
+            src_mac: MacAddr([0; 6]),
+            dst_mac: MacAddr([0; 6]),
+            src_ip: *remote.ip(),
+            dst_ip: *self.local.ip(),
+            src_port: remote.port(),
+            dst_port: self.local.port(),
+        }
+    }
+}
+
+impl Scheme for UdpUri {
+    fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         let address = |text: &str| {
             text.parse().map_err(|_| {
                 query.error(format!(
@@ -47,11 +62,7 @@ impl UdpUri {
     }
 
     /// Binds the socket, and connects it if a remote address is given.
-    pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
-    }
-
-    fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
+    fn open(&self) -> Result<Port, Failed> {
         let fail = |what| move |errno: rustix::io::Errno| (what, errno.into());
         let socket = rustix::net::socket_with(
             AddressFamily::INET,
@@ -89,17 +100,16 @@ impl UdpUri {
         })
     }
 
-    /// Returns the headers of arriving frames, as far as a socket can know them.
-    fn flow(&self) -> Flow {
-        let remote = self.remote.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-        Flow {
-            src_mac: MacAddr([0; 6]),
-            dst_mac: MacAddr([0; 6]),
-            src_ip: *remote.ip(),
-            dst_ip: *self.local.ip(),
-            src_port: remote.port(),
-            dst_port: self.local.port(),
-        }
+    fn wait(&self) -> Wait {
+        self.options.wait
+    }
+
+    fn only_receives(&self) -> bool {
+        self.remote.is_none()
+    }
+
+    fn is_one_flow(&self) -> bool {
+        true
     }
 }
 

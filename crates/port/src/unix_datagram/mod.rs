@@ -14,11 +14,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
+use crate::scheme::{Failed, Scheme};
 use crate::socket::{Restore, SocketOptions, SocketReceive, SocketTransmit};
 use crate::unix::parse_path;
-use crate::{
-    Frame, Link, LinkState, LinkStatus, OpenError, PATIENCE, Port, Receive, Take, Transmit, Wait,
-};
+use crate::{Frame, Link, LinkState, LinkStatus, PATIENCE, Port, Receive, Take, Transmit, Wait};
 
 /// Name of a Unix datagram port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +30,8 @@ pub struct UnixUri {
     pub options: SocketOptions,
 }
 
-impl UnixUri {
-    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+impl Scheme for UnixUri {
+    fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         let path = parse_path("unix", body, query)?;
         let peer = query.take("peer", "the path of a Unix socket, at most 107 bytes", |text| {
             (1..=crate::unix::PATH_MAX).contains(&text.len()).then(|| text.into())
@@ -41,11 +40,7 @@ impl UnixUri {
     }
 
     /// Binds the socket, replacing one that a dead process left there. The peer may come later.
-    pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open().map_err(|(what, source)| OpenError::new(self, what, source))
-    }
-
-    fn try_open(&self) -> Result<Port, (&'static str, io::Error)> {
+    fn open(&self) -> Result<Port, Failed> {
         let fail = |what| move |errno: Errno| (what, errno.into());
         let socket = bound(&self.path).map_err(|error| ("bind", error))?;
         for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
@@ -68,6 +63,22 @@ impl UnixUri {
             tx: vec![Box::new(UnixTransmit { socket: sending, peer: peer.clone() })],
             link: Some(peer),
         })
+    }
+
+    fn wait(&self) -> Wait {
+        self.options.wait
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn socket(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn only_receives(&self) -> bool {
+        self.peer.is_none()
     }
 }
 

@@ -9,6 +9,7 @@ use super::VhostUri;
 use super::queue::Running;
 use crate::attention::Attention;
 use crate::pairs::{Pair, Pairs};
+use crate::scheme::Failed;
 use crate::slot::Slot;
 
 /// The queues of a port, and their counters. Virtqueue `2 * q` leads to the driver, `2 * q + 1`
@@ -24,10 +25,7 @@ pub(super) struct Device {
 
 impl Device {
     /// Creates the queues. `attention` is signalled by a data thread that gives up a queue.
-    pub(super) fn new(
-        uri: &VhostUri,
-        attention: &Arc<Attention>,
-    ) -> Result<Self, (&'static str, io::Error)> {
+    pub(super) fn new(uri: &VhostUri, attention: &Arc<Attention>) -> Result<Self, Failed> {
         Ok(Self {
             pairs: Pair::several(uri.queues, attention)?,
             malformed: Arc::default(),

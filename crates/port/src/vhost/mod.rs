@@ -20,15 +20,15 @@ mod message;
 mod queue;
 
 use std::fmt;
-use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::attention::Attention;
 use crate::connection::Connection;
 use crate::pairs;
 use crate::query::{Query, UriError, write_query};
+use crate::scheme::{Failed, Scheme};
 use crate::unix::parse_path;
 use crate::{Bytes, OpenError, Port, Wait};
 
@@ -66,7 +66,30 @@ impl VhostUri {
         }
     }
 
-    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+    /// Like [`PortUri::open`](crate::PortUri::open), for the drivers at the other ends of `streams`, one after the
+    /// other; the path is ignored. Fuzzing has no time to connect.
+    #[doc(hidden)]
+    pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
+        self.try_open(Some(streams)).map_err(|(what, error)| OpenError::new(self, what, error))
+    }
+
+    fn try_open(&self, streams: Option<Vec<UnixStream>>) -> Result<Port, Failed> {
+        let attention = Attention::new().map_err(|error| ("eventfd", error))?;
+        let device = Arc::new(Device::new(self, &attention)?);
+        let converse = {
+            let (device, mut rates) = (device.clone(), Rates::default());
+            move |stream, control: &_| control::converse(&device, stream, control, &mut rates)
+        };
+        let connection = match streams {
+            Some(streams) => Connection::over(streams, attention, converse)?,
+            None => Connection::open(&self.path, self.client, attention, converse)?,
+        };
+        Ok(pairs::port(device, connection, self.wait))
+    }
+}
+
+impl Scheme for VhostUri {
+    fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         let memory = |text: &str| {
             let Bytes(bytes) = text.parse().ok()?;
             (1..=MEMORY_MAX).contains(&bytes).then_some(bytes)
@@ -85,32 +108,20 @@ impl VhostUri {
     }
 
     /// Starts to listen or connect. The driver may connect at any time, and reconnect.
-    pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open(None).map_err(|(what, error)| OpenError::new(self, what, error))
+    fn open(&self) -> Result<Port, Failed> {
+        self.try_open(None)
     }
 
-    /// Like [`open`](Self::open), for the drivers at the other ends of `streams`, one after the
-    /// other; the path is ignored. Fuzzing has no time to connect.
-    #[doc(hidden)]
-    pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
-        self.try_open(Some(streams)).map_err(|(what, error)| OpenError::new(self, what, error))
+    fn wait(&self) -> Wait {
+        self.wait
     }
 
-    fn try_open(
-        &self,
-        streams: Option<Vec<UnixStream>>,
-    ) -> Result<Port, (&'static str, io::Error)> {
-        let attention = Attention::new().map_err(|error| ("eventfd", error))?;
-        let device = Arc::new(Device::new(self, &attention)?);
-        let converse = {
-            let (device, mut rates) = (device.clone(), Rates::default());
-            move |stream, control: &_| control::converse(&device, stream, control, &mut rates)
-        };
-        let connection = match streams {
-            Some(streams) => Connection::over(streams, attention, converse)?,
-            None => Connection::open(&self.path, self.client, attention, converse)?,
-        };
-        Ok(pairs::port(device, connection, self.wait))
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn socket(&self) -> Option<&Path> {
+        (!self.client).then_some(&self.path)
     }
 }
 

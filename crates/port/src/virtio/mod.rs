@@ -13,9 +13,8 @@ mod queue;
 mod tests;
 
 use std::fmt;
-use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dray_ring::QueueSize;
@@ -25,6 +24,7 @@ use crate::connection::Connection;
 use crate::fresh::Fresh;
 use crate::pairs::{self, Pair};
 use crate::query::{Query, UriError, write_query};
+use crate::scheme::{Failed, Scheme};
 use crate::unix::parse_path;
 use crate::{OpenError, Port, Wait};
 
@@ -55,35 +55,14 @@ pub struct VirtioUri {
 const SIZE_DEFAULT: u32 = 512;
 
 impl VirtioUri {
-    pub(crate) fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
-        let size = query.take("size", "a power of two from 2 to 32768", |text| {
-            QueueSize::new(text.parse().ok()?).ok()
-        })?;
-        Ok(Self {
-            path: parse_path("virtio", body, query)?,
-            queues: query.queues()?,
-            size: size.unwrap_or(QueueSize::new(SIZE_DEFAULT).expect("a power of two")),
-            packed: query.flag("packed", false)?,
-            server: query.flag("server", false)?,
-            hugepages: query.flag("hugepages", true)?,
-            wait: Wait::parse(query)?,
-        })
-    }
-
-    /// Creates the memory and starts to connect or listen. The back end may connect at any time,
-    /// and reconnect. Each back end gets memory that no other has seen.
-    pub fn open(&self) -> Result<Port, OpenError> {
-        self.try_open(Vec::new()).map_err(|(what, error)| OpenError::new(self, what, error))
-    }
-
-    /// Like [`open`](Self::open), for the back ends at the other ends of `streams`, one after the
+    /// Like [`PortUri::open`](crate::PortUri::open), for the back ends at the other ends of `streams`, one after the
     /// other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
         self.try_open(streams).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(&self, streams: Vec<UnixStream>) -> Result<Port, (&'static str, io::Error)> {
+    fn try_open(&self, streams: Vec<UnixStream>) -> Result<Port, Failed> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
         let uri = self.clone();
         let memory = Fresh::new(move || SharedMemory::new(&uri));
@@ -106,6 +85,41 @@ impl VirtioUri {
 
 /// State shared by the data threads and the control thread of a virtio port.
 type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
+
+impl Scheme for VirtioUri {
+    fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        let size = query.take("size", "a power of two from 2 to 32768", |text| {
+            QueueSize::new(text.parse().ok()?).ok()
+        })?;
+        Ok(Self {
+            path: parse_path("virtio", body, query)?,
+            queues: query.queues()?,
+            size: size.unwrap_or(QueueSize::new(SIZE_DEFAULT).expect("a power of two")),
+            packed: query.flag("packed", false)?,
+            server: query.flag("server", false)?,
+            hugepages: query.flag("hugepages", true)?,
+            wait: Wait::parse(query)?,
+        })
+    }
+
+    /// Creates the memory and starts to connect or listen. The back end may connect at any time,
+    /// and reconnect. Each back end gets memory that no other has seen.
+    fn open(&self) -> Result<Port, Failed> {
+        self.try_open(Vec::new())
+    }
+
+    fn wait(&self) -> Wait {
+        self.wait
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn socket(&self) -> Option<&Path> {
+        self.server.then_some(&self.path)
+    }
+}
 
 impl fmt::Display for VirtioUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

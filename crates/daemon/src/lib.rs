@@ -1,13 +1,12 @@
-//! Common parts of the switch and the user plane function as long-running programs: counters that
-//! data threads write and others read ([`counters!`]), and a control socket that speaks HTTP/1.1
-//! with JSON ([`Server`], [`Client`]), so that `curl --unix-socket` works.
+//! Common parts of the switch and the user plane function as long-running programs: a control
+//! socket that speaks HTTP/1.1 with JSON ([`Server`], [`Client`]), so that `curl --unix-socket`
+//! works, and the end of the process when a thread dies ([`watch_threads`]).
 //!
 //! The socket is open to root and its group, who may use everything it offers. Their requests are
 //! checked as if they were untrusted, since scripts make mistakes too.
 #![forbid(unsafe_code)]
 
 mod client;
-pub mod counters;
 mod failure;
 mod http;
 mod lock;
@@ -20,10 +19,3 @@ pub use http::{BODY_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, rea
 pub use lock::Lock;
 pub use server::{Answer, Limits, Server};
 pub use socket::{ControlSocket, FOLDER, SOCKET_PATH_MAX, SocketError, check_socket_path};
-
-#[doc(hidden)]
-pub use serde;
-
-// The macro names this crate as other crates see it.
-#[cfg(test)]
-extern crate self as dray_daemon;

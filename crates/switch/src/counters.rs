@@ -1,6 +1,6 @@
 //! Counters of each port: frames, bytes, and drops by reason.
 
-dray_daemon::counters! {
+dray_datapath::counters! {
     /// Reason for dropping a frame, and the port that counts the drop: the one that received the
     /// frame (rx) or the one that was to transmit it (tx).
     reasons {

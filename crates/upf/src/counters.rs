@@ -1,6 +1,6 @@
 //! Counters of a direction: packets, bytes, and drop reasons.
 
-dray_daemon::counters! {
+dray_datapath::counters! {
     /// Why a packet was dropped.
     reasons {
         /// The frame is for another Ethernet address, or on N3 the packet is for another IP

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 
-use crate::interface::lock;
 use crate::usage::Counted;
+use dray_datapath::lock;
 
 /// An event for the control plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

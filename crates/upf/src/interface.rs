@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use dray_datapath::TransmitQueues;
 use dray_port::{Batch, Frame, Transmit};
 use dray_wire::arp::Arp;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
@@ -34,9 +34,7 @@ pub(crate) struct Interface {
     pub(crate) neighbours: Neighbours,
     /// Networks of gNBs that may send into any session's tunnel.
     gnbs: Vec<Prefix>,
-    /// Transmit queues, each locked for the length of a batch. With one queue for each worker, two
-    /// data threads contend for a queue only when one of them sends a reply.
-    tx: Vec<Mutex<Box<dyn Transmit>>>,
+    tx: TransmitQueues,
     /// True if the peer has been told where the interface's addresses are.
     announced: AtomicBool,
 }
@@ -53,10 +51,8 @@ impl Interface {
         name: &str,
         config: &InterfaceConfig,
         ours: Vec<IpAddr>,
-        mut tx: Vec<Box<dyn Transmit>>,
+        tx: Vec<Box<dyn Transmit>>,
     ) -> Result<Self, ConfigError> {
-        // A worker that also serves other interfaces must not wait for this one.
-        tx.iter_mut().for_each(|tx| tx.never_wait());
         let mut of_version = [Vec::new(), Vec::new()];
         for address in &config.addresses {
             if address.is_unspecified() || address.is_multicast() {
@@ -71,7 +67,8 @@ impl Interface {
         if config.mac.0[0] & 1 != 0 || config.mac.0 == [0; 6] {
             return Err(wrong(name, "mac", format!("{}: give a station's address", config.mac)));
         }
-        let frame_max = tx.iter().map(|tx| tx.frame_max()).min().unwrap_or_default();
+        let tx = TransmitQueues::new(tx);
+        let frame_max = tx.frame_max();
         let mtu = usize::from(config.mtu);
         if mtu < 576 || mtu + ETHERNET_LEN > frame_max {
             let most = frame_max - ETHERNET_LEN;
@@ -113,7 +110,7 @@ impl Interface {
             gateways: config.routes.iter().map(|route| (route.to, route.via)).collect(),
             neighbours: Neighbours::default(),
             gnbs: config.gnbs.clone(),
-            tx: tx.into_iter().map(Mutex::new).collect(),
+            tx,
         };
         interface.gateways.sort_by_key(|(to, _)| std::cmp::Reverse(to.bits()));
         for (to, via) in interface.gateways.clone() {
@@ -392,31 +389,11 @@ impl Interface {
     /// none.
     #[inline]
     pub(crate) fn transmit(&self, worker: usize, frames: &[Frame<'_>]) -> usize {
-        self.queue(worker).transmit(frames).unwrap_or(0)
+        self.tx.of(worker).transmit(frames).unwrap_or(0)
     }
 
     /// Returns true if a peer is connected that takes what a worker transmits.
     pub(crate) fn is_ready(&self, worker: usize) -> bool {
-        self.queue(worker).is_ready()
+        self.tx.of(worker).is_ready()
     }
-
-    /// Returns the queue of a worker. Each worker has its own as far as there are queues, so that
-    /// flows stay in order. A peer may start only some of its queues, but the first is always among
-    /// them.
-    #[inline]
-    fn queue(&self, worker: usize) -> MutexGuard<'_, Box<dyn Transmit>> {
-        let own = worker % self.tx.len();
-        let tx = lock(&self.tx[own]);
-        if own == 0 || tx.is_ready() {
-            return tx;
-        }
-        drop(tx);
-        lock(&self.tx[0])
-    }
-}
-
-/// Locks a mutex whose contents stay valid even if a thread panicked while holding it.
-#[inline]
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

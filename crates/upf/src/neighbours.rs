@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use dray_wire::MacAddr;
 
 use crate::counters::DropReason;
-use crate::interface::lock;
+use dray_datapath::lock;
 
 /// Maximum number of neighbours of an interface.
 pub(crate) const HOPS_MAX: usize = 16_384;

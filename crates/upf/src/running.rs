@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use dray_wire::gtpu::Direction;
 
-use crate::interface::lock;
 use crate::upf::Upf;
 use crate::worker::{self, Worker};
+use dray_datapath::lock;
 
 /// Interval between rounds of questions to neighbours.
 const ASK: Duration = Duration::from_millis(500);
@@ -61,35 +61,20 @@ impl Running {
             running.spawn(name, cpu, workers, idle)?;
         }
         let (upf, stop) = (running.upf.clone(), running.stop.clone());
-        running.watch("upf-neighbours", move || {
-            loop {
+        let neighbours = move || {
+            while !stop.load(Ordering::Relaxed) {
                 upf.announce();
                 upf.ask_for_neighbours();
                 thread::park_timeout(ASK);
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
             }
-        })?;
+        };
+        let neighbours = thread::Builder::new().name("upf-neighbours".to_owned()).spawn(neighbours);
+        running.threads.push(neighbours?);
         Ok(running)
     }
 
-    /// Starts a thread. An error that it returns becomes the failure of the whole function; a panic
+    /// Starts a data thread. An error of a port becomes the failure of the whole function; a panic
     /// ends the process.
-    fn watch(
-        &mut self,
-        name: &str,
-        work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
-    ) -> std::io::Result<()> {
-        let failure = self.failure.clone();
-        self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(move || {
-            if let Err(error) = work() {
-                lock(&failure).get_or_insert(format!("a port failed: {error}"));
-            }
-        })?);
-        Ok(())
-    }
-
     fn spawn(
         &mut self,
         name: &str,
@@ -97,14 +82,13 @@ impl Running {
         mut workers: Vec<Worker>,
         idle: Option<Duration>,
     ) -> std::io::Result<()> {
-        let stop = self.stop.clone();
-        self.watch(name, move || {
-            let mut set = rustix::thread::CpuSet::new();
-            set.set(cpu);
-            rustix::thread::sched_setaffinity(None, &set)?;
-            dray_sandbox::enter_data_thread().map_err(std::io::Error::other)?;
-            worker::run(&mut workers, idle, &stop)
-        })
+        let (stop, failure) = (self.stop.clone(), self.failure.clone());
+        self.threads.push(dray_datapath::spawn(name, cpu, move || {
+            if let Err(error) = worker::run(&mut workers, idle, &stop) {
+                lock(&failure).get_or_insert(format!("a port failed: {error}"));
+            }
+        })?);
+        Ok(())
     }
 
     /// Returns the user plane function.

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 
 use crate::counters::DropReason;
-use crate::interface::lock;
 use crate::session::Peer;
+use dray_datapath::lock;
 
 /// Number of sessions that send into a tunnel, by gNB and TEID.
 #[derive(Debug, Default)]

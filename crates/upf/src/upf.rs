@@ -15,7 +15,7 @@ use crate::compile::Context;
 use crate::config::{ConfigError, Detector, UpfConfig};
 use crate::counters::{Counters, Published};
 use crate::event::{Event, Events, EventsLost, events};
-use crate::interface::{Interface, lock};
+use crate::interface::Interface;
 use crate::meter::Sharing;
 use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
 use crate::path::{
@@ -24,6 +24,7 @@ use crate::path::{
 use crate::session::Peer;
 use crate::tunnels::Tunnels;
 use crate::worker::Worker;
+use dray_datapath::lock;
 
 /// Maximum time that packets may be buffered, in milliseconds: an hour.
 const BUFFER_MS_MAX: u32 = 3_600_000;

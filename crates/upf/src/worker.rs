@@ -1,17 +1,14 @@
 //! A worker of a direction with its queues: the work of a data thread.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dray_port::{Receive, Wait, clock, wait_any};
+use dray_datapath::Pace;
+use dray_port::{Receive, Wait, wait_any};
 
 use crate::counters::Counters;
 use crate::path::{Change, Lane, State};
-
-/// Interval at which a busy thread publishes its counters.
-const PUBLISH: Duration = Duration::from_millis(1);
 
 /// A worker of one direction: receives on one interface and transmits on the other.
 pub struct Worker {
@@ -53,13 +50,7 @@ impl Worker {
     /// Sleeps until a frame may have arrived, at most [`dray_port::PATIENCE`]. While packets wait
     /// for the egress port, only yields to other threads.
     pub fn sleep(&mut self) -> io::Result<()> {
-        if self.lane.is_full() {
-            std::thread::yield_now();
-            return Ok(());
-        }
-        let mut ports: Vec<&mut dyn Receive> =
-            self.rx.iter_mut().map(|rx| &mut **rx as &mut dyn Receive).collect();
-        wait_any(&mut ports)
+        sleep(std::slice::from_mut(self))
     }
 
     /// Returns its counters, up to date.
@@ -78,40 +69,26 @@ impl Worker {
     }
 }
 
-/// Runs `directions`, workers of any direction, on the calling thread until `stop` is set. After
-/// `idle` without work the thread sleeps, at most [`dray_port::PATIENCE`] at a time.
+/// Runs `workers`, of either direction, on the calling thread until `stop` is set. After `idle`
+/// without work the thread sleeps, at most [`dray_port::PATIENCE`] at a time.
 pub(crate) fn run(
     workers: &mut [Worker],
     idle: Option<Duration>,
-    stop: &Arc<AtomicBool>,
+    stop: &AtomicBool,
 ) -> io::Result<()> {
-    let (publish, patience) = (clock::to_ticks(PUBLISH), idle.map(clock::to_ticks));
-    let mut last_publish = clock::ticks();
-    let mut last_work = last_publish;
+    let mut pace = Pace::new(idle);
     while !stop.load(Ordering::Relaxed) {
         let mut worked = false;
         for worker in workers.iter_mut() {
             worked |= worker.poll()?;
         }
-        let now = clock::ticks();
-        if worked {
-            last_work = now;
-        }
-        if now - last_publish > publish {
-            last_publish = now;
+        let round = pace.round(worked);
+        if round.publish {
             workers.iter_mut().for_each(Worker::publish);
         }
-        if patience.is_some_and(|patience| now - last_work > patience) {
-            let mut ports: Vec<&mut dyn Receive> = Vec::new();
-            if workers.iter().any(|worker| worker.lane.is_full()) {
-                std::thread::yield_now();
-                continue;
-            }
-            for worker in workers.iter_mut() {
-                worker.publish();
-                ports.extend(worker.rx.iter_mut().map(|rx| &mut **rx as &mut dyn Receive));
-            }
-            wait_any(&mut ports)?;
+        if round.sleep {
+            sleep(workers)?;
+            pace.woke();
         }
     }
     for worker in workers {
@@ -119,4 +96,15 @@ pub(crate) fn run(
         worker.publish();
     }
     Ok(())
+}
+
+/// Sleeps until a frame may have arrived for one of `workers`, at most [`dray_port::PATIENCE`].
+/// While packets wait for an egress port, only yields to other threads.
+fn sleep(workers: &mut [Worker]) -> io::Result<()> {
+    if workers.iter().any(|worker| worker.lane.is_full()) {
+        std::thread::yield_now();
+        return Ok(());
+    }
+    let rx = workers.iter_mut().flat_map(|worker| &mut worker.rx);
+    wait_any(&mut rx.map(|rx| &mut **rx as &mut dyn Receive).collect::<Vec<_>>())
 }

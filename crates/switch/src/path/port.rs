@@ -3,9 +3,10 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use dray_port::{FRAME_LIMIT, Frame, Link, Receive, Transmit};
+use dray_datapath::{TransmitQueues, lock};
+use dray_port::{FRAME_LIMIT, Frame, Link, Receive};
 
 use super::police::{Bucket, Police};
 use super::vlans::Vlans;
@@ -19,7 +20,7 @@ pub(super) struct OpenPort {
     pub(super) config: PortConfig,
     pub(super) vlans: Vlans,
     pub(super) rx: Vec<ReceiveHalf>,
-    tx: Vec<Mutex<Box<dyn Transmit>>>,
+    tx: TransmitQueues,
     pub(super) link: Option<Arc<dyn Link>>,
     /// Length of the longest frame that it transmits, in bytes, without a VLAN tag.
     frame_max: usize,
@@ -65,7 +66,8 @@ impl OpenPort {
         workers: &[usize],
         worker_count: usize,
     ) -> io::Result<Self> {
-        let frame_max = port.tx.iter().map(|tx| tx.frame_max()).min().unwrap_or(0);
+        let tx = TransmitQueues::new(port.tx);
+        let frame_max = tx.frame_max();
         let half = |(rx, worker): (Box<dyn Receive>, &usize)| {
             let event = rx.event().map(|event| event.try_clone_to_owned()).transpose()?;
             Ok(ReceiveHalf { worker: *worker, port: Mutex::new(rx), event })
@@ -84,7 +86,7 @@ impl OpenPort {
             vlans: Vlans::new(&config.vlan),
             config,
             rx: port.rx.into_iter().zip(workers).map(half).collect::<io::Result<_>>()?,
-            tx: port.tx.into_iter().map(Mutex::new).collect(),
+            tx,
             link: port.link,
             frame_max,
             counters: (0..worker_count).map(|_| Published::default()).collect(),
@@ -117,23 +119,9 @@ impl OpenPort {
         frames.len()
     }
 
-    /// Returns the queue on which `worker` transmits: one for each worker, as far as there are
-    /// queues, so that flows stay in order. A peer need not start all queues, but starts none
-    /// without the first.
-    #[inline]
-    fn queue(&self, worker: usize) -> MutexGuard<'_, Box<dyn Transmit>> {
-        let own = worker % self.tx.len();
-        let tx = lock(&self.tx[own]);
-        if own == 0 || tx.is_ready() {
-            return tx;
-        }
-        drop(tx);
-        lock(&self.tx[0])
-    }
-
     #[inline]
     fn transmit_all(&self, worker: usize, frames: &[Frame<'_>], counters: &mut Counters) -> usize {
-        match self.queue(worker).transmit(frames) {
+        match self.tx.of(worker).transmit(frames) {
             Ok(taken) => {
                 counters.tx_frames += taken as u64;
                 counters.tx_bytes += bytes(&frames[..taken]);
@@ -160,7 +148,7 @@ impl OpenPort {
         }
         // A longer frame may still be accepted if it has a VLAN tag.
         let fits =
-            |frame: &Frame<'_>| frame.len() <= self.frame_max || self.queue(worker).accepts(frame);
+            |frame: &Frame<'_>| frame.len() <= self.frame_max || self.tx.of(worker).accepts(frame);
         let mut done = 0;
         for run in frames.chunk_by(|a, b| fits(a) == fits(b)) {
             if !fits(&run[0]) {
@@ -180,7 +168,7 @@ impl OpenPort {
     /// Like [`transmit_all`](Self::transmit_all), for a port whose kernel may refuse a single
     /// frame: that frame is lost, without effect on the rest of the batch or on the port.
     fn transmit_some(&self, worker: usize, frames: &[Frame<'_>], counters: &mut Counters) -> usize {
-        let mut queue = self.queue(worker);
+        let mut queue = self.tx.of(worker);
         let before = queue.dropped();
         let result = queue.transmit(frames);
         let lost = queue.dropped() - before;
@@ -228,7 +216,7 @@ impl OpenPort {
 
     /// Counts frames that the receiver did not take.
     pub(super) fn refused(&self, worker: usize, frames: usize, counters: &mut Counters) {
-        let ready = self.queue(worker).is_ready();
+        let ready = self.tx.of(worker).is_ready();
         let reason = if ready { DropReason::ReceiverFull } else { DropReason::ReceiverNotReady };
         counters.drops.add(reason, frames as u64);
     }
@@ -253,14 +241,10 @@ pub(super) fn bytes(frames: &[Frame<'_>]) -> u64 {
     frames.iter().map(|frame| frame.len() as u64).sum()
 }
 
-/// Locks data that stays valid even if a thread that held the lock panicked.
-#[inline]
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
+    use dray_port::Transmit;
+
     use super::*;
 
     /// A queue with room for one frame, if the peer has started it.

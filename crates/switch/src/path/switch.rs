@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use dray_port::{LinkState, LinkStatus, OpenError};
 use dray_sandbox::SandboxError;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::port::{OpenPort, lock};
+use super::port::OpenPort;
 use super::worker::{self, Shared};
 use super::{Setting, View};
 use crate::config::{Mode, Pairs, PortConfig, SwitchConfig};
 use crate::engine::{Engine, EngineError, PortState, PortStatus, Status, TableEntry, WorkerStatus};
 use crate::table::PORTS_MAX;
+use dray_datapath::lock;
 
 /// A running switch. Dropping it stops it.
 pub struct Switch {
@@ -101,7 +102,8 @@ impl Switch {
             let shared = Shared::new(switch.setting.clone(), number)
                 .map_err(|error| fail("worker", error))?;
             let shared = Arc::new(shared);
-            let thread = spawn_worker(cpu, shared.clone())
+            let (name, worker) = (format!("dray-worker-{cpu}"), shared.clone());
+            let thread = dray_datapath::spawn(&name, cpu as usize, move || worker::run(&worker))
                 .map_err(|error| fail(&format!("worker on CPU {cpu}"), error))?;
             switch.workers.push(Worker { cpu, shared, thread: Some(thread) });
         }
@@ -198,28 +200,6 @@ fn spare_cpus(workers: &[u32]) -> CpuSet {
     cpus
 }
 
-fn spawn_worker(cpu: u32, shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
-    let (told, pinned) = mpsc::channel();
-    let thread =
-        std::thread::Builder::new().name(format!("dray-worker-{cpu}")).spawn(move || {
-            let mut set = CpuSet::new();
-            set.set(cpu as usize);
-            let result = sched_setaffinity(None, &set);
-            let result = result
-                .map_err(std::io::Error::from)
-                .and_then(|()| dray_sandbox::enter_data_thread().map_err(std::io::Error::other));
-            let failed = result.is_err();
-            if told.send(result).is_ok() && !failed {
-                worker::run(&shared);
-            }
-        })?;
-    match pinned.recv() {
-        Ok(Ok(())) => Ok(thread),
-        Ok(Err(error)) => Err(error),
-        Err(_) => Err(std::io::Error::other("the thread ended before it was ready")),
-    }
-}
-
 fn open(config: &PortConfig) -> Result<dray_port::Port, EngineError> {
     config.uri.open().map_err(|error| {
         let denied = dray_sandbox::is_entered() && error.is_denied();
@@ -258,7 +238,6 @@ impl Switch {
         let mut port = opened.map_or_else(|| open(config), Ok)?;
         // A worker that serves several ports must not wait at one of them.
         port.rx.iter_mut().for_each(|rx| rx.set_wait(dray_port::Wait::Poll { pause_us: 0 }));
-        port.tx.iter_mut().for_each(|tx| tx.never_wait());
         let workers = self.assign(&ports, port.rx.len());
         if let Some(link) = &port.link {
             link.move_control(&self.control_cpus(&workers));

@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
+use dray_datapath::{Pace, Round, lock};
 use dray_port::clock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::learning::Learner;
-use super::port::{OpenPort, lock};
+use super::port::OpenPort;
 use super::{Setting, View, patch};
 use crate::config::{Idle, Mode};
 use crate::counters::Counters;
 
-/// Interval at which a busy worker publishes its counters.
-const PUBLISH: Duration = Duration::from_millis(1);
 /// Time over which the load is measured.
 const LOAD: Duration = Duration::from_secs(1);
 
@@ -139,7 +138,7 @@ pub(super) struct Worker<S> {
 
 /// Result of polling all ports once.
 #[derive(Default)]
-struct Round {
+struct Moved {
     /// True if some frames were moved.
     worked: bool,
     /// True if frames were held back because their receiver is full.
@@ -171,25 +170,22 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     }
 
     fn run(&mut self) {
-        let patience = match self.shared.setting.idle {
-            Idle::After(time) => clock::to_ticks(time),
-            Idle::Never => u64::MAX,
+        let idle = match self.shared.setting.idle {
+            Idle::After(time) => Some(time),
+            Idle::Never => None,
         };
-        let (publish, load) = (clock::to_ticks(PUBLISH), clock::to_ticks(LOAD));
-        let mut now = clock::ticks();
-        let (mut last_work, mut last_publish, mut load_from) = (now, now, now);
+        let mut pace = Pace::new(idle);
+        let load = clock::to_ticks(LOAD);
         // Ticks with frames to move: in all, and when the present load measurement began.
-        let (mut work, mut work_before) = (0, 0);
+        let (mut work, mut work_before, mut load_from) = (0, 0, clock::ticks());
         while !self.shared.stop.load(Ordering::Relaxed) {
             self.adopt();
-            let Round { worked, held_back } = self.round();
-            let then = std::mem::replace(&mut now, clock::ticks());
+            let Moved { worked, held_back } = self.round();
+            let Round { now, length, publish, sleep } = pace.round(worked);
             if worked {
-                last_work = now;
-                work += now - then;
+                work += length;
             }
-            if now - last_publish > publish {
-                last_publish = now;
+            if publish {
                 self.tally.publish(&self.view, self.shared.number);
                 self.shared.work.store(work, Ordering::Relaxed);
                 if now - load_from > load {
@@ -198,13 +194,9 @@ impl<S: Deref<Target = Shared>> Worker<S> {
                     (load_from, work_before) = (now, work);
                 }
             }
-            if now - last_work > patience {
-                self.tally.publish(&self.view, self.shared.number);
+            if sleep {
                 self.sleep(held_back);
-                now = clock::ticks();
-                if !held_back {
-                    last_work = now;
-                }
+                pace.woke();
             }
         }
         self.tally.publish(&self.view, self.shared.number);
@@ -250,10 +242,10 @@ impl<S: Deref<Target = Shared>> Worker<S> {
 
     /// Moves one batch of each port.
     #[inline]
-    fn round(&mut self) -> Round {
+    fn round(&mut self) -> Moved {
         let Self { shared, view, mine, tally, learner, .. } = self;
         let setting = &*shared.setting;
-        let mut round = Round::default();
+        let mut moved = Moved::default();
         for (port, queue) in mine.iter() {
             let mut rx = match port.rx[*queue].port.try_lock() {
                 Ok(rx) => rx,
@@ -265,13 +257,13 @@ impl<S: Deref<Target = Shared>> Worker<S> {
                 Mode::Patch => rx.receive(&mut |frames| {
                     let done =
                         patch::forward(view, setting.flow, shared.number, port, frames, tally);
-                    round.worked |= done > 0;
-                    round.held_back |= done == 0;
+                    moved.worked |= done > 0;
+                    moved.held_back |= done == 0;
                     done
                 }),
                 Mode::Learning => rx.receive(&mut |frames| {
                     learner.forward(view, setting, shared.number, port, frames, tally);
-                    round.worked = true;
+                    moved.worked = true;
                     frames.len()
                 }),
             };
@@ -281,7 +273,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
                 Err(error) => port.failed(&error),
             }
         }
-        round
+        moved
     }
 
     /// Sleeps until a frame arrives or a control thread wakes the worker; only briefly while frames

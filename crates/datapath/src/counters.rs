@@ -54,7 +54,7 @@ macro_rules! counters {
             $crate::serde::Serialize,
             $crate::serde::Deserialize,
         )]
-        #[serde(crate = "dray_daemon::serde")]
+        #[serde(crate = "dray_datapath::serde")]
         pub struct Counters {
             $($(#[$number_doc])* pub $number: u64,)*
             /// Drops by reason.

@@ -1,0 +1,27 @@
+//! What the data threads of the switch and the user plane function share: how a thread is started
+//! and pinned, when it publishes its counters and when it sleeps, and transmit queues.
+#![forbid(unsafe_code)]
+
+pub mod counters;
+mod pace;
+mod queues;
+mod thread;
+
+pub use pace::{Pace, Round};
+pub use queues::TransmitQueues;
+pub use thread::spawn;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[doc(hidden)]
+pub use serde;
+
+// The macro names this crate as other crates see it.
+#[cfg(test)]
+extern crate self as dray_datapath;
+
+/// Locks data that stays valid even if a thread that held the lock panicked.
+#[inline]
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -21,7 +21,9 @@ pub fn spawn(
             work();
         }
     })?;
-    receiver.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended before it was ready")))?;
+    receiver
+        .recv()
+        .unwrap_or_else(|_| Err(io::Error::other("the thread ended before it was ready")))?;
     Ok(thread)
 }
 

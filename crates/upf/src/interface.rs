@@ -64,7 +64,7 @@ impl Interface {
             let what = "give one IPv4 address, one IPv6 address, or one of each";
             return Err(wrong(name, "addresses", what));
         }
-        if config.mac.0[0] & 1 != 0 || config.mac.0 == [0; 6] {
+        if !config.mac.is_station() {
             return Err(wrong(name, "mac", format!("{}: give a station's address", config.mac)));
         }
         let tx = TransmitQueues::new(tx);

@@ -11,6 +11,8 @@ pub const FRAME_MAX: usize = ETHERNET_LEN + 9000;
 pub const TAG_LEN: usize = 4;
 /// EtherType of a VLAN tag, as a frame has it.
 pub const TAG_TYPE: [u8; 2] = [0x81, 0x00];
+/// EtherType of a provider's VLAN tag (IEEE 802.1ad), as a frame has it.
+pub const SERVICE_TAG_TYPE: [u8; 2] = [0x88, 0xa8];
 
 /// EtherTypes (IANA).
 pub mod ethertype {
@@ -37,13 +39,18 @@ impl Ethernet {
     /// Parses the header at the start of `frame`; `None` if `frame` is too short.
     #[inline]
     pub fn parse(frame: &[u8]) -> Option<Self> {
-        let header: &[u8; ETHERNET_LEN] = frame.first_chunk()?;
+        frame.first_chunk().map(Self::read)
+    }
+
+    /// Reads a header.
+    #[inline]
+    pub fn read(header: &[u8; ETHERNET_LEN]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = *header;
-        Some(Self {
+        Self {
             dst: MacAddr([a, b, c, d, e, f]),
             src: MacAddr([g, h, i, j, k, l]),
             ethertype: u16::from_be_bytes([m, n]),
-        })
+        }
     }
 
     /// Writes the header.

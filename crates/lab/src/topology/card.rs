@@ -80,8 +80,7 @@ fn check_macs(
         let mac: MacAddr =
             mac.map_err(|error: dray_wire::ParseMacError| at(text, error.to_string()))?;
         let wrong = |what: &str| Err(at(text, format!("MAC address {mac}: {what}")));
-        // Group addresses have the lowest bit of the first octet set.
-        if mac.0[0] & 1 == 1 || mac.0 == [0; 6] {
+        if !mac.is_station() {
             return wrong("not a unicast address; give one such as 02:00:00:00:00:01");
         }
         if checked.contains(&mac) {

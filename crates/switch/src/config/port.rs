@@ -194,7 +194,7 @@ fn wrong_macs(macs: &[MacAddr]) -> Option<String> {
     let mut seen = BTreeSet::new();
     macs.iter().find_map(|mac| match mac {
         MacAddr([0, 0, 0, 0, 0, 0]) => Some(format!("mac: {mac} is not a station's address")),
-        MacAddr([first, ..]) if first & 1 != 0 => {
+        mac if mac.is_group() => {
             Some(format!("mac: {mac} is a group address; give addresses of stations"))
         }
         mac => (!seen.insert(*mac)).then(|| format!("mac: {mac} is given twice")),

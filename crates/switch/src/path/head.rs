@@ -6,18 +6,13 @@
 //! everything after them is payload, whatever its content.
 
 use dray_port::{FRAME_LIMIT, Frame};
+use dray_wire::ethernet::{ETHERNET_LEN, SERVICE_TAG_TYPE, TAG_LEN, TAG_TYPE};
 
 use super::vlans::{Egress, Vlans};
 use crate::counters::DropReason;
 
-/// Destination, source and type.
-pub(super) const ETHERNET_LEN: usize = 14;
-/// The same, with a tag between source and type.
-const TAGGED_LEN: usize = ETHERNET_LEN + 4;
-/// EtherType of a VLAN tag (IEEE 802.1Q).
-const TAG: [u8; 2] = [0x81, 0x00];
-/// EtherType of a provider's VLAN tag (IEEE 802.1ad).
-const SERVICE_TAG: [u8; 2] = [0x88, 0xa8];
+/// Length of a header with a tag between source and type.
+const TAGGED_LEN: usize = ETHERNET_LEN + TAG_LEN;
 
 /// The classified beginning of a frame, and both heads that the frame can leave with.
 #[derive(Clone, Copy)]
@@ -51,8 +46,8 @@ impl Head {
         }
         let [addresses @ .., kind_0, kind_1] = first;
         let (tci, came) = match [kind_0, kind_1] {
-            TAG => {
-                let mut rest = [0; TAGGED_LEN - ETHERNET_LEN];
+            TAG_TYPE => {
+                let mut rest = [0; TAG_LEN];
                 if frame.copy_from(ETHERNET_LEN, &mut rest) < rest.len() {
                     return Err(DropReason::TooShort);
                 }
@@ -65,7 +60,7 @@ impl Head {
                 (tci, (tci & 0xfff != 0).then_some(Egress::Tagged))
             }
             // No port belongs to a provider's VLAN.
-            SERVICE_TAG => return Err(DropReason::VlanNotAllowed),
+            SERVICE_TAG_TYPE => return Err(DropReason::VlanNotAllowed),
             _ => (0, Some(Egress::Untagged)),
         };
         head.came = came;
@@ -73,7 +68,7 @@ impl Head {
         // The priority of a tag is kept.
         let tci = tci & 0xf000 | head.vlan;
         head.tagged[..12].copy_from_slice(&addresses);
-        head.tagged[12..14].copy_from_slice(&TAG);
+        head.tagged[12..14].copy_from_slice(&TAG_TYPE);
         head.tagged[14..16].copy_from_slice(&tci.to_be_bytes());
         head.tagged[16..].copy_from_slice(&head.bare[12..]);
         Ok(head)
@@ -95,7 +90,9 @@ impl Head {
                 return Err(DropReason::TooLong);
             }
             Egress::Tagged => &self.tagged[..],
-            Egress::Untagged if [TAG, SERVICE_TAG].contains(&[self.bare[12], self.bare[13]]) => {
+            Egress::Untagged
+                if [TAG_TYPE, SERVICE_TAG_TYPE].contains(&[self.bare[12], self.bare[13]]) =>
+            {
                 return Err(DropReason::DoubleTag);
             }
             Egress::Untagged | Egress::AsItIs => &self.bare,

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use dray_port::{BATCH_MAX, Batch, Frame, clock};
-use dray_wire::MacAddr;
+use dray_wire::ethernet::{ETHERNET_LEN, Ethernet};
 
-use super::head::{ETHERNET_LEN, Head};
+use super::head::Head;
 use super::port::{OpenPort, bytes};
 use super::worker::Tally;
 use super::{Setting, View};
@@ -189,9 +189,7 @@ fn way(
     head: [u8; ETHERNET_LEN],
     tally: &mut Tally,
 ) -> Way {
-    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = head;
-    let (destination, source) =
-        (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
+    let Ethernet { dst: destination, src: source, .. } = Ethernet::read(&head);
     let pins = view.pins.as_deref();
     match pins.and_then(|pins| pins.owner(source)) {
         Some(owner) if owner != from.index => return Way::Drop(DropReason::Spoofed),
@@ -207,7 +205,7 @@ fn way(
             }
         }
     }
-    let group = d0 & 1 != 0;
+    let group = destination.is_group();
     let pinned = pins.and_then(|pins| pins.owner(destination));
     let learned = || if group { None } else { setting.table.lookup(vlan, destination) };
     match pinned.or_else(learned) {

@@ -344,8 +344,7 @@ impl Downlink {
         let bytes = heads[index].copy(frame);
         let ethernet = Ethernet::parse(bytes).ok_or(DropReason::NotIp)?;
         if ethernet.dst != from.mac {
-            let group = ethernet.dst.0[0] & 1 != 0;
-            return if group { Ok(None) } else { Err(DropReason::OtherHost) };
+            return if ethernet.dst.is_group() { Ok(None) } else { Err(DropReason::OtherHost) };
         }
         let (version, dst) = match ethernet.ethertype {
             ethertype::IPV4 => {

@@ -372,7 +372,7 @@ fn whole<'f>(frame: &'f Frame<'_>, at: usize, scratch: &'f mut Scratch) -> &'f [
 /// for a frame to a group (RFC 1122, section 3.2.2).
 fn asks_a_port(frame: &[u8]) -> bool {
     let bytes = frame.get(ETHERNET_LEN..).unwrap_or_default();
-    let is_for_one = frame.first().is_some_and(|byte| byte & 1 == 0);
+    let is_for_one = Ethernet::parse(frame).is_some_and(|header| !header.dst.is_group());
     is_for_one
         && Packet::parse(bytes, bytes.len()).is_ok_and(|packet| packet.protocol == protocol::UDP)
 }

@@ -349,7 +349,7 @@ fn parsed(frame: &[u8]) -> (Ethernet, Packet) {
 fn check_from_user(frame: &[u8], mut users: std::ops::RangeInclusive<u32>) {
     let (ethernet, packet) = parsed(frame);
     assert_eq!(ethernet.src, MACS[1]);
-    assert!(ethernet.dst.0[0] & 1 == 0 && ethernet.dst != MACS[1], "{frame:x?}");
+    assert!(!ethernet.dst.is_group() && ethernet.dst != MACS[1], "{frame:x?}");
     assert!(packet.ttl > 0 && ip::is_host(packet.destination()), "{frame:x?}");
     let is_own = users.any(|user| is_of_user(user, packet.version, packet.src));
     assert!(is_own, "from {}: {frame:x?}", packet.source());
@@ -382,7 +382,7 @@ fn check_ours(side: usize, frame: &[u8], changes: bool) {
     }
     let packet = from_us(side, frame, changes);
     // Requests go to the multicast group of a neighbour.
-    let is_one = ethernet.dst.0[0] & 1 == 0;
+    let is_one = !ethernet.dst.is_group();
     assert!(is_one || packet.protocol == protocol::ICMPV6 && ip::is_group(packet.destination()));
 }
 

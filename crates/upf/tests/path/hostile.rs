@@ -78,7 +78,7 @@ fn check_replies(ends: &Ends) {
         for frame in peer.received() {
             let ethernet = Ethernet::parse(&frame).unwrap();
             assert_eq!(ethernet.src, own, "{frame:x?}");
-            assert!(ethernet.dst.0[0] & 1 == 0 && ethernet.dst != own, "to {ethernet:?}");
+            assert!(!ethernet.dst.is_group() && ethernet.dst != own, "to {ethernet:?}");
             if ethernet.ethertype == 0x0806 {
                 let arp = Arp::parse(&frame[14..]).unwrap();
                 assert!(!arp.is_request && arp.target.0 == ethernet.dst, "{arp:?}");

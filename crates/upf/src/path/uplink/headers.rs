@@ -64,8 +64,11 @@ pub(super) struct Outer {
 pub(super) fn outer(bytes: &[u8], len: usize, own: &Interface) -> Result<Outer, Odd> {
     let ethernet = Ethernet::parse(bytes).ok_or(DropReason::NotIp)?;
     if ethernet.dst != own.mac {
-        let group = ethernet.dst.0[0] & 1 != 0;
-        return Err(if group { Odd::Other } else { DropReason::OtherHost.into() });
+        return Err(if ethernet.dst.is_group() {
+            Odd::Other
+        } else {
+            DropReason::OtherHost.into()
+        });
     }
     match ethernet.ethertype {
         ethertype::IPV4 | ethertype::IPV6 => {}

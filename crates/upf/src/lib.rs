@@ -20,6 +20,7 @@ mod matcher;
 mod meter;
 mod model;
 mod neighbours;
+mod packet;
 mod path;
 mod running;
 mod session;

@@ -18,9 +18,8 @@ use crate::event::{Event, Events, EventsLost, events};
 use crate::interface::Interface;
 use crate::meter::Sharing;
 use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
-use crate::path::{
-    self, Change, Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, Uplink, Waiting,
-};
+use crate::packet;
+use crate::path::{Change, Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, Uplink, Waiting};
 use crate::session::Peer;
 use crate::tunnels::Tunnels;
 use crate::worker::Worker;
@@ -212,7 +211,7 @@ impl Upf {
     fn end_marker(&self, peer: &Peer) -> Option<Vec<u8>> {
         let own = self.n3.address_for(peer.address)?;
         let message = gtpu::end_marker(peer.teid);
-        let packet = path::datagram(own, peer.address, gtpu::PORT, &message)?;
+        let packet = packet::datagram(own, peer.address, gtpu::PORT, &message)?;
         let kind = if own.is_ipv4() { ethertype::IPV4 } else { ethertype::IPV6 };
         Some(self.n3.frame(self.n3.mac_of(peer.hop)?, kind, &packet))
     }

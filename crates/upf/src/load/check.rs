@@ -117,7 +117,7 @@ mod tests {
     use dray_wire::gtpu::Container;
 
     use super::*;
-    use crate::path::udp_packet;
+    use crate::packet::udp_packet;
 
     const CONFIG: &str = r#"
 n3 = { mac = "02:00:00:00:03:01", addresses = ["10.0.3.1"] }

@@ -11,14 +11,14 @@ use dray_wire::{FRAME_MAX, MacAddr, ip};
 
 use super::BURST;
 use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
-use crate::path::{self, udp_packet};
+use crate::packet::{self, udp_packet};
 
 /// Ports of the server and of the users.
 pub(super) const PORTS: (u16, u16) = (7000, 7001);
 /// First source port that gNBs use.
 const FIRST_PORT: u16 = 49_152;
 /// Time to live of sent packets.
-pub(super) const TTL: u8 = path::TTL;
+pub(super) const TTL: u8 = packet::TTL;
 /// Length of the label at the start of the payload: "DUPF", direction, session, packet number.
 pub(super) const LABEL: usize = 16;
 const MAGIC: u32 = 0x4455_5046;

@@ -24,6 +24,7 @@ use crate::event::Event;
 use crate::interface::Interface;
 use crate::matcher::Probe;
 use crate::meter::{Meter, Sharing};
+use crate::packet;
 use crate::session::{Rule, Session};
 use crate::tunnels::Tunnels;
 
@@ -483,7 +484,7 @@ fn reply(own: &Interface, outer: &Outer, port: u16, message: &[u8]) -> Option<Ve
     let (src, dst) = (outer.packet.destination(), outer.packet.source());
     let is_right = own.is_other_host(dst) && own.is_other_station(outer.ethernet.src);
     is_right.then_some(())?;
-    let datagram = super::datagram(src, dst, port, message)?;
+    let datagram = packet::datagram(src, dst, port, message)?;
     let kind = lane::ethertype(outer.packet.version);
     Some(own.frame(outer.ethernet.src, kind, &datagram))
 }

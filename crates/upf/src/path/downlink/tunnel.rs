@@ -8,9 +8,9 @@ use dray_wire::gtpu::{self, Container, Direction};
 use dray_wire::ip::{self, Fragment, Header, IPV4_LEN, IPV6_LEN, Packet, ecn, protocol};
 use dray_wire::udp::{UDP_LEN, Udp};
 
-use super::super::TTL;
 use super::super::head::PACKET;
 use crate::interface::Interface;
+use crate::packet::TTL;
 use crate::session::Peer;
 
 /// The headers around a user's packet.

@@ -7,7 +7,35 @@
 //! * [`Transmit`] *copies* frames to the port's peer.
 //!
 //! Nothing between the two owns a frame, so forwarding a frame copies it once. Every transport is a
-//! folder here, and every port is named by a URI ([`PortUri`]).
+//! folder here, and every port is named by a URI ([`PortUri`]). `docs/ports-howto.md` explains how
+//! to write another one.
+//!
+//! A forwarder between two ports:
+//!
+//! ```
+//! use dray_port::{Port, PortUri};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let [near, far] = ["a", "b"].map(|name| folder.path().join(name).display().to_string());
+//! let from: PortUri = format!("unix:{near}?wait=poll").parse()?;
+//! let to: PortUri = "null:".parse()?;
+//! let Port { mut rx, .. } = from.open()?;
+//! let Port { mut tx, .. } = to.open()?;
+//! # let far: PortUri = format!("unix:{far}?peer={near}").parse()?;
+//! # far.open()?.tx[0].transmit(&[dray_port::Frame::from(&[0; 64][..])])?;
+//! let mut failed = None;
+//! let lent = rx[0].receive(&mut |frames| {
+//!     // Frames that are not taken are lent again by the next call.
+//!     tx[0].transmit(frames).unwrap_or_else(|error| {
+//!         failed = Some(error);
+//!         frames.len()
+//!     })
+//! })?;
+//! assert!(lent == 1 && failed.is_none());
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod afxdp;
 mod aio;
@@ -22,7 +50,6 @@ mod fresh;
 mod gathered;
 pub mod impair;
 mod interface;
-pub mod limit;
 mod link;
 pub mod memif;
 pub mod memory;

@@ -15,6 +15,50 @@
 //!
 //! Each side keeps to its own cache lines: it caches the other side's index until that runs out,
 //! and rewrites an entry only if the entry changes.
+//!
+//! A driver and a device that share a ring in one process:
+//!
+//! ```
+//! use std::ptr::NonNull;
+//!
+//! use dray_ring::split::{SplitDevice, SplitDriver, SplitLayout};
+//! use dray_ring::{Access, AddressSpace, Buffer, DeviceQueue, DriverQueue, QueueSize, Used};
+//!
+//! /// A buffer's address is its offset from `start`.
+//! struct Memory {
+//!     start: NonNull<u8>,
+//!     len: u64,
+//! }
+//!
+//! impl AddressSpace for Memory {
+//!     fn translate(&self, address: u64, len: u64, _: &mut usize) -> Option<NonNull<u8>> {
+//!         let fits = address.checked_add(len)? <= self.len;
+//!         // SAFETY: the range is in the memory.
+//!         fits.then(|| unsafe { self.start.add(address as usize) })
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut pages = vec![0u128; 4096 / 16];
+//! let start: NonNull<u8> = NonNull::new(pages.as_mut_ptr()).unwrap().cast();
+//! let memory = Memory { start, len: 4096 };
+//! let size = QueueSize::new(8)?;
+//! // SAFETY: each part lies in the memory, which lives longer than both queues.
+//! let layout = unsafe { SplitLayout::new(size, start, start.add(512), start.add(1024))? };
+//! let mut driver = SplitDriver::new(layout, false);
+//! let mut device = SplitDevice::new(layout, 0, false, false);
+//!
+//! let buffer = Buffer { address: 2048, len: 64, access: Access::Read };
+//! let id = driver.post(&[buffer]).expect("the ring is empty");
+//! driver.publish();
+//! let chain = device.pop(&memory, Access::Read)?.expect("one buffer is available");
+//! assert_eq!(chain.first.len, 64);
+//! device.push(&chain, 0);
+//! device.publish();
+//! assert_eq!(driver.poll()?, Some(Used { id, len: 0 }));
+//! # Ok(())
+//! # }
+//! ```
 
 #[cfg(not(loom))]
 mod align;

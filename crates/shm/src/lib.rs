@@ -4,11 +4,13 @@
 //! * [`Mapping`]: such a file in our address space. A peer that truncates its file while we use it
 //!   loses only its own data: see [`guard`].
 //! * [`GuestMemory`]: the regions that a peer described, and the addresses in them.
+//! * [`cache`]: copies, and hints to the caches, for such memory.
 //!
 //! Such memory can change at any moment. This crate hands out raw pointers to memory that is
 //! guaranteed to be mapped, and no references. Users must read a value once and check the copy,
 //! never the shared memory itself.
 
+pub mod cache;
 mod file;
 pub mod guard;
 mod guest;

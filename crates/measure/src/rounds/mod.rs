@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dray_lab::{Cancel, LabError};
-use dray_port::limit;
+use dray_traffic::limit;
 
 use crate::clock::ClockFacts;
 use crate::noise::Watch;

@@ -58,8 +58,8 @@ const SIZE_DEFAULT: u32 = 512;
 const SIZE_MAX: u16 = 1 << 14;
 
 impl MemifUri {
-    /// Like [`PortUri::open`](crate::PortUri::open), for the servers at the other ends of the packet sockets
-    /// `sockets`, one after the other; the path is ignored. Fuzzing has no time to connect.
+    /// Like [`PortUri::open`](crate::PortUri::open), for the servers at the other ends of the packet
+    /// sockets `sockets`, one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, sockets: Vec<OwnedFd>) -> Result<Port, OpenError> {
         self.try_open(sockets.into_iter().map(UnixStream::from).collect())

@@ -66,8 +66,8 @@ impl VhostUri {
         }
     }
 
-    /// Like [`PortUri::open`](crate::PortUri::open), for the drivers at the other ends of `streams`, one after the
-    /// other; the path is ignored. Fuzzing has no time to connect.
+    /// Like [`PortUri::open`](crate::PortUri::open), for the drivers at the other ends of `streams`,
+    /// one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
         self.try_open(Some(streams)).map_err(|(what, error)| OpenError::new(self, what, error))

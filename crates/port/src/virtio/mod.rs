@@ -55,8 +55,8 @@ pub struct VirtioUri {
 const SIZE_DEFAULT: u32 = 512;
 
 impl VirtioUri {
-    /// Like [`PortUri::open`](crate::PortUri::open), for the back ends at the other ends of `streams`, one after the
-    /// other; the path is ignored. Fuzzing has no time to connect.
+    /// Like [`PortUri::open`](crate::PortUri::open), for the back ends at the other ends of
+    /// `streams`, one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
         self.try_open(streams).map_err(|(what, error)| OpenError::new(self, what, error))

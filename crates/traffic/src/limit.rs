@@ -11,10 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
+use dray_port::clock;
+use dray_shm::cache;
 use rustix::thread::{CpuSet, sched_setaffinity};
-
-use crate::clock;
-use crate::frame;
 
 /// Number of buffers in each ring: as many as in the rings of dray's own ports.
 const SLOTS: u64 = 512;
@@ -148,7 +147,7 @@ fn send(ring: &Ring, stop: &AtomicBool, sharing: bool) {
         let until = (filled + BATCH).min(emptied + SLOTS);
         for index in filled..until {
             if index + 16 < emptied + SLOTS {
-                frame::prefetch_to_write(ring.buffer(index + 16).as_ptr());
+                cache::prefetch_to_write(ring.buffer(index + 16).as_ptr());
             }
             // SAFETY: the buffer belongs to the sender and holds at least a word.
             unsafe { ring.buffer(index).cast::<u64>().write(index) };
@@ -174,13 +173,13 @@ fn copy(input: &Ring, output: &Ring, size: usize, stop: &AtomicBool) {
         }
         for index in done..until {
             if index + 8 < until {
-                frame::prefetch_to_read(input.buffer(index + 8).as_ptr());
-                frame::prefetch_to_write(output.buffer(index + 8).as_ptr());
+                cache::prefetch_to_read(input.buffer(index + 8).as_ptr());
+                cache::prefetch_to_write(output.buffer(index + 8).as_ptr());
             }
             let (from, to) = (input.buffer(index), output.buffer(index));
             // SAFETY: both buffers belong to the middle and hold `size` bytes.
-            unsafe { frame::copy(from.as_ptr(), to.as_ptr(), size) };
-            frame::demote(to.as_ptr());
+            unsafe { cache::copy(from.as_ptr(), to.as_ptr(), size) };
+            cache::demote(to.as_ptr());
         }
         done = until;
         output.indices.filled.store(done, Ordering::Release);
@@ -202,7 +201,7 @@ fn receive(ring: &Ring, stop: &AtomicBool, sharing: bool) -> io::Result<()> {
         let mut wrong = 0;
         for index in emptied..until {
             if index + 16 < filled {
-                frame::prefetch_to_read(ring.buffer(index + 16).as_ptr());
+                cache::prefetch_to_read(ring.buffer(index + 16).as_ptr());
             }
             // SAFETY: the buffer belongs to the receiver and holds at least a word.
             wrong |= index ^ unsafe { ring.buffer(index).cast::<u64>().read() };

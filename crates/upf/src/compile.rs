@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use dray_wire::gtpu::Direction;
+use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 use dray_wire::ip;
 use smallvec::SmallVec;
 
@@ -128,8 +128,8 @@ impl Compiler<'_> {
         let Compiled { keys, uplink, downlink, ledger, .. } = &mut compiled;
         let spares = ledger.spares();
         let accounts = Numbers { ledger, spares: &spares };
-        keys[0] = self.direction(Direction::Uplink, uplink, &accounts)?;
-        self.direction(Direction::Downlink, downlink, &accounts)?;
+        keys[0] = self.direction(Uplink, uplink, &accounts)?;
+        self.direction(Downlink, downlink, &accounts)?;
         bind_to_gnbs(uplink, downlink);
         Ok(compiled)
     }
@@ -188,22 +188,22 @@ impl Compiler<'_> {
         for (number, pdr) in pdrs {
             let at = |field: &str| format!("pdrs[{number}].{field}");
             let teid = match (direction, pdr.teid) {
-                (Direction::Uplink, Some(teid)) if teid != 0 => teid,
-                (Direction::Uplink, _) => {
+                (Uplink, Some(teid)) if teid != 0 => teid,
+                (Uplink, _) => {
                     return Err(wrong(
                         at("teid"),
                         "packets from access need a tunnel: give its TEID, 1 or more",
                     ));
                 }
-                (Direction::Downlink, None) => 0,
-                (Direction::Downlink, Some(_)) => {
+                (Downlink, None) => 0,
+                (Downlink, Some(_)) => {
                     return Err(wrong(
                         at("teid"),
                         "packets from core have no tunnel: leave teid out",
                     ));
                 }
             };
-            if direction == Direction::Uplink && !teids.contains(&u64::from(teid)) {
+            if direction == Uplink && !teids.contains(&u64::from(teid)) {
                 teids.push(teid.into());
             }
             let (action, tunnel) = self.action(direction, pdr, &at, &mut tunnels)?;
@@ -254,8 +254,8 @@ impl Compiler<'_> {
         }
         match (direction, pdr.qfis.is_empty()) {
             (_, true) => Ok(u64::MAX),
-            (Direction::Uplink, false) => Ok(pdr.qfis.iter().fold(0, |bits, qfi| bits | 1 << qfi)),
-            (Direction::Downlink, false) => {
+            (Uplink, false) => Ok(pdr.qfis.iter().fold(0, |bits, qfi| bits | 1 << qfi)),
+            (Downlink, false) => {
                 Err(wrong(at("qfis"), "packets from core have no QFI yet: leave qfis out"))
             }
         }
@@ -275,17 +275,17 @@ impl Compiler<'_> {
         let far = &self.config.fars[number];
         let in_far = |what: String| wrong(format!("fars[{number}].tunnel"), what);
         match (direction, far.action, far.tunnel) {
-            (Direction::Uplink, Action::Buffer, _) => {
+            (Uplink, Action::Buffer, _) => {
                 let what = "\"buffer\" is allowed only for packets from core";
                 Err(wrong(format!("fars[{number}].action"), what))
             }
-            (Direction::Uplink, Action::Forward, Some(_)) => Err(in_far(
+            (Uplink, Action::Forward, Some(_)) => Err(in_far(
                 "packets from access go to core without a tunnel: leave it out".to_owned(),
             )),
-            (Direction::Downlink, Action::Forward, None) => {
+            (Downlink, Action::Forward, None) => {
                 Err(in_far("packets from core need a tunnel: give gnb and teid".to_owned()))
             }
-            (Direction::Downlink, Action::Forward, Some(tunnel)) => {
+            (Downlink, Action::Forward, Some(tunnel)) => {
                 let n3 = self.context.n3;
                 let gnb = tunnel.gnb;
                 if tunnel.teid == 0 || !n3.is_other_host(gnb) {
@@ -330,8 +330,8 @@ impl Compiler<'_> {
             let missing = || wrong(at("qers"), format!("QER {id}: not defined in the session"));
             let qer = qer.ok_or_else(missing)?;
             let (gate, rate) = match direction {
-                Direction::Uplink => (qer.gate_uplink, qer.mbr_uplink_kbps),
-                Direction::Downlink => (qer.gate_downlink, qer.mbr_downlink_kbps),
+                Uplink => (qer.gate_uplink, qer.mbr_uplink_kbps),
+                Downlink => (qer.gate_downlink, qer.mbr_downlink_kbps),
             };
             open &= gate == Gate::Open;
             qfi = qfi.or(qer.qfi);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use dray_wire::gtpu::Direction;
+use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 
 use crate::account::{Account, Accounts, Spare};
 use crate::config::{Qer, Urr};
@@ -98,10 +98,7 @@ impl Ledger {
     pub(crate) fn settle(&self, accounts: &Accounts, slot: u32, qers: &[Qer], urrs: &[Urr]) {
         for (id, place) in &self.rates {
             let Some(qer) = qers.iter().find(|qer| qer.id == *id) else { continue };
-            let rates = [
-                (Direction::Uplink, qer.mbr_uplink_kbps),
-                (Direction::Downlink, qer.mbr_downlink_kbps),
-            ];
+            let rates = [(Uplink, qer.mbr_uplink_kbps), (Downlink, qer.mbr_downlink_kbps)];
             for (direction, kbps) in rates {
                 let account = place.account(accounts, slot, direction);
                 kbps.into_iter().for_each(|kbps| account.meter.set(kbps));
@@ -173,7 +170,6 @@ impl Place {
     }
 
     fn counters<'a>(&'a self, accounts: &'a Accounts, slot: u32) -> Counters<'a> {
-        [Direction::Uplink, Direction::Downlink]
-            .map(|direction| &self.account(accounts, slot, direction).counter)
+        [Uplink, Downlink].map(|direction| &self.account(accounts, slot, direction).counter)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use dray_wire::gtpu::Direction;
+use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 
 use crate::upf::Upf;
 use crate::worker::{self, Worker};
@@ -42,8 +42,8 @@ impl Running {
         };
         let mut threads: Vec<(usize, Vec<(Direction, Worker)>)> = Vec::new();
         let [uplink, downlink] = workers;
-        let uplink = uplink.into_iter().map(|worker| (Direction::Uplink, worker));
-        let downlink = downlink.into_iter().map(|worker| (Direction::Downlink, worker));
+        let uplink = uplink.into_iter().map(|worker| (Uplink, worker));
+        let downlink = downlink.into_iter().map(|worker| (Downlink, worker));
         for (worker, cpu) in uplink.chain(downlink).zip(cpus.iter().cycle()) {
             match threads.iter_mut().find(|(known, _)| known == cpu) {
                 Some((_, workers)) => workers.push(worker),
@@ -52,7 +52,7 @@ impl Running {
         }
         for (cpu, workers) in threads {
             let all = |direction: Direction| workers.iter().all(|(of, _)| *of == direction);
-            let name = match (all(Direction::Uplink), all(Direction::Downlink)) {
+            let name = match (all(Uplink), all(Downlink)) {
                 (true, _) => "upf-uplink",
                 (_, true) => "upf-downlink",
                 _ => "upf",

@@ -210,6 +210,8 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
+    use dray_wire::gtpu::Direction::{Downlink, Uplink};
+
     use super::*;
     use Due::{Nothing, Quota, Threshold};
 
@@ -246,22 +248,16 @@ mod tests {
     fn threshold_is_reported_repeatedly() {
         let none = Volume::default();
         let up = Usage::new(Volume { uplink: Some(250), ..none }, none);
-        let dues: Vec<_> = (0..6).map(|_| up.count(Direction::Uplink, 100)).collect();
+        let dues: Vec<_> = (0..6).map(|_| up.count(Uplink, 100)).collect();
         assert_eq!(dues, [Nothing, Nothing, Threshold, Nothing, Nothing, Threshold]);
-        assert_eq!(up.count(Direction::Downlink, 1000), Nothing);
+        assert_eq!(up.count(Downlink, 1000), Nothing);
         let total =
             Usage::new(Volume { total: Some(250), ..none }, Volume { total: Some(500), ..none });
-        let directions = [
-            Direction::Uplink,
-            Direction::Downlink,
-            Direction::Uplink,
-            Direction::Downlink,
-            Direction::Uplink,
-        ];
+        let directions = [Uplink, Downlink, Uplink, Downlink, Uplink];
         let dues: Vec<_> =
             directions.iter().map(|direction| total.count(*direction, 100)).collect();
         assert_eq!(dues, [Nothing, Nothing, Threshold, Nothing, Quota]);
-        assert!(!total.allows(Direction::Uplink) && !total.allows(Direction::Downlink));
+        assert!(!total.allows(Uplink) && !total.allows(Downlink));
         assert_eq!(Counted::from(total.both()).uplink_packets, 3);
     }
 
@@ -269,30 +265,26 @@ mod tests {
     fn quota_closes_only_its_direction() {
         let quota = Volume { downlink: Some(150), ..Volume::default() };
         let usage = Usage::new(Volume::default(), quota);
-        assert!(usage.allows(Direction::Downlink));
-        assert_eq!(usage.count(Direction::Downlink, 100), Nothing);
-        assert!(usage.allows(Direction::Downlink));
-        assert_eq!(usage.count(Direction::Downlink, 100), Quota);
-        assert!(!usage.allows(Direction::Downlink) && usage.allows(Direction::Uplink));
-        assert_eq!(
-            usage.count(Direction::Downlink, 100),
-            Nothing,
-            "a spent quota is reported once"
-        );
+        assert!(usage.allows(Downlink));
+        assert_eq!(usage.count(Downlink, 100), Nothing);
+        assert!(usage.allows(Downlink));
+        assert_eq!(usage.count(Downlink, 100), Quota);
+        assert!(!usage.allows(Downlink) && usage.allows(Uplink));
+        assert_eq!(usage.count(Downlink, 100), Nothing, "a spent quota is reported once");
     }
 
     #[test]
     fn changed_rule_keeps_counting() {
         let usage = Usage::default();
-        assert_eq!(usage.count(Direction::Uplink, 1000), Nothing);
+        assert_eq!(usage.count(Uplink, 1000), Nothing);
         let threshold = Volume { uplink: Some(10), ..Volume::default() };
         usage.limits.set(&Urr { id: 1, threshold, quota: Volume::default() }, usage.both());
-        assert_eq!(usage.count(Direction::Uplink, 9), Nothing);
-        assert_eq!(usage.count(Direction::Uplink, 1), Threshold);
+        assert_eq!(usage.count(Uplink, 9), Nothing);
+        assert_eq!(usage.count(Uplink, 1), Threshold);
         usage.limits.set(
             &Urr { id: 1, threshold: Volume::default(), quota: Volume::default() },
             usage.both(),
         );
-        assert_eq!(usage.count(Direction::Uplink, 1000), Nothing);
+        assert_eq!(usage.count(Uplink, 1000), Nothing);
     }
 }

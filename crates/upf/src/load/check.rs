@@ -2,7 +2,8 @@
 
 use dray_wire::MacAddr;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet};
-use dray_wire::gtpu::{self, Direction};
+use dray_wire::gtpu;
+use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 use dray_wire::ip::{self, Packet, protocol};
 use dray_wire::udp::UDP_LEN;
 
@@ -33,7 +34,7 @@ impl Checker {
         len: usize,
         mac: MacAddr,
     ) -> Result<Self, ConfigError> {
-        let upf = if direction == Direction::Uplink { &config.n6 } else { &config.n3 };
+        let upf = if direction == Uplink { &config.n6 } else { &config.n3 };
         Ok(Self {
             direction,
             generator: generator.clone(),
@@ -54,8 +55,8 @@ impl Checker {
         };
         let behind = &frame[ETHERNET_LEN..ETHERNET_LEN + outer.len];
         let (tunnel, bytes) = match self.direction {
-            Direction::Uplink => (None, behind),
-            Direction::Downlink => {
+            Uplink => (None, behind),
+            Downlink => {
                 let message = &behind[outer.header_len.min(outer.len)..];
                 if outer.protocol != protocol::UDP || message.len() < UDP_LEN {
                     return false;
@@ -74,8 +75,8 @@ impl Checker {
         let (_, ue, peer) = self.generator.ends(label.session);
         let (user, server) = (ip::number(user(ue)), ip::number(server(ue)));
         let ends = match self.direction {
-            Direction::Uplink => (user, server, Some((PORTS.1, PORTS.0))),
-            Direction::Downlink => (server, user, Some(PORTS)),
+            Uplink => (user, server, Some((PORTS.1, PORTS.0))),
+            Downlink => (server, user, Some(PORTS)),
         };
         let outer_right = tunnel.is_none() || {
             let own = |address: &&std::net::IpAddr| ip::number(**address) == outer.src;
@@ -91,7 +92,7 @@ impl Checker {
             outcome.wrong_teid += 1;
         } else if tunnel.is_some_and(|header| {
             let qfi = header.container.map(|container| (container.direction, container.qfi));
-            qfi != self.generator.qfi.map(|qfi| (Direction::Downlink, qfi))
+            qfi != self.generator.qfi.map(|qfi| (Downlink, qfi))
         }) {
             outcome.wrong_qfi += 1;
         } else if packet.len + ETHERNET_LEN != self.len
@@ -148,7 +149,7 @@ generate = { count = 2, gnbs = ["10.0.3.2"], ue = "10.45.0.1", gnb_teid = 1000, 
         qfi: Some(9),
         server: "203.0.113.9",
         port: PORTS.1,
-        label: Label { direction: Direction::Downlink, session: 1, number: 5 },
+        label: Label { direction: Downlink, session: 1, number: 5 },
         spoilt: None,
         len: LEN,
         hops: 1,
@@ -164,7 +165,7 @@ generate = { count = 2, gnbs = ["10.0.3.2"], ue = "10.45.0.1", gnb_teid = 1000, 
             let mut packet = udp_packet(ends.0, ends.1, &payload).unwrap();
             (0..self.hops).for_each(|_| ip::decrement_ttl(&mut packet, ip::Version::V4));
             let container = self.qfi.map(|qfi| Container {
-                direction: Direction::Downlink,
+                direction: Downlink,
                 qfi,
                 reflective: false,
                 paging_policy: None,
@@ -188,7 +189,7 @@ generate = { count = 2, gnbs = ["10.0.3.2"], ue = "10.45.0.1", gnb_teid = 1000, 
     fn said(sent: &Sent) -> Option<Outcome> {
         let config = UpfConfig::from_toml(CONFIG).unwrap();
         let generator = config.generate.clone().unwrap();
-        let mut checker = Checker::new(&config, &generator, Direction::Downlink, LEN, GNB).unwrap();
+        let mut checker = Checker::new(&config, &generator, Downlink, LEN, GNB).unwrap();
         let before = Label { number: 4, ..RIGHT.label };
         let mut outcome = Outcome::default();
         assert!(checker.check(&Sent { label: before, ..RIGHT }.frame(), &mut outcome));

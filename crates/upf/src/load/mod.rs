@@ -14,7 +14,7 @@ use dray_port::{Batch, Frame, Port, Receive, Transmit, Wait, clock, scratch};
 use dray_wire::MacAddr;
 use dray_wire::arp::Arp;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
-use dray_wire::gtpu::Direction;
+use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 use dray_wire::icmp::Discovery;
 use dray_wire::ip::Packet;
 use serde::Serialize;
@@ -120,8 +120,8 @@ impl Side {
         addresses: HashSet<IpAddr>,
     ) -> Result<Self, ConfigError> {
         let (known, back) = match direction {
-            Direction::Uplink => (&config.n3, Direction::Downlink),
-            Direction::Downlink => (&config.n6, Direction::Uplink),
+            Uplink => (&config.n3, Downlink),
+            Downlink => (&config.n6, Uplink),
         };
         let mut awaited = addresses.clone();
         known.neighbours.iter().for_each(|neighbour| _ = awaited.remove(&neighbour.address));
@@ -239,8 +239,8 @@ impl Load {
         let side = |direction, port, mac, addresses| {
             Side::new(config, generator, (direction, settings.len), port, mac, addresses)
         };
-        let gnbs = side(Direction::Uplink, n3, gnb_mac, gnb_addresses)?;
-        let network = side(Direction::Downlink, n6, network_mac, via(&config.n6))?;
+        let gnbs = side(Uplink, n3, gnb_mac, gnb_addresses)?;
+        let network = side(Downlink, n6, network_mac, via(&config.n6))?;
         Ok(Self { settings, gnbs, network })
     }
 

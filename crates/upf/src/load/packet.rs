@@ -4,7 +4,8 @@
 use std::net::IpAddr;
 
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
-use dray_wire::gtpu::{self, Container, Direction};
+use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
+use dray_wire::gtpu::{self, Container};
 use dray_wire::ip::{IPV4_LEN, IPV6_LEN};
 use dray_wire::udp::UDP_LEN;
 use dray_wire::{FRAME_MAX, MacAddr, ip};
@@ -41,8 +42,8 @@ impl Label {
         let label: &[u8; LABEL] = payload.first_chunk()?;
         let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| label[at + i]));
         let direction = match (word(0), word(4)) {
-            (MAGIC, 0) => Direction::Uplink,
-            (MAGIC, 1) => Direction::Downlink,
+            (MAGIC, 0) => Uplink,
+            (MAGIC, 1) => Downlink,
             _ => return None,
         };
         Some(Self { direction, session: word(8), number: word(12) })
@@ -107,7 +108,7 @@ impl Packets {
         len: usize,
         mac: MacAddr,
     ) -> Result<Self, ConfigError> {
-        let upf = if direction == Direction::Uplink { &config.n3 } else { &config.n6 };
+        let upf = if direction == Uplink { &config.n3 } else { &config.n6 };
         for gnb in &generator.gnbs {
             if !config.n3.addresses.iter().any(|own| own.is_ipv4() == gnb.is_ipv4()) {
                 let what = format!("{gnb}: N3 has no address of this IP version");
@@ -170,15 +171,15 @@ impl Packets {
         let (user, server) = (user(ue), server(ue));
         label.write(&mut self.payload);
         let packet = match self.direction {
-            Direction::Uplink => udp_packet((user, PORTS.1), (server, PORTS.0), &self.payload),
-            Direction::Downlink => udp_packet((server, PORTS.0), (user, PORTS.1), &self.payload),
+            Uplink => udp_packet((user, PORTS.1), (server, PORTS.0), &self.payload),
+            Downlink => udp_packet((server, PORTS.0), (user, PORTS.1), &self.payload),
         };
         let packet = packet.expect("user and server have the same IP version");
         let packet = match self.direction {
-            Direction::Downlink => packet,
-            Direction::Uplink => {
+            Downlink => packet,
+            Uplink => {
                 let container = self.generator.qfi.map(|qfi| Container {
-                    direction: Direction::Uplink,
+                    direction: Uplink,
                     qfi,
                     reflective: false,
                     paging_policy: None,

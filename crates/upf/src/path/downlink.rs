@@ -60,23 +60,13 @@ pub(crate) struct Item {
 
 impl passes::Item for Item {
     #[inline(always)]
-    fn frame(&self) -> usize {
-        self.frame.into()
+    fn place(&self) -> (usize, u64) {
+        (self.frame.into(), self.key)
     }
 
     #[inline(always)]
-    fn key(&self) -> u64 {
-        self.key
-    }
-
-    #[inline(always)]
-    fn slot(&self) -> u32 {
-        self.slot
-    }
-
-    #[inline(always)]
-    fn set_slot(&mut self, slot: u32) {
-        self.slot = slot;
+    fn slot(&mut self) -> &mut u32 {
+        &mut self.slot
     }
 }
 

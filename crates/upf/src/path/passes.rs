@@ -11,16 +11,11 @@ use crate::counters::DropReason;
 
 /// A user's packet between two passes.
 pub(crate) trait Item {
-    /// Returns the number of its frame in the chunk.
-    fn frame(&self) -> usize;
+    /// Returns the number of its frame in the chunk, and the key of its session.
+    fn place(&self) -> (usize, u64);
 
-    /// Returns the key of its session.
-    fn key(&self) -> u64;
-
-    /// Returns the number of its session; before that is found, of the bucket to look for it in.
-    fn slot(&self) -> u32;
-
-    fn set_slot(&mut self, slot: u32);
+    /// Number of its session; before that is found, of the bucket to look for it in.
+    fn slot(&mut self) -> &mut u32;
 }
 
 /// Why a packet is not forwarded as it is.
@@ -119,11 +114,11 @@ pub(crate) trait Passes {
         let mut looked = frames.len();
         let mut items = self.look(lane, frames, &mut looked);
         self.find(lane, frames, &mut items);
-        lane.sessions.prefetch_more(lane.direction, items.iter().map(Item::slot));
+        lane.sessions.prefetch_more(lane.direction, items.iter_mut().map(|item| *item.slot()));
         let now = clock::ticks();
         let mut departures = Departures::new();
         for item in &items {
-            let frame = &frames[item.frame()];
+            let frame = &frames[item.place().0];
             match self.check(lane, frame, item, now) {
                 Ok(leaving) => departures.push(leaving),
                 Err(Stop::Copy) => self.check_copy(lane, frames, frame, &mut departures),
@@ -150,13 +145,14 @@ pub(crate) trait Passes {
         items: &mut ArrayVec<Self::Item, CHUNK>,
     ) {
         items.retain(|item| {
-            let slot = lane.sessions.table.find_from(item.slot(), item.key());
+            let (frame, key) = item.place();
+            let slot = lane.sessions.table.find_from(*item.slot(), key);
             match slot {
                 Some(slot) => {
                     lane.sessions.prefetch(lane.direction, slot);
-                    item.set_slot(slot);
+                    *item.slot() = slot;
                 }
-                None => self.unknown(lane, &frames[item.frame()], item),
+                None => self.unknown(lane, &frames[frame], item),
             }
             slot.is_some()
         });

@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use crate::common::{DRAY, alone, dray, eventually, success};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::common::{self, alone, dray, eventually, success};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 /// A technique with results, and one that isolates containers and has none. With this seed the
@@ -30,11 +30,11 @@ fn read(file: &Path) -> Value {
 /// Returns the results of a run that was interrupted once it had measured something. Notes of
 /// disturbance are removed, because disturbed results are not compared.
 fn half_done(file: &Path) -> Value {
-    let mut command = Command::new(DRAY);
+    let mut command = common::command();
     let run = command.args(BENCH).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
     let mut run = run.spawn().unwrap();
     assert!(eventually(|| file.exists()), "a first trial");
-    kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    common::signal(&run, Signal::INT);
     assert!(!run.wait().unwrap().success());
     let mut results = read(file);
     let trials = |index: usize| format!("/incomplete/journal/cases/{index}/trials");

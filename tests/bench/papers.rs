@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 
-use crate::common::{DRAY, alone, assert_schema, dray, eventually, success};
+use crate::common::{self, alone, assert_schema, dray, eventually, success};
 use dray_measure::{Results, experiments};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 /// The smallest run: techniques that three of the papers have, in the shortest trials.
 const BENCH: [&str; 10] = [
@@ -26,7 +26,7 @@ const MINE: [&str; 4] =
     ["ara2019-table1", "shyamkumar2022-needwakeup", "shyamkumar2022-fig6", "liang2016-setup"];
 
 fn start(folder: &Path) -> Child {
-    let mut command = Command::new(DRAY);
+    let mut command = common::command();
     command.args(BENCH).arg(folder.join("all")).arg("--report").arg(folder.join("page.html"));
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -76,7 +76,7 @@ fn interrupted_papers_run_reports_and_resumes() {
         all.is_dir() && left(folder.path()).first().is_some_and(|(_, left)| *left == 0)
     };
     assert!(eventually(is_measured), "the first experiment is complete");
-    kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    common::signal(&run, Signal::INT);
     let (status, table, words) = said(run.wait_with_output().unwrap());
     assert_eq!(status, Some(1), "{words}");
     assert!(table.contains("1/4 ara2019-table1: ") && table.contains("veth"), "{table}");
@@ -125,7 +125,7 @@ fn empty_papers_run_leaves_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let run = start(folder.path());
     assert!(eventually(|| folder.path().join("all/liang2016-setup.json").exists()), "it has begun");
-    kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    common::signal(&run, Signal::INT);
     let (status, _, words) = said(run.wait_with_output().unwrap());
     assert_eq!((status, &*words), (Some(1), "dray: interrupted\n"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "neither results nor report");

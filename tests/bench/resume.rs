@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use crate::common::{DRAY, alone, assert_schema, dray, eventually, success};
+use crate::common::{self, alone, assert_schema, dray, eventually, success};
 use dray_measure::Results;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 /// Number of trials, in testbeds of two techniques.
 const TRIALS: usize = 8;
@@ -33,7 +33,7 @@ fn read(file: &Path) -> Results {
 }
 
 fn start(arguments: &[&str], file: &Path) -> Child {
-    let mut command = Command::new(DRAY);
+    let mut command = common::command();
     command.args(arguments).arg(file).stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
@@ -43,7 +43,7 @@ fn start(arguments: &[&str], file: &Path) -> Child {
 fn interrupt(arguments: &[&str], file: &Path, signal: Signal) -> (Results, String) {
     let run = start(arguments, file);
     assert!(eventually(|| file.exists()), "a first trial");
-    kill_process(Pid::from_child(&run), signal).unwrap();
+    common::signal(&run, signal);
     let output = run.wait_with_output().unwrap();
     assert!(!output.status.success(), "{signal:?}: {:?}", output.status);
     (read(file), String::from_utf8(output.stderr).unwrap())
@@ -132,7 +132,7 @@ fn resume_keeps_finished_searches() {
 fn interrupted_run_prints_partial_results() {
     let _alone = alone();
     require_root!();
-    let mut command = Command::new(DRAY);
+    let mut command = common::command();
     let run = command.args(&BENCH[..BENCH.len() - 1]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = run.spawn().unwrap();
     let children = || {
@@ -143,7 +143,7 @@ fn interrupted_run_prints_partial_results() {
     let first = children().split_whitespace().next().unwrap().to_owned();
     let is_gone = || !children().split_whitespace().any(|pid| pid == first);
     assert!(eventually(is_gone), "the trials in it are over");
-    kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    common::signal(&run, Signal::INT);
     let output = run.wait_with_output().unwrap();
     let [table, said] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
     assert_eq!(output.status.code(), Some(1), "{said}");

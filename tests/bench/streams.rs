@@ -2,13 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{self, DRAY, alone, assert_schema, eventually, may_lack, success};
+use crate::common::{self, alone, assert_schema, eventually, may_lack, success};
 use dray_measure::{Results, StreamRow};
 use dray_traffic::{Report, StreamReceiveReport, StreamSendReport};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 fn bench(arguments: &[&str]) -> (serde_json::Value, Results) {
     let text = success(&[&["bench", "--json", "-", "--quick"], arguments].concat());
@@ -203,7 +203,7 @@ fn unix_datagrams_are_never_lost() {
 fn start(arguments: &str) -> Child {
     let arguments = arguments.split_whitespace().chain(["--json"]);
     let child =
-        Command::new(DRAY).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        common::command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.unwrap();
     assert!(eventually(|| common::runs_role(&child)), "the role does not start");
     child
@@ -221,7 +221,7 @@ fn sent(child: Child) -> StreamSendReport {
 }
 
 fn received(child: Child) -> StreamReceiveReport {
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    common::signal(&child, Signal::INT);
     let Report::StreamReceive(report) = report(child) else { panic!("not a receiver's report") };
     report
 }

@@ -1,14 +1,14 @@
 //! The roles as commands, by hand, in containers that have only a link.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use crate::common::hosts::Hosts;
-use crate::common::{DRAY, alone};
+use crate::common::{self, alone};
 use dray_lab::LinkKind;
 use dray_traffic::{ForwardReport, ReceiveReport, Report, SendReport};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 fn chain(count: usize, addressed: bool) -> Hosts {
     Hosts::chain(count, LinkKind::VETH, 1500, addressed)
@@ -17,7 +17,7 @@ fn chain(count: usize, addressed: bool) -> Hosts {
 /// Starts a role in a host's network namespace and waits until its ports are open.
 fn start(hosts: &Hosts, host: usize, arguments: &str) -> Child {
     let arguments = arguments.split_whitespace().chain(["--json"]);
-    hosts.start_role(host, Command::new(DRAY).args(arguments).stdout(Stdio::piped()))
+    hosts.start_role(host, common::command().args(arguments).stdout(Stdio::piped()))
 }
 
 fn report(child: Child) -> Report {
@@ -78,7 +78,7 @@ fn sender_reaches_receiver_over_every_socket() {
 
 /// Sends SIGINT, as Ctrl-C does: the role drains its queues and reports.
 fn interrupted(child: Child) -> Child {
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    common::signal(&child, Signal::INT);
     child
 }
 
@@ -154,7 +154,7 @@ fn frame_above_mtu_is_refused() {
     let _alone = alone();
     require_root!();
     let hosts = chain(2, false);
-    let mut send = Command::new(DRAY);
+    let mut send = common::command();
     send.args(["send", "--port", "raw:eth0", "--size", "1515"]);
     let output = hosts.within(0, || send.output()).unwrap();
     let message = String::from_utf8(output.stderr).unwrap();

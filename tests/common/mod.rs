@@ -10,11 +10,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 pub mod endpoints;
 pub mod hosts;
@@ -96,9 +99,30 @@ pub fn listens(socket: impl AsRef<Path>) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
+/// Returns a command that runs `dray` with the default action of every signal that tests send. A
+/// child inherits ignored signals: SIGHUP from nohup(1), SIGINT from a script's background job.
+pub fn command() -> Command {
+    let mut command = Command::new(DRAY);
+    let child = || {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+            // SAFETY: SIG_DFL runs no code of this program.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
+    unsafe { command.pre_exec(child) };
+    command
+}
+
+/// Sends a signal to a running child.
+pub fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).expect("a running process");
+}
+
 /// Runs `dray` until it exits.
 pub fn dray(arguments: &[&str]) -> Output {
-    Command::new(DRAY).args(arguments).output().expect("dray starts")
+    command().args(arguments).output().expect("dray starts")
 }
 
 /// Returns the standard output of a run, which must succeed.

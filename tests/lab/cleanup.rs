@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
@@ -12,17 +12,13 @@ use dray_lab::{Cancel, Lab, placement};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn start_bench(arguments: &[&str]) -> Child {
-    Command::new(DRAY)
+    common::command()
         .args(["bench", "--quick"])
         .args(arguments)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap()
-}
-
-fn kill(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 /// A linear congruential generator (Knuth's MMIX constants); the seed is printed.
@@ -53,7 +49,7 @@ fn fifty_random_interrupts_leave_nothing() {
         let moment = random.below(limit);
         let mut bench = start_bench(&[experiment, "--json", file.to_str().unwrap()]);
         sleep(Duration::from_millis(moment));
-        kill(&bench, signal);
+        common::signal(&bench, signal);
         let status = bench.wait().unwrap();
         let what = format!("round {round}: {experiment}, {signal:?} after {moment} ms, {status}");
         // Until the handlers are installed, the signal itself ends the process.
@@ -75,7 +71,7 @@ fn killed_role_loses_only_its_own_row() {
     require_root!();
     let before = Traces::now();
     let arguments = ["--technique", "veth/udp,bridge/tcp,switch/patch", "--size", "64"];
-    let bench = Command::new(DRAY)
+    let bench = common::command()
         .args(["bench", "--quick", "--duration", "120", "--json", "-"])
         .args(arguments)
         .stdout(Stdio::piped())
@@ -126,7 +122,7 @@ fn next_start_removes_only_stale_state() {
     let mut bench = start_bench(&["casoni2013-serial"]);
     assert!(eventually(|| !Traces::now().control_groups().is_empty()));
     sleep(Duration::from_millis(200));
-    kill(&bench, Signal::KILL);
+    common::signal(&bench, Signal::KILL);
     bench.wait().unwrap();
     // Processes, namespaces and links end with the parent; only control groups stay.
     assert!(eventually(|| Traces::now().is_alive_as(&before)), "{:?}", Traces::now());
@@ -164,7 +160,7 @@ fn lab_clean_lists_what_it_removes() {
     assert!(eventually(
         || !children(&bench).is_empty() && !Traces::now().control_groups().is_empty()
     ));
-    kill(&bench, Signal::KILL);
+    common::signal(&bench, Signal::KILL);
     bench.wait().unwrap();
     let pid = bench.id().to_string();
     let said = success(&["lab", "clean"]);

@@ -9,13 +9,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::common::endpoints::{BOTH_ENDS, at_rest, go_round};
-use crate::common::{self, DRAY, Traces, alone, eventually, success};
+use crate::common::{self, Traces, alone, eventually, success};
 use dray_lab::peer::{
     Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, PeerDir, PeerEndpoint, PeerPort,
     PeerSwitch, SwitchKind, SwitchSettings, Wiring,
 };
 use dray_lab::{Cancel, placement};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 /// Returns from the calling test, counted as skipped, if a peer is not installed.
 macro_rules! require {
@@ -157,7 +157,7 @@ fn too_old_peer_is_skipped_with_reason() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let words = ["--technique", "testpmd/pairs/virtio", "--quick", "--duration", "0.2"];
-    let output = Command::new(DRAY)
+    let output = common::command()
         .args(["bench", "switches", "--json", "-"])
         .args(words)
         .env("PATH", path)
@@ -311,7 +311,7 @@ fn after_sigkill_the_next_start_cleans_up() {
     let path = output.find_map(|line| line.ok().filter(|line| line.starts_with('/'))).unwrap();
     assert_ne!(reserved(), pages);
     assert_eq!(success(&["lab", "clean"]), "nothing to remove\n", "its owner is alive");
-    kill_process(Pid::from_child(&victim), Signal::KILL).unwrap();
+    common::signal(&victim, Signal::KILL);
     victim.wait().unwrap();
     // The processes end by themselves; files and huge pages stay.
     assert!(eventually(|| Traces::now() == before), "{:?}", Traces::now());

@@ -67,7 +67,7 @@ impl Everything {
 }
 
 fn bench(runtime: Runtime, techniques: &str) -> Command {
-    let mut command = Command::new(DRAY);
+    let mut command = common::command();
     command.args(["bench", "--runtime", runtime.name(), "--technique", techniques]);
     command.args(["--size", "64", "--json", "-", "--quick"]).stdin(Stdio::null());
     command
@@ -105,13 +105,12 @@ fn counters_balance_in_every_engine() {
     require_root!();
     let before = Everything::now();
     for runtime in engines() {
-        let mut bench =
-            bench(runtime, "veth/udp,veth/raw-mmsg,veth/afxdp,macvtap/tap,switch/patch");
-        let output = bench.args(["--duration", "0.5"]).output().unwrap();
+        let techniques = "veth/udp,veth/raw-mmsg,veth/afxdp,macvtap/tap,switch/patch";
+        let output = bench(runtime, techniques).args(["--duration", "0.5"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{runtime}: {said}");
         let results: Results = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(results.results.len(), 5, "{runtime}");
+        assert_eq!(results.results.len(), techniques.split(',').count(), "{runtime}");
         for row in &results.results {
             let name = format!("{runtime} {}", row.technique);
             let measured = row.measured().unwrap_or_else(|| panic!("{name}: {:?}", row.outcome));
@@ -168,7 +167,7 @@ fn counters_balance_over_engine_links() {
     for link in links {
         let runtime = link.runtime().unwrap();
         let techniques = ["udp-mmsg", "raw", "tcp"].map(|endpoint| format!("{link}/{endpoint}"));
-        let output = Command::new(DRAY)
+        let output = common::command()
             .args(["bench", "--technique", &techniques.join(","), "--mtu", "9000", "--pairs", "2"])
             .args(["--json", "-", "--quick", "--duration", "0.5"])
             .output()
@@ -334,7 +333,7 @@ fn next_start_removes_stale_engine_containers() {
         let bench = bench.args(["--duration", "20"]).stdout(Stdio::null()).stderr(Stdio::null());
         let mut bench = bench.spawn().unwrap();
         wait_for_agents(&mut bench);
-        kill_process(Pid::from_child(&bench), Signal::KILL).unwrap();
+        common::signal(&bench, Signal::KILL);
         bench.wait().unwrap();
         assert!(eventually(|| agents().is_empty()), "{runtime}: {:?}", agents());
         assert!(
@@ -360,7 +359,7 @@ fn interrupted_engine_start_leaves_nothing() {
             let bench = bench.stdout(Stdio::null()).stderr(Stdio::null());
             let mut bench = bench.args(["--duration", "20"]).spawn().unwrap();
             sleep(Duration::from_millis(moment));
-            kill_process(Pid::from_child(&bench), Signal::TERM).unwrap();
+            common::signal(&bench, Signal::TERM);
             assert!(!bench.wait().unwrap().success());
             assert_eq!(Everything::now(), before, "{runtime} after {moment} ms");
         }
@@ -404,7 +403,7 @@ fn testpmd_is_reported_outside_containers() {
     let _alone = alone();
     require_root!();
     for runtime in engines().into_iter().take(1) {
-        let output = Command::new(DRAY)
+        let output = common::command()
             .args(["bench", "switches", "--runtime", runtime.name(), "--technique"])
             .args(["switch/patch/dpdk", "--size", "64", "--json", "-", "--quick"])
             .output()

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::common::{DRAY, Traces, alone, dray, eventually, success};
+use crate::common::{self, Traces, alone, dray, eventually, success};
 use dray_lab::standing::{ContainerState, LabState};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -190,14 +190,14 @@ fn exec_runs_inside_and_returns_status() {
     assert_eq!(unknown.status.code(), Some(2), "{said}");
     assert!(said.contains("\"c\"") && said.contains("host, a, b"), "{said}");
     // Standard input is passed on.
-    let mut cat = Command::new(DRAY);
+    let mut cat = common::command();
     cat.args(["lab", "exec", "a", "--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut cat = cat.spawn().unwrap();
     std::io::Write::write_all(&mut cat.stdin.take().unwrap(), b"through").unwrap();
     assert_eq!(cat.wait_with_output().unwrap().stdout, b"through");
     // A command that still runs when the lab is removed ends with it.
     let mut sleeper =
-        Command::new(DRAY).args(["lab", "exec", "a", "--", "sleep", "1000"]).spawn().unwrap();
+        common::command().args(["lab", "exec", "a", "--", "sleep", "1000"]).spawn().unwrap();
     let sleeps = || up.exec_well("a", &["sh", "-c", "cat /proc/[0-9]*/comm"]).contains("sleep");
     assert!(eventually(sleeps));
     up.down();
@@ -395,7 +395,7 @@ fn interrupted_lab_up_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), PAIR);
     for moment in [0, 5, 10, 20, 40] {
-        let mut up = Command::new(DRAY);
+        let mut up = common::command();
         let mut up = up.args(["lab", "up", &file]).stderr(Stdio::null()).spawn().unwrap();
         sleep(Duration::from_millis(moment));
         // The lab may be up already.

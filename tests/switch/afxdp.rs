@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::hosts::Hosts;
 use crate::common::veths::Veths;
-use crate::common::{self, DRAY, Started, alone};
+use crate::common::{self, Started, alone};
 use dray_bpf::{Mode, Pass, Redirect};
 use dray_lab::LinkKind;
 use dray_netdev::{Interface, Netdev};
@@ -174,7 +174,7 @@ fn unsupported_options_are_rejected_with_reason() {
     let message = hosts.try_open(0, "afxdp:eth0?xdp=generic").err().unwrap();
     assert!(message.contains("different xdp=, udp= or defer="), "{message}");
     let args = ["receive", "--port", "afxdp:eth0", "--duration", "1"];
-    let other = hosts.start(0, Command::new(DRAY).args(args).stderr(Stdio::piped()));
+    let other = hosts.start(0, common::command().args(args).stderr(Stdio::piped()));
     let output = other.wait_with_output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains("another XDP program is attached"), "{message}");
@@ -187,7 +187,7 @@ fn sigkill_detaches_the_xdp_program() {
     require_root!();
     let hosts = chain(2, LinkKind::VETH, 1500);
     let args = ["receive", "--port", "afxdp:eth0?defer=50", "--duration", "60"];
-    let mut victim = hosts.start_role(0, Command::new(DRAY).args(args).stdout(Stdio::null()));
+    let mut victim = hosts.start_role(0, common::command().args(args).stdout(Stdio::null()));
     let message = hosts.try_open(0, "afxdp:eth0").err().unwrap();
     assert!(message.contains("another XDP program is attached"), "{message}");
     victim.kill().unwrap();
@@ -376,7 +376,7 @@ fn irq_deferral_is_reset_after_sigkill() {
         return common::skip("the kernel does not report interrupt deferral (Linux 6.13)");
     }
     let kill = |uri: &str, meanwhile: &[u64]| {
-        let mut role = Command::new(DRAY);
+        let mut role = common::command();
         role.args(["receive", "--port", uri, "--duration", "60"]).stdout(Stdio::null());
         let mut role = veths.0.enter(|| role.spawn()).unwrap();
         assert!(common::eventually(|| common::runs_role(&role)), "{uri}");
@@ -445,7 +445,7 @@ fn switch_forwards_between_afxdp_and_vhost() {
     let path = |name: &str| dir.path().join(name).display().to_string();
     let (socket, control) = (path("c.sock"), path("control"));
     let ports = ["up=afxdp:b".to_owned(), format!("c=vhost:{socket}")];
-    let mut switch = Command::new(DRAY);
+    let mut switch = common::command();
     switch.args(["switch", "--port", &ports[0], "--port", &ports[1], "--control", &control]);
     let mut switch = Started(veths.0.enter(|| switch.stdout(Stdio::null()).spawn()).unwrap());
     assert!(common::eventually(|| common::listens(&control)));

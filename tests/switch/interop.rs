@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::common::endpoints::{BOTH_ENDS, at_rest, go_round};
-use crate::common::{self, DRAY, Started, alone};
+use crate::common::{self, Started, alone};
 use dray_lab::peer::{
     Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, PeerDir, PeerEndpoint, PeerPort,
     PeerSwitch, Protocol, SwitchKind, SwitchSettings, Wiring,
@@ -450,7 +450,7 @@ fn guests_reconnect_after_guest_and_switch_restart() {
 
 /// Starts a switch as a separate process, and waits until it replies.
 fn start_switch(arguments: &[&str], control: &Path) -> Started {
-    let mut command = Command::new(DRAY);
+    let mut command = common::command();
     command.arg("switch").args(arguments).arg("--control").arg(control);
     let switch = Started(command.stdout(Stdio::null()).spawn().unwrap());
     eventually("the switch answers", || Client::new(control).status().is_ok());
@@ -514,7 +514,7 @@ fn ports_reconnect_after_switch_or_driver_is_killed() {
     let is = |state: &str| curl(&control, "/ports/a", &[])["state"] == state;
     eventually("a waits", || is("waiting"));
     for killed in 1..3_u64 {
-        let mut sender = Command::new(DRAY)
+        let mut sender = common::command()
             .args(["send", "--rate", "10k", "--port", &format!("virtio:{}", sockets[0].display())])
             .stdout(Stdio::null())
             .spawn()

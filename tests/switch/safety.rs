@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use crate::common::{self, DRAY, Started, alone, eventually};
+use crate::common::{self, Started, alone, eventually};
 use dray_traffic::Report;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use tempfile::TempDir;
@@ -75,7 +75,7 @@ fn death(command: &mut Command, port: &str, ask: &[&str]) -> (String, Option<i32
     let child = start(command);
     let mut told = String::new();
     send_frames(port, || {
-        let answer = Command::new(DRAY).args(ask).output().expect("dray starts");
+        let answer = common::command().args(ask).output().expect("dray starts");
         told = String::from_utf8_lossy(&answer.stderr).into_owned();
         told.contains("about to end") || has_ended(&child.0)
     });
@@ -88,7 +88,7 @@ fn dead_worker_ends_the_switch_with_a_reason() {
     let _alone = alone();
     let folder = folder();
     let (control, port) = (at(&folder, "control"), at(&folder, "a"));
-    let mut command = Command::new(DRAY);
+    let mut command = common::command();
     command.args(["switch", "--control", &control]);
     command.args(["--port", &format!("a=impair:panic=1:unix:{port}"), "--port", "b=null:"]);
     let (told, status, stderr) =
@@ -109,7 +109,7 @@ fn dead_direction_ends_the_user_plane_function_with_a_reason() {
     let folder = folder();
     let (control, port, config) = (at(&folder, "control"), at(&folder, "a"), at(&folder, "upf"));
     fs::write(&config, UPF_CONFIG).expect("a file");
-    let mut command = Command::new(DRAY);
+    let mut command = common::command();
     command.args(["upf", "--control", &control, "--config", &config]);
     command.args(["--n3", "null:", "--n6", &format!("impair:panic=1:unix:{port}")]);
     let (told, status, stderr) =
@@ -126,7 +126,7 @@ fn dead_role_ends_the_program_with_a_reason() {
     let folder = folder();
     let port = at(&folder, "a");
     let uri = format!("impair:panic=1:unix:{port}");
-    let child = start(Command::new(DRAY).args(["receive", "--port", &uri]));
+    let child = start(common::command().args(["receive", "--port", &uri]));
     send_frames(&port, || has_ended(&child.0));
     let (status, stderr) = end(child);
     assert_eq!(status, Some(1), "{stderr}");
@@ -181,7 +181,7 @@ fn switch_and_upf_drop_privileges() {
         if rustix::process::geteuid().is_root() { vec![None, Some(65534)] } else { vec![None] };
     for user in users {
         for arguments in [&switch[..], &upf] {
-            let mut command = Command::new(DRAY);
+            let mut command = common::command();
             command.args(arguments).args(["--control", &control]);
             if let Some(user) = user {
                 command.uid(user).gid(user);
@@ -210,7 +210,7 @@ fn sandbox_allows_new_sockets_not_interfaces() {
     let (folder, outside) = (folder(), self::folder());
     let control = at(&folder, "control");
     let port = |name: &str, folder: &TempDir| format!("vhost:{}", at(folder, name));
-    let mut command = Command::new(DRAY);
+    let mut command = common::command();
     command.args(["switch", "--control", &control, "--port", &format!("a={}", port("a", &folder))]);
     let child = start(&mut command);
     assert!(eventually(|| common::dray(&["switch", "ports", "--control", &control])
@@ -246,14 +246,14 @@ fn confined_switch_serves_reconnecting_peers() {
     let folder = folder();
     let (control, a, b) = (at(&folder, "control"), at(&folder, "a"), at(&folder, "b"));
     let (sender, back_end) = (at(&folder, "sender"), at(&folder, "back-end"));
-    let mut command = Command::new(DRAY);
+    let mut command = common::command();
     command.args(["switch", "--control", &control, "--port", &format!("a=vhost:{a}")]);
     command.args(["--port", &format!("b=unix:{b}"), "--port", &format!("c=virtio:{back_end}")]);
     let child = start(&mut command);
     let _sender = {
         assert!(eventually(|| Path::new(&b).exists()));
         let port = format!("unix:{sender}?peer={b}");
-        start(Command::new(DRAY).args(["send", "--rate", "1k", "--size", "64", "--port", &port]))
+        start(common::command().args(["send", "--rate", "1k", "--size", "64", "--port", &port]))
     };
     // The switch is the back end of one port and the driver of another; each has two peers in turn.
     for uri in [format!("virtio:{a}?hugepages=0"), format!("vhost:{back_end}")] {
@@ -278,7 +278,7 @@ fn start_without(call: libc::c_long, errno: u32, arguments: &[&str]) -> (Option<
         let filter = SeccompFilter::new(rules, others, this, arch).expect("a filter");
         let program: BpfProgram = filter.try_into().expect("a program");
         apply_filter(&program).expect("a kernel with filters");
-        end(start(Command::new(DRAY).args(arguments)))
+        end(start(common::command().args(arguments)))
     };
     // A filter applies to a thread and its children.
     thread::spawn(run).join().expect("no panic")
@@ -309,7 +309,7 @@ fn disabled_sandbox_is_reported() {
     let folder = folder();
     let control = at(&folder, "control");
     let arguments = ["switch", "--sandbox", "off", "--control", &control, "--port", "a=null:"];
-    let child = start(Command::new(DRAY).args(arguments));
+    let child = start(common::command().args(arguments));
     assert!(eventually(|| common::dray(&["switch", "ports", "--control", &control])
         .status
         .success()));

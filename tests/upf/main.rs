@@ -15,7 +15,7 @@ use common::{DRAY, Started, alone, eventually, listens, success};
 use dray_lab::link::LinkOptions;
 use dray_lab::{Cancel, ContainerId, Lab, LinkKind, Runtime, placement};
 use dray_measure::Results;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// Configuration in which only our own Ethernet addresses are known beforehand.
@@ -53,7 +53,7 @@ impl Upf {
     }
 
     fn command(&self, name: &str, n3: &str, n6: &str, more: &[&str]) -> Command {
-        let mut command = Command::new(DRAY);
+        let mut command = common::command();
         let config = self.at("upf.toml");
         command.args([name, "--n3", n3, "--n6", n6, "--json", "--config", &config]).args(more);
         if name == "upf" {
@@ -66,7 +66,7 @@ impl Upf {
 
 impl Upf {
     fn talk(&self, arguments: &[&str]) -> std::process::Output {
-        let mut command = Command::new(DRAY);
+        let mut command = common::command();
         command.arg("upf").args(arguments).args(["--control", &self.at("upf.sock")]);
         command.output().unwrap()
     }
@@ -94,7 +94,7 @@ fn report(child: Child) -> Value {
 }
 
 fn interrupted(child: Child) -> Value {
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    common::signal(&child, Signal::INT);
     report(child)
 }
 
@@ -192,7 +192,7 @@ fn upf_loses_no_packet_over_switch() {
         }
         let files = Upf::told(&format!("{CONFIG}{V4}"));
         let port = |name: &str| format!("{name}=vhost:{}?queues={queues}", files.at(name));
-        let mut switch = Command::new(DRAY);
+        let mut switch = common::command();
         switch.args(["switch", "--mode", "patch", "--control", &files.at("control")]);
         switch.args(["--cpus", &cpus[..queues].join(",")]);
         for name in ["n3", "gnb", "n6", "dn"] {

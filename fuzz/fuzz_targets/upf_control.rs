@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use dray_daemon::Request;
 use dray_port::memory::Peer;
-use dray_upf::{Direction, Operation, Upf, UpfConfig, api};
+use dray_upf::{Operation, Upf, UpfConfig, Worker, api};
 use libfuzzer_sys::fuzz_target;
 
 const CONFIG: &str = r#"
@@ -31,7 +31,7 @@ const SEED: &[u8] = br#"{"remove":[1],"end_marker":true,"modify":[{"seid":2,"ue"
 
 struct Served {
     upf: Upf,
-    directions: [Direction; 2],
+    workers: [Worker; 2],
     started: Instant,
 }
 
@@ -39,8 +39,8 @@ thread_local! {
     static SERVED: RefCell<Served> = RefCell::new({
         let config = UpfConfig::from_toml(CONFIG).expect("right");
         let (n3, n6) = (Peer::default().port(), Peer::default().port());
-        let (upf, directions) = Upf::new(&config, n3, n6).expect("right");
-        Served { upf, directions, started: Instant::now() }
+        let (upf, workers) = Upf::new(&config, n3, n6).expect("right");
+        Served { upf, workers, started: Instant::now() }
     });
 }
 
@@ -60,7 +60,7 @@ fn body(bytes: &[u8]) -> Vec<u8> {
 }
 
 fuzz_target!(|requests: Vec<(u8, Vec<u8>)>| {
-    SERVED.with_borrow_mut(|Served { upf, directions, started }| {
+    SERVED.with_borrow_mut(|Served { upf, workers, started }| {
         for (kind, bytes) in requests {
             let (method, path) = match kind % 8 {
                 0 => ("GET", "/sessions"),
@@ -85,11 +85,11 @@ fuzz_target!(|requests: Vec<(u8, Vec<u8>)>| {
             let users: Vec<_> = sessions.iter().flat_map(|session| &session.ue).collect();
             assert_eq!(teids.iter().collect::<HashSet<_>>().len(), teids.len());
             assert_eq!(users.iter().collect::<HashSet<_>>().len(), users.len());
-            directions.iter_mut().for_each(|direction| _ = direction.poll().expect("memory"));
+            workers.iter_mut().for_each(|worker| _ = worker.poll().expect("memory"));
         }
         let all = upf.sessions();
         let remove: Vec<_> = all.iter().map(|session| Operation::Remove(session.seid)).collect();
         upf.apply(&remove).expect("the sessions exist");
-        directions.iter_mut().for_each(|direction| _ = direction.poll().expect("memory"));
+        workers.iter_mut().for_each(|worker| _ = worker.poll().expect("memory"));
     });
 });

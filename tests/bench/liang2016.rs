@@ -1,8 +1,7 @@
 //! Sharing a machine: noisy neighbours, and the resources that each technique needs.
 
 use crate::common::{self, alone, assert_schema, success};
-use dray_measure::Results;
-use dray_measure::results::Outcome;
+use dray_results::{Neighbour, Outcome, Results};
 
 fn bench(arguments: &[&str]) -> Results {
     let usual = ["bench", "--json", "-", "--quick", "--trials", "1"];
@@ -23,15 +22,15 @@ fn noisy_neighbour_runs_only_when_noisy() {
     let results = bench(&experiment);
     let mut seen = Vec::new();
     for row in &results.results {
-        let neighbour = row.neighbour.as_deref().unwrap();
+        let neighbour = row.neighbour.unwrap();
         seen.push((&*row.topology, neighbour));
         match &row.outcome {
             Outcome::Measured(measured) => {
                 let written = measured.neighbour_bytes_per_s.unwrap();
-                assert_eq!(written > 0.0, neighbour != "quiet", "{row:?}");
+                assert_eq!(written > 0.0, neighbour != Neighbour::Quiet, "{row:?}");
                 assert!(measured.received > 0 && measured.counters_agree, "{row:?}");
                 // All roles run on the other CPUs, whatever the neighbour does.
-                let cpus = |row: &dray_measure::ResultRow| {
+                let cpus = |row: &dray_results::ResultRow| {
                     row.measured()
                         .map(|measured| measured.setting.role_cores.values().max().copied())
                 };
@@ -39,14 +38,14 @@ fn noisy_neighbour_runs_only_when_noisy() {
             }
             Outcome::Skipped { skipped } => {
                 assert!(
-                    neighbour == "confined" && skipped.contains("cache allocation"),
+                    neighbour == Neighbour::Confined && skipped.contains("cache allocation"),
                     "{skipped}"
                 );
             }
             Outcome::Isolated { .. } => panic!("{row:?}"),
         }
     }
-    let all = ["quiet", "noisy", "confined"];
+    let all = [Neighbour::Quiet, Neighbour::Noisy, Neighbour::Confined];
     let chain = all.map(|neighbour| ("chain", neighbour));
     assert_eq!(seen, [chain, all.map(|neighbour| ("echo", neighbour))].concat());
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Child, Output, Stdio};
 
 use crate::common::{self, alone, assert_schema, dray, eventually, success};
-use dray_measure::{Results, experiments};
+use dray_measure::experiments;
+use dray_results::Results;
 use rustix::process::Signal;
 
 /// The smallest run: techniques that three of the papers have, in the shortest trials.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use crate::common::{self, alone, assert_schema, dray, eventually, success};
-use dray_measure::Results;
+use dray_results::Results;
 use rustix::process::Signal;
 
 /// Number of trials, in testbeds of two techniques.
@@ -61,7 +61,7 @@ fn interrupted_run_resumes() {
         assert_eq!(incomplete.trials, TRIALS);
         assert!((1..TRIALS).contains(&incomplete.trials_done), "{incomplete:?}");
         let trials = |results: &Results| {
-            let trials = |row: &dray_measure::ResultRow| row.measured().map_or(0, |it| it.trials);
+            let trials = |row: &dray_results::ResultRow| row.measured().map_or(0, |it| it.trials);
             results.results.iter().map(trials).sum::<usize>()
         };
         assert_eq!(trials(&results), incomplete.trials_done);

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{self, alone, assert_schema, success};
 use dray_lab::peer::SwitchKind;
-use dray_measure::Results;
-use dray_measure::isolation::Verdict;
-use dray_measure::results::{Outcome, ResultRow};
+use dray_results::{Check, Outcome, ResultRow, Results, Verdict};
 
 /// Short trials: counters balance in them as in long ones.
 const DURATION: [&str; 2] = ["--duration", "0.2"];
@@ -216,7 +214,7 @@ fn direct_and_switch_counters_balance() {
     assert_eq!(techniques, ["direct", "switch/patch", "switch/learning"]);
     for row in &results.results {
         let measured = row.measured().unwrap();
-        assert_eq!((measured.check.as_str(), measured.trials), ("sampled", 2));
+        assert_eq!((measured.check, measured.trials), (Check::Sampled, 2));
         assert!(measured.limit_share.is_some_and(|share| share > 0.0), "{measured:?}");
         let has_switch = row.technique != "direct";
         assert_eq!(measured.setting.switch.is_some(), has_switch);
@@ -226,7 +224,7 @@ fn direct_and_switch_counters_balance() {
     // With backpressure, and between two of our own ports, nothing is lost.
     assert!(results.results[..2].iter().all(|row| row.measured().unwrap().lost == 0));
     let (_, whole) = run(&["--quick", "--technique", "switch/patch", "--check", "whole"]);
-    assert!(whole.results.iter().all(|row| row.measured().unwrap().check == "whole"));
+    assert!(whole.results.iter().all(|row| row.measured().unwrap().check == Check::Whole));
     check_books(&whole);
 }
 
@@ -250,7 +248,7 @@ fn round_trips_are_timed_and_balance() {
         let times = measured.latency_ns.unwrap_or_else(|| panic!("{name}: no times"));
         let order = [1, times.p50, times.p90, times.p99, times.p999, times.max];
         assert!(order.is_sorted(), "{name}: {times:?}");
-        assert_eq!((row.topology.as_str(), measured.check.as_str()), ("echo", "whole"), "{name}");
+        assert_eq!((row.topology.as_str(), measured.check), ("echo", Check::Whole), "{name}");
         assert_eq!((measured.lost, measured.reordered), (0, 0), "{name}: one at a time");
         // Half of the round trips, one after the other, took the median or longer.
         let mean = 1e9 / measured.received_pps;
@@ -318,9 +316,8 @@ fn receiver_counts_agree_at_every_check() {
     let (json, results) = run(&[&words[..], &["--trials", "1"]].concat());
     assert_schema(&json);
     check_books(&results);
-    let checks: Vec<_> =
-        results.results.iter().map(|row| row.measured().unwrap().check.as_str()).collect();
-    assert_eq!(checks, ["none", "fetched", "sampled", "whole"]);
+    let checks: Vec<_> = results.results.iter().map(|row| row.measured().unwrap().check).collect();
+    assert_eq!(checks, [Check::None, Check::Fetched, Check::Sampled, Check::Whole]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{self, alone, assert_schema, eventually, may_lack, success};
-use dray_measure::{Results, StreamRow};
+use dray_results::{Check, Results, StreamRow};
 use dray_traffic::{Report, StreamReceiveReport, StreamSendReport};
 use rustix::process::Signal;
 
@@ -56,7 +56,7 @@ fn every_link_that_carries_ip_carries_tcp() {
         }
         check_bytes(row);
         let measured = row.measured().unwrap();
-        assert_eq!(measured.check, "sampled");
+        assert_eq!(measured.check, Check::Sampled);
         assert!((1300..1460).contains(&measured.segment_max), "{measured:?}");
         assert_eq!(measured.samples_bps.len(), 5);
     }
@@ -90,7 +90,7 @@ fn streams_repeat_and_skip_missing_smc() {
         }
         check_bytes(row);
         let measured = row.measured().unwrap();
-        assert_eq!((measured.trials, measured.check.as_str()), (2, "whole"));
+        assert_eq!((measured.trials, measured.check), (2, Check::Whole));
         assert_eq!(measured.trials_bps.len(), 2);
         assert!(measured.interval95_bps.is_some() && measured.segment_max > 8000, "{measured:?}");
         let is_zerocopy = row.endpoint == "tcp-zerocopy";

@@ -57,7 +57,7 @@ fn fifty_random_interrupts_leave_nothing() {
         assert_eq!(Traces::now(), before, "{what}");
         // Results measured until then are kept, and nothing else.
         if let Ok(text) = fs::read_to_string(&file) {
-            let results: dray_measure::Results = serde_json::from_str(&text).expect(&what);
+            let results: dray_results::Results = serde_json::from_str(&text).expect(&what);
             assert!(results.incomplete.is_some(), "{what}");
             fs::remove_file(&file).unwrap();
         }
@@ -93,7 +93,7 @@ fn killed_role_loses_only_its_own_row() {
         killed.push((now, victim));
     }
     let output = bench.wait_with_output().unwrap();
-    let results: dray_measure::Results = serde_json::from_slice(&output.stdout).unwrap();
+    let results: dray_results::Results = serde_json::from_slice(&output.stdout).unwrap();
     let text = serde_json::to_string(&(&results.results, &results.streams)).unwrap();
     let count = |what: &str| text.matches(what).count();
     assert_eq!(count("\"skipped\":\"container receiver: its first process ended\""), 2, "{text}");

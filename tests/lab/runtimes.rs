@@ -11,8 +11,7 @@ use std::time::Duration;
 use crate::common::{self, DRAY, Traces, alone, eventually, success};
 use dray_lab::runtime::Capability;
 use dray_lab::{Cancel, Lab, LinkKind, Runtime};
-use dray_measure::Results;
-use dray_measure::results::Outcome;
+use dray_results::{Outcome, Results};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Returns the installed engines. Where nothing may be skipped, all have to be installed.

@@ -249,11 +249,17 @@ fn hostile_results_cannot_inject_html() {
     for name in ALL {
         let mut evil_results: Value =
             serde_json::from_str(&fs::read_to_string(results(name)).unwrap()).unwrap();
-        let rows = evil_results["results"].as_array().unwrap().clone();
+        let own = evil_results.clone();
         everywhere(&mut evil_results, evil);
         // Keep what decides which charts the page has.
-        for (row, own) in evil_results["results"].as_array_mut().unwrap().iter_mut().zip(rows) {
-            row["topology"] = own["topology"].clone();
+        evil_results["table"]["layout"] = own["table"]["layout"].clone();
+        let rows = evil_results["results"].as_array_mut().unwrap().iter_mut();
+        for (row, own) in rows.zip(own["results"].as_array().unwrap()) {
+            for field in ["topology", "check"] {
+                if let Some(own) = own.get(field) {
+                    row[field] = own.clone();
+                }
+            }
         }
         fs::write(&file, evil_results.to_string()).unwrap();
         success(&["report", file.to_str().unwrap(), "-o", page.to_str().unwrap()]);

@@ -14,7 +14,7 @@ use common::veths::Veths;
 use common::{DRAY, Started, alone, eventually, listens, success};
 use dray_lab::link::LinkOptions;
 use dray_lab::{Cancel, ContainerId, Lab, LinkKind, Runtime, placement};
-use dray_measure::Results;
+use dray_results::Results;
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use common::{DRAY, alone};
 use dray_lab::LinkKind;
-use dray_measure::isolation::Verdict;
-use dray_measure::results::Outcome;
-use dray_measure::{Endpoint, Results, Technique};
+use dray_measure::{Endpoint, Technique};
+use dray_results::{Outcome, Results, Verdict};
 use dray_testvm::{VhostUser, Vm};
 use dray_wire::MacAddr;
 

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dray_measure::Results;
-use dray_measure::results::Outcome;
+use dray_results::{Outcome, Results};
 use dray_testvm::Vm;
 
 use crate::LIMIT;

@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use dray_lab::{Cancel, LabError, LinkKind, Runtime};
-use dray_measure::isolation::Verdict;
 use dray_measure::rounds::{Journal, Listener, Resumed, Step};
-use dray_measure::{
-    Choices, EXPERIMENTS, Endpoint, Experiment, Plan, Results, experiments, rounds, table,
-};
-use dray_report::{Comparison, Report, Run, Verdict as Judgement};
-use dray_traffic::Check;
+use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, experiments, rounds};
+use dray_report::{Comparison, Report, Run, Verdict as Judgement, table};
+use dray_results::{Check, Results, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::{Output, colour};
@@ -193,9 +190,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let outputs = outputs.open()?;
     let (results, ended) = measure(&mut run, &outputs, &cancel);
     if let Some(error) = ended {
-        return Err(show_what_there_is(error, &results, outputs, run.plan.experiment()));
+        return Err(show_what_there_is(error, &results, outputs));
     }
-    outputs.write(&results, run.plan.experiment())?;
+    outputs.write(&results)?;
     judge(&results)?;
     baseline.map_or(Ok(()), |baseline| hold_against(&baseline, results))
 }
@@ -215,12 +212,7 @@ pub(crate) fn measure(
 }
 
 /// Shows what a run found that ended early, and where it is saved.
-fn show_what_there_is(
-    error: LabError,
-    results: &Results,
-    outputs: Outputs,
-    experiment: &Experiment,
-) -> Failure {
+fn show_what_there_is(error: LabError, results: &Results, outputs: Outputs) -> Failure {
     // If only the limit of the machine was measured, there is nothing to show.
     let Some(incomplete) = results.incomplete.as_ref().filter(|it| it.trials_done > 0) else {
         return Failure::Failed(error.into());
@@ -232,7 +224,7 @@ fn show_what_there_is(
         }
         _ => format!("{trials} were run and not saved; give --json FILE to be able to resume"),
     };
-    match outputs.write(results, experiment) {
+    match outputs.write(results) {
         Ok(()) => Failure::Failed(anyhow!("{error}; {kept}")),
         Err(failure) => failure,
     }
@@ -275,11 +267,11 @@ impl Outputs {
 
     /// Prints the table or the summary, unless standard output is used for something else, and
     /// writes the files.
-    pub(crate) fn write(self, results: &Results, experiment: &Experiment) -> Result<(), Failure> {
+    pub(crate) fn write(self, results: &Results) -> Result<(), Failure> {
         let Self { json, page, summary } = self;
         let report = Report::of(results.clone());
         if [&json, &page].into_iter().flatten().all(|output| !output.is_stdout()) {
-            let mut text = if summary { report.text() } else { table::render(results, experiment) };
+            let mut text = if summary { report.text() } else { table::render(results) };
             let files = [("All figures", &json), ("Report", &page)].into_iter().filter(|_| summary);
             for (what, output) in files {
                 if let Some(path) = output.as_ref().and_then(Output::file) {

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use dray_lab::{Cancel, LabError};
 use dray_measure::rounds::{Journal, Resumed};
-use dray_measure::{Choices, Experiment, Plan, Results, Technique, experiments, table};
+use dray_measure::{Choices, Experiment, Plan, Technique, experiments};
+use dray_report::table;
 use dray_report::{Report, Run};
+use dray_results::Results;
 
 use crate::bench::{Outputs, measure, to_json};
 use crate::output::{Output, colour};
@@ -109,7 +111,7 @@ fn measure_all(
         let run = match state {
             State::Complete(run) => {
                 if ended.is_none() {
-                    print(&(colour(&table::render(&run.results, experiment)) + "\n"))?;
+                    print(&(colour(&table::render(&run.results)) + "\n"))?;
                 }
                 *run
             }
@@ -119,7 +121,7 @@ fn measure_all(
                 let (results, error) = measure(&mut run, &outputs, cancel);
                 ended = error;
                 if results.incomplete.as_ref().is_none_or(|it| it.trials_done > 0) {
-                    outputs.write(&results, experiment)?;
+                    outputs.write(&results)?;
                     print("\n")?;
                 }
                 read(&file, results)

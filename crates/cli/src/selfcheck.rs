@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use dray_measure::selfcheck::{self, Check, Outcome};
-use dray_measure::table::align;
+use dray_report::table::align;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::Output;

@@ -1,114 +1,48 @@
-//! Facts about the host, carried by every result file, so that a figure states where it was
-//! measured. None of them identifies the machine or its network, because results are passed on.
+//! Facts about the host, from the kernel.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use dray_results::{Cache, HostFacts, HugepagePool};
 use rustix::system::uname;
-use serde::{Deserialize, Serialize};
 
 use crate::placement::{parse_ranges, ranges};
 
-/// The host as the kernel describes it. Unknown facts are `None` or empty.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HostFacts {
-    /// Kernel release.
-    pub kernel: String,
-    /// Architecture of the machine, as in `uname -m`.
-    pub architecture: String,
-    /// Distribution (`PRETTY_NAME` in os-release(5)).
-    pub os: Option<String>,
-    /// Processor model.
-    pub cpu_model: Option<String>,
-    /// Online CPUs, as ranges.
-    pub cpus: String,
-    /// Number of cores of the online CPUs.
-    pub cores: usize,
-    /// Largest number of hyperthreads of any core.
-    pub threads_per_core: usize,
-    /// Number of online NUMA nodes.
-    pub numa_nodes: usize,
-    /// The caches of all CPUs.
-    pub caches: Vec<Cache>,
-    /// CPUs that the kernel keeps free of other work (`isolcpus=`), as ranges.
-    pub isolated_cpus: String,
-    /// Frequency governor; several, separated by commas, if the CPUs differ.
-    pub governor: Option<String>,
-    /// True if the time stamp counter (x86) runs at a constant rate in all states of the CPU.
-    pub constant_tsc: bool,
-    /// Memory usable by the kernel, in bytes.
-    pub memory_bytes: Option<u64>,
-    /// Huge page pools.
-    pub hugepages: Vec<HugepagePool>,
-    /// Hypervisor that this machine runs under; `yes` if it is virtual but the hypervisor is
-    /// unknown.
-    pub virtualization: Option<String>,
-    /// The `mitigations=` boot parameter.
-    pub mitigations: Option<String>,
-}
-
-/// All caches of one level, kind and size.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cache {
-    /// Cache level; 1 is nearest to the CPU.
-    pub level: u32,
-    /// Kind of content, in the kernel's words: `data`, `instruction` or `unified`.
-    pub kind: String,
-    /// Size of each cache, in bytes.
-    pub bytes: u64,
-    /// For each cache, the CPUs that share it, as ranges.
-    pub shared_by: Vec<String>,
-}
-
-/// Huge pages of one size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HugepagePool {
-    /// Size of each page, in bytes.
-    pub size_bytes: u64,
-    /// Number of reserved pages.
-    pub total: u64,
-    /// Number of reserved pages that are unused.
-    pub free: u64,
-}
-
 const CPUS: &str = "/sys/devices/system/cpu";
 
-impl HostFacts {
-    /// Collects the facts from the kernel. Needs no privilege and never fails.
-    pub fn gather() -> Self {
-        let uname = uname();
-        let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
-        let cpus = read_list(&format!("{CPUS}/online")).unwrap_or_else(|| vec![0]);
-        let of_each = |file: &str| -> Vec<String> {
-            cpus.iter().filter_map(|cpu| read(format!("{CPUS}/cpu{cpu}/{file}"))).collect()
-        };
-        let siblings = of_each("topology/thread_siblings_list");
-        let cores = siblings.iter().collect::<BTreeSet<_>>().len();
-        let threads = siblings.iter().filter_map(|list| Some(parse_ranges(list)?.len())).max();
-        let governors: BTreeSet<_> = of_each("cpufreq/scaling_governor").into_iter().collect();
-        Self {
-            kernel: uname.release().to_string_lossy().into_owned(),
-            architecture: uname.machine().to_string_lossy().into_owned(),
-            os: read("/etc/os-release")
-                .or_else(|| read("/usr/lib/os-release"))
-                .and_then(|text| pretty_name(&text)),
-            cpu_model: cpu_model(&cpuinfo),
-            cpus: ranges(&cpus),
-            cores: if cores == 0 { cpus.len() } else { cores },
-            threads_per_core: threads.unwrap_or(1).max(1),
-            numa_nodes: read_list("/sys/devices/system/node/online").map_or(1, |n| n.len().max(1)),
-            caches: caches(&cpus),
-            isolated_cpus: read(format!("{CPUS}/isolated")).unwrap_or_default(),
-            governor: (!governors.is_empty())
-                .then(|| governors.into_iter().collect::<Vec<_>>().join(",")),
-            constant_tsc: has_cpu_flags(&cpuinfo, &["constant_tsc", "nonstop_tsc"]),
-            memory_bytes: read("/proc/meminfo").and_then(|text| memory_bytes(&text)),
-            hugepages: hugepages(Path::new("/sys/kernel/mm/hugepages")),
-            virtualization: virtualization(&cpuinfo),
-            mitigations: read("/proc/cmdline")
-                .and_then(|text| boot_parameter(&text, "mitigations")),
-        }
+/// Collects the facts from the kernel. Needs no privilege and never fails.
+pub fn facts() -> HostFacts {
+    let uname = uname();
+    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+    let cpus = read_list(&format!("{CPUS}/online")).unwrap_or_else(|| vec![0]);
+    let of_each = |file: &str| -> Vec<String> {
+        cpus.iter().filter_map(|cpu| read(format!("{CPUS}/cpu{cpu}/{file}"))).collect()
+    };
+    let siblings = of_each("topology/thread_siblings_list");
+    let cores = siblings.iter().collect::<BTreeSet<_>>().len();
+    let threads = siblings.iter().filter_map(|list| Some(parse_ranges(list)?.len())).max();
+    let governors: BTreeSet<_> = of_each("cpufreq/scaling_governor").into_iter().collect();
+    HostFacts {
+        kernel: uname.release().to_string_lossy().into_owned(),
+        architecture: uname.machine().to_string_lossy().into_owned(),
+        os: read("/etc/os-release")
+            .or_else(|| read("/usr/lib/os-release"))
+            .and_then(|text| pretty_name(&text)),
+        cpu_model: cpu_model(&cpuinfo),
+        cpus: ranges(&cpus),
+        cores: if cores == 0 { cpus.len() } else { cores },
+        threads_per_core: threads.unwrap_or(1).max(1),
+        numa_nodes: read_list("/sys/devices/system/node/online").map_or(1, |n| n.len().max(1)),
+        caches: caches(&cpus),
+        isolated_cpus: read(format!("{CPUS}/isolated")).unwrap_or_default(),
+        governor: (!governors.is_empty())
+            .then(|| governors.into_iter().collect::<Vec<_>>().join(",")),
+        constant_tsc: has_cpu_flags(&cpuinfo, &["constant_tsc", "nonstop_tsc"]),
+        memory_bytes: read("/proc/meminfo").and_then(|text| memory_bytes(&text)),
+        hugepages: hugepages(Path::new("/sys/kernel/mm/hugepages")),
+        virtualization: virtualization(&cpuinfo),
+        mitigations: read("/proc/cmdline").and_then(|text| boot_parameter(&text, "mitigations")),
     }
 }
 
@@ -343,7 +277,7 @@ model name\t: another
 
     #[test]
     fn host_facts_round_trip_through_json() {
-        let facts = HostFacts::gather();
+        let facts = facts();
         assert!(!facts.kernel.is_empty() && facts.cores > 0 && facts.threads_per_core > 0);
         let text = serde_json::to_string(&facts).unwrap();
         assert_eq!(serde_json::from_str::<HostFacts>(&text).unwrap(), facts);

@@ -31,7 +31,6 @@ pub use cancel::Cancel;
 pub use container::{Container, ContainerId};
 pub use error::LabError;
 pub use holdings::Holdings;
-pub use host::HostFacts;
 pub use lab::{Lab, clean};
 pub use link::{Attachment, End, Link, LinkKind};
 pub use namespace::NetworkNamespace;

@@ -6,40 +6,8 @@ use std::time::Duration;
 
 use dray_lab::Placement;
 use dray_port::clock::{self, ticks};
+use dray_results::{ClockFacts, Offset};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use serde::{Deserialize, Serialize};
-
-/// Properties of the clock, measured before a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClockFacts {
-    /// Duration of one reading, in nanoseconds.
-    pub read_ns: f64,
-    /// Smallest difference between two readings, in nanoseconds.
-    pub step_ns: f64,
-    /// Error of the measured counter rate against the monotonic clock, in parts per million.
-    pub rate_ppm: f64,
-    /// Offsets between the counters of the CPUs that send and receive frames.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub offsets: Vec<Offset>,
-}
-
-/// Offset between the counters of two CPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Offset {
-    /// The two CPUs.
-    pub cpus: [usize; 2],
-    /// Time by which the second CPU's counter is ahead, in nanoseconds.
-    pub ahead_ns: f64,
-    /// Uncertainty of `ahead_ns`: half of the time in which the two CPUs exchange a message.
-    pub within_ns: f64,
-}
-
-impl Offset {
-    /// Maximum error of a time between these two CPUs.
-    fn most_ns(self) -> f64 {
-        self.ahead_ns.abs() + self.within_ns
-    }
-}
 
 const READS: u64 = 100_000;
 /// Round trips between two CPUs: enough that some are undisturbed.
@@ -47,29 +15,21 @@ const EXCHANGES: usize = 10_000;
 /// Long compared with the error of the clock's own rate measurement.
 const SPAN: Duration = Duration::from_millis(200);
 
-impl ClockFacts {
-    /// Measures the clock on the CPUs that `placement` gives to senders and receivers. Takes a
-    /// quarter of a second.
-    pub(crate) fn measure(placement: &Placement) -> Self {
-        let apart = placement.assign(2);
-        let (_, around_switch) = placement.assign_around_switch(2);
-        let mut pairs: Vec<[usize; 2]> = Vec::new();
-        for pair in [apart, around_switch] {
-            let pair = [pair[0].id, pair[1].id];
-            if pair[0] != pair[1] && !pairs.contains(&pair) {
-                pairs.push(pair);
-            }
+/// Measures the clock on the CPUs that `placement` gives to senders and receivers. Takes a
+/// quarter of a second.
+pub(crate) fn measure(placement: &Placement) -> ClockFacts {
+    let apart = placement.assign(2);
+    let (_, around_switch) = placement.assign_around_switch(2);
+    let mut pairs: Vec<[usize; 2]> = Vec::new();
+    for pair in [apart, around_switch] {
+        let pair = [pair[0].id, pair[1].id];
+        if pair[0] != pair[1] && !pairs.contains(&pair) {
+            pairs.push(pair);
         }
-        let (read_ns, step_ns) = reading();
-        let offsets = pairs.into_iter().map(offset).collect();
-        Self { read_ns, step_ns, rate_ppm: clock::rate_error(SPAN) * 1e6, offsets }
     }
-
-    /// Maximum error of a time between a sender and a receiver, in nanoseconds.
-    pub fn error_ns(&self) -> f64 {
-        let most = self.offsets.iter().map(|offset| offset.most_ns()).fold(0.0, f64::max);
-        most + self.step_ns + self.read_ns
-    }
+    let (read_ns, step_ns) = reading();
+    let offsets = pairs.into_iter().map(offset).collect();
+    ClockFacts { read_ns, step_ns, rate_ppm: clock::rate_error(SPAN) * 1e6, offsets }
 }
 
 /// Duration of a reading and smallest difference between two, in nanoseconds.
@@ -148,7 +108,7 @@ mod tests {
     #[test]
     fn clock_cost_and_offsets_are_plausible() {
         let placement = Placement::of_this_process();
-        let facts = ClockFacts::measure(&placement);
+        let facts = measure(&placement);
         assert!(facts.read_ns > 0.0 && facts.read_ns < 1e6, "{facts:?}");
         assert!(facts.step_ns > 0.0 && facts.step_ns <= facts.read_ns * 1.01, "{facts:?}");
         let cpus = placement.assign(2);

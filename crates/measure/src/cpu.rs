@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fs, io};
 
-use serde::{Deserialize, Serialize};
+use dray_results::CpuCost;
 
 /// CPU time of one CPU, in seconds since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -24,39 +24,6 @@ pub struct CpuTimes {
     pub softirq: f64,
     /// Time that the hypervisor took while the CPU had work.
     pub steal: f64,
-}
-
-/// CPU time of one role, or of all roles, in seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CpuCost {
-    /// Time in user mode.
-    pub user_s: f64,
-    /// Time in the kernel, without soft interrupts.
-    pub system_s: f64,
-    /// Time in soft interrupts.
-    pub softirq_s: f64,
-    /// Part of this time that was spent polling without finding work. Absent if unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub polling_s: Option<f64>,
-}
-
-impl CpuCost {
-    /// Sum of user, system and soft interrupt time.
-    pub fn total_s(&self) -> f64 {
-        self.user_s + self.system_s + self.softirq_s
-    }
-}
-
-impl std::ops::AddAssign for CpuCost {
-    fn add_assign(&mut self, other: Self) {
-        self.user_s += other.user_s;
-        self.system_s += other.system_s;
-        self.softirq_s += other.softirq_s;
-        self.polling_s = match (self.polling_s, other.polling_s) {
-            (Some(one), Some(other)) => Some(one + other),
-            (one, other) => one.or(other),
-        };
-    }
 }
 
 /// Reads the current times of every CPU.

@@ -1,96 +1,36 @@
 //! Isolation: checks that a link that must keep containers apart did so.
 
 use dray_lab::InterfaceCounters;
-use serde::{Deserialize, Serialize};
+use dray_results::Isolation;
 
-/// Fate of frames from one container to another, by the kernel's counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Isolation {
-    /// Conclusion from the counts.
-    pub verdict: Verdict,
-    /// Frames that the sender passed to its interface.
-    pub offered: u64,
-    /// Offered frames that left the host through the interface that the containers share.
-    pub left: u64,
-    /// Offered frames that the sender's interface dropped.
-    pub dropped: u64,
-    /// Frames that arrived at the receiver's interface.
-    pub arrived: u64,
-}
-
-/// Result of an isolation check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Verdict {
-    /// Every frame left or was dropped, and none arrived.
-    #[serde(rename = "isolated by design")]
-    Isolated,
-    /// Frames arrived that should not have.
-    #[serde(rename = "not isolated")]
-    NotIsolated,
-    /// No frame arrived, but not all are accounted for, or none were offered.
-    #[serde(rename = "not verified")]
-    NotVerified,
-}
-
-impl Isolation {
-    /// Judges the counters of the sender's interface, of the shared one (`parent`), and of the
-    /// receiver's.
-    pub fn of(
-        sender: &InterfaceCounters,
-        parent: &InterfaceCounters,
-        receiver: &InterfaceCounters,
-    ) -> Self {
-        Self::judge([
-            sender.tx_packets + sender.tx_dropped,
-            parent.tx_packets,
-            sender.tx_dropped,
-            receiver.rx_packets,
-        ])
-    }
-
-    /// Sum over several trials; `None` if there are none.
-    pub fn sum(trials: impl IntoIterator<Item = Self>) -> Option<Self> {
-        let add = |a: Self, b: Self| {
-            let (a, b) = (a.counts(), b.counts());
-            Self::judge(std::array::from_fn(|index| a[index] + b[index]))
-        };
-        trials.into_iter().reduce(add)
-    }
-
-    fn counts(&self) -> [u64; 4] {
-        [self.offered, self.left, self.dropped, self.arrived]
-    }
-
-    fn judge([offered, left, dropped, arrived]: [u64; 4]) -> Self {
-        let verdict = match arrived {
-            0 if offered > 0 && offered == left + dropped => Verdict::Isolated,
-            0 => Verdict::NotVerified,
-            _ => Verdict::NotIsolated,
-        };
-        Self { verdict, offered, left, dropped, arrived }
-    }
+/// Judges the counters of the sender's interface, of the shared one (`parent`), and of the
+/// receiver's.
+pub(crate) fn of(
+    sender: &InterfaceCounters,
+    parent: &InterfaceCounters,
+    receiver: &InterfaceCounters,
+) -> Isolation {
+    Isolation::judge([
+        sender.tx_packets + sender.tx_dropped,
+        parent.tx_packets,
+        sender.tx_dropped,
+        receiver.rx_packets,
+    ])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dray_results::Verdict;
 
     #[test]
-    fn isolated_requires_all_frames_accounted_for() {
-        let verdict = |tx_packets, tx_dropped, left, rx_packets| {
-            let sender = InterfaceCounters { tx_packets, tx_dropped, ..Default::default() };
-            let parent = InterfaceCounters { tx_packets: left, ..Default::default() };
-            let receiver = InterfaceCounters { rx_packets, ..Default::default() };
-            Isolation::of(&sender, &parent, &receiver)
-        };
-        assert_eq!(verdict(9, 0, 9, 0).verdict, Verdict::Isolated, "sent out");
-        assert_eq!(verdict(0, 9, 0, 0).verdict, Verdict::Isolated, "dropped");
-        assert_eq!(verdict(9, 0, 9, 1).verdict, Verdict::NotIsolated);
-        assert_eq!(verdict(9, 0, 8, 0).verdict, Verdict::NotVerified);
-        assert_eq!(verdict(0, 0, 0, 0).verdict, Verdict::NotVerified);
-        let sum = |trials: &[Isolation]| Isolation::sum(trials.iter().copied());
-        assert_eq!(sum(&[verdict(9, 0, 9, 0), verdict(2, 1, 2, 0)]), Some(verdict(11, 1, 11, 0)));
-        assert_eq!(sum(&[verdict(9, 0, 9, 0), verdict(2, 0, 2, 1)]), Some(verdict(11, 0, 11, 1)));
-        assert_eq!(sum(&[]), None);
+    fn dropped_frames_were_offered_too() {
+        let sender = InterfaceCounters { tx_packets: 6, tx_dropped: 3, ..Default::default() };
+        let parent = InterfaceCounters { tx_packets: 6, ..Default::default() };
+        let isolation = of(&sender, &parent, &InterfaceCounters::default());
+        assert_eq!((isolation.offered, isolation.left, isolation.dropped), (9, 6, 3));
+        assert_eq!(isolation.verdict, Verdict::Isolated);
+        let came = InterfaceCounters { rx_packets: 1, ..Default::default() };
+        assert_eq!(of(&sender, &parent, &came).verdict, Verdict::NotIsolated);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dray_lab::{ContainerId, DividedCache, HostFacts, Lab, LabError};
+use dray_lab::{ContainerId, DividedCache, Lab, LabError, host};
+use dray_results::{HostFacts, Neighbour};
 use dray_traffic::agent::Request;
 use dray_traffic::{Job, NeighbourJob, Report};
 
@@ -12,29 +13,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MEMORY: usize = 64 << 20;
 /// A neighbour uses at most one part in `SHARE` of the host's memory.
 const SHARE: u64 = 4;
-
-/// Behaviour of the neighbour. The roles run on the same CPUs with each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Neighbour {
-    /// Sleeps.
-    Quiet,
-    /// Writes all over more memory than the last-level cache holds.
-    Noisy,
-    /// Like `Noisy`, confined to the smallest part of that cache that the CPU allows; the roles
-    /// have the rest.
-    Confined,
-}
-
-impl Neighbour {
-    /// Name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Quiet => "quiet",
-            Self::Noisy => "noisy",
-            Self::Confined => "confined",
-        }
-    }
-}
 
 /// A running neighbour, in a container of its own.
 pub(crate) struct Present {
@@ -66,7 +44,7 @@ impl Present {
             Neighbour::Confined => Some(DividedCache::new(self.cpu, others)?),
             _ => None,
         };
-        let memory_bytes = memory_bytes(&HostFacts::gather());
+        let memory_bytes = memory_bytes(&host::facts());
         let job = NeighbourJob { memory_bytes, interval: Duration::from_secs(1) };
         lab[self.container].request(&Request::Start(Box::new(Job::Neighbour(job))))?;
         lab.wait_until_ready(self.container)?;
@@ -93,11 +71,11 @@ fn memory_bytes(host: &HostFacts) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dray_lab::host::Cache;
+    use dray_results::Cache;
 
     #[test]
     fn neighbour_memory_exceeds_cache_within_limit() {
-        let mut host = HostFacts::gather();
+        let mut host = host::facts();
         let cache = |level, bytes| Cache {
             level,
             kind: "unified".to_owned(),

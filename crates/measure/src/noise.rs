@@ -7,100 +7,35 @@ use std::time::{Duration, Instant};
 
 use dray_lab::{Cancel, LabError};
 use dray_port::clock;
+use dray_results::Noise;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use serde::{Deserialize, Serialize};
 
 use crate::cpu::{self, CpuTimes};
-
-/// Other activity of the machine; for several trials, the maximum of each value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Noise {
-    /// Share of CPU time that the hypervisor took from the roles' CPUs.
-    pub steal_ratio: f64,
-    /// Number of these CPUs that were busy with other work.
-    pub other_cores: f64,
-    /// Slowdown of a CPU against its usual speed, as a share of that speed.
-    pub slower_ratio: f64,
-    /// Number of trials in which one of these values exceeded its limit.
-    pub disturbed_trials: usize,
-}
-
-/// Limits of stolen CPU time (ratio), of other work (cores), and of slowdown (ratio).
-const STEAL_MAX: f64 = 0.01;
-const OTHERS_MAX: f64 = 0.1;
-const SLOWER_MAX: f64 = 0.05;
 
 /// Possible error of each CPU's time, which the kernel counts by timer ticks.
 const TICKS: Duration = Duration::from_millis(20);
 
-impl Noise {
-    /// Noise over `elapsed`, from the times of `cpus` `before` and `after`. The measured programs
-    /// used `used` of their time; if that is unknown, `other_cores` is zero.
-    pub(crate) fn between(
-        before: &BTreeMap<usize, CpuTimes>,
-        after: &BTreeMap<usize, CpuTimes>,
-        cpus: &[usize],
-        elapsed: Duration,
-        used: Option<Duration>,
-    ) -> Self {
-        let both: Vec<_> =
-            cpus.iter().filter_map(|cpu| Some((before.get(cpu)?, after.get(cpu)?))).collect();
-        let sum = |of: fn(&CpuTimes) -> f64| {
-            both.iter().map(|(before, after)| (of(after) - of(before)).max(0.0)).sum::<f64>()
-        };
-        let elapsed = elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
-        let sure = |seconds: f64| (seconds - TICKS.as_secs_f64() * both.len() as f64).max(0.0);
-        let others = used.map_or(0.0, |used| sure(sum(|it| it.busy) - used.as_secs_f64()));
-        Self {
-            steal_ratio: sure(sum(|it| it.steal)) / elapsed / both.len().max(1) as f64,
-            other_cores: others / elapsed,
-            ..Self::default()
-        }
-    }
-
-    fn is_disturbed(&self) -> bool {
-        self.steal_ratio > STEAL_MAX
-            || self.other_cores > OTHERS_MAX
-            || self.slower_ratio > SLOWER_MAX
-    }
-
-    /// Noise of a trial: before its testbed was built, and during the trial.
-    pub(crate) fn of_trial(before: Self, during: Self) -> Self {
-        let all = before.worst(during);
-        Self { disturbed_trials: usize::from(all.is_disturbed()), ..all }
-    }
-
-    /// Noise over several trials.
-    pub(crate) fn sum(trials: impl IntoIterator<Item = Self>) -> Self {
-        trials.into_iter().fold(Self::default(), |sum, trial| Self {
-            disturbed_trials: sum.disturbed_trials + trial.disturbed_trials,
-            ..sum.worst(trial)
-        })
-    }
-
-    fn worst(self, other: Self) -> Self {
-        Self {
-            steal_ratio: self.steal_ratio.max(other.steal_ratio),
-            other_cores: self.other_cores.max(other.other_cores),
-            slower_ratio: self.slower_ratio.max(other.slower_ratio),
-            disturbed_trials: 0,
-        }
-    }
-
-    /// Values above their limits, as text; `None` if no trial was disturbed.
-    pub fn in_words(&self) -> Option<String> {
-        let mut parts = Vec::new();
-        if self.steal_ratio > STEAL_MAX {
-            parts
-                .push(format!("the hypervisor took {:.1} % of the CPUs", 100.0 * self.steal_ratio));
-        }
-        if self.other_cores > OTHERS_MAX {
-            parts.push(format!("{:.1} cores were busy with something else", self.other_cores));
-        }
-        if self.slower_ratio > SLOWER_MAX {
-            parts.push(format!("a CPU was {:.0} % slower", 100.0 * self.slower_ratio));
-        }
-        (self.disturbed_trials > 0).then(|| parts.join(", "))
+/// Noise over `elapsed`, from the times of `cpus` `before` and `after`. The measured programs
+/// used `used` of their time; if that is unknown, `other_cores` is zero.
+pub(crate) fn between(
+    before: &BTreeMap<usize, CpuTimes>,
+    after: &BTreeMap<usize, CpuTimes>,
+    cpus: &[usize],
+    elapsed: Duration,
+    used: Option<Duration>,
+) -> Noise {
+    let both: Vec<_> =
+        cpus.iter().filter_map(|cpu| Some((before.get(cpu)?, after.get(cpu)?))).collect();
+    let sum = |of: fn(&CpuTimes) -> f64| {
+        both.iter().map(|(before, after)| (of(after) - of(before)).max(0.0)).sum::<f64>()
+    };
+    let elapsed = elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+    let sure = |seconds: f64| (seconds - TICKS.as_secs_f64() * both.len() as f64).max(0.0);
+    let others = used.map_or(0.0, |used| sure(sum(|it| it.busy) - used.as_secs_f64()));
+    Noise {
+        steal_ratio: sure(sum(|it| it.steal)) / elapsed / both.len().max(1) as f64,
+        other_cores: others / elapsed,
+        ..Noise::default()
     }
 }
 
@@ -127,7 +62,7 @@ impl Watch {
         };
         let (before, began) = (read()?, Instant::now());
         cancel.sleep_until(began + LOOK)?;
-        let noise = Noise::between(&before, &read()?, cpus, began.elapsed(), Some(Duration::ZERO));
+        let noise = between(&before, &read()?, cpus, began.elapsed(), Some(Duration::ZERO));
         let slower = loop_ticks(cpus).into_iter().map(|(cpu, ticks)| {
             let all = self.ticks.entry(cpu).or_default();
             all.insert(all.partition_point(|&other| other < ticks), ticks);
@@ -181,7 +116,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let noise = |busy, steal, used| {
             let (before, after) = (cpus(5.0, 1.0), cpus(5.0 + busy, 1.0 + steal));
-            Noise::between(&before, &after, &[0, 1], second, used)
+            between(&before, &after, &[0, 1], second, used)
         };
         let quiet = noise(0.75, 0.0, Some(second * 3 / 2));
         assert_eq!(Noise::of_trial(Noise::default(), quiet), Noise::default());
@@ -192,25 +127,6 @@ mod tests {
         assert_eq!(noise(1.0, 0.0, None).other_cores, 0.0, "unknown load");
         let stolen = noise(0.5, 0.12, Some(second));
         assert!((stolen.steal_ratio - 0.1).abs() < 1e-9, "{stolen:?}");
-    }
-
-    #[test]
-    fn one_disturbed_trial_marks_result() {
-        let noise = |steal_ratio, other_cores, slower_ratio| Noise {
-            steal_ratio,
-            other_cores,
-            slower_ratio,
-            disturbed_trials: 0,
-        };
-        let quiet = Noise::of_trial(noise(0.01, 0.0, 0.0), noise(0.0, 0.1, 0.05));
-        assert_eq!((quiet.disturbed_trials, quiet.in_words()), (0, None));
-        let stolen = Noise::of_trial(noise(0.0, 0.0, 0.2), noise(0.034, 0.0, 0.0));
-        let all = Noise::sum([quiet, stolen, quiet]);
-        assert_eq!(all.disturbed_trials, 1);
-        let words = all.in_words().unwrap();
-        assert_eq!(words, "the hypervisor took 3.4 % of the CPUs, a CPU was 20 % slower");
-        let loaded = Noise::of_trial(noise(0.0, 0.5, 0.0), Noise::default());
-        assert_eq!(loaded.in_words().unwrap(), "0.5 cores were busy with something else");
     }
 
     #[test]

@@ -14,13 +14,15 @@ use dray_lab::peer::{
     PortCounters,
 };
 use dray_lab::{Lab, LabError};
+use dray_results::Agreements;
 use dray_traffic::sample::monotonic_ns;
 use dray_traffic::{ReceiveReport, Report, Sample, SendReport, StreamReport};
 
-use crate::cost::{CpuReading, KernelReading};
 use crate::endpoint::Rings;
+use crate::reading::{CpuReading, KernelReading};
+use crate::run::Run;
+use crate::timing::Timing;
 use crate::topology::{Hop, Station, Topology};
-use crate::trial::{Agreements, Run, Timing};
 
 /// Time for a switch to start serving a new endpoint.
 const SETTLE: Duration = Duration::from_millis(300);

@@ -9,6 +9,7 @@ use dray_lab::peer::PeerDir;
 use dray_lab::{Cancel, LabError};
 use dray_port::PortUri;
 use dray_port::impair::Plan;
+use dray_results::Noise;
 use dray_search::{Goal, Search};
 use dray_traffic::agent::Role;
 use dray_traffic::{
@@ -18,8 +19,8 @@ use dray_traffic::{
 use dray_wire::{FRAME_MIN, Flow};
 use serde::{Deserialize, Serialize};
 
-use crate::noise::{Noise, Watch};
-use crate::rounds::loss_ratio;
+use crate::noise::Watch;
+use crate::rounds::search::loss_ratio;
 use crate::trial::Trial;
 
 /// A known figure and the reported one.
@@ -239,7 +240,7 @@ fn simulated() -> Check {
     const CAPACITY: f64 = 1e6;
     let goal = Goal { sum: 7 * Goal::default().trial, ..Goal::default() };
     let near = (0..SEARCHES).filter(|&seed| {
-        let mut random = crate::plan::Random::new(seed);
+        let mut random = crate::plan::order::Random::new(seed);
         let mut search = Search::new(vec![goal], 1..=100_000_000);
         while let Some(next) = search.next() {
             let capacity = CAPACITY * (1.0 + (random.share() - 0.5) * 0.005);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_traffic::Sample;
 
-use crate::trial::Timing;
+use crate::timing::Timing;
 
 /// Maximum time by which a role's last sample may precede a moment and still count for it: other
 /// programs are not sampled on the tick, and the time-stamp counter's rate is only known to a

@@ -4,18 +4,16 @@ use std::time::Duration;
 
 use dray_lab::LabError;
 use dray_port::clock;
+use dray_results::{Check, Cpu, CpuCost, Interval, MeasuredStreams, Noise, SettingOfRun, stats};
 use dray_traffic::stream::ZeroCopy;
 use dray_traffic::{Report, StreamReceiveReport, StreamSendReport};
 use serde::{Deserialize, Serialize};
 
 use crate::cost;
-use crate::cpu::CpuCost;
-use crate::results::{Cpu, SettingOfRun};
-use crate::rounds::CaseTrials;
+use crate::run::{Run, ended_early, unexpected};
 use crate::span::Span;
+use crate::timing::Timing;
 use crate::topology::Topology;
-use crate::trial::{self, Run, Timing};
-use crate::{Case, Interval, Noise, Settings, stats};
 
 /// Result of a trial of streams, over all pairs. Rates and CPU time cover the measurement, counts
 /// the whole trial.
@@ -74,12 +72,12 @@ impl StreamTrial {
         let (mut segment_max, mut congestion) = (0, String::new());
         for (topology, reports) in topologies.iter().zip(&run.reports) {
             let [Report::StreamSend(sender), Report::StreamReceive(receiver)] = &reports[..] else {
-                return Err(trial::unexpected(&topology.sender, &reports[0]));
+                return Err(unexpected(&topology.sender, &reports[0]));
             };
             totals.add(sender, receiver);
             agrees &= balances(sender, receiver);
             let rates = span.rates(&receiver.samples, |sample| sample.bytes);
-            let (each, all) = rates.ok_or_else(|| trial::ended_early(&topology.receiver))?;
+            let (each, all) = rates.ok_or_else(|| ended_early(&topology.receiver))?;
             rates_bps.iter_mut().zip(each).for_each(|(sum, rate)| *sum += rate * 8.0);
             pairs_bps.push(all * 8.0);
             segment_max = segment_max.max(sender.segment_max);
@@ -157,181 +155,55 @@ fn balances(sender: &StreamSendReport, receiver: &StreamReceiveReport) -> bool {
         && (receiver.corrupt, receiver.foreign) == (0, 0)
 }
 
-/// Result of byte streams by one technique between a number of pairs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StreamRow {
-    /// Link and endpoint.
-    pub technique: String,
-    /// Link between the containers.
-    pub link: String,
-    /// I/O method of the programs in the containers.
-    pub endpoint: String,
-    /// Runtime that made the containers.
-    pub runtime: String,
-    /// Number of concurrent sender/receiver pairs.
-    pub pairs: usize,
-    /// Number of streams per pair.
-    pub streams: u16,
-    /// MTU of the links, in bytes.
-    pub mtu: u32,
-    /// Figures, or why there are none.
-    #[serde(flatten)]
-    pub outcome: StreamOutcome,
-}
-
-/// Outcome of a row: figures, or why there are none.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum StreamOutcome {
-    /// The technique ran.
-    Measured(Box<MeasuredStreams>),
-    /// The technique could not run.
-    Skipped {
-        /// Reason.
-        skipped: String,
-    },
-}
-
-/// Figures of a row, over all pairs. Counts are sums over all trials; rates and CPU time cover the
-/// measured part.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MeasuredStreams {
-    /// Setting of the trials; its keys are part of this object.
-    #[serde(flatten)]
-    pub setting: SettingOfRun,
-    /// How closely the receivers checked bytes: `whole` or `sampled`.
-    pub check: String,
-    /// Number of trials.
-    pub trials: usize,
-    /// Bytes accepted by the senders' kernel.
-    pub sent_bytes: u64,
-    /// Bytes that the receivers got intact.
-    pub received_bytes: u64,
-    /// Received bytes that TCP itself carried, by the kernel's count.
-    pub by_tcp_bytes: u64,
-    /// Number of reads that returned wrong bytes.
-    pub corrupt_reads: u64,
-    /// True if every stream was received to its end, and the kernel counted the same.
-    pub counters_agree: bool,
-    /// Number of retransmitted segments.
-    pub retransmits: u64,
-    /// Maximum segment size, in bytes.
-    pub segment_max: u32,
-    /// Congestion control algorithm.
-    pub congestion: String,
-    /// Share of zero-copy calls in which the kernel copied nevertheless.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub zerocopy_copied_ratio: Option<f64>,
-    /// Bits of payload received per second: mean over the trials.
-    pub goodput_bps: f64,
-    /// Standard deviation of the samples.
-    pub stddev_bps: f64,
-    /// Samples: one for each interval of each trial.
-    pub samples_bps: Vec<f64>,
-    /// Goodput of each trial, in bits per second.
-    pub trials_bps: Vec<f64>,
-    /// Half the 95 % confidence interval of `goodput_bps`: over the trials if there are several,
-    /// else over the samples of the only one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interval95_bps: Option<f64>,
-    /// Other activity of the machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub noise: Option<Noise>,
-    /// Goodput of the slowest pair of any trial.
-    pub slowest_pair_bps: f64,
-    /// Goodput of the fastest pair of any trial.
-    pub fastest_pair_bps: f64,
-    /// CPU time by role and in total, over all trials.
-    pub cpu: Cpu,
-    /// CPU cycles of all roles per byte received.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cycles_per_byte: Option<f64>,
-}
-
-impl StreamRow {
-    pub(crate) fn new(case: &Case, settings: &Settings, outcome: StreamOutcome) -> Self {
-        Self {
-            technique: case.technique.to_string(),
-            link: case.technique.link.to_string(),
-            endpoint: case.technique.endpoint.to_string(),
-            runtime: case.runtime.to_string(),
-            pairs: case.shape.pairs(),
-            streams: settings.flows,
-            mtu: case.mtu,
-            outcome,
-        }
+/// Sums up `trials` of one case, of which there is at least one. Each lasted `measure`.
+pub(crate) fn sum(
+    trials: &[StreamTrial],
+    setting: SettingOfRun,
+    check: Check,
+    measure: Duration,
+) -> MeasuredStreams {
+    let last = trials.last().expect("at least one trial");
+    let (mut totals, mut cpu) = (Totals::default(), Cpu::default());
+    for trial in trials {
+        let Totals { sent, received, by_tcp, retransmits, corrupt, zerocopy } = trial.totals;
+        totals.sent += sent;
+        totals.received += received;
+        totals.by_tcp += by_tcp;
+        totals.retransmits += retransmits;
+        totals.corrupt += corrupt;
+        totals.add_zerocopy(zerocopy);
+        cpu.add(&trial.cpu, measure);
     }
-
-    /// Figures of the row, if there are any.
-    pub fn measured(&self) -> Option<&MeasuredStreams> {
-        match &self.outcome {
-            StreamOutcome::Measured(measured) => Some(measured),
-            StreamOutcome::Skipped { .. } => None,
-        }
-    }
-}
-
-impl MeasuredStreams {
-    /// Sums up the trials of one case, of which there is at least one.
-    pub(crate) fn of(case: &CaseTrials, measure: Duration) -> Self {
-        let trials = &case.stream_trials[..];
-        let last = trials.last().expect("at least one trial");
-        let (mut totals, mut cpu) = (Totals::default(), Cpu::default());
-        for trial in trials {
-            let Totals { sent, received, by_tcp, retransmits, corrupt, zerocopy } = trial.totals;
-            totals.sent += sent;
-            totals.received += received;
-            totals.by_tcp += by_tcp;
-            totals.retransmits += retransmits;
-            totals.corrupt += corrupt;
-            totals.add_zerocopy(zerocopy);
-            cpu.add(&trial.cpu, measure);
-        }
-        let all = |of: fn(&StreamTrial) -> &[f64]| trials.iter().flat_map(of).copied();
-        let samples_bps: Vec<f64> = all(|trial| &trial.rates_bps).collect();
-        let trials_bps: Vec<f64> = trials.iter().map(|trial| trial.goodput_bps).collect();
-        let goodput_bps = stats::mean(&trials_bps);
-        let cycles: Option<Vec<f64>> = trials.iter().map(|trial| trial.cycles_per_byte).collect();
-        let copied = |ZeroCopy { completed, copied }| copied as f64 / completed.max(1) as f64;
-        Self {
-            setting: case.setting.clone().expect("at least one trial"),
-            check: case.check.clone(),
-            trials: trials.len(),
-            sent_bytes: totals.sent,
-            received_bytes: totals.received,
-            by_tcp_bytes: totals.by_tcp,
-            corrupt_reads: totals.corrupt,
-            counters_agree: trials.iter().all(|trial| trial.agrees),
-            retransmits: totals.retransmits,
-            segment_max: last.segment_max,
-            congestion: last.congestion.clone(),
-            zerocopy_copied_ratio: totals.zerocopy.map(copied),
-            goodput_bps,
-            stddev_bps: stats::standard_deviation(&samples_bps),
-            interval95_bps: Interval::of_rate(goodput_bps, &samples_bps, trials.len())
-                .map(|interval| interval.half),
-            noise: Some(Noise::sum(trials.iter().map(|trial| trial.noise))),
-            slowest_pair_bps: all(|trial| &trial.pairs_bps).fold(f64::INFINITY, f64::min),
-            fastest_pair_bps: all(|trial| &trial.pairs_bps).fold(0.0, f64::max),
-            samples_bps,
-            trials_bps,
-            cpu,
-            cycles_per_byte: cycles.map(|cycles| stats::mean(&cycles)),
-        }
-    }
-
-    /// 95 % confidence interval of the goodput, if there is one.
-    pub fn interval(&self) -> Option<Interval> {
-        match self.interval95_bps {
-            Some(half) => Some(Interval { mean: self.goodput_bps, half }),
-            // Older results lack the interval.
-            None => Interval::of_rate(self.goodput_bps, &self.samples_bps, self.trials),
-        }
-    }
-
-    /// Disturbances as text; `None` if there were none.
-    pub fn disturbed(&self) -> Option<String> {
-        self.noise?.in_words()
+    let all = |of: fn(&StreamTrial) -> &[f64]| trials.iter().flat_map(of).copied();
+    let samples_bps: Vec<f64> = all(|trial| &trial.rates_bps).collect();
+    let trials_bps: Vec<f64> = trials.iter().map(|trial| trial.goodput_bps).collect();
+    let goodput_bps = stats::mean(&trials_bps);
+    let cycles: Option<Vec<f64>> = trials.iter().map(|trial| trial.cycles_per_byte).collect();
+    let copied = |ZeroCopy { completed, copied }| copied as f64 / completed.max(1) as f64;
+    MeasuredStreams {
+        setting,
+        check,
+        trials: trials.len(),
+        sent_bytes: totals.sent,
+        received_bytes: totals.received,
+        by_tcp_bytes: totals.by_tcp,
+        corrupt_reads: totals.corrupt,
+        counters_agree: trials.iter().all(|trial| trial.agrees),
+        retransmits: totals.retransmits,
+        segment_max: last.segment_max,
+        congestion: last.congestion.clone(),
+        zerocopy_copied_ratio: totals.zerocopy.map(copied),
+        goodput_bps,
+        stddev_bps: stats::standard_deviation(&samples_bps),
+        interval95_bps: Interval::of_rate(goodput_bps, &samples_bps, trials.len())
+            .map(|interval| interval.half),
+        noise: Some(Noise::sum(trials.iter().map(|trial| trial.noise))),
+        slowest_pair_bps: all(|trial| &trial.pairs_bps).fold(f64::INFINITY, f64::min),
+        fastest_pair_bps: all(|trial| &trial.pairs_bps).fold(0.0, f64::max),
+        samples_bps,
+        trials_bps,
+        cpu,
+        cycles_per_byte: cycles.map(|cycles| stats::mean(&cycles)),
     }
 }
 

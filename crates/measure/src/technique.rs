@@ -6,8 +6,7 @@ use dray_lab::peer::SwitchKind;
 use dray_lab::{LabError, LinkKind};
 use dray_traffic::Check;
 
-use crate::Endpoint;
-use crate::endpoint::{Io, Rings};
+use crate::endpoint::{Endpoint, Io, Rings};
 
 /// A link and an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,50 +7,16 @@ use dray_lab::link::LinkOptions;
 use dray_lab::placement::Cpu;
 use dray_lab::{ContainerId, End, Lab, LabError, Link, LinkKind, Placement};
 use dray_port::{PortUri, Wait};
+use dray_results::{Check, UPF, UpfLoad};
 use dray_traffic::{
-    Check, EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob,
-    StreamSendJob,
+    EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob, StreamSendJob,
 };
 use dray_wire::gtpu::Direction;
 
-use crate::Technique;
-use crate::trial::Timing;
-use crate::upf::{self, UPF, UpfLoad};
-
-/// Arrangement of the roles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// Sender, this number of forwarders in a chain, receiver.
-    Chain(usize),
-    /// Sender, this number of forwarders side by side, receiver. The sender's bursts rotate through
-    /// the forwarders.
-    Fan(usize),
-    /// A ping, and an echo that sends frames back.
-    Echo,
-    /// Number of concurrent sender/receiver pairs; their links share one segment.
-    Pairs(usize),
-    /// Sender, a user plane function that encapsulates or decapsulates packets, receiver.
-    Upf(UpfLoad),
-}
-
-impl Shape {
-    /// Number of forwarders.
-    pub fn forwarders(self) -> usize {
-        match self {
-            Self::Chain(count) | Self::Fan(count) => count,
-            Self::Upf(_) => 1,
-            Self::Echo | Self::Pairs(_) => 0,
-        }
-    }
-
-    /// Number of senders.
-    pub fn pairs(self) -> usize {
-        match self {
-            Self::Pairs(count) => count,
-            Self::Chain(_) | Self::Fan(_) | Self::Echo | Self::Upf(_) => 1,
-        }
-    }
-}
+use crate::shape::Shape;
+use crate::technique::Technique;
+use crate::timing::Timing;
+use crate::upf;
 
 /// A role in its container, with its links in and out.
 #[derive(Debug)]

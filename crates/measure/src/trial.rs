@@ -1,40 +1,27 @@
 //! Runs one trial: starts the roles, lets them run, drains queues, and reads all counters.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dray_lab::peer::{PeerSwitch, SwitchKind};
+use dray_lab::peer::PeerSwitch;
 use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
+use dray_results::{Agreements, CpuCost, Isolation, Noise};
 use dray_traffic::agent::Request;
 use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{Agreement, ForwardReport, Latency, ReceiveReport, Report, SendReport, Signal};
+use dray_traffic::{ForwardReport, Latency, ReceiveReport, Report, SendReport, Signal};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Audit, Books, Crossing};
-use crate::cost::{CpuReading, KernelReading, SWITCH, costs};
-use crate::cpu::CpuCost;
+use crate::cost::{SWITCH, costs};
 use crate::endpoint::Io;
-use crate::isolation::Isolation;
-use crate::noise::Noise;
-use crate::peer_ends;
+use crate::reading::{CpuReading, KernelReading};
+use crate::run::{Run, ended_early, unexpected};
 use crate::span::Span;
 use crate::streams::StreamTrial;
-use crate::topology::{Hop, Load, Station, Topology};
-
-/// Length of a trial and of its sampling interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// Time of sending before the measurement starts.
-    pub warm_up: Duration,
-    /// Length of the measurement.
-    pub measure: Duration,
-    /// Time between samples; the other two are multiples of it.
-    pub interval: Duration,
-}
-
-/// Parameters negotiated for ports, by role; roles without such ports are absent.
-pub type Agreements = BTreeMap<String, Vec<Agreement>>;
+use crate::timing::Timing;
+use crate::topology::{Hop, Load, Topology};
+use crate::{isolation, peer_ends};
 
 /// Result of a trial, over all topologies. Rates and CPU time cover the measurement, counts the
 /// whole trial.
@@ -117,7 +104,7 @@ pub fn run(
             };
             sum(|topology| &topology.sender.outs[0])
                 .zip(sum(|topology| &topology.last().ins[0]))
-                .map(|(sent, came)| Isolation::of(&sent, &difference(&after, &before), &came))
+                .map(|(sent, came)| isolation::of(&sent, &difference(&after, &before), &came))
         }
         _ => None,
     };
@@ -133,39 +120,6 @@ pub fn run_streams(
 ) -> Result<StreamTrial, LabError> {
     let run = observe(lab, topologies, load, timing)?;
     StreamTrial::of(topologies, timing, &run)
-}
-
-/// Observations of a trial.
-pub(crate) struct Run {
-    /// Time until all roles had their ports open.
-    pub(crate) ready_after: Duration,
-    /// Negotiated parameters of the roles that reported them.
-    pub(crate) agreements: Agreements,
-    /// Start of the measurement on the monotonic clock.
-    pub(crate) measure_from_ns: u64,
-    /// For each topology, the reports of its roles in order.
-    pub(crate) reports: Vec<Vec<Report>>,
-    /// CPU times at both ends of the measurement.
-    pub(crate) cpus: [CpuReading; 2],
-    /// Kernel threads before the first frame and after the last.
-    pub(crate) kernel: [KernelReading; 2],
-}
-
-impl Run {
-    /// Other activity of the machine during the measurement, in which the roles used `cpu`.
-    pub(crate) fn noise(&self, topologies: &[Topology], cpu: &[(String, CpuCost)]) -> Noise {
-        let [before, after] = &self.cpus;
-        let technique = topologies[0].technique;
-        // Third-party programs have threads that no role accounts for.
-        let is_ours = technique.link.switch().is_none_or(|kind| kind == SwitchKind::Dray)
-            && !technique.endpoint.is_dpdk();
-        let used = cpu.iter().map(|(_, cost)| cost.total_s()).sum();
-        let used = is_ours.then(|| Duration::from_secs_f64(used));
-        let stations = topologies.iter().flat_map(Topology::stations).map(|station| station.cpu);
-        let cpus: BTreeSet<usize> = stations.chain(topologies[0].switch_cpu).collect();
-        let cpus: Vec<usize> = cpus.into_iter().collect();
-        Noise::between(&before.all, &after.all, &cpus, after.at - before.at, used)
-    }
 }
 
 /// Starts the roles, lets them run, and drains what is queued.
@@ -455,16 +409,6 @@ fn books(
     books.ins.push(crossing(arrived + receiver.dropped, &topology.last().ins));
     books.dropped += receiver.dropped;
     books
-}
-
-pub(crate) fn ended_early(station: &Station) -> LabError {
-    let what = "ended before the measurement".to_owned();
-    LabError::Container { container: station.role.clone(), what }
-}
-
-pub(crate) fn unexpected(station: &Station, report: &Report) -> LabError {
-    let what = format!("sent the report of another role: {report:?}");
-    LabError::Container { container: station.role.clone(), what }
 }
 
 #[cfg(test)]

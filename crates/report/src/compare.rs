@@ -1,12 +1,12 @@
 //! Compares two runs, and tells changes from noise.
 
+use dray_results::{ResultRow, StreamRow};
+
 mod change;
 mod key;
 mod render;
 mod verdict;
 
-use dray_measure::ResultRow;
-use dray_measure::streams::StreamRow;
 use serde::Serialize;
 
 pub use self::change::{Change, Counted, Figures};
@@ -243,11 +243,11 @@ mod tests {
         // rate.
         let found = |found: &[f64]| {
             let search = "{\"throughput_pps\":1.0,\"limited_by\":\"loss\",\"trials\":9}";
-            let half = dray_measure::Interval::of(found).map(|interval| interval.half);
+            let half = dray_results::Interval::of(found).map(|interval| interval.half);
             let drop_rates = format!(
                 "[{{\"loss_ratio\":0.0,\"trial_s\":2.0,\"sum_s\":10.0,\"exceed_ratio\":0.5,\"width\":0.005,\
                  \"pps\":{:?},\"interval95_pps\":{},\"searches\":[{search}]}}]",
-                dray_measure::stats::mean(found),
+                dray_results::stats::mean(found),
                 half.map_or("null".to_owned(), |half| format!("{half:?}")),
             );
             let steady = [found[0], found[0] + 1.0, found[0]];

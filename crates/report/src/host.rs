@@ -1,6 +1,6 @@
 //! Hosts: their facts, and a comparison that tells whether two runs were measured on the same host.
 
-use dray_lab::HostFacts;
+use dray_results::HostFacts;
 
 /// Returns the differences between two hosts that figures depend on.
 pub(crate) fn host_differences(a: &HostFacts, b: &HostFacts) -> Vec<String> {

@@ -4,9 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use dray_measure::Results;
-use dray_measure::results::{Measured, SCHEMA};
-use dray_measure::streams::{MeasuredStreams, StreamOutcome};
+use dray_results::{Measured, MeasuredStreams, Results, SCHEMA, StreamOutcome};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -204,6 +202,13 @@ mod tests {
         assert!(message.contains("results[0].received_pps: invalid type"), "{message}");
         let deep = "[".repeat(100_000);
         assert!(refused(&deep).starts_with("some.json: "));
+    }
+
+    #[test]
+    fn results_without_table_have_the_list_layout() {
+        let run = sample::run(&sample::text());
+        assert_eq!(run.results.table, dray_results::Table::default());
+        assert_eq!(run.results.table.layout, dray_results::Layout::List);
     }
 
     #[test]

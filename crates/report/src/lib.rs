@@ -1,6 +1,5 @@
-//! Reports of result files as one HTML page that opens offline, Markdown, CSV, text or a
-//! picture; and comparisons of
-//! two result files.
+//! Reports of results: tables for a terminal; one HTML page that opens offline, Markdown, CSV, text
+//! or a picture; and comparisons of two result files.
 //!
 //! A [`Report`] groups runs by the host that they were measured on. The contents of a run decide
 //! which charts are drawn; each kind of chart is a file in `charts/`. Text from result files is
@@ -11,6 +10,7 @@
 mod chart;
 mod charts;
 mod compare;
+mod distinct;
 mod escape;
 mod figure;
 mod host;
@@ -23,6 +23,7 @@ mod report;
 mod sample;
 mod scale;
 mod summary;
+pub mod table;
 mod technique;
 
 pub use compare::{Change, Comparison, Counted, Figures, NothingInCommon, Verdict};

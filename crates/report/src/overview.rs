@@ -1,8 +1,9 @@
 //! One row per link: the best figures of all its endpoints.
 
-use dray_measure::Interval;
+use dray_results::Interval;
 
-use crate::charts::{MeasuredRow, between_two, bits, distinct};
+use crate::charts::{MeasuredRow, between_two, bits};
+use crate::distinct::distinct;
 use crate::input::Run;
 use crate::number::GIGABITS;
 

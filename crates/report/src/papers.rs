@@ -1,11 +1,11 @@
 //! Findings of papers, beside the ones measured here.
 
-use dray_measure::experiments;
-use dray_measure::streams::StreamRow;
+use dray_results::StreamRow;
 use serde::Serialize;
 
 use crate::charts::drop_rates::highest;
-use crate::charts::{MeasuredRow, bits, catalogued, distinct, is_of_needs, measured, needs};
+use crate::charts::{MeasuredRow, bits, is_of_needs, measured, needs};
+use crate::distinct::distinct;
 use crate::input::Run;
 use crate::number::{GIGABITS, rate_unit, time};
 
@@ -14,23 +14,20 @@ use crate::number::{GIGABITS, rate_unit, time};
 pub(crate) struct Beside {
     pub(crate) experiment: String,
     /// Finding of the paper.
-    pub(crate) paper: &'static str,
+    pub(crate) paper: String,
     /// Figures measured here, technique by technique.
     pub(crate) here: Vec<String>,
 }
 
 /// Returns the findings of those `runs` that repeat a paper's experiment.
 pub(crate) fn beside(runs: &[&Run]) -> Vec<Beside> {
-    let of_paper = |run: &&&Run| {
-        experiments::of_papers().any(|experiment| experiment.name == run.results.experiment)
-    };
     let beside = |run: &&Run| {
-        let paper = catalogued(run)?.paper?;
+        let paper = run.results.table.paper.clone()?;
         let here = here(run);
         let experiment = run.results.experiment.clone();
         (!here.is_empty()).then_some(Beside { experiment, paper, here })
     };
-    runs.iter().filter(of_paper).filter_map(beside).collect()
+    runs.iter().filter_map(beside).collect()
 }
 
 /// Describes the range of each technique's figures, from lowest to highest.
@@ -98,7 +95,8 @@ mod tests {
             sample::row("veth/udp", 64).samples(&[7e5, 7e5]),
             sample::row("veth/udp", 1500).samples(&[6e5, 6e5]),
         ];
-        let text = sample::results(&rows).replace("\"all\"", "\"ara2019-table1\"");
+        let table = r#""all","table":{"title":"","layout":"list","paper":"Ara et al."}"#;
+        let text = sample::results(&rows).replace("\"all\"", table);
         let beside = beside(&[&sample::run(&text)]);
         assert_eq!(
             beside[0].here,

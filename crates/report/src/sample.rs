@@ -62,7 +62,7 @@ impl Row {
 
     /// Sets the samples, and the receive rate to their mean.
     pub(crate) fn samples(self, samples: &[f64]) -> Self {
-        let mean = dray_measure::stats::mean(samples);
+        let mean = dray_results::stats::mean(samples);
         self.with("samples_pps", &format!("{samples:?}")).with("received_pps", &format!("{mean:?}"))
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn results(rows: &[Row]) -> String {
 /// Returns a result file of byte streams: a row for each technique with its trials' goodput.
 pub(crate) fn streams(rows: &[(&str, &[f64])]) -> String {
     let row = |&(technique, trials): &(&str, &[f64])| {
-        let mean = dray_measure::stats::mean(trials);
+        let mean = dray_results::stats::mean(trials);
         format!(
             "{{\"technique\":\"{technique}\",\"link\":\"veth\",\"endpoint\":\"tcp\",\"runtime\":\"embedded\",\
              \"pairs\":1,\"streams\":1,\"mtu\":1500,\"role_cores\":{{}},\"shared_cores\":false,\

@@ -1,13 +1,11 @@
 //! Recommends a technique for each of the common questions, or leaves the question open.
 
-use dray_measure::experiments::Layout;
-use dray_measure::results::{DropRate, Measured};
-use dray_measure::streams::StreamRow;
-use dray_measure::{Interval, ResultRow};
+use dray_results::{DropRate, Interval, Layout, Measured, Neighbour, ResultRow, StreamRow};
 use serde::Serialize;
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{MeasuredRow, bits, catalogued, cores, distinct, measured, pairs, tip};
+use crate::charts::{MeasuredRow, bits, cores, measured, pairs, tip};
+use crate::distinct::distinct;
 use crate::input::Run;
 use crate::number::{GIGABITS, Unit, percent, rate_unit, time, time_unit};
 use crate::scale::Scale;
@@ -85,10 +83,10 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
     let trusted: Vec<(&Run, MeasuredRow)> = runs
         .iter()
         // The cost of a receiver's checks is another question.
-        .filter(|run| catalogued(run).is_none_or(|experiment| experiment.layout != Layout::Checks))
+        .filter(|run| run.results.table.layout != Layout::Checks)
         .flat_map(|run| self::measured(run).map(move |row| (*run, row)))
         // Trials beside a noisy neighbour answer another question.
-        .filter(|(_, (row, _))| row.neighbour.as_deref().is_none_or(|it| it == "quiet"))
+        .filter(|(_, (row, _))| row.neighbour.is_none_or(|it| it == Neighbour::Quiet))
         .filter(|(_, (_, measured))| measured.counters_agree)
         .collect();
     let (full, how) = at_full_rate(&trusted);

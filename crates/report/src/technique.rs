@@ -1,7 +1,6 @@
 //! The techniques of a report: a number for each, and its colour in every chart.
 
-use dray_lab::Runtime;
-use dray_measure::ResultRow;
+use dray_results::{EMBEDDED, ResultRow};
 
 use crate::compare::Key;
 use crate::input::Run;
@@ -27,7 +26,7 @@ pub(crate) fn named(run: &Run) -> Run {
     let mut run = run.clone();
     let inside = |technique: &str, runtime: &str| {
         // Some links exist only in one runtime and have its name.
-        let is_usual = runtime == Runtime::Embedded.name() || technique.starts_with(runtime);
+        let is_usual = runtime == EMBEDDED || technique.starts_with(runtime);
         if is_usual { String::new() } else { format!(" in {runtime}") }
     };
     let with = |mtu: u32| if mtu == 1500 { String::new() } else { format!(", MTU {mtu}") };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dray_port::PortUri;
+use dray_results::Check;
 use dray_upf::UpfConfig;
 use dray_wire::Flow;
 use dray_wire::gtpu::Direction;
@@ -83,30 +84,6 @@ impl SendJob {
     /// Turn for programs in between that apply back pressure: the longer it is, the fewer context
     /// switches.
     pub const LONG_TURN: usize = 384;
-}
-
-/// How thoroughly a receiver checks frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Check {
-    /// Check every byte.
-    #[default]
-    Whole,
-    /// Check the headers and the test header of every frame, and every byte of one frame in
-    /// [`SAMPLE`](Self::SAMPLE), like a program that works on headers. Fetching all of a long frame
-    /// from another CPU's cache takes longer than everything else.
-    Sampled,
-    /// Check nothing, but fetch the first bytes of every frame, as any program does that uses
-    /// received frames. The difference to stricter checks is their own cost.
-    Fetched,
-    /// Only count frames, whatever they are; with shared memory they stay in the cache of the CPU
-    /// that wrote them.
-    None,
-}
-
-impl Check {
-    /// One of this many frames is checked whole.
-    pub const SAMPLE: u32 = 64;
 }
 
 /// See [`receiver`](crate::receiver).

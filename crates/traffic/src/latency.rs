@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dray_results::Percentiles;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -11,20 +12,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]
 pub struct Latency(Box<Histogram<u64>>);
-
-/// Percentiles of a [`Latency`], in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the names are the field's own")]
-pub struct Percentiles {
-    pub p50: u64,
-    pub p90: u64,
-    pub p99: u64,
-    pub p999: u64,
-    /// Present if enough times were counted for some to be above it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p9999: Option<u64>,
-    pub max: u64,
-}
 
 impl Latency {
     /// Longest time that the histogram tells from longer ones.

@@ -29,13 +29,13 @@ pub mod stream;
 pub mod upf;
 mod users;
 
+pub use dray_results::{Agreement, Check, Percentiles};
 pub use job::{
-    Check, EchoJob, ForwardJob, ForwardReport, Job, Lane, NeighbourJob, NeighbourReport, PingJob,
+    EchoJob, ForwardJob, ForwardReport, Job, Lane, NeighbourJob, NeighbourReport, PingJob,
     PingReport, ReceiveJob, ReceiveReport, Report, SendJob, SendReport, StreamReceiveJob,
     StreamReport, StreamSendJob, UpfJob,
 };
-pub use latency::{Latency, Percentiles};
-pub use links::Agreement;
+pub use latency::Latency;
 pub use sample::{OnSample, Sample};
 pub use signal::{Phase, Signal};
 pub use stream::{StreamReceiveReport, StreamSendReport, StreamUri};

@@ -1,31 +1,15 @@
 //! The peers of a role's ports.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dray_port::{Link, LinkState, LinkStatus, Port, PortUri};
-use serde::{Deserialize, Serialize};
+use dray_results::Agreement;
 
 use crate::{Phase, RoleError, Signal};
 
 /// Time that a peer may take to connect.
 const PATIENCE: Duration = Duration::from_secs(15);
-
-/// Outcome of the negotiation between a port and its peer, or the kernel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Agreement {
-    /// The port's URI.
-    pub port: String,
-    /// Negotiated features in words, such as `xdp native`.
-    pub features: Vec<String>,
-}
-
-impl fmt::Display for Agreement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.port, self.features.join(", "))
-    }
-}
 
 /// Ports of a role that have a peer.
 #[derive(Default)]

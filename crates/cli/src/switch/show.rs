@@ -1,6 +1,6 @@
 //! Text about a running switch.
 
-use dray_measure::table::align;
+use dray_report::table::align;
 use dray_switch::{PortStats, PortStatus, Status, TableEntry};
 
 pub(super) fn ports(ports: &[PortStatus]) -> String {

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use dray_results::{Cache, HostFacts};
+
 use super::{Finding, State, size};
-use crate::HostFacts;
-use crate::host::{Cache, has_cpu_flags, list, read};
+use crate::host::{has_cpu_flags, list, read};
 use crate::placement::{parse_ranges, ranges};
 
 const GROUP: &str = "cpu";

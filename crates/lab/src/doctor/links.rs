@@ -8,9 +8,10 @@ use std::path::Path;
 use netlink_packet_route::link::{InfoKind, InfoVxlan};
 use rustix::io::Errno;
 
+use dray_results::HostFacts;
+
 use super::modules::{Module, Modules};
 use super::{Finding, State, needs_root};
-use crate::HostFacts;
 use crate::namespace::NetworkNamespace;
 use crate::netlink::Netlink;
 

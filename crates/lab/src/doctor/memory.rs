@@ -1,8 +1,9 @@
 //! Memory and huge pages.
 
 use super::{Finding, State, size};
-use crate::HostFacts;
-use crate::host::{HugepagePool, read};
+use dray_results::{HostFacts, HugepagePool};
+
+use crate::host::read;
 
 const GROUP: &str = "memory";
 

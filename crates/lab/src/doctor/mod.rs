@@ -17,8 +17,6 @@ mod system;
 
 use serde::Serialize;
 
-use crate::HostFacts;
-
 pub use render::render;
 
 /// Result of one check.
@@ -52,7 +50,7 @@ pub enum State {
 
 /// Runs all checks. Takes well under a second, unless a program is slow to print its version.
 pub fn examine() -> Vec<Finding> {
-    let host = HostFacts::gather();
+    let host = crate::host::facts();
     [
         system::examine(&host),
         cpu::examine(&host),

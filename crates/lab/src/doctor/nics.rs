@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use dray_netdev::{Netdev, XdpFeatures};
 
+use dray_results::HostFacts;
+
 use super::modules::{Module, Modules};
 use super::{Finding, State};
-use crate::HostFacts;
 use crate::host::{list, read};
 
 const GROUP: &str = "nics";

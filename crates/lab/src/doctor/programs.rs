@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use dray_results::HostFacts;
+
 use super::{Finding, State};
-use crate::{HostFacts, Runtime};
+use crate::Runtime;
 
 const GROUP: &str = "programs";
 

@@ -2,9 +2,11 @@
 
 use std::io;
 
+use dray_results::HostFacts;
+
 use super::{Finding, State};
+use crate::cgroup;
 use crate::host::read;
-use crate::{HostFacts, cgroup};
 
 const GROUP: &str = "system";
 

@@ -1,9 +1,13 @@
 //! Compares AF_XDP with its alternatives.
 
 use dray_lab::LinkKind;
+use dray_results::Layout;
 
-use crate::experiments::{Experiment, Layout, MachineLimit, sets};
-use crate::{Endpoint, Shape, Technique};
+use super::experiment::{Experiment, MachineLimit};
+use super::sets;
+use crate::endpoint::Endpoint;
+use crate::shape::Shape;
+use crate::technique::Technique;
 
 pub(super) const AF_XDP: Experiment = Experiment {
     name: "af-xdp",

@@ -1,7 +1,7 @@
 //! The first question of a user: how fast each technique is on this host.
 
-use crate::Technique;
-use crate::experiments::Experiment;
+use super::experiment::Experiment;
+use crate::technique::Technique;
 
 pub(super) const ALL: Experiment = Experiment {
     name: "all",

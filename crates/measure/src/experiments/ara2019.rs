@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use dray_lab::LinkKind;
+use dray_results::Layout;
 
-use crate::experiments::{Experiment, Layout, sets};
-use crate::trial::Timing;
-use crate::{Endpoint, Technique};
+use super::experiment::Experiment;
+use super::sets;
+use crate::endpoint::Endpoint;
+use crate::technique::Technique;
+use crate::timing::Timing;
 
 pub(super) const TABLE1: Experiment = Experiment {
     name: "ara2019-table1",

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use crate::experiments::{Experiment, Layout, sets};
-use crate::trial::Timing;
-use crate::{Endpoint, Shape, Technique};
+use dray_results::Layout;
+
+use super::experiment::Experiment;
+use super::sets;
+use crate::endpoint::Endpoint;
+use crate::shape::Shape;
+use crate::technique::Technique;
+use crate::timing::Timing;
 
 pub(super) const INCREMENTAL: Experiment = Experiment {
     name: "casoni2013-incremental",

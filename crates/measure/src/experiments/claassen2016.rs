@@ -3,9 +3,14 @@
 
 use std::time::Duration;
 
-use crate::experiments::{Experiment, Layout, MachineLimit, sets};
-use crate::trial::Timing;
-use crate::{Endpoint, Shape, Technique};
+use dray_results::Layout;
+
+use super::experiment::{Experiment, MachineLimit};
+use super::sets;
+use crate::endpoint::Endpoint;
+use crate::shape::Shape;
+use crate::technique::Technique;
+use crate::timing::Timing;
 
 pub(super) const LOCAL_TCP: Experiment = Experiment {
     name: "claassen2016-local-tcp",

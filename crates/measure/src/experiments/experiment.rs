@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use dray_lab::Runtime;
-use dray_traffic::Check;
+use dray_results::{Check, Layout, Neighbour, Table};
 
-use crate::experiments::Layout;
-use crate::trial::Timing;
-use crate::{Neighbour, Shape, Technique};
+use crate::shape::Shape;
+use crate::technique::Technique;
+use crate::timing::Timing;
 
 /// An experiment: what is measured unless the command line overrides it.
 #[derive(Debug)]
@@ -80,6 +80,15 @@ impl Experiment {
     /// Returns true if `word`, as given to `--technique`, names one of the experiment's techniques.
     pub fn has(&self, word: &str) -> bool {
         (self.techniques)().iter().any(|technique| technique.is_called(word))
+    }
+
+    /// Returns the presentation of the results.
+    pub(crate) fn table(&self) -> Table {
+        Table {
+            title: self.about.to_owned(),
+            layout: self.layout,
+            paper: self.paper.map(str::to_owned),
+        }
     }
 
     /// Defaults of all experiments: an experiment lists only its differences.

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use crate::experiments::{Experiment, Layout, MachineLimit};
-use crate::trial::Timing;
-use crate::{Shape, Technique};
+use dray_results::Layout;
+
+use super::experiment::{Experiment, MachineLimit};
+use crate::shape::Shape;
+use crate::technique::Technique;
+use crate::timing::Timing;
 
 pub(super) const LATENCY: Experiment = Experiment {
     name: "latency",

@@ -4,10 +4,14 @@
 use std::time::Duration;
 
 use dray_lab::LinkKind;
+use dray_results::{Layout, Neighbour};
 
-use crate::experiments::{Experiment, Layout, MachineLimit, latency, sets};
-use crate::trial::Timing;
-use crate::{Endpoint, Neighbour, Shape, Technique};
+use super::experiment::{Experiment, MachineLimit};
+use super::{latency, sets};
+use crate::endpoint::Endpoint;
+use crate::shape::Shape;
+use crate::technique::Technique;
+use crate::timing::Timing;
 
 pub(super) const LATENCY: Experiment = Experiment {
     name: "liang2016-latency",

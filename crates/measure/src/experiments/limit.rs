@@ -1,6 +1,8 @@
 //! Rate that no technique with one copy can exceed on this machine.
 
-use crate::experiments::{Experiment, Layout, MachineLimit};
+use dray_results::Layout;
+
+use super::experiment::{Experiment, MachineLimit};
 
 pub(super) const LIMIT: Experiment = Experiment {
     name: "limit",

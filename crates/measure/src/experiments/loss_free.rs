@@ -1,9 +1,11 @@
 //! Highest rate of each technique without loss, and with a little loss.
 
 use dray_lab::LinkKind;
+use dray_results::Layout;
 
-use crate::experiments::{Experiment, Layout};
-use crate::{Endpoint, Technique};
+use super::experiment::Experiment;
+use crate::endpoint::Endpoint;
+use crate::technique::Technique;
 
 pub(super) const LOSS_FREE: Experiment = Experiment {
     name: "loss-free",

@@ -9,9 +9,8 @@ mod all;
 mod ara2019;
 mod casoni2013;
 mod claassen2016;
-mod experiment;
+pub(crate) mod experiment;
 mod latency;
-mod layout;
 mod liang2016;
 mod limit;
 mod loss_free;
@@ -26,10 +25,8 @@ mod upf;
 
 use dray_lab::Runtime;
 
-use crate::Technique;
+use crate::technique::Technique;
 pub use experiment::Experiment;
-pub(crate) use experiment::{MachineLimit, STEADY};
-pub use layout::Layout;
 
 /// All experiments, in the order in which they are listed.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -112,7 +109,28 @@ pub fn find(name: &str) -> Result<&'static Experiment, UnknownExperiment> {
 mod tests {
     use super::*;
     use crate::plan::{Choices, Plan};
-    use crate::trial::Timing;
+    use crate::timing::Timing;
+    use dray_results::{Layout, Results};
+
+    #[test]
+    fn each_layout_has_a_result_file() {
+        // The limit alone is only a list of three figures.
+        let mut layouts = vec![Layout::Limits];
+        let files = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/results");
+        for file in std::fs::read_dir(files).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            let results: Results = serde_json::from_str(&text).unwrap();
+            assert_eq!(results.table.layout, find(&results.experiment).unwrap().layout);
+            layouts.push(results.table.layout);
+        }
+        for experiment in EXPERIMENTS {
+            assert!(
+                layouts.contains(&experiment.layout),
+                "{}: no file in {files}",
+                experiment.name
+            );
+        }
+    }
 
     #[test]
     fn experiment_names_are_unique() {

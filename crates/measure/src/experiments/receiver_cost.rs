@@ -1,10 +1,12 @@
 //! Cost of the receiver's check of frames, as seen in the measurement.
 
 use dray_lab::LinkKind;
+use dray_results::Layout;
 use dray_traffic::Check;
 
-use crate::experiments::{Experiment, Layout, MachineLimit};
-use crate::{Endpoint, Technique};
+use super::experiment::{Experiment, MachineLimit};
+use crate::endpoint::Endpoint;
+use crate::technique::Technique;
 
 pub(super) const RECEIVER_COST: Experiment = Experiment {
     name: "receiver-cost",

@@ -1,7 +1,12 @@
 //! Round-trip times.
 
-use crate::experiments::{Experiment, Layout, MachineLimit, sets};
-use crate::{Endpoint, Shape, Technique};
+use dray_results::Layout;
+
+use super::experiment::{Experiment, MachineLimit};
+use super::sets;
+use crate::endpoint::Endpoint;
+use crate::shape::Shape;
+use crate::technique::Technique;
 
 pub(super) const RTT: Experiment = Experiment {
     name: "rtt",

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use dray_lab::{LinkKind, Runtime};
+use dray_results::Layout;
 
-use crate::experiments::{Experiment, Layout, MachineLimit};
-use crate::trial::Timing;
-use crate::{Endpoint, Technique};
+use super::experiment::{Experiment, MachineLimit};
+use crate::endpoint::Endpoint;
+use crate::technique::Technique;
+use crate::timing::Timing;
 
 pub(super) const RUNTIMES: Experiment = Experiment {
     name: "runtimes",

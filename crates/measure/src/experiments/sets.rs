@@ -2,7 +2,8 @@
 
 use dray_lab::LinkKind;
 
-use crate::{Endpoint, Technique};
+use crate::endpoint::Endpoint;
+use crate::technique::Technique;
 
 /// Links of the kernel.
 pub(super) const KERNEL: &[LinkKind] = &[LinkKind::VETH, LinkKind::BRIDGE];

@@ -2,10 +2,14 @@
 //! they left open.
 
 use dray_lab::LinkKind;
+use dray_results::{Layout, UpfLoad};
 use dray_wire::gtpu::Direction;
 
-use crate::experiments::{Experiment, Layout, MachineLimit, sets};
-use crate::{Endpoint, Shape, Technique, UpfLoad};
+use super::experiment::{Experiment, MachineLimit};
+use super::sets;
+use crate::endpoint::Endpoint;
+use crate::shape::Shape;
+use crate::technique::Technique;
 
 /// The paper ran AF_XDP without `XDP_USE_NEED_WAKEUP`, saw softirq processing use a whole CPU, and
 /// supposes that the flag would avoid it (section on caveats).

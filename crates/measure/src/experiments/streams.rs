@@ -1,7 +1,9 @@
 //! Byte streams: throughput of TCP, and ways to improve it on one host.
 
-use crate::experiments::{Experiment, MachineLimit, sets};
-use crate::{Endpoint, Technique};
+use super::experiment::{Experiment, MachineLimit};
+use super::sets;
+use crate::endpoint::Endpoint;
+use crate::technique::Technique;
 
 pub(super) const STREAMS: Experiment = Experiment {
     name: "streams",

@@ -1,7 +1,11 @@
 //! Compares our switch with third-party switches.
 
-use crate::experiments::{Experiment, Layout, sets};
-use crate::{Endpoint, Technique};
+use dray_results::Layout;
+
+use super::experiment::Experiment;
+use super::sets;
+use crate::endpoint::Endpoint;
+use crate::technique::Technique;
 
 pub(super) const SWITCHES: Experiment = Experiment {
     name: "switches",

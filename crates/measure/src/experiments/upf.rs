@@ -1,8 +1,12 @@
 //! Cost of sessions and rules in a user plane function.
 
-use crate::experiments::{Experiment, Layout, MachineLimit};
-use crate::{Endpoint, Shape, Technique, UpfLoad};
 use dray_lab::LinkKind;
+use dray_results::{Layout, UpfLoad};
+
+use super::experiment::{Experiment, MachineLimit};
+use crate::endpoint::Endpoint;
+use crate::shape::Shape;
+use crate::technique::Technique;
 
 /// Number of sessions where the number of rules varies, as in the paper that prompted this
 /// experiment.

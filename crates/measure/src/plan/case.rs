@@ -3,9 +3,10 @@
 use std::fmt;
 
 use dray_lab::Runtime;
-use dray_traffic::Check;
+use dray_results::{Check, Neighbour};
 
-use crate::{Neighbour, Shape, Technique};
+use crate::shape::Shape;
+use crate::technique::Technique;
 
 /// A future row of results: a technique in a topology at a frame size, or with byte streams.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +55,7 @@ impl fmt::Display for Case {
             Shape::Chain(0) | Shape::Pairs(_) | Shape::Upf(_) => {}
         }
         if let Some(neighbour) = self.neighbour {
-            write!(f, ", {} neighbour", neighbour.name())?;
+            write!(f, ", {neighbour} neighbour")?;
         }
         match self.runtime {
             Runtime::Embedded => Ok(()),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_lab::Runtime;
-use dray_traffic::Check;
+use dray_results::Check;
 use serde::{Deserialize, Serialize};
 
 /// Choices from the command line; `None` leaves the choice to the experiment. Incomplete results

@@ -1,16 +1,16 @@
 //! A plan: what one run measures, case by case. It is built from an
 //! [experiment](crate::experiments) and the user's [`Choices`], and always valid.
 
-mod case;
-mod choices;
-mod order;
+pub(crate) mod case;
+pub(crate) mod choices;
+mod limits;
+pub(crate) mod order;
 mod selection;
-mod settings;
+pub(crate) mod settings;
 mod wrong_choice;
 
 pub use case::Case;
 pub use choices::Choices;
-pub(crate) use order::{Random, order};
 pub use settings::Settings;
 pub use wrong_choice::WrongChoice;
 
@@ -19,13 +19,10 @@ use dray_lab::link::Carries;
 use dray_wire::ethernet::ETHERNET_LEN;
 use dray_wire::{FRAME_MAX, FRAME_MIN};
 
-use crate::experiments::{Experiment, MachineLimit};
-use crate::{Shape, Technique};
-
-/// Maximum number of sender/receiver pairs.
-const PAIRS_MAX: usize = 128;
-/// Maximum number of byte streams per sender.
-const STREAMS_MAX: u16 = 256;
+use self::limits::{PAIRS_MAX, STREAMS_MAX};
+use crate::experiments::experiment::{Experiment, MachineLimit};
+use crate::shape::Shape;
+use crate::technique::Technique;
 
 /// An experiment with its settings checked, ready to run.
 #[derive(Clone, Debug)]
@@ -223,7 +220,6 @@ fn check_load(technique: Technique, settings: &Settings, paced: bool) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Shape;
     use crate::experiments::find;
 
     fn plan(experiment: &str, choices: &Choices) -> Result<Plan, WrongChoice> {

@@ -1,7 +1,7 @@
 //! The order in which cases are measured. It differs from round to round, so that changes of the
 //! machine over time do not favour some cases.
 
-use super::Case;
+use super::case::Case;
 
 /// Returns the indices of `cases` in the order of round `round`. Cases that share a testbed stay
 /// together.

@@ -1,8 +1,8 @@
 //! Selection of an experiment's techniques by the user's words.
 
-use super::WrongChoice;
-use crate::Technique;
-use crate::experiments::Experiment;
+use super::wrong_choice::WrongChoice;
+use crate::experiments::experiment::Experiment;
+use crate::technique::Technique;
 
 /// Returns the experiment's techniques that `words` select, in the experiment's order; without
 /// words, its usual ones.

@@ -6,11 +6,15 @@ use std::time::Duration;
 
 use dray_lab::{Placement, Runtime};
 use dray_port::BATCH_MAX;
+use dray_results::SettingsRecord;
 use dray_search::Goal;
 
-use super::{Case, Choices, WrongChoice, order};
-use crate::experiments::{Experiment, STEADY};
-use crate::trial::Timing;
+use super::case::Case;
+use super::choices::Choices;
+use super::order;
+use super::wrong_choice::WrongChoice;
+use crate::experiments::experiment::{Experiment, STEADY};
+use crate::timing::Timing;
 
 /// How an experiment is run: its own defaults and the user's choices, checked.
 #[derive(Clone, Debug)]
@@ -112,6 +116,19 @@ impl Settings {
             quick,
             runtimes,
         })
+    }
+}
+
+impl From<&Settings> for SettingsRecord {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            quick: settings.quick,
+            warm_up_s: settings.timing.warm_up.as_secs_f64(),
+            measure_s: settings.timing.measure.as_secs_f64(),
+            interval_s: settings.timing.interval.as_secs_f64(),
+            seed: Some(settings.seed),
+            parent: settings.parent.clone(),
+        }
     }
 }
 

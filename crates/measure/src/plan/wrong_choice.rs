@@ -7,9 +7,8 @@ use dray_port::BATCH_MAX;
 use dray_wire::FRAME_MIN;
 use dray_wire::ethernet::ETHERNET_LEN;
 
-use super::{PAIRS_MAX, STREAMS_MAX};
-use crate::Technique;
-use crate::technique::UnknownTechnique;
+use super::limits::{PAIRS_MAX, STREAMS_MAX};
+use crate::technique::{Technique, UnknownTechnique};
 
 /// Invalid choice.
 #[derive(Debug, thiserror::Error)]

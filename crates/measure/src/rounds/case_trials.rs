@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use dray_lab::LabError;
-use dray_traffic::Check;
+use dray_results::{Agreements, Check, SearchRecord, SetUp, SettingOfRun, stats};
 use serde::{Deserialize, Serialize};
 
 use super::testbed::Testbed;
-use crate::Shape;
-use crate::isolation::Isolation;
-use crate::needs::SetUp;
-use crate::plan::Settings;
-use crate::results::{LimitRow, Measured, Outcome, SearchRecord, SettingOfRun};
-use crate::stats;
-use crate::streams::{MeasuredStreams, StreamOutcome, StreamTrial};
-use crate::trial::{Agreements, Trial};
+use crate::setting;
+use crate::shape::Shape;
+use crate::streams::StreamTrial;
+use crate::trial::Trial;
 
 /// Trials of one case: either all with frames, or all with byte streams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,11 +31,11 @@ pub(crate) struct CaseTrials {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
     /// How thoroughly the receiver checked frames.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) check: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    check: Option<Check>,
     /// Conditions of the trials; set as soon as there is a trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) setting: Option<SettingOfRun>,
+    setting: Option<SettingOfRun>,
 }
 
 impl CaseTrials {
@@ -61,24 +57,22 @@ impl CaseTrials {
         ready_after: Duration,
     ) {
         let Testbed { lab, topologies, set_up, .. } = testbed;
-        let setting = || SettingOfRun::of(lab, topologies, *set_up, agreements);
+        let setting = || setting::of(lab, topologies, *set_up, agreements);
         let setting = self.setting.get_or_insert_with(setting);
         let link = lab.linking_took();
-        setting.add_set_up(SetUp {
-            containers_s: set_up.saturating_sub(link).as_secs_f64(),
-            link_s: link.as_secs_f64(),
-            ports_s: ready_after.as_secs_f64(),
-        });
+        if let Some(needs) = &mut setting.needs {
+            needs.set_ups.push(SetUp {
+                containers_s: set_up.saturating_sub(link).as_secs_f64(),
+                link_s: link.as_secs_f64(),
+                ports_s: ready_after.as_secs_f64(),
+            });
+        }
         let first = &topologies[0];
-        let check = match check {
-            _ if first.technique.endpoint.is_dpdk() => "none",
-            _ if first.shape == Shape::Echo => "whole",
-            Check::Whole => "whole",
-            Check::Sampled => "sampled",
-            Check::Fetched => "fetched",
-            Check::None => "none",
-        };
-        check.clone_into(&mut self.check);
+        self.check = Some(match check {
+            _ if first.technique.endpoint.is_dpdk() => Check::None,
+            _ if first.shape == Shape::Echo => Check::Whole,
+            check => check,
+        });
     }
 
     /// Returns true if the trials are consistent, as those recorded here always are; a file may
@@ -86,7 +80,7 @@ impl CaseTrials {
     pub(super) fn is_sound(&self, goals: usize) -> bool {
         let is_empty = self.trials.is_empty() && self.stream_trials.is_empty();
         let searches = self.searches.iter().all(|search| search.len() == goals);
-        searches && (is_empty || self.setting.is_some())
+        searches && (is_empty || (self.setting.is_some() && self.check.is_some()))
     }
 
     /// Describes what was found so far.
@@ -103,48 +97,31 @@ impl CaseTrials {
     }
 
     /// Returns why there is no trial, or `None` if there is one.
-    fn lacking(&self) -> Option<String> {
+    pub(crate) fn lacking(&self) -> Option<String> {
         let none = self.trials.is_empty() && self.stream_trials.is_empty();
         let interrupted = || "not measured yet: the run was interrupted".to_owned();
         none.then(|| self.failure.clone().unwrap_or_else(interrupted))
     }
 
-    /// Returns the figures if there was a trial, else why there was none.
-    pub(super) fn outcome(&self, settings: &Settings, limit: Option<&LimitRow>) -> Outcome {
-        let isolation = Isolation::sum(self.trials.iter().filter_map(|trial| trial.isolation));
-        match (self.lacking(), isolation) {
-            (Some(skipped), _) => Outcome::Skipped { skipped },
-            (None, Some(isolation)) => Outcome::Isolated { isolation },
-            (None, None) => Outcome::Measured(Box::new(Measured::of(self, settings, limit))),
-        }
-    }
-
-    /// Like [`Self::outcome`], for byte streams.
-    pub(super) fn stream_outcome(&self, settings: &Settings) -> StreamOutcome {
-        match self.lacking() {
-            Some(skipped) => StreamOutcome::Skipped { skipped },
-            None => {
-                let measure = settings.timing.measure;
-                StreamOutcome::Measured(Box::new(MeasuredStreams::of(self, measure)))
-            }
-        }
+    /// Returns the conditions of the trials, of which there is at least one.
+    pub(crate) fn conditions(&self) -> (&SettingOfRun, Check) {
+        (
+            self.setting.as_ref().expect("at least one trial"),
+            self.check.expect("at least one trial"),
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::EXPERIMENTS;
-    use crate::plan::{Choices, Plan};
 
     #[test]
     fn case_without_trial_gives_reason() {
-        let plan = Plan::new(&EXPERIMENTS[0], &Choices::default()).unwrap();
         let mut trials = CaseTrials::default();
-        let skipped = "not measured yet: the run was interrupted".to_owned();
-        assert_eq!(trials.outcome(&plan.settings, None), Outcome::Skipped { skipped });
+        let interrupted = "not measured yet: the run was interrupted".to_owned();
+        assert_eq!(trials.lacking(), Some(interrupted));
         trials.fail(&LabError::Cancelled);
-        let skipped = LabError::Cancelled.to_string();
-        assert_eq!(trials.outcome(&plan.settings, None), Outcome::Skipped { skipped });
+        assert_eq!(trials.lacking(), Some(LabError::Cancelled.to_string()));
     }
 }

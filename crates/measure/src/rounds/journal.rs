@@ -3,14 +3,14 @@
 
 use std::time::SystemTime;
 
-use dray_lab::HostFacts;
+use dray_lab::host;
+use dray_results::{ClockFacts, Incomplete, LimitRow, Results, SCHEMA, SettingsRecord};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::CaseTrials;
-use crate::clock::ClockFacts;
+use super::case_trials::CaseTrials;
 use crate::plan::{Choices, Plan};
-use crate::results::{Incomplete, LimitRow, ResultRow, Results, SCHEMA, SettingsRecord};
-use crate::streams::StreamRow;
+use crate::rows;
 
 /// Findings of a run so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,11 +70,11 @@ impl Journal {
         let (mut results, mut streams) = (Vec::new(), Vec::new());
         for (case, trials) in plan.cases.iter().zip(&self.cases) {
             if case.technique.endpoint.is_stream() {
-                streams.push(StreamRow::new(case, settings, trials.stream_outcome(settings)));
+                streams.push(rows::of_streams(case, settings, trials));
             } else {
                 let limit = limits.iter().find(|limit| limit.frame_size == case.size);
                 let limit = limit.filter(|_| case.technique.link.shares_memory());
-                results.push(ResultRow::new(case, settings, trials.outcome(settings, limit)));
+                results.push(rows::of(case, settings, trials, limit));
             }
         }
         let limits_left = self.limits.iter().any(|samples| samples.len() < settings.trials);
@@ -84,8 +84,9 @@ impl Journal {
             dray: env!("CARGO_PKG_VERSION").to_owned(),
             time: self.time.clone(),
             command: self.command.clone(),
-            host: HostFacts::gather(),
+            host: host::facts(),
             experiment: plan.experiment.name.to_owned(),
+            table: plan.experiment.table(),
             settings: SettingsRecord::from(settings),
             results,
             streams,
@@ -96,11 +97,15 @@ impl Journal {
                 Box::new(Incomplete {
                     trials_done: self.trials(),
                     trials: plan.trials(),
-                    choices: Choices { seed, ..choices.clone() },
+                    choices: value(&Choices { seed, ..choices.clone() }),
                     cpus: settings.placement.cpus(),
-                    journal: self.clone(),
+                    journal: value(self),
                 })
             }),
         }
     }
+}
+
+fn value(plain: &impl Serialize) -> Value {
+    serde_json::to_value(plain).expect("plain data")
 }

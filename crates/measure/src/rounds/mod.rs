@@ -1,16 +1,14 @@
 //! Runs a [`Plan`], in rounds of one trial of each case.
 
-mod case_trials;
+pub(crate) mod case_trials;
 mod estimate;
 mod journal;
 mod resume;
-mod search;
+pub(crate) mod search;
 mod testbed;
 
-pub(crate) use case_trials::CaseTrials;
 pub use journal::Journal;
 pub use resume::{CannotResume, Resumed};
-pub(crate) use search::loss_ratio;
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,11 +16,13 @@ use std::time::Duration;
 use dray_lab::{Cancel, LabError};
 use dray_traffic::limit;
 
-use crate::clock::ClockFacts;
+use self::case_trials::CaseTrials;
+use self::estimate::Estimate;
+use self::testbed::Testbed;
+use crate::clock;
 use crate::noise::Watch;
-use crate::plan::{Case, Plan, Settings, order};
-use estimate::Estimate;
-use testbed::Testbed;
+use crate::plan::order::order;
+use crate::plan::{Case, Plan, Settings};
 
 /// Maximum duration of the measurement of the machine's limit.
 const LIMIT_MAX: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ pub fn run(
         runtime.version()?;
     }
     if settings.timed && journal.clock.is_none() {
-        journal.clock = Some(ClockFacts::measure(&settings.placement));
+        journal.clock = Some(clock::measure(&settings.placement));
     }
     let mut watch = Watch::default();
     let rounds_left = |(case, trials): (&Case, &CaseTrials)| {

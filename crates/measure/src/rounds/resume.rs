@@ -1,12 +1,14 @@
 //! Resuming an interrupted run, which requires that everything is unchanged.
 
-use dray_lab::HostFacts;
+use dray_lab::host;
+use dray_results::{HostFacts, Results};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{CaseTrials, Journal};
-use crate::experiments::{self, Experiment};
+use super::case_trials::CaseTrials;
+use super::journal::Journal;
+use crate::experiments;
 use crate::plan::{Case, Choices, Plan, WrongChoice};
-use crate::results::{Incomplete, Results};
 
 /// An interrupted run that can be resumed.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub enum CannotResume {
     OtherCpus { theirs: Vec<usize>, ours: Vec<usize> },
     #[error("{0}")]
     WrongChoice(#[from] WrongChoice),
+    #[error("journal cannot be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
     #[error("recorded cases do not match the plan: {what}")]
     OtherCases { what: String },
 }
@@ -53,21 +57,23 @@ impl Resumed {
         experiment: Option<&str>,
         choices: &Choices,
     ) -> Result<Self, CannotResume> {
-        let Some(incomplete) = results.incomplete.clone() else {
+        let Some(incomplete) = results.incomplete.as_deref().cloned() else {
             return Err(CannotResume::Complete);
         };
-        let Incomplete { choices: theirs, cpus, journal, .. } = *incomplete;
         let ours = env!("CARGO_PKG_VERSION");
         if results.dray != ours {
             return Err(CannotResume::OtherVersion { theirs: results.dray, ours });
         }
+        let theirs = Choices::deserialize(incomplete.choices)?;
+        let journal = Journal::deserialize(incomplete.journal)?;
+        let cpus = incomplete.cpus;
         if let Some(given) = experiment.filter(|given| *given != results.experiment) {
             let (theirs, given) = (results.experiment, given.to_owned());
             return Err(CannotResume::OtherExperiment { theirs, given });
         }
         same_choices(&theirs, choices)?;
-        same_host(&results.host, &HostFacts::gather())?;
-        let experiment: &'static Experiment = experiments::find(&results.experiment)?;
+        same_host(&results.host, &host::facts())?;
+        let experiment = experiments::find(&results.experiment)?;
         let plan = Plan::new(experiment, &theirs)?;
         let here = plan.settings.placement.cpus();
         if here != cpus {
@@ -200,6 +206,10 @@ mod tests {
         Resumed::new(results, None, &Choices::default()).unwrap();
     }
 
+    fn journal(results: &mut Results) -> &mut Value {
+        &mut results.incomplete.as_mut().unwrap().journal
+    }
+
     #[test]
     fn resume_error_names_difference() {
         let message = |change: fn(&mut Results), experiment, choices: &Choices| {
@@ -219,18 +229,14 @@ mod tests {
             (message(|it| it.results.truncate(3), None, &none()), "instead of veth"),
             (message(|it| it.results.swap(0, 1), None, &none()), "1500 B"),
             (
-                message(
-                    |it| it.incomplete.as_mut().unwrap().journal.cases[0].rounds = 9,
-                    None,
-                    &none(),
-                ),
+                message(|it| journal(it)["cases"][0]["rounds"] = 9.into(), None, &none()),
                 "inconsistent trials",
             ),
             (
                 message(
                     |it| {
-                        let case = &mut it.incomplete.as_mut().unwrap().journal.cases[0];
-                        case.trials.push(crate::trial::Trial::default());
+                        let trials = serde_json::json!([crate::trial::Trial::default()]);
+                        journal(it)["cases"][0]["trials"] = trials;
                     },
                     None,
                     &none(),
@@ -243,7 +249,7 @@ mod tests {
             ),
             (
                 message(
-                    |it| drop(it.incomplete.as_mut().unwrap().journal.cases.pop()),
+                    |it| drop(journal(it)["cases"].as_array_mut().unwrap().pop()),
                     None,
                     &none(),
                 ),

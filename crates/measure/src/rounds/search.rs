@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use dray_lab::LabError;
+use dray_results::{Check, LimitedBy, SearchRecord};
 use dray_search::{Goal, Next, Search};
-use dray_traffic::Check;
 
-use super::CaseTrials;
+use super::case_trials::CaseTrials;
 use super::testbed::Testbed;
-use crate::Shape;
 use crate::plan::{Case, Settings};
-use crate::results::{LimitedBy, SearchRecord};
-use crate::trial::{Timing, Trial};
+use crate::shape::Shape;
+use crate::timing::Timing;
+use crate::trial::Trial;
 
 /// Lowest rate that a search tries, in frames per second.
 const RATE_MIN: u64 = 100;

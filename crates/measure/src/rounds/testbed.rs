@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use dray_lab::link::Functions;
 use dray_lab::{Cancel, Lab, LabError, Runtime};
-use dray_traffic::Check;
+use dray_results::{Check, Noise};
 
 use crate::neighbour::Present;
-use crate::noise::{Noise, Watch};
+use crate::noise::Watch;
 use crate::plan::{Case, Settings};
 use crate::streams::StreamTrial;
+use crate::timing::Timing;
 use crate::topology::{Load, Topology};
-use crate::trial::{self, Timing, Trial};
+use crate::trial::{self, Trial};
 
 /// Containers and everything between them, for cases of one technique in one topology.
 pub(super) struct Testbed {

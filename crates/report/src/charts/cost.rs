@@ -1,6 +1,6 @@
 //! Cost of a frame: CPU time of all roles, by where it was spent.
 
-use dray_measure::cpu::CpuCost;
+use dray_results::CpuCost;
 
 use crate::chart::{Panel, PanelRow, Shape};
 use crate::charts::{MeasuredRow, between_two, cores, panel_sizes, tip_with};

@@ -1,12 +1,9 @@
 //! The highest rates without loss, and within a small loss: a panel of dots for each size.
 
-use dray_measure::Interval;
-use dray_measure::results::{DropRate, LimitedBy, Measured};
+use dray_results::{DropRate, Interval, LimitedBy, Measured};
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{
-    MeasuredRow, explain_marks, mark, measured, panel_sizes, plus_minus, tip_with,
-};
+use crate::charts::{MeasuredRow, explain_marks, measured, panel_sizes, plus_minus, tip_with};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::{digits, percent, rate, rate_unit};
@@ -49,7 +46,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
                 technique: techniques.number(&row.0.technique),
                 shapes,
                 value: (
-                    format!("{}{}", unit.of(first.pps), mark(row.1)),
+                    format!("{}{}", unit.of(first.pps), row.1.mark()),
                     plus_minus(interval, unit),
                 ),
                 tip: tip_with(&lines(&row.1.drop_rates), *row),
@@ -122,7 +119,7 @@ fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
                 row.technique.clone(),
                 row.frame_size.to_string(),
                 percent(found.loss_ratio),
-                format!("{:.0}{}", found.pps, mark(measured)),
+                format!("{:.0}{}", found.pps, measured.mark()),
                 found.interval().map_or(String::new(), |interval| format!("{:.0}", interval.half)),
                 percent(found.width),
                 digits(found.trial_s),

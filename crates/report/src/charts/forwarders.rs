@@ -1,13 +1,12 @@
 //! Cost of forwarding containers: a line for each technique over their number.
 
-use dray_measure::Interval;
-use dray_measure::experiments::Layout;
-use dray_measure::results::Measured;
+use dray_results::{Interval, Layout, Measured};
 
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::drop_rates::highest;
 use crate::charts::rates::table;
-use crate::charts::{MeasuredRow, catalogued, distinct, explain_marks, measured, tip_with};
+use crate::charts::{MeasuredRow, explain_marks, measured, tip_with};
+use crate::distinct::distinct;
 use crate::figure::{Column, Figure};
 use crate::input::Run;
 use crate::number::{Unit, percent, rate, rate_unit};
@@ -24,7 +23,7 @@ fn rate_of(run: &Run, measured: &Measured) -> (f64, Option<Interval>) {
 }
 
 fn is_of_sender(run: &Run) -> bool {
-    catalogued(run).is_some_and(|experiment| experiment.layout == Layout::SentByForwarders)
+    run.results.table.layout == Layout::SentByForwarders
 }
 
 pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
@@ -103,7 +102,7 @@ fn figure(
         series: series.collect(),
     };
     let mut notes = explain_marks(rows);
-    if let Some(paper) = catalogued(run).and_then(|experiment| experiment.paper) {
+    if let Some(paper) = &run.results.table.paper {
         notes.push(format!("The paper: {paper}."));
     }
     let mut table = table(rows, techniques);

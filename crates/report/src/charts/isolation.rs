@@ -1,7 +1,6 @@
 //! Shows whether links that must isolate containers did so.
 
-use dray_measure::ResultRow;
-use dray_measure::isolation::{Isolation, Verdict};
+use dray_results::{Isolation, ResultRow, Verdict};
 
 use crate::chart::{Panel, PanelRow, Shape};
 use crate::charts::distinct;

@@ -1,10 +1,10 @@
 //! One-way and round-trip times: percentiles of each technique on one logarithmic axis.
 
-use dray_measure::ResultRow;
-use dray_traffic::Percentiles;
+use dray_results::{Percentiles, ResultRow};
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{MeasuredRow, distinct, explain_marks, mark, measured, tip};
+use crate::charts::{MeasuredRow, explain_marks, measured, tip};
+use crate::distinct::distinct;
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::{Unit, percent, rate, time_unit};
@@ -113,7 +113,7 @@ fn panel_row((row, latency): Timed, techniques: &Techniques, unit: Unit) -> Pane
         technique: techniques.number(&row.0.technique),
         shapes,
         value: (
-            format!("{}{}", unit.of(p50 as f64), mark(row.1)),
+            format!("{}{}", unit.of(p50 as f64), row.1.mark()),
             format!("p99 {}", unit.of(p99 as f64)),
         ),
         tip: tip(row),
@@ -146,7 +146,7 @@ pub(super) fn table(rows: &[Timed], techniques: &Techniques) -> Table {
             row.frame_size.to_string(),
             or_nothing(row.load_share.map(|share| 100.0 * share)),
             or_nothing(row.offered_pps),
-            format!("{:.0}{}", measured.received_pps, mark(measured)),
+            format!("{:.0}{}", measured.received_pps, measured.mark()),
             percent(measured.loss_ratio),
         ];
         let late = measured.sender_late_ns.map(|late| late.p99);

@@ -2,6 +2,8 @@
 //!
 //! To add a kind, write it in a file here, as small as `latency.rs`, and add it to [`KINDS`].
 
+use dray_results::{Interval, Layout, Measured, ResultRow};
+
 mod cost;
 pub(crate) mod drop_rates;
 mod forwarders;
@@ -15,10 +17,7 @@ mod rates;
 mod sizes;
 mod user_plane;
 
-use dray_measure::experiments::Layout;
-use dray_measure::results::Measured;
-use dray_measure::{Experiment, Interval, ResultRow};
-
+use crate::distinct::distinct;
 use crate::figure::Figure;
 use crate::input::Run;
 use crate::number::{Unit, percent, rate, time};
@@ -51,11 +50,6 @@ pub(crate) fn figures(run: &Run, techniques: &Techniques) -> Vec<Figure> {
 /// A row with figures, and the figures.
 pub(crate) type MeasuredRow<'a> = (&'a ResultRow, &'a Measured);
 
-/// Returns the run's experiment if it is in the catalogue.
-pub(crate) fn catalogued(run: &Run) -> Option<&'static Experiment> {
-    dray_measure::experiments::find(&run.results.experiment).ok()
-}
-
 /// Returns rows with figures at the requested rate, with one sender, one receiver and only the link
 /// in between.
 pub(crate) fn between_two(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
@@ -67,7 +61,7 @@ pub(crate) fn between_two(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
 
 /// Returns true if the run's trials show what techniques need; they are too short to measure speed.
 pub(crate) fn is_of_needs(run: &Run) -> bool {
-    catalogued(run).is_some_and(|experiment| experiment.layout == Layout::Needs)
+    run.results.table.layout == Layout::Needs
 }
 
 /// Returns rows with figures that measure speed.
@@ -75,21 +69,6 @@ pub(crate) fn measured(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
     let is_timed = !is_of_needs(run);
     let rows = run.results.results.iter().filter(move |_| is_timed);
     rows.filter_map(|row| Some((row, row.measured()?)))
-}
-
-/// Returns the value of `of` for each of `items`, without duplicates, in their order.
-pub(crate) fn distinct<T: PartialEq, I>(
-    items: impl IntoIterator<Item = I>,
-    of: impl Fn(&I) -> T,
-) -> Vec<T> {
-    let mut found = Vec::new();
-    for item in items {
-        let value = of(&item);
-        if !found.contains(&value) {
-            found.push(value);
-        }
-    }
-    found
 }
 
 /// Returns the frame sizes that get a panel each: all, or the smallest and largest of more than
@@ -116,19 +95,9 @@ fn plus_minus(interval: Option<Interval>, unit: Unit) -> String {
     interval.map_or(String::new(), |interval| format!("±{}", unit.half(interval.half)))
 }
 
-/// Returns the mark for figures that are less reliable than they look.
-pub(crate) fn mark(measured: &Measured) -> &'static str {
-    match (measured.counters_agree, measured.sent_less_than_offered) {
-        (false, _) => "!",
-        (true, true) => "*",
-        (true, false) if measured.disturbed().is_some() => "~",
-        (true, false) => "",
-    }
-}
-
 /// Explains the marks that occur in `rows`.
 fn explain_marks<'a>(rows: impl IntoIterator<Item = &'a MeasuredRow<'a>>) -> Vec<String> {
-    explain(&distinct(rows, |(_, measured)| mark(measured)))
+    explain(&distinct(rows, |(_, measured)| measured.mark()))
 }
 
 /// Explains `marks`.
@@ -163,7 +132,7 @@ pub(crate) fn tip((row, measured): MeasuredRow) -> String {
     let unit = crate::number::rate_unit(measured.received_pps);
     let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", unit.half(it.half)));
     let what = if row.topology == "echo" { "round trips" } else { "received" };
-    lines.push(format!("{what} {}{sure}{}", rate(measured.received_pps), mark(measured)));
+    lines.push(format!("{what} {}{sure}{}", rate(measured.received_pps), measured.mark()));
     if let Some(pps) = row.offered_pps {
         lines.push(format!("offered {}, sent {}", rate(pps), rate(measured.sent_pps)));
     }

@@ -1,11 +1,11 @@
 //! Resources that techniques need: a chart of the time until they are ready, and a table of the
 //! rest.
 
-use dray_measure::needs::SetUp;
-use dray_measure::{Needs, stats};
+use dray_results::{Needs, SetUp, stats};
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{distinct, is_of_needs};
+use crate::charts::is_of_needs;
+use crate::distinct::distinct;
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::time_unit;

@@ -2,7 +2,8 @@
 
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::rates::table;
-use crate::charts::{MeasuredRow, catalogued, distinct, explain_marks, measured, tip};
+use crate::charts::{MeasuredRow, explain_marks, measured, tip};
+use crate::distinct::distinct;
 use crate::figure::Figure;
 use crate::input::Run;
 use crate::number::rate_unit;
@@ -82,7 +83,7 @@ fn of_size(run: &Run, techniques: &Techniques, size: usize) -> Option<Figure> {
         series: series.collect(),
     };
     let mut notes = explain_marks(&rows);
-    if let Some(paper) = catalogued(run).and_then(|experiment| experiment.paper) {
+    if let Some(paper) = &run.results.table.paper {
         notes.push(format!("The paper: {paper}."));
     }
     Some(Figure {

@@ -1,13 +1,11 @@
 //! Throughput of pairs of containers: a line for each technique and MTU if the number of pairs
 //! varies, otherwise a panel of dots.
 
-use dray_measure::Interval;
-use dray_measure::streams::{MeasuredStreams, StreamOutcome, StreamRow};
+use dray_results::{Interval, MeasuredStreams, StreamOutcome, StreamRow};
 
 use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Series, Shape};
-use crate::charts::{
-    bits, catalogued, distinct, explain, is_of_needs, mark, measured, plus_minus, tip_with,
-};
+use crate::charts::{bits, explain, is_of_needs, measured, plus_minus, tip_with};
+use crate::distinct::distinct;
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::{GIGABITS, Unit, digits};
@@ -35,7 +33,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         pairs: row.0.pairs,
         bps: bits(row.0, row.1.received_pps),
         interval: row.1.interval().map(|interval| interval.scaled(bits(row.0, 1.0))),
-        mark: mark(row.1),
+        mark: row.1.mark(),
         tip: tip_with(
             &format!("{} pairs, {}", row.0.pairs, GIGABITS.with(bits(row.0, row.1.received_pps))),
             row,
@@ -93,9 +91,9 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         reference: None,
         series: series.collect(),
     };
-    let paper = catalogued(run).and_then(|experiment| experiment.paper);
+    let paper = &run.results.table.paper;
     let mut notes = explain(&distinct(&rows, |row| row.mark));
-    notes.extend(paper.map(|paper| format!("The paper: {paper}.")));
+    notes.extend(paper.iter().map(|paper| format!("The paper: {paper}.")));
     vec![Figure {
         title: "Throughput against pairs".to_owned(),
         reading:

@@ -1,12 +1,12 @@
 //! Receive rate of each technique: a panel of dots for each size and offered rate.
 
-use dray_measure::Interval;
+use dray_results::Interval;
 
 use crate::chart::{Panel, PanelRow, Shape};
 use crate::charts::{
-    MeasuredRow, between_two, bits, catalogued, cores, distinct, explain_marks, mark, panel_sizes,
-    plus_minus, tip,
+    MeasuredRow, between_two, bits, cores, explain_marks, panel_sizes, plus_minus, tip,
 };
+use crate::distinct::distinct;
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::{Unit, digits, percent, rate, rate_unit};
@@ -44,7 +44,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         );
     }
     let paper = rows.iter().any(|(row, _)| row.paper_pps.is_some());
-    if paper && let Some(paper) = catalogued(run).and_then(|experiment| experiment.paper) {
+    if paper && let Some(paper) = &run.results.table.paper {
         notes.push(format!("◇ The paper's figure: {paper}."));
     }
     let title = if rates == [None] { "Highest receive rate" } else { "Receive rate" };
@@ -99,7 +99,7 @@ fn panel_row((row, measured): MeasuredRow, techniques: &Techniques, unit: Unit) 
     PanelRow {
         technique: techniques.number(&row.technique),
         shapes,
-        value: (format!("{}{}", unit.of(measured.received_pps), mark(measured)), small),
+        value: (format!("{}{}", unit.of(measured.received_pps), measured.mark()), small),
         tip: tip((row, measured)),
     }
 }
@@ -134,7 +134,7 @@ pub(super) fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
             row.technique.clone(),
             row.frame_size.to_string(),
             row.offered_pps.map_or("max".to_owned(), |pps| format!("{pps:.0}")),
-            format!("{pps:.0}{}", mark(measured)),
+            format!("{pps:.0}{}", measured.mark()),
             or_nothing(measured.interval().map(|interval| interval.half)),
             percent(measured.loss_ratio),
             digits(bits(row, pps) / 1e9),

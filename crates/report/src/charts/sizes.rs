@@ -2,7 +2,8 @@
 
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::rates::table;
-use crate::charts::{MeasuredRow, between_two, catalogued, distinct, explain_marks, tip};
+use crate::charts::{MeasuredRow, between_two, explain_marks, tip};
+use crate::distinct::distinct;
 use crate::figure::Figure;
 use crate::input::Run;
 use crate::number::{Unit, rate_unit};
@@ -63,7 +64,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         series: series.collect(),
     };
     let mut notes = explain_marks(&rows);
-    if let Some(paper) = catalogued(run).and_then(|experiment| experiment.paper) {
+    if let Some(paper) = &run.results.table.paper {
         notes.push(format!("The paper: {paper}."));
     }
     vec![Figure {

@@ -1,13 +1,12 @@
 //! Throughput of a user plane function: per core, over sessions, and over rules.
 
-use dray_measure::UpfLoad;
+use dray_results::UpfLoad;
 
 use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Series, Shape};
 use crate::charts::drop_rates::highest;
 use crate::charts::rates::table;
-use crate::charts::{
-    MeasuredRow, bits, catalogued, distinct, explain_marks, mark, measured, tip, tip_with,
-};
+use crate::charts::{MeasuredRow, bits, explain_marks, measured, tip, tip_with};
+use crate::distinct::distinct;
 use crate::figure::{Column, Figure, Table};
 use crate::input::Run;
 use crate::number::{Unit, rate, rate_unit};
@@ -58,7 +57,7 @@ fn with_loads(rows: &[UpfRow], techniques: &Techniques) -> Table {
 fn notes(run: &Run, rows: &[UpfRow]) -> Vec<String> {
     let plain: Vec<MeasuredRow> = rows.iter().map(|(_, row)| *row).collect();
     let mut notes = explain_marks(&plain);
-    if let Some(paper) = catalogued(run).and_then(|experiment| experiment.paper) {
+    if let Some(paper) = &run.results.table.paper {
         notes.push(format!("◇ The paper's figure: {paper}."));
     }
     notes
@@ -89,7 +88,7 @@ fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
             PanelRow {
                 technique: techniques.number(&row.technique),
                 shapes,
-                value: (format!("{}{}", MBPS.of(value), mark(measured)), small),
+                value: (format!("{}{}", MBPS.of(value), measured.mark()), small),
                 tip: tip_with(&format!("{} per core", MBPS.with(value)), (row, measured)),
             }
         };

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dray_measure::results::Measured;
-use dray_measure::streams::{MeasuredStreams, StreamRow};
-use dray_measure::{Interval, ResultRow};
+use dray_results::{Check, Interval, Measured, MeasuredStreams, ResultRow, StreamRow};
 use serde::Serialize;
 
 use super::Verdict;
@@ -66,8 +64,8 @@ struct Side<'r> {
     wrong: Option<&'static str>,
     disturbed: Option<String>,
     role_cores: &'r BTreeMap<String, usize>,
-    /// Extent of the receivers' checks of frames.
-    check: &'r str,
+    /// Extent of the receivers' checks of frames; `None` for streams.
+    check: Option<Check>,
 }
 
 impl Change {
@@ -130,8 +128,10 @@ fn remarks(sides: &[Option<Side>; 2]) -> Vec<String> {
         if a.role_cores != b.role_cores {
             remarks.push("roles ran on different CPUs".to_owned());
         }
-        if a.check != b.check {
-            remarks.push(format!("receivers checked {} in A and {} in B", a.check, b.check));
+        if let (Some(a), Some(b)) = (a.check, b.check)
+            && a != b
+        {
+            remarks.push(format!("receivers checked {a} in A and {b} in B"));
         }
     }
     remarks
@@ -151,7 +151,7 @@ impl<'r> Side<'r> {
             wrong: (!measured.counters_agree).then_some("our counters and the kernel's disagree"),
             disturbed: measured.disturbed(),
             role_cores: &measured.setting.role_cores,
-            check: &measured.check,
+            check: Some(measured.check),
         }
     }
 
@@ -165,7 +165,7 @@ impl<'r> Side<'r> {
             wrong: (!measured.counters_agree).then_some("bytes are missing or wrong"),
             disturbed: measured.disturbed(),
             role_cores: &measured.setting.role_cores,
-            check: "",
+            check: None,
         }
     }
 }

@@ -2,9 +2,7 @@
 
 use std::fmt::Write;
 
-use dray_lab::Runtime;
-use dray_measure::streams::StreamRow;
-use dray_measure::{ResultRow, UpfLoad};
+use dray_results::{Check, EMBEDDED, Neighbour, ResultRow, StreamRow, UpfLoad};
 
 use crate::number::rate_unit;
 
@@ -22,17 +20,17 @@ pub(crate) struct Key<'a> {
     pairs: usize,
     mtu: u32,
     runtime: &'a str,
-    neighbour: Option<&'a str>,
+    neighbour: Option<Neighbour>,
     /// `None` if the rate is a share of a rate found in each run.
     offered_pps: Option<f64>,
     load_share: Option<f64>,
     /// Extent of the receivers' checks, if rows differ in nothing else.
-    check: Option<&'a str>,
+    check: Option<Check>,
 }
 
 impl<'a> Key<'a> {
     pub(super) fn of(row: &'a ResultRow, tells_checks_apart: bool) -> Self {
-        let check = row.measured().map(|measured| measured.check.as_str());
+        let check = row.measured().map(|measured| measured.check);
         Self {
             technique: &row.technique,
             topology: &row.topology,
@@ -45,7 +43,7 @@ impl<'a> Key<'a> {
             pairs: row.pairs,
             mtu: row.mtu,
             runtime: &row.runtime,
-            neighbour: row.neighbour.as_deref(),
+            neighbour: row.neighbour,
             offered_pps: row.offered_pps.filter(|_| row.load_share.is_none()),
             load_share: row.load_share,
             check: check.filter(|_| tells_checks_apart),
@@ -121,7 +119,7 @@ impl<'a> StreamKey<'a> {
 }
 
 fn in_runtime(runtime: &str) -> String {
-    if runtime == Runtime::Embedded.name() { String::new() } else { format!(" in {runtime}") }
+    if runtime == EMBEDDED { String::new() } else { format!(" in {runtime}") }
 }
 
 /// Returns the counts that differ from the defaults, each with its noun.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use dray_measure::table::align;
+use crate::table::align;
 
 use super::{Change, Comparison, Figures, Verdict};
 use crate::number::change;

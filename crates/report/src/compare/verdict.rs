@@ -1,6 +1,6 @@
 //! Verdict on a change.
 
-use dray_measure::Interval;
+use dray_results::Interval;
 use serde::Serialize;
 
 /// Verdict on a change of the receive rate.

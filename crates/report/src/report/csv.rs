@@ -1,8 +1,6 @@
 //! Results as CSV (RFC 4180): figures in base units, for programs and spreadsheets.
 
-use dray_measure::results::Outcome;
-use dray_measure::streams::StreamOutcome;
-use dray_traffic::Percentiles;
+use dray_results::{Outcome, Percentiles, StreamOutcome};
 
 use crate::escape;
 use crate::input::Run;

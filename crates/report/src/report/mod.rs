@@ -6,11 +6,11 @@ mod markdown;
 mod svg;
 mod text;
 
-use dray_measure::results::{Outcome, Results};
-use dray_measure::streams::StreamOutcome;
+use dray_results::{Outcome, Results, StreamOutcome};
 use serde::Serialize;
 
-use crate::charts::{self, catalogued, distinct, measured};
+use crate::charts::{self, measured};
+use crate::distinct::distinct;
 use crate::figure::Figure;
 use crate::host::{facts, host_differences};
 use crate::input::Run;
@@ -210,7 +210,7 @@ impl Section {
         let settings = &results.settings;
         Self {
             experiment: results.experiment.clone(),
-            about: catalogued(run).map_or(String::new(), |experiment| experiment.about.to_owned()),
+            about: results.table.title.clone(),
             file: run.name(),
             time: results.time.clone(),
             settings: format!(

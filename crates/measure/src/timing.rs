@@ -1,0 +1,14 @@
+//! Lengths of trials.
+
+use std::time::Duration;
+
+/// Length of a trial and of its sampling interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Time of sending before the measurement starts.
+    pub warm_up: Duration,
+    /// Length of the measurement.
+    pub measure: Duration,
+    /// Time between samples; the other two are multiples of it.
+    pub interval: Duration,
+}

@@ -1,0 +1,30 @@
+//! Formatting of figures in table cells.
+
+use dray_results::{Interval, Measured};
+
+pub(super) fn kilo(pps: f64) -> String {
+    if pps < 99.95e3 { format!("{:.1}", pps / 1e3) } else { format!("{:.0}", pps / 1e3) }
+}
+
+pub(super) fn mega(pps: f64) -> String {
+    format!("{:.2}", pps / 1e6)
+}
+
+/// Formats the loss in percent; a loss above 0 is never rounded to 0.
+pub(super) fn loss(measured: &Measured) -> String {
+    let percent = 100.0 * measured.loss_ratio;
+    match percent {
+        0.0 => "0".to_owned(),
+        p if p < 0.01 => "<0.01".to_owned(),
+        p if p < 10.0 => format!("{p:.2}"),
+        p => format!("{p:.1}"),
+    }
+}
+
+/// Formats half an interval as a percentage of its mean.
+pub(super) fn spread(interval: Option<Interval>) -> String {
+    interval.map_or("-".to_owned(), |interval| match interval.percent() {
+        percent if percent < 99.95 => format!("{percent:.1}"),
+        percent => format!("{:.0}", percent.min(999.0)),
+    })
+}

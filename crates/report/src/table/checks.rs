@@ -1,0 +1,38 @@
+//! Cost of a receiver's checks of frames.
+
+use dray_results::{Check, ResultRow};
+
+use super::cell::{kilo, spread};
+use super::text::fit;
+use crate::distinct::distinct;
+
+/// Formats a row for each technique and size: the receive rate if the receiver only counts frames
+/// or fetches their first bytes too, and how far stricter checks fall behind the latter.
+pub(super) fn table(rows: &[ResultRow]) -> String {
+    let header = "technique|size|none|±|fetched|±|sampled|±|costs|whole|±|costs";
+    let units = "|B|kpps|%|kpps|%|kpps|%|%|kpps|%|%";
+    let split = |line: &str| line.split('|').map(str::to_owned).collect();
+    let mut cells: Vec<Vec<String>> = vec![split(header), split(units)];
+    for (technique, size) in distinct(rows, |row| (row.technique.clone(), row.frame_size)) {
+        let mut line = vec![technique.clone(), size.to_string()];
+        let found = |check: Check| {
+            let mine = |row: &&ResultRow| row.technique == technique && row.frame_size == size;
+            let mut measured = rows.iter().filter(mine).filter_map(ResultRow::measured);
+            measured.find(|measured| measured.check == check)
+        };
+        let fetched = found(Check::Fetched).map(|it| it.received_pps);
+        for check in [Check::None, Check::Fetched, Check::Sampled, Check::Whole] {
+            let figures = found(check).map(|it| {
+                let rate = format!("{}{}", kilo(it.received_pps), it.mark());
+                let less = fetched.map(|fetched| 1.0 - it.received_pps / fetched);
+                let costs = less.map_or("-".to_owned(), |less| format!("{:.1}", 100.0 * less));
+                [rate, spread(it.interval()), costs]
+            });
+            let figures = figures.unwrap_or(["-", "", ""].map(str::to_owned));
+            let looks = matches!(check, Check::Sampled | Check::Whole);
+            line.extend(figures.into_iter().take(if looks { 3 } else { 2 }));
+        }
+        cells.push(line);
+    }
+    fit(&cells, 1, 2, &[2, 2, 3, 3])
+}

@@ -1,0 +1,51 @@
+//! Highest rates within given loss ratios.
+
+use dray_results::{LimitedBy, ResultRow};
+
+use super::cell::{kilo, spread};
+use super::text::fit;
+
+/// Formats a row for each technique and size: the highest rate and what limits it for each loss
+/// ratio, and the cost of the first of these rates.
+pub(super) fn table(rows: &[ResultRow]) -> String {
+    let losses = rows.iter().filter_map(ResultRow::measured).map(|m| m.drop_rates.as_slice());
+    let losses = losses.max_by_key(|rates| rates.len()).unwrap_or_default();
+    let mut header = ["technique", "size"].map(str::to_owned).to_vec();
+    let mut units = ["", "B"].map(str::to_owned).to_vec();
+    for rate in losses {
+        let name = if rate.loss_ratio == 0.0 { "NDR".to_owned() } else { "PDR".to_owned() };
+        header.extend([name, "±".to_owned(), "limit".to_owned()]);
+        let allowed = format!("{} %", 100.0 * rate.loss_ratio);
+        units.extend([format!("kpps, {allowed}"), "%".to_owned(), String::new()]);
+    }
+    header.extend(["Gb/s", "cores", "cycles", "trials"].map(str::to_owned));
+    units.extend(["", "", "/frame", ""].map(str::to_owned));
+    let mut cells = vec![header, units];
+    for row in rows {
+        // The notes below say why a row has no figures.
+        let Some(measured) = row.measured() else { continue };
+        let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
+        for rate in &measured.drop_rates {
+            let by = |limit| rate.searches.iter().all(|search| search.limited_by == limit);
+            let limit = if by(LimitedBy::Sender) { "sender" } else { "loss" };
+            line.extend([
+                format!("{}{}", kilo(rate.pps), measured.mark()),
+                spread(rate.interval()),
+                limit.to_owned(),
+            ]);
+        }
+        let bits = measured.received_pps * row.frame_size as f64 * 8.0;
+        let trials = measured
+            .drop_rates
+            .first()
+            .map_or(0, |rate| rate.searches.iter().map(|search| search.trials).sum::<usize>());
+        line.extend([
+            format!("{:.2}", bits / 1e9),
+            format!("{:.2}", measured.cpu.cores()),
+            measured.cycles_per_frame.map_or("-".to_owned(), |cycles| format!("{cycles:.0}")),
+            trials.to_string(),
+        ]);
+        cells.push(line);
+    }
+    fit(&cells, 1, 2, &[3])
+}

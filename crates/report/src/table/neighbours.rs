@@ -1,0 +1,66 @@
+//! Rates and round trips beside a neighbour.
+
+use dray_results::{Neighbour, ResultRow};
+
+use super::cell::kilo;
+use super::text::{fit, wrapped};
+use crate::distinct::distinct;
+
+const NEIGHBOURS: [Neighbour; 3] = [Neighbour::Quiet, Neighbour::Noisy, Neighbour::Confined];
+
+/// Formats a row for each technique and size: the receive rate beside each neighbour, also as a
+/// share of the rate beside a quiet one, and the 99th percentile of round trips.
+pub(super) fn table(rows: &[ResultRow]) -> String {
+    let mut header = ["technique", "size"].map(str::to_owned).to_vec();
+    let mut units = ["", "B"].map(str::to_owned).to_vec();
+    for neighbour in NEIGHBOURS {
+        header.push(neighbour.to_string());
+        units.push("kpps".to_owned());
+        if neighbour != Neighbour::Quiet {
+            header.push("of quiet".to_owned());
+            units.push("%".to_owned());
+        }
+    }
+    for neighbour in NEIGHBOURS {
+        header.push(neighbour.to_string());
+        units.push("p99 us".to_owned());
+    }
+    let mut cells = vec![header, units];
+    for (technique, size) in distinct(rows, |row| (row.technique.clone(), row.frame_size)) {
+        let find = |is_echo: bool, neighbour: Neighbour| {
+            let is_it = |row: &&ResultRow| {
+                (&row.technique, row.frame_size) == (&technique, size)
+                    && (row.topology == "echo") == is_echo
+                    && row.neighbour == Some(neighbour)
+            };
+            rows.iter().find(is_it).and_then(ResultRow::measured)
+        };
+        let mut line = vec![technique.clone(), size.to_string()];
+        let quiet = find(false, Neighbour::Quiet).map(|measured| measured.received_pps);
+        for neighbour in NEIGHBOURS {
+            let found = find(false, neighbour);
+            line.push(found.map_or("-".to_owned(), |measured| {
+                format!("{}{}", kilo(measured.received_pps), measured.mark())
+            }));
+            if neighbour != Neighbour::Quiet {
+                let share = found.zip(quiet.filter(|quiet| *quiet > 0.0));
+                line.push(share.map_or("-".to_owned(), |(measured, quiet)| {
+                    format!("{:.1}", 100.0 * measured.received_pps / quiet)
+                }));
+            }
+        }
+        for neighbour in NEIGHBOURS {
+            let latency = find(true, neighbour).and_then(|measured| measured.latency_ns);
+            line.push(latency.map_or("-".to_owned(), |it| format!("{:.1}", it.p99 as f64 / 1e3)));
+        }
+        cells.push(line);
+    }
+    let writes = rows.iter().filter_map(|row| row.measured()?.neighbour_bytes_per_s);
+    let writes = writes.fold(0.0, f64::max);
+    fit(&cells, 1, 2, &[1])
+        + &wrapped(&format!(
+            "noisy: a program on another core writes up to {:.1} GB/s throughout twice the size \
+             of the largest cache; confined: the same, limited to the smallest part of the cache.",
+            writes / 1e9
+        ))
+}

@@ -1,0 +1,168 @@
+//! Notes below a table.
+
+use std::collections::BTreeMap;
+
+use dray_results::{Check, DropRate, Measured, Outcome, ResultRow, Results, StreamOutcome};
+
+use super::latency;
+use crate::distinct::distinct;
+
+pub(super) fn notes(results: &Results) -> Vec<String> {
+    let measured = || results.results.iter().filter_map(ResultRow::measured);
+    let streams = || results.streams.iter().filter_map(|row| row.measured());
+    let settings = &results.settings;
+    let trials = measured().map(|m| m.trials).chain(streams().map(|m| m.trials)).max().unwrap_or(0);
+    let frame_samples = measured().map(|m| m.samples_pps.len());
+    let samples = frame_samples.chain(streams().map(|m| m.samples_bps.len())).max().unwrap_or(0);
+    if results.results.is_empty() && results.streams.is_empty() {
+        let note = "No program that copies each frame once can be faster: see docs/measurement.md.";
+        return vec![note.to_owned()];
+    }
+    let mut notes = Vec::new();
+    if let Some(incomplete) = &results.incomplete {
+        notes.push(format!(
+            "INCOMPLETE: {} of {} trials; the run was interrupted.",
+            incomplete.trials_done, incomplete.trials
+        ));
+    }
+    if trials > 0 {
+        notes.push(format!(
+            "Each figure: mean of {samples} samples of {} s after {} s of warm-up; loss over the \
+             whole trial.",
+            settings.interval_s, settings.warm_up_s
+        ));
+        let over = if trials > 1 { "over the trials" } else { "over the samples of one trial" };
+        notes.push(format!("±: half the 95 % interval, {over}."));
+    }
+    notes.extend(searches_apart(measured()));
+    let frames_and_streams = || {
+        let frames = results.results.iter();
+        let frames = frames.filter_map(|row| Some((&row.runtime, &row.measured()?.setting)));
+        let streams = results.streams.iter();
+        frames.chain(streams.filter_map(|row| Some((&row.runtime, &row.measured()?.setting))))
+    };
+    let engines = frames_and_streams()
+        .filter_map(|(runtime, setting)| Some((runtime, setting.engine.as_ref()?)));
+    let engines: Vec<_> =
+        engines.map(|(name, engine)| format!("{name} {}", engine.version)).collect();
+    let engines = distinct(&engines, Clone::clone);
+    if !engines.is_empty() {
+        notes.push(format!("Containers by {}.", engines.join(", ")));
+    }
+    if settings.quick && trials > 0 {
+        notes.push(format!(
+            "--quick: a first look; trials of each: {trials}. Without it, samples are longer and \
+             more numerous."
+        ));
+    }
+    let mut settings = measured().map(|m| &m.setting).chain(streams().map(|m| &m.setting));
+    if settings.any(|setting| setting.shared_cores) {
+        notes.push("Roles shared cores; the JSON says which ran where (role_cores).".to_owned());
+    }
+    let needs = frames_and_streams().filter_map(|(_, setting)| setting.needs.as_ref());
+    let unlocked: Vec<_> = needs.flat_map(|needs| &needs.unlocked).collect();
+    if let Some((role, why)) = unlocked.first() {
+        notes.push(format!("Some roles' memory was not locked ({role}: {why})."));
+    }
+    if measured().any(|m| m.sent_less_than_offered) {
+        notes.push("* sent less than offered: the sender could not keep up.".to_owned());
+    }
+    if measured().any(|m| !m.counters_agree) {
+        notes
+            .push("! our counters and the kernel's disagree: do not trust this figure.".to_owned());
+    }
+    notes.extend(disturbed(results));
+    if measured().any(|m| m.check == Check::Sampled) {
+        notes.push(format!(
+            "With shared memory, receivers check headers, and one frame in {} completely.",
+            Check::SAMPLE
+        ));
+    }
+    notes.extend(results.clock.as_ref().map(latency::clock));
+    notes.extend(af_xdp(&results.results));
+    notes.extend(skipped(results));
+    notes
+}
+
+/// Explains the marks of disturbed figures.
+fn disturbed(results: &Results) -> Option<String> {
+    let frames = results.results.iter().filter_map(|row| row.measured()?.disturbed());
+    let streams = results.streams.iter().filter_map(|row| row.measured()?.disturbed());
+    let words: Vec<String> = frames.chain(streams).collect();
+    let first = words.first()?;
+    let others = if words.len() > 1 { "; all: see noise in the JSON" } else { "" };
+    Some(format!("~ {} disturbed figures ({first}{others}): measure again.", words.len()))
+}
+
+/// Lists the features that the kernel gave AF_XDP ports, which a technique's name does not include.
+fn af_xdp(rows: &[ResultRow]) -> Vec<String> {
+    let mut given: Vec<(String, Vec<&str>)> = Vec::new();
+    for row in rows {
+        let agreements = row.measured().map(|measured| &measured.setting.agreements);
+        let ports = agreements.into_iter().flat_map(BTreeMap::values).flatten();
+        for port in ports.filter(|port| port.port.starts_with("afxdp:")) {
+            let features = port.features.join(", ");
+            let at = given.iter().position(|(other, _)| *other == features).unwrap_or_else(|| {
+                given.push((features, Vec::new()));
+                given.len() - 1
+            });
+            let techniques = &mut given[at].1;
+            if !techniques.contains(&row.technique.as_str()) {
+                techniques.push(&row.technique);
+            }
+        }
+    }
+    given
+        .into_iter()
+        .map(|(features, techniques)| format!("{}: {features}.", techniques.join(", ")))
+        .collect()
+}
+
+/// Says how far searches for the same rate are apart, if there were several.
+fn searches_apart<'m>(measured: impl Iterator<Item = &'m Measured>) -> Option<String> {
+    let apart = |rate: &DropRate| {
+        let lowers = || rate.searches.iter().filter_map(|search| search.lower_pps);
+        let (least, most) = (lowers().min()? as f64, lowers().max()? as f64);
+        (rate.searches.len() > 1).then_some(100.0 * (most - least) / least)
+    };
+    let most = measured.flat_map(|it| it.drop_rates.iter().filter_map(apart)).reduce(f64::max)?;
+    Some(format!("Rates found by repeated searches differ by up to {most:.1} %."))
+}
+
+/// Lists the cases that could not run, by reason.
+fn skipped(results: &Results) -> Vec<String> {
+    let frames = results.results.iter().filter_map(|row| match &row.outcome {
+        Outcome::Skipped { skipped } => {
+            Some((skipped, &row.link, format!("{} {} B", row.technique, row.frame_size)))
+        }
+        _ => None,
+    });
+    let streams = results.streams.iter().filter_map(|row| match &row.outcome {
+        StreamOutcome::Skipped { skipped } => Some((skipped, &row.link, row.technique.clone())),
+        StreamOutcome::Measured(_) => None,
+    });
+    // For each reason: the links, and the cases.
+    let mut reasons: Vec<(&str, Vec<&str>, Vec<String>)> = Vec::new();
+    for (why, link, case) in frames.chain(streams) {
+        let at = reasons.iter().position(|(other, ..)| other == why).unwrap_or_else(|| {
+            reasons.push((why, Vec::new(), Vec::new()));
+            reasons.len() - 1
+        });
+        let (_, links, cases) = &mut reasons[at];
+        links.push(link);
+        cases.push(case);
+    }
+    let note = |(why, mut links, cases): (&str, Vec<&str>, Vec<String>)| {
+        links.dedup();
+        match (&cases[..], &links[..]) {
+            ([case], _) => format!("{case} skipped: {why}"),
+            (_, [link]) => format!("{link} skipped ({} cases): {why}", cases.len()),
+            _ => {
+                let families = links.iter().filter_map(|link| link.split('/').next());
+                let families = distinct(&families.collect::<Vec<_>>(), |family| *family);
+                format!("{} skipped ({} cases): {why}", families.join(", "), cases.len())
+            }
+        }
+    };
+    reasons.into_iter().map(note).collect()
+}

@@ -1,0 +1,65 @@
+//! Capacity of a user plane function.
+
+use dray_results::ResultRow;
+use dray_wire::gtpu::Direction;
+
+use super::cell::{kilo, loss, spread};
+use super::text::{fit, wrapped};
+use crate::distinct::distinct;
+
+/// Formats a row for each result.
+pub(super) fn render(rows: &[ResultRow]) -> String {
+    let loads = distinct(rows, |row| row.upf.map(|load| (load.sessions, load.pdrs)));
+    let header = [
+        "technique",
+        "way",
+        "sessions",
+        "PDRs",
+        "offered",
+        "sent",
+        "received",
+        "±",
+        "loss",
+        "cores",
+        "Mb/s",
+        "paper",
+    ];
+    let units =
+        ["", "", "", "each", "kpps", "kpps", "kpps", "%", "%", "of UPF", "per core", "Mb/s"];
+    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    for row in rows {
+        // The notes below say why.
+        let (Some(load), Some(measured)) = (row.upf, row.measured()) else { continue };
+        let offered = match (row.offered_pps, measured.drop_rates.first()) {
+            (Some(pps), _) => kilo(pps),
+            (None, Some(_)) => "loss-free".to_owned(),
+            (None, None) => "max".to_owned(),
+        };
+        let received = measured.drop_rates.first().map_or(measured.received_pps, |rate| rate.pps);
+        let interval = match measured.drop_rates.first() {
+            Some(rate) => rate.interval(),
+            None => measured.interval(),
+        };
+        let mbps = |pps: f64| pps * row.frame_size as f64 * 8.0 / 1e6;
+        let per_core =
+            measured.upf_pps_per_core().map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps)));
+        cells.push(vec![
+            row.technique.clone(),
+            if load.direction == Direction::Uplink { "up" } else { "down" }.to_owned(),
+            load.sessions.to_string(),
+            load.pdrs.to_string(),
+            offered,
+            kilo(measured.sent_pps),
+            format!("{}{}", kilo(received), measured.mark()),
+            spread(interval),
+            loss(measured),
+            measured.upf_cores().map_or("-".to_owned(), |cores| format!("{cores:.2}")),
+            per_core,
+            row.paper_pps.map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps))),
+        ]);
+    }
+    // Values common to all rows are printed once.
+    let [Some((sessions, pdrs))] = loads[..] else { return fit(&cells, 2, 5, &[1]) };
+    cells.iter_mut().for_each(|line| drop(line.drain(2..4)));
+    fit(&cells, 2, 3, &[1]) + &wrapped(&format!("{sessions} sessions with {pdrs} PDRs each."))
+}

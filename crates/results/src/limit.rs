@@ -1,0 +1,30 @@
+//! Limit of the machine.
+
+use serde::{Deserialize, Serialize};
+
+use crate::stats;
+
+/// Rate at which two CPUs pass on frames of one size with one copy and no other work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitRow {
+    /// Frame size in bytes.
+    pub frame_size: usize,
+    /// Best trial, in frames per second.
+    pub pps: f64,
+    /// Standard deviation of the trials, in frames per second.
+    pub stddev_pps: f64,
+    /// Rates of the trials, in frames per second.
+    pub samples_pps: Vec<f64>,
+}
+
+impl LimitRow {
+    /// Creates the row of trials that measured the rates `samples_pps`.
+    pub fn new(frame_size: usize, samples_pps: Vec<f64>) -> Self {
+        Self {
+            frame_size,
+            pps: samples_pps.iter().copied().fold(0.0, f64::max),
+            stddev_pps: stats::standard_deviation(&samples_pps),
+            samples_pps,
+        }
+    }
+}

@@ -35,6 +35,7 @@ build: ## Build the release
 check: ## Checks to run before every commit: format, lints, fast tests
 	@scripts/setup.sh build
 	cargo fmt --all --check
+	scripts/import-cycles.py
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 	cargo test --workspace --exclude dray --locked --quiet
 	cargo test --package dray --bins --locked --quiet

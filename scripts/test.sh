@@ -16,6 +16,7 @@ step() {
 # Everything is built once: incremental files would be a third of the disk space used.
 export CARGO_INCREMENTAL=0
 step cargo fmt --all --check
+step scripts/import-cycles.py
 step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 export DRAY_SKIPPED=$skipped
 # End-to-end tests examine the whole machine and must run one at a time: cargo runs one test program at

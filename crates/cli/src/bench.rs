@@ -11,9 +11,10 @@ use dray_report::{Comparison, Report, Run, Verdict as Judgement, table};
 use dray_results::{Check, Results, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::common::{Failure, cancel_on_signals, print};
 use crate::output::{Output, colour};
 use crate::parse::CpuList;
-use crate::{Failure, cancel_on_signals, papers, parse, print, selfcheck};
+use crate::{papers, parse, selfcheck};
 
 /// Measure how fast containers on this host talk to each other, and at what cost.
 ///

@@ -1,6 +1,6 @@
 //! `dray doctor`: what this host offers.
 
-use crate::{Failure, print};
+use crate::common::{Failure, print};
 
 /// Show what this host offers, what it lacks, what that costs and how to get it.
 ///

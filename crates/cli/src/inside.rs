@@ -8,7 +8,7 @@ use anyhow::Context;
 use dray_lab::container;
 use dray_traffic::agent;
 
-use crate::Failure;
+use crate::common::Failure;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod common;
 mod doctor;
 mod inside;
 mod lab;
@@ -19,7 +20,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use dray_lab::Cancel;
+
+use common::{Failure, complain, one_line};
 
 /// Connects the containers on one Linux host, and measures every way of doing it.
 #[derive(Parser)]
@@ -60,30 +62,6 @@ enum Command {
     Inside(inside::Arguments),
 }
 
-/// Why a command failed.
-enum Failure {
-    /// Invalid request: exit status 2.
-    Usage(anyhow::Error),
-    /// Failure: exit status 1.
-    Failed(anyhow::Error),
-    /// Something got slower: exit status 3.
-    Slower(anyhow::Error),
-    /// Nothing got slower, but not everything could be judged: exit status 4.
-    NotJudged(anyhow::Error),
-}
-
-impl<E: Into<anyhow::Error>> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-impl Failure {
-    fn usage(error: impl Into<anyhow::Error>) -> Self {
-        Self::Usage(error.into())
-    }
-}
-
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -118,12 +96,6 @@ fn main() -> ExitCode {
     }
 }
 
-fn complain(message: &str, status: u8) -> ExitCode {
-    // If standard error cannot be written, there is nothing more to do.
-    let _ = writeln!(std::io::stderr(), "dray: {message}");
-    ExitCode::from(status)
-}
-
 /// Prints a usage error in one line that names the argument.
 fn wrong_usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
@@ -132,34 +104,6 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
         return ExitCode::from(2);
     }
     complain(&one_line(error), 2)
-}
-
-/// Returns clap's message without its usage lines, in one line.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let lines: Vec<_> =
-        lines.filter(|line| !line.is_empty() && !line.starts_with("For more info")).collect();
-    let message = lines.join(" ");
-    message.strip_prefix("error: ").map_or(message.clone(), str::to_owned)
-}
-
-/// Writes a command's result. A reader that has seen enough (`| head`) is not an error.
-fn print(text: &str) -> Result<(), Failure> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
-    }
-}
-
-/// Cancels the running command in good order on Ctrl-C, SIGTERM or a closed terminal.
-fn cancel_on_signals() -> anyhow::Result<Cancel> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let cancel = Cancel::default();
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, cancel.flag())?;
-    }
-    Ok(cancel)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use tempfile::NamedTempFile;
 
-use crate::{Failure, print};
+use crate::common::{Failure, print};
 
 /// Colours a table if standard output is a terminal that supports colours: the lines above a rule
 /// are bold, and marked figures are highlighted.

@@ -12,8 +12,8 @@ use dray_report::{Report, Run};
 use dray_results::Results;
 
 use crate::bench::{Outputs, measure, to_json};
+use crate::common::{Failure, cancel_on_signals, print};
 use crate::output::{Output, colour};
-use crate::{Failure, cancel_on_signals, print};
 
 /// Name in the place of an experiment.
 pub(crate) const NAME: &str = "paper-all";

@@ -7,8 +7,8 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 use dray_report::{Comparison, Report, Run};
 
+use crate::common::{Failure, print};
 use crate::output::Output;
-use crate::{Failure, print};
 
 /// Create a report of results: one page that opens in any browser, without a network.
 ///

@@ -15,7 +15,8 @@ use dray_traffic::{
 };
 use dray_wire::{FRAME_MAX, FRAME_MIN, Flow, MacAddr};
 
-use crate::{Failure, cancel_on_signals, parse, print};
+use crate::common::{Failure, cancel_on_signals, print};
+use crate::parse;
 
 /// Arguments that all roles have in common.
 #[derive(clap::Args)]

@@ -7,8 +7,8 @@ use dray_measure::selfcheck::{self, Check, Outcome};
 use dray_report::table::align;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::common::{Failure, cancel_on_signals, print};
 use crate::output::Output;
-use crate::{Failure, cancel_on_signals, print};
 
 /// Name in the place of an experiment.
 pub(crate) const NAME: &str = "selfcheck";

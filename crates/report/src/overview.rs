@@ -2,7 +2,7 @@
 
 use dray_results::Interval;
 
-use crate::charts::{MeasuredRow, between_two, bits};
+use crate::charts::rows::{MeasuredRow, between_two, bits};
 use crate::distinct::distinct;
 use crate::input::Run;
 use crate::number::GIGABITS;

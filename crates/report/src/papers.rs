@@ -4,7 +4,8 @@ use dray_results::StreamRow;
 use serde::Serialize;
 
 use crate::charts::drop_rates::highest;
-use crate::charts::{MeasuredRow, bits, is_of_needs, measured, needs};
+use crate::charts::needs;
+use crate::charts::rows::{MeasuredRow, bits, is_of_needs, measured};
 use crate::distinct::distinct;
 use crate::input::Run;
 use crate::number::{GIGABITS, rate_unit, time};

@@ -4,7 +4,8 @@ use dray_results::{DropRate, Interval, Layout, Measured, Neighbour, ResultRow, S
 use serde::Serialize;
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{MeasuredRow, bits, cores, measured, pairs, tip};
+use crate::charts::pairs;
+use crate::charts::rows::{MeasuredRow, bits, cores, measured, tip};
 use crate::distinct::distinct;
 use crate::input::Run;
 use crate::number::{GIGABITS, Unit, percent, rate_unit, time, time_unit};

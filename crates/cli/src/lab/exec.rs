@@ -13,7 +13,8 @@ use dray_lab::standing::path_with;
 use rustix::process::Pid;
 use signal_hook::consts::{SIGINT, SIGQUIT};
 
-use crate::{Failure, complain};
+use super::find::find;
+use crate::common::{Failure, complain};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -28,7 +29,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let state = super::find(arguments.lab.as_deref())?.state()?;
+    let state = find(arguments.lab.as_deref())?.state()?;
     let name = &arguments.container;
     let found = state.containers.iter().find(|container| container.name == *name);
     let Some(container) = found else {

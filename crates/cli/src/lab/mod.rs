@@ -1,6 +1,7 @@
 //! `dray lab`: containers and links by hand, and clean-up of what labs leave behind.
 
 mod exec;
+mod find;
 mod show;
 mod up;
 
@@ -9,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
-use dray_lab::topology::{self, Topology, TopologyError};
-use dray_lab::{LabError, placement, standing};
+use clap::Subcommand;
+use dray_lab::topology::{self, Topology};
+use dray_lab::{placement, standing};
 
-use crate::{Failure, one_line, print};
+use self::find::find;
+use crate::common::{Failure, print};
 
 /// Work with the lab's containers by hand.
 #[derive(clap::Args)]
@@ -147,7 +149,7 @@ fn ls(arguments: &Ls) -> Result<(), Failure> {
 fn graph(arguments: &Graph) -> Result<(), Failure> {
     let is_file = |what: &&String| what.ends_with(".toml") || Path::new(what).is_file();
     let topology = match arguments.what.as_ref().filter(is_file) {
-        Some(file) => load(Path::new(file)).map_err(Failure::usage)?.0,
+        Some(file) => up::load(Path::new(file)).map_err(Failure::usage)?.0,
         None => {
             let state = find(arguments.what.as_deref())?.state()?;
             let read =
@@ -162,22 +164,4 @@ fn graph(arguments: &Graph) -> Result<(), Failure> {
         }
         None => print(&svg),
     }
-}
-
-/// Finds a lab that is up. A name without a lab is wrong usage.
-fn find(name: Option<&str>) -> Result<standing::StandingLab, Failure> {
-    standing::find(name).map_err(|error| match error {
-        LabError::NoSuchLab { .. } if name.is_some() => Failure::usage(error),
-        other => other.into(),
-    })
-}
-
-/// Reads a topology and returns its file's text too.
-fn load(file: &Path) -> Result<(Topology, String), TopologyError> {
-    // Commands for `dray` in containers are checked as if they were given here.
-    let check = |words: &[String]| match crate::Arguments::try_parse_from(words) {
-        Err(error) if error.use_stderr() => Err(one_line(&error)),
-        _ => Ok(()),
-    };
-    Topology::load(file, &placement::reachable(), &check)
 }

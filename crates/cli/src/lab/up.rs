@@ -1,17 +1,18 @@
 //! `dray lab up`: a lab in a process of its own, the keeper, which outlives the command.
 
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, anyhow};
+use clap::Parser;
 use dray_lab::standing::{self, Order};
-use dray_lab::topology::{Topology, check_name};
+use dray_lab::topology::{Topology, TopologyError, check_name};
 use dray_lab::{Cancel, LabError, placement};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Failure, cancel_on_signals, print};
+use crate::common::{Failure, cancel_on_signals, one_line, print};
 
 /// Command with which the program starts itself as a keeper.
 pub(super) const KEEP_COMMAND: &str = "keep";
@@ -45,7 +46,7 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let (topology, text) = super::load(&arguments.file).map_err(Failure::usage)?;
+    let (topology, text) = load(&arguments.file).map_err(Failure::usage)?;
     let name = arguments.name.unwrap_or(topology.name);
     if standing::find_all()?.iter().any(|lab| lab.name() == name) {
         return Err(LabError::NameTaken { name }.into());
@@ -134,4 +135,14 @@ fn read_and_keep(arguments: &KeepArguments, cancel: &Cancel) -> anyhow::Result<(
         stdout.flush()
     };
     Ok(standing::keep(&order, cancel, on_up)?)
+}
+
+/// Reads a topology and returns its file's text too.
+pub(super) fn load(file: &Path) -> Result<(Topology, String), TopologyError> {
+    // Commands for `dray` in containers are checked as if they were given here.
+    let check = |words: &[String]| match crate::Arguments::try_parse_from(words) {
+        Err(error) if error.use_stderr() => Err(one_line(&error)),
+        _ => Ok(()),
+    };
+    Topology::load(file, &placement::reachable(), &check)
 }

@@ -15,9 +15,10 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 
+use crate::common::{Failure, cancel_on_signals};
+use crate::parse;
 use crate::parse::CpuList;
 use crate::sandbox::Sandbox;
-use crate::{Failure, cancel_on_signals, parse};
 
 /// Options of a switch, which override those of the file.
 #[derive(clap::Args)]

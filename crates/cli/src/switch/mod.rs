@@ -13,7 +13,7 @@ use dray_switch::{PortConfig, PortStats, PortStatus};
 use dray_wire::MacAddr;
 use serde::Serialize;
 
-use crate::{Failure, print};
+use crate::common::{Failure, print};
 
 /// Run a switch that containers plug into, or talk to a running one.
 #[derive(clap::Args)]

@@ -12,9 +12,10 @@ use dray_upf::{Running, Upf};
 
 use super::Ports;
 use super::talk::describe;
+use crate::common::{Failure, cancel_on_signals, print};
+use crate::parse;
 use crate::parse::CpuList;
 use crate::sandbox::Sandbox;
-use crate::{Failure, cancel_on_signals, parse, print};
 
 /// Options of the daemon.
 #[derive(clap::Args)]

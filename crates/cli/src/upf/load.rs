@@ -8,7 +8,8 @@ use dray_lab::Cancel;
 use dray_upf::load::{LEN_MAX, LEN_MIN, Load, LoadReport, Outcome, Settings};
 
 use super::Ports;
-use crate::{Failure, cancel_on_signals, parse, print};
+use crate::common::{Failure, cancel_on_signals, print};
+use crate::parse;
 
 /// Send users' packets through a user plane function, and check every one that comes back.
 ///

@@ -12,7 +12,7 @@ use dray_port::{OpenError, Port, PortUri};
 use dray_sandbox::SandboxError;
 use dray_upf::UpfConfig;
 
-use crate::Failure;
+use crate::common::Failure;
 
 pub(crate) use load::{Arguments as LoadArguments, run as load};
 

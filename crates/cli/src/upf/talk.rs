@@ -10,7 +10,7 @@ use dray_upf::config::{SessionConfig, SessionsFile};
 use dray_upf::{Counters, EventsLost, SessionStatus};
 use serde::Serialize;
 
-use crate::{Failure, print};
+use crate::common::{Failure, print};
 
 /// Selects a user plane function.
 #[derive(clap::Args)]

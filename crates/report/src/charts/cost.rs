@@ -3,7 +3,7 @@
 use dray_results::CpuCost;
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{MeasuredRow, between_two, cores, panel_sizes, tip_with};
+use crate::charts::rows::{MeasuredRow, between_two, cores, panel_sizes, tip_with};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::{Unit, digits};

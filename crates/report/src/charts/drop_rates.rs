@@ -3,7 +3,9 @@
 use dray_results::{DropRate, Interval, LimitedBy, Measured};
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{MeasuredRow, explain_marks, measured, panel_sizes, plus_minus, tip_with};
+use crate::charts::rows::{
+    MeasuredRow, explain_marks, measured, panel_sizes, plus_minus, tip_with,
+};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::{digits, percent, rate, rate_unit};

@@ -5,7 +5,7 @@ use dray_results::{Interval, Layout, Measured};
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::drop_rates::highest;
 use crate::charts::rates::table;
-use crate::charts::{MeasuredRow, explain_marks, measured, tip_with};
+use crate::charts::rows::{MeasuredRow, explain_marks, measured, tip_with};
 use crate::distinct::distinct;
 use crate::figure::{Column, Figure};
 use crate::input::Run;

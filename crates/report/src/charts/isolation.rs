@@ -3,7 +3,7 @@
 use dray_results::{Isolation, ResultRow, Verdict};
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::distinct;
+use crate::distinct::distinct;
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
 use crate::number::{Unit, percent};

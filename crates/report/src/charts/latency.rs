@@ -3,7 +3,7 @@
 use dray_results::{Percentiles, ResultRow};
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{MeasuredRow, explain_marks, measured, tip};
+use crate::charts::rows::{MeasuredRow, explain_marks, measured, tip};
 use crate::distinct::distinct;
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;

@@ -2,7 +2,7 @@
 
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::latency::{Timed, Way, table};
-use crate::charts::{explain_marks, tip};
+use crate::charts::rows::{explain_marks, tip};
 use crate::distinct::distinct;
 use crate::figure::Figure;
 use crate::input::Run;

@@ -4,7 +4,7 @@
 use dray_results::{Needs, SetUp, stats};
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::is_of_needs;
+use crate::charts::rows::is_of_needs;
 use crate::distinct::distinct;
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;

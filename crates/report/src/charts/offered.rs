@@ -2,7 +2,7 @@
 
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::rates::table;
-use crate::charts::{MeasuredRow, explain_marks, measured, tip};
+use crate::charts::rows::{MeasuredRow, explain_marks, measured, tip};
 use crate::distinct::distinct;
 use crate::figure::Figure;
 use crate::input::Run;
@@ -29,7 +29,7 @@ fn chains(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
 fn of_size(run: &Run, techniques: &Techniques, size: usize) -> Option<Figure> {
     let rows: Vec<MeasuredRow> = chains(run).filter(|(row, _)| row.frame_size == size).collect();
     let offered = |(row, _): &MeasuredRow| row.offered_pps.unwrap_or_default();
-    if distinct(&rows, |row| offered(row)).len() < LEAST_RATES {
+    if distinct(&rows, offered).len() < LEAST_RATES {
         return None;
     }
     let most_offered = rows.iter().map(offered).fold(0.0, f64::max);

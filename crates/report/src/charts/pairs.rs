@@ -4,7 +4,7 @@
 use dray_results::{Interval, MeasuredStreams, StreamOutcome, StreamRow};
 
 use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Series, Shape};
-use crate::charts::{bits, explain, is_of_needs, measured, plus_minus, tip_with};
+use crate::charts::rows::{bits, explain, is_of_needs, measured, plus_minus, tip_with};
 use crate::distinct::distinct;
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;

@@ -3,7 +3,7 @@
 use dray_results::Interval;
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::{
+use crate::charts::rows::{
     MeasuredRow, between_two, bits, cores, explain_marks, panel_sizes, plus_minus, tip,
 };
 use crate::distinct::distinct;

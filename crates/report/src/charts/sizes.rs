@@ -2,7 +2,7 @@
 
 use crate::chart::{Axis, Plot, Point, Series};
 use crate::charts::rates::table;
-use crate::charts::{MeasuredRow, between_two, explain_marks, tip};
+use crate::charts::rows::{MeasuredRow, between_two, explain_marks, tip};
 use crate::distinct::distinct;
 use crate::figure::Figure;
 use crate::input::Run;

@@ -5,7 +5,7 @@ use dray_results::UpfLoad;
 use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Series, Shape};
 use crate::charts::drop_rates::highest;
 use crate::charts::rates::table;
-use crate::charts::{MeasuredRow, bits, explain_marks, measured, tip, tip_with};
+use crate::charts::rows::{MeasuredRow, bits, explain_marks, measured, tip, tip_with};
 use crate::distinct::distinct;
 use crate::figure::{Column, Figure, Table};
 use crate::input::Run;

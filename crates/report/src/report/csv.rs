@@ -102,7 +102,7 @@ pub(super) fn render(runs: &[Run]) -> String {
                         measured.counters_agree.to_string(),
                         measured.disturbed().unwrap_or_default(),
                         measured.setting.shared_cores.to_string(),
-                        number(crate::charts::cores(measured)),
+                        number(crate::charts::rows::cores(measured)),
                         number(measured.cycles_per_frame),
                         number(measured.limit_share),
                     ]);

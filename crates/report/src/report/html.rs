@@ -13,8 +13,14 @@ const SCRIPT: &str = include_str!("../../assets/page.js");
 /// only script that browsers may run in the page. If it is wrong, the browser test prints the right
 /// one.
 const SCRIPT_SHA256: &str = "PYXGXGTbYrbPh2YV8dPZuWFoK8ddCLXPMdkQj49f1XE=";
+impl Report {
+    /// Renders one self-contained HTML page.
+    pub fn html(&self) -> String {
+        render(self)
+    }
+}
 
-pub(super) fn render(report: &Report) -> String {
+fn render(report: &Report) -> String {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.set_trim_blocks(true);

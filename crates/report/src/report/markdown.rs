@@ -6,8 +6,14 @@ use crate::escape::markdown as escape;
 use crate::figure::Table;
 use crate::papers::Beside;
 use crate::report::Report;
+impl Report {
+    /// Renders the summary and all tables as Markdown.
+    pub fn markdown(&self) -> String {
+        render(self)
+    }
+}
 
-pub(super) fn render(report: &Report) -> String {
+fn render(report: &Report) -> String {
     let mut text = String::from("# How fast containers talk to each other\n");
     for host in &report.hosts {
         writeln!(text, "\n## {}\n", escape(&host.name)).ok();

@@ -9,7 +9,8 @@ mod text;
 use dray_results::{Outcome, Results, StreamOutcome};
 use serde::Serialize;
 
-use crate::charts::{self, measured};
+use crate::charts;
+use crate::charts::rows::measured;
 use crate::distinct::distinct;
 use crate::figure::Figure;
 use crate::host::{facts, host_differences};
@@ -94,27 +95,6 @@ impl Report {
     /// Adds a caveat about all figures to every host.
     pub fn beware(&mut self, of: &str) {
         self.hosts.iter_mut().for_each(|host| host.caveats.push(of.to_owned()));
-    }
-
-    /// Renders one self-contained HTML page.
-    pub fn html(&self) -> String {
-        html::render(self)
-    }
-
-    /// Renders the summary and all tables as Markdown.
-    pub fn markdown(&self) -> String {
-        markdown::render(self)
-    }
-
-    /// Renders a summary for a terminal, at most 100 columns wide.
-    pub fn text(&self) -> String {
-        text::render(self)
-    }
-
-    /// Draws the links of the first host as one picture, for light and dark backgrounds. Empty if no
-    /// run compares links.
-    pub fn svg(&self) -> String {
-        svg::render(self)
     }
 
     /// Renders one line for every result, with all fields that identify it.

@@ -24,8 +24,15 @@ text{font:13px system-ui,'Segoe UI','Noto Sans','DejaVu Sans',sans-serif;fill:#1
 .bar{fill:#1f5fd0}.ours{fill:#c2550a}\
 @media(prefers-color-scheme:dark){text{fill:#e4e6e8}.soft{fill:#9aa3ac}.grid{stroke:#2b3138}\
 .bar{fill:#6ea8ff}.ours{fill:#ff9f5a}}";
+impl Report {
+    /// Draws the links of the first host as one picture, for light and dark backgrounds. Empty if no
+    /// run compares links.
+    pub fn svg(&self) -> String {
+        render(self)
+    }
+}
 
-pub(super) fn render(report: &Report) -> String {
+fn render(report: &Report) -> String {
     let Some((host, overview)) =
         report.hosts.iter().find_map(|host| Some((host, host.overview.as_ref()?)))
     else {

@@ -8,8 +8,14 @@ use crate::report::{Host, Report};
 
 /// Largest number of links that are listed; the others are counted.
 const LISTED: usize = 20;
+impl Report {
+    /// Renders a summary for a terminal, at most 100 columns wide.
+    pub fn text(&self) -> String {
+        render(self)
+    }
+}
 
-pub(super) fn render(report: &Report) -> String {
+fn render(report: &Report) -> String {
     let mut text = String::new();
     for host in &report.hosts {
         if !text.is_empty() {

@@ -1,0 +1,64 @@
+//! What all commands share: failures, output, signals.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use dray_lab::Cancel;
+
+/// Why a command failed.
+pub(crate) enum Failure {
+    /// Invalid request: exit status 2.
+    Usage(anyhow::Error),
+    /// Failure: exit status 1.
+    Failed(anyhow::Error),
+    /// Something got slower: exit status 3.
+    Slower(anyhow::Error),
+    /// Nothing got slower, but not everything could be judged: exit status 4.
+    NotJudged(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl Failure {
+    pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
+        Self::Usage(error.into())
+    }
+}
+
+pub(crate) fn complain(message: &str, status: u8) -> ExitCode {
+    // If standard error cannot be written, there is nothing more to do.
+    let _ = writeln!(std::io::stderr(), "dray: {message}");
+    ExitCode::from(status)
+}
+
+/// Returns clap's message without its usage lines, in one line.
+pub(crate) fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines: Vec<_> =
+        lines.filter(|line| !line.is_empty() && !line.starts_with("For more info")).collect();
+    let message = lines.join(" ");
+    message.strip_prefix("error: ").map_or(message.clone(), str::to_owned)
+}
+
+/// Writes a command's result. A reader that has seen enough (`| head`) is not an error.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+/// Cancels the running command in good order on Ctrl-C, SIGTERM or a closed terminal.
+pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let cancel = Cancel::default();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, cancel.flag())?;
+    }
+    Ok(cancel)
+}

@@ -1,0 +1,137 @@
+//! Rows of a run, and words about them.
+
+use dray_results::{Interval, Layout, Measured, ResultRow};
+
+use crate::distinct::distinct;
+use crate::input::Run;
+use crate::number::{Unit, percent, rate, time};
+
+/// A row with figures, and the figures.
+pub(crate) type MeasuredRow<'a> = (&'a ResultRow, &'a Measured);
+
+/// Returns rows with figures at the requested rate, with one sender, one receiver and only the link
+/// in between.
+pub(crate) fn between_two(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
+    // Rows of a search are at a rate that the search has found.
+    measured(run).filter(|(row, measured)| {
+        row.topology == "chain" && row.forwarders == 0 && measured.drop_rates.is_empty()
+    })
+}
+
+/// Returns true if the run's trials show what techniques need; they are too short to measure speed.
+pub(crate) fn is_of_needs(run: &Run) -> bool {
+    run.results.table.layout == Layout::Needs
+}
+
+/// Returns rows with figures that measure speed.
+pub(crate) fn measured(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
+    let is_timed = !is_of_needs(run);
+    let rows = run.results.results.iter().filter(move |_| is_timed);
+    rows.filter_map(|row| Some((row, row.measured()?)))
+}
+
+/// Returns the frame sizes that get a panel each: all, or the smallest and largest of more than
+/// three.
+pub(super) fn panel_sizes(rows: &[MeasuredRow]) -> Vec<usize> {
+    let mut sizes = distinct(rows, |(row, _)| row.frame_size);
+    sizes.sort_unstable();
+    if sizes.len() > 3 { vec![sizes[0], sizes[sizes.len() - 1]] } else { sizes }
+}
+
+/// Returns bits per second in frames that arrived.
+pub(crate) fn bits(row: &ResultRow, pps: f64) -> f64 {
+    pps * row.frame_size as f64 * 8.0
+}
+
+/// Returns the number of busy CPUs.
+pub(crate) fn cores(measured: &Measured) -> Option<f64> {
+    let cores = measured.cpu.cores();
+    (cores.is_finite() && cores > 0.0).then_some(cores)
+}
+
+/// Formats ± in `unit`; empty if there was only one value.
+pub(super) fn plus_minus(interval: Option<Interval>, unit: Unit) -> String {
+    interval.map_or(String::new(), |interval| format!("±{}", unit.half(interval.half)))
+}
+
+/// Explains the marks that occur in `rows`.
+pub(super) fn explain_marks<'a>(
+    rows: impl IntoIterator<Item = &'a MeasuredRow<'a>>,
+) -> Vec<String> {
+    explain(&distinct(rows, |(_, measured)| measured.mark()))
+}
+
+/// Explains `marks`.
+pub(super) fn explain(marks: &[&str]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if marks.contains(&"!") {
+        notes
+            .push("! Our counters and the kernel's disagree: do not trust this figure.".to_owned());
+    }
+    if marks.contains(&"*") {
+        notes.push("* Sent less than offered: the sender could not keep up.".to_owned());
+    }
+    if marks.contains(&"~") {
+        notes.push(
+            "~ Disturbed: the machine was busy with other work, so measure again.".to_owned(),
+        );
+    }
+    notes
+}
+
+/// Returns the [`tip`] with `more` after the line with the technique's name.
+pub(super) fn tip_with(more: &str, row: MeasuredRow) -> String {
+    let text = tip(row);
+    let (name, rest) = text.split_once('\n').unwrap_or((&text, ""));
+    format!("{name}\n{more}\n{rest}")
+}
+
+/// Returns full details of a figure, in lines: exact values and measurement settings.
+pub(crate) fn tip((row, measured): MeasuredRow) -> String {
+    let mut lines = vec![format!("{} · {} B", row.technique, row.frame_size)];
+    let interval = measured.interval();
+    let unit = crate::number::rate_unit(measured.received_pps);
+    let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", unit.half(it.half)));
+    let what = if row.topology == "echo" { "round trips" } else { "received" };
+    lines.push(format!("{what} {}{sure}{}", rate(measured.received_pps), measured.mark()));
+    if let Some(pps) = row.offered_pps {
+        lines.push(format!("offered {}, sent {}", rate(pps), rate(measured.sent_pps)));
+    }
+    lines.push(format!("lost {} % of {} frames", percent(measured.loss_ratio), measured.sent));
+    for (way, latency) in [("one way", measured.one_way_ns), ("round trip", measured.latency_ns)] {
+        let Some(latency) = latency else { continue };
+        let [p50, p99, max] = [latency.p50, latency.p99, latency.max].map(|ns| time(ns as f64));
+        lines.push(format!("{way}: p50 {p50}, p99 {p99}, max {max}"));
+    }
+    if let Some(share) = row.load_share {
+        lines.push(format!("{:.0} % of the loss-free rate", 100.0 * share));
+    }
+    let mut cost = cores(measured).map_or(String::new(), |cores| format!("{cores:.2} cores busy"));
+    if let Some(cycles) = measured.cycles_per_frame {
+        cost.push_str(&format!(", {cycles:.0} cycles per frame"));
+    }
+    lines.push(cost);
+    let mut setting = format!("bursts of {}", row.burst);
+    for (count, what) in [
+        (usize::from(row.flows), "flows"),
+        (usize::from(row.stations), "stations"),
+        (row.forwarders, "forwarders"),
+    ] {
+        if count > usize::from(what != "forwarders") {
+            setting.push_str(&format!(", {count} {what}"));
+        }
+    }
+    let times = if measured.trials == 1 { "trial" } else { "trials" };
+    setting.push_str(&format!(", check {}, {} {times}", measured.check, measured.trials));
+    lines.push(setting);
+    let roles = measured.setting.role_cores.iter().take(12);
+    let roles: Vec<String> = roles.map(|(role, cpu)| format!("{role} {cpu}")).collect();
+    let shared = if measured.setting.shared_cores { " (shared)" } else { "" };
+    lines.push(format!("CPU: {}{shared}", roles.join(", ")));
+    if let Some(pps) = row.paper_pps {
+        lines.push(format!("paper: {}", rate(pps)));
+    }
+    lines.extend(measured.disturbed().map(|what| format!("disturbed: {what}")));
+    lines.retain(|line| !line.is_empty());
+    lines.join("\n")
+}

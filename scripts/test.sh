@@ -18,6 +18,8 @@ export CARGO_INCREMENTAL=0
 step cargo fmt --all --check
 step scripts/import-cycles.py
 step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+# The data plane alone.
+step cargo clippy --package dray --bins --no-default-features --locked --quiet -- -D warnings
 export DRAY_SKIPPED=$skipped
 # End-to-end tests examine the whole machine and must run one at a time: cargo runs one test program at
 # a time, and a lock serializes the tests in each.

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use dray_lab::Cancel;
+use dray_datapath::Cancel;
 
 /// Why a command failed.
 pub(crate) enum Failure {
@@ -12,10 +12,16 @@ pub(crate) enum Failure {
     /// Failure: exit status 1.
     Failed(anyhow::Error),
     /// Something got slower: exit status 3.
+    #[cfg(feature = "laboratory")]
     Slower(anyhow::Error),
     /// Nothing got slower, but not everything could be judged: exit status 4.
+    #[cfg(feature = "laboratory")]
     NotJudged(anyhow::Error),
 }
+
+/// Checks a command line of `dray`; the error is one line.
+#[cfg(feature = "laboratory")]
+pub(crate) type CheckCommand = fn(&[String]) -> Result<(), String>;
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {

@@ -1,18 +1,12 @@
 //! The `dray` command.
 #![forbid(unsafe_code)]
 
-mod bench;
 mod common;
-mod doctor;
-mod inside;
-mod lab;
-mod output;
-mod papers;
+#[cfg(feature = "laboratory")]
+mod laboratory;
 mod parse;
-mod report;
 mod role;
 mod sandbox;
-mod selfcheck;
 mod switch;
 mod upf;
 
@@ -31,6 +25,7 @@ struct Arguments {
     command: Command,
 }
 
+#[cfg(feature = "laboratory")]
 const EXAMPLES: &str = "\
 Examples:
   dray bench --quick                  a first look at every technique
@@ -43,12 +38,18 @@ Examples:
   dray send --port raw:eth0 --rate 1M test frames out of an interface
   dray lab up examples/ara2019.toml   containers and links by hand";
 
+#[cfg(not(feature = "laboratory"))]
+const EXAMPLES: &str = "\
+Examples:
+  dray switch --port a=raw:eth0 --port b=raw:eth1
+                                      frames from port to port, by MAC address
+  dray send --port raw:eth0 --rate 1M test frames out of an interface";
+
 #[derive(Subcommand)]
 enum Command {
-    Bench(bench::Arguments),
-    Report(report::ReportArguments),
-    Compare(report::CompareArguments),
-    Doctor(doctor::Arguments),
+    #[cfg(feature = "laboratory")]
+    #[command(flatten)]
+    Laboratory(laboratory::Command),
     Send(role::SendArguments),
     Receive(role::ReceiveArguments),
     Forward(role::ForwardArguments),
@@ -57,9 +58,6 @@ enum Command {
     Switch(switch::Arguments),
     Upf(upf::Arguments),
     UpfLoad(upf::LoadArguments),
-    Lab(lab::Arguments),
-    #[command(hide = true, name = dray_lab::container::INSIDE_COMMAND)]
-    Inside(inside::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -69,10 +67,11 @@ fn main() -> ExitCode {
         Err(help) => help.exit(),
     };
     let result = match arguments.command {
-        Command::Bench(arguments) => bench::run(arguments),
-        Command::Report(arguments) => report::report(&arguments),
-        Command::Compare(arguments) => report::compare(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
+        #[cfg(feature = "laboratory")]
+        Command::Laboratory(command) => match laboratory::run(command, check) {
+            Ok(status) => return status,
+            Err(failure) => Err(failure),
+        },
         Command::Send(arguments) => role::send(arguments),
         Command::Receive(arguments) => role::receive(arguments),
         Command::Forward(arguments) => role::forward(arguments),
@@ -81,18 +80,24 @@ fn main() -> ExitCode {
         Command::Switch(arguments) => switch::run(arguments),
         Command::Upf(arguments) => upf::run(arguments),
         Command::UpfLoad(arguments) => upf::load(arguments),
-        Command::Lab(arguments) => match lab::run(arguments) {
-            Ok(status) => return status,
-            Err(failure) => Err(failure),
-        },
-        Command::Inside(arguments) => inside::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Failed(error)) => complain(&format!("{error:#}"), 1),
         Err(Failure::Usage(error)) => complain(&format!("{error:#}"), 2),
+        #[cfg(feature = "laboratory")]
         Err(Failure::Slower(error)) => complain(&format!("{error:#}"), 3),
+        #[cfg(feature = "laboratory")]
         Err(Failure::NotJudged(error)) => complain(&format!("{error:#}"), 4),
+    }
+}
+
+/// Checks a command line of `dray` as if it were given here; the error is one line.
+#[cfg(feature = "laboratory")]
+fn check(words: &[String]) -> Result<(), String> {
+    match Arguments::try_parse_from(words) {
+        Err(error) if error.use_stderr() => Err(one_line(&error)),
+        _ => Ok(()),
     }
 }
 

@@ -1,12 +1,6 @@
 //! Parsers for values on the command line.
 
-use std::str::FromStr;
 use std::time::Duration;
-
-/// Parses a whole number.
-pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "give a whole number".to_owned())
-}
 
 /// Parses frames per second: a number above zero, optionally with the suffix `k`, `M` or `G`.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
@@ -22,15 +16,6 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     })
 }
 
-/// Parses a share: a number such as `0.005`, or a percentage such as `0.5%`.
-pub(crate) fn share(text: &str) -> Result<f64, String> {
-    let (digits, divisor) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
-    let share = digits.parse::<f64>().ok().map(|number| number / divisor);
-    share
-        .filter(|share| (0.0..1.0).contains(share))
-        .ok_or_else(|| "give a share from 0 to below 1, for example 0, 0.005 or 0.5%".to_owned())
-}
-
 /// Parses a duration: a number of seconds, or with units as in `500ms`, `1m 30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok();
@@ -43,21 +28,13 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "give a time above 0, for example 10, 10s, 500ms or 1m".to_owned())
 }
 
-/// Parses how thoroughly a receiver checks frames.
-pub(crate) fn check(text: &str) -> Result<dray_traffic::Check, String> {
-    match text {
-        "whole" => Ok(dray_traffic::Check::Whole),
-        "sampled" => Ok(dray_traffic::Check::Sampled),
-        _ => Err("give `whole` or `sampled`".to_owned()),
-    }
-}
-
 /// A list of CPUs such as `2,3` or `2-5`, in the given order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CpuList(pub(crate) Vec<usize>);
 
 pub(crate) fn cpus(text: &str) -> Result<CpuList, String> {
-    let parts: Option<Vec<_>> = text.split(',').map(dray_lab::placement::parse_ranges).collect();
+    let parts: Option<Vec<_>> =
+        text.split(',').map(dray_datapath::placement::parse_ranges).collect();
     parts
         .map(|parts| parts.concat())
         .filter(|cpus| !cpus.is_empty())
@@ -76,14 +53,6 @@ mod tests {
         assert_eq!(rate("7"), Ok(7.0));
         for wrong in ["0", "-1", "", "k", "1kk", "inf", "NaN", "1e400", "0M", "½"] {
             assert!(rate(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn share_accepts_fraction_or_percent() {
-        assert_eq!((share("0"), share("0.005"), share("50%")), (Ok(0.0), Ok(0.005), Ok(0.5)));
-        for wrong in ["1", "100%", "-0.1", "", "%", "NaN", "a"] {
-            assert!(share(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use dray_lab::{Cancel, Placement};
+use dray_datapath::{Cancel, Placement};
 use dray_port::{BATCH_MAX, PortUri, UriError};
 use dray_traffic::agent::Role;
 use dray_traffic::{

@@ -1,13 +1,18 @@
 //! What the data threads of the switch and the user plane function share: how a thread is started
-//! and pinned, when it publishes its counters and when it sleeps, and transmit queues.
+//! and pinned, when it publishes its counters and when it sleeps, transmit queues;
+//! and for every role, which CPU it gets and how a signal ends it.
 #![forbid(unsafe_code)]
 
+mod cancel;
 pub mod counters;
 mod pace;
+pub mod placement;
 mod queues;
 mod thread;
 
+pub use cancel::{Cancel, Cancelled};
 pub use pace::{Pace, Round};
+pub use placement::Placement;
 pub use queues::TransmitQueues;
 pub use thread::spawn;
 

@@ -2,11 +2,14 @@
 
 use std::io;
 
+use dray_datapath::Cancelled;
+use dray_datapath::placement::NoSuchCpu;
+
 /// Reason why a lab could not be built or used.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The user cancelled the operation.
-    #[error("interrupted")]
+    #[error("{Cancelled}")]
     Cancelled,
     /// The caller may not create namespaces.
     #[error("containers need root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run this with sudo")]
@@ -89,14 +92,15 @@ pub enum LabError {
         /// Description of the failure.
         what: String,
     },
-    /// A requested CPU does not exist or is not available to this process.
-    #[error("CPU {cpu} is not available; this process may use CPUs {allowed}")]
-    NoSuchCpu {
-        /// The requested CPU.
-        cpu: usize,
-        /// The available CPUs, as a list of ranges.
-        allowed: String,
-    },
+    /// A requested CPU is not available.
+    #[error(transparent)]
+    NoSuchCpu(#[from] NoSuchCpu),
+}
+
+impl From<Cancelled> for LabError {
+    fn from(_: Cancelled) -> Self {
+        Self::Cancelled
+    }
 }
 
 impl LabError {

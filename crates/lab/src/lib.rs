@@ -6,7 +6,6 @@
 //! removed with the [`Lab`].
 
 mod cache;
-mod cancel;
 mod cgroup;
 pub mod container;
 pub mod doctor;
@@ -19,7 +18,6 @@ pub mod link;
 mod namespace;
 pub mod netlink;
 pub mod peer;
-pub mod placement;
 mod process;
 pub mod runtime;
 pub mod standing;
@@ -27,14 +25,13 @@ pub mod topology;
 mod wait;
 
 pub use cache::DividedCache;
-pub use cancel::Cancel;
 pub use container::{Container, ContainerId};
+pub use dray_datapath::{Cancel, Placement, placement};
 pub use error::LabError;
 pub use holdings::Holdings;
 pub use lab::{Lab, clean};
 pub use link::{Attachment, End, Link, LinkKind};
 pub use namespace::NetworkNamespace;
 pub use netlink::InterfaceCounters;
-pub use placement::Placement;
 pub use process::{Record, command_line};
 pub use runtime::Runtime;

@@ -58,7 +58,7 @@ impl Lab {
         loop {
             let rest = until.saturating_duration_since(Instant::now());
             if rest.is_zero() {
-                return self.cancel().check();
+                return Ok(self.cancel().check()?);
             }
             self.wait(rest)?;
         }

@@ -32,7 +32,7 @@ impl CpuReading {
         let what = "/proc/stat".to_owned();
         let all = cpu::read().map_err(|error| LabError::System { what, error })?;
         let reading = |switch: &PeerSwitch| {
-            Ok(SwitchReading {
+            Ok::<_, LabError>(SwitchReading {
                 forwarding: switch.cpu_time()?,
                 control: switch.control_cpu_time()?,
                 work: switch.work_time()?,

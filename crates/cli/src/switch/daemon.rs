@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use dray_daemon::{ControlSocket, FAREWELL, Limits};
-use dray_lab::{Cancel, Placement, placement};
+use dray_datapath::{Cancel, Placement, placement};
 use dray_switch::api;
 use dray_switch::config::Idle;
 use dray_switch::{Flow, Mode, PortConfig, Switch, SwitchConfig};

@@ -1,7 +1,7 @@
 //! Text about a running switch.
 
-use dray_report::table::align;
 use dray_switch::{PortStats, PortStatus, Status, TableEntry};
+use dray_text::align;
 
 pub(super) fn ports(ports: &[PortStatus]) -> String {
     let word = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dray_daemon::{ControlSocket, FAREWELL};
-use dray_lab::{Cancel, Placement};
+use dray_datapath::{Cancel, Placement};
 use dray_switch::config::Idle;
 use dray_upf::api::{self, CONTROL, Stats};
 use dray_upf::{Running, Upf};

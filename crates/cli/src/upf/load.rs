@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use dray_lab::Cancel;
+use dray_datapath::Cancel;
 use dray_upf::load::{LEN_MAX, LEN_MIN, Load, LoadReport, Outcome, Settings};
 
 use super::Ports;

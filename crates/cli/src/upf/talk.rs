@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use dray_daemon::ClientError;
-use dray_report::table::align;
+use dray_text::align;
 use dray_upf::api::{CONTROL, Client, Stats, Status, Transaction};
 use dray_upf::config::{SessionConfig, SessionsFile};
 use dray_upf::{Counters, EventsLost, SessionStatus};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dray_lab::{LabError, Runtime};
+use dray_lab::Runtime;
+use dray_lab::placement::NoSuchCpu;
 use dray_port::BATCH_MAX;
 use dray_wire::FRAME_MIN;
 use dray_wire::ethernet::ETHERNET_LEN;
@@ -82,5 +83,5 @@ pub enum WrongChoice {
     #[error("--mtu {given}: 68 to 9000 bytes")]
     Mtu { given: u32 },
     #[error(transparent)]
-    Cpu(LabError),
+    Cpu(NoSuchCpu),
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::table::align;
+use dray_text::align;
 
 use super::{Change, Comparison, Figures, Verdict};
 use crate::number::change;

@@ -2,18 +2,21 @@
 
 use std::fmt::Write;
 
+use dray_text::{align, wrapped};
+
 use crate::number::{GIGABITS, digits, percent, rate_unit};
 use crate::overview::{Overview, gigabits};
 use crate::report::{Host, Report};
 
-/// Largest number of links that are listed; the others are counted.
-const LISTED: usize = 20;
 impl Report {
     /// Renders a summary for a terminal, at most 100 columns wide.
     pub fn text(&self) -> String {
         render(self)
     }
 }
+
+/// Largest number of links that are listed; the others are counted.
+const LISTED: usize = 20;
 
 fn render(report: &Report) -> String {
     let mut text = String::new();
@@ -38,7 +41,7 @@ fn answers(text: &mut String, host: &Host) {
     if host.answers.is_empty() {
         return;
     }
-    let head = ["best technique for", "", "", "next", "lead", "real"].map(str::to_owned);
+    let head = ["best technique for", "", "", "lead", "real", "over"].map(str::to_owned);
     let mut rows = vec![head.to_vec()];
     for answer in &host.answers {
         let next = answer.next.as_ref();
@@ -46,7 +49,6 @@ fn answers(text: &mut String, host: &Host) {
             answer.question.to_lowercase(),
             answer.best.clone(),
             answer.figure.clone(),
-            next.map_or("-".to_owned(), |next| next.technique.clone()),
             next.map_or(String::new(), |next| next.lead.clone()),
             match next.map(|next| next.is_real) {
                 Some(Some(true)) => "yes",
@@ -55,10 +57,11 @@ fn answers(text: &mut String, host: &Host) {
                 None => "",
             }
             .to_owned(),
+            next.map_or("-".to_owned(), |next| next.technique.clone()),
         ]);
     }
     text.push('\n');
-    table(text, &rows, 1, &[2, 4]);
+    text.push_str(&align(&rows, 1, 2));
     text.push_str(&wrapped(
         "real: the 95 % intervals of the two do not overlap; ?: there is no interval.",
     ));
@@ -99,7 +102,7 @@ fn links(text: &mut String, overview: &Overview) {
         ]);
     }
     text.push('\n');
-    table(text, &rows, 2, &[2, 3, 4, 5, 6, 7]);
+    text.push_str(&align(&rows, 2, 2));
     let mut notes = format!(
         "Each link with its fastest endpoint at {small} B; {large} B and stream (one TCP stream): the \
          fastest of its endpoints."
@@ -108,49 +111,6 @@ fn links(text: &mut String, overview: &Overview) {
         write!(notes, " {} slower links are not listed.", overview.rows.len() - LISTED).ok();
     }
     text.push_str(&wrapped(&notes));
-}
-
-/// Writes rows as columns, the first `heads` of them above a rule; `right` are columns of numbers.
-fn table(text: &mut String, rows: &[Vec<String>], heads: usize, right: &[usize]) {
-    let count = |cell: &String| cell.chars().count();
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(count).max().unwrap_or(0))
-        .collect();
-    for (number, row) in rows.iter().enumerate() {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let width = widths[column];
-            if right.contains(&column) {
-                write!(line, "{cell:>width$}  ").ok();
-            } else {
-                write!(line, "{cell:<width$}  ").ok();
-            }
-        }
-        writeln!(text, "{}", line.trim_end()).ok();
-        if number + 1 == heads {
-            let width = widths.iter().map(|width| width + 2).sum::<usize>().saturating_sub(2);
-            writeln!(text, "{}", "─".repeat(width)).ok();
-        }
-    }
-}
-
-/// Wraps a note at 80 columns; further lines are indented.
-fn wrapped(note: &str) -> String {
-    const WIDTH: usize = 80;
-    let (mut text, mut line) = (String::new(), String::new());
-    for word in note.split_whitespace() {
-        if !line.trim().is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            writeln!(text, "{line}").ok();
-            line = " ".to_owned();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    writeln!(text, "{line}").ok();
-    text
 }
 
 #[cfg(test)]
@@ -174,7 +134,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let small = line("small frames");
-        assert_eq!((small[2], small[small.len() - 1]), ("switch/patch", "yes"), "{text}");
+        assert_eq!((small[2], small[small.len() - 2]), ("switch/patch", "yes"), "{text}");
         assert!(small.contains(&"veth/udp") && small.contains(&"30.0x"), "{text}");
         assert_eq!(line("unmodified programs")[2..].last(), Some(&"-"), "{text}");
         assert_eq!(line("switch  ")[..3], ["switch", "virtio", "30.1"], "{text}");

@@ -3,8 +3,8 @@
 use dray_results::{Check, ResultRow};
 
 use super::cell::{kilo, spread};
-use super::text::fit;
 use crate::distinct::distinct;
+use dray_text::fit;
 
 /// Formats a row for each technique and size: the receive rate if the receiver only counts frames
 /// or fetches their first bytes too, and how far stricter checks fall behind the latter.

@@ -3,7 +3,7 @@
 use dray_results::{LimitedBy, ResultRow};
 
 use super::cell::{kilo, spread};
-use super::text::fit;
+use dray_text::fit;
 
 /// Formats a row for each technique and size: the highest rate and what limits it for each loss
 /// ratio, and the cost of the first of these rates.

@@ -3,8 +3,8 @@
 use dray_results::{ClockFacts, Measured, Percentiles, ResultRow};
 
 use super::cell::{kilo, loss};
-use super::text::fit;
 use crate::distinct::distinct;
+use dray_text::fit;
 
 /// Formats a table for each way and size, with a row for each technique and load.
 pub(super) fn by_load(rows: &[ResultRow]) -> String {

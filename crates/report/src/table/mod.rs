@@ -14,12 +14,10 @@ mod round_trips;
 mod runtimes;
 mod streams;
 mod switches;
-mod text;
 mod user_plane;
 
 use cell::kilo;
-pub use text::align;
-use text::wrapped;
+use dray_text::wrapped;
 
 /// Renders results in their layout, with notes below.
 pub fn render(results: &Results) -> String {
@@ -103,7 +101,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use text::WIDTH;
+    use dray_text::WIDTH;
 
     /// Result files: one at least of each layout, as a test of `dray-measure` says.
     const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/results");

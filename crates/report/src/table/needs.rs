@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use dray_results::{Interval, Needs, Results, SetUp, stats};
 
 use super::cell::spread;
-use super::text::{align, fit, wrapped};
 use crate::distinct::distinct;
+use dray_text::{align, fit, wrapped};
 
 /// Formats a row for each technique: how long its setup takes, and what it then holds and needs.
 pub(super) fn table(results: &Results) -> String {

@@ -3,8 +3,8 @@
 use dray_results::{Neighbour, ResultRow};
 
 use super::cell::kilo;
-use super::text::{fit, wrapped};
 use crate::distinct::distinct;
+use dray_text::{fit, wrapped};
 
 const NEIGHBOURS: [Neighbour; 3] = [Neighbour::Quiet, Neighbour::Noisy, Neighbour::Confined];
 

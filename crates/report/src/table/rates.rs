@@ -3,8 +3,8 @@
 use dray_results::{Isolation, Measured, Outcome, ResultRow, Verdict};
 
 use super::cell::{kilo, loss, mega, spread};
-use super::text::{fit, list_of};
 use crate::distinct::distinct;
+use dray_text::{fit, list_of};
 
 pub(super) fn list(rows: &[ResultRow]) -> String {
     let header = [

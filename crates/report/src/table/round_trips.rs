@@ -3,7 +3,7 @@
 use dray_results::{Percentiles, ResultRow};
 
 use super::cell::{kilo, loss};
-use super::text::fit;
+use dray_text::fit;
 
 /// Formats a row for each technique and size: round trips per second, and their times.
 pub(super) fn table(rows: &[ResultRow]) -> String {

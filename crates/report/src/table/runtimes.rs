@@ -3,8 +3,8 @@
 use dray_results::{Interval, ResultRow, Results};
 
 use super::cell::kilo;
-use super::text::{fit, wrapped};
 use crate::distinct::distinct;
+use dray_text::{fit, wrapped};
 
 /// Largest relative difference between runtimes that needs no mention.
 const ALIKE: f64 = 0.05;

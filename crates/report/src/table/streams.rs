@@ -5,8 +5,8 @@ use dray_wire::HEADERS_LEN;
 use dray_wire::ethernet::ETHERNET_LEN;
 
 use super::cell::{loss, spread};
-use super::text::{fit, list_of};
 use crate::distinct::distinct;
+use dray_text::{fit, list_of};
 
 /// Formats a row for each result, with all of its figures.
 pub(super) fn list(rows: &[StreamRow]) -> String {

@@ -3,8 +3,8 @@
 use dray_results::{Interval, LimitRow, ResultRow, Results};
 
 use super::cell::{mega, spread};
-use super::text::{align, fit, wrapped};
 use crate::distinct::distinct;
+use dray_text::{align, fit, wrapped};
 
 /// Formats a row for each switch with each endpoint, and below them the requirements of each
 /// switch.

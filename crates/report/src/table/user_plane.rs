@@ -4,8 +4,8 @@ use dray_results::ResultRow;
 use dray_wire::gtpu::Direction;
 
 use super::cell::{kilo, loss, spread};
-use super::text::{fit, wrapped};
 use crate::distinct::distinct;
+use dray_text::{fit, wrapped};
 
 /// Formats a row for each result.
 pub(super) fn render(rows: &[ResultRow]) -> String {

@@ -1,10 +1,11 @@
-//! Formatting of table cells as text.
+//! Tables and notes for a terminal, at most 100 columns wide.
+#![forbid(unsafe_code)]
 
 /// Columns of a terminal.
-pub(super) const WIDTH: usize = 100;
+pub const WIDTH: usize = 100;
 
 /// Wraps a note; only a word longer than a line exceeds the width.
-pub(super) fn wrapped(note: &str) -> String {
+pub fn wrapped(note: &str) -> String {
     let (mut text, mut column) = (String::new(), 0);
     for (number, word) in note.split(' ').enumerate() {
         let length = word.chars().count();
@@ -29,7 +30,7 @@ pub(super) fn wrapped(note: &str) -> String {
 /// than a terminal if possible. Each table repeats the first `front` columns, of which `left` are
 /// left-aligned; the other columns are split only between groups, whose sizes `groups` lists and
 /// repeats.
-pub(super) fn fit(cells: &[Vec<String>], left: usize, front: usize, groups: &[usize]) -> String {
+pub fn fit(cells: &[Vec<String>], left: usize, front: usize, groups: &[usize]) -> String {
     const HEADERS: usize = 2;
     let columns = cells.iter().map(Vec::len).max().unwrap_or(0);
     let table = |range: std::ops::Range<usize>| {
@@ -61,7 +62,7 @@ pub(super) fn fit(cells: &[Vec<String>], left: usize, front: usize, groups: &[us
 }
 
 /// Like [`fit`], for a list; empty if there are only names and units.
-pub(super) fn list_of(cells: &[Vec<String>], left: usize, front: usize) -> String {
+pub fn list_of(cells: &[Vec<String>], left: usize, front: usize) -> String {
     if cells.len() > 2 { fit(cells, left, front, &[1]) } else { String::new() }
 }
 

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use dray_report::{Comparison, Report, Run};
 
 use crate::common::{Failure, print};
-use crate::output::Output;
+use crate::laboratory::output::Output;
 
 /// Create a report of results: one page that opens in any browser, without a network.
 ///

@@ -11,9 +11,9 @@ use dray_report::table;
 use dray_report::{Report, Run};
 use dray_results::Results;
 
-use crate::bench::{Outputs, measure, to_json};
 use crate::common::{Failure, cancel_on_signals, print};
-use crate::output::{Output, colour};
+use crate::laboratory::bench::{Outputs, measure, to_json};
+use crate::laboratory::output::{Output, colour};
 
 /// Name in the place of an experiment.
 pub(crate) const NAME: &str = "paper-all";

@@ -5,7 +5,15 @@ use std::fs;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::LabError;
+/// A requested CPU does not exist or is not available to this process.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("CPU {cpu} is not available; this process may use CPUs {allowed}")]
+pub struct NoSuchCpu {
+    /// The requested CPU.
+    pub cpu: usize,
+    /// The available CPUs, as a list of ranges.
+    pub allowed: String,
+}
 
 /// CPUs, in the order in which roles get them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,10 +55,10 @@ impl Placement {
     }
 
     /// Uses the given CPUs in the given order.
-    pub fn of(cpus: &[usize]) -> Result<Self, LabError> {
+    pub fn of(cpus: &[usize]) -> Result<Self, NoSuchCpu> {
         let there = reachable();
         match cpus.iter().find(|cpu| !there.contains(cpu)) {
-            Some(&cpu) => Err(LabError::NoSuchCpu { cpu, allowed: ranges(&there) }),
+            Some(&cpu) => Err(NoSuchCpu { cpu, allowed: ranges(&there) }),
             None => Ok(Self { order: cpus.iter().map(|&cpu| Cpu::read(cpu)).collect() }),
         }
     }

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, anyhow};
-use clap::Parser;
 use dray_lab::standing::{self, Order};
 use dray_lab::topology::{Topology, TopologyError, check_name};
 use dray_lab::{Cancel, LabError, placement};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Failure, cancel_on_signals, one_line, print};
+use crate::common::{CheckCommand, Failure, cancel_on_signals, print};
 
 /// Command with which the program starts itself as a keeper.
 pub(super) const KEEP_COMMAND: &str = "keep";
@@ -45,8 +44,8 @@ fn name(text: &str) -> Result<String, String> {
     check_name(text).map(|()| text.to_owned())
 }
 
-pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let (topology, text) = load(&arguments.file).map_err(Failure::usage)?;
+pub(super) fn run(arguments: Arguments, check: CheckCommand) -> Result<(), Failure> {
+    let (topology, text) = load(&arguments.file, check).map_err(Failure::usage)?;
     let name = arguments.name.unwrap_or(topology.name);
     if standing::find_all()?.iter().any(|lab| lab.name() == name) {
         return Err(LabError::NameTaken { name }.into());
@@ -138,11 +137,6 @@ fn read_and_keep(arguments: &KeepArguments, cancel: &Cancel) -> anyhow::Result<(
 }
 
 /// Reads a topology and returns its file's text too.
-pub(super) fn load(file: &Path) -> Result<(Topology, String), TopologyError> {
-    // Commands for `dray` in containers are checked as if they were given here.
-    let check = |words: &[String]| match crate::Arguments::try_parse_from(words) {
-        Err(error) if error.use_stderr() => Err(one_line(&error)),
-        _ => Ok(()),
-    };
+pub(super) fn load(file: &Path, check: CheckCommand) -> Result<(Topology, String), TopologyError> {
     Topology::load(file, &placement::reachable(), &check)
 }

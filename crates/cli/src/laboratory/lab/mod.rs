@@ -15,7 +15,7 @@ use dray_lab::topology::{self, Topology};
 use dray_lab::{placement, standing};
 
 use self::find::find;
-use crate::common::{Failure, print};
+use crate::common::{CheckCommand, Failure, print};
 
 /// Work with the lab's containers by hand.
 #[derive(clap::Args)]
@@ -94,13 +94,14 @@ struct Graph {
     output: Option<PathBuf>,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+/// `check` checks commands for `dray` in the containers of a topology.
+pub(crate) fn run(arguments: Arguments, check: CheckCommand) -> Result<ExitCode, Failure> {
     match arguments.command {
-        Command::Up(arguments) => up::run(arguments),
+        Command::Up(arguments) => up::run(arguments, check),
         Command::Down(arguments) => down(&arguments),
         Command::Ls(arguments) => ls(&arguments),
         Command::Exec(arguments) => return exec::run(&arguments),
-        Command::Graph(arguments) => graph(&arguments),
+        Command::Graph(arguments) => graph(&arguments, check),
         Command::Clean => clean(),
         Command::Keep(arguments) => up::keep(&arguments),
     }
@@ -146,10 +147,10 @@ fn ls(arguments: &Ls) -> Result<(), Failure> {
     }
 }
 
-fn graph(arguments: &Graph) -> Result<(), Failure> {
+fn graph(arguments: &Graph, check: CheckCommand) -> Result<(), Failure> {
     let is_file = |what: &&String| what.ends_with(".toml") || Path::new(what).is_file();
     let topology = match arguments.what.as_ref().filter(is_file) {
-        Some(file) => up::load(Path::new(file)).map_err(Failure::usage)?.0,
+        Some(file) => up::load(Path::new(file), check).map_err(Failure::usage)?.0,
         None => {
             let state = find(arguments.what.as_deref())?.state()?;
             let read =

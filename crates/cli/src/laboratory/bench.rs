@@ -12,9 +12,10 @@ use dray_results::{Check, Results, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::common::{Failure, cancel_on_signals, print};
-use crate::output::{Output, colour};
+use crate::laboratory::output::{Output, colour};
+use crate::laboratory::{papers, selfcheck, values};
+use crate::parse;
 use crate::parse::CpuList;
-use crate::{papers, parse, selfcheck};
 
 /// Measure how fast containers on this host talk to each other, and at what cost.
 ///
@@ -32,7 +33,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Frame sizes in bytes, from destination MAC to end of payload.
-    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = parse::number::<usize>)]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::number::<usize>)]
     size: Option<Vec<usize>>,
     /// Frames per second; without it, as many as possible.
     #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
@@ -40,38 +41,38 @@ pub(crate) struct Arguments {
     /// Search for the highest rate at which at most this share of frames is lost, or one rate per
     /// share in the list; 0 for the non-drop rate.
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true,
-        value_parser = parse::share)]
+        value_parser = values::share)]
     loss: Option<Vec<f64>>,
     /// Frames per burst.
-    #[arg(long, value_name = "FRAMES", value_parser = parse::number::<usize>)]
+    #[arg(long, value_name = "FRAMES", value_parser = values::number::<usize>)]
     burst: Option<usize>,
     /// Flows per link of the sender; for tcp techniques, streams per sender.
-    #[arg(long, value_name = "COUNT", value_parser = parse::number::<u16>)]
+    #[arg(long, value_name = "COUNT", value_parser = values::number::<u16>)]
     flows: Option<u16>,
     /// Numbers of concurrent sender/receiver pairs, over one segment.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse::number::<usize>)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::number::<usize>)]
     pairs: Option<Vec<usize>>,
     /// MAC address pairs to rotate through.
-    #[arg(long, value_name = "PAIRS", value_parser = parse::number::<u16>)]
+    #[arg(long, value_name = "PAIRS", value_parser = values::number::<u16>)]
     stations: Option<u16>,
     /// Techniques: LINK, ENDPOINT or LINK/ENDPOINT.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     technique: Option<Vec<String>>,
     /// How thoroughly receivers check frames: `whole`, or `sampled` (headers, and every 64th frame
     /// whole); by default as much as the technique can bear.
-    #[arg(long, value_parser = parse::check)]
+    #[arg(long, value_parser = values::check)]
     check: Option<Check>,
     /// Length of each measurement, after its warm-up.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Option<Duration>,
     /// Trials per technique.
-    #[arg(long, value_name = "COUNT", value_parser = parse::number::<usize>)]
+    #[arg(long, value_name = "COUNT", value_parser = values::number::<usize>)]
     trials: Option<usize>,
     /// Seed for the order of trials; recorded in results.
-    #[arg(long, value_name = "NUMBER", value_parser = parse::number::<u32>)]
+    #[arg(long, value_name = "NUMBER", value_parser = values::number::<u32>)]
     seed: Option<u32>,
     /// MTU of the links.
-    #[arg(long, value_name = "BYTES", value_parser = parse::number::<u32>)]
+    #[arg(long, value_name = "BYTES", value_parser = values::number::<u32>)]
     mtu: Option<u32>,
     /// SR-IOV network card for the link sriov. Containers get virtual functions of the card during
     /// the measurement and give them back; the card itself is not touched.

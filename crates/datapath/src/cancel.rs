@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::LabError;
+/// The user cancelled the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("interrupted")]
+pub struct Cancelled;
 
 /// Cancellation flag: set by a signal handler, checked by everything that waits.
 #[derive(Clone, Debug, Default)]
@@ -20,12 +23,12 @@ impl Cancel {
     }
 
     /// Returns an error once the flag is set.
-    pub fn check(&self) -> Result<(), LabError> {
-        if self.0.load(Ordering::Relaxed) { Err(LabError::Cancelled) } else { Ok(()) }
+    pub fn check(&self) -> Result<(), Cancelled> {
+        if self.0.load(Ordering::Relaxed) { Err(Cancelled) } else { Ok(()) }
     }
 
     /// Sleeps until `until`; fails as soon as the flag is set.
-    pub fn sleep_until(&self, until: Instant) -> Result<(), LabError> {
+    pub fn sleep_until(&self, until: Instant) -> Result<(), Cancelled> {
         loop {
             self.check()?;
             let rest = until.saturating_duration_since(Instant::now());

@@ -1,7 +1,7 @@
 //! Labs as text.
 
 use dray_lab::standing::{ContainerState, LabState, PortState};
-use dray_report::table::align;
+use dray_text::align;
 
 const TITLES: [&str; 7] = ["container", "state", "cpus", "port", "link", "address", "mac"];
 

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use dray_measure::selfcheck::{self, Check, Outcome};
-use dray_report::table::align;
+use dray_text::align;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::common::{Failure, cancel_on_signals, print};
-use crate::output::Output;
+use crate::laboratory::output::Output;
 
 /// Name in the place of an experiment.
 pub(crate) const NAME: &str = "selfcheck";

@@ -417,7 +417,7 @@ fn upf_counters_balance_over_links() {
                 assert!(is_refused, "{name}: {why}");
                 continue;
             };
-            assert!(measured.counters_agree && measured.received > 0, "{name}: {measured:?}");
+            assert!(!measured.counters_disagree() && measured.received > 0, "{name}: {measured:?}");
             assert_eq!((load.sessions, load.pdrs, measured.lost), (8000, 2, 0), "{name}");
         }
     }
@@ -436,7 +436,7 @@ fn upf_counters_balance_over_sessions_and_rules() {
     for row in &results.results {
         let load = row.upf.unwrap();
         let measured = row.measured().unwrap_or_else(|| panic!("{load}: {:?}", row.outcome));
-        assert!(measured.counters_agree && measured.received > 0, "{load}: {measured:?}");
+        assert!(!measured.counters_disagree() && measured.received > 0, "{load}: {measured:?}");
         loads.push((load.sessions, load.pdrs));
     }
     let sessions = [1, 1000, 10_000, 100_000, 1_000_000].map(|sessions| (sessions, 2));

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 pub struct Crossing {
     /// Frames counted by the role; on receive, everything its port delivered or dropped.
     pub ours: u64,
-    /// Interface counters over the trial.
-    pub kernel: InterfaceCounters,
+    /// Counters of the interfaces over the trial; `None` if only the role itself counts there.
+    pub kernel: Option<InterfaceCounters>,
 }
 
 /// Frame counts of one trial, from all sources.
@@ -39,29 +39,27 @@ pub struct Books {
 }
 
 /// Result of comparing the counts of a trial, or of several topologies together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
     /// Lost frames by place.
     pub lost_at: LostAt,
     /// Frames that an interface delivered but its role neither received nor dropped: they are still
     /// in its socket. Zero for a trial that drains its queues.
     pub queued: u64,
-    /// True if all counts agree exactly.
-    pub agrees: bool,
+    /// True if all counts agree exactly; `None` if they do, but nothing other than the roles counted.
+    pub agrees: Option<bool>,
 }
 
-impl Default for Audit {
-    /// Audit of no counts.
-    fn default() -> Self {
-        Self { lost_at: LostAt::default(), queued: 0, agrees: true }
-    }
+/// Combines two comparisons: one that failed decides, and one that was possible counts.
+pub(crate) fn both(a: Option<bool>, b: Option<bool>) -> Option<bool> {
+    if a == Some(false) { a } else { b.or(a) }
 }
 
 impl std::ops::AddAssign for Audit {
     fn add_assign(&mut self, other: Self) {
         self.lost_at += other.lost_at;
         self.queued += other.queued;
-        self.agrees &= other.agrees;
+        self.agrees = both(self.agrees, other.agrees);
     }
 }
 
@@ -72,7 +70,9 @@ impl Books {
             LostAt { socket: self.dropped, forwarder: self.refused, ..LostAt::default() };
         let mut agrees = self.sent == self.received + self.missing;
         let (mut into_links, mut out_of_links, mut queued) = (0, 0, 0);
-        for Crossing { ours, kernel } in &self.outs {
+        let counted = self.outs.iter().chain(&self.ins).any(|crossing| crossing.kernel.is_some());
+        for crossing @ Crossing { ours, .. } in &self.outs {
+            let kernel = crossing.counters();
             // If the interface drops a frame, a packet socket is notified and does not count the
             // frame as sent; a UDP socket is not notified.
             if *ours != kernel.tx_packets {
@@ -81,7 +81,8 @@ impl Books {
             }
             into_links += kernel.tx_packets;
         }
-        for Crossing { ours, kernel } in &self.ins {
+        for crossing @ Crossing { ours, .. } in &self.ins {
+            let kernel = crossing.counters();
             agrees &= *ours <= kernel.rx_packets;
             queued += kernel.rx_packets.saturating_sub(*ours);
             out_of_links += kernel.rx_packets;
@@ -90,7 +91,20 @@ impl Books {
         lost_at.link = into_links.saturating_sub(out_of_links);
         // Lost, queued and damaged frames together are the missing ones.
         agrees &= lost_at.total() + queued + self.corrupt == self.missing;
-        Audit { lost_at, queued, agrees }
+        Audit {
+            lost_at,
+            queued,
+            agrees: if agrees { counted.then_some(true) } else { Some(false) },
+        }
+    }
+}
+
+impl Crossing {
+    /// The interfaces' counters, or in their place the role's own count.
+    fn counters(&self) -> InterfaceCounters {
+        let ours =
+            InterfaceCounters { rx_packets: self.ours, tx_packets: self.ours, tx_dropped: 0 };
+        self.kernel.unwrap_or(ours)
     }
 }
 
@@ -100,12 +114,12 @@ mod tests {
 
     fn out(ours: u64, tx_packets: u64, tx_dropped: u64) -> Crossing {
         let kernel = InterfaceCounters { tx_packets, tx_dropped, ..Default::default() };
-        Crossing { ours, kernel }
+        Crossing { ours, kernel: Some(kernel) }
     }
 
     fn way_in(ours: u64, rx_packets: u64) -> Crossing {
         let kernel = InterfaceCounters { rx_packets, ..Default::default() };
-        Crossing { ours, kernel }
+        Crossing { ours, kernel: Some(kernel) }
     }
 
     fn books() -> Books {
@@ -125,7 +139,7 @@ mod tests {
     fn audit_places_every_lost_frame() {
         let audit = books().audit();
         assert_eq!(audit.lost_at, LostAt { interface: 2, link: 3, socket: 18, forwarder: 7 });
-        assert!(audit.agrees);
+        assert_eq!(audit.agrees, Some(true));
         assert_eq!(audit.queued, 0);
     }
 
@@ -136,7 +150,7 @@ mod tests {
         books.missing += 5;
         books.ins[1].ours -= 5;
         let audit = books.audit();
-        assert_eq!((audit.queued, audit.lost_at.total(), audit.agrees), (5, 30, true));
+        assert_eq!((audit.queued, audit.lost_at.total(), audit.agrees), (5, 30, Some(true)));
     }
 
     #[test]
@@ -145,7 +159,7 @@ mod tests {
         books.received -= 2;
         books.missing += 2;
         books.corrupt = 2;
-        assert!(books.audit().agrees);
+        assert_eq!(books.audit().agrees, Some(true));
     }
 
     #[test]
@@ -156,13 +170,30 @@ mod tests {
             |books| books.missing += 1,
             |books| books.outs[0].ours -= 1,
             |books| books.ins[0].ours += 1,
-            |books| books.ins[1].kernel.rx_packets += 30,
+            |books| books.ins[1].kernel.as_mut().unwrap().rx_packets += 30,
             |books| books.dropped -= 1,
         ];
         for (index, wrong) in wrongs.iter().enumerate() {
             let mut books = books();
             wrong(&mut books);
-            assert!(!books.audit().agrees, "{index}");
+            assert_eq!(books.audit().agrees, Some(false), "{index}");
         }
+    }
+
+    #[test]
+    fn audit_without_other_counters_agrees_with_nothing() {
+        let mut books = books();
+        (books.dropped, books.refused, books.missing) = (0, 0, 0);
+        (books.outs, books.ins) = (vec![], vec![]);
+        books.sent = books.received;
+        books.outs.push(Crossing { ours: books.sent, kernel: None });
+        books.ins.push(Crossing { ours: books.received, kernel: None });
+        assert_eq!(books.audit().agrees, None);
+        books.missing = 1;
+        assert_eq!(books.audit().agrees, Some(false));
+        let pairs =
+            [(None, None), (Some(true), None), (None, Some(true)), (Some(true), Some(false))];
+        assert_eq!(pairs.map(|(a, b)| both(a, b)), [None, Some(true), Some(true), Some(false)]);
+        assert_eq!(both(Some(false), Some(true)), Some(false));
     }
 }

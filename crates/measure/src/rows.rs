@@ -7,6 +7,7 @@ use dray_results::{
 use dray_search::Goal;
 use dray_traffic::Latency;
 
+use crate::accounting::both;
 use crate::plan::case::Case;
 use crate::plan::settings::Settings;
 use crate::rounds::case_trials::CaseTrials;
@@ -140,7 +141,7 @@ fn measured(case: &CaseTrials, settings: &Settings, limit: Option<&LimitRow>) ->
         duplicated: sum(|trial| trial.duplicated),
         reordered: sum(|trial| trial.reordered),
         corrupt: sum(|trial| trial.corrupt),
-        counters_agree: trials.iter().all(|trial| trial.audit.agrees),
+        counters_agree: trials.iter().map(|trial| trial.audit.agrees).fold(None, both),
         loss_ratio: if sent == 0 { 0.0 } else { lost as f64 / sent as f64 },
         sent_less_than_offered: trials.iter().any(Trial::sent_less_than_offered),
         sent_pps: mean(|trial| trial.sent_pps),

@@ -9,6 +9,7 @@ use dray_traffic::stream::ZeroCopy;
 use dray_traffic::{Report, StreamReceiveReport, StreamSendReport};
 use serde::{Deserialize, Serialize};
 
+use crate::accounting::both;
 use crate::cost;
 use crate::run::{Run, ended_early, unexpected};
 use crate::span::Span;
@@ -22,8 +23,8 @@ pub struct StreamTrial {
     /// Time until all streams were connected.
     pub(crate) ready_after: Duration,
     totals: Totals,
-    /// True if all counts of every stream agree.
-    agrees: bool,
+    /// True if all counts of every stream agree; `None` if they do, but the kernel does not count.
+    agrees: Option<bool>,
     /// Bits received per second in each interval.
     rates_bps: Vec<f64>,
     goodput_bps: f64,
@@ -55,7 +56,7 @@ impl StreamTrial {
     /// Returns true if bytes were received, they are exactly those sent, and the kernel counted the
     /// same.
     pub fn is_right(&self) -> bool {
-        self.agrees && self.totals.received > 0 && self.totals.corrupt == 0
+        self.agrees != Some(false) && self.totals.received > 0 && self.totals.corrupt == 0
     }
 
     /// Computes the result of a run.
@@ -83,7 +84,8 @@ impl StreamTrial {
             segment_max = segment_max.max(sender.segment_max);
             congestion.clone_from(&sender.congestion);
         }
-        if topologies.iter().any(|topology| topology.technique.endpoint.bypasses_tcp()) {
+        let bypassed = topologies.iter().any(|topology| topology.technique.endpoint.bypasses_tcp());
+        if bypassed {
             let share = totals.by_tcp as f64 / totals.received.max(1) as f64;
             if share > BY_TCP_MAX {
                 let what = format!("TCP carried {:.0} % of the bytes", 100.0 * share);
@@ -104,7 +106,7 @@ impl StreamTrial {
         Ok(Self {
             ready_after: run.ready_after,
             totals,
-            agrees,
+            agrees: if agrees { (!bypassed).then_some(true) } else { Some(false) },
             rates_bps,
             goodput_bps,
             pairs_bps,
@@ -188,7 +190,7 @@ pub(crate) fn sum(
         received_bytes: totals.received,
         by_tcp_bytes: totals.by_tcp,
         corrupt_reads: totals.corrupt,
-        counters_agree: trials.iter().all(|trial| trial.agrees),
+        counters_agree: trials.iter().map(|trial| trial.agrees).fold(None, both),
         retransmits: totals.retransmits,
         segment_max: last.segment_max,
         congestion: last.congestion.clone(),

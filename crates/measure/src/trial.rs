@@ -380,14 +380,11 @@ fn books(
         let mut kernel = InterfaceCounters::default();
         for hop in hops {
             let Some(counters) = counted(hop) else {
-                // No counters but our own exist there.
-                let kernel =
-                    InterfaceCounters { rx_packets: ours, tx_packets: ours, tx_dropped: 0 };
-                return Crossing { ours, kernel };
+                return Crossing { ours, kernel: None };
             };
             kernel = kernel + counters;
         }
-        Crossing { ours, kernel }
+        Crossing { ours, kernel: Some(kernel) }
     };
     let mut books = Books {
         sent: sender.sent,

@@ -46,7 +46,7 @@ impl Overview {
     /// Compares what the links of `runs` carry at full rate. Returns `None` if no run measured that.
     pub(crate) fn new(runs: &[&Run]) -> Option<Self> {
         let is_full = |(row, measured): &MeasuredRow| {
-            row.offered_pps.is_none() && row.neighbour.is_none() && measured.counters_agree
+            row.offered_pps.is_none() && row.neighbour.is_none() && !measured.counters_disagree()
         };
         let all: Vec<MeasuredRow> =
             runs.iter().flat_map(|run| between_two(run)).filter(is_full).collect();
@@ -58,7 +58,7 @@ impl Overview {
             let rows = runs.iter().flat_map(|run| &run.results.streams);
             rows.filter(|row| row.link == link && row.pairs == 1)
                 .filter_map(|row| row.measured())
-                .filter(|measured| measured.counters_agree)
+                .filter(|measured| !measured.counters_disagree())
                 .max_by(|a, b| a.goodput_bps.total_cmp(&b.goodput_bps))
         };
         let row = |link: String| {

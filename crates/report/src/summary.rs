@@ -88,7 +88,7 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
         .flat_map(|run| self::measured(run).map(move |row| (*run, row)))
         // Trials beside a noisy neighbour answer another question.
         .filter(|(_, (row, _))| row.neighbour.is_none_or(|it| it == Neighbour::Quiet))
-        .filter(|(_, (_, measured))| measured.counters_agree)
+        .filter(|(_, (_, measured))| !measured.counters_disagree())
         .collect();
     let (full, how) = at_full_rate(&trusted);
     let has_latency = |(_, (_, measured)): &&(&Run, MeasuredRow)| measured.latency_ns.is_some();
@@ -201,7 +201,7 @@ fn ranked(rows: &[(&Run, MeasuredRow)], value: fn(&MeasuredRow) -> Option<Value>
 fn streams(runs: &[&Run]) -> Vec<Ranked> {
     let all = runs.iter().flat_map(|run| run.results.streams.iter().map(move |row| (run, row)));
     let of = |(run, row): (&&Run, &StreamRow)| {
-        let measured = row.measured().filter(|it| it.counters_agree && row.pairs == 1)?;
+        let measured = row.measured().filter(|it| !it.counters_disagree() && row.pairs == 1)?;
         Some(Ranked {
             technique: row.technique.clone(),
             size: 0,

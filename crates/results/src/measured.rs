@@ -39,8 +39,10 @@ pub struct Measured {
     pub reordered: u64,
     /// Frames that arrived damaged.
     pub corrupt: u64,
-    /// True if dray's counters and the kernel's agree exactly.
-    pub counters_agree: bool,
+    /// True if dray's counters and those of the kernel or the switch agree exactly; `None` if nothing
+    /// other than dray's own ends counts the frames.
+    #[serde(default)]
+    pub counters_agree: Option<bool>,
     /// `lost / sent`.
     pub loss_ratio: f64,
     /// True if the sender fell short of `offered_pps` by more than 1 %.
@@ -128,14 +130,19 @@ impl Measured {
         self.noise?.in_words()
     }
 
+    /// Returns true if the counts contradict each other, so that the figure cannot be trusted.
+    pub fn counters_disagree(&self) -> bool {
+        self.counters_agree == Some(false)
+    }
+
     /// Returns the mark of a figure that is less reliable than it looks: `!` if counters disagree,
     /// `*` if the sender fell short of the offered rate, `~` if it was disturbed.
     pub fn mark(&self) -> &'static str {
-        match (self.counters_agree, self.sent_less_than_offered) {
-            (false, _) => "!",
-            (true, true) => "*",
-            (true, false) if self.disturbed().is_some() => "~",
-            (true, false) => "",
+        match (self.counters_disagree(), self.sent_less_than_offered) {
+            (true, _) => "!",
+            (false, true) => "*",
+            (false, false) if self.disturbed().is_some() => "~",
+            (false, false) => "",
         }
     }
 }

@@ -62,8 +62,10 @@ pub struct MeasuredStreams {
     pub by_tcp_bytes: u64,
     /// Number of reads that returned wrong bytes.
     pub corrupt_reads: u64,
-    /// True if every stream was received to its end, and the kernel counted the same.
-    pub counters_agree: bool,
+    /// True if every stream was received to its end, and the kernel counted the same; `None` if the
+    /// kernel does not count the bytes.
+    #[serde(default)]
+    pub counters_agree: Option<bool>,
     /// Number of retransmitted segments.
     pub retransmits: u64,
     /// Maximum segment size, in bytes.
@@ -124,13 +126,18 @@ impl MeasuredStreams {
         self.noise?.in_words()
     }
 
+    /// Returns true if the counts contradict each other, so that the figure cannot be trusted.
+    pub fn counters_disagree(&self) -> bool {
+        self.counters_agree == Some(false)
+    }
+
     /// Returns the mark of a figure that is less reliable than it looks: `!` if bytes are missing or
     /// wrong, `~` if it was disturbed.
     pub fn mark(&self) -> &'static str {
-        match (self.counters_agree, self.disturbed()) {
-            (false, _) => "!",
-            (true, Some(_)) => "~",
-            (true, None) => "",
+        match (self.counters_disagree(), self.disturbed()) {
+            (true, _) => "!",
+            (false, Some(_)) => "~",
+            (false, None) => "",
         }
     }
 }

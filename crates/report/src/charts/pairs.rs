@@ -155,11 +155,7 @@ fn of_streams(row: &StreamRow, measured: &MeasuredStreams) -> Pairs {
         pairs: row.pairs,
         bps: measured.goodput_bps,
         interval: measured.interval(),
-        mark: match (measured.counters_agree, measured.disturbed()) {
-            (false, _) => "!",
-            (true, Some(_)) => "~",
-            (true, None) => "",
-        },
+        mark: measured.mark(),
         tip: tip_of_streams(row, measured),
     }
 }

@@ -148,7 +148,7 @@ impl<'r> Side<'r> {
                 cycles_per_frame: measured.cycles_per_frame,
                 p99_ns: measured.latency_ns.or(measured.one_way_ns).map(|latency| latency.p99),
             },
-            wrong: (!measured.counters_agree).then_some("our counters and the kernel's disagree"),
+            wrong: measured.counters_disagree().then_some("our counters and the kernel's disagree"),
             disturbed: measured.disturbed(),
             role_cores: &measured.setting.role_cores,
             check: Some(measured.check),
@@ -162,7 +162,7 @@ impl<'r> Side<'r> {
                 half_interval: measured.interval().map(|interval| interval.half),
                 ..Figures::default()
             },
-            wrong: (!measured.counters_agree).then_some("bytes are missing or wrong"),
+            wrong: measured.counters_disagree().then_some("bytes are missing or wrong"),
             disturbed: measured.disturbed(),
             role_cores: &measured.setting.role_cores,
             check: None,

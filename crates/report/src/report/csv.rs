@@ -99,7 +99,7 @@ pub(super) fn render(runs: &[Run]) -> String {
                         number(Some(measured.received_pps)),
                         number(measured.interval().map(|interval| interval.half)),
                         number(Some(measured.loss_ratio)),
-                        measured.counters_agree.to_string(),
+                        measured.counters_agree.map_or(String::new(), |agree| agree.to_string()),
                         measured.disturbed().unwrap_or_default(),
                         measured.setting.shared_cores.to_string(),
                         number(crate::charts::rows::cores(measured)),
@@ -140,7 +140,12 @@ pub(super) fn render(runs: &[Run]) -> String {
                         ("trials", measured.trials.to_string()),
                         ("goodput_bps", measured.goodput_bps.to_string()),
                         ("interval95_bps", half.unwrap_or_default()),
-                        ("counters_agree", measured.counters_agree.to_string()),
+                        (
+                            "counters_agree",
+                            measured
+                                .counters_agree
+                                .map_or(String::new(), |agree| agree.to_string()),
+                        ),
                         ("disturbed", measured.disturbed().unwrap_or_default()),
                         ("shared_cores", measured.setting.shared_cores.to_string()),
                         ("cores", measured.cpu.cores().to_string()),

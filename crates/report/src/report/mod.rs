@@ -131,7 +131,7 @@ fn caveats(runs: &[&Run]) -> Vec<String> {
             "Quick run (--quick): trials last about a second, too short for a decision.".to_owned(),
         );
     }
-    let wrong = all().filter(|measured| !measured.counters_agree).count();
+    let wrong = all().filter(|measured| measured.counters_disagree()).count();
     if wrong > 0 {
         caveats.push(format!(
             "In {wrong} of {} results our counters and the kernel's disagree; they are marked \

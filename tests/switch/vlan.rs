@@ -343,7 +343,7 @@ fn vlan_forwarding_matches_model() {
                     all.map(of).collect::<Vec<_>>().join("\n")
                 };
                 let (kind, mode) = (ends[from].kind, ends[from].mode);
-                assert!(Instant::now() < deadline, "from {kind} {mode:?} none of\n{}", missing());
+                assert!(Instant::now() < deadline, "no frame from {kind} {mode:?}:\n{}", missing());
             }
         }
     }

@@ -1,4 +1,5 @@
-//! BPF programs, written in C, in `bpf/`. They are detached when the process that attached them ends.
+//! BPF programs, written in C, in `bpf/`. They are detached when the process that attached them
+//! ends.
 //!
 //! XDP programs see each frame of an interface before the kernel's network stack does. A socket map
 //! takes TCP between sockets of one host past it.

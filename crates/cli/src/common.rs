@@ -1,4 +1,4 @@
-//! What all commands share: failures, output, signals.
+//! Code that all commands share: failures, output, signals.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -19,7 +19,7 @@ pub struct Pace {
     last_work: u64,
 }
 
-/// What follows from a round of a data thread's loop.
+/// Consequence of a round of a data thread's loop.
 pub struct Round {
     /// Tick at its end.
     pub now: u64,

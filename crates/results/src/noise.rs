@@ -1,5 +1,5 @@
-//! Noise: other activity of the machine. A figure measured during such activity is less reliable, so
-//! it is marked as disturbed.
+//! Noise: other activity of the machine. A figure measured during such activity is less reliable,
+//! so it is marked as disturbed.
 
 use serde::{Deserialize, Serialize};
 

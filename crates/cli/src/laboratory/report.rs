@@ -23,8 +23,8 @@ pub(crate) struct ReportArguments {
     /// Output file of the report; without it, or with `-`, standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Format of the report; by default from the output's extension (.html, .md, .csv, .txt, .svg), else
-    /// HTML.
+    /// Format of the report; by default from the output's extension (.html, .md, .csv, .txt,
+    /// .svg), else HTML.
     #[arg(long)]
     format: Option<Format>,
 }

@@ -1,5 +1,5 @@
-//! Processes of programs that the lab runs, peers and container engines, and the directory that they
-//! share.
+//! Processes of programs that the lab runs, peers and container engines, and the directory that
+//! they share.
 
 pub(crate) mod calls;
 mod dir;

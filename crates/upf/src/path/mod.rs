@@ -23,7 +23,7 @@ pub(crate) use uplink::{MESSAGES_MAX, Uplink};
 
 use passes::Passes;
 
-/// What a worker has besides its lane: the state of its direction.
+/// State of a worker's direction, beside its lane.
 pub(crate) enum State {
     Uplink(Box<Uplink>),
     Downlink(Box<Downlink>),

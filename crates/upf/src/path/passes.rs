@@ -46,7 +46,7 @@ impl From<Unread> for Stop {
     }
 }
 
-/// What a direction does with the packets in each pass.
+/// Handling of packets by a direction, pass by pass.
 pub(crate) trait Passes {
     type Item: Item;
 

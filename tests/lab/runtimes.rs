@@ -304,7 +304,7 @@ fn killed_runtime_ends_trial_and_is_named() {
             });
             let what = format!("{runtime} without {program}: {reason}");
             assert!(reason.starts_with("container "), "{what}");
-            assert!(reason.contains("runs it"), "{what}");
+            assert!(reason.contains("its runtime process"), "{what}");
             assert_eq!(Everything::now(), before, "{what}");
         }
     }

@@ -469,7 +469,7 @@ fn sessions_change_at_run_time() {
     };
     for (text, part) in [
         (session(500, ", qers = [7]"), "wrong.toml: session 200: pdrs[0].qers: QER 7"),
-        (session(50, ""), "wrong.toml: session 200: pdrs[0].teid: 50: session 50 has it"),
+        (session(50, ""), "wrong.toml: session 200: pdrs[0].teid: 50: already in use by session 50"),
         (session(500, "").replace("99", "45"), "wrong.toml: session 200: ue[0]: 10.45.0.1"),
         (
             session(500, ", filters = [\"permit in ip\"]"),
@@ -515,7 +515,7 @@ fn invalid_upf_configuration_changes_nothing() {
             session(200, 500, "10.99.0.1", ", filters = [\"permit in ip\"]"),
             ["session 200", "pdrs[0].filters[0]", "\"in\""],
         ),
-        (session(7, 500, "10.99.0.1", ""), ["session 7", "seid", "twice"]),
+        (session(7, 500, "10.99.0.1", ""), ["session 7", "seid", "already in use"]),
     ] {
         let files = Upf::told(&format!("{base}{sessions}"));
         let start = Instant::now();

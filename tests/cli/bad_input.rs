@@ -83,7 +83,10 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["ping", "--port", "udp:127.0.0.1:0"], &["udp:127.0.0.1:0", "cannot transmit"]),
     (&["ping", "--port", "null:", "--size", "63"], &["63", "64"]),
     (&["ping", "--port", "null:", "--rate", "0"], &["--rate", "0"]),
-    (&["send", "--port", "udp:127.0.0.1:0-127.0.0.1:9", "--flows", "2"], &["its socket's flow", "not 2"]),
+    (
+        &["send", "--port", "udp:127.0.0.1:0-127.0.0.1:9", "--flows", "2"],
+        &["its socket's flow", "not 2"],
+    ),
     (&["bench", "--flows", "2"], &["--flows 2", "veth/udp", "one flow"]),
     (&["send"], &["--port"]),
     (&["receive", "--port", "udp:10.0.0.1"], &["10.0.0.1", "ADDRESS:PORT"]),

@@ -469,7 +469,10 @@ fn sessions_change_at_run_time() {
     };
     for (text, part) in [
         (session(500, ", qers = [7]"), "wrong.toml: session 200: pdrs[0].qers: QER 7"),
-        (session(50, ""), "wrong.toml: session 200: pdrs[0].teid: 50: already in use by session 50"),
+        (
+            session(50, ""),
+            "wrong.toml: session 200: pdrs[0].teid: 50: already in use by session 50",
+        ),
         (session(500, "").replace("99", "45"), "wrong.toml: session 200: ue[0]: 10.45.0.1"),
         (
             session(500, ", filters = [\"permit in ip\"]"),

@@ -67,7 +67,7 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
     if measured().any(|m| m.sent_less_than_offered) {
         notes.push("* sent less than offered: the sender could not keep up.".to_owned());
     }
-    if measured().any(|m| m.counters_disagree()) {
+    if measured().any(Measured::counters_disagree) {
         notes
             .push("! our counters and the kernel's disagree: do not trust this figure.".to_owned());
     }

@@ -116,7 +116,7 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
             controls.join(", ")
         ));
     }
-    if measured().any(|m| m.counters_disagree()) {
+    if measured().any(MeasuredStreams::counters_disagree) {
         notes.push("! bytes are missing or wrong: do not trust this figure.".to_owned());
     }
     for row in rows {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Percentiles of a [`Latency`], in nanoseconds.
+/// Percentiles of a histogram of latency, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names are the field's own")]
 pub struct Percentiles {

@@ -15,6 +15,8 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "--runtime", "runc,runc"], &["--runtime runc", "given twice"]),
     (&["bench", "--mtu", "jumbo"], &["'jumbo'", "--mtu", "whole number"]),
     (&["bench", "--trials", "1.5"], &["'1.5'", "--trials", "whole number"]),
+    (&["bench", "selfcheck", "--summary"], &["selfcheck", "--json"]),
+    (&["bench", "paper-all", "--summary"], &["--summary", "paper-all", "dray report"]),
     (&["bench", "--parent", "nosuch0"], &["--parent nosuch0", "available", "lo"]),
     (&["bench", "paper-all", "--json", "/dev/null"], &["--json /dev/null", "takes a folder"]),
     (&["report", "Cargo.toml", "-o", "report.pdf"], &["-o report.pdf", ".html, .md or .csv"]),

@@ -36,7 +36,7 @@ pub(crate) enum Io {
     Raw(Calls),
     /// Our AF_XDP sockets.
     Afxdp {
-        /// Where the XDP program runs; `None`: in the network driver if it supports that.
+        /// Mode of the XDP program; `None`: in the network driver if it supports that.
         xdp: Option<Mode>,
         /// Time by which the interface's interrupts are deferred, in microseconds.
         defer: Option<u16>,
@@ -264,7 +264,7 @@ impl Endpoint {
         }
     }
 
-    /// Where the endpoint's XDP program is to run; `None` if it has none.
+    /// Requested mode of the endpoint's XDP program; `None` for an endpoint without one.
     pub(crate) fn xdp(self) -> Option<Mode> {
         match self.io {
             Io::Afxdp { xdp, .. } => Some(xdp.unwrap_or(Mode::Native)),

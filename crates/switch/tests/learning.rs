@@ -83,7 +83,7 @@ fn frames_are_flooded_until_destination_is_learned() {
     assert_eq!(drops(&bench.switch, "a", DropReason::Hairpin), 1);
     bench.switch.flush_table();
     bench.check("a", &there, &[("b", &there), ("c", &there)]);
-    // What was learned on a port is forgotten with it, and a port that gets its index does not
+    // Stations learned on a port are forgotten with it, and a port that gets its index does not
     // receive the frames.
     bench.check("c", &back, &[("a", &back)]);
     bench.switch.remove_port("c").unwrap();

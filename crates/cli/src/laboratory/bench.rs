@@ -159,7 +159,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         runtimes: arguments.runtime,
     };
     if given.as_deref() == Some(selfcheck::NAME) {
-        if choices != Choices::default() || arguments.resume.is_some() || arguments.report.is_some()
+        let others = [&arguments.resume, &arguments.report, &arguments.baseline];
+        if choices != Choices::default()
+            || others.into_iter().any(Option::is_some)
+            || arguments.summary
         {
             return Err(Failure::usage(anyhow!("selfcheck: the only option allowed is --json")));
         }
@@ -169,6 +172,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         if arguments.baseline.is_some() {
             let why = "a baseline belongs to one experiment; give --baseline with that one";
             return Err(Failure::usage(anyhow!("--baseline with {}: {why}", papers::NAME)));
+        }
+        if arguments.summary {
+            let why = "a summary is of one experiment; `dray report --format text` takes several";
+            return Err(Failure::usage(anyhow!("--summary with {}: {why}", papers::NAME)));
         }
         let (folder, resume, report) = (arguments.json, arguments.resume, arguments.report);
         return papers::run(&choices, &papers::Where { folder, resume, report });

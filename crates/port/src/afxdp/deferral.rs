@@ -25,7 +25,7 @@ pub(super) struct Deferral {
     before: Vec<DeferralSettings>,
 }
 
-/// Where the deferral is set.
+/// Place of the setting that defers interrupts.
 enum Place {
     /// On the NAPI instances that poll the interface's queues, by their ids. Those of a veth
     /// disappear with its XDP program.

@@ -30,7 +30,7 @@ pub struct AfxdpUri {
     pub queues: u32,
     /// How frames pass between the driver and the socket.
     pub mode: CopyMode,
-    /// Where the XDP program runs; `None` for any mode.
+    /// Mode of the XDP program; `None` for any mode.
     pub xdp: Option<Mode>,
     /// Length of a chunk in bytes, 2048 or 4096.
     pub chunk: u32,

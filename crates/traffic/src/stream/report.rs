@@ -17,7 +17,7 @@ pub struct StreamSendReport {
     pub retransmits: u64,
     /// Negotiated maximum segment size in bytes; 0 if the kernel does not report it.
     pub segment_max: u32,
-    /// Congestion control; empty if there is none.
+    /// Congestion control; empty for a transport without it.
     pub congestion: String,
     /// Counts of calls with `MSG_ZEROCOPY`, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,9 +12,10 @@
 //! That call takes 450 ns where the write takes 200 ns, once for each wake-up of a sleeping peer.
 //!
 //! Where asynchronous I/O is not available (the machine's `fs.aio-max-nr` is exhausted, a kernel
-//! without it, or a system call filter), data threads do not signal: the port's control thread
-//! writes, and an alarm ends that write if a peer makes it wait.
+//! without it, or a system call filter), a signal is a write, and an alarm ends that write if a peer
+//! makes it wait.
 
+use std::cell::OnceCell;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -24,6 +25,7 @@ use std::sync::{Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
 use rustix::time::Timespec;
 
 /// `IOCB_CMD_POLL` and `IOCB_FLAG_RESFD` of `linux/aio_abi.h`.
@@ -133,44 +135,82 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Adds one to the counter of `event`, an eventfd, unless it is full. Never waits. Returns false,
-/// with no effect, if asynchronous I/O is not available.
+/// How a signal was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Signal {
+    Sent,
+    /// The peer made the write wait for [`PATIENCE`].
+    Delayed,
+    /// Not sent: neither asynchronous I/O nor a timer is available.
+    Unsent,
+}
+
+/// Adds one to the counter of `event`, an eventfd, unless it is full. Waits for the peer for at
+/// most [`PATIENCE`], and never if asynchronous I/O is available.
 #[inline]
-pub(crate) fn signal(event: BorrowedFd<'_>) -> bool {
-    let Some(context) = CONTEXT.get() else { return false };
+pub(crate) fn signal(event: BorrowedFd<'_>) -> Signal {
+    let Some(context) = CONTEXT.get() else { return write_in_time(event) };
     if context.signal(event) {
-        return true;
+        return Signal::Sent;
     }
     // All completion slots are in use: other threads have signalled meanwhile.
     context.reap();
-    context.signal(event)
+    match context.signal(event) {
+        true => Signal::Sent,
+        false => write_in_time(event),
+    }
 }
 
-/// Like [`signal`], without asynchronous I/O: a write that may wait, for at most [`PATIENCE`]. Not
-/// for a data thread. Returns false, with no effect, if no timer for the alarm can be created.
-pub(crate) fn write_in_time(event: BorrowedFd<'_>) -> bool {
+/// Maximum time that one write may wait. It is longer than the kernel's tick (usually 4 ms), so that
+/// the alarm is rarely the next timer of its CPU: programming the hardware timer of a virtual CPU
+/// takes ten times as long as the write.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(5);
+
+/// [`signal`] without asynchronous I/O.
+#[cold]
+pub(crate) fn write_in_time(event: BorrowedFd<'_>) -> Signal {
     let mut fds = [PollFd::from_borrowed_fd(event, PollFlags::OUT)];
     if !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) {
-        return true;
+        // The counter is full: the peer has been signalled.
+        return Signal::Sent;
     }
-    // A peer may fill the counter just now. The alarm repeats until it interrupts the write, so it
-    // does not matter if it first fires before the write begins.
-    let Ok(_alarm) = Alarm::set(PATIENCE) else { return false };
-    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-    true
+    // A peer may fill the counter just now.
+    let write = || rustix::io::write(event, &1u64.to_ne_bytes());
+    match Alarm::around(write) {
+        Ok(Err(Errno::INTR)) => Signal::Delayed,
+        Ok(_) => Signal::Sent,
+        Err(_) => Signal::Unsent,
+    }
 }
 
-/// Maximum time that one write may wait.
-const PATIENCE: Duration = Duration::from_millis(10);
-
-/// Interrupts the system calls of the thread that created it, periodically, until it is dropped.
+/// A timer that interrupts system calls of the thread that created it.
 struct Alarm(libc::timer_t);
 
 impl Alarm {
     /// Signal of the alarm; the program uses it for nothing else.
     const SIGNAL: libc::c_int = libc::SIGURG;
 
-    fn set(period: Duration) -> io::Result<Self> {
+    /// Makes a system call, which is interrupted if it waits for [`PATIENCE`].
+    fn around<T>(call: impl FnOnce() -> T) -> io::Result<T> {
+        thread_local! {
+            static ALARM: OnceCell<Alarm> = const { OnceCell::new() };
+        }
+        ALARM.with(|cell| {
+            if cell.get().is_none() {
+                let _ = cell.set(Self::new()?);
+            }
+            let alarm = cell.get().expect("set above");
+            // The alarm repeats until it interrupts the call, so it does not matter if it first
+            // fires before the call begins.
+            alarm.set(PATIENCE)?;
+            let result = call();
+            alarm.set(Duration::ZERO)?;
+            Ok(result)
+        })
+    }
+
+    fn new() -> io::Result<Self> {
         extern "C" fn on_signal(_: libc::c_int) {}
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
@@ -182,30 +222,36 @@ impl Alarm {
                 libc::sigaction(Self::SIGNAL, &raw const action, ptr::null_mut());
             }
         });
-        let period = libc::timespec { tv_sec: 0, tv_nsec: period.subsec_nanos().into() };
-        let times = libc::itimerspec { it_interval: period, it_value: period };
         let mut timer: libc::timer_t = ptr::null_mut();
-        // SAFETY: the kernel reads `event` and `times`, and writes `timer`.
-        unsafe {
+        // SAFETY: an all-zero sigevent is valid; the kernel reads it and writes `timer`.
+        let created = unsafe {
             let mut event: libc::sigevent = mem::zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
             event.sigev_signo = Self::SIGNAL;
             event.sigev_notify_thread_id = libc::gettid();
-            if libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let alarm = Self(timer);
-            if libc::timer_settime(timer, 0, &raw const times, ptr::null_mut()) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(alarm)
+            libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer)
+        };
+        match created {
+            0 => Ok(Self(timer)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Fires every `period` from now on; never, if it is zero.
+    fn set(&self, period: Duration) -> io::Result<()> {
+        let period = libc::timespec { tv_sec: 0, tv_nsec: period.subsec_nanos().into() };
+        let times = libc::itimerspec { it_interval: period, it_value: period };
+        // SAFETY: the timer exists until `self` is dropped; the kernel reads `times`.
+        match unsafe { libc::timer_settime(self.0, 0, &raw const times, ptr::null_mut()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
         }
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        // SAFETY: `set` created the timer, and it is deleted once.
+        // SAFETY: `new` created the timer, and it is deleted once.
         unsafe { libc::timer_delete(self.0) };
     }
 }
@@ -230,7 +276,9 @@ mod tests {
             prepare();
             for event in &events {
                 for _ in 0..2 {
-                    scope.spawn(|| (0..5 * RING).for_each(|_| assert!(signal(event.as_fd()))));
+                    scope.spawn(|| {
+                        (0..5 * RING).for_each(|_| assert_eq!(signal(event.as_fd()), Signal::Sent))
+                    });
                 }
             }
         });
@@ -248,7 +296,7 @@ mod tests {
         let copy = event.try_clone().unwrap();
         prepare();
         std::thread::spawn(move || {
-            (0..1000).for_each(|_| assert!(signal(copy.as_fd())));
+            (0..1000).for_each(|_| assert_eq!(signal(copy.as_fd()), Signal::Sent));
             done.send(()).unwrap();
         });
         wait.recv_timeout(Duration::from_secs(10)).expect("signalling does not wait");
@@ -261,11 +309,12 @@ mod tests {
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let (done, wait) = mpsc::channel();
         std::thread::spawn(move || {
-            let _alarm = Alarm::set(PATIENCE).unwrap();
-            // Long enough for the alarm to fire before the write.
-            std::thread::sleep(3 * PATIENCE);
-            let result = rustix::io::write(&event, &1u64.to_ne_bytes());
-            done.send(result).unwrap();
+            let result = Alarm::around(|| {
+                // Long enough for the alarm to fire before the write.
+                std::thread::sleep(3 * PATIENCE);
+                rustix::io::write(&event, &1u64.to_ne_bytes())
+            });
+            done.send(result.unwrap()).unwrap();
         });
         let result = wait.recv_timeout(Duration::from_secs(10)).expect("the write ends");
         assert_eq!(result, Err(rustix::io::Errno::INTR));
@@ -274,7 +323,7 @@ mod tests {
     #[test]
     fn write_in_time_increments_eventfd() {
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        (0..3).for_each(|_| assert!(write_in_time(event.as_fd())));
+        (0..3).for_each(|_| assert_eq!(write_in_time(event.as_fd()), Signal::Sent));
         assert_eq!(counter(&event), 3);
     }
 }

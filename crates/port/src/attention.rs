@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::aio;
+use crate::aio::{self, Signal};
 use crate::event::{Event, Shared};
 
 /// A signal that takes a data thread longer than this, in nanoseconds, is slow. Most take one to
@@ -35,6 +35,8 @@ const VERY_SLOW: u64 = 1_000_000;
 const LONG_REST: u64 = 199;
 /// Time before which no very slow signal is sent, in nanoseconds of the monotonic clock.
 static VERY_SLOW_REST_UNTIL: AtomicU64 = AtomicU64::new(0);
+/// Duration of a signal that the peer delayed, in nanoseconds.
+const DELAYED: u64 = aio::PATIENCE.as_nanos() as u64;
 /// Time after which the control thread tries again if the user's timers are exhausted
 /// (`ulimit -i`).
 const NO_TIMER: Duration = Duration::from_millis(10);
@@ -101,8 +103,10 @@ impl Attention {
             return self.owe(event);
         }
         let cpu_time = self.suspect.load(Ordering::Relaxed).then(cpu_time);
-        if !aio::signal(event.as_fd()) {
-            return self.owe(event);
+        match aio::signal(event.as_fd()) {
+            Signal::Sent => {}
+            Signal::Delayed => return self.delegate(DELAYED),
+            Signal::Unsent => return self.owe(event),
         }
         let seems_slow = now() - start > SLOW;
         if seems_slow || cpu_time.is_some() {
@@ -147,11 +151,14 @@ impl Attention {
             }
             event.owed.store(false, Ordering::Release);
             let before = cpu_time();
-            if !aio::signal(event.as_fd()) && !aio::write_in_time(event.as_fd()) {
-                event.owed.store(true, Ordering::Release);
-                return Some(NO_TIMER);
+            match aio::signal(event.as_fd()) {
+                Signal::Sent => self.rest(cpu_time() - before),
+                Signal::Delayed => self.delegate(DELAYED),
+                Signal::Unsent => {
+                    event.owed.store(true, Ordering::Release);
+                    return Some(NO_TIMER);
+                }
             }
-            self.rest(cpu_time() - before);
         }
         None
     }
@@ -366,7 +373,7 @@ mod tests {
             let mut times: Vec<_> = (0..20)
                 .map(|_| {
                     let start = now();
-                    assert!(aio::signal(event.as_fd()));
+                    assert_eq!(aio::signal(event.as_fd()), Signal::Sent);
                     now() - start
                 })
                 .collect();

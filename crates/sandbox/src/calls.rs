@@ -49,6 +49,10 @@ const DATA: &[Call] = &[
     any(SYS_getsockopt),
     any(SYS_io_submit),
     any(SYS_io_getevents),
+    // Timer for a write that a peer may delay.
+    any(SYS_timer_create),
+    any(SYS_timer_settime),
+    any(SYS_timer_delete),
     // For the peer of a unix: port, which may reconnect. No data thread creates a socket.
     any(SYS_connect),
     // Sleep and time.
@@ -123,10 +127,6 @@ pub(crate) const CONTROL: &[Call] = &[
     any(SYS_pread64),
     any(SYS_lseek),
     Call { number: SYS_ioctl, with: With::OneOf(1, IOCTLS) },
-    // Timer for a write that a peer may delay.
-    any(SYS_timer_create),
-    any(SYS_timer_settime),
-    any(SYS_timer_delete),
     // Files, as far as Landlock allows.
     any(SYS_newfstatat),
     any(SYS_statx),

@@ -4,7 +4,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod cleanup;
+mod control;
 mod links;
 mod peers;
 mod runtimes;
+mod standing;
 mod up;

@@ -2,97 +2,21 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
 
 use crate::common::{self, Traces, alone, dray, eventually, success};
-use dray_lab::standing::{ContainerState, LabState};
+use crate::standing::{EXAMPLES, PAIR, Up, write};
+use dray_lab::standing::ContainerState;
 use rustix::process::{Pid, Signal, kill_process};
 
-const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
-
-/// A lab that is taken down even if the test fails.
-struct Up(String);
-
-impl Up {
-    fn example(name: &str) -> Self {
-        Self::file(&format!("{EXAMPLES}/{name}.toml"), name)
+/// Waits until the switch of the lab's links, if there is one, has accepted a container's port.
+fn wait_for_switch(lab: &str, container: &ContainerState) {
+    if !container.ports[0].name.starts_with('/') {
+        return;
     }
-
-    fn text(text: &str, name: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self::file(&write(folder.path(), text), name)
-    }
-
-    fn file(file: &str, name: &str) -> Self {
-        let said = success(&["lab", "up", file, "--name", name]);
-        let up = Self(name.to_owned());
-        assert!(said.starts_with(&format!("lab {name} is up: ")), "{said}");
-        up
-    }
-
-    fn state(&self) -> LabState {
-        let json = success(&["lab", "ls", &self.0, "--json"]);
-        let states: Vec<LabState> = serde_json::from_str(&json).unwrap();
-        states.into_iter().next().unwrap()
-    }
-
-    fn container(&self, name: &str) -> ContainerState {
-        let mut containers = self.state().containers.into_iter();
-        containers.find(|container| container.name == name).unwrap()
-    }
-
-    fn exec(&self, container: &str, command: &[&str]) -> Output {
-        dray(&[&["lab", "exec", "--lab", &self.0, container, "--"], command].concat())
-    }
-
-    fn exec_well(&self, container: &str, command: &[&str]) -> String {
-        let output = self.exec(container, command);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{container}: {command:?}: {said}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn down(self) {
-        success(&["lab", "down", &self.0]);
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        // It is down already if the test succeeded.
-        dray(&["lab", "down", &self.0]);
-    }
-}
-
-fn write(folder: &Path, text: &str) -> String {
-    let file = folder.join("topology.toml");
-    fs::write(&file, text).unwrap();
-    file.to_str().unwrap().to_owned()
-}
-
-/// Two containers and a veth pair.
-const PAIR: &str = "\
-[[containers]]
-name = 'a'
-[[containers]]
-name = 'b'
-[[links]]
-kind = 'veth'
-ends = ['a', 'b']
-network = '10.7.0.0/24'
-";
-
-/// Waits until the container's switch, if it has one, has accepted the container's ports.
-fn wait_for_switch(container: &ContainerState) {
-    let socket = Path::new(&container.ports[0].name);
-    let Some(dir) = socket.parent().and_then(Path::parent) else { return };
-    let control = dir.join("dray.ctl");
-    let is_running = || {
-        let ports = success(&["switch", "ports", "--control", control.to_str().unwrap()]);
-        ports.contains(" running ")
-    };
+    let is_running = || success(&["switch", "ports", "--lab", lab]).contains(" running ");
     assert!(eventually(is_running));
 }
 
@@ -118,7 +42,7 @@ fn every_example_topology_passes_frames() {
     assert_eq!(topologies, cases.len() + 1, "the user plane function's is tested below");
     for (name, sender, ports, receiver) in cases {
         let up = Up::example(name);
-        wait_for_switch(&up.container(receiver));
+        wait_for_switch(name, &up.container(receiver));
         let send = format!("dray send {ports} --rate 5k --duration 0.3");
         let sent = up.exec_well(sender, &["sh", "-c", &send]);
         let sent = sent.split_whitespace().nth(1).unwrap().to_owned();

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod common;
+mod control;
 #[cfg(feature = "laboratory")]
 mod laboratory;
 mod parse;

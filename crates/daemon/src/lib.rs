@@ -18,4 +18,7 @@ pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_thread
 pub use http::{BODY_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request};
 pub use lock::Lock;
 pub use server::{Answer, Limits, Server};
-pub use socket::{ControlSocket, FOLDER, SOCKET_PATH_MAX, SocketError, check_socket_path};
+pub use socket::{
+    CONTROL_DIR, ControlSocket, FOLDER, SOCKET_PATH_MAX, SocketError, check_socket_path,
+    default_control,
+};

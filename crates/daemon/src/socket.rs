@@ -19,6 +19,10 @@ pub const FOLDER: &str = "/run/dray";
 /// Maximum length of a Unix socket's path: `sun_path` holds 108 bytes, the last of them zero.
 pub const SOCKET_PATH_MAX: usize = 107;
 
+/// Environment variable that replaces [`FOLDER`] in the default paths of control sockets. A lab sets
+/// it for the commands in its containers.
+pub const CONTROL_DIR: &str = "DRAY_CONTROL_DIR";
+
 const BACKLOG: i32 = 128;
 
 /// A listening socket, and its file, which is removed on drop.
@@ -133,6 +137,15 @@ pub fn check_socket_path(path: &Path) -> Result<(), String> {
         return Err(format!("no such directory: {folder:?}"));
     }
     access(folder, Access::WRITE_OK).map_err(|error| format!("cannot write in {folder:?}: {error}"))
+}
+
+/// Returns the path of a control socket that a program uses if none is given: `usual`, or the file of
+/// that name in the directory that [`CONTROL_DIR`] names.
+pub fn default_control(usual: &str) -> PathBuf {
+    match (std::env::var_os(CONTROL_DIR), Path::new(usual).file_name()) {
+        (Some(folder), Some(name)) if !folder.is_empty() => Path::new(&folder).join(name),
+        _ => usual.into(),
+    }
 }
 
 fn folder_of(path: &Path) -> &Path {

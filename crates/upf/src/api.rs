@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{self, ConfigError, SessionConfig};
 use crate::{Counters, EventsLost, Operation, SessionStatus, Upf};
 
-/// Default path of the control socket.
+/// Default path of the control socket, outside of labs.
 pub const CONTROL: &str = "/run/dray/upf.sock";
 /// Maximum length of a request body, in bytes: some ten thousand sessions.
 const BODY_MAX: usize = 64 << 20;

@@ -15,6 +15,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+pub(crate) use lab::control_in_lab;
+
 use crate::common::{CheckCommand, Failure};
 
 #[derive(Subcommand)]

@@ -38,7 +38,7 @@ pub(super) struct DaemonArguments {
     /// Time without frames after which a worker sleeps, such as 50us (the default), or `never`.
     #[arg(long, value_name = "TIME")]
     idle: Option<Idle>,
-    /// Control socket [default: /run/dray/switch.sock].
+    /// Control socket [default: /run/dray/switch.sock; in a lab, the container's own].
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).

@@ -3,8 +3,6 @@
 mod daemon;
 mod show;
 
-use std::path::PathBuf;
-
 use clap::Subcommand;
 use dray_port::PortUri;
 use dray_switch::client::{Client, ClientError};
@@ -14,6 +12,7 @@ use dray_wire::MacAddr;
 use serde::Serialize;
 
 use crate::common::{Failure, print};
+use crate::control::Control;
 
 /// Run a switch that containers plug into, or talk to a running one.
 #[derive(clap::Args)]
@@ -64,14 +63,6 @@ Examples:
     /// Show mode, uptime and workers.
     #[command(after_help = "Examples:\n  dray switch status\n  dray switch status --json")]
     Status(Ask),
-}
-
-/// Selects a switch.
-#[derive(clap::Args)]
-struct Control {
-    /// Control socket of the switch.
-    #[arg(long, value_name = "PATH", default_value = CONTROL)]
-    control: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -159,15 +150,14 @@ struct Fdb {
     ask: Ask,
 }
 
-impl Control {
-    fn client(&self) -> Client {
-        Client::new(&self.control)
-    }
+/// Returns a client of the switch that the options select.
+fn client(control: &Control) -> Result<Client, Failure> {
+    Ok(Client::new(&control.socket(CONTROL, "dray switch")?))
 }
 
 impl Ask {
-    fn client(&self) -> Client {
-        self.control.client()
+    fn client(&self) -> Result<Client, Failure> {
+        client(&self.control)
     }
 
     /// Prints the reply: as JSON, or as the text that `text` returns.
@@ -195,22 +185,22 @@ fn talk(command: Command) -> Result<(), Failure> {
     match command {
         Command::AddPort(arguments) => add_port(*arguments),
         Command::DelPort(DelPort { name, control }) => {
-            control.client().remove_port(&name).map_err(refused)
+            client(&control)?.remove_port(&name).map_err(refused)
         }
         Command::Ports(ask) => {
-            let ports: Vec<PortStatus> = ask.client().ports().map_err(refused)?;
+            let ports: Vec<PortStatus> = ask.client()?.ports().map_err(refused)?;
             ask.show(&ports, |ports| show::ports(ports))
         }
         Command::Stats(ask) => {
-            let stats: Vec<PortStats> = ask.client().stats().map_err(refused)?;
+            let stats: Vec<PortStats> = ask.client()?.stats().map_err(refused)?;
             ask.show(&stats, |stats| show::stats(stats))
         }
-        Command::Fdb(Fdb { flush: true, ask, .. }) => ask.client().flush_table().map_err(refused),
+        Command::Fdb(Fdb { flush: true, ask, .. }) => ask.client()?.flush_table().map_err(refused),
         Command::Fdb(Fdb { port, ask, .. }) => {
-            let stations = ask.client().table(port.as_ref()).map_err(refused)?;
+            let stations = ask.client()?.table(port.as_ref()).map_err(refused)?;
             ask.show(&stations, |stations| show::stations(stations))
         }
-        Command::Status(ask) => ask.show(&ask.client().status().map_err(refused)?, show::status),
+        Command::Status(ask) => ask.show(&ask.client()?.status().map_err(refused)?, show::status),
     }
 }
 
@@ -234,7 +224,7 @@ fn add_port(arguments: AddPort) -> Result<(), Failure> {
         burst,
     };
     let port = PortConfig::try_from(keys).map_err(Failure::usage)?;
-    control.client().add_port(&port).map(drop).map_err(refused)
+    client(&control)?.add_port(&port).map(drop).map_err(refused)
 }
 
 /// A request that the switch rejects as invalid is wrong usage of the command.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{ControlSocket, FAREWELL};
+use dray_daemon::{ControlSocket, FAREWELL, default_control};
 use dray_datapath::{Cancel, Placement};
 use dray_switch::config::Idle;
 use dray_upf::api::{self, CONTROL, Stats};
@@ -32,9 +32,9 @@ pub(super) struct DaemonArguments {
     /// End after this time; without it, on Ctrl-C.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Option<Duration>,
-    /// Control socket.
-    #[arg(long, value_name = "PATH", default_value = CONTROL)]
-    control: PathBuf,
+    /// Control socket [default: /run/dray/upf.sock; in a lab, the container's own].
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     sandbox: Sandbox,
@@ -45,6 +45,7 @@ pub(super) struct DaemonArguments {
 
 pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failure> {
     let DaemonArguments { workers, cpus, idle, duration, control, sandbox, json } = arguments;
+    let control = control.unwrap_or_else(|| default_control(CONTROL));
     let threads = 2 * usize::from(workers);
     let cpus = match cpus {
         None => Placement::of_this_process().assign(threads).iter().map(|cpu| cpu.id).collect(),

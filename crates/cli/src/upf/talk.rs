@@ -11,14 +11,7 @@ use dray_upf::{Counters, EventsLost, SessionStatus};
 use serde::Serialize;
 
 use crate::common::{Failure, print};
-
-/// Selects a user plane function.
-#[derive(clap::Args)]
-pub(super) struct Control {
-    /// Control socket of the user plane function.
-    #[arg(long, value_name = "PATH", default_value = CONTROL)]
-    control: PathBuf,
-}
+use crate::control::Control;
 
 #[derive(clap::Args)]
 pub(super) struct Ask {
@@ -72,10 +65,9 @@ pub(super) struct File {
     control: Control,
 }
 
-impl Control {
-    fn client(&self) -> Client {
-        Client::new(&self.control)
-    }
+/// Returns a client of the user plane function that the options select.
+fn client(control: &Control) -> Result<Client, Failure> {
+    Ok(Client::new(&control.socket(CONTROL, "dray upf")?))
 }
 
 impl Ask {
@@ -115,11 +107,11 @@ pub(super) fn sessions(command: Sessions) -> Result<(), Failure> {
             (control, Transaction { remove: seids, ..none }, file)
         }
         Sessions::Ls(ask) => {
-            let sessions = ask.control.client().sessions().map_err(refused)?;
+            let sessions = client(&ask.control)?.sessions().map_err(refused)?;
             return ask.show(&sessions, |sessions| list(sessions));
         }
     };
-    control.client().change(&transaction).map_err(|error| match (error, file) {
+    client(&control)?.change(&transaction).map_err(|error| match (error, file) {
         (ClientError::Refused { status: 400, what }, Some(file)) => {
             Failure::usage(anyhow::anyhow!("{}: {what}", file.display()))
         }
@@ -128,12 +120,12 @@ pub(super) fn sessions(command: Sessions) -> Result<(), Failure> {
 }
 
 pub(super) fn stats(ask: &Ask) -> Result<(), Failure> {
-    let stats = ask.control.client().stats().map_err(refused)?;
+    let stats = client(&ask.control)?.stats().map_err(refused)?;
     ask.show(&stats, describe)
 }
 
 pub(super) fn status(ask: &Ask) -> Result<(), Failure> {
-    let status = ask.control.client().status().map_err(refused)?;
+    let status = client(&ask.control)?.status().map_err(refused)?;
     ask.show(&status, |Status { version, uptime_s, sessions, sessions_max }| {
         format!("dray {version}, up {uptime_s:.0} s; {sessions} sessions, at most {sessions_max}\n")
     })

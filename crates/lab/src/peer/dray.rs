@@ -19,6 +19,9 @@ pub(super) static ADAPTER: Adapter = Adapter {
     start: |launch| Ok(Box::new(Dray::start(launch)?)),
 };
 
+/// Control socket of the switch, in the directory of the peers.
+pub(crate) const CONTROL: &str = "dray.ctl";
+
 /// Prefix of the worker's thread name.
 const FORWARDING_THREAD: &str = "dray-worker";
 
@@ -32,7 +35,7 @@ struct Dray {
 impl Dray {
     fn start(launch: &Launch<'_>) -> Result<Self, LabError> {
         let Launch { dir, settings, .. } = launch;
-        let control = dir.join("dray.ctl");
+        let control = dir.join(CONTROL);
         let mut command = launch.command();
         // It busy-polls forever, as third-party switches do.
         command.args(["switch", "--idle", "never", "--cpus", &settings.cpu.to_string()]);

@@ -21,6 +21,7 @@ mod vpp;
 
 pub use crate::process::{CpuTime, PeerDir};
 pub use adapter::Found;
+pub(crate) use dray::CONTROL as SWITCH_CONTROL;
 pub use endpoint::{EndpointRole, EndpointSettings, OnInterface, PeerEndpoint};
 pub(crate) use hugepages::release_all as release_hugepages;
 pub use ovs::{Bridge, BridgePort, Datapath};

@@ -9,10 +9,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dray_daemon::CONTROL_DIR;
+
 use super::{ContainerState, LabState, PortState, ProgramState};
 use crate::join::run_in;
 use crate::lab::HOST as HOST_ID;
 use crate::link::{Attachment, LinkOptions};
+use crate::peer::SWITCH_CONTROL;
+use crate::process::PeerDir;
 use crate::topology::{self, EndPlan, HOST, LinkPlan, Topology};
 use crate::{Cancel, Container, ContainerId, End, Lab, LabError, Placement, placement};
 
@@ -60,6 +64,7 @@ impl Built {
             let ends = built.link(number)?;
             built.ends.push(ends);
         }
+        built.make_control_dirs()?;
         built.start_programs(program, folder)?;
         built.wait_for_ports(cancel)?;
         Ok(built)
@@ -102,10 +107,26 @@ impl Built {
         Ok(ends)
     }
 
+    /// Makes the directories of control sockets. The links' own switch listens in the lab's
+    /// directory; the host's directory has a link to its socket.
+    fn make_control_dirs(&mut self) -> Result<(), LabError> {
+        let dir = self.lab.dir()?;
+        let doing = || LabError::doing("directories of control sockets");
+        for number in 0..self.containers.len() {
+            fs::create_dir(control_dir(&dir, number)).map_err(doing())?;
+        }
+        let switch = dir.join(SWITCH_CONTROL);
+        if switch.exists() {
+            let link = control_dir(&dir, 0).join("switch.sock");
+            std::os::unix::fs::symlink(switch, link).map_err(doing())?;
+        }
+        Ok(())
+    }
+
     /// Starts the commands in the order of the file.
     fn start_programs(&mut self, program: &Path, folder: &Path) -> Result<(), LabError> {
         let dir = self.lab.dir()?;
-        for plan in self.topology.containers.clone() {
+        for (number, plan) in self.topology.containers.clone().into_iter().enumerate() {
             let Some(run) = plan.run else { continue };
             let log = dir.join(&format!("run-{}.log", plan.name));
             let doing = |error| LabError::doing(format!("log {}", log.display()))(error);
@@ -116,6 +137,8 @@ impl Built {
             command.arg("-c").arg(format!("{exec}{run}"));
             command.current_dir(folder).env("PATH", path_with(program));
             command.envs(self.environment(&plan.name));
+            // Number 0 is the host.
+            command.env(CONTROL_DIR, control_dir(&dir, number + 1));
             command.stdin(Stdio::null()).stderr(output.try_clone().map_err(doing)?).stdout(output);
             let (pid, ended) = (Arc::default(), Arc::default());
             start(self.lab[self.id(&plan.name)].pid(), command, &pid, &ended);
@@ -155,8 +178,8 @@ impl Built {
     }
 
     /// Returns the state of the lab, for clients.
-    pub(super) fn state(&self, name: &str, file: &str, text: &str) -> LabState {
-        let state = |(name, id): &(String, ContainerId)| {
+    pub(super) fn state(&self, dir: &PeerDir, name: &str, file: &str, text: &str) -> LabState {
+        let state = |(number, (name, id)): (usize, &(String, ContainerId))| {
             let container = &self.lab[*id];
             let program = self.programs.iter().find(|program| program.container == *name);
             let ports = self.ports(name);
@@ -165,6 +188,7 @@ impl Built {
                 pid: container.pid().as_raw_nonzero().get(),
                 running: container.is_running(),
                 cpus: self.cpus(name),
+                control: control_dir(dir, number),
                 ports: ports.map(|(n, link, plan, end)| self.port(n, link, plan, end)).collect(),
                 program: program.map(Program::state),
             }
@@ -174,7 +198,7 @@ impl Built {
             file: file.to_owned(),
             text: text.to_owned(),
             keeper: std::process::id(),
-            containers: self.containers.iter().map(state).collect(),
+            containers: self.containers.iter().enumerate().map(state).collect(),
         }
     }
 
@@ -294,6 +318,12 @@ fn has_thread(pid: u32, name: &str) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
     names.any(|found| found.trim_end() == name)
+}
+
+/// Returns the directory of a container's control sockets. A number keeps it short for socket
+/// addresses, whatever the container's name.
+fn control_dir(dir: &PeerDir, number: usize) -> PathBuf {
+    dir.join(&format!("c{number}"))
 }
 
 /// Returns the search path for commands in containers. The directory of `program` comes first, so

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::build::Built;
 use super::{Request, SOCKET, claim};
+use crate::process::PeerDir;
 use crate::topology::Topology;
 use crate::{Cancel, Lab, LabError};
 
@@ -53,7 +54,7 @@ pub fn keep(
     let listener =
         UnixListener::bind(dir.join(SOCKET)).map_err(LabError::doing("control socket"))?;
     on_up().map_err(LabError::doing("reporting that the lab is up"))?;
-    let asked = serve(&listener, &built, order, cancel);
+    let asked = serve(&listener, &built, &dir, order, cancel);
     drop(built);
     drop(dir);
     // The client waits for the end of the connection, and so for the end of this process.
@@ -66,6 +67,7 @@ pub fn keep(
 fn serve(
     listener: &UnixListener,
     built: &Built,
+    dir: &PeerDir,
     order: &Order,
     cancel: &Cancel,
 ) -> Option<UnixStream> {
@@ -81,8 +83,8 @@ fn serve(
         match request(&stream) {
             Ok(Request::Down) => return Some(stream),
             Ok(Request::State) => {
-                let state =
-                    built.state(&order.name, &order.file.display().to_string(), &order.text);
+                let file = order.file.display().to_string();
+                let state = built.state(dir, &order.name, &file, &order.text);
                 let _ = answer(&stream, &state);
             }
             Err(_) => {}

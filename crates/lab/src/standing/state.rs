@@ -1,6 +1,7 @@
 //! State of a lab, as reported by its keeper.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,9 @@ pub struct ContainerState {
     pub running: bool,
     /// CPUs that the container may use, as a list of ranges.
     pub cpus: String,
+    /// Directory of the control sockets of `dray` commands in the container. The host's has the
+    /// socket of the links' own switch.
+    pub control: PathBuf,
     /// Ends of links in the container.
     pub ports: Vec<PortState>,
     /// Program started in the container, if any.

@@ -25,7 +25,7 @@ pub use rate::{BitRate, Burst, FrameRate, Rate, RateError};
 pub use text::from_json;
 pub use vlan::{Vlan, VlanError, VlanId};
 
-/// Default path of the control socket.
+/// Default path of the control socket, outside of labs.
 pub const CONTROL: &str = "/run/dray/switch.sock";
 
 /// How the switch chooses the port for a frame.
@@ -90,7 +90,7 @@ impl Default for SwitchConfig {
             table_size: 65_536,
             port_addresses: 4096,
             peer_memory: Bytes(GUARDED_IN_ALL),
-            control: CONTROL.into(),
+            control: dray_daemon::default_control(CONTROL),
             ports: Vec::new(),
         }
     }

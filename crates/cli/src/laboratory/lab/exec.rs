@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::anyhow;
+use dray_daemon::CONTROL_DIR;
 use dray_lab::join::{JoinError, run_in};
 use dray_lab::standing::path_with;
 use rustix::process::Pid;
 use signal_hook::consts::{SIGINT, SIGQUIT};
 
-use super::find::find;
+use super::find::{container, find};
 use crate::common::{Failure, complain};
 
 #[derive(clap::Args)]
@@ -31,18 +32,13 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let state = find(arguments.lab.as_deref())?.state()?;
     let name = &arguments.container;
-    let found = state.containers.iter().find(|container| container.name == *name);
-    let Some(container) = found else {
-        let names: Vec<_> = state.containers.iter().map(|other| other.name.as_str()).collect();
-        let (lab, names) = (&state.name, names.join(", "));
-        let what = anyhow!("lab {lab}: no such container: {name:?}; give one of {names}");
-        return Err(Failure::usage(what));
-    };
+    let container = container(&state, name)?;
     let gone = || Failure::from(anyhow!("container {name} of lab {} has ended", state.name));
     let pid = Pid::from_raw(container.pid).filter(|_| container.running).ok_or_else(gone)?;
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]).env("PATH", path_with(&std::env::current_exe()?));
     command.envs(container.ports.iter().flat_map(|port| port.environment.clone()));
+    command.env(CONTROL_DIR, &container.control);
     // The terminal signals the command as well, which decides what happens. A handler, unlike an
     // ignored signal, is not inherited by the command.
     for signal in [SIGINT, SIGQUIT] {

@@ -14,6 +14,7 @@ use clap::Subcommand;
 use dray_lab::topology::{self, Topology};
 use dray_lab::{placement, standing};
 
+pub(crate) use self::find::control_in_lab;
 use self::find::find;
 use crate::common::{CheckCommand, Failure, print};
 

@@ -73,6 +73,7 @@ mod tests {
             pid: 7,
             running: true,
             cpus: "0-1".to_owned(),
+            control: Default::default(),
             ports,
             program: None,
         };

@@ -277,7 +277,7 @@ mod tests {
             for event in &events {
                 for _ in 0..2 {
                     scope.spawn(|| {
-                        (0..5 * RING).for_each(|_| assert_eq!(signal(event.as_fd()), Signal::Sent))
+                        (0..5 * RING).for_each(|_| assert_eq!(signal(event.as_fd()), Signal::Sent));
                     });
                 }
             }

@@ -76,6 +76,18 @@ macro_rules! counters {
             }
         }
 
+        impl Counters {
+            /// Returns what was counted after `earlier`. If a number is lower than then, the counters
+            /// have started from zero since: all of it came after.
+            pub fn since(&self, earlier: &Self) -> Self {
+                let (now, then) = (self.words(), earlier.words());
+                if now.iter().zip(&then).any(|(now, then)| now < then) {
+                    return *self;
+                }
+                Self::from_words(std::array::from_fn(|i| now[i] - then[i]))
+            }
+        }
+
         impl std::ops::AddAssign<&Self> for Counters {
             fn add_assign(&mut self, other: &Self) {
                 let (own, other) = (self.words(), other.words());
@@ -207,6 +219,14 @@ mod tests {
             sum.drops.iter().collect::<Vec<_>>(),
             [(DropReason::Long, 7), (DropReason::Short, 8)]
         );
+    }
+
+    #[test]
+    fn difference_starts_anew_with_counters_that_restarted() {
+        let mut twice = some();
+        twice += &some();
+        assert_eq!(twice.since(&some()), some());
+        assert_eq!(some().since(&twice), some());
     }
 
     #[test]

@@ -22,7 +22,10 @@ use crate::{OpenError, Port, Wait};
 
 /// Defines [`PortUri`] with a variant for each scheme, whose type implements [`Scheme`].
 macro_rules! schemes {
-    ($($(#[$doc:meta])* $name:literal $variant:ident($uri:ty), for example $example:literal;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:literal $variant:ident($uri:ty), $kind:literal, for example $example:literal;
+    )*) => {
         /// A port's name, validated as far as possible without asking the kernel.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(into = "String", try_from = "String")]
@@ -35,6 +38,13 @@ macro_rules! schemes {
             pub(crate) fn scheme(&self) -> &dyn Scheme {
                 match self {
                     $(Self::$variant(uri) => uri,)*
+                }
+            }
+
+            /// Returns what kind of port it is, in a few words.
+            pub fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $kind,)*
                 }
             }
         }
@@ -59,25 +69,25 @@ macro_rules! schemes {
 
 schemes! {
     /// `udp:LOCAL-REMOTE`: a connected UDP socket.
-    "udp" Udp(UdpUri), for example "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64";
+    "udp" Udp(UdpUri), "UDP socket", for example "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64";
     /// `raw:INTERFACE`: a packet socket.
-    "raw" Raw(RawUri), for example "raw:eth0?batch=64";
+    "raw" Raw(RawUri), "packet socket", for example "raw:eth0?batch=64";
     /// `afxdp:INTERFACE`: AF_XDP sockets.
-    "afxdp" Afxdp(AfxdpUri), for example "afxdp:eth0";
+    "afxdp" Afxdp(AfxdpUri), "AF_XDP sockets", for example "afxdp:eth0";
     /// `tap:INTERFACE`: a TAP or macvtap interface.
-    "tap" Tap(TapUri), for example "tap:tap0";
+    "tap" Tap(TapUri), "TAP device", for example "tap:tap0";
     /// `vhost:PATH`: the back end of vhost-user.
-    "vhost" Vhost(VhostUri), for example "vhost:/run/dray/a.sock";
+    "vhost" Vhost(VhostUri), "vhost-user back end", for example "vhost:/run/dray/a.sock";
     /// `virtio:PATH`: the front end (driver) of vhost-user.
-    "virtio" Virtio(VirtioUri), for example "virtio:/run/dray/a.sock";
+    "virtio" Virtio(VirtioUri), "vhost-user front end", for example "virtio:/run/dray/a.sock";
     /// `memif:PATH`: the client of memif.
-    "memif" Memif(MemifUri), for example "memif:/run/dray/a.sock";
+    "memif" Memif(MemifUri), "memif client", for example "memif:/run/dray/a.sock";
     /// `unix:PATH`: datagrams between Unix sockets.
-    "unix" Unix(UnixUri), for example "unix:/run/dray/a.sock?peer=/run/dray/b.sock";
+    "unix" Unix(UnixUri), "Unix datagram socket", for example "unix:/run/dray/a.sock?peer=/run/dray/b.sock";
     /// `null:`: takes every frame and never delivers one.
-    "null" Null(NullUri), for example "null:";
+    "null" Null(NullUri), "discards frames", for example "null:";
     /// `impair:PLAN:PORT`: another port, with losses and delays on its receiving side.
-    "impair" Impair(ImpairUri), for example "impair:drop=100:raw:eth0";
+    "impair" Impair(ImpairUri), "impaired port", for example "impair:drop=100:raw:eth0";
 }
 
 impl PortUri {

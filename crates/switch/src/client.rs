@@ -27,9 +27,19 @@ impl Client {
         self.0.json("GET", "/ports", b"")
     }
 
-    /// Returns the counters of all ports.
+    /// Returns the counters of all ports, since each was added.
     pub fn stats(&self) -> Result<Vec<PortStats>, ClientError> {
         self.0.json("GET", "/stats", b"")
+    }
+
+    /// Returns the counters of all ports since the last reset.
+    pub fn stats_since_reset(&self) -> Result<Vec<PortStats>, ClientError> {
+        self.0.json("GET", "/stats?since=reset", b"")
+    }
+
+    /// Makes [`stats_since_reset`](Self::stats_since_reset) count from zero.
+    pub fn reset_stats(&self) -> Result<(), ClientError> {
+        self.0.ask("POST", "/stats/reset", b"").map(drop)
     }
 
     /// Returns the known stations, of all ports or of one.

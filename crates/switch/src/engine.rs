@@ -23,6 +23,12 @@ pub trait Engine: Send + Sync {
     fn table(&self) -> Vec<TableEntry>;
     /// Forgets all learned stations.
     fn flush_table(&self);
+    /// Returns the counters since the last [`reset_stats`](Self::reset_stats), in the order of
+    /// [`ports`](Self::ports).
+    fn stats_since_reset(&self) -> Vec<PortStats>;
+    /// Makes [`stats_since_reset`](Self::stats_since_reset) count from zero. The counters of
+    /// [`ports`](Self::ports) are unaffected.
+    fn reset_stats(&self);
 }
 
 /// A port could not be added or removed; nothing has changed.
@@ -64,6 +70,9 @@ pub struct Status {
     pub version: String,
     /// Seconds since the switch was started.
     pub uptime_s: f64,
+    /// Seconds since the last reset of the counters, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reset_s: Option<f64>,
     /// How the switch chooses the port for a frame.
     pub mode: Mode,
     /// How the switch handles a full receiver.
@@ -159,6 +168,19 @@ impl From<PortStatus> for PortStats {
     fn from(port: PortStatus) -> Self {
         let PortStatus { config, counters, disconnects, .. } = port;
         Self { name: config.name, counters, disconnects }
+    }
+}
+
+impl PortStats {
+    /// Returns what was counted after `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let counters = self.counters.since(&earlier.counters);
+        let disconnects = self.disconnects.iter().map(|(why, times)| {
+            let then = earlier.disconnects.get(why).copied().unwrap_or(0);
+            (why.clone(), times.checked_sub(then).unwrap_or(*times))
+        });
+        let disconnects = disconnects.filter(|(_, times)| *times > 0).collect();
+        Self { name: self.name.clone(), counters, disconnects }
     }
 }
 

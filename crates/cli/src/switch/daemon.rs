@@ -1,6 +1,6 @@
 //! The switch as a program: its options, its start and its end.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -8,14 +8,15 @@ use std::thread;
 use dray_daemon::{ControlSocket, FAREWELL, Limits};
 use dray_datapath::{Cancel, Placement, placement};
 use dray_switch::api;
-use dray_switch::config::Idle;
-use dray_switch::{Flow, Mode, PortConfig, Switch, SwitchConfig};
+use dray_switch::config::{Idle, PortError};
+use dray_switch::{Engine, Flow, Mode, PortConfig, PortStats, Switch, SwitchConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 
-use crate::common::{Failure, cancel_on_signals};
+use super::show;
+use crate::common::{Failure, cancel_on_signals, print};
 use crate::parse;
 use crate::parse::CpuList;
 use crate::sandbox::Sandbox;
@@ -48,6 +49,19 @@ pub(super) struct DaemonArguments {
     /// pair, mac (MAC+MAC), spoof_check, rate_in, rate_out, storm, burst.
     #[arg(long, value_name = "NAME=URI")]
     port: Vec<PortConfig>,
+    /// Further ports, as for --port.
+    #[arg(value_name = "NAME=URI", value_parser = port)]
+    ports: Vec<PortConfig>,
+}
+
+/// Parses a port without `--port`. A word without `=` was meant to be a command.
+fn port(text: &str) -> Result<PortConfig, String> {
+    if !text.contains('=') {
+        let what = "neither a port (NAME=URI, for example a=raw:eth0) nor a command (add-port, \
+                    del-port, ports, stats, fdb, status)";
+        return Err(what.to_owned());
+    }
+    text.parse().map_err(|error: PortError| error.to_string())
 }
 
 /// Parses a word of the configuration file.
@@ -76,7 +90,7 @@ pub(super) fn run(arguments: DaemonArguments) -> Result<(), Failure> {
 
 impl DaemonArguments {
     fn apply(self, config: &mut SwitchConfig) {
-        let Self { config: _, sandbox: _, mode, flow, cpus, idle, control, port } = self;
+        let Self { config: _, sandbox: _, mode, flow, cpus, idle, control, port, ports } = self;
         config.mode = mode.unwrap_or(config.mode);
         config.flow = flow.unwrap_or(config.flow);
         config.idle = idle.unwrap_or(config.idle);
@@ -86,7 +100,7 @@ impl DaemonArguments {
         if let Some(control) = control {
             config.control = control;
         }
-        config.ports.extend(port);
+        config.ports.extend(port.into_iter().chain(ports));
     }
 }
 
@@ -100,7 +114,10 @@ fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
     let socket = ControlSocket::bind(&config.control)?;
     let ports = config.ports.iter().map(|port| &port.uri);
     let engine = Switch::start_confined(config, || sandbox.enter(&config.control, ports))?;
-    let server = api::serve(socket, Arc::new(engine), config.clone(), Limits::default());
+    let engine = Arc::new(engine);
+    let server = api::serve(socket, engine.clone(), config.clone(), Limits::default());
+    // A closed standard error must not end the switch.
+    let _ = std::io::stderr().write_all(show::started(config).as_bytes());
     while cancel.check().is_ok() {
         if let Some(why) = dray_daemon::failure() {
             thread::sleep(FAREWELL);
@@ -110,7 +127,10 @@ fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
     }
     drop(server);
     match dray_daemon::failure() {
-        None => Ok(()),
+        None => {
+            let stats: Vec<_> = engine.ports().into_iter().map(PortStats::from).collect();
+            print(&show::ended(&engine.status(), &stats))
+        }
         Some(why) => dray_daemon::exit(why),
     }
 }

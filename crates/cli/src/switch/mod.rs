@@ -2,12 +2,13 @@
 
 mod daemon;
 mod show;
+mod watch;
 
 use clap::Subcommand;
 use dray_port::PortUri;
 use dray_switch::client::{Client, ClientError};
 use dray_switch::config::{self, Burst, CONTROL, FrameRate, Name, Rate, VlanId};
-use dray_switch::{PortConfig, PortStats, PortStatus};
+use dray_switch::{PortConfig, PortStatus};
 use dray_wire::MacAddr;
 use serde::Serialize;
 
@@ -51,9 +52,15 @@ Examples:
     /// List the ports: how each is reached, and its state.
     #[command(after_help = "Examples:\n  dray switch ports\n  dray switch ports --json")]
     Ports(Ask),
-    /// Show frames, bytes and drops by port.
-    #[command(after_help = "Examples:\n  dray switch stats\n  dray switch stats --json")]
-    Stats(Ask),
+    /// Show frames, bytes and drops by port, or their rates.
+    #[command(after_help = "\
+Examples:
+  dray switch stats                   since the last reset, or since the port was added
+  dray switch stats a --watch         rates of port a, each second until Ctrl-C
+  dray switch stats --watch 5 | tee rates.txt
+  dray switch stats --reset           count from zero again
+  dray switch stats --total --json    in spite of resets: never goes back, for monitoring")]
+    Stats(watch::Stats),
     /// Show learned and pinned stations, or forget the learned ones.
     #[command(after_help = "\
 Examples:
@@ -191,10 +198,7 @@ fn talk(command: Command) -> Result<(), Failure> {
             let ports: Vec<PortStatus> = ask.client()?.ports().map_err(refused)?;
             ask.show(&ports, |ports| show::ports(ports))
         }
-        Command::Stats(ask) => {
-            let stats: Vec<PortStats> = ask.client()?.stats().map_err(refused)?;
-            ask.show(&stats, |stats| show::stats(stats))
-        }
+        Command::Stats(stats) => stats.run(),
         Command::Fdb(Fdb { flush: true, ask, .. }) => ask.client()?.flush_table().map_err(refused),
         Command::Fdb(Fdb { port, ask, .. }) => {
             let stations = ask.client()?.table(port.as_ref()).map_err(refused)?;

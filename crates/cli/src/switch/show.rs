@@ -1,7 +1,51 @@
 //! Text about a running switch.
 
-use dray_switch::{PortStats, PortStatus, Status, TableEntry};
+use std::time::Duration;
+
+use dray_daemon::default_control;
+use dray_switch::config::CONTROL;
+use dray_switch::{PortStats, PortStatus, Status, SwitchConfig, TableEntry};
 use dray_text::align;
+
+/// Returns what a switch says at its start.
+pub(super) fn started(config: &SwitchConfig) -> String {
+    let cpus: Vec<_> = config.cpus.iter().map(u32::to_string).collect();
+    let (workers, cpus) = match cpus.as_slice() {
+        [cpu] => ("1 worker".to_owned(), format!("CPU {cpu}")),
+        cpus => (format!("{} workers", cpus.len()), format!("CPUs {}", cpus.join(", "))),
+    };
+    let mode = format!("{:?}", config.mode).to_lowercase();
+    let flow = format!("{:?}", config.flow).to_lowercase();
+    let head = format!("dray switch: mode {mode}, flow {flow}, {workers} on {cpus}\n");
+    let rows = config
+        .ports
+        .iter()
+        .map(|port| vec![port.name.to_string(), port.uri.kind().to_owned(), port.uri.to_string()]);
+    let ports = match config.ports.as_slice() {
+        [] => "no ports yet\n".to_owned(),
+        _ => table(&["port", "what", "where"], rows.collect(), 3),
+    };
+    let control = config.control.display();
+    let option = match config.control == default_control(CONTROL) {
+        true => String::new(),
+        false => format!(" --control {control}"),
+    };
+    let next = match config.ports.as_slice() {
+        [] => format!("dray switch add-port{option} a vhost:/run/dray/a.sock"),
+        _ => format!("dray switch stats --watch{option}"),
+    };
+    format!("{head}{ports}control socket: {control}\nnext, from another terminal: {next}\n")
+}
+
+/// Returns what a switch says at its end.
+pub(super) fn ended(status: &Status, counted: &[PortStats]) -> String {
+    let up = Duration::from_secs(status.uptime_s as u64);
+    let up = humantime::format_duration(up);
+    match counted {
+        [] => format!("dray switch: ended after {up}, without ports\n"),
+        _ => format!("dray switch: ended after {up}\n{}", stats(counted)),
+    }
+}
 
 pub(super) fn ports(ports: &[PortStatus]) -> String {
     let word = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -78,6 +122,50 @@ pub(super) fn stats(stats: &[PortStats]) -> String {
     text
 }
 
+/// Returns the rates between two readings, `time` apart.
+pub(super) fn rates(now: &[PortStats], before: &[PortStats], time: Duration) -> String {
+    let header = ["port", "rx pps", "rx bit/s", "tx pps", "tx bit/s", "drops/s"];
+    let rate = |many: u64| scaled(many as f64 / time.as_secs_f64());
+    let counted: Vec<_> = now
+        .iter()
+        .map(|port| match before.iter().find(|before| before.name == port.name) {
+            Some(before) => port.since(before),
+            None => port.clone(),
+        })
+        .collect();
+    let rows = counted.iter().map(|port| {
+        let c = &port.counters;
+        let numbers = [c.rx_frames, 8 * c.rx_bytes, c.tx_frames, 8 * c.tx_bytes, c.drops.total()];
+        [port.name.to_string()].into_iter().chain(numbers.map(rate)).collect()
+    });
+    let mut text = table(&header, rows.collect(), 1);
+    for port in &counted {
+        let drops = port.counters.drops.iter();
+        let reasons: Vec<_> =
+            drops.map(|(reason, many)| format!("{} {}", reason.name(), rate(many))).collect();
+        if !reasons.is_empty() {
+            text.push_str(&format!("{}: dropped per second: {}\n", port.name, reasons.join(", ")));
+        }
+    }
+    text
+}
+
+/// Formats a rate with three digits and `k`, `M` or `G`.
+fn scaled(rate: f64) -> String {
+    let (number, unit) = match rate {
+        _ if rate >= 999.5e6 => (rate / 1e9, "G"),
+        _ if rate >= 999.5e3 => (rate / 1e6, "M"),
+        _ if rate >= 999.5 => (rate / 1e3, "k"),
+        _ => return format!("{rate:.0}"),
+    };
+    let decimals = match number {
+        _ if number >= 99.95 => 0,
+        _ if number >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{number:.decimals$}{unit}")
+}
+
 pub(super) fn stations(stations: &[TableEntry]) -> String {
     let rows = stations.iter().map(|station| {
         let TableEntry { vlan, mac, port, age_s, pinned } = station;
@@ -88,7 +176,7 @@ pub(super) fn stations(stations: &[TableEntry]) -> String {
 }
 
 pub(super) fn status(status: &Status) -> String {
-    let Status { version, uptime_s, mode, flow, ports, stations, workers } = status;
+    let Status { version, uptime_s, mode, flow, ports, stations, workers, .. } = status;
     let rows = workers.iter().map(|worker| {
         vec![
             worker.cpu.to_string(),
@@ -146,6 +234,60 @@ b     null:  running  -       1       2         3
         assert_eq!(text, expected);
         assert!(!ports(&[port("b=null:")]).contains("vlan"));
         assert_eq!(ports(&[]).lines().count(), 2);
+    }
+
+    #[test]
+    fn start_names_ports_socket_and_next_command() {
+        let mut config = SwitchConfig { cpus: vec![1], ..SwitchConfig::default() };
+        let expected = "\
+dray switch: mode learning, flow drop, 1 worker on CPU 1
+no ports yet
+control socket: /run/dray/switch.sock
+next, from another terminal: dray switch add-port a vhost:/run/dray/a.sock
+";
+        assert_eq!(started(&config), expected);
+        config.ports = vec!["a=vhost:/run/dray/a.sock".parse().unwrap()];
+        config.control = "/tmp/s".into();
+        let expected = "\
+dray switch: mode learning, flow drop, 1 worker on CPU 1
+port  what                 where
+────────────────────────────────────────────────────
+a     vhost-user back end  vhost:/run/dray/a.sock
+control socket: /tmp/s
+next, from another terminal: dray switch stats --watch --control /tmp/s
+";
+        let without_rule = |text: &str| {
+            text.lines().filter(|line| !line.starts_with('─')).collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(without_rule(&started(&config)), without_rule(expected));
+    }
+
+    #[test]
+    fn rates_are_differences_per_second() {
+        let before = PortStats::from(port("a=null:"));
+        let mut now = before.clone();
+        now.counters.rx_frames += 3_000_000;
+        now.counters.rx_bytes += 300_000_000;
+        now.counters.drops.add(DropReason::ReceiverFull, 10);
+        let text = rates(&[now], &[before], Duration::from_secs(2));
+        let line: Vec<_> = text.lines().nth(2).unwrap().split_whitespace().collect();
+        assert_eq!(line, ["a", "1.50M", "1.20G", "0", "0", "5"]);
+        assert!(text.ends_with("a: dropped per second: receiver_full 5\n"), "{text}");
+    }
+
+    #[test]
+    fn rates_have_three_digits() {
+        for (rate, text) in [
+            (0.0, "0"),
+            (999.0, "999"),
+            (999.9, "1.00k"),
+            (12_345.0, "12.3k"),
+            (123_456.0, "123k"),
+            (999_999.0, "1.00M"),
+            (1.5e9, "1.50G"),
+        ] {
+            assert_eq!(scaled(rate), text);
+        }
     }
 
     #[test]

@@ -7,7 +7,9 @@
 //! | `GET /ports`, `GET /ports/NAME` | the ports ([`PortStatus`](crate::PortStatus)) |
 //! | `POST /ports` | adds the port of the body ([`PortConfig`](crate::PortConfig)): 201 |
 //! | `DELETE /ports/NAME` | removes the port: 204 |
-//! | `GET /stats` | counters by port ([`PortStats`](crate::PortStats)) |
+//! | `GET /stats` | counters by port since it was added ([`PortStats`](crate::PortStats)) |
+//! | `GET /stats?since=reset` | the same since the last reset |
+//! | `POST /stats/reset` | makes `since=reset` count from zero: 204 |
 //! | `GET /table`, `GET /table?port=NAME` | known stations ([`TableEntry`](crate::TableEntry)) |
 //! | `DELETE /table` | forgets the learned stations: 204 |
 //! | `GET /config` | the present configuration as a TOML file, to start the switch with again |

@@ -18,7 +18,7 @@ fn route(
 ) -> Result<Response, Refusal> {
     let segments: Vec<_> = request.path.trim_matches('/').split('/').collect();
     let method = request.method.as_str();
-    if segments != ["table"] || method != "GET" {
+    if method != "GET" || (segments != ["table"] && segments != ["stats"]) {
         request.check_keys(&[])?;
     }
     match (segments.as_slice(), method) {
@@ -33,11 +33,13 @@ fn route(
             Ok(Response::done())
         }
         (["ports", _], _) => Err(Refusal::not_allowed(request, "GET, DELETE")),
-        (["stats"], "GET") => {
-            let stats: Vec<_> = engine.ports().into_iter().map(PortStats::from).collect();
-            Ok(Response::json(200, &stats))
-        }
+        (["stats"], "GET") => stats(engine, request),
         (["stats"], _) => Err(Refusal::not_allowed(request, "GET")),
+        (["stats", "reset"], "POST") => {
+            engine.reset_stats();
+            Ok(Response::done())
+        }
+        (["stats", "reset"], _) => Err(Refusal::not_allowed(request, "POST")),
         (["table"], "GET") => table(engine, request),
         (["table"], "DELETE") => {
             engine.flush_table();
@@ -50,7 +52,7 @@ fn route(
         }
         (["config"], _) => Err(Refusal::not_allowed(request, "GET")),
         _ => {
-            let there = "/, /ports, /ports/NAME, /stats, /table, /config";
+            let there = "/, /ports, /ports/NAME, /stats, /stats/reset, /table, /config";
             Err(Refusal::new(
                 404,
                 format!("{}: no such resource; give one of {there}", request.path),
@@ -70,6 +72,18 @@ fn add_port(engine: &dyn Engine, config: &SwitchConfig, body: &[u8]) -> Result<R
 fn port(engine: &dyn Engine, name: &str) -> Result<PortStatus, EngineError> {
     let port = engine.ports().into_iter().find(|port| port.config.name == *name);
     port.ok_or_else(|| EngineError::NoSuchPort(name.to_owned()))
+}
+
+fn stats(engine: &dyn Engine, request: &Request) -> Result<Response, Refusal> {
+    request.check_keys(&["since"])?;
+    match request.query.first().map(|(_, since)| since.as_str()) {
+        None => {
+            let stats: Vec<_> = engine.ports().into_iter().map(PortStats::from).collect();
+            Ok(Response::json(200, &stats))
+        }
+        Some("reset") => Ok(Response::json(200, &engine.stats_since_reset())),
+        Some(other) => Err(Refusal::new(400, format!("since={other}: allowed is reset"))),
+    }
 }
 
 fn table(engine: &dyn Engine, request: &Request) -> Result<Response, Refusal> {

@@ -18,7 +18,9 @@ use super::serve;
 use crate::client::{Client, ClientError};
 use crate::config::{Pairs, PortConfig, SwitchConfig};
 use crate::counters::{Counters, DropReason};
-use crate::engine::{Engine, EngineError, PortState, PortStatus, Status, TableEntry, WorkerStatus};
+use crate::engine::{
+    Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
+};
 use crate::{Flow, Mode};
 
 /// Engine that keeps its state in memory and moves no frames.
@@ -31,6 +33,8 @@ struct State {
     ports: Vec<PortConfig>,
     pairs: Pairs,
     table: Vec<TableEntry>,
+    /// What the ports had counted at the last reset.
+    reset: Vec<PortStats>,
 }
 
 impl Engine for Fake {
@@ -65,6 +69,7 @@ impl Engine for Fake {
         Status {
             version: "0.1.0".to_owned(),
             uptime_s: 1.5,
+            reset_s: None,
             mode: state.mode,
             flow: Flow::Drop,
             ports: state.ports.len(),
@@ -104,6 +109,22 @@ impl Engine for Fake {
 
     fn flush_table(&self) {
         self.0.lock().unwrap().table.clear();
+    }
+
+    fn stats_since_reset(&self) -> Vec<PortStats> {
+        let ports = self.ports().into_iter().map(PortStats::from);
+        let then = &self.0.lock().unwrap().reset;
+        ports
+            .map(|port| match then.iter().find(|then| then.name == port.name) {
+                Some(then) => port.since(then),
+                None => port,
+            })
+            .collect()
+    }
+
+    fn reset_stats(&self) {
+        let counted = self.ports().into_iter().map(PortStats::from).collect();
+        self.0.lock().unwrap().reset = counted;
     }
 }
 
@@ -185,6 +206,22 @@ fn table_is_listed_by_port_and_flushed() {
 }
 
 #[test]
+fn reset_leaves_monotonic_counters_unchanged() {
+    let switch = start(Mode::Learning);
+    let client = &switch.client;
+    client.add_port(&port("a=null:")).unwrap();
+    let before = client.stats().unwrap();
+    assert_eq!(client.stats_since_reset().unwrap(), before);
+    client.reset_stats().unwrap();
+    let since = client.stats_since_reset().unwrap();
+    assert_eq!((since[0].counters, since[0].disconnects.len()), (Counters::default(), 0));
+    assert_eq!(client.stats().unwrap(), before);
+    // A port added later counts from the time at which it was added.
+    client.add_port(&port("b=null:")).unwrap();
+    assert_eq!(client.stats_since_reset().unwrap()[1].counters.rx_frames, 7);
+}
+
+#[test]
 fn client_gets_reason_of_refusal() {
     let switch = start(Mode::Patch);
     let client = &switch.client;
@@ -226,6 +263,9 @@ fn each_request_gets_its_http_status() {
         ("GET", "/ports/a/b", "", 404, "/ports"),
         ("GET", "/ports?x=1", "", 400, "\\\"x\\\""),
         ("GET", "/table?x=1", "", 400, "takes port"),
+        ("GET", "/stats?x=1", "", 400, "takes since"),
+        ("GET", "/stats?since=now", "", 400, "allowed is reset"),
+        ("GET", "/stats/reset", "", 405, "Allow: POST"),
         ("PUT", "/ports", "", 405, "Allow: GET, POST"),
         ("POST", "/", "", 405, "Allow: GET"),
         ("POST", "/ports/a", "", 405, "Allow: GET, DELETE"),

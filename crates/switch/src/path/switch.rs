@@ -15,7 +15,9 @@ use super::port::OpenPort;
 use super::worker::{self, Shared};
 use super::{Setting, View};
 use crate::config::{Mode, Pairs, PortConfig, SwitchConfig};
-use crate::engine::{Engine, EngineError, PortState, PortStatus, Status, TableEntry, WorkerStatus};
+use crate::engine::{
+    Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
+};
 use crate::table::PORTS_MAX;
 use dray_datapath::lock;
 
@@ -44,6 +46,8 @@ struct Ports {
     pairs: Pairs,
     /// Indices of the ports in the order of adding.
     order: Vec<u16>,
+    /// Time of the last reset of the counters, and what each port had counted by then.
+    reset: Option<(Instant, HashMap<u16, PortStats>)>,
 }
 
 impl Ports {
@@ -275,6 +279,9 @@ impl Engine for Switch {
         ports.view.ports[usize::from(index)] = None;
         ports.pairs.remove(&port.config.name);
         ports.order.retain(|other| *other != index);
+        if let Some((_, counted)) = &mut ports.reset {
+            counted.remove(&index);
+        }
         ports.resolve();
         self.publish(&ports);
         // No worker learns from it any more.
@@ -298,6 +305,7 @@ impl Engine for Switch {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.started.elapsed().as_secs_f64(),
+            reset_s: ports.reset.as_ref().map(|(at, _)| at.elapsed().as_secs_f64()),
             mode: self.setting.mode,
             flow: self.setting.flow,
             ports: ports.order.len(),
@@ -353,6 +361,24 @@ impl Engine for Switch {
 
     fn flush_table(&self) {
         self.setting.table.clear();
+    }
+
+    fn stats_since_reset(&self) -> Vec<PortStats> {
+        let ports = lock(&self.ports);
+        let stats = ports.in_order().map(|port| {
+            let stats = PortStats::from(self.status_of(&ports, port));
+            let earlier = ports.reset.as_ref().and_then(|(_, then)| then.get(&port.index));
+            earlier.map_or_else(|| stats.clone(), |earlier| stats.since(earlier))
+        });
+        stats.collect()
+    }
+
+    fn reset_stats(&self) {
+        let mut ports = lock(&self.ports);
+        let counted =
+            ports.in_order().map(|port| (port.index, self.status_of(&ports, port).into()));
+        let counted = counted.collect();
+        ports.reset = Some((Instant::now(), counted));
     }
 }
 

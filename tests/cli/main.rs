@@ -1,8 +1,9 @@
-//! The command line: roles by hand, invalid requests, output on a terminal.
+//! The command line: roles by hand, invalid requests, output on a terminal, recipes.
 
 #[macro_use]
 #[path = "../common/mod.rs"]
 mod common;
 mod bad_input;
+mod recipes;
 mod roles;
 mod terminal;

@@ -1,5 +1,6 @@
 //! The roles as commands, by hand, in containers that have only a link.
 
+use std::net::UdpSocket;
 use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -17,12 +18,13 @@ fn chain(count: usize, addressed: bool) -> Hosts {
 /// Starts a role in a host's network namespace and waits until its ports are open.
 fn start(hosts: &Hosts, host: usize, arguments: &str) -> Child {
     let arguments = arguments.split_whitespace().chain(["--json"]);
-    hosts.start_role(host, common::command().args(arguments).stdout(Stdio::piped()))
+    let mut command = common::command();
+    hosts.start_role(host, command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
 fn report(child: Child) -> Report {
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -125,7 +127,7 @@ fn forwarder_drops_frames_output_cannot_carry() {
     let hosts = chain(2, true);
     let to = "udp:127.0.0.1:0-127.0.0.1:9";
     let forwarder = start(&hosts, 1, &format!("forward --from raw:eth0 --to {to}"));
-    let socket = hosts.within(0, || std::net::UdpSocket::bind("198.18.0.5:0")).unwrap();
+    let socket = hosts.within(0, || UdpSocket::bind("198.18.0.5:0")).unwrap();
     socket.send_to(b"fits", "198.18.0.6:9").unwrap();
     // Two fragments, neither of which is a UDP datagram.
     socket.send_to(&[0; 2000], "198.18.0.6:9").unwrap();
@@ -140,11 +142,20 @@ fn other_frames_are_counted_as_foreign() {
     require_root!();
     let hosts = chain(2, true);
     let receiver = start(&hosts, 1, "receive --port raw:eth0");
-    let socket = hosts.within(0, || std::net::UdpSocket::bind("198.18.0.5:0")).unwrap();
+    let socket = hosts.within(0, || UdpSocket::bind("198.18.0.5:0")).unwrap();
     for _ in 0..5 {
         socket.send_to(b"good day", "198.18.0.6:9").unwrap();
     }
-    let received = received(interrupted(receiver));
+    let output = interrupted(receiver).wait_with_output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(
+        message.ends_with("dray: no test frame was received; foreign frames: 5\n"),
+        "{message}"
+    );
+    let Report::Receive(received) = serde_json::from_slice(&output.stdout).unwrap() else {
+        panic!("not a receiver's report")
+    };
     assert_eq!((received.foreign, received.received, received.corrupt), (5, 0, 0));
 }
 
@@ -159,4 +170,89 @@ fn frame_above_mtu_is_refused() {
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{message}");
     assert!(message.contains("1515") && message.contains("1514"), "{message}");
+}
+
+/// Starts a role on this machine's loopback and waits until it runs.
+fn start_here(arguments: &str) -> Child {
+    let arguments = arguments.split_whitespace();
+    let mut command = common::command();
+    let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap();
+    assert!(common::eventually(|| common::runs_role(&child)), "the role does not start");
+    child
+}
+
+/// Returns exit status, standard output and standard error of a role.
+fn end(child: Child) -> (Option<i32>, String, String) {
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Returns the address of a UDP port that is not in use.
+fn free_address() -> String {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// Neither the time without frames nor frames of others count.
+#[test]
+fn short_run_shows_offered_rate() {
+    let address = free_address();
+    let receiver = start_here(&format!("receive --json --port udp:{address}?batch=64"));
+    let foreign = UdpSocket::bind("127.0.0.1:0").unwrap();
+    foreign.send_to(b"good day", &address).unwrap();
+    sleep(Duration::from_millis(700));
+    let to = format!("udp:127.0.0.1:0-{address}");
+    let sent = sent(start_here(&format!("send --json --rate 20k -t 0.5 --port {to}")));
+    sleep(Duration::from_millis(300));
+    foreign.send_to(b"good night", &address).unwrap();
+    let received = received(interrupted(receiver));
+    assert_eq!((received.foreign, received.received), (2, sent.sent));
+    let rate = received.arrivals.frames_per_second().unwrap();
+    assert!((18e3..22e3).contains(&rate), "{rate}");
+}
+
+#[test]
+fn count_ends_sender_and_ping() {
+    let (status, stdout, stderr) = end(start_here("send -p null: -c 1000 -r 1Mbit -s 125"));
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.starts_with("sent 1000 frames, 1.000 kpps, 1.000 Mb/s"), "{stdout}");
+    let (ours, theirs) = (free_address(), free_address());
+    let echo = start_here(&format!("echo --port udp:{theirs}-{ours}"));
+    let ping = start_here(&format!("ping --count 3 --rate 100pps --port udp:{ours}-{theirs}"));
+    let (status, stdout, stderr) = end(ping);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.starts_with("sent 3 frames, 3 came back,"), "{stdout}");
+    assert_eq!(end(interrupted(echo)).0, Some(0));
+}
+
+#[test]
+fn rates_go_to_standard_error_each_interval() {
+    let lines = |interval: &str| {
+        let send = format!("send -p null: -t 0.65 -r 10k -i {interval}");
+        let (status, stdout, stderr) = end(start_here(&send));
+        assert_eq!(status, Some(0), "{stderr}");
+        assert_eq!(stdout.lines().count(), 1, "{stdout}");
+        stderr.lines().filter(|line| line.contains("pps") && line.contains("b/s")).count()
+    };
+    assert_eq!(lines("0"), 0);
+    assert!((2..=8).contains(&lines("0.1")));
+}
+
+#[test]
+fn nothing_received_is_status_1() {
+    let address = free_address();
+    let to = format!("udp:127.0.0.1:0-{address}");
+    let _silent = UdpSocket::bind(&address).unwrap();
+    for (role, why) in [
+        (format!("receive -t 0.1 --port udp:{}", free_address()), "no test frame was received"),
+        (format!("echo -t 0.1 --port udp:{}-{address}", free_address()), "no frame was forwarded"),
+        (format!("ping -t 0.1 --port {to}"), "no reply came"),
+        (format!("receive -t 0.1 --port tcp:{address}"), "nothing was received"),
+    ] {
+        let (status, stdout, stderr) = end(start_here(&role));
+        assert_eq!(status, Some(1), "{role}: {stderr}");
+        assert_eq!(stderr.lines().last(), Some(&*format!("dray: {why}")), "{role}");
+        assert_eq!(stdout.lines().count(), 1, "{role}: {stdout}");
+    }
 }

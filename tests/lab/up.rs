@@ -200,13 +200,9 @@ fn all_ends_of_link_reach_each_other() {
         for peer in ["10.0.0.2", "10.0.0.3"] {
             let port = format!("udp:10.0.0.1:9000-{peer}:9000");
             let ping = ["dray", "ping", "--port", &port, "--duration", "0.1"];
-            let mut said = String::new();
             // On a busy machine, the echo may not get to run in time.
-            let answered = eventually(|| {
-                said = up.exec_well("a", &ping);
-                !said.contains(" 0 came back")
-            });
-            assert!(answered, "{kind}: {said}");
+            let answered = eventually(|| up.exec("a", &ping).status.success());
+            assert!(answered, "{kind}: {peer}");
         }
         up.down();
     }

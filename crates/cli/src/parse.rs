@@ -2,18 +2,78 @@
 
 use std::time::Duration;
 
-/// Parses frames per second: a number above zero, optionally with the suffix `k`, `M` or `G`.
+/// A rate of frames.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rate {
+    /// Frames per second.
+    Frames(f64),
+    /// Bits per second, from destination MAC to end of payload.
+    Bits(f64),
+}
+
+impl Rate {
+    /// Returns the rate in frames per second, for frames of `size` bytes.
+    pub(crate) fn frames_per_second(self, size: usize) -> f64 {
+        match self {
+            Self::Frames(rate) => rate,
+            Self::Bits(rate) => rate / (size as f64 * 8.0),
+        }
+    }
+}
+
+/// Parses frames per second, such as `20k` or `20kpps`, or bits per second, such as `1Gbit`.
+pub(crate) fn offered(text: &str) -> Result<Rate, String> {
+    let rate = match text.strip_suffix("bit") {
+        Some(number) => above_zero(number).map(Rate::Bits),
+        None => frames(text).map(Rate::Frames),
+    };
+    rate.ok_or_else(|| {
+        "give frames per second, such as 20000, 20k or 1.5Mpps, or bits per second, such as 10Gbit, \
+         more than 0"
+            .to_owned()
+    })
+}
+
+/// Parses frames per second: a number above zero, optionally with the suffix `k` or `M`, and `pps`.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    frames(text).ok_or_else(|| {
+        "give frames per second, more than 0, for example 100000, 100k or 1.5Mpps".to_owned()
+    })
+}
+
+/// Without a unit, `10G` would most likely stand for bits.
+fn frames(text: &str) -> Option<f64> {
+    match text.strip_suffix("pps") {
+        Some(number) => above_zero(number),
+        None => above_zero(text).filter(|_| !text.ends_with('G')),
+    }
+}
+
+/// Parses a number above zero, optionally with the suffix `k`, `M` or `G`.
+fn above_zero(text: &str) -> Option<f64> {
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k') => (&text[..text.len() - 1], 1e3),
         Some(b'M') => (&text[..text.len() - 1], 1e6),
         Some(b'G') => (&text[..text.len() - 1], 1e9),
         _ => (text, 1.0),
     };
-    let rate = digits.parse::<f64>().ok().map(|number| number * factor);
-    rate.filter(|rate| rate.is_finite() && *rate > 0.0).ok_or_else(|| {
-        "give frames per second, more than 0, for example 100000, 100k or 1.5M".to_owned()
-    })
+    let number = digits.parse::<f64>().ok().map(|number| number * factor);
+    number.filter(|number| number.is_finite() && *number > 0.0)
+}
+
+/// Time between two lines; `None`: no lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interval(pub(crate) Option<Duration>);
+
+/// Parses an interval: 0, or a time from 0.1 seconds to an hour.
+pub(crate) fn interval(text: &str) -> Result<Interval, String> {
+    if text.parse() == Ok(0.0) {
+        return Ok(Interval(None));
+    }
+    let allowed = Duration::from_millis(100)..=Duration::from_secs(3600);
+    let time = duration(text).ok().filter(|time| allowed.contains(time));
+    time.map(|time| Interval(Some(time)))
+        .ok_or_else(|| "give 0.1 to 3600 seconds, or 0 for no lines".to_owned())
 }
 
 /// Parses a duration: a number of seconds, or with units as in `500ms`, `1m 30s`.
@@ -50,9 +110,34 @@ mod tests {
     fn rate_accepts_suffixes_and_rejects_zero() {
         assert_eq!(rate("100k"), Ok(100e3));
         assert_eq!(rate("1.5M"), Ok(1.5e6));
+        assert_eq!(rate("20kpps"), Ok(20e3));
         assert_eq!(rate("7"), Ok(7.0));
-        for wrong in ["0", "-1", "", "k", "1kk", "inf", "NaN", "1e400", "0M", "½"] {
+        for wrong in ["0", "-1", "", "k", "1kk", "inf", "NaN", "1e400", "0M", "½", "pps", "10G"] {
             assert!(rate(wrong).is_err(), "{wrong}");
+            assert!(offered(wrong).is_err(), "{wrong}");
+        }
+        assert!(rate("1Gbit").is_err());
+    }
+
+    #[test]
+    fn rate_counts_frames_or_bits() {
+        assert_eq!(offered("20k"), Ok(Rate::Frames(20e3)));
+        assert_eq!(offered("1Gpps"), Ok(Rate::Frames(1e9)));
+        assert_eq!(offered("1.5Gbit"), Ok(Rate::Bits(1.5e9)));
+        assert_eq!(Rate::Bits(1e9).frames_per_second(1250), 1e5);
+        for wrong in ["1Gb", "bit", "0bit", "1 Gbit", "1Gbit/s", "1Gbps"] {
+            let error = offered(wrong).unwrap_err();
+            assert!(error.contains("10Gbit") && error.contains("20k"), "{error}");
+        }
+    }
+
+    #[test]
+    fn zero_interval_means_no_lines() {
+        assert_eq!(interval("0"), Ok(Interval(None)));
+        assert_eq!(interval("0.1"), Ok(Interval(Some(Duration::from_millis(100)))));
+        assert_eq!(interval("2s"), Ok(Interval(Some(Duration::from_secs(2)))));
+        for wrong in ["-1", "0.01", "3601", "", "often"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
         }
     }
 

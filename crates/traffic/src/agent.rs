@@ -72,7 +72,7 @@ pub enum Role {
     /// See [`Echo`].
     Echo(Echo),
     /// See [`Ping`].
-    Ping(Ping),
+    Ping(Box<Ping>),
     /// See [`StreamSender`].
     StreamSend(StreamSender),
     /// See [`StreamReceiver`].
@@ -92,7 +92,7 @@ impl Role {
             Job::Forward(job) => Self::Forward(Forwarder::open(job)?),
             Job::Upf(job) => Self::Upf(Box::new(UserPlane::open(*job)?)),
             Job::Echo(job) => Self::Echo(Echo::open(job)?),
-            Job::Ping(job) => Self::Ping(Ping::open(job)?),
+            Job::Ping(job) => Self::Ping(Box::new(Ping::open(job)?)),
             Job::StreamSend(job) => Self::StreamSend(StreamSender::open(job)),
             Job::StreamReceive(job) => Self::StreamReceive(StreamReceiver::open(job)?),
             Job::Neighbour(job) => Self::Neighbour(Neighbour::open(&job)?),
@@ -265,6 +265,7 @@ mod tests {
             users: None,
             burst: 8,
             rate: Some(1000.0),
+            count: None,
             duration: Duration::from_millis(20),
             turn: None,
             timed: None,

@@ -4,7 +4,7 @@ use dray_port::Frame;
 use dray_wire::test_frame::{Burst, Stamp, Verdict};
 
 use crate::sequence::Tracker;
-use crate::{ReceiveReport, Sample, StreamReport};
+use crate::{Arrivals, ReceiveReport, Sample, StreamReport};
 
 /// Counters so far.
 #[derive(Default)]
@@ -90,6 +90,7 @@ impl Counts {
             corrupt: self.corrupt,
             foreign: self.foreign,
             dropped,
+            arrivals: Arrivals::default(),
             latency: None,
             streams: self
                 .streams

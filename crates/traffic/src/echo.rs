@@ -47,39 +47,40 @@ impl Echo {
             (0..BATCH_MAX).map(|_| Vec::with_capacity(FRAME_MAX)).collect();
         let mut scratch = dray_port::scratch();
         let (port, out) = (&self.job.port, &mut self.out[0]);
-        let samples = self.intake.serve(self.job.interval, signal, on_sample, |intake| {
-            let mut failure = None;
-            let lent = intake.receive(0, &mut |frames| {
-                report.received += frames.len() as u64;
-                report.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-                let mut batch = Batch::new();
-                let mut replies = replies.iter_mut();
-                for frame in frames {
-                    let frame = frame.bytes(&mut scratch);
-                    if flow::udp_payload(frame).is_none() {
-                        continue;
+        let (samples, arrivals) =
+            self.intake.serve(self.job.interval, signal, on_sample, |intake| {
+                let mut failure = None;
+                let lent = intake.receive(0, &mut |frames| {
+                    report.received += frames.len() as u64;
+                    report.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+                    let mut batch = Batch::new();
+                    let mut replies = replies.iter_mut();
+                    for frame in frames {
+                        let frame = frame.bytes(&mut scratch);
+                        if flow::udp_payload(frame).is_none() {
+                            continue;
+                        }
+                        let reply = replies.next().expect("one for each frame of a batch");
+                        reply.clear();
+                        reply.extend_from_slice(frame);
+                        flow::swap_addresses(reply);
+                        batch.push(Frame::from(reply.as_slice()));
                     }
-                    let reply = replies.next().expect("one for each frame of a batch");
-                    reply.clear();
-                    reply.extend_from_slice(frame);
-                    flow::swap_addresses(reply);
-                    batch.push(Frame::from(reply.as_slice()));
+                    match out.transmit(&batch) {
+                        Ok(taken) => report.transmitted += taken as u64,
+                        Err(error) => failure = Some(error),
+                    }
+                    frames.len()
+                })?;
+                if let Some(error) = failure {
+                    return Err(RoleError::port(port)(error));
                 }
-                match out.transmit(&batch) {
-                    Ok(taken) => report.transmitted += taken as u64,
-                    Err(error) => failure = Some(error),
-                }
-                frames.len()
+                let worked = lent > 0;
+                Ok(Progress { frames: report.received, bytes: report.bytes, worked })
             })?;
-            if let Some(error) = failure {
-                return Err(RoleError::port(port)(error));
-            }
-            let worked = lent > 0;
-            Ok(Progress { frames: report.received, bytes: report.bytes, worked })
-        })?;
         report.refused = report.received - report.transmitted;
         report.dropped = self.intake.dropped()?;
-        report.samples = samples;
+        (report.samples, report.arrivals) = (samples, arrivals);
         Ok(report)
     }
 }

@@ -54,23 +54,24 @@ impl Forwarder {
     ) -> Result<ForwardReport, RoleError> {
         let mut report = ForwardReport::default();
         let outs = &mut self.outs;
-        let samples = self.intake.serve(self.job.interval, signal, on_sample, |intake| {
-            let mut worked = false;
-            let mut index = 0;
-            for Out { uri, tx, queues } in outs.iter_mut() {
-                for queue in 0..*queues {
-                    // A flow stays in one queue, and so in order.
-                    let count = tx.len();
-                    let tx = &mut tx[queue % count];
-                    worked |= forward(intake, index, uri, &mut **tx, &mut report)?;
-                    index += 1;
+        let (samples, arrivals) =
+            self.intake.serve(self.job.interval, signal, on_sample, |intake| {
+                let mut worked = false;
+                let mut index = 0;
+                for Out { uri, tx, queues } in outs.iter_mut() {
+                    for queue in 0..*queues {
+                        // A flow stays in one queue, and so in order.
+                        let count = tx.len();
+                        let tx = &mut tx[queue % count];
+                        worked |= forward(intake, index, uri, &mut **tx, &mut report)?;
+                        index += 1;
+                    }
                 }
-            }
-            Ok(Progress { frames: report.received, bytes: report.bytes, worked })
-        })?;
+                Ok(Progress { frames: report.received, bytes: report.bytes, worked })
+            })?;
         report.refused = report.received - report.transmitted;
         report.dropped = self.intake.dropped()?;
-        report.samples = samples;
+        (report.samples, report.arrivals) = (samples, arrivals);
         Ok(report)
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dray_port::{PortUri, Receive, Take, Wait, clock, wait_any};
 
+use crate::arrivals::{Arrivals, Clock};
 use crate::sample::Sampler;
 use crate::signal::Ending;
 use crate::{OnSample, RoleError, Sample, Signal};
@@ -61,15 +62,17 @@ impl Intake {
         rx.receive(take).map_err(RoleError::port(uri))
     }
 
-    /// Calls `round` repeatedly until `signal` ends the role; returns the samples taken meanwhile.
+    /// Calls `round` repeatedly until `signal` ends the role; returns the samples taken meanwhile
+    /// and the rate of arrivals.
     pub(crate) fn serve(
         &mut self,
         interval: Duration,
         signal: &Signal,
         on_sample: Option<OnSample>,
         mut round: impl FnMut(&mut Self) -> Result<Progress, RoleError>,
-    ) -> Result<Vec<Sample>, RoleError> {
+    ) -> Result<(Vec<Sample>, Arrivals), RoleError> {
         let mut sampler = Sampler::new(interval, on_sample);
+        let mut noted = Clock::default();
         let mut ending = Ending::new(signal);
         sampler.worked(0);
         let mut from = clock::ticks();
@@ -80,9 +83,10 @@ impl Intake {
                 sampler.worked(now - from);
             }
             from = now;
+            noted.note(now, frames, bytes);
             sampler.poll(now, frames, bytes);
             if !ending.go_on(now, worked) {
-                return Ok(sampler.finish(frames, bytes));
+                return Ok((sampler.finish(frames, bytes), noted.arrivals()));
             }
             if !worked && self.idle()? {
                 from = clock::ticks();

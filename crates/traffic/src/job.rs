@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::stream::{StreamReceiveReport, StreamSendReport, StreamUri};
 use crate::users::Users;
-use crate::{Latency, Sample};
+use crate::{Arrivals, Latency, Sample};
 
 /// A role with all of its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,6 +63,9 @@ pub struct SendJob {
     pub burst: usize,
     /// Frames per second over all lanes; `None` sends as fast as possible.
     pub rate: Option<f64>,
+    /// Frames to send, after which the run ends; `None`: as many as the duration allows.
+    #[serde(default)]
+    pub count: Option<u64>,
     /// Length of the run.
     pub duration: Duration,
     /// Number of frames after which the sender yields to another role on this CPU; it also yields
@@ -173,6 +176,9 @@ pub struct PingJob {
     /// Maximum number of frames per burst, if several are due. 1 to
     /// [`BATCH_MAX`](dray_port::BATCH_MAX).
     pub burst: usize,
+    /// Frames to send, after which the run ends; `None`: as many as the duration allows.
+    #[serde(default)]
+    pub count: Option<u64>,
     /// Initial time in which nothing is measured.
     pub warm_up: Duration,
     /// Length of the run, including the warm-up.
@@ -290,6 +296,9 @@ pub struct ReceiveReport {
     pub foreign: u64,
     /// Frames that the ports dropped because they were not received in time.
     pub dropped: u64,
+    /// Rate of the intact frames.
+    #[serde(default)]
+    pub arrivals: Arrivals,
     /// The same counters for each stream that was seen; empty without checks.
     pub streams: Vec<StreamReport>,
     /// Latency from due time to reception, if it was measured.
@@ -339,6 +348,9 @@ pub struct ForwardReport {
     pub refused: u64,
     /// Frames that the ports dropped because they were not received in time.
     pub dropped: u64,
+    /// Rate of the frames received.
+    #[serde(default)]
+    pub arrivals: Arrivals,
     /// Counts of frames received.
     pub samples: Vec<Sample>,
 }

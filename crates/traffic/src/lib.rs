@@ -7,6 +7,7 @@
 //! runs roles inside a container for `dray bench`. [`limit`] measures the machine, without ports.
 
 pub mod agent;
+mod arrivals;
 mod counts;
 mod cpu_time;
 pub mod echo;
@@ -29,6 +30,7 @@ pub mod stream;
 pub mod upf;
 mod users;
 
+pub use arrivals::Arrivals;
 pub use dray_results::{Agreement, Check, Percentiles};
 pub use job::{
     EchoJob, ForwardJob, ForwardReport, Job, Lane, NeighbourJob, NeighbourReport, PingJob,

@@ -23,7 +23,7 @@ impl Pacer {
     /// Returns the tick at which frame number `index` (from zero) is due.
     #[inline]
     pub fn due(&self, index: u64) -> u64 {
-        self.start + (index as f64 * self.ticks_per_frame) as u64
+        self.start.saturating_add((index as f64 * self.ticks_per_frame) as u64)
     }
 
     /// Returns the number of frames that are due by the tick `now`.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dray_port::{Scratch, Transmit, clock};
 use dray_wire::test_frame::{self, Stamp, Verdict};
 
+use crate::arrivals::Clock;
 use crate::counts::Counts;
 use crate::intake::Intake;
 use crate::latency::Latency;
@@ -13,7 +14,7 @@ use crate::links::Links;
 use crate::pacer::Pacer;
 use crate::sample::{Sampler, monotonic_ns};
 use crate::sender::{Late, OpenLane};
-use crate::{OnSample, Phase, PingJob, PingReport, RoleError, SendReport, Signal};
+use crate::{OnSample, Phase, PingJob, PingReport, ReceiveReport, RoleError, SendReport, Signal};
 
 /// Time to wait for a reply before the next frame is sent, or after the last one. A later reply
 /// still counts.
@@ -71,7 +72,10 @@ impl Ping {
         (sent.elapsed_ns, sent.samples) = (elapsed_ns, samples.clone());
         Ok(PingReport {
             send: sent,
-            receive: answers.counts.into_report(self.intake.dropped()?, samples),
+            receive: ReceiveReport {
+                arrivals: answers.noted.arrivals(),
+                ..answers.counts.into_report(self.intake.dropped()?, samples)
+            },
             latency: answers.latency,
         })
     }
@@ -91,7 +95,8 @@ impl Ping {
             let now = clock::ticks();
             let received = answers.counts.received;
             sampler.poll(now, received, received * self.job.size as u64);
-            if now >= deadline || signal.phase() != Phase::Run {
+            let all_sent = self.job.count.is_some_and(|count| report.sent >= count);
+            if now >= deadline || all_sent || signal.phase() != Phase::Run {
                 return Ok(report);
             }
             if self.lane.send(1, |_| now)? == 0 {
@@ -125,14 +130,15 @@ impl Ping {
         let (pacer, deadline) = (Pacer::new(start, rate), start + clock::to_ticks(duration));
         let mut scratch = dray_port::scratch();
         let mut late = Late::new(answers.warm);
-        let offered = (rate * duration.as_secs_f64()) as u64;
+        let offered = self.job.count.unwrap_or((rate * duration.as_secs_f64()) as u64);
         let (mut sent, mut refused) = (0, 0);
         let mut from = clock::ticks();
         loop {
             let now = clock::ticks();
             let received = answers.counts.received;
             sampler.poll(now, received, received * self.job.size as u64);
-            if now >= deadline || signal.phase() != Phase::Run {
+            let all_sent = self.job.count.is_some_and(|count| sent >= count);
+            if now >= deadline || all_sent || signal.phase() != Phase::Run {
                 break;
             }
             let due = pacer.count(now).min(offered).saturating_sub(sent);
@@ -177,6 +183,7 @@ impl Ping {
 #[derive(Default)]
 struct Answers {
     counts: Counts,
+    noted: Clock,
     latency: Latency,
     /// Round trips that began before this tick are not timed.
     warm: u64,
@@ -201,6 +208,9 @@ impl Answers {
                 }
                 frames.len()
             })? > 0;
+        }
+        if worked {
+            self.noted.note(clock::ticks(), self.counts.received, self.counts.bytes);
         }
         Ok(worked)
     }
@@ -264,6 +274,7 @@ mod tests {
             size: 100,
             rate,
             burst: 4,
+            count: None,
             warm_up: Duration::from_millis(50),
             duration: Duration::from_millis(200),
             yielding: true,

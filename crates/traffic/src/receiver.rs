@@ -89,30 +89,31 @@ impl Receiver {
         let mut counts = Counts::default();
         let mut look = Look::new(self.check, self.tunnelled);
         let mut timer = self.timed.map(|warm_up| Timer::new(signal, warm_up));
-        let samples = self.intake.serve(self.interval, signal, on_sample, |intake| {
-            let mut worked = false;
-            for index in 0..intake.len() {
-                let lent = intake.receive(index, &mut |frames| {
-                    match look.check {
-                        Check::None => counts.count(frames),
-                        Check::Fetched => {
-                            dray_port::ahead(frames).for_each(fetch);
-                            counts.count(frames);
+        let (samples, arrivals) =
+            self.intake.serve(self.interval, signal, on_sample, |intake| {
+                let mut worked = false;
+                for index in 0..intake.len() {
+                    let lent = intake.receive(index, &mut |frames| {
+                        match look.check {
+                            Check::None => counts.count(frames),
+                            Check::Fetched => {
+                                dray_port::ahead(frames).for_each(fetch);
+                                counts.count(frames);
+                            }
+                            Check::Whole | Check::Sampled => {
+                                let now = timer.as_mut().map(Timer::now);
+                                let (counts, timer) = (&mut counts, &mut timer);
+                                look.record(frames, &mut Books { counts, timer, now });
+                            }
                         }
-                        Check::Whole | Check::Sampled => {
-                            let now = timer.as_mut().map(Timer::now);
-                            let (counts, timer) = (&mut counts, &mut timer);
-                            look.record(frames, &mut Books { counts, timer, now });
-                        }
-                    }
-                    frames.len()
-                })?;
-                worked |= lent > 0;
-            }
-            Ok(Progress { frames: counts.received, bytes: counts.bytes, worked })
-        })?;
+                        frames.len()
+                    })?;
+                    worked |= lent > 0;
+                }
+                Ok(Progress { frames: counts.received, bytes: counts.bytes, worked })
+            })?;
         let report = counts.into_report(self.intake.dropped()?, samples);
-        Ok(ReceiveReport { latency: timer.map(|timer| timer.latency), ..report })
+        Ok(ReceiveReport { arrivals, latency: timer.map(|timer| timer.latency), ..report })
     }
 }
 

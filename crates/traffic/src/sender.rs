@@ -52,14 +52,21 @@ impl Sender {
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<SendReport, RoleError> {
-        let SendJob { rate, duration, burst, turn, timed, .. } = self.job;
+        let SendJob { rate, count, duration, burst, turn, timed, .. } = self.job;
         while monotonic_ns() < signal.start_at_ns() && signal.phase() == Phase::Run {
             std::thread::sleep(Duration::from_millis(1));
         }
         let offered = rate.map(|rate| (rate * duration.as_secs_f64()) as u64);
+        let most = count.or(offered);
         let start = clock::ticks();
         let deadline = start + clock::to_ticks(duration);
         let pacer = rate.map(|rate| Pacer::new(start, rate));
+        // A sender of a given number of frames ends when the next one would be due.
+        let all_sent = match (count, pacer) {
+            (Some(count), Some(pacer)) => pacer.due(count).min(deadline),
+            (Some(_), None) => start,
+            (None, _) => deadline,
+        };
         let mut late = timed.map(|warm_up| Late::new(start + clock::to_ticks(warm_up)));
         let mut sampler = Sampler::new(self.job.interval, on_sample);
         sampler.worked(0);
@@ -73,14 +80,15 @@ impl Sender {
             if let Some(from) = working.take() {
                 sampler.worked(now - from);
             }
-            let rest = offered.map_or(u64::MAX, |offered| offered - sent);
+            let rest = most.map_or(u64::MAX, |most| most - sent);
             // After sending everything, the sender stays to the end, so that every sample is taken.
-            let due = if rest == 0 { deadline } else { pacer.map_or(now, |p| p.due(sent)) };
+            let end = if rest == 0 { all_sent } else { deadline };
+            let due = if rest == 0 { end } else { pacer.map_or(now, |p| p.due(sent)) };
             if now < due {
-                now = wait_until(due.min(deadline), dray_port::PATIENCE, turn.is_some());
+                now = wait_until(due.min(end), dray_port::PATIENCE, turn.is_some());
             }
             sampler.poll(now, sent, sent * size);
-            if now >= deadline || signal.phase() != Phase::Run {
+            if now >= end || signal.phase() != Phase::Run {
                 break;
             }
             if now < due {
@@ -118,7 +126,7 @@ impl Sender {
         // A sender that was ended early was offered less.
         let so_far = rate.map(|rate| (rate * elapsed_s) as u64);
         Ok(SendReport {
-            offered: offered.min(so_far),
+            offered: offered.min(so_far).map(|offered| count.map_or(offered, |n| n.min(offered))),
             sent,
             bytes: sent * size,
             refused,
@@ -286,6 +294,7 @@ mod tests {
             users: None,
             burst: 7,
             rate,
+            count: None,
             duration: Duration::from_millis(50),
             turn: Some(SendJob::TURN),
             timed: None,
@@ -313,6 +322,20 @@ mod tests {
         assert!(report.sent_less_than_offered());
         let unpaced = Sender::open(job(None)).unwrap().run(&Signal::default(), None).unwrap();
         assert!(unpaced.offered.is_none() && !unpaced.sent_less_than_offered());
+    }
+
+    #[test]
+    fn sender_ends_after_given_count() {
+        let second = Duration::from_secs(1);
+        for (rate, count, shortest) in
+            [(None, 1000, 0), (Some(10_000.0), 200, 19), (Some(1e12), 500, 0)]
+        {
+            let job = SendJob { count: Some(count), duration: 60 * second, ..job(rate) };
+            let report = Sender::open(job).unwrap().run(&Signal::default(), None).unwrap();
+            assert_eq!(report.sent, count, "{report:?}");
+            assert!(report.elapsed_ns >= shortest * 1_000_000, "{report:?}");
+            assert!(report.offered.is_none_or(|offered| offered <= count), "{report:?}");
+        }
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl UserPlane {
         let failed = RoleError::port(from);
         // Without ports: the user plane function polls its own.
         let mut nothing = Intake::new(Vec::new(), job.yielding && !job.sleeping);
-        let samples = nothing.serve(job.interval, signal, on_sample, |_| {
+        let (samples, arrivals) = nothing.serve(job.interval, signal, on_sample, |_| {
             let mut worked = worker.poll().map_err(&failed)?;
             if !worked && job.sleeping {
                 worker.sleep().map_err(&failed)?;
@@ -65,6 +65,7 @@ impl UserPlane {
             bytes: counters.rx_bytes,
             refused: counters.rx_packets - counters.tx_packets,
             dropped: worker.dropped().map_err(&failed)?,
+            arrivals,
             samples,
         })
     }

@@ -50,6 +50,7 @@ impl Neighbours {
             users: None,
             burst: 8,
             rate: Some(RATE),
+            count: None,
             duration: Duration::from_secs(24 * 3600),
             turn: Some(SendJob::TURN),
             timed: None,

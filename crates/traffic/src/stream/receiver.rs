@@ -14,6 +14,7 @@ use super::incoming::{Incoming, Read};
 use super::outgoing::new_socket;
 use super::pattern::Pattern;
 use super::{END_MAX, StreamBytes, StreamReceiveReport, sleep};
+use crate::arrivals::Clock;
 use crate::sample::Sampler;
 use crate::{Check, OnSample, Phase, RoleError, Sample, Signal, StreamReceiveJob};
 
@@ -28,6 +29,7 @@ pub struct StreamReceiver {
     buffer: Vec<u8>,
     incoming: Vec<Incoming>,
     counts: Counts,
+    noted: Clock,
 }
 
 /// Counters so far.
@@ -61,8 +63,8 @@ impl StreamReceiver {
         let listener = open().map_err(RoleError::stream(&job.at))?;
         let pattern = Pattern::new(job.at.buffer);
         let buffer = vec![0; job.at.buffer];
-        let counts = Counts::default();
-        Ok(Self { job, listener, pattern, buffer, incoming: Vec::new(), counts })
+        let (counts, noted) = (Counts::default(), Clock::default());
+        Ok(Self { job, listener, pattern, buffer, incoming: Vec::new(), counts, noted })
     }
 
     /// Receives until `signal` ends it: a draining receiver goes on until every stream has ended.
@@ -118,6 +120,7 @@ impl StreamReceiver {
         incoming.retain_mut(|incoming| {
             ready.next() != Some(true) || take(incoming, counts, buffer, pattern, whole)
         });
+        self.noted.note(clock::ticks(), 0, self.counts.bytes);
         if has_come {
             match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => self.incoming.push(Incoming::new(socket)),
@@ -137,7 +140,8 @@ impl StreamReceiver {
         }
         let Counts { bytes, corrupt, foreign, by_tcp, streams } = std::mem::take(&mut self.counts);
         let streams = streams.into_values().collect();
-        StreamReceiveReport { bytes, corrupt, foreign, by_tcp, streams, samples }
+        let arrivals = std::mem::take(&mut self.noted).arrivals();
+        StreamReceiveReport { bytes, corrupt, foreign, by_tcp, streams, arrivals, samples }
     }
 }
 

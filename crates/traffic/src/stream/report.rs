@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Sample;
+use crate::{Arrivals, Sample};
 
 /// Report of a sender of streams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -50,6 +50,9 @@ pub struct StreamReceiveReport {
     pub by_tcp: u64,
     /// Streams, in the order of their numbers.
     pub streams: Vec<StreamBytes>,
+    /// Rate of the bytes received.
+    #[serde(default)]
+    pub arrivals: Arrivals,
     /// Samples that count bytes received; they have no frames.
     pub samples: Vec<Sample>,
 }

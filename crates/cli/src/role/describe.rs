@@ -1,0 +1,203 @@
+//! Text about a role: one line for each interval, and one at the end.
+
+use std::time::Duration;
+
+use dray_traffic::{Arrivals, Latency, OnSample, Percentiles, Report, Sample};
+
+/// Returns a function that writes the rates of each interval to standard error, from the first
+/// frame on.
+pub(super) fn rates(interval: Duration) -> OnSample {
+    let mut began = None;
+    Box::new(move |last: &Sample, now: &Sample| {
+        let began = *began.get_or_insert(last.at_ns);
+        let span = Duration::from_nanos(now.at_ns - last.at_ns);
+        // Rates over the short rest at the end are noise.
+        if now.bytes > 0 && span > interval / 10 {
+            let at = Duration::from_nanos(now.at_ns - began);
+            eprintln!("{}", rates_line(at, span, now.frames - last.frames, now.bytes - last.bytes));
+        }
+    })
+}
+
+fn rates_line(at: Duration, span: Duration, frames: u64, bytes: u64) -> String {
+    let seconds = span.as_secs_f64();
+    let bits = scaled(bytes as f64 * 8.0 / seconds, "b/s");
+    // Streams have no frames.
+    let frames = match (frames, bytes) {
+        (0, 1..) => String::new(),
+        _ => format!("{:>12}", scaled(frames as f64 / seconds, "pps")),
+    };
+    format!("{:8.1} s{frames}{bits:>14}", at.as_secs_f64())
+}
+
+/// Formats a number with a unit, to four digits: `20.02 kpps`.
+fn scaled(number: f64, unit: &str) -> String {
+    // Bounds are where rounding to four digits reaches the next power of ten.
+    let (factor, prefix) = match number {
+        0.99995e9.. => (1e9, "G"),
+        0.99995e6.. => (1e6, "M"),
+        0.99995e3.. => (1e3, "k"),
+        _ => (1.0, ""),
+    };
+    let number = number / factor;
+    let decimals = match number {
+        99.995.. => 1,
+        9.9995.. => 2,
+        _ => 3,
+    };
+    format!("{number:.decimals$} {prefix}{unit}")
+}
+
+/// Formats the rates of what a role received: `, 20.02 kpps, 10.25 Mb/s`. Empty if it received one
+/// batch only.
+fn arrived(arrivals: &Arrivals) -> String {
+    let part = |rate: Option<f64>, unit| match rate {
+        Some(rate) => format!(", {}", scaled(rate, unit)),
+        None => String::new(),
+    };
+    part(arrivals.frames_per_second(), "pps") + &part(arrivals.bits_per_second(), "b/s")
+}
+
+/// Formats the rates of what a role sent.
+fn sent(frames: u64, bytes: u64, elapsed_ns: u64) -> String {
+    arrived(&Arrivals { frames, bytes, ns: elapsed_ns })
+}
+
+/// Formats percentiles in microseconds, if there are any.
+fn percentiles(latency: &Latency) -> String {
+    let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
+    let Some(times) = latency.percentiles() else { return String::new() };
+    let Percentiles { p50, p90, p99, p999, p9999, max } = times;
+    let [p50, p90, p99, p999, max] = [p50, p90, p99, p999, max].map(us);
+    let p9999 = p9999.map_or(String::new(), |ns| format!(", p99.99 {}", us(ns)));
+    format!("; us: p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}{p9999}, max {max}")
+}
+
+/// Returns the role's last line.
+pub(super) fn describe(report: &Report) -> String {
+    match report {
+        Report::Send(send) => {
+            let note = match send.offered {
+                Some(offered) if send.sent_less_than_offered() => {
+                    format!("; sent less than offered: {offered}")
+                }
+                _ => String::new(),
+            };
+            let rates = sent(send.sent, send.bytes, send.elapsed_ns);
+            format!("sent {} frames{rates}{note}\n", send.sent)
+        }
+        Report::Receive(receive) => format!(
+            "received {} frames{}; lost {}, duplicated {}, reordered {}, corrupt {}, foreign {}, \
+             dropped at the port {}{}\n",
+            receive.received,
+            arrived(&receive.arrivals),
+            receive.lost,
+            receive.duplicated,
+            receive.reordered,
+            receive.corrupt,
+            receive.foreign,
+            receive.dropped,
+            receive.latency.as_ref().map_or(String::new(), percentiles),
+        ),
+        Report::Forward(forward) => format!(
+            "received {} frames{}; transmitted {}, refused {}, dropped at the port {}\n",
+            forward.received,
+            arrived(&forward.arrivals),
+            forward.transmitted,
+            forward.refused,
+            forward.dropped,
+        ),
+        Report::Ping(ping) => {
+            let times = percentiles(&ping.latency);
+            let (sent, back) = (ping.send.sent, ping.receive.received);
+            let rate = ping.receive.arrivals.frames_per_second();
+            let rate =
+                rate.map_or(String::new(), |rate| format!(", {:.1} k round trips/s", rate / 1e3));
+            format!("sent {sent} frames, {back} came back{rate}{times}\n")
+        }
+        Report::Neighbour(neighbour) => format!("written {} bytes\n", neighbour.written_bytes),
+        Report::StreamSend(send) => {
+            let copied = send.zerocopy.map_or(String::new(), |zerocopy| {
+                let (copied, completed) = (zerocopy.copied, zerocopy.completed);
+                format!("; the kernel copied in {copied} of {completed} calls")
+            });
+            let (bytes, streams, again) = (send.bytes, send.streams.len(), send.retransmits);
+            let rate = sent(0, bytes, send.elapsed_ns);
+            format!(
+                "sent {bytes} bytes in {streams} streams{rate}; {again} segments sent again{copied}\n"
+            )
+        }
+        Report::StreamReceive(receive) => {
+            let (streams, bytes) = (receive.streams.len(), receive.bytes);
+            let ended = receive.streams.iter().filter(|stream| stream.ended).count();
+            let (corrupt, foreign) = (receive.corrupt, receive.foreign);
+            let rate = arrived(&receive.arrivals);
+            format!(
+                "received {bytes} bytes in {streams} streams{rate}; {ended} ended, {corrupt} \
+                 corrupt reads, {foreign} foreign connections\n"
+            )
+        }
+    }
+}
+
+/// Returns why a role did nothing useful, if so: nothing came through, or the peers did not take the
+/// `left` last frames, which were all.
+pub(super) fn nothing_came(report: &Report, left: usize) -> Option<String> {
+    let (count, what) = match report {
+        Report::Send(report) => (report.sent, "no frame was sent"),
+        Report::Receive(report) => (report.received, "no test frame was received"),
+        Report::Forward(report) => (report.transmitted, "no frame was forwarded"),
+        Report::Ping(report) => (report.receive.received, "no reply came"),
+        Report::StreamSend(report) => (report.bytes, "nothing was sent"),
+        Report::StreamReceive(report) => (report.bytes, "nothing was received"),
+        Report::Neighbour(report) => (report.written_bytes, "nothing was written"),
+    };
+    match (count, report) {
+        (0, Report::Receive(report)) if report.foreign > 0 => {
+            Some(format!("{what}; foreign frames: {}", report.foreign))
+        }
+        (0, _) => Some(what.to_owned()),
+        (count, _) if count <= left as u64 => Some("no frame was taken by a peer".to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_traffic::ReceiveReport;
+
+    use super::*;
+
+    #[test]
+    fn rates_have_four_digits() {
+        for (number, text) in [
+            (0.0, "0.000 pps"),
+            (5.0, "5.000 pps"),
+            (99.997, "100.0 pps"),
+            (999_960.0, "1.000 Mpps"),
+            (20_020.0, "20.02 kpps"),
+            (14_880_952.0, "14.88 Mpps"),
+            (123_456_789_000.0, "123.5 Gpps"),
+        ] {
+            assert_eq!(scaled(number, "pps"), text);
+        }
+        let (second, half) = (Duration::from_secs(1), Duration::from_millis(500));
+        assert_eq!(
+            rates_line(3 * second, half, 10_000, 640_000),
+            "     3.0 s  20.00 kpps    10.24 Mb/s"
+        );
+        assert_eq!(rates_line(second, second, 0, 125_000_000), "     1.0 s    1.000 Gb/s");
+        assert_eq!(rates_line(second, second, 0, 0), "     1.0 s   0.000 pps     0.000 b/s");
+    }
+
+    #[test]
+    fn report_without_test_frames_is_a_failure() {
+        let mut report = ReceiveReport { foreign: 5, ..ReceiveReport::default() };
+        let none = "no test frame was received; foreign frames: 5";
+        assert_eq!(nothing_came(&Report::Receive(report.clone()), 0).as_deref(), Some(none));
+        let text = describe(&Report::Receive(report.clone()));
+        assert!(text.starts_with("received 0 frames; lost 0,"), "{text}");
+        report.received = 1;
+        assert_eq!(nothing_came(&Report::Receive(report), 0), None);
+    }
+}

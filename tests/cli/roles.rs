@@ -197,6 +197,7 @@ fn free_address() -> String {
 /// Neither the time without frames nor frames of others count.
 #[test]
 fn short_run_shows_offered_rate() {
+    let _alone = alone();
     let address = free_address();
     let receiver = start_here(&format!("receive --json --port udp:{address}?batch=64"));
     let foreign = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -214,6 +215,7 @@ fn short_run_shows_offered_rate() {
 
 #[test]
 fn count_ends_sender_and_ping() {
+    let _alone = alone();
     let (status, stdout, stderr) = end(start_here("send -p null: -c 1000 -r 1Mbit -s 125"));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.starts_with("sent 1000 frames, 1.000 kpps, 1.000 Mb/s"), "{stdout}");
@@ -228,6 +230,7 @@ fn count_ends_sender_and_ping() {
 
 #[test]
 fn rates_go_to_standard_error_each_interval() {
+    let _alone = alone();
     let lines = |interval: &str| {
         let send = format!("send -p null: -t 0.65 -r 10k -i {interval}");
         let (status, stdout, stderr) = end(start_here(&send));
@@ -241,6 +244,7 @@ fn rates_go_to_standard_error_each_interval() {
 
 #[test]
 fn nothing_received_is_status_1() {
+    let _alone = alone();
     let address = free_address();
     let to = format!("udp:127.0.0.1:0-{address}");
     let _silent = UdpSocket::bind(&address).unwrap();

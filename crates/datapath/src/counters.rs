@@ -6,7 +6,7 @@
 
 /// Generates, from names with their documentation:
 ///
-/// * `DropReason`, an enum of the reasons, with `ALL` and `name`;
+/// * `DropReason`, an enum of the reasons, with `ALL`, `name` and `meaning`, which is its documentation;
 /// * `Drops`, a number for each of them;
 /// * `Counters`, the numbers, and `drops`;
 /// * `Published`, counters that one thread writes and others read.
@@ -17,14 +17,14 @@
 macro_rules! counters {
     (
         $(#[$reason_doc:meta])*
-        reasons { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)* }
+        reasons { $($(#[doc = $variant_doc:literal])+ $variant:ident = $name:literal,)* }
         $(#[$counters_doc:meta])*
         numbers { $($(#[$number_doc:meta])* $number:ident,)* }
     ) => {
         $(#[$reason_doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum DropReason {
-            $($(#[$variant_doc])* $variant,)*
+            $($(#[doc = $variant_doc])+ $variant,)*
         }
 
         impl DropReason {
@@ -35,6 +35,13 @@ macro_rules! counters {
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
+                }
+            }
+
+            /// Returns its documentation: what was dropped, in a sentence.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!($($variant_doc),+).trim_start(),)*
                 }
             }
         }
@@ -219,6 +226,7 @@ mod tests {
             sum.drops.iter().collect::<Vec<_>>(),
             [(DropReason::Long, 7), (DropReason::Short, 8)]
         );
+        assert_eq!(DropReason::Short.meaning(), "The frame was too short.");
     }
 
     #[test]

@@ -8,17 +8,19 @@ dray_datapath::counters! {
         OtherHost = "other_host",
         /// The frame is neither IP nor ARP, or is truncated.
         NotIp = "not_ip",
-        /// N3: the outer IP header is invalid.
+        /// N3, or a message to the UPF itself: the outer IP header is invalid, or has an
+        /// IPv4-mapped address (RFC 6890).
         OuterIp = "outer_ip",
         /// N3: invalid fragment of an outer packet: it overlaps another fragment, does not fit, or
         /// belongs to a packet that is not for us.
         OuterFragment = "outer_fragment",
         /// The source cannot be another host: the IP address is unspecified, loopback, multicast,
-        /// reserved or our own, or the Ethernet address is a group address or our own.
+        /// reserved, our own, or on N6 link-local; or the Ethernet address is a group address or
+        /// our own.
         MartianSource = "martian_source",
         /// The destination cannot be a host: the IP address is unspecified, loopback or reserved.
         MartianDestination = "martian_destination",
-        /// Invalid ARP or neighbour discovery message.
+        /// Invalid ARP or neighbour discovery message (RFC 4861, section 7.1).
         InvalidMessage = "invalid_message",
         /// A neighbour's reply without an open question, or with an Ethernet address other than the
         /// configured one or the known one that still replies.
@@ -39,14 +41,16 @@ dray_datapath::counters! {
         GtpuUnknownExtension = "gtpu_unknown_extension",
         /// N3: no session has a tunnel with this TEID.
         UnknownTeid = "unknown_teid",
-        /// N3: not from the gNB that the session of the tunnel sends to; or an error indication
-        /// about a tunnel that its sender does not have.
+        /// N3: not from a gNB that the session of the tunnel sends to; or an error indication about
+        /// a tunnel that its sender does not have.
         WrongGnb = "wrong_gnb",
-        /// N3: the rate limit for messages of this kind is exceeded.
+        /// The rate limit for messages of this kind is exceeded: 1000 error indications a second at
+        /// one worker. Or a reply of a neighbour that came while another thread changed the
+        /// neighbours.
         Limited = "limited",
         /// N3: a user's packet to one of our own addresses, such as a tunnel in a tunnel.
         OwnAddress = "own_address",
-        /// The user's IP header is invalid.
+        /// The user's IP header is invalid, or has an IPv4-mapped address (RFC 6890).
         InnerIp = "inner_ip",
         /// N3: the source of the user's packet is not one of the user's own addresses.
         Spoofed = "spoofed",

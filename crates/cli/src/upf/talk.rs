@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use dray_daemon::ClientError;
-use dray_text::align;
+use dray_text::{align, wrapped};
 use dray_upf::api::{CONTROL, Client, Stats, Status, Transaction};
 use dray_upf::config::{SessionConfig, SessionsFile};
-use dray_upf::{Counters, EventsLost, SessionStatus};
+use dray_upf::{Counters, DropReason, EventsLost, SessionStatus};
 use serde::Serialize;
 
 use crate::common::{Failure, print};
@@ -178,9 +178,19 @@ pub(super) fn describe(stats: &Stats) -> String {
              {downlink_data}, tunnels gone {tunnel_gone}\n"
         ),
     };
+    let hint = match uplink.drops.total() + downlink.drops.total() {
+        0 => "",
+        _ => "What to look at for each drop reason: docs/upf.md, \"Drop reasons\".\n",
+    };
     direction("uplink", uplink, uplink_workers)
         + &direction("downlink", downlink, downlink_workers)
+        + hint
         + &lost
+}
+
+/// Returns what a drop reason means, as a part of a sentence.
+fn meaning(reason: DropReason) -> &'static str {
+    reason.meaning().trim_end_matches('.')
 }
 
 fn direction(name: &str, counters: &Counters, workers: &[u64]) -> String {
@@ -195,7 +205,7 @@ fn direction(name: &str, counters: &Counters, workers: &[u64]) -> String {
         drops.total(),
     );
     for (reason, packets) in drops.iter() {
-        text += &format!("  {}: {packets}\n", reason.name());
+        text += &wrapped(&format!("  {}: {packets} ({})", reason.name(), meaning(reason)));
     }
     text
 }

@@ -2,10 +2,41 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use crate::query::{Query, UriError};
 use crate::{Port, Wait};
+
+/// What a port uses, and no second port of a program should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Claim<'u> {
+    /// All frames of an interface.
+    Interface(&'u str),
+    /// Frames of some queues of an interface.
+    Queues(&'u str, Range<u32>),
+    /// A connection by a Unix socket, with its number if there can be several.
+    Socket(&'u Path, u32),
+}
+
+impl Claim<'_> {
+    /// Returns what both have in common, if anything.
+    pub(crate) fn common(&self, other: &Claim<'_>) -> Option<String> {
+        use Claim::{Interface, Queues, Socket};
+        let is_common = match (self, other) {
+            (Queues(own, queues), Queues(name, others)) => {
+                own == name && queues.start < others.end && others.start < queues.end
+            }
+            (Interface(own) | Queues(own, _), Interface(name) | Queues(name, _)) => own == name,
+            (Socket(..), Socket(..)) => self == other,
+            _ => false,
+        };
+        is_common.then(|| match self {
+            Interface(name) | Queues(name, _) => format!("interface {name}"),
+            Socket(path, _) => format!("socket {}", path.display()),
+        })
+    }
+}
 
 /// The part of a port that failed, and why.
 pub(crate) type Failed = (&'static str, io::Error);
@@ -42,6 +73,11 @@ pub(crate) trait Scheme: fmt::Display {
 
     /// Returns the path of the socket that the port creates, if it creates one.
     fn socket(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Returns what the port uses exclusively, if anything.
+    fn claim(&self) -> Option<Claim<'_>> {
         None
     }
 

@@ -114,6 +114,12 @@ impl PortUri {
         Some(directory.unwrap_or(Path::new(".")))
     }
 
+    /// Returns the interface or the socket that both ports would use, if there is one: of two such
+    /// ports, one gets the other's frames, or none.
+    pub fn common_with(&self, other: &Self) -> Option<String> {
+        self.scheme().claim()?.common(&other.scheme().claim()?)
+    }
+
     /// Returns true if the kernel writes the headers of transmitted frames, so that all are one
     /// flow.
     pub fn is_one_flow(&self) -> bool {
@@ -209,6 +215,28 @@ mod tests {
             let uri: PortUri = text.parse().unwrap();
             assert_eq!(uri.is_local(), is_local, "{text}");
             assert_eq!(uri.socket_directory(), directory.map(Path::new), "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_on_same_interface_or_socket_are_found() {
+        for (one, other, common) in [
+            ("raw:eth0", "raw:eth0?batch=64", Some("interface eth0")),
+            ("raw:eth0", "raw:eth1", None),
+            ("raw:eth0", "afxdp:eth0", Some("interface eth0")),
+            ("impair:drop=2:raw:eth0", "tap:eth0", Some("interface eth0")),
+            ("afxdp:eth0?queues=2", "afxdp:eth0?queue=1", Some("interface eth0")),
+            ("afxdp:eth0?queues=2", "afxdp:eth0?queue=2", None),
+            ("vhost:/a", "virtio:/a", Some("socket /a")),
+            ("vhost:/a", "vhost:/b", None),
+            ("memif:/a", "memif:/a", Some("socket /a")),
+            ("memif:/a?id=1", "memif:/a?id=2", None),
+            ("unix:/a?peer=/b", "unix:/a?peer=/c", Some("socket /a")),
+            ("null:", "null:", None),
+        ] {
+            let [one, other]: [PortUri; 2] = [one, other].map(|uri| uri.parse().unwrap());
+            assert_eq!(one.common_with(&other).as_deref(), common, "{one} {other}");
+            assert_eq!(other.common_with(&one).as_deref(), common, "{other} {one}");
         }
     }
 

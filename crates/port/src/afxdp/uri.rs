@@ -5,7 +5,7 @@ use std::fmt;
 use dray_bpf::{Mode, PORTS_MAX};
 
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Failed, Scheme};
+use crate::scheme::{Claim, Failed, Scheme};
 use crate::{Port, Wait, interface};
 
 /// How frames pass between the driver's memory and the socket's.
@@ -137,6 +137,10 @@ impl Scheme for AfxdpUri {
 
     fn wait(&self) -> Wait {
         self.wait
+    }
+
+    fn claim(&self) -> Option<Claim<'_>> {
+        Some(Claim::Queues(&self.interface, self.queue..self.queue + self.queues))
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::query::{Query, UriError};
-use crate::scheme::{Failed, Scheme};
+use crate::scheme::{Claim, Failed, Scheme};
 use crate::{Port, PortUri, Wait};
 use receive::Impaired;
 
@@ -142,6 +142,10 @@ impl Scheme for ImpairUri {
 
     fn loses_tags(&self) -> bool {
         self.port.loses_tags()
+    }
+
+    fn claim(&self) -> Option<Claim<'_>> {
+        self.port.scheme().claim()
     }
 }
 

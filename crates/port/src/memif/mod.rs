@@ -27,7 +27,7 @@ use crate::connection::Connection;
 use crate::fresh::Fresh;
 use crate::pairs::{self, Pair};
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Failed, Scheme};
+use crate::scheme::{Claim, Failed, Scheme};
 use crate::unix::parse_path;
 use crate::{OpenError, Port, Wait};
 
@@ -123,6 +123,10 @@ impl Scheme for MemifUri {
 
     fn is_local(&self) -> bool {
         true
+    }
+
+    fn claim(&self) -> Option<Claim<'_>> {
+        Some(Claim::Socket(&self.path, self.id))
     }
 }
 

@@ -8,7 +8,7 @@ use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Failed, Scheme};
+use crate::scheme::{Claim, Failed, Scheme};
 use crate::socket::{
     Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option,
 };
@@ -124,6 +124,10 @@ impl Scheme for RawUri {
 
     fn loses_tags(&self) -> bool {
         !self.keeps_tags()
+    }
+
+    fn claim(&self) -> Option<Claim<'_>> {
+        Some(Claim::Interface(&self.interface))
     }
 }
 

@@ -11,7 +11,7 @@ use dray_netdev::Interface;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Failed, Scheme};
+use crate::scheme::{Claim, Failed, Scheme};
 use crate::{Port, Wait, interface};
 
 mod calls;
@@ -80,6 +80,10 @@ impl Scheme for TapUri {
 
     fn wait(&self) -> Wait {
         self.wait
+    }
+
+    fn claim(&self) -> Option<Claim<'_>> {
+        Some(Claim::Interface(&self.interface))
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Failed, Scheme};
+use crate::scheme::{Claim, Failed, Scheme};
 use crate::socket::{Restore, SocketOptions, SocketReceive, SocketTransmit};
 use crate::unix::parse_path;
 use crate::{Frame, Link, LinkState, LinkStatus, PATIENCE, Port, Receive, Take, Transmit, Wait};
@@ -79,6 +79,10 @@ impl Scheme for UnixUri {
 
     fn only_receives(&self) -> bool {
         self.peer.is_none()
+    }
+
+    fn claim(&self) -> Option<Claim<'_>> {
+        Some(Claim::Socket(&self.path, 0))
     }
 }
 

@@ -28,7 +28,7 @@ use crate::attention::Attention;
 use crate::connection::Connection;
 use crate::pairs;
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Failed, Scheme};
+use crate::scheme::{Claim, Failed, Scheme};
 use crate::unix::parse_path;
 use crate::{Bytes, OpenError, Port, Wait};
 
@@ -122,6 +122,10 @@ impl Scheme for VhostUri {
 
     fn socket(&self) -> Option<&Path> {
         (!self.client).then_some(&self.path)
+    }
+
+    fn claim(&self) -> Option<Claim<'_>> {
+        Some(Claim::Socket(&self.path, 0))
     }
 }
 

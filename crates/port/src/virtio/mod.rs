@@ -24,7 +24,7 @@ use crate::connection::Connection;
 use crate::fresh::Fresh;
 use crate::pairs::{self, Pair};
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Failed, Scheme};
+use crate::scheme::{Claim, Failed, Scheme};
 use crate::unix::parse_path;
 use crate::{OpenError, Port, Wait};
 
@@ -118,6 +118,10 @@ impl Scheme for VirtioUri {
 
     fn socket(&self) -> Option<&Path> {
         self.server.then_some(&self.path)
+    }
+
+    fn claim(&self) -> Option<Claim<'_>> {
+        Some(Claim::Socket(&self.path, 0))
     }
 }
 

@@ -5,9 +5,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use common::veths::Veths;
@@ -55,12 +56,24 @@ impl Upf {
     fn command(&self, name: &str, n3: &str, n6: &str, more: &[&str]) -> Command {
         let mut command = common::command();
         let config = self.at("upf.toml");
-        command.args([name, "--n3", n3, "--n6", n6, "--json", "--config", &config]).args(more);
+        command.args([name, "--n3", n3, "--n6", n6, "--config", &config]).args(more);
         if name == "upf" {
             command.args(["--control", &self.at("upf.sock")]);
         }
-        command.stdout(Stdio::piped());
+        // Not the test's own output: nobody waits for its end if the process outlives the test.
+        let said = File::options().append(true).create(true).open(self.at("stderr"));
+        command.stdout(Stdio::piped()).stderr(said.unwrap()).stdin(Stdio::null());
         command
+    }
+
+    /// Starts a process that ends with the test, whether the test succeeds or fails.
+    fn start(&self, name: &str, n3: &str, n6: &str, more: &[&str]) -> io::Result<Started> {
+        self.command(name, n3, n6, more).arg("--json").spawn().map(Started)
+    }
+
+    /// Returns what all started processes have said on standard error.
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.at("stderr")).unwrap()
     }
 }
 
@@ -87,15 +100,22 @@ impl Upf {
     }
 }
 
-fn report(child: Child) -> Value {
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    serde_json::from_slice(&output.stdout).unwrap()
+/// Returns the standard output of a process, and its exit status.
+fn finished(mut process: Started) -> (String, ExitStatus) {
+    let mut text = String::new();
+    process.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    (text, process.0.wait().unwrap())
 }
 
-fn interrupted(child: Child) -> Value {
-    common::signal(&child, Signal::INT);
-    report(child)
+fn report(process: Started) -> Value {
+    let (text, status) = finished(process);
+    assert!(status.success(), "{status}: {text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+fn interrupted(process: Started) -> Value {
+    common::signal(&process.0, Signal::INT);
+    report(process)
 }
 
 fn number(value: &Value, path: &str) -> u64 {
@@ -134,8 +154,8 @@ fn hosts() -> (Lab, [ContainerId; 2]) {
     (lab, ids)
 }
 
-fn wait_for_thread(child: &Child, name: &str) {
-    let tasks = format!("/proc/{}/task", child.id());
+fn wait_for_thread(process: &Started, name: &str) {
+    let tasks = format!("/proc/{}/task", process.0.id());
     let is_there = || {
         let tasks = std::fs::read_dir(&tasks).into_iter().flatten().flatten();
         let mut names =
@@ -158,8 +178,7 @@ fn upf_loses_no_packet_over_raw() {
         let files = Upf::told(&format!("{CONFIG}{ends}"));
         let start = |host: ContainerId, name: &str, more: &[&str]| {
             let (n3, n6) = if more[0] == "--workers" { queues } else { ports };
-            let mut command = files.command(name, n3, n6, more);
-            lab[host].namespace().enter(|| command.spawn()).unwrap()
+            lab[host].namespace().enter(|| files.start(name, n3, n6, more)).unwrap()
         };
         let load_options = ["--rate", "5k", "--duration", "0.5", "--size", size];
         let load = start(load, "upf-load", &load_options);
@@ -198,15 +217,15 @@ fn upf_loses_no_packet_over_switch() {
         for name in ["n3", "gnb", "n6", "dn"] {
             switch.args(["--port", &port(name)]);
         }
+        switch.stdout(Stdio::null()).stderr(Stdio::null());
         let switch = Started(switch.spawn().unwrap());
         assert!(eventually(|| listens(files.at("control"))));
         let virtio = |name: &str| format!("virtio:{}?wait=poll&queues={queues}", files.at(name));
         let load_options = ["--rate", "1k", "--duration", "0.5"];
-        let mut load = files.command("upf-load", &virtio("gnb"), &virtio("dn"), &load_options);
-        let load = load.spawn().unwrap();
+        let load = files.start("upf-load", &virtio("gnb"), &virtio("dn"), &load_options).unwrap();
         wait_for_thread(&load, "role");
         let workers = ["--workers", &queues.to_string()];
-        let upf = files.command("upf", &virtio("n3"), &virtio("n6"), &workers).spawn().unwrap();
+        let upf = files.start("upf", &virtio("n3"), &virtio("n6"), &workers).unwrap();
         let report = report(load);
         let upf = interrupted(upf);
         drop(switch);
@@ -247,14 +266,13 @@ fn upf_counts_hostile_scapy_messages() {
     let files = Upf::told(&format!("{before}[n6]{after}{V4}"));
     let start = |name: &str, ports: [&str; 2], more: &[&str]| {
         let [n3, n6] = ports.map(|name| format!("raw:{name}?batch=64"));
-        let mut command = files.command(name, &n3, &n6, more);
-        veths.0.enter(|| command.spawn()).unwrap()
+        veths.0.enter(|| files.start(name, &n3, &n6, more)).unwrap()
     };
     let upf = start("upf", ["n3", "n6"], &[]);
     assert!(eventually(|| listens(files.at("upf.sock"))));
     let mut scapy = Command::new("/usr/bin/python3");
     scapy.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/upf/hostile_by_scapy.py"));
-    scapy.stdin(Stdio::piped()).stdout(Stdio::piped());
+    scapy.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut scapy = Started(veths.0.enter(|| scapy.spawn()).unwrap());
     let mut requests = scapy.0.stdin.take().unwrap();
     let mut answers = BufReader::new(scapy.0.stdout.take().unwrap());
@@ -314,8 +332,7 @@ fn upf_loses_no_packet_over_afxdp_queues() {
         let files = Upf::told(&format!("{CONFIG}{ends}"));
         let start = |name: &str, ports: [&str; 2], more: &[&str]| {
             let [n3, n6] = ports.map(port);
-            let mut command = files.command(name, &n3, &n6, more);
-            veths.0.enter(|| command.spawn()).unwrap()
+            veths.0.enter(|| files.start(name, &n3, &n6, more)).unwrap()
         };
         let load = start("upf-load", ["gnb", "dn"], &["--rate", "5k", "--duration", "0.5"]);
         wait_for_thread(&load, "role");
@@ -342,8 +359,7 @@ fn session_rate_limits_hold() {
     let offers = ["--rate", "5k", "--duration", "10", "--size", "1014", "--only", "uplink"];
     let passed = |_| {
         let start = |host: ContainerId, name: &str, more: &[&str]| {
-            let mut command = files.command(name, ports.0, ports.1, more);
-            lab[host].namespace().enter(|| command.spawn()).unwrap()
+            lab[host].namespace().enter(|| files.start(name, ports.0, ports.1, more)).unwrap()
         };
         let load = start(load_host, "upf-load", &offers);
         wait_for_thread(&load, "role");
@@ -448,7 +464,7 @@ fn upf_counters_balance_over_sessions_and_rules() {
 #[test]
 fn sessions_change_at_run_time() {
     let files = Upf::told(&format!("{CONFIG}{V4}"));
-    let upf = files.command("upf", "null:", "null:", &[]).spawn().unwrap();
+    let upf = files.start("upf", "null:", "null:", &[]).unwrap();
     assert!(eventually(|| listens(files.at("upf.sock"))));
     let more = "[generate]\ncount = 3\nteid = 900\ngnb_teid = 900\ngnbs = [\"10.0.3.2\"]\nue = \"10.46.0.1\"";
     std::fs::write(files.at("more.toml"), more).unwrap();
@@ -502,6 +518,42 @@ fn sessions_change_at_run_time() {
 }
 
 #[test]
+fn upf_says_where_it_is_at_start_and_what_it_did_at_end() {
+    let files = Upf::told(&format!("{CONFIG}{V4}"));
+    let cpu = placement::allowed()[0].to_string();
+    let upf = files.command("upf", "null:", "null:", &["--cpus", &cpu]).spawn().map(Started);
+    let upf = upf.unwrap();
+    assert!(eventually(|| files.said().contains("next, ")), "{}", files.said());
+    let said = files.said();
+    let control = files.at("upf.sock");
+    for part in [
+        &format!("dray upf: 100 sessions, 2 workers on CPU {cpu}\n"),
+        "\nN3    10.0.3.1, fd00:3::1  discards frames  null:\n",
+        &format!("control socket: {control}\n"),
+        &format!("next, from another terminal: dray upf sessions ls --control {control}\n"),
+    ] {
+        assert!(said.contains(part), "{part:?}: {said}");
+    }
+    common::signal(&upf.0, Signal::INT);
+    let (text, status) = finished(upf);
+    assert!(status.success());
+    assert!(text.starts_with("dray upf: ended after "), "{text}");
+    assert!(text.contains("\nuplink: received 0, forwarded 0, "), "{text}");
+}
+
+#[test]
+fn one_interface_twice_is_refused() {
+    let files = Upf::told(&format!("{CONFIG}{V4}"));
+    for name in ["upf", "upf-load"] {
+        let mut command = files.command(name, "raw:lo", "raw:lo?batch=64", &[]);
+        let output = command.stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(said, "dray: --n3 and --n6 both use interface lo: give two ports\n");
+    }
+}
+
+#[test]
 fn invalid_upf_configuration_changes_nothing() {
     let session = |seid: u32, teid: u32, ue: &str, more: &str| {
         format!(
@@ -522,7 +574,8 @@ fn invalid_upf_configuration_changes_nothing() {
     ] {
         let files = Upf::told(&format!("{base}{sessions}"));
         let start = Instant::now();
-        let output = files.command("upf", "null:", "null:", &[]).output().unwrap();
+        let output = files.command("upf", "null:", "null:", &[]).stderr(Stdio::piped()).output();
+        let output = output.unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains("upf.toml"), "{message}");

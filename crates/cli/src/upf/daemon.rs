@@ -1,5 +1,6 @@
 //! The user plane function as a program, on any two ports.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use dray_upf::api::{self, CONTROL, Stats};
 use dray_upf::{Running, Upf};
 
 use super::Ports;
-use super::talk::describe;
+use super::show;
 use crate::common::{Failure, cancel_on_signals, print};
 use crate::parse;
 use crate::parse::CpuList;
@@ -74,13 +75,16 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     let [n3, n6] = ports.open(|| sandbox.enter(&control, [&ports.n3, &ports.n6]))?;
     let (upf, directions) =
         Upf::with_workers(&config, n3, n6, workers.into()).map_err(|error| ports.wrong(error))?;
-    eprintln!("{} sessions", upf.session_count());
     let mut running = Running::start(upf, directions, &cpus, idle)?;
     let server = api::serve(socket, running.upf().clone());
+    let started = Instant::now();
+    let used: Vec<_> = cpus.iter().cycle().take(threads).copied().collect();
+    // A closed standard error must not end the user plane function.
+    let _ = io::stderr().write_all(show::started(ports, &config, &used, &control).as_bytes());
     let deadline = duration.map(|duration| Instant::now() + duration);
     loop {
         for event in running.upf().events() {
-            eprintln!("{}", serde_json::to_string(&event)?);
+            let _ = writeln!(io::stderr(), "{}", serde_json::to_string(&event)?);
         }
         if let Some(failure) = running.failure() {
             dray_daemon::fail(failure);
@@ -102,6 +106,6 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     let stats = Stats::from(&**running.upf());
     match json {
         true => print(&(serde_json::to_string_pretty(&stats)? + "\n")),
-        false => print(&describe(&stats)),
+        false => print(&show::ended(&stats, started.elapsed())),
     }
 }

@@ -3,6 +3,7 @@
 
 mod daemon;
 mod load;
+mod show;
 mod talk;
 
 use std::path::PathBuf;
@@ -83,7 +84,12 @@ struct Ports {
 }
 
 impl Ports {
+    /// Checks the ports, and reads the configuration.
     fn load(&self) -> Result<UpfConfig, Failure> {
+        if let Some(common) = self.n3.common_with(&self.n6) {
+            let what = format!("--n3 and --n6 both use {common}: give two ports");
+            return Err(Failure::usage(anyhow::anyhow!(what)));
+        }
         UpfConfig::load(&self.config).map_err(Failure::usage)
     }
 

@@ -1,15 +1,14 @@
-//! Requests to a running user plane function, and the text of its replies.
+//! Requests to a running user plane function.
 
 use std::path::PathBuf;
 
 use clap::Subcommand;
 use dray_daemon::ClientError;
-use dray_text::{align, wrapped};
-use dray_upf::api::{CONTROL, Client, Stats, Status, Transaction};
+use dray_upf::api::{CONTROL, Client, Transaction};
 use dray_upf::config::{SessionConfig, SessionsFile};
-use dray_upf::{Counters, DropReason, EventsLost, SessionStatus};
 use serde::Serialize;
 
+use super::show;
 use crate::common::{Failure, print};
 use crate::control::Control;
 
@@ -108,7 +107,7 @@ pub(super) fn sessions(command: Sessions) -> Result<(), Failure> {
         }
         Sessions::Ls(ask) => {
             let sessions = client(&ask.control)?.sessions().map_err(refused)?;
-            return ask.show(&sessions, |sessions| list(sessions));
+            return ask.show(&sessions, |sessions| show::sessions(sessions));
         }
     };
     client(&control)?.change(&transaction).map_err(|error| match (error, file) {
@@ -121,14 +120,12 @@ pub(super) fn sessions(command: Sessions) -> Result<(), Failure> {
 
 pub(super) fn stats(ask: &Ask) -> Result<(), Failure> {
     let stats = client(&ask.control)?.stats().map_err(refused)?;
-    ask.show(&stats, describe)
+    ask.show(&stats, show::stats)
 }
 
 pub(super) fn status(ask: &Ask) -> Result<(), Failure> {
     let status = client(&ask.control)?.status().map_err(refused)?;
-    ask.show(&status, |Status { version, uptime_s, sessions, sessions_max }| {
-        format!("dray {version}, up {uptime_s:.0} s; {sessions} sessions, at most {sessions_max}\n")
-    })
+    ask.show(&status, show::status)
 }
 
 /// A request that the daemon rejects as invalid is wrong usage of the command.
@@ -137,75 +134,4 @@ fn refused(error: ClientError) -> Failure {
         ClientError::Refused { status: 400, .. } => Failure::usage(error),
         other => other.into(),
     }
-}
-
-fn list(sessions: &[SessionStatus]) -> String {
-    let header =
-        ["seid", "user", "tunnels", "uplink packets", "bytes", "downlink packets", "bytes"];
-    let rows = sessions.iter().map(|session| {
-        let SessionStatus { seid, ue, teids, usage } = session;
-        let teids: Vec<_> = teids.iter().map(u32::to_string).collect();
-        let mut row = vec![seid.to_string(), ue.join(" "), teids.join(" ")];
-        // The rule with the highest count, because all rules may count the same packets.
-        let most = usage
-            .iter()
-            .map(|usage| usage.counted)
-            .max_by_key(|counted| counted.uplink_packets + counted.downlink_packets);
-        row.extend(match most {
-            None => ["-"; 4].map(str::to_owned),
-            Some(counted) => [
-                counted.uplink_packets,
-                counted.uplink_octets,
-                counted.downlink_packets,
-                counted.downlink_octets,
-            ]
-            .map(|number| number.to_string()),
-        });
-        row
-    });
-    let lines: Vec<_> = [header.map(str::to_owned).to_vec()].into_iter().chain(rows).collect();
-    align(&lines, 1, 3)
-}
-
-/// Formats the counters of both directions.
-pub(super) fn describe(stats: &Stats) -> String {
-    let Stats { uplink, downlink, uplink_workers, downlink_workers, events_lost } = stats;
-    let EventsLost { usage, downlink_data, tunnel_gone } = events_lost;
-    let lost = match events_lost.total() {
-        0 => String::new(),
-        lost => format!(
-            "{lost} reports were lost because their queue was full: usage {usage}, downlink data \
-             {downlink_data}, tunnels gone {tunnel_gone}\n"
-        ),
-    };
-    let hint = match uplink.drops.total() + downlink.drops.total() {
-        0 => "",
-        _ => "What to look at for each drop reason: docs/upf.md, \"Drop reasons\".\n",
-    };
-    direction("uplink", uplink, uplink_workers)
-        + &direction("downlink", downlink, downlink_workers)
-        + hint
-        + &lost
-}
-
-/// Returns what a drop reason means, as a part of a sentence.
-fn meaning(reason: DropReason) -> &'static str {
-    reason.meaning().trim_end_matches('.')
-}
-
-fn direction(name: &str, counters: &Counters, workers: &[u64]) -> String {
-    let Counters { rx_packets, tx_packets, buffered, control, drops, .. } = counters;
-    let workers = match workers {
-        [_] => String::new(),
-        each => format!(" ({})", each.iter().map(u64::to_string).collect::<Vec<_>>().join(" + ")),
-    };
-    let mut text = format!(
-        "{name}: received {rx_packets}{workers}, forwarded {tx_packets}, buffered {buffered}, \
-         control {control}, dropped {}\n",
-        drops.total(),
-    );
-    for (reason, packets) in drops.iter() {
-        text += &wrapped(&format!("  {}: {packets} ({})", reason.name(), meaning(reason)));
-    }
-    text
 }

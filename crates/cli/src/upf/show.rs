@@ -1,0 +1,130 @@
+//! Text about a running user plane function.
+
+use std::path::Path;
+use std::time::Duration;
+
+use dray_daemon::default_control;
+use dray_text::{align, wrapped};
+use dray_upf::api::{CONTROL, Stats, Status};
+use dray_upf::{Counters, DropReason, EventsLost, SessionStatus, UpfConfig};
+
+use super::Ports;
+
+/// Returns what the user plane function says at its start.
+pub(super) fn started(ports: &Ports, config: &UpfConfig, cpus: &[usize], control: &Path) -> String {
+    let interface =
+        |name: &str, uri: &dray_port::PortUri, of: &dray_upf::config::InterfaceConfig| {
+            let addresses: Vec<_> = of.addresses.iter().map(ToString::to_string).collect();
+            vec![name.to_owned(), addresses.join(", "), uri.kind().to_owned(), uri.to_string()]
+        };
+    let rows = [
+        ["port", "addresses", "what", "where"].map(str::to_owned).to_vec(),
+        interface("N3", &ports.n3, &config.n3),
+        interface("N6", &ports.n6, &config.n6),
+    ];
+    let mut on: Vec<String> = Vec::new();
+    for cpu in cpus.iter().map(usize::to_string) {
+        if !on.contains(&cpu) {
+            on.push(cpu);
+        }
+    }
+    let on = match on.as_slice() {
+        [cpu] => format!("CPU {cpu}"),
+        cpus => format!("CPUs {}", cpus.join(", ")),
+    };
+    let (sessions, workers) = (config.session_count(), cpus.len());
+    let option = match control == default_control(CONTROL) {
+        true => String::new(),
+        false => format!(" --control {}", control.display()),
+    };
+    format!(
+        "dray upf: {sessions} sessions, {workers} workers on {on}\n{}control socket: {}\n\
+         next, from another terminal: dray upf sessions ls{option}\n",
+        align(&rows, 1, 4),
+        control.display(),
+    )
+}
+
+/// Returns what the user plane function says at its end, after `uptime`.
+pub(super) fn ended(counted: &Stats, uptime: Duration) -> String {
+    let uptime = humantime::format_duration(Duration::from_secs(uptime.as_secs()));
+    format!("dray upf: ended after {uptime}\n{}", stats(counted))
+}
+
+/// Returns uptime and number of sessions.
+pub(super) fn status(status: &Status) -> String {
+    let Status { version, uptime_s, sessions, sessions_max } = status;
+    format!("dray {version}, up {uptime_s:.0} s; {sessions} sessions, at most {sessions_max}\n")
+}
+
+/// Returns a table of sessions.
+pub(super) fn sessions(sessions: &[SessionStatus]) -> String {
+    let header =
+        ["seid", "user", "tunnels", "uplink packets", "bytes", "downlink packets", "bytes"];
+    let rows = sessions.iter().map(|session| {
+        let SessionStatus { seid, ue, teids, usage } = session;
+        let teids: Vec<_> = teids.iter().map(u32::to_string).collect();
+        let mut row = vec![seid.to_string(), ue.join(" "), teids.join(" ")];
+        // The rule with the highest count, because all rules may count the same packets.
+        let most = usage
+            .iter()
+            .map(|usage| usage.counted)
+            .max_by_key(|counted| counted.uplink_packets + counted.downlink_packets);
+        row.extend(match most {
+            None => ["-"; 4].map(str::to_owned),
+            Some(counted) => [
+                counted.uplink_packets,
+                counted.uplink_octets,
+                counted.downlink_packets,
+                counted.downlink_octets,
+            ]
+            .map(|number| number.to_string()),
+        });
+        row
+    });
+    let lines: Vec<_> = [header.map(str::to_owned).to_vec()].into_iter().chain(rows).collect();
+    align(&lines, 1, 3)
+}
+
+/// Returns the counters of both directions.
+pub(super) fn stats(stats: &Stats) -> String {
+    let Stats { uplink, downlink, uplink_workers, downlink_workers, events_lost } = stats;
+    let EventsLost { usage, downlink_data, tunnel_gone } = events_lost;
+    let lost = match events_lost.total() {
+        0 => String::new(),
+        lost => format!(
+            "{lost} reports were lost because their queue was full: usage {usage}, downlink data \
+             {downlink_data}, tunnels gone {tunnel_gone}\n"
+        ),
+    };
+    let hint = match uplink.drops.total() + downlink.drops.total() {
+        0 => "",
+        _ => "What to look at for each drop reason: docs/upf.md, \"Drop reasons\".\n",
+    };
+    direction("uplink", uplink, uplink_workers)
+        + &direction("downlink", downlink, downlink_workers)
+        + hint
+        + &lost
+}
+
+/// Returns what a drop reason means, as a part of a sentence.
+fn meaning(reason: DropReason) -> &'static str {
+    reason.meaning().trim_end_matches('.')
+}
+
+fn direction(name: &str, counters: &Counters, workers: &[u64]) -> String {
+    let Counters { rx_packets, tx_packets, buffered, control, drops, .. } = counters;
+    let workers = match workers {
+        [_] => String::new(),
+        each => format!(" ({})", each.iter().map(u64::to_string).collect::<Vec<_>>().join(" + ")),
+    };
+    let mut text = format!(
+        "{name}: received {rx_packets}{workers}, forwarded {tx_packets}, buffered {buffered}, \
+         control {control}, dropped {}\n",
+        drops.total(),
+    );
+    for (reason, packets) in drops.iter() {
+        text += &wrapped(&format!("  {}: {packets} ({})", reason.name(), meaning(reason)));
+    }
+    text
+}

@@ -78,6 +78,11 @@ fn errors_name_line_and_allowed_values() {
         ("[[containers]]\nname = 'a.b'\n".into(), 6, &["\"a.b\"", "A-Z a-z 0-9 _ -"]),
         ("[[containers]]\nname = 'host'\n".into(), 6, &["stands for the host"]),
         ("[[containers]]\nnmae = 'c'\n".into(), 6, &["nmae", "expected one of", "`name`"]),
+        (
+            "[[containers]]\nname = 'c'\nrunn = 'x'\n".into(),
+            7,
+            &["containers[2].runn: unknown field `runn`, expected one of `name`"],
+        ),
         ("[[containers]]\nname = 'c'\ncpus = [7]\n".into(), 7, &["no CPU 7", "0, 1"]),
         ("[[containers]]\nname = 'c'\nrun = ' '\n".into(), 7, &["\"c\"", "give a command"]),
         ("[[containers]]\nname = 'c'\nrun = 'dray recieve'\n".into(), 7, &["\"c\"", "recieve"]),
@@ -243,4 +248,17 @@ fn svg_boxes_fit_and_do_not_overlap() {
         assert_eq!(lines, topology.links.iter().map(|link| link.ends.len()).sum::<usize>());
         assert!(topology.containers.iter().all(|container| svg.contains(&container.name)));
     }
+}
+
+#[test]
+fn configuration_of_other_command_is_named() {
+    let error = |text: &str| read(text).unwrap_err().to_string();
+    assert_eq!(
+        error(include_str!("../../../../examples/upf.toml")),
+        "some/file.toml: this configures a user plane function, not a lab: use `dray upf --n3 URI \
+         --n6 URI --config FILE`; a lab has [[containers]]"
+    );
+    let switch = error("mode = 'patch'\n[[ports]]\nname = 'a'\nuri = 'null:'\n");
+    assert!(switch.contains("this configures a switch, not a lab"), "{switch}");
+    assert!(error(&format!("{TWO}[n3]\n")).contains("unknown field `n3`"));
 }

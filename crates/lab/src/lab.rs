@@ -66,7 +66,7 @@ impl Lab {
         privileges: Privileges,
         cancel: Cancel,
     ) -> Result<Self, LabError> {
-        clean()?;
+        clean_up()?;
         let mut lab = Self {
             program,
             cancel,
@@ -320,8 +320,16 @@ impl Drop for Lab {
     }
 }
 
-/// Removes what labs of ended processes left behind; returns the names of the removed objects.
+/// Removes what labs of ended processes left behind; returns the names of the removed objects. Only
+/// root can see them all.
 pub fn clean() -> Result<Vec<String>, LabError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(LabError::NotPermitted);
+    }
+    clean_up()
+}
+
+fn clean_up() -> Result<Vec<String>, LabError> {
     let mut removed =
         cgroup::remove_stale().map_err(LabError::doing("removing stale control groups"))?;
     let peers = remove_stale().map_err(LabError::doing("removing stale files of peers"))?;

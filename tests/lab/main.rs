@@ -7,6 +7,7 @@ mod cleanup;
 mod control;
 mod links;
 mod peers;
+mod results;
 mod runtimes;
 mod standing;
 mod up;

@@ -10,7 +10,7 @@ use dray_lab::standing::{ContainerState, LabState};
 pub(crate) const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
 /// A lab that is taken down even if the test fails.
-pub(crate) struct Up(String);
+pub(crate) struct Up(pub(crate) String);
 
 impl Up {
     pub(crate) fn example(name: &str) -> Self {

@@ -125,7 +125,7 @@ fn exec_runs_inside_and_returns_status() {
     let sleeps = || up.exec_well("a", &["sh", "-c", "cat /proc/[0-9]*/comm"]).contains("sleep");
     assert!(eventually(sleeps));
     up.down();
-    assert_eq!(sleeper.wait().unwrap().code(), Some(128 + 9));
+    assert_eq!(sleeper.wait().unwrap().code(), Some(128 + 15));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn named_labs_are_isolated() {
     kill_process(pid, Signal::KILL).unwrap();
     assert!(eventually(|| !second.container("b").running));
     assert!(String::from_utf8_lossy(&second.exec("b", &["true"]).stderr).contains("has ended"));
-    assert_eq!(success(&["lab", "down", "--all"]), "lab second is down\n");
+    assert_eq!(success(&["lab", "down", "--all"]), "lab second is down; nothing of it is left\n");
     assert!(eventually(|| Traces::now() == before), "{:?} {before:?}", Traces::now());
 }
 

@@ -139,6 +139,18 @@ pub(crate) fn remove_stale() -> io::Result<Vec<String>> {
     Ok(removed)
 }
 
+/// Returns the groups that are left of the owner of `name`, a result of [`new_name`].
+pub(crate) fn left_by(name: &str) -> Vec<PathBuf> {
+    let Some((owner, _)) = name.rsplit_once('-') else { return Vec::new() };
+    let is_left = |group: &fs::DirEntry| {
+        let name = group.file_name();
+        name.to_string_lossy().rsplit_once('-').is_some_and(|(other, _)| other == owner)
+    };
+    let folders = mounted().into_iter().map(|hierarchy| hierarchy.mount.join(OURS));
+    let groups = folders.flat_map(|folder| fs::read_dir(folder).into_iter().flatten().flatten());
+    groups.filter(is_left).map(|group| group.path()).collect()
+}
+
 impl Hierarchy {
     /// Removes a lab's groups, and with the last lab the common parent.
     fn remove(&self, lab: &str) -> io::Result<()> {

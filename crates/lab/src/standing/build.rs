@@ -2,26 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, OnceLock};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use dray_daemon::CONTROL_DIR;
 
-use super::{ContainerState, LabState, PortState, ProgramState};
-use crate::join::run_in;
+use super::program::{self, Program};
+use super::{CommandEnd, ContainerState, LabState, PortState, end};
 use crate::lab::HOST as HOST_ID;
 use crate::link::{Attachment, LinkOptions};
 use crate::peer::SWITCH_CONTROL;
 use crate::process::PeerDir;
-use crate::topology::{self, EndPlan, HOST, LinkPlan, Topology};
+use crate::topology::{EndPlan, HOST, LinkPlan, Topology};
 use crate::{Cancel, Container, ContainerId, End, Lab, LabError, Placement, placement};
-
-/// Time limit for the programs to open their ports.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A lab, and the topology that it was built from.
 pub(super) struct Built {
@@ -33,15 +27,6 @@ pub(super) struct Built {
     /// Ends, by link.
     ends: Vec<Vec<End>>,
     programs: Vec<Program>,
-}
-
-/// A command started in a container.
-struct Program {
-    container: String,
-    run: String,
-    log: PathBuf,
-    pid: Arc<OnceLock<u32>>,
-    ended: Arc<OnceLock<String>>,
 }
 
 impl Built {
@@ -66,7 +51,7 @@ impl Built {
         }
         built.make_control_dirs()?;
         built.start_programs(program, folder)?;
-        built.wait_for_ports(cancel)?;
+        program::wait_until_working(&built.programs, cancel)?;
         Ok(built)
     }
 
@@ -129,52 +114,24 @@ impl Built {
         for (number, plan) in self.topology.containers.clone().into_iter().enumerate() {
             let Some(run) = plan.run else { continue };
             let log = dir.join(&format!("run-{}.log", plan.name));
-            let doing = |error| LabError::doing(format!("log {}", log.display()))(error);
-            let output = File::create(&log).map_err(doing)?;
             let mut command = Command::new("/bin/sh");
             // The thread is looked up in the child itself, so the command must replace the shell.
-            let exec = if working_thread(&run).is_some() { "exec " } else { "" };
+            let exec = if program::working_thread(&run).is_some() { "exec " } else { "" };
             command.arg("-c").arg(format!("{exec}{run}"));
             command.current_dir(folder).env("PATH", path_with(program));
             command.envs(self.environment(&plan.name));
             // Number 0 is the host.
             command.env(CONTROL_DIR, control_dir(&dir, number + 1));
-            command.stdin(Stdio::null()).stderr(output.try_clone().map_err(doing)?).stdout(output);
-            let (pid, ended) = (Arc::default(), Arc::default());
-            start(self.lab[self.id(&plan.name)].pid(), command, &pid, &ended);
-            self.programs.push(Program { container: plan.name, run, log, pid, ended });
+            let container = &self.lab[self.id(&plan.name)];
+            self.programs.push(Program::start(container, run, command, log)?);
         }
         Ok(())
     }
 
-    /// Waits until the `dray` commands have opened their ports.
-    fn wait_for_ports(&self, cancel: &Cancel) -> Result<(), LabError> {
-        let deadline = Instant::now() + PATIENCE;
-        for program in &self.programs {
-            let Some(thread) = working_thread(&program.run) else { continue };
-            let failed = |what: String| LabError::Container {
-                container: program.container.clone(),
-                what: format!("{}: {what}", program.run),
-            };
-            while !program.pid.get().is_some_and(|&pid| has_thread(pid, thread)) {
-                match program.ended.get().map(String::as_str) {
-                    Some(SUCCESS) => break,
-                    Some(ended) => {
-                        let said = fs::read_to_string(&program.log).unwrap_or_default();
-                        let last = said.lines().last().unwrap_or_default();
-                        return Err(failed(format!("{ended}: {last}")));
-                    }
-                    None if Instant::now() > deadline => {
-                        return Err(failed(format!(
-                            "no port opened within {} s",
-                            PATIENCE.as_secs()
-                        )));
-                    }
-                    None => cancel.sleep_until(Instant::now() + Duration::from_millis(2))?,
-                }
-            }
-        }
-        Ok(())
+    /// Ends all processes in the containers but the first ones, and returns how the commands ended.
+    pub(super) fn end(&self) -> Vec<CommandEnd> {
+        let containers = self.containers.iter().map(|(_, id)| self.lab[*id].pid());
+        end::end(&containers.collect::<Vec<_>>(), &self.programs)
     }
 
     /// Returns the state of the lab, for clients.
@@ -263,61 +220,11 @@ impl Built {
     }
 }
 
-impl Program {
-    fn state(&self) -> ProgramState {
-        ProgramState {
-            run: self.run.clone(),
-            ended: self.ended.get().cloned(),
-            log: self.log.display().to_string(),
-        }
+impl Drop for Built {
+    fn drop(&mut self) {
+        // On every path, an error included: a killed program would leave its sockets behind.
+        self.end();
     }
-}
-
-const SUCCESS: &str = "exit status 0";
-
-/// Starts a command on its own thread, which waits for its end.
-fn start(
-    container: rustix::process::Pid,
-    mut command: Command,
-    pid: &Arc<OnceLock<u32>>,
-    ended: &Arc<OnceLock<String>>,
-) {
-    let (pid, ended) = (pid.clone(), ended.clone());
-    thread::spawn(move || {
-        let outcome = run_in(container, &mut command, |mut child| {
-            let _ = pid.set(child.id());
-            child.wait()
-        });
-        let _ = ended.set(match outcome {
-            Ok(Ok(status)) => describe(status),
-            Ok(Err(error)) => error.to_string(),
-            Err(error) => error.to_string(),
-        });
-    });
-}
-
-fn describe(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, signal) => format!("signal {}", signal.unwrap_or_default()),
-    }
-}
-
-/// Name of the thread that exists once a plain `dray` call has opened its ports; `None` for any
-/// other command line.
-fn working_thread(run: &str) -> Option<&'static str> {
-    match topology::dray_call(run)?.get(1)?.as_str() {
-        "send" | "receive" | "forward" | "echo" | "ping" | "upf-load" => Some("role"),
-        "upf" => Some("upf-neighbours"),
-        _ => None,
-    }
-}
-
-fn has_thread(pid: u32, name: &str) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-    names.any(|found| found.trim_end() == name)
 }
 
 /// Returns the directory of a container's control sockets. A number keeps it short for socket

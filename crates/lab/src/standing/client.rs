@@ -1,12 +1,12 @@
 //! Finds standing labs and talks to their keepers.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{LabState, Request, SOCKET, named};
-use crate::LabError;
+use super::{CommandEnd, LabState, Request, SOCKET, named};
+use crate::{LabError, cgroup};
 
 /// Time limit for a keeper to reply, and to take its lab down.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,14 +64,22 @@ impl StandingLab {
         serde_json::from_str(&answer).map_err(|error| self.failed(&error))
     }
 
-    /// Takes the lab down. When this returns without an error, nothing of the lab is left.
-    pub fn down(&self) -> Result<(), LabError> {
-        let mut stream = self.ask(Request::Down)?;
-        stream.read_to_end(&mut Vec::new()).map_err(|error| self.failed(&error))?;
-        if self.dir.exists() {
-            return Err(self.failed(&"not removed completely; try `dray lab clean`"));
+    /// Takes the lab down, and returns how its commands ended. When this returns without an error,
+    /// no directory and no control group of the lab is left.
+    pub fn down(&self) -> Result<Vec<CommandEnd>, LabError> {
+        let stream = self.ask(Request::Down)?;
+        let answer = io::read_to_string(stream).map_err(|error| self.failed(&error))?;
+        let owner = self.dir.file_name().unwrap_or_default().to_string_lossy();
+        let left: Vec<_> = cgroup::left_by(&owner).into_iter().chain(self.left_dir()).collect();
+        if let Some(path) = left.first() {
+            let path = path.display();
+            return Err(self.failed(&format!("{path} was not removed; try `dray lab clean`")));
         }
-        Ok(())
+        serde_json::from_str(&answer).map_err(|_| self.failed(&"its keeper ended without a reply"))
+    }
+
+    fn left_dir(&self) -> Option<PathBuf> {
+        self.dir.exists().then(|| self.dir.clone())
     }
 
     fn ask(&self, request: Request) -> Result<UnixStream, LabError> {

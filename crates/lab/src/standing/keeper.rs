@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
 
 use super::build::Built;
 use super::{Request, SOCKET, claim};
@@ -54,7 +55,11 @@ pub fn keep(
     let listener =
         UnixListener::bind(dir.join(SOCKET)).map_err(LabError::doing("control socket"))?;
     on_up().map_err(LabError::doing("reporting that the lab is up"))?;
-    let asked = serve(&listener, &built, &dir, order, cancel);
+    let mut asked = serve(&listener, &built, &dir, order, cancel);
+    if let Some(client) = &mut asked {
+        // The client may be gone.
+        let _ = answer(client, &built.end());
+    }
     drop(built);
     drop(dir);
     // The client waits for the end of the connection, and so for the end of this process.
@@ -100,8 +105,8 @@ fn request(stream: &UnixStream) -> io::Result<Request> {
     Ok(serde_json::from_str(&line)?)
 }
 
-fn answer(mut stream: &UnixStream, state: &super::LabState) -> io::Result<()> {
-    let mut line = serde_json::to_vec(state).expect("states are plain data");
+fn answer(mut stream: &UnixStream, reply: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply).expect("replies are plain data");
     line.push(b'\n');
     stream.write_all(&line)
 }

@@ -6,7 +6,9 @@
 
 mod build;
 mod client;
+mod end;
 mod keeper;
+mod program;
 mod state;
 
 use std::fs;
@@ -18,7 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use build::path_with;
 pub use client::{StandingLab, find, find_all};
 pub use keeper::{Order, keep};
-pub use state::{ContainerState, LabState, PortState, ProgramState};
+pub use state::{CommandEnd, ContainerState, LabState, PortState, ProgramState};
 
 use crate::process::PARENT;
 use crate::{LabError, cgroup};
@@ -34,7 +36,8 @@ const SOCKET: &str = "control";
 enum Request {
     /// Asks for the state: the reply is a [`LabState`].
     State,
-    /// Takes the lab down: the connection closes once nothing is left.
+    /// Takes the lab down: the reply is a list of [`CommandEnd`], and the connection closes once
+    /// everything is removed.
     Down,
 }
 

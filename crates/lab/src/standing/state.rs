@@ -75,3 +75,18 @@ pub struct ProgramState {
     /// Path of the file with its output.
     pub log: String,
 }
+
+/// How a command ended when its lab went down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandEnd {
+    /// Name of the container.
+    pub container: String,
+    /// Command line.
+    pub run: String,
+    /// Exit status, signal or error.
+    pub ended: String,
+    /// True if it had to be killed. It may have left files outside of the lab's directory.
+    pub killed: bool,
+    /// Lines that it wrote as it ended; its last line if it wrote none then.
+    pub summary: Vec<String>,
+}

@@ -2,6 +2,7 @@
 
 mod exec;
 mod find;
+mod logs;
 mod show;
 mod up;
 
@@ -25,6 +26,7 @@ Examples:
   dray lab up examples/casoni2013-chain.toml
   dray lab ls
   dray lab exec sender -- dray send --port raw:eth0 --rate 10k --duration 1
+  dray lab logs receiver
   dray lab graph --output chain.svg
   dray lab down")]
 pub(crate) struct Arguments {
@@ -40,7 +42,7 @@ Examples:
   dray lab up examples/ara2019.toml
   dray lab up examples/ara2019.toml --name second")]
     Up(up::Arguments),
-    /// Take a lab down; nothing of it is left.
+    /// End a lab's commands, print how each ended, and remove everything.
     #[command(
         after_help = "Examples:\n  dray lab down\n  dray lab down ara2019\n  dray lab down --all"
     )]
@@ -55,6 +57,13 @@ Examples:
   dray lab exec --lab ara2019 receiver -- dray receive --port raw:eth0 --duration 5
   dray lab exec sender -- sh")]
     Exec(exec::Arguments),
+    /// Show what the commands in the containers have written.
+    #[command(after_help = "\
+Examples:
+  dray lab logs
+  dray lab logs receiver --follow
+  dray lab logs --lab ara2019 receiver")]
+    Logs(logs::Arguments),
     /// Draw a topology as SVG.
     #[command(after_help = "\
 Examples:
@@ -102,6 +111,7 @@ pub(crate) fn run(arguments: Arguments, check: CheckCommand) -> Result<ExitCode,
         Command::Down(arguments) => down(&arguments),
         Command::Ls(arguments) => ls(&arguments),
         Command::Exec(arguments) => return exec::run(&arguments),
+        Command::Logs(arguments) => logs::run(&arguments),
         Command::Graph(arguments) => graph(&arguments, check),
         Command::Clean => clean(),
         Command::Keep(arguments) => up::keep(&arguments),
@@ -121,8 +131,8 @@ fn down(arguments: &Down) -> Result<(), Failure> {
         false => vec![find(arguments.lab.as_deref())?],
     };
     for lab in labs {
-        lab.down()?;
-        print(&format!("lab {} is down\n", lab.name()))?;
+        let ends = lab.down()?;
+        print(&show::ends(lab.name(), &ends))?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Labs as text.
 
-use dray_lab::standing::{ContainerState, LabState, PortState};
+use dray_lab::standing::{CommandEnd, ContainerState, LabState, PortState};
 use dray_text::align;
 
 const TITLES: [&str; 7] = ["container", "state", "cpus", "port", "link", "address", "mac"];
@@ -22,11 +22,27 @@ fn lab(lab: &LabState) -> String {
     for container in &lab.containers {
         if let Some(program) = &container.program {
             let state = program.ended.as_deref().unwrap_or("running");
-            let (name, run, log) = (&container.name, &program.run, &program.log);
-            text += &format!("{name}: {run}\n  {state}; output in {log}\n");
+            let (name, run) = (&container.name, &program.run);
+            text += &format!(
+                "{name}: {run}\n  {state}; output: dray lab logs --lab {} {name}\n",
+                lab.name
+            );
         }
     }
     text
+}
+
+/// Describes how the commands of a lab ended as it went down.
+pub(super) fn ends(lab: &str, ends: &[CommandEnd]) -> String {
+    let mut text = String::new();
+    for end in ends {
+        let CommandEnd { container, run, ended, summary, .. } = end;
+        text += &format!("{container}: {run} ({ended})\n");
+        summary.iter().for_each(|line| text += &format!("  {line}\n"));
+    }
+    // A killed command may have left files outside of the lab's directory.
+    let is_clean = ends.iter().all(|end| !end.killed);
+    text + &format!("lab {lab} is down{}\n", if is_clean { "; nothing of it is left" } else { "" })
 }
 
 /// Returns a row for each port, or one for a container without ports.
@@ -55,6 +71,24 @@ fn rows(container: &ContainerState) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn killed_command_is_not_called_clean() {
+        let mut end = CommandEnd {
+            container: "a".to_owned(),
+            run: "x -y".to_owned(),
+            ended: "exit status 0".to_owned(),
+            killed: false,
+            summary: vec!["up 1".to_owned(), "down 2".to_owned()],
+        };
+        let text = ends("one", std::slice::from_ref(&end));
+        assert_eq!(
+            text,
+            "a: x -y (exit status 0)\n  up 1\n  down 2\nlab one is down; nothing of it is left\n"
+        );
+        end.killed = true;
+        assert!(ends("one", &[end]).ends_with("\nlab one is down\n"));
+    }
 
     #[test]
     fn lab_is_rendered_as_table() {

@@ -72,7 +72,13 @@ pub(super) fn run(arguments: Arguments, check: CheckCommand) -> Result<(), Failu
         };
         let containers = count(topology.containers.len(), "container");
         let links = count(topology.links.len(), "link");
-        return print(&format!("lab {name} is up: {containers}, {links}\n"));
+        let hint = match topology.containers.iter().any(|container| container.run.is_some()) {
+            true => {
+                "its commands run: `dray lab logs` shows what they write, `dray lab down` ends them\n"
+            }
+            false => "",
+        };
+        return print(&format!("lab {name} is up: {containers}, {links}\n{hint}"));
     }
     let status = keeper.wait()?;
     Err(match said.as_str() {

@@ -487,7 +487,7 @@ fn sessions_change_at_run_time() {
         (session(500, ", qers = [7]"), "wrong.toml: session 200: pdrs[0].qers: QER 7"),
         (
             session(50, ""),
-            "wrong.toml: session 200: pdrs[0].teid: 50: already in use by session 50",
+            "wrong.toml: session 200: pdrs[0].teid: 0x32: already in use by session 50",
         ),
         (session(500, "").replace("99", "45"), "wrong.toml: session 200: ue[0]: 10.45.0.1"),
         (
@@ -503,13 +503,18 @@ fn sessions_change_at_run_time() {
     files.ask(&["sessions", "modify", &files.at("more.toml"), "--end-marker"]);
     let sessions = files.ask(&["sessions", "ls", "--json"]);
     assert_eq!(sessions[0]["ue"][0], "10.46.0.1");
-    assert_eq!(sessions[2]["teids"][0], 902);
+    assert_eq!(sessions[2]["teids"][0], "0x386");
     files.ask(&["sessions", "remove", "5", "6", "--file", &files.at("more.toml")]);
     assert_eq!(count(), 95);
     files.ask(&["sessions", "add", &files.at("more.toml")]);
     let message = files.refused(&["sessions", "remove", "7", "500"]);
     assert!(message.contains("session 500: seid: no such session"), "{message}");
     assert_eq!(count(), 98);
+    let shown = String::from_utf8(files.talk(&["sessions", "show", "7"]).stdout).unwrap();
+    assert!(shown.starts_with("session 7: forwarding, 0 packets waiting\n"), "{shown}");
+    assert!(shown.contains("\ntunnels to gNBs: 10.0.3.2 0x7\n"), "{shown}");
+    let message = files.refused(&["sessions", "show", "500"]);
+    assert!(message.contains("no such session: \"500\""), "{message}");
     assert_eq!(number(&files.ask(&["stats", "--json"]), "/uplink/rx_packets"), 0);
     interrupted(upf);
     assert!(!Path::new(&files.at("upf.sock")).exists());

@@ -3,7 +3,8 @@
 //! | request | response |
 //! |---|---|
 //! | `GET /` | version, uptime, number of sessions ([`Status`]) |
-//! | `GET /sessions`, `GET /sessions/SEID` | sessions and what they have used ([`SessionStatus`]) |
+//! | `GET /sessions` | sessions, their tunnels, and what they have used ([`SessionStatus`]) |
+//! | `GET /sessions/SEID` | the same of one session, with its configuration |
 //! | `POST /sessions` | applies the [`Transaction`] in the body, all or nothing: 204 |
 //! | `GET /stats` | counters of both directions ([`Stats`]) |
 //!
@@ -170,6 +171,11 @@ impl Client {
     /// Returns its sessions.
     pub fn sessions(&self) -> Result<Vec<SessionStatus>, ClientError> {
         self.0.json("GET", "/sessions", b"")
+    }
+
+    /// Returns one of its sessions, with the configuration.
+    pub fn session(&self, seid: u64) -> Result<SessionStatus, ClientError> {
+        self.0.json("GET", &format!("/sessions/{seid}"), b"")
     }
 
     /// Changes sessions: applies the whole transaction, or nothing.

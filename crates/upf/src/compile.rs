@@ -13,6 +13,7 @@ use crate::config::{Action, ConfigError, Detector, Gate, Pdr, Qer, SessionConfig
 use crate::interface::Interface;
 use crate::ledger::{Ledger, Place};
 use crate::matcher::{self, Matcher};
+use crate::model::SessionState;
 use crate::neighbours::HOPS_MAX;
 use crate::session::{END, LISTED, Limited, More, Peer, Rule, Session};
 
@@ -32,6 +33,9 @@ pub(crate) struct Compiled {
     pub(crate) uplink: Box<Session>,
     pub(crate) downlink: Box<Session>,
     pub(crate) ledger: Ledger,
+    pub(crate) state: SessionState,
+    /// The configuration as JSON.
+    pub(crate) config: Box<str>,
     /// The rules that the ledger's accounts are for.
     pub(crate) qers: Vec<Qer>,
     pub(crate) urrs: Vec<Urr>,
@@ -121,6 +125,8 @@ impl Compiler<'_> {
             uplink: Box::default(),
             downlink: Box::default(),
             ledger: before.next(qers, urrs),
+            state: SessionState::Forwarding,
+            config: serde_json::to_string(self.config).expect("sessions serialise to JSON").into(),
             qers: qers.clone(),
             urrs: urrs.clone(),
         };
@@ -131,6 +137,7 @@ impl Compiler<'_> {
         keys[0] = self.direction(Uplink, uplink, &accounts)?;
         self.direction(Downlink, downlink, &accounts)?;
         bind_to_gnbs(uplink, downlink);
+        compiled.state = state(&compiled.uplink, &compiled.downlink);
         Ok(compiled)
     }
 
@@ -290,7 +297,7 @@ impl Compiler<'_> {
                 let gnb = tunnel.gnb;
                 if tunnel.teid == 0 || !n3.is_other_host(gnb) {
                     let what = "give a gNB's address and a teid of 1 or more";
-                    return Err(in_far(format!("gnb {gnb}, teid {}: {what}", tunnel.teid)));
+                    return Err(in_far(format!("gnb {gnb}, teid {:#x}: {what}", tunnel.teid)));
                 }
                 if n3.address_for(gnb).is_none() {
                     return Err(in_far(format!("{gnb}: N3 has no address of this IP version")));
@@ -414,6 +421,18 @@ impl List {
         *self.0.get_mut(self.1)? = number;
         self.1 += 1;
         Some(())
+    }
+}
+
+/// Returns the state of a session with these directions.
+fn state(uplink: &Session, downlink: &Session) -> SessionState {
+    let mut rules = uplink.rules.iter().chain(&downlink.rules);
+    if downlink.buffers() {
+        SessionState::Buffering
+    } else if rules.any(|rule| rule.action == Action::Forward && rule.open) {
+        SessionState::Forwarding
+    } else {
+        SessionState::Blocked
     }
 }
 

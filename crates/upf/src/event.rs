@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::teid;
 use crate::usage::Counted;
 use dray_datapath::lock;
 
@@ -38,7 +39,21 @@ pub enum Event {
         /// The gNB.
         gnb: IpAddr,
         /// TEID of the tunnel at the gNB's end.
+        #[serde(serialize_with = "teid::serialize")]
         teid: u32,
+    },
+    /// A packet has arrived in a session's tunnel from an address that the session does not send
+    /// to. Reported seldom, however many such packets there are.
+    WrongGnb {
+        /// The session.
+        seid: u64,
+        /// TEID of the tunnel at our end.
+        #[serde(serialize_with = "teid::serialize")]
+        teid: u32,
+        /// Address that the packet came from.
+        from: IpAddr,
+        /// Addresses of the gNBs that the session sends to.
+        expected: Vec<IpAddr>,
     },
 }
 
@@ -49,6 +64,7 @@ impl Event {
             Self::Usage { .. } => 0,
             Self::DownlinkData { .. } => 1,
             Self::TunnelGone { .. } => 2,
+            Self::WrongGnb { .. } => 3,
         }
     }
 }
@@ -62,17 +78,19 @@ pub struct EventsLost {
     pub downlink_data: u64,
     /// Events about tunnels that a gNB does not know.
     pub tunnel_gone: u64,
+    /// Events about packets from unexpected gNBs.
+    pub wrong_gnb: u64,
 }
 
 impl EventsLost {
     /// Returns the sum of all kinds.
     pub fn total(&self) -> u64 {
-        let Self { usage, downlink_data, tunnel_gone } = self;
-        usage + downlink_data + tunnel_gone
+        let Self { usage, downlink_data, tunnel_gone, wrong_gnb } = self;
+        usage + downlink_data + tunnel_gone + wrong_gnb
     }
 }
 
-const KINDS: usize = 3;
+const KINDS: usize = 4;
 /// Maximum number of unread events of a kind; further ones are lost and counted. Each kind has its
 /// own queue, so messages from gNBs cannot displace usage events, which are used for charging.
 const WAITING_MAX: usize = 4096;
@@ -113,9 +131,9 @@ impl Events {
 
     /// Returns the number of events lost because they were not read in time.
     pub(crate) fn lost(&self) -> EventsLost {
-        let [usage, downlink_data, tunnel_gone] =
+        let [usage, downlink_data, tunnel_gone, wrong_gnb] =
             self.lost.each_ref().map(|lost| lost.load(Relaxed));
-        EventsLost { usage, downlink_data, tunnel_gone }
+        EventsLost { usage, downlink_data, tunnel_gone, wrong_gnb }
     }
 }
 

@@ -33,7 +33,7 @@ mod worker;
 pub use config::{ConfigError, UpfConfig};
 pub use counters::{Counters, DropReason};
 pub use event::{Event, EventsLost};
-pub use model::{Operation, SessionStatus, UsageStatus};
+pub use model::{Operation, SessionState, SessionStatus, UsageStatus};
 pub use running::Running;
 pub use upf::Upf;
 pub use usage::Counted;

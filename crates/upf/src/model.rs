@@ -13,10 +13,10 @@ use smallvec::SmallVec;
 
 use crate::account::Accounts;
 use crate::compile::{Compiled, Context, compile};
-use crate::config::{ConfigError, SessionConfig};
+use crate::config::{ConfigError, SessionConfig, Tunnel, teid};
 use crate::interface::Interface;
 use crate::ledger::Ledger;
-use crate::path::{CHANGES, Change, Changes, Farewell};
+use crate::path::{CHANGES, Change, Changes, Farewell, Waiting};
 use crate::session::{Peer, Session};
 use crate::tunnels::Tunnels;
 use crate::usage::Counted;
@@ -55,17 +55,39 @@ impl Operation {
     }
 }
 
+/// What a session does with packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionState {
+    /// At least one rule forwards packets, and none buffers any.
+    Forwarding,
+    /// At least one rule buffers packets for the user.
+    Buffering,
+    /// All rules drop packets, or their gates are closed.
+    Blocked,
+}
+
 /// Status of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct SessionStatus {
     /// Session endpoint identifier.
     pub seid: u64,
+    /// What it does with packets.
+    pub state: SessionState,
     /// The user's addresses: IPv4 addresses, and IPv6 prefixes of 64 bits.
     pub ue: Vec<String>,
     /// TEIDs of its tunnels at our end.
+    #[serde(with = "teid::list")]
     pub teids: Vec<u32>,
+    /// Its tunnels at the gNBs' end.
+    pub tunnels: Vec<Tunnel>,
+    /// Number of buffered packets.
+    pub waiting: u16,
     /// Counts of its usage reporting rules.
     pub usage: Vec<UsageStatus>,
+    /// Its configuration; `None` in lists of sessions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<SessionConfig>,
 }
 
 /// Counts of a usage reporting rule.
@@ -97,6 +119,7 @@ pub(crate) struct Model {
     accounts: Arc<Accounts>,
     n3: Arc<Interface>,
     tunnels: Arc<Tunnels>,
+    waiting: Arc<Waiting>,
 }
 
 /// Indexes of the two kinds of keys.
@@ -110,17 +133,28 @@ struct Known {
     keys: [SmallVec<[u64; 2]>; 2],
     ledger: Ledger,
     tunnels: SmallVec<[Peer; 1]>,
+    state: SessionState,
+    /// The configuration as JSON, which takes a third of the memory of the structure.
+    config: Box<str>,
 }
 
 impl Known {
-    fn status(&self, seid: u64, accounts: &Accounts) -> SessionStatus {
+    fn status(&self, seid: u64, accounts: &Accounts, waiting: &Waiting) -> SessionStatus {
         let address = |key: &u64| match key >> 32 {
             0xff00_0000 => Ipv4Addr::from(*key as u32).to_string(),
             _ => format!("{}/64", Ipv6Addr::from(u128::from(*key) << 64)),
         };
         let usages = self.ledger.counted(accounts, self.slot);
+        let tunnel = |peer: &Peer| {
+            let Peer { address, teid, hop: _, tos } = *peer;
+            Tunnel { gnb: address, teid, dscp: tos >> 2 }
+        };
         SessionStatus {
             seid,
+            state: self.state,
+            tunnels: self.tunnels.iter().map(tunnel).collect(),
+            waiting: waiting.count(self.slot),
+            config: None,
             ue: self.keys[ADDRESSES].iter().map(address).collect(),
             teids: self.keys[TEIDS].iter().map(|key| *key as u32).collect(),
             usage: usages.map(|(urr, counted)| UsageStatus { urr, counted }).collect(),
@@ -156,6 +190,7 @@ impl Model {
         accounts: Arc<Accounts>,
         n3: Arc<Interface>,
         tunnels: Arc<Tunnels>,
+        waiting: Arc<Waiting>,
     ) -> Self {
         Self {
             sessions: HashMap::new(),
@@ -169,6 +204,7 @@ impl Model {
             accounts,
             n3,
             tunnels,
+            waiting,
         }
     }
 
@@ -176,14 +212,18 @@ impl Model {
         self.sessions.len()
     }
 
-    /// Returns a session's status, if it exists.
+    /// Returns a session's status with its configuration, if it exists.
     pub(crate) fn status(&self, seid: u64) -> Option<SessionStatus> {
-        self.sessions.get(&seid).map(|known| known.status(seid, &self.accounts))
+        let known = self.sessions.get(&seid)?;
+        let config = serde_json::from_str(&known.config).expect("written by `compile`");
+        let status = known.status(seid, &self.accounts, &self.waiting);
+        Some(SessionStatus { config: Some(config), ..status })
     }
 
     /// Returns the status of all sessions, in order of SEID.
     pub(crate) fn statuses(&self) -> Vec<SessionStatus> {
-        let status = |(seid, known): (&u64, &Known)| known.status(*seid, &self.accounts);
+        let status =
+            |(seid, known): (&u64, &Known)| known.status(*seid, &self.accounts, &self.waiting);
         let mut all: Vec<_> = self.sessions.iter().map(status).collect();
         all.sort_unstable_by_key(|status| status.seid);
         all
@@ -236,7 +276,7 @@ impl Model {
                             let same =
                                 |pdr: &crate::config::Pdr| pdr.teid.map(u64::from) == Some(*key);
                             let pdr = config.pdrs.iter().position(same).unwrap_or(0);
-                            let what = format!("{key}: already in use by session {owner}");
+                            let what = format!("{key:#x}: already in use by session {owner}");
                             wrong(&format!("pdrs[{pdr}].teid"), what)
                         }
                     });
@@ -308,7 +348,7 @@ impl Model {
         let mut farewell = Vec::new();
         match compiled {
             None => self.leaving.push_back((slot, self.sent)),
-            Some(Compiled { keys, uplink, downlink, ledger, qers, urrs }) => {
+            Some(Compiled { keys, uplink, downlink, ledger, state, config, qers, urrs }) => {
                 ledger.settle(&self.accounts, slot, &qers, &urrs);
                 for (owners, keys) in self.owners.iter_mut().zip(&keys) {
                     keys.iter().for_each(|key| _ = owners.insert(*key, seid));
@@ -323,7 +363,8 @@ impl Model {
                     farewell.extend(old_tunnels.iter().filter(is_left).filter_map(marker));
                 }
                 taken = keys.clone();
-                self.sessions.insert(seid, Known { slot, keys, ledger, tunnels });
+                let known = Known { slot, keys, ledger, tunnels, state, config };
+                self.sessions.insert(seid, known);
                 sessions = [uplink, downlink];
             }
         }

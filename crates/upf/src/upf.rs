@@ -121,8 +121,14 @@ impl Upf {
             Waiting::new(config.buffer_packets, config.buffer_per_session, lifetime, numbers);
         let frame_max = ETHERNET_LEN + usize::from(config.n6.mtu);
         let sharing = if workers == 1 { Sharing::Alone } else { Sharing::Shared };
-        let model =
-            Model::new(config.sessions_max, workers, accounts.clone(), n3.clone(), tunnels.clone());
+        let model = Model::new(
+            config.sessions_max,
+            workers,
+            accounts.clone(),
+            n3.clone(),
+            tunnels.clone(),
+            waiting.clone(),
+        );
         let (mut wires, mut counters) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
         let mut lane = |direction: Direction, worker: usize| {
             let (wire, changes) = Wire::new();
@@ -247,7 +253,7 @@ impl Upf {
         self.sessions_max
     }
 
-    /// Returns the status of a session, if it exists.
+    /// Returns the status of a session with its configuration, if it exists.
     pub fn session(&self, seid: u64) -> Option<SessionStatus> {
         lock(&self.model).status(seid)
     }

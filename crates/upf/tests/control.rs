@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use dray_daemon::{ClientError, ControlSocket, Request};
-use dray_upf::Operation;
 use dray_upf::api::{self, Client, Transaction};
-use dray_upf::config::{Generator, SessionConfig, SessionsFile};
+use dray_upf::config::{Generator, SessionConfig, SessionsFile, Tunnel};
+use dray_upf::{Operation, SessionState};
 use ends::{Ends, from_dn, from_gnb, plain_session, session, session_of, to_gnb, udp};
 
 const SERVER: &str = "203.0.113.9";
@@ -64,7 +64,39 @@ fn sessions_change_over_control_socket() {
         (vec!["10.45.0.4".into(), "2001:db8:4::/64".into()], vec![2])
     );
     assert_eq!(client.status().unwrap().sessions, 3);
+    let shown = client.session(4).unwrap();
+    assert_eq!((shown.state, shown.waiting), (SessionState::Forwarding, 0));
+    let gnb = Tunnel { gnb: "10.0.3.2".parse().unwrap(), teid: 1004, dscp: 0 };
+    assert_eq!(shown.tunnels, [gnb]);
+    let text = plain_session(4).replace("teid = 4,", "teid = 2,");
+    assert_eq!(shown.config, Some(session_of(&text)), "as given, for the next change");
+    match client.session(5).unwrap_err() {
+        ClientError::Refused { status: 404, what } => assert!(what.contains("5"), "{what}"),
+        other => panic!("{other}"),
+    }
     assert_eq!(client.stats().unwrap().uplink, ends.upf.uplink());
+}
+
+#[test]
+fn session_shows_state_and_number_of_buffered_packets() {
+    let forward = "action = \"forward\", tunnel = { gnb = \"10.0.3.2\", teid = 1001 }";
+    let buffering = plain_session(1).replace(forward, "action = \"buffer\"");
+    let blocked = plain_session(2)
+        .replace(
+            "action = \"forward\", tunnel = { gnb = \"10.0.3.2\", teid = 1002 }",
+            "action = \"drop\"",
+        )
+        .replace("action = \"forward\"", "action = \"drop\"");
+    let mut served = serve(&(buffering + &blocked));
+    let (ends, client) = (&mut served.ends, &served.client);
+    let packet = |number| from_dn(&udp(SERVER, "10.45.0.1", (80, 5000), &[number]));
+    ends.down([packet(1), packet(2)]);
+    let shown = client.session(1).unwrap();
+    assert_eq!((shown.state, shown.waiting, shown.tunnels), (SessionState::Buffering, 2, vec![]));
+    assert_eq!(client.session(2).unwrap().state, SessionState::Blocked);
+    // The shown configuration, with its TEIDs in hex, is valid in a change.
+    let change = Transaction { modify: vec![shown.config.unwrap()], ..Transaction::default() };
+    client.change(&change).unwrap();
 }
 
 #[test]

@@ -6,9 +6,13 @@ use std::time::Duration;
 use dray_daemon::default_control;
 use dray_text::{align, wrapped};
 use dray_upf::api::{CONTROL, Stats, Status};
-use dray_upf::{Counters, DropReason, EventsLost, SessionStatus, UpfConfig};
+use dray_upf::{Counters, DropReason, EventsLost, UpfConfig};
 
 use super::Ports;
+
+mod sessions;
+
+pub(super) use sessions::{session, sessions};
 
 /// Returns what the user plane function says at its start.
 pub(super) fn started(ports: &Ports, config: &UpfConfig, cpus: &[usize], control: &Path) -> String {
@@ -57,44 +61,15 @@ pub(super) fn status(status: &Status) -> String {
     format!("dray {version}, up {uptime_s:.0} s; {sessions} sessions, at most {sessions_max}\n")
 }
 
-/// Returns a table of sessions.
-pub(super) fn sessions(sessions: &[SessionStatus]) -> String {
-    let header =
-        ["seid", "user", "tunnels", "uplink packets", "bytes", "downlink packets", "bytes"];
-    let rows = sessions.iter().map(|session| {
-        let SessionStatus { seid, ue, teids, usage } = session;
-        let teids: Vec<_> = teids.iter().map(u32::to_string).collect();
-        let mut row = vec![seid.to_string(), ue.join(" "), teids.join(" ")];
-        // The rule with the highest count, because all rules may count the same packets.
-        let most = usage
-            .iter()
-            .map(|usage| usage.counted)
-            .max_by_key(|counted| counted.uplink_packets + counted.downlink_packets);
-        row.extend(match most {
-            None => ["-"; 4].map(str::to_owned),
-            Some(counted) => [
-                counted.uplink_packets,
-                counted.uplink_octets,
-                counted.downlink_packets,
-                counted.downlink_octets,
-            ]
-            .map(|number| number.to_string()),
-        });
-        row
-    });
-    let lines: Vec<_> = [header.map(str::to_owned).to_vec()].into_iter().chain(rows).collect();
-    align(&lines, 1, 3)
-}
-
 /// Returns the counters of both directions.
 pub(super) fn stats(stats: &Stats) -> String {
     let Stats { uplink, downlink, uplink_workers, downlink_workers, events_lost } = stats;
-    let EventsLost { usage, downlink_data, tunnel_gone } = events_lost;
+    let EventsLost { usage, downlink_data, tunnel_gone, wrong_gnb } = events_lost;
     let lost = match events_lost.total() {
         0 => String::new(),
         lost => format!(
             "{lost} reports were lost because their queue was full: usage {usage}, downlink data \
-             {downlink_data}, tunnels gone {tunnel_gone}\n"
+             {downlink_data}, tunnels gone {tunnel_gone}, wrong gNBs {wrong_gnb}\n"
         ),
     };
     let hint = match uplink.drops.total() + downlink.drops.total() {

@@ -50,6 +50,17 @@ Examples:
         #[command(flatten)]
         control: Control,
     },
+    /// Show a session: its rules, tunnels, usage and buffered packets.
+    #[command(
+        after_help = "Examples:\n  dray upf sessions show 1\n  dray upf sessions show 1 --json"
+    )]
+    Show {
+        /// SEID of the session.
+        #[arg(value_name = "SEID")]
+        seid: u64,
+        #[command(flatten)]
+        ask: Ask,
+    },
     /// List sessions and their usage.
     #[command(after_help = "Examples:\n  dray upf sessions ls\n  dray upf sessions ls --json")]
     Ls(Ask),
@@ -104,6 +115,10 @@ pub(super) fn sessions(command: Sessions) -> Result<(), Failure> {
             let file = file.filter(|_| seids.is_empty());
             seids.extend(sessions.iter().map(|session| session.seid));
             (control, Transaction { remove: seids, ..none }, file)
+        }
+        Sessions::Show { seid, ask } => {
+            let session = client(&ask.control)?.session(seid).map_err(refused)?;
+            return ask.show(&session, show::session);
         }
         Sessions::Ls(ask) => {
             let sessions = client(&ask.control)?.sessions().map_err(refused)?;

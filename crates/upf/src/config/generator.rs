@@ -7,7 +7,7 @@ use dray_wire::ip;
 use serde::{Deserialize, Serialize};
 
 use super::session::{Action, Far, Pdr, Qer, SessionConfig, Tunnel, Urr, Volume};
-use super::{ConfigError, Prefix};
+use super::{ConfigError, Prefix, teid};
 
 /// Generates sessions 0 up to `count`. The TEIDs and the user address of a session are those of the
 /// first session plus its number.
@@ -17,10 +17,10 @@ pub struct Generator {
     /// Number of sessions.
     pub count: u32,
     /// TEID of the first session at the UPF's end.
-    #[serde(default = "one")]
+    #[serde(default = "one", with = "teid")]
     pub teid: u32,
     /// TEID of the first session at the gNB's end.
-    #[serde(default = "one")]
+    #[serde(default = "one", with = "teid")]
     pub gnb_teid: u32,
     /// Addresses of the gNBs, assigned to sessions in turn.
     pub gnbs: Vec<IpAddr>,
@@ -64,7 +64,7 @@ impl Generator {
         }
         for (field, first) in [("teid", self.teid), ("gnb_teid", self.gnb_teid)] {
             if !fits(first) {
-                let what = format!("{first}: give 1 to {}", u32::MAX - self.count);
+                let what = format!("{first:#x}: give 0x1 to {:#x}", u32::MAX - self.count);
                 return wrong(field, &what);
             }
         }

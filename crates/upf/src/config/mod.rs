@@ -6,6 +6,7 @@ mod filter;
 mod generator;
 mod interface;
 mod session;
+pub(crate) mod teid;
 mod text;
 
 use std::path::Path;

@@ -6,6 +6,7 @@ use dray_wire::gtpu::Direction;
 use serde::{Deserialize, Serialize};
 
 use super::filter::{Filter, Prefix};
+use super::teid;
 
 /// A PDU session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +52,7 @@ pub struct Pdr {
     #[serde(rename = "from", with = "SourceInterface")]
     pub direction: Direction,
     /// From access: TEID of the tunnel at the UPF's end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "teid::option")]
     pub teid: Option<u32>,
     /// From access: QoS flows of the packets; empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -107,6 +108,7 @@ pub struct Tunnel {
     /// Address of the gNB.
     pub gnb: IpAddr,
     /// Tunnel endpoint identifier.
+    #[serde(with = "teid")]
     pub teid: u32,
     /// DSCP of the outer header: "transport level marking" in PFCP.
     #[serde(default, skip_serializing_if = "is_zero")]

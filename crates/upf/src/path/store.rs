@@ -75,6 +75,11 @@ impl Waiting {
         }
     }
 
+    /// Returns the number of packets of a session.
+    pub(crate) fn count(&self, slot: u32) -> u16 {
+        self.of.get(slot as usize).map_or(0, |of| of.load(Relaxed))
+    }
+
     fn remove(&self, slot: u32, count: u16) {
         self.all.fetch_sub(count.into(), Relaxed);
         if let Some(of) = self.of.get(slot as usize) {

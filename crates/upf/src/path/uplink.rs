@@ -13,6 +13,7 @@ use dray_wire::ip::{self, Packet, Version, ecn};
 use dray_wire::router;
 
 use self::headers::{Item, Odd, Outer, outer, user_packet, usual_packet};
+use self::strangers::Strangers;
 use super::downlink::ForUser;
 use super::head::{LOOK, PACKET, ROOM};
 use super::lane::{self, CHUNK, DIVIDED_MAX, Lane, Leaving};
@@ -29,6 +30,7 @@ use crate::session::{Rule, Session};
 use crate::tunnels::Tunnels;
 
 mod headers;
+mod strangers;
 #[cfg(test)]
 mod tests;
 
@@ -52,6 +54,7 @@ pub(crate) struct Uplink {
     /// The gNB tunnels in use.
     tunnels: Arc<Tunnels>,
     indications: Meter,
+    strangers: Strangers,
 }
 
 impl passes::Item for Item {
@@ -240,7 +243,8 @@ impl Uplink {
     pub(crate) fn new(to_downlink: SyncSender<ForUser>, tunnels: Arc<Tunnels>) -> Self {
         let indications = Meter::new(INDICATIONS_KBPS);
         let fragments = Reassembly::new();
-        Self { to_downlink, fragments, sources: [0; CHUNK], tunnels, indications }
+        let (sources, strangers) = ([0; CHUNK], Strangers::new());
+        Self { to_downlink, fragments, sources, tunnels, indications, strangers }
     }
 
     #[cold]
@@ -269,6 +273,7 @@ impl Uplink {
             DropReason::TooBig => Problem::TooBig(to.mtu as u16),
             DropReason::NoRoute => Problem::NoRoute,
             DropReason::NoNeighbour => Problem::Unreachable,
+            DropReason::WrongGnb => return self.report_stranger(lane, &item),
             _ => return,
         };
         let user = lane.sessions.slots[item.slot as usize].user();
@@ -290,6 +295,20 @@ impl Uplink {
         if let Some(message) = message {
             // If the queue is full, the message is dropped.
             let _ = self.to_downlink.try_send(ForUser::Frame(message));
+        }
+    }
+
+    /// Reports a packet from an address that its session does not send to.
+    #[cold]
+    fn report_stranger(&mut self, lane: &mut Lane, item: &Item) {
+        let session = &lane.sessions.slots[item.slot as usize];
+        let (seid, teid, source) = (session.seid, item.teid, source(item, &self.sources));
+        if self.strangers.must_report((seid, teid, source), clock::ticks()) {
+            let mut expected: Vec<_> = session.tunnels.iter().map(|peer| peer.address).collect();
+            expected.sort_unstable();
+            expected.dedup();
+            let from = ip::address(source);
+            lane.teller.tell(Event::WrongGnb { seid, teid, from, expected });
         }
     }
 
@@ -438,11 +457,16 @@ fn foreign(packet: &Packet) -> DropReason {
 /// to, or one in the networks that the configuration trusts.
 #[cold]
 fn is_right_gnb(session: &Session, item: &Item, sources: &[u128; CHUNK], own: &Interface) -> bool {
-    let source = match item.gnb {
+    let source = source(item, sources);
+    session.has_gnb(source) || own.is_trusted_gnb(source)
+}
+
+/// Returns the outer source address of a packet.
+fn source(item: &Item, sources: &[u128; CHUNK]) -> u128 {
+    match item.gnb {
         0 => sources[usize::from(item.frame)],
         gnb => ip::number(Ipv4Addr::from(gnb).into()),
-    };
-    session.has_gnb(source) || own.is_trusted_gnb(source)
+    }
 }
 
 /// Marks a packet with the congestion notification of the outer header.

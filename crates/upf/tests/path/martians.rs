@@ -47,6 +47,24 @@ fn teid_is_bound_to_its_gnb() {
     assert_eq!(ends.n3.received(), NOTHING, "the sender gets no message");
 }
 
+#[test]
+fn packet_from_unexpected_gnb_is_reported_once() {
+    let v6 = plain_session(2).replace("gnb = \"10.0.3.2\"", "gnb = \"fd00:3::2\"");
+    let mut ends = Ends::try_new(&format!("{}{}{v6}", without_gnbs(), plain_session(1))).unwrap();
+    let (one, two) = (up_packet(b""), udp("10.45.0.2", SERVER, (1, 2), b""));
+    for _ in 0..3 {
+        ends.up([from_other("10.0.3.9", 1, &one), from_other("fd00:3::9", 2, &two)]);
+    }
+    let events = ends.upf.events();
+    let texts: Vec<_> = events.iter().map(|event| serde_json::to_string(event).unwrap()).collect();
+    let expected = [
+        r#"{"event":"wrong_gnb","seid":1,"teid":"0x1","from":"10.0.3.9","expected":["10.0.3.2"]}"#,
+        r#"{"event":"wrong_gnb","seid":2,"teid":"0x2","from":"fd00:3::9","expected":["fd00:3::2"]}"#,
+    ];
+    assert_eq!(texts, expected);
+    assert_eq!(dropped(&ends.upf.uplink(), "wrong_gnb"), 6);
+}
+
 /// A session with tunnels to two gNBs accepts packets from both, and a session without a gNB
 /// accepts packets from any.
 #[test]

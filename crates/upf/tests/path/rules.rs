@@ -204,7 +204,7 @@ fn transaction_applies_as_whole_or_not() {
     for (operations, part) in [
         (
             vec![put(&three), put(&plain_session(4).replace("teid = 4,", "teid = 2,"))],
-            "session 4: pdrs[0].teid: 2: already in use by session 2",
+            "session 4: pdrs[0].teid: 0x2: already in use by session 2",
         ),
         (
             vec![put(&three), put(&plain_session(4).replace("teid = 4,", "teid = 3,"))],

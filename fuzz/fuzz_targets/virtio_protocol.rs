@@ -322,6 +322,7 @@ fuzz_target!(|input: &[u8]| {
         size,
         packed,
         server: false,
+        access: Default::default(),
         hugepages: false,
         wait: Wait::Poll { pause_us: 0 },
     };

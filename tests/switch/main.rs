@@ -7,6 +7,7 @@ mod common;
 mod ends;
 
 mod afxdp;
+mod console;
 mod interop;
 mod liar;
 mod liars;

@@ -6,6 +6,8 @@
 //! checked as if they were untrusted, since scripts make mistakes too.
 #![forbid(unsafe_code)]
 
+mod access;
+mod bound;
 mod client;
 mod failure;
 mod http;
@@ -13,12 +15,14 @@ mod lock;
 mod server;
 mod socket;
 
+pub use access::{Access, Account, read_accounts};
+pub use bound::{BoundSocket, SocketFile};
 pub use client::{Client, ClientError};
 pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_threads};
 pub use http::{BODY_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request};
 pub use lock::Lock;
 pub use server::{Answer, Limits, Server};
 pub use socket::{
-    CONTROL_DIR, ControlSocket, FOLDER, SOCKET_PATH_MAX, SocketError, check_socket_path,
-    default_control,
+    CONTROL_DIR, ControlAddress, ControlSocket, FOLDER, SOCKET_PATH_MAX, SocketError,
+    check_socket_path, default_control,
 };

@@ -82,8 +82,8 @@ impl Drop for Server {
 
 fn accept(socket: &ControlSocket, shared: &Arc<Shared>) {
     loop {
-        match socket.listener.accept() {
-            Ok((stream, _)) => shared.welcome(stream),
+        match socket.0.accept() {
+            Ok(stream) => shared.welcome(stream),
             // The socket was closed.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
             // For example out of file descriptors: others may be closed soon.

@@ -1,17 +1,16 @@
 //! The control socket as a file: creating, protecting and removing it.
 
-use std::fs::{self, Permissions};
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
-};
+use rustix::net::SocketType;
+use serde::{Deserialize, Serialize};
 
+use crate::access::Access;
+use crate::bound::{BoundSocket, folder_of, make_folder, may_make_folder};
 use crate::lock::Lock;
 
 /// Default directory of dray's sockets.
@@ -23,19 +22,88 @@ pub const SOCKET_PATH_MAX: usize = 107;
 /// it for the commands in its containers.
 pub const CONTROL_DIR: &str = "DRAY_CONTROL_DIR";
 
-const BACKLOG: i32 = 128;
-
-/// A listening socket, and its file, which is removed on drop.
-#[derive(Debug)]
-pub struct ControlSocket {
-    pub(crate) listener: UnixListener,
-    path: PathBuf,
-    /// Device and inode, so that no other program's file is ever removed.
-    id: (u64, u64),
+/// Where a control socket is, and who may connect: `PATH?mode=0660&owner=NAME&group=NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct ControlAddress {
+    /// Path of the socket.
+    pub path: PathBuf,
+    /// Rights of the socket's file; without any of them, mode 0660.
+    pub access: Access,
 }
 
+impl From<PathBuf> for ControlAddress {
+    fn from(path: PathBuf) -> Self {
+        Self { path, access: Access::default() }
+    }
+}
+
+impl FromStr for ControlAddress {
+    type Err = SocketError;
+
+    fn from_str(text: &str) -> Result<Self, SocketError> {
+        let (path, query) = text.split_once('?').unwrap_or((text, ""));
+        let path = PathBuf::from(path);
+        let mut access = Access::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let error = |what: String| SocketError { path: path.clone(), what };
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (is_right, allowed) = match key {
+                "mode" => {
+                    access.mode = Access::parse_mode(value);
+                    (access.mode.is_some(), Access::MODES)
+                }
+                "owner" => {
+                    access.owner = value.parse().ok();
+                    (access.owner.is_some(), Access::OWNERS)
+                }
+                "group" => {
+                    access.group = value.parse().ok();
+                    (access.group.is_some(), Access::GROUPS)
+                }
+                _ => {
+                    let known = Access::KEYS.join(", ");
+                    return Err(error(format!("unknown key {key:?}; a socket takes {known}")));
+                }
+            };
+            if !is_right {
+                return Err(error(format!("{key}={value}: allowed is {allowed}")));
+            }
+        }
+        Ok(Self { path, access })
+    }
+}
+
+impl TryFrom<String> for ControlAddress {
+    type Error = SocketError;
+
+    fn try_from(text: String) -> Result<Self, SocketError> {
+        text.parse()
+    }
+}
+
+impl From<ControlAddress> for String {
+    fn from(address: ControlAddress) -> Self {
+        address.to_string()
+    }
+}
+
+impl fmt::Display for ControlAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.display().fmt(f)?;
+        for (number, (key, value)) in self.access.pairs().enumerate() {
+            write!(f, "{}{key}={value}", if number == 0 { '?' } else { '&' })?;
+        }
+        Ok(())
+    }
+}
+
+/// A listening control socket, and its file, which is removed on drop.
+#[derive(Debug)]
+pub struct ControlSocket(pub(crate) BoundSocket);
+
 /// The control socket cannot be created.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("control socket {}: {what}", path.display())]
 pub struct SocketError {
     path: PathBuf,
@@ -43,81 +111,37 @@ pub struct SocketError {
 }
 
 impl ControlSocket {
-    /// Listens at `path`, accessible to the owner and the group. Replaces the socket of a dead
-    /// program.
-    pub fn bind(path: &Path) -> Result<Self, SocketError> {
-        let error = |what: String| SocketError { path: path.to_owned(), what };
+    /// Listens at `address`, by default accessible to the owner and the group. Replaces the socket of
+    /// a dead program.
+    pub fn bind(address: &ControlAddress) -> Result<Self, SocketError> {
+        let path = &address.path;
+        let error = |what: String| SocketError { path: path.clone(), what };
         check_socket_path(path).map_err(error)?;
-        let (listener, id) = make(path).map_err(|e| match e.kind() {
-            io::ErrorKind::AddrInUse => {
-                error("another program listens there; give a different path".to_owned())
-            }
-            io::ErrorKind::AlreadyExists => error("the path exists and is not a socket".to_owned()),
-            _ => error(e.to_string()),
-        })?;
-        Ok(Self { listener, path: path.to_owned(), id })
+        make(address).map(Self).map_err(|e| error(e.to_string()))
     }
 
     /// Makes the thread that accepts connections return.
     pub(crate) fn close(&self) {
         // On Linux, shutdown of a listening socket makes accept return; nothing else can go wrong.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
 }
 
-impl Drop for ControlSocket {
-    fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|id| id == self.id) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn make(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
-    let folder = folder_of(path);
-    if folder == Path::new(FOLDER) {
-        fs::create_dir_all(folder)?;
-    }
+fn make(address: &ControlAddress) -> io::Result<BoundSocket> {
+    let ControlAddress { path, access } = address;
+    make_folder(path)?;
     // Without the lock, two programs that start at once could each take the other's socket for a
     // dead one.
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".lock");
-    let _lock = Lock::take(&folder.join(name))?;
-    remove_stale(path)?;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
-    // Set before any client can connect.
-    fs::set_permissions(path, Permissions::from_mode(0o660))?;
-    listen(&socket, BACKLOG)?;
-    Ok((socket.into(), identity(path)?))
+    let _lock = Lock::take(&folder_of(path).join(name))?;
+    let usual = Access { mode: Some(0o660), ..Access::default() };
+    let access = if *access == Access::default() { &usual } else { access };
+    BoundSocket::bind(path, SocketType::STREAM, access)
 }
 
-fn remove_stale(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        Ok(_) => {}
-    }
-    // Connecting to a live process with a full backlog must not block.
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    match connect(&probe, &SocketAddrUnix::new(path)?) {
-        Ok(()) | Err(Errno::AGAIN) => Err(io::ErrorKind::AddrInUse.into()),
-        Err(Errno::CONNREFUSED) => fs::remove_file(path),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let metadata = fs::symlink_metadata(path)?;
-    Ok((metadata.dev(), metadata.ino()))
-}
-
-/// Checks that a Unix socket can be created at `path`; the error says why not. The [`FOLDER`] need
-/// not exist: it is created.
+/// Checks that a Unix socket can be created at `path`; the error says why not. Directories below
+/// [`FOLDER`] need not exist: they are created.
 pub fn check_socket_path(path: &Path) -> Result<(), String> {
     use rustix::fs::{Access, access};
     let length = path.as_os_str().as_bytes().len();
@@ -130,7 +154,7 @@ pub fn check_socket_path(path: &Path) -> Result<(), String> {
         return Err("give the path of a socket, in UTF-8".to_owned());
     }
     let folder = folder_of(path);
-    if !folder.exists() && folder == Path::new(FOLDER) {
+    if !folder.exists() && may_make_folder(path) {
         return Ok(());
     }
     if !folder.is_dir() {
@@ -148,15 +172,11 @@ pub fn default_control(usual: &str) -> PathBuf {
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, bind, listen, socket_with};
+    use std::fs;
+
     use super::*;
 
     /// Any user can open a directory that all may read, and lock it forever.
@@ -168,7 +188,7 @@ mod tests {
         flock(&held, FlockOperation::LockExclusive).unwrap();
         let path = dir.path().join("a.sock");
         let (done, made) = std::sync::mpsc::channel();
-        std::thread::spawn(move || done.send(ControlSocket::bind(&path)));
+        std::thread::spawn(move || done.send(ControlSocket::bind(&path.clone().into())));
         let socket = made
             .recv_timeout(std::time::Duration::from_secs(10))
             .expect("bind did not wait for the directory's lock");
@@ -186,8 +206,8 @@ mod tests {
         bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         listen(&socket, 0).unwrap();
         let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        let error = ControlSocket::bind(&path).unwrap_err().to_string();
-        assert!(error.contains("another program listens"), "{error}");
+        let error = ControlSocket::bind(&path.clone().into()).unwrap_err().to_string();
+        assert!(error.contains("another program uses"), "{error}");
     }
 
     #[test]
@@ -196,5 +216,34 @@ mod tests {
         let message = check_socket_path(&file.path().join("x")).unwrap_err();
         assert!(message.contains("no such directory"), "{message}");
         assert_eq!(check_socket_path("x".as_ref()), Ok(()));
+    }
+
+    #[test]
+    fn control_address_round_trips_and_names_errors() {
+        for text in ["/run/a", "/run/a?mode=0600", "/a?mode=0660&owner=root&group=107"] {
+            assert_eq!(text.parse::<ControlAddress>().unwrap().to_string(), text);
+        }
+        for (text, part) in [
+            ("/a?mode=9", "mode=9: allowed is three or four octal digits"),
+            ("/a?mode", "mode=: allowed is"),
+            ("/a?group=a b", "group=a b: allowed is the name or number"),
+            ("/a?owner=", "owner=: allowed is"),
+            ("/a?user=x", "unknown key \"user\"; a socket takes mode, owner, group"),
+        ] {
+            let message = text.parse::<ControlAddress>().unwrap_err().to_string();
+            assert!(message.contains(part) && message.contains("/a: "), "{message}");
+        }
+    }
+
+    #[test]
+    fn control_socket_gets_mode_of_its_address() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        for (query, expected) in [("", 0o660), ("?mode=0606", 0o606)] {
+            let address = format!("{}{query}", path.display()).parse().unwrap();
+            let _socket = ControlSocket::bind(&address).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, expected);
+        }
     }
 }

@@ -403,6 +403,7 @@ impl Endpoint {
                 Attachment::Datagrams { here, there } => PortUri::Unix(UnixUri {
                     path: here.clone(),
                     peer: Some(there.clone()),
+                    access: Default::default(),
                     options: options(calls),
                 }),
                 other => unreachable!("{other:?} is not a Unix socket"),

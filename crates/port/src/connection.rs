@@ -2,13 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use dray_daemon::BoundSocket;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SocketType;
 use rustix::process::Pid;
@@ -66,18 +67,14 @@ pub(crate) enum Woken {
 }
 
 impl Connection {
-    /// Listens at `path`, or (`client`) connects to it repeatedly; `converse` handles the session
-    /// with each peer. Peers are served one after the other.
+    /// Accepts peers at `listener`, or without one connects to `path` repeatedly; `converse` handles
+    /// the session with each peer. Peers are served one after the other.
     pub(crate) fn open(
         path: &Path,
-        client: bool,
+        listener: Option<BoundSocket>,
         attention: Arc<Attention>,
         converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
-        let listener = match client {
-            true => None,
-            false => Some(unix::listen(path).map_err(|error| ("socket", error))?),
-        };
         let path = path.to_owned();
         Self::spawn(attention, move |control| {
             control.serve(&path, SocketType::STREAM, listener.as_ref(), converse);
@@ -171,7 +168,7 @@ impl Control {
         &self,
         path: &Path,
         kind: SocketType,
-        listener: Option<&UnixListener>,
+        listener: Option<&BoundSocket>,
         mut converse: impl FnMut(UnixStream, &Self) -> End,
     ) {
         while !self.is_stopping() {
@@ -182,10 +179,6 @@ impl Control {
                 End::Left if listener.is_none() => self.pause(),
                 End::Left | End::Stop => {}
             }
-        }
-        if listener.is_some() {
-            // The socket may already have been removed.
-            let _ = std::fs::remove_file(path);
         }
     }
 
@@ -212,11 +205,11 @@ impl Control {
         &self,
         path: &Path,
         kind: SocketType,
-        listener: Option<&UnixListener>,
+        listener: Option<&BoundSocket>,
     ) -> Option<UnixStream> {
         let stream = match listener {
             Some(listener) => match self.wait(Some(listener.as_fd()), None) {
-                Woken::Readable => listener.accept().map(|(stream, _)| stream),
+                Woken::Readable => listener.accept(),
                 Woken::Attention | Woken::Timeout => return None,
             },
             None => unix::connect(path, kind),

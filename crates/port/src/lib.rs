@@ -76,12 +76,13 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 pub use bytes::{Bytes, BytesError};
+pub use dray_daemon::{Access, Account};
 pub use dray_shm::guard::{GUARDED_IN_ALL, limit_guarded};
 pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, Scratch, ahead, prefetch, scratch};
 pub use link::{Link, LinkState, LinkStatus};
 pub use query::UriError;
 pub use socket::SocketOptions;
-pub use uri::PortUri;
+pub use uri::{Bound, PortUri};
 pub use wait::{PATIENCE, Wait, wait_any};
 
 /// Maximum number of frames per receive or transmit call.

@@ -5,6 +5,9 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
+use dray_daemon::{Access, BoundSocket};
+use rustix::net::SocketType;
+
 use crate::query::{Query, UriError};
 use crate::{Port, Wait};
 
@@ -41,6 +44,13 @@ impl Claim<'_> {
 /// The part of a port that failed, and why.
 pub(crate) type Failed = (&'static str, io::Error);
 
+/// A socket that a port creates.
+pub(crate) struct Listening<'u> {
+    pub(crate) path: &'u Path,
+    pub(crate) kind: SocketType,
+    pub(crate) access: &'u Access,
+}
+
 /// A kind of port, named by the scheme of its URIs. Its `Display` writes the URI.
 pub(crate) trait Scheme: fmt::Display {
     /// Parses a URI's body, and takes the keys that this kind of port knows.
@@ -60,8 +70,9 @@ pub(crate) trait Scheme: fmt::Display {
         Ok(parsed)
     }
 
-    /// Opens the port in the network namespace of the calling thread.
-    fn open(&self) -> Result<Port, Failed>;
+    /// Opens the port in the network namespace of the calling thread. `socket` is the one at which
+    /// it listens, bound to what [`socket`](Self::socket) returns.
+    fn open(&self, socket: Option<BoundSocket>) -> Result<Port, Failed>;
 
     /// Returns how the port waits for frames.
     fn wait(&self) -> Wait;
@@ -71,8 +82,8 @@ pub(crate) trait Scheme: fmt::Display {
         false
     }
 
-    /// Returns the path of the socket that the port creates, if it creates one.
-    fn socket(&self) -> Option<&Path> {
+    /// Returns the socket that the port creates, if it creates one.
+    fn socket(&self) -> Option<Listening<'_>> {
         None
     }
 

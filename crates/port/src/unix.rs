@@ -1,10 +1,10 @@
 //! Code shared by ports with Unix sockets: the path in the URI, connecting and listening.
 
 use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use dray_daemon::Access;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use crate::query::{Query, UriError};
@@ -37,35 +37,26 @@ pub(crate) fn connect(path: &Path, kind: SocketType) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Listens at `path`. Replaces a socket that a dead process left behind, but not one on which a
-/// process listens.
-pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-        result => return result,
+/// Takes the keys for the rights of the socket's file; `listens` is false if the port connects to a
+/// socket of its peer.
+pub(crate) fn parse_access(query: &mut Query<'_>, listens: bool) -> Result<Access, UriError> {
+    let access = Access {
+        mode: query.take("mode", Access::MODES, Access::parse_mode)?,
+        owner: query.take("owner", Access::OWNERS, |text| text.parse().ok())?,
+        group: query.take("group", Access::GROUPS, |text| text.parse().ok())?,
+    };
+    match access.pairs().next() {
+        Some((key, _)) if !listens => Err(query.error(format!(
+            "{key}: only for a port that creates its socket; this one connects to its peer's"
+        ))),
+        _ => Ok(access),
     }
-    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "this path exists and is not a socket",
-        ));
-    }
-    match connect(path, SocketType::STREAM) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-        _ => {
-            return Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "another listener uses this socket",
-            ));
-        }
-    }
-    std::fs::remove_file(path)?;
-    UnixListener::bind(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dray_daemon::BoundSocket;
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -97,16 +88,16 @@ mod tests {
                 assert!(waiting.len() < 100, "it is never full");
             };
             assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-            let error = at_once(move || listen(&path)).unwrap_err();
-            assert_eq!(error.to_string(), "another listener uses this socket");
+            let access = Access::default();
+            let error = at_once(move || BoundSocket::bind(&path, kind, &access)).unwrap_err();
+            assert!(error.to_string().contains("another program uses this socket"), "{error}");
             drop(socket);
         }
         // A connection that was established is an ordinary blocking one.
         let path = folder.path().join("a");
-        let listener = listen(&path).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let stream = connect(&path, SocketType::STREAM).unwrap();
         assert!(!rustix::fs::fcntl_getfl(&stream).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
         drop(listener);
-        assert!(listen(&path).is_ok(), "left behind");
     }
 }

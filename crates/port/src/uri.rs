@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use dray_daemon::BoundSocket;
 use serde::{Deserialize, Serialize};
 
 use crate::afxdp::AfxdpUri;
@@ -12,7 +13,7 @@ use crate::memif::MemifUri;
 use crate::null::NullUri;
 use crate::query::{Query, UriError};
 use crate::raw::RawUri;
-use crate::scheme::Scheme;
+use crate::scheme::{Listening, Scheme};
 use crate::tap::TapUri;
 use crate::udp::UdpUri;
 use crate::unix_datagram::UnixUri;
@@ -93,7 +94,16 @@ schemes! {
 impl PortUri {
     /// Opens the port in the network namespace of the calling thread.
     pub fn open(&self) -> Result<Port, OpenError> {
-        self.scheme().open().map_err(|(what, error)| OpenError::new(self, what, error))
+        self.bind()?.open()
+    }
+
+    /// Creates the socket at which the port listens, if it listens at one. A program that gives up
+    /// privileges can do this before, and open the port afterwards.
+    pub fn bind(&self) -> Result<Bound<'_>, OpenError> {
+        let bind = |Listening { path, kind, access }| BoundSocket::bind(path, kind, access);
+        let socket = self.scheme().socket().map(bind).transpose();
+        let socket = socket.map_err(|error| OpenError::new(self, "socket", error))?;
+        Ok(Bound { uri: self, socket })
     }
 
     /// Returns true if the port only receives: a socket without a remote address.
@@ -109,7 +119,7 @@ impl PortUri {
 
     /// Returns the directory of the socket that the port creates, if it creates one.
     pub fn socket_directory(&self) -> Option<&Path> {
-        let directory = self.scheme().socket()?.parent();
+        let directory = self.scheme().socket()?.path.parent();
         let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
         Some(directory.unwrap_or(Path::new(".")))
     }
@@ -135,6 +145,20 @@ impl PortUri {
     /// Returns how the port waits for frames.
     pub fn wait(&self) -> Wait {
         self.scheme().wait()
+    }
+}
+
+/// A port whose socket exists. Dropping it removes the socket.
+pub struct Bound<'u> {
+    uri: &'u PortUri,
+    socket: Option<BoundSocket>,
+}
+
+impl Bound<'_> {
+    /// Opens the port in the network namespace of the calling thread.
+    pub fn open(self) -> Result<Port, OpenError> {
+        let Self { uri, socket } = self;
+        uri.scheme().open(socket).map_err(|(what, error)| OpenError::new(uri, what, error))
     }
 }
 
@@ -185,6 +209,9 @@ mod tests {
             "vhost:/run/a.sock?queues=2&client=1&memory=64G&regions=8&wait=poll",
             "unix:/run/a.sock",
             "unix:/run/a.sock?peer=/run/b.sock&batch=64",
+            "unix:/run/a.sock?mode=0660&batch=64",
+            "vhost:/run/a.sock?queues=2&mode=0660&owner=1000&group=kvm&wait=poll",
+            "virtio:/run/a.sock?server=1&mode=0600",
             "null:",
             "impair:drop=100:raw:eth0?batch=64",
             "impair:rate=700000,queue=8,drop=5,duplicate=7,swap=9,delay=500,late=10,late_by=2000,panic=9:unix:/a?peer=/b",
@@ -271,6 +298,12 @@ mod tests {
             ("vhost:/a?memory=65T", ["memory=65T", "1 to 64T"]),
             ("vhost:/a?memory=1k", ["memory=1k", "K, M, G or T"]),
             ("vhost:/a?regions=33", ["regions=33", "1 to 32"]),
+            ("vhost:/a?mode=8", ["mode=8", "octal digits"]),
+            ("vhost:/a?mode=4755", ["mode=4755", "octal digits"]),
+            ("vhost:/a?group=a b", ["group=a b", "name or number of a group"]),
+            ("vhost:/a?client=1&mode=0660", ["mode", "creates its socket"]),
+            ("virtio:/a?owner=root", ["owner", "creates its socket"]),
+            ("memif:/a?mode=0660", ["unknown key \"mode\"", "takes id"]),
             ("memif:", ["missing path", "memif:/run/dray/a.sock"]),
             ("memif:/a?size=32768", ["size=32768", "2 to 16384"]),
             ("memif:/a?secret=a b", ["secret=a b", "1 to 24 letters"]),

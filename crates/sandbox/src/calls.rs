@@ -134,7 +134,11 @@ pub(crate) const CONTROL: &[Call] = &[
     any(SYS_unlinkat),
     any(SYS_faccessat),
     any(SYS_faccessat2),
+    // Rights of a socket, and a directory for it.
+    any(SYS_fchmod),
     any(SYS_fchmodat),
+    any(SYS_fchownat),
+    any(SYS_mkdirat),
     any(SYS_getcwd),
     #[cfg(target_arch = "x86_64")]
     any(SYS_readlink),
@@ -142,6 +146,8 @@ pub(crate) const CONTROL: &[Call] = &[
     any(SYS_unlink),
     #[cfg(target_arch = "x86_64")]
     any(SYS_chmod),
+    #[cfg(target_arch = "x86_64")]
+    any(SYS_mkdir),
     #[cfg(target_arch = "x86_64")]
     any(SYS_access),
     // Threads.

@@ -3,7 +3,8 @@
 //! [`enter`] takes from the calling thread, and from every thread that it starts later:
 //!
 //! * all capabilities, and the way to get any back (`no_new_privs`);
-//! * the file system, except for creating and removing sockets in a few directories (Landlock);
+//! * the file system, except for creating and removing sockets, and creating directories for them, in
+//!   a few directories (Landlock);
 //! * every system call that control threads do not need (seccomp).
 //!
 //! [`enter_data_thread`] then confines the calling data thread further: it can move frames, connect
@@ -47,7 +48,7 @@ pub enum SandboxError {
 
 /// Confines the calling thread and all threads that it starts from now on; threads that were
 /// started before stay as they are. In `directories`, all of which must exist, sockets can be
-/// created and removed. Confinement cannot be undone.
+/// created and removed, and directories created. Confinement cannot be undone.
 ///
 /// If the kernel lacks a part, an error is returned and the thread may be confined in other parts:
 /// the program is expected to end.

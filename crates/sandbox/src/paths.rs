@@ -21,8 +21,8 @@ pub fn landlock_version() -> io::Result<u32> {
     u32::try_from(version).map_err(|_| io::Error::last_os_error())
 }
 
-/// Takes all access to files from the calling thread, except for creating and removing sockets in
-/// `directories`. Open descriptors stay usable.
+/// Takes all access to files from the calling thread, except for creating and removing sockets, and
+/// creating directories for them, in `directories`. Open descriptors stay usable.
 pub(crate) fn restrict<'p>(directories: impl IntoIterator<Item = &'p Path>) -> Result<(), String> {
     let describe = |error: landlock::RulesetError| error.to_string();
     let ruleset = Ruleset::default()
@@ -41,7 +41,8 @@ pub(crate) fn restrict<'p>(directories: impl IntoIterator<Item = &'p Path>) -> R
     for directory in directories {
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
         let directory = PathFd::new(directory).map_err(|error| named(&error))?;
-        let rule = PathBeneath::new(directory, AccessFs::MakeSock | AccessFs::RemoveFile);
+        let allowed = AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::MakeDir;
+        let rule = PathBeneath::new(directory, allowed);
         ruleset = ruleset.add_rule(rule).map_err(describe)?;
     }
     ruleset.restrict_self().map_err(describe)?;

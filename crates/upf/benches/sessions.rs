@@ -125,7 +125,10 @@ fn churn(duration: Duration) {
     let running = running.expect("threads");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("upf.sock");
-    let server = api::serve(ControlSocket::bind(&path).expect("a socket"), running.upf().clone());
+    let server = api::serve(
+        ControlSocket::bind(&path.clone().into()).expect("a socket"),
+        running.upf().clone(),
+    );
     let stop = Arc::new(AtomicBool::new(false));
     let changes = thread::spawn({
         let stop = stop.clone();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
-use dray_daemon::{ControlSocket, FAREWELL, Limits};
+use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits};
 use dray_datapath::{Cancel, Placement, placement};
 use dray_switch::api;
 use dray_switch::config::{Idle, PortError};
@@ -39,9 +39,10 @@ pub(super) struct DaemonArguments {
     /// Time without frames after which a worker sleeps, such as 50us (the default), or `never`.
     #[arg(long, value_name = "TIME")]
     idle: Option<Idle>,
-    /// Control socket [default: /run/dray/switch.sock; in a lab, the container's own].
+    /// Control socket [default: /run/dray/switch.sock; in a lab, the container's own]; may end in
+    /// `?mode=0660&group=NAME`.
     #[arg(long, value_name = "PATH")]
-    control: Option<PathBuf>,
+    control: Option<ControlAddress>,
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     sandbox: Sandbox,
@@ -113,7 +114,7 @@ fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
     // Bind the socket first: a second switch must fail before it touches ports.
     let socket = ControlSocket::bind(&config.control)?;
     let ports = config.ports.iter().map(|port| &port.uri);
-    let engine = Switch::start_confined(config, || sandbox.enter(&config.control, ports))?;
+    let engine = Switch::start_confined(config, || sandbox.enter(&config.control.path, ports))?;
     let engine = Arc::new(engine);
     let server = api::serve(socket, engine.clone(), config.clone(), Limits::default());
     // A closed standard error must not end the switch.

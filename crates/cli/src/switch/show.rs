@@ -25,8 +25,8 @@ pub(super) fn started(config: &SwitchConfig) -> String {
         [] => "no ports yet\n".to_owned(),
         _ => table(&["port", "what", "where"], rows.collect(), 3),
     };
-    let control = config.control.display();
-    let option = match config.control == default_control(CONTROL) {
+    let control = config.control.path.display();
+    let option = match config.control.path == default_control(CONTROL) {
         true => String::new(),
         false => format!(" --control {control}"),
     };
@@ -247,7 +247,7 @@ next, from another terminal: dray switch add-port a vhost:/run/dray/a.sock
 ";
         assert_eq!(started(&config), expected);
         config.ports = vec!["a=vhost:/run/dray/a.sock".parse().unwrap()];
-        config.control = "/tmp/s".into();
+        config.control = "/tmp/s?mode=0600".parse().unwrap();
         let expected = "\
 dray switch: mode learning, flow drop, 1 worker on CPU 1
 port  what                 where

@@ -1,11 +1,10 @@
 //! The user plane function as a program, on any two ports.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{ControlSocket, FAREWELL, default_control};
+use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, default_control};
 use dray_datapath::{Cancel, Placement};
 use dray_switch::config::Idle;
 use dray_upf::api::{self, CONTROL, Stats};
@@ -33,9 +32,10 @@ pub(super) struct DaemonArguments {
     /// End after this time; without it, on Ctrl-C.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Option<Duration>,
-    /// Control socket [default: /run/dray/upf.sock; in a lab, the container's own].
+    /// Control socket [default: /run/dray/upf.sock; in a lab, the container's own]; may end in
+    /// `?mode=0660&group=NAME`.
     #[arg(long, value_name = "PATH")]
-    control: Option<PathBuf>,
+    control: Option<ControlAddress>,
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     sandbox: Sandbox,
@@ -46,7 +46,7 @@ pub(super) struct DaemonArguments {
 
 pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failure> {
     let DaemonArguments { workers, cpus, idle, duration, control, sandbox, json } = arguments;
-    let control = control.unwrap_or_else(|| default_control(CONTROL));
+    let control = control.unwrap_or_else(|| default_control(CONTROL).into());
     let threads = 2 * usize::from(workers);
     let cpus = match cpus {
         None => Placement::of_this_process().assign(threads).iter().map(|cpu| cpu.id).collect(),
@@ -72,7 +72,7 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     dray_daemon::announce_failures();
     // Bind the socket first: a second daemon must fail before it touches ports.
     let socket = ControlSocket::bind(&control)?;
-    let [n3, n6] = ports.open(|| sandbox.enter(&control, [&ports.n3, &ports.n6]))?;
+    let [n3, n6] = ports.open(|| sandbox.enter(&control.path, [&ports.n3, &ports.n6]))?;
     let (upf, directions) =
         Upf::with_workers(&config, n3, n6, workers.into()).map_err(|error| ports.wrong(error))?;
     let mut running = Running::start(upf, directions, &cpus, idle)?;
@@ -80,7 +80,7 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     let started = Instant::now();
     let used: Vec<_> = cpus.iter().cycle().take(threads).copied().collect();
     // A closed standard error must not end the user plane function.
-    let _ = io::stderr().write_all(show::started(ports, &config, &used, &control).as_bytes());
+    let _ = io::stderr().write_all(show::started(ports, &config, &used, &control.path).as_bytes());
     let deadline = duration.map(|duration| Instant::now() + duration);
     loop {
         for event in running.upf().events() {

@@ -9,7 +9,7 @@ mod talk;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use dray_port::{OpenError, Port, PortUri};
+use dray_port::{Bound, OpenError, Port, PortUri};
 use dray_sandbox::SandboxError;
 use dray_upf::UpfConfig;
 
@@ -94,17 +94,18 @@ impl Ports {
         UpfConfig::load(&self.config).map_err(Failure::usage)
     }
 
-    /// Opens N3 and N6. Interfaces, which require privileges, are opened before `confine` drops
-    /// these; ports with their own threads are opened afterwards.
+    /// Opens N3 and N6. Interfaces and the rights of sockets, which require privileges, come before
+    /// `confine` drops these; ports with their own threads are opened afterwards.
     fn open(
         &self,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<[Port; 2], Failure> {
-        let [mut n3, mut n6] = [None, None];
+        let mut bound = [Some(self.n3.bind()?), Some(self.n6.bind()?)];
+        let mut ports = [None, None];
         let mut open = |local: bool| -> Result<(), OpenError> {
-            for (uri, port) in [(&self.n3, &mut n3), (&self.n6, &mut n6)] {
+            for (number, uri) in [&self.n3, &self.n6].into_iter().enumerate() {
                 if uri.is_local() == local {
-                    *port = Some(uri.open()?);
+                    ports[number] = bound[number].take().map(Bound::open).transpose()?;
                 }
             }
             Ok(())
@@ -112,7 +113,7 @@ impl Ports {
         open(false)?;
         confine()?;
         open(true)?;
-        Ok([n3, n6].map(|port| port.expect("every port is opened in one of the passes")))
+        Ok(ports.map(|port| port.expect("every port is opened in one of the passes")))
     }
 
     /// Returns the failure for an error in the configuration file.

@@ -4,6 +4,8 @@ use std::fmt;
 
 use dray_bpf::{Mode, PORTS_MAX};
 
+use dray_daemon::BoundSocket;
+
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme};
 use crate::{Port, Wait, interface};
@@ -131,7 +133,7 @@ impl Scheme for AfxdpUri {
         Ok(uri)
     }
 
-    fn open(&self) -> Result<Port, Failed> {
+    fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
         self.open_queues()
     }
 

@@ -5,11 +5,12 @@
 mod receive;
 
 use std::fmt;
-use std::path::Path;
 use std::time::Duration;
 
+use dray_daemon::BoundSocket;
+
 use crate::query::{Query, UriError};
-use crate::scheme::{Claim, Failed, Scheme};
+use crate::scheme::{Claim, Failed, Listening, Scheme};
 use crate::{Port, PortUri, Wait};
 use receive::Impaired;
 
@@ -112,8 +113,8 @@ impl Scheme for ImpairUri {
         Ok(parsed)
     }
 
-    fn open(&self) -> Result<Port, Failed> {
-        let Port { rx, tx, link } = self.port.scheme().open()?;
+    fn open(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
+        let Port { rx, tx, link } = self.port.scheme().open(socket)?;
         let wait = self.port.wait();
         let rx = rx.into_iter().map(|rx| Box::new(Impaired::new(rx, wait, self.plan)) as Box<_>);
         Ok(Port { rx: rx.collect(), tx, link })
@@ -128,7 +129,7 @@ impl Scheme for ImpairUri {
         self.port.is_local()
     }
 
-    fn socket(&self) -> Option<&Path> {
+    fn socket(&self) -> Option<Listening<'_>> {
         self.port.scheme().socket()
     }
 

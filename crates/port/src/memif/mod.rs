@@ -26,6 +26,8 @@ use crate::attention::Attention;
 use crate::connection::Connection;
 use crate::fresh::Fresh;
 use crate::pairs::{self, Pair};
+use dray_daemon::BoundSocket;
+
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme};
 use crate::unix::parse_path;
@@ -113,7 +115,7 @@ impl Scheme for MemifUri {
 
     /// Creates the memory and starts to connect; the server may come at any time, and come back.
     /// Each server gets memory that no other has seen.
-    fn open(&self) -> Result<Port, Failed> {
+    fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
         self.try_open(Vec::new())
     }
 

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use dray_daemon::BoundSocket;
+
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme};
 use crate::socket::{
@@ -105,7 +107,7 @@ impl Scheme for RawUri {
     }
 
     /// Opens the socket and binds it to the interface.
-    fn open(&self) -> Result<Port, Failed> {
+    fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
         let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
         let mut group = None;
         for _ in 0..self.queues {

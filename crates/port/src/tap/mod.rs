@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use dray_netdev::Interface;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 
+use dray_daemon::BoundSocket;
+
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme};
 use crate::{Port, Wait, interface};
@@ -61,7 +63,7 @@ impl Scheme for TapUri {
 
     /// Opens the device of the interface, which is created if it does not exist, sets the interface
     /// up, and waits until it carries frames.
-    fn open(&self) -> Result<Port, Failed> {
+    fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
         let Device { file, is_macvtap } = Device::open(&self.interface)?;
         let interface =
             Interface::find(&self.interface).map_err(|error| ("interface index", error))?;

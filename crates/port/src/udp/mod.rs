@@ -11,6 +11,8 @@ use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use dray_wire::{Flow, MacAddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use dray_daemon::BoundSocket;
+
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Failed, Scheme};
 use crate::socket::{
@@ -62,7 +64,7 @@ impl Scheme for UdpUri {
     }
 
     /// Binds the socket, and connects it if a remote address is given.
-    fn open(&self) -> Result<Port, Failed> {
+    fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
         let fail = |what| move |errno: rustix::io::Errno| (what, errno.into());
         let socket = rustix::net::socket_with(
             AddressFamily::INET,

@@ -4,19 +4,19 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use dray_daemon::{Access, BoundSocket, SocketFile};
 use dray_wire::FRAME_MAX;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{SocketAddrUnix, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme};
+use crate::scheme::{Claim, Failed, Listening, Scheme};
 use crate::socket::{Restore, SocketOptions, SocketReceive, SocketTransmit};
-use crate::unix::parse_path;
+use crate::unix::{parse_access, parse_path};
 use crate::{Frame, Link, LinkState, LinkStatus, PATIENCE, Port, Receive, Take, Transmit, Wait};
 
 /// Name of a Unix datagram port.
@@ -26,6 +26,8 @@ pub struct UnixUri {
     pub path: PathBuf,
     /// Path of the socket that it is connected to; without one the port only receives.
     pub peer: Option<PathBuf>,
+    /// Rights of the socket's file.
+    pub access: Access,
     /// Batch size and how to wait.
     pub options: SocketOptions,
 }
@@ -36,23 +38,24 @@ impl Scheme for UnixUri {
         let peer = query.take("peer", "the path of a Unix socket, at most 107 bytes", |text| {
             (1..=crate::unix::PATH_MAX).contains(&text.len()).then(|| text.into())
         })?;
-        Ok(Self { path, peer, options: SocketOptions::parse(query)? })
+        let access = parse_access(query, true)?;
+        Ok(Self { path, peer, access, options: SocketOptions::parse(query)? })
     }
 
-    /// Binds the socket, replacing one that a dead process left there. The peer may come later.
-    fn open(&self) -> Result<Port, Failed> {
+    /// The peer may come later.
+    fn open(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
         let fail = |what| move |errno: Errno| (what, errno.into());
-        let socket = bound(&self.path).map_err(|error| ("bind", error))?;
+        let not_bound = || ("socket", io::ErrorKind::NotConnected.into());
+        let BoundSocket { socket, file } = socket.ok_or_else(not_bound)?;
         for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
             sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))
                 .map_err(fail("SO_RCVTIMEO"))?;
         }
         let socket = Arc::new(socket);
-        let path = self.path.clone();
         let address = self.peer.as_ref().map(SocketAddrUnix::new).transpose();
         let peer = Arc::new(Peer {
             socket: socket.clone(),
-            path,
+            _file: file,
             address: address.map_err(fail("peer"))?,
             is_connected: AtomicBool::new(false),
         });
@@ -73,8 +76,9 @@ impl Scheme for UnixUri {
         true
     }
 
-    fn socket(&self) -> Option<&Path> {
-        Some(&self.path)
+    fn socket(&self) -> Option<Listening<'_>> {
+        let Self { path, access, .. } = self;
+        Some(Listening { path, kind: SocketType::DGRAM, access })
     }
 
     fn only_receives(&self) -> bool {
@@ -90,48 +94,14 @@ impl fmt::Display for UnixUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unix:{}", self.path.display())?;
         let peer = self.peer.iter().map(|peer| ("peer", peer.display().to_string()));
-        write_query(f, peer.chain(self.options.pairs()))
+        write_query(f, peer.chain(self.access.pairs()).chain(self.options.pairs()))
     }
 }
 
-/// Creates a datagram socket at `path`. Replaces a socket that a dead process left behind, but not
-/// one that is in use.
-fn bound(path: &Path) -> io::Result<OwnedFd> {
-    let address = SocketAddrUnix::new(path)?;
-    let new = || {
-        let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
-        rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
-    };
-    let socket = new()?;
-    match rustix::net::bind(&socket, &address) {
-        Err(Errno::ADDRINUSE) => {}
-        result => return Ok(result.map(|()| socket)?),
-    }
-    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "this path exists and is not a socket",
-        ));
-    }
-    match rustix::net::connect(new()?, &address) {
-        Err(Errno::CONNREFUSED) => {}
-        _ => {
-            return Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "another receiver uses this socket",
-            ));
-        }
-    }
-    std::fs::remove_file(path)?;
-    rustix::net::bind(&socket, &address)?;
-    Ok(socket)
-}
-
-/// The other socket. Dropping this removes our own socket from the file system.
+/// The other socket, and the file of our own, which is removed when the port closes.
 struct Peer {
     socket: Arc<OwnedFd>,
-    /// Path of our own socket.
-    path: PathBuf,
+    _file: SocketFile,
     address: Option<SocketAddrUnix>,
     is_connected: AtomicBool,
 }
@@ -155,13 +125,6 @@ impl Link for Peer {
         let is_there = self.address.is_none() || self.connect();
         let state = if is_there { LinkState::Running } else { LinkState::Waiting };
         LinkStatus { state, features: vec!["datagrams".to_owned()], ..LinkStatus::default() }
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // The socket may already have been removed.
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -321,11 +284,11 @@ mod tests {
         let path = folder.path().join("a");
         let text = format!("unix:{}", path.display());
         let uri: PortUri = text.parse().unwrap();
-        drop(bound(&path).unwrap());
+        drop(std::os::unix::net::UnixDatagram::bind(&path).unwrap());
         assert!(path.exists(), "left behind");
         let port = uri.open().unwrap();
         let message = uri.open().map(drop).unwrap_err().to_string();
-        assert!(message.contains("another receiver uses this socket") && message.contains(&text));
+        assert!(message.contains("another program uses this socket") && message.contains(&text));
         drop(port);
         std::fs::write(&path, "mine").unwrap();
         let message = uri.open().map(drop).unwrap_err().to_string();

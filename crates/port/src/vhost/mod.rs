@@ -21,15 +21,18 @@ mod queue;
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+
+use dray_daemon::{Access, BoundSocket};
+use rustix::net::SocketType;
 
 use crate::attention::Attention;
 use crate::connection::Connection;
 use crate::pairs;
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme};
-use crate::unix::parse_path;
+use crate::scheme::{Claim, Failed, Listening, Scheme};
+use crate::unix::{parse_access, parse_path};
 use crate::{Bytes, OpenError, Port, Wait};
 
 use device::Device;
@@ -49,6 +52,8 @@ pub struct VhostUri {
     pub memory: u64,
     /// Maximum number of memory regions, 1 to 32.
     pub regions: usize,
+    /// Rights of the socket's file, if the port listens.
+    pub access: Access,
     /// How to wait for frames.
     pub wait: Wait,
 }
@@ -62,6 +67,7 @@ impl VhostUri {
             client: false,
             memory: MEMORY_USUAL,
             regions: REGIONS_MAX,
+            access: Access::default(),
             wait: Wait::Block,
         }
     }
@@ -70,19 +76,22 @@ impl VhostUri {
     /// one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
-        self.try_open(Some(streams)).map_err(|(what, error)| OpenError::new(self, what, error))
+        self.try_open(Err(streams)).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(&self, streams: Option<Vec<UnixStream>>) -> Result<Port, Failed> {
+    fn try_open(
+        &self,
+        peers: Result<Option<BoundSocket>, Vec<UnixStream>>,
+    ) -> Result<Port, Failed> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
         let device = Arc::new(Device::new(self, &attention)?);
         let converse = {
             let (device, mut rates) = (device.clone(), Rates::default());
             move |stream, control: &_| control::converse(&device, stream, control, &mut rates)
         };
-        let connection = match streams {
-            Some(streams) => Connection::over(streams, attention, converse)?,
-            None => Connection::open(&self.path, self.client, attention, converse)?,
+        let connection = match peers {
+            Err(streams) => Connection::over(streams, attention, converse)?,
+            Ok(listener) => Connection::open(&self.path, listener, attention, converse)?,
         };
         Ok(pairs::port(device, connection, self.wait))
     }
@@ -95,21 +104,23 @@ impl Scheme for VhostUri {
             (1..=MEMORY_MAX).contains(&bytes).then_some(bytes)
         };
         let regions = |text: &str| text.parse().ok().filter(|n| (1..=REGIONS_MAX).contains(n));
+        let client = query.flag("client", false)?;
         Ok(Self {
             path: parse_path("vhost", body, query)?,
             queues: query.queues()?,
-            client: query.flag("client", false)?,
+            client,
             memory: query
                 .take("memory", "1 to 64T, in bytes, K, M, G or T", memory)?
                 .unwrap_or(MEMORY_USUAL),
             regions: query.take("regions", "1 to 32", regions)?.unwrap_or(REGIONS_MAX),
+            access: parse_access(query, !client)?,
             wait: Wait::parse(query)?,
         })
     }
 
     /// Starts to listen or connect. The driver may connect at any time, and reconnect.
-    fn open(&self) -> Result<Port, Failed> {
-        self.try_open(None)
+    fn open(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
+        self.try_open(Ok(socket))
     }
 
     fn wait(&self) -> Wait {
@@ -120,8 +131,9 @@ impl Scheme for VhostUri {
         true
     }
 
-    fn socket(&self) -> Option<&Path> {
-        (!self.client).then_some(&self.path)
+    fn socket(&self) -> Option<Listening<'_>> {
+        let Self { path, access, client, .. } = self;
+        (!client).then_some(Listening { path, kind: SocketType::STREAM, access })
     }
 
     fn claim(&self) -> Option<Claim<'_>> {
@@ -145,6 +157,7 @@ impl fmt::Display for VhostUri {
         if self.regions != REGIONS_MAX {
             pairs.push(("regions", self.regions.to_string()));
         }
+        pairs.extend(self.access.pairs());
         pairs.extend(self.wait.pair());
         write_query(f, pairs)
     }

@@ -14,18 +14,20 @@ mod tests;
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use dray_daemon::{Access, BoundSocket};
 use dray_ring::QueueSize;
+use rustix::net::SocketType;
 
 use crate::attention::Attention;
 use crate::connection::Connection;
 use crate::fresh::Fresh;
 use crate::pairs::{self, Pair};
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme};
-use crate::unix::parse_path;
+use crate::scheme::{Claim, Failed, Listening, Scheme};
+use crate::unix::{parse_access, parse_path};
 use crate::{OpenError, Port, Wait};
 
 use memory::SharedMemory;
@@ -44,6 +46,8 @@ pub struct VirtioUri {
     pub packed: bool,
     /// True to listen for the back end instead of connecting to it.
     pub server: bool,
+    /// Rights of the socket's file, if the port listens.
+    pub access: Access,
     /// True to use huge pages for the shared memory if there are any.
     pub hugepages: bool,
     /// How to wait for frames.
@@ -59,10 +63,13 @@ impl VirtioUri {
     /// `streams`, one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
-        self.try_open(streams).map_err(|(what, error)| OpenError::new(self, what, error))
+        self.try_open(Err(streams)).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(&self, streams: Vec<UnixStream>) -> Result<Port, Failed> {
+    fn try_open(
+        &self,
+        peers: Result<Option<BoundSocket>, Vec<UnixStream>>,
+    ) -> Result<Port, Failed> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
         let uri = self.clone();
         let memory = Fresh::new(move || SharedMemory::new(&uri));
@@ -75,9 +82,9 @@ impl VirtioUri {
                 control::converse(&device, &uri, &mut memory, stream, control)
             }
         };
-        let connection = match streams.is_empty() {
-            false => Connection::over(streams, attention, converse)?,
-            true => Connection::open(&self.path, !self.server, attention, converse)?,
+        let connection = match peers {
+            Err(streams) => Connection::over(streams, attention, converse)?,
+            Ok(listener) => Connection::open(&self.path, listener, attention, converse)?,
         };
         Ok(pairs::port(device, connection, self.wait))
     }
@@ -91,12 +98,14 @@ impl Scheme for VirtioUri {
         let size = query.take("size", "a power of two from 2 to 32768", |text| {
             QueueSize::new(text.parse().ok()?).ok()
         })?;
+        let server = query.flag("server", false)?;
         Ok(Self {
             path: parse_path("virtio", body, query)?,
             queues: query.queues()?,
             size: size.unwrap_or(QueueSize::new(SIZE_DEFAULT).expect("a power of two")),
             packed: query.flag("packed", false)?,
-            server: query.flag("server", false)?,
+            server,
+            access: parse_access(query, server)?,
             hugepages: query.flag("hugepages", true)?,
             wait: Wait::parse(query)?,
         })
@@ -104,8 +113,8 @@ impl Scheme for VirtioUri {
 
     /// Creates the memory and starts to connect or listen. The back end may connect at any time,
     /// and reconnect. Each back end gets memory that no other has seen.
-    fn open(&self) -> Result<Port, Failed> {
-        self.try_open(Vec::new())
+    fn open(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
+        self.try_open(Ok(socket))
     }
 
     fn wait(&self) -> Wait {
@@ -116,8 +125,9 @@ impl Scheme for VirtioUri {
         true
     }
 
-    fn socket(&self) -> Option<&Path> {
-        self.server.then_some(&self.path)
+    fn socket(&self) -> Option<Listening<'_>> {
+        let Self { path, access, server, .. } = self;
+        server.then_some(Listening { path, kind: SocketType::STREAM, access })
     }
 
     fn claim(&self) -> Option<Claim<'_>> {
@@ -143,6 +153,7 @@ impl fmt::Display for VirtioUri {
         if !self.hugepages {
             pairs.push(("hugepages", "0".to_owned()));
         }
+        pairs.extend(self.access.pairs());
         pairs.extend(self.wait.pair());
         write_query(f, pairs)
     }

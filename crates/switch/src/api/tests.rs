@@ -146,9 +146,9 @@ fn start(mode: Mode) -> Running {
         pinned: false,
     });
     let state = State { mode, table: table.into(), ..State::default() };
-    let config = SwitchConfig { mode, control: path.clone(), ..SwitchConfig::default() };
+    let config = SwitchConfig { mode, control: path.clone().into(), ..SwitchConfig::default() };
     let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
-    let socket = ControlSocket::bind(&path).unwrap();
+    let socket = ControlSocket::bind(&path.clone().into()).unwrap();
     let server = serve(socket, Arc::new(Fake(Mutex::new(state))), config, limits);
     Running { folder, client: Client::new(&path), path, _server: server }
 }
@@ -189,7 +189,7 @@ fn ports_are_added_listed_and_removed() {
     assert_eq!(client.status().unwrap().ports, 2);
     let config = SwitchConfig::from_toml(&client.config().unwrap()).unwrap();
     assert_eq!(config.ports, [wanted, port("b=null:,vlan=10")]);
-    assert_eq!(config.control, switch.path);
+    assert_eq!(config.control.path, switch.path);
     client.remove_port(&"a".parse().unwrap()).unwrap();
     assert_eq!(client.ports().unwrap().len(), 1);
 }
@@ -349,7 +349,7 @@ fn slow_request_is_disconnected() {
     let folder = tempfile::tempdir().unwrap();
     let control = folder.path().join("s");
     let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
-    let socket = ControlSocket::bind(&control).unwrap();
+    let socket = ControlSocket::bind(&control.clone().into()).unwrap();
     let engine = Arc::new(Fake::default());
     let _server = serve(socket, engine, SwitchConfig::default(), limits);
     let mut stream = UnixStream::connect(&control).unwrap();
@@ -371,18 +371,18 @@ fn control_socket_is_private_and_removed_at_end() {
 #[test]
 fn bind_keeps_live_socket_and_replaces_dead_one() {
     let switch = start(Mode::Learning);
-    let error = ControlSocket::bind(&switch.path).unwrap_err().to_string();
-    assert!(error.contains("another program listens") && error.contains("switch.sock"), "{error}");
+    let error = ControlSocket::bind(&switch.path.clone().into()).unwrap_err().to_string();
+    assert!(error.contains("another program uses") && error.contains("switch.sock"), "{error}");
     switch.client.status().unwrap();
 
     let dead = switch.folder.path().join("dead.sock");
     drop(UnixListener::bind(&dead).unwrap());
-    let socket = ControlSocket::bind(&dead).unwrap();
+    let socket = ControlSocket::bind(&dead.clone().into()).unwrap();
     // The path now belongs to another file, which must stay.
     fs::remove_file(&dead).unwrap();
     fs::write(&dead, "precious").unwrap();
     drop(socket);
-    let error = ControlSocket::bind(&dead).unwrap_err().to_string();
+    let error = ControlSocket::bind(&dead.clone().into()).unwrap_err().to_string();
     assert!(error.contains("not a socket"), "{error}");
     assert_eq!(fs::read(&dead).unwrap(), b"precious");
 }

@@ -47,8 +47,8 @@ impl SwitchConfig {
             let what = format!("give 1 to {}", Bytes(GUARDED_IN_ALL));
             return Err(key("peer_memory", &format!("\"{}\"", self.peer_memory), &what));
         }
-        check_socket_path(&self.control)
-            .map_err(|what| key("control", &format!("{:?}", self.control), &what))?;
+        check_socket_path(&self.control.path)
+            .map_err(|what| key("control", &format!("{:?}", self.control.path), &what))?;
         self.check_ports()
     }
 

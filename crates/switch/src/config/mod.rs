@@ -9,8 +9,7 @@ mod rate;
 mod text;
 mod vlan;
 
-use std::path::PathBuf;
-
+use dray_daemon::ControlAddress;
 use dray_port::{Bytes, GUARDED_IN_ALL};
 use serde::{Deserialize, Serialize};
 
@@ -71,8 +70,8 @@ pub struct SwitchConfig {
     pub port_addresses: u32,
     /// Maximum memory that the peers of all ports may share together.
     pub peer_memory: Bytes,
-    /// Path of the control socket.
-    pub control: PathBuf,
+    /// Path of the control socket, and the rights of its file.
+    pub control: ControlAddress,
     /// Ports that exist from the start.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortConfig>,
@@ -90,7 +89,7 @@ impl Default for SwitchConfig {
             table_size: 65_536,
             port_addresses: 4096,
             peer_memory: Bytes(GUARDED_IN_ALL),
-            control: dray_daemon::default_control(CONTROL),
+            control: dray_daemon::default_control(CONTROL).into(),
             ports: Vec::new(),
         }
     }

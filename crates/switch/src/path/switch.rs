@@ -81,9 +81,17 @@ impl Switch {
         let fail =
             |what: &str, error: std::io::Error| EngineError::Open(format!("{what}: {error}"));
         dray_port::limit_guarded(config.peer_memory.0);
+        // Sockets first: setting their owners needs privileges, and a socket in use is an error before
+        // any interface is touched.
+        let mut bound = HashMap::new();
+        for port in &config.ports {
+            bound.insert(&port.name, port.uri.bind().map_err(|error| refused(&error))?);
+        }
         let mut uplinks = HashMap::new();
         for port in config.ports.iter().filter(|port| !port.uri.is_local()) {
-            uplinks.insert(&port.name, open(port)?);
+            if let Some(bound) = bound.remove(&port.name) {
+                uplinks.insert(&port.name, open(bound)?);
+            }
         }
         confine().map_err(|error| EngineError::Open(error.to_string()))?;
         let setting = Arc::new(Setting {
@@ -114,7 +122,11 @@ impl Switch {
         switch.housekeeper =
             Some(switch.spawn_housekeeper().map_err(|e| fail("housekeeping thread", e))?);
         for port in &config.ports {
-            switch.add(port, uplinks.remove(&port.name))?;
+            let opened = match bound.remove(&port.name) {
+                Some(bound) => Some(open(bound)?),
+                None => uplinks.remove(&port.name),
+            };
+            switch.add(port, opened)?;
         }
         Ok(switch)
     }
@@ -204,17 +216,19 @@ fn spare_cpus(workers: &[u32]) -> CpuSet {
     cpus
 }
 
-fn open(config: &PortConfig) -> Result<dray_port::Port, EngineError> {
-    config.uri.open().map_err(|error| {
-        let denied = dray_sandbox::is_entered() && error.is_denied();
-        let hint = if denied {
-            "; the sandbox allows sockets only in /run/dray and in the directories of the control \
-             socket and of the ports given when the switch started"
-        } else {
-            ""
-        };
-        EngineError::Open(format!("{error}{hint}"))
-    })
+fn open(bound: dray_port::Bound<'_>) -> Result<dray_port::Port, EngineError> {
+    bound.open().map_err(|error| refused(&error))
+}
+
+fn refused(error: &OpenError) -> EngineError {
+    let denied = dray_sandbox::is_entered() && error.is_denied();
+    let hint = if denied {
+        "; the sandbox allows sockets only in /run/dray and in the directories of the control \
+         socket and of the ports given when the switch started"
+    } else {
+        ""
+    };
+    EngineError::Open(format!("{error}{hint}"))
 }
 
 impl Switch {
@@ -239,7 +253,10 @@ impl Switch {
         if self.setting.mode == Mode::Patch {
             pairs.add(config)?;
         }
-        let mut port = opened.map_or_else(|| open(config), Ok)?;
+        let mut port = match opened {
+            Some(port) => port,
+            None => config.uri.open().map_err(|error| refused(&error))?,
+        };
         // A worker that serves several ports must not wait at one of them.
         port.rx.iter_mut().for_each(|rx| rx.set_wait(dray_port::Wait::Poll { pause_us: 0 }));
         let workers = self.assign(&ports, port.rx.len());

@@ -92,7 +92,7 @@ fn config(bytes: &mut Bytes<'_>) -> SwitchConfig {
     });
     let ports = ports.collect();
     let flow = Flow::Drop;
-    let control = "/tmp/unused".into();
+    let control = "/tmp/unused".parse().expect("a path");
     SwitchConfig { mode, flow, ports, control, table_size: 8192, ..SwitchConfig::default() }
 }
 

@@ -135,7 +135,11 @@ impl Inline {
             format!("{name}=null:{keys}").parse().unwrap()
         };
         let ports = ports.iter().map(port).collect();
-        Self::with(SwitchConfig { ports, control: "/tmp/unused".into(), ..SwitchConfig::default() })
+        Self::with(SwitchConfig {
+            ports,
+            control: "/tmp/unused".parse().unwrap(),
+            ..SwitchConfig::default()
+        })
     }
 
     pub fn with(config: SwitchConfig) -> Self {

@@ -63,7 +63,7 @@ fn results_list_needs_of_each_technique() {
         streams.map(|row| (&*row.technique, row.measured().unwrap().setting.needs.clone()));
     let needs: Vec<_> = frames.chain(streams).map(|(name, needs)| (name, needs.unwrap())).collect();
     for (name, needs) in &needs {
-        assert_eq!(needs.set_ups.len(), 1, "{name}");
+        assert!(!needs.set_ups.is_empty(), "{name}");
         assert!(needs.set_ups[0].containers_s > 0.0 && needs.set_ups[0].ports_s > 0.0, "{name}");
         let mut roles: Vec<_> = needs.memory_bytes.keys().map(String::as_str).collect();
         assert!(roles.len() >= 2 && needs.memory_bytes.values().all(|bytes| *bytes > 1 << 16));

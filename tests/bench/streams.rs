@@ -91,8 +91,9 @@ fn streams_repeat_and_skip_missing_smc() {
         }
         check_bytes(row);
         let measured = row.measured().unwrap();
-        assert_eq!((measured.trials, measured.check), (2, Check::Whole));
-        assert_eq!(measured.trials_bps.len(), 2);
+        let left_out = measured.setting.lines.map_or(0, |lines| lines.left_out);
+        assert!(measured.trials + left_out >= 2 && measured.check == Check::Whole, "{measured:?}");
+        assert_eq!(measured.trials_bps.len(), measured.trials);
         assert!(measured.interval95_bps.is_some() && measured.segment_max > 8000, "{measured:?}");
         let is_zerocopy = row.endpoint == "tcp-zerocopy";
         assert_eq!(measured.zerocopy_copied_ratio.is_some(), is_zerocopy);

@@ -6,6 +6,7 @@ pub mod accounting;
 pub mod clock;
 mod cost;
 pub mod cpu;
+mod distance;
 pub mod endpoint;
 pub mod experiments;
 mod isolation;

@@ -1,8 +1,8 @@
 //! Rows of results, from the trials of a case.
 
 use dray_results::{
-    Cpu, DropRate, Interval, Isolation, LimitRow, LostAt, Measured, Noise, Outcome, ResultRow,
-    SearchRecord, StreamOutcome, StreamRow, stats,
+    Cpu, Distance, DropRate, Interval, Isolation, LimitRow, Lines, LostAt, Measured, Noise,
+    Outcome, ResultRow, SearchRecord, SettingOfRun, StreamOutcome, StreamRow, stats,
 };
 use dray_search::Goal;
 use dray_traffic::Latency;
@@ -16,14 +16,15 @@ use crate::streams;
 use crate::trial::Trial;
 
 /// Creates the row of `case` from its `trials`. `limit` is the machine's, if the technique is
-/// compared with it.
+/// compared with it; `of_run` is the distance of the CPUs in most trials of the run.
 pub(crate) fn of(
     case: &Case,
     settings: &Settings,
     trials: &CaseTrials,
     limit: Option<&LimitRow>,
+    of_run: Option<Distance>,
 ) -> ResultRow {
-    let mut outcome = outcome(trials, settings, limit);
+    let mut outcome = outcome(trials, settings, limit, of_run);
     if let Outcome::Measured(measured) = &mut outcome {
         let mbps = measured.received_pps * case.size as f64 * 8.0 / 1e6;
         let per_core = mbps / measured.cpu.cores();
@@ -68,13 +69,20 @@ pub(crate) fn of(
 }
 
 /// Like [`of`], for byte streams.
-pub(crate) fn of_streams(case: &Case, settings: &Settings, trials: &CaseTrials) -> StreamRow {
+pub(crate) fn of_streams(
+    case: &Case,
+    settings: &Settings,
+    trials: &CaseTrials,
+    of_run: Option<Distance>,
+) -> StreamRow {
     let outcome = match trials.lacking() {
         Some(skipped) => StreamOutcome::Skipped { skipped },
         None => {
+            let (trials, lines) = trials.at_one_distance(of_run);
             let (setting, check) = trials.conditions();
+            let setting = SettingOfRun { lines, ..setting.clone() };
             let measure = settings.timing.measure;
-            let sum = streams::sum(&trials.stream_trials, setting.clone(), check, measure);
+            let sum = streams::sum(&trials.stream_trials, setting, check, measure);
             StreamOutcome::Measured(Box::new(sum))
         }
     };
@@ -91,17 +99,30 @@ pub(crate) fn of_streams(case: &Case, settings: &Settings, trials: &CaseTrials) 
 }
 
 /// Returns the figures if there was a trial, else why there was none.
-fn outcome(trials: &CaseTrials, settings: &Settings, limit: Option<&LimitRow>) -> Outcome {
+fn outcome(
+    trials: &CaseTrials,
+    settings: &Settings,
+    limit: Option<&LimitRow>,
+    of_run: Option<Distance>,
+) -> Outcome {
     let isolation = Isolation::sum(trials.trials.iter().filter_map(|trial| trial.isolation));
     match (trials.lacking(), isolation) {
         (Some(skipped), _) => Outcome::Skipped { skipped },
         (None, Some(isolation)) => Outcome::Isolated { isolation },
-        (None, None) => Outcome::Measured(Box::new(measured(trials, settings, limit))),
+        (None, None) => {
+            let (trials, lines) = trials.at_one_distance(of_run);
+            Outcome::Measured(Box::new(measured(&trials, settings, limit, lines)))
+        }
     }
 }
 
-/// Sums up the trials of one case, which has at least one.
-fn measured(case: &CaseTrials, settings: &Settings, limit: Option<&LimitRow>) -> Measured {
+/// Sums up the trials of one case, which has at least one, all with the CPUs at one distance.
+fn measured(
+    case: &CaseTrials,
+    settings: &Settings,
+    limit: Option<&LimitRow>,
+    lines: Option<Lines>,
+) -> Measured {
     let trials = &case.trials[..];
     let (setting, check) = case.conditions();
     let sum = |field: fn(&Trial) -> u64| trials.iter().map(field).sum::<u64>();
@@ -130,7 +151,7 @@ fn measured(case: &CaseTrials, settings: &Settings, limit: Option<&LimitRow>) ->
     let cycles_per_frame = mean_of(|trial| trial.cycles_per_frame);
     let polling = cpu.total.polling_s.map(|polling_s| polling_s / cpu.total.total_s());
     Measured {
-        setting: setting.clone(),
+        setting: SettingOfRun { lines, ..setting.clone() },
         check,
         trials: trials.len(),
         sent,
@@ -171,7 +192,9 @@ fn measured(case: &CaseTrials, settings: &Settings, limit: Option<&LimitRow>) ->
         latency_ns: percentiles(|trial| trial.latency.as_ref()),
         one_way_ns: percentiles(|trial| trial.one_way.as_ref()),
         sender_late_ns: percentiles(|trial| trial.sender_late.as_ref()),
-        limit_share: limit.map(|limit| received_pps / limit.pps),
+        limit_share: limit
+            .filter(|limit| limit.distance == lines.map(|lines| lines.distance))
+            .map(|limit| received_pps / limit.pps),
     }
 }
 
@@ -201,7 +224,7 @@ mod tests {
     fn row_without_trial_is_skipped_with_the_reason() {
         let plan = Plan::new(&EXPERIMENTS[0], &Choices::default()).unwrap();
         let trials = CaseTrials::default();
-        let row = of(&plan.cases[0], &plan.settings, &trials, None);
+        let row = of(&plan.cases[0], &plan.settings, &trials, None, None);
         assert_eq!(row.outcome, Outcome::Skipped { skipped: trials.lacking().unwrap() });
     }
 }

@@ -40,5 +40,6 @@ pub(crate) fn of(
             .map(|Record { versions, commands }| Programs { versions, commands }),
         needs: needs::of(lab, topologies).ok(),
         isolated_cores: topologies.iter().all(Topology::has_isolated_cores),
+        lines: None,
     }
 }

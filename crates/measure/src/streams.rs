@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::both;
 use crate::cost;
+use crate::distance::LineTimes;
 use crate::run::{Run, ended_early, unexpected};
 use crate::span::Span;
 use crate::timing::Timing;
@@ -35,6 +36,9 @@ pub struct StreamTrial {
     segment_max: u32,
     congestion: String,
     pub(crate) noise: Noise,
+    /// Times between the CPUs, if there were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lines: Option<LineTimes>,
 }
 
 /// Sums over all pairs.
@@ -111,6 +115,7 @@ impl StreamTrial {
             goodput_bps,
             pairs_bps,
             noise: run.noise(topologies, &cpu),
+            lines: None,
             cpu,
             cycles_per_byte: has_cycles.then(|| cycles / bytes),
             segment_max,

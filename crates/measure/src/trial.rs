@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cost::{SWITCH, costs};
+use crate::distance::LineTimes;
 use crate::endpoint::Io;
 use crate::reading::{CpuReading, KernelReading};
 use crate::run::{Run, ended_early, unexpected};
@@ -72,6 +73,9 @@ pub struct Trial {
     pub isolation: Option<Isolation>,
     /// Other activity of the machine.
     pub noise: Noise,
+    /// Times between the CPUs, if there were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lines: Option<LineTimes>,
 }
 
 /// Runs one trial over all `topologies` at the same time. They have the same technique, and nothing

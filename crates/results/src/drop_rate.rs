@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::interval::Interval;
+use crate::lines::Distance;
 
 /// Highest rate at which at most a given share of the frames is lost: the non-drop rate if the
 /// share is 0, else a partial drop rate. See `dray_search` for the method.
@@ -45,6 +46,9 @@ pub struct SearchRecord {
     pub limited_by: LimitedBy,
     /// Number of trials of the search, for all of its rates together.
     pub trials: usize,
+    /// Distance between the CPUs in these trials, if there were several CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distance: Option<Distance>,
 }
 
 /// Why a rate was not carried.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::lines::Distance;
 use crate::stats;
 
 /// Rate at which two CPUs pass on frames of one size with one copy and no other work.
@@ -15,16 +16,20 @@ pub struct LimitRow {
     pub stddev_pps: f64,
     /// Rates of the trials, in frames per second.
     pub samples_pps: Vec<f64>,
+    /// Distance between the CPUs in these trials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distance: Option<Distance>,
 }
 
 impl LimitRow {
-    /// Creates the row of trials that measured the rates `samples_pps`.
-    pub fn new(frame_size: usize, samples_pps: Vec<f64>) -> Self {
+    /// Creates the row of trials that measured the rates `samples_pps`, all at one `distance`.
+    pub fn new(frame_size: usize, samples_pps: Vec<f64>, distance: Option<Distance>) -> Self {
         Self {
             frame_size,
             pps: samples_pps.iter().copied().fold(0.0, f64::max),
             stddev_pps: stats::standard_deviation(&samples_pps),
             samples_pps,
+            distance,
         }
     }
 }

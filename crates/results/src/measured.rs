@@ -127,7 +127,8 @@ impl Measured {
 
     /// Describes what disturbed the measurement, if anything did.
     pub fn disturbed(&self) -> Option<String> {
-        self.noise?.in_words()
+        let noise = self.noise.and_then(|noise| noise.in_words());
+        noise.or_else(|| self.setting.lines?.disturbed())
     }
 
     /// Returns true if the counts contradict each other, so that the figure cannot be trusted.

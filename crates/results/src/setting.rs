@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::Agreements;
+use crate::lines::Lines;
 use crate::needs::Needs;
 
 /// Conditions under which the trials of a case ran.
@@ -38,6 +39,9 @@ pub struct SettingOfRun {
     /// True if all roles ran on CPUs that the kernel keeps free of other work.
     #[serde(default)]
     pub isolated_cores: bool,
+    /// Distance between the CPUs, if there were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<Lines>,
 }
 
 /// A container engine, and what its containers were given.

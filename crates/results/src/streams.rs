@@ -123,7 +123,8 @@ impl MeasuredStreams {
 
     /// Disturbances as text; `None` if there were none.
     pub fn disturbed(&self) -> Option<String> {
-        self.noise?.in_words()
+        let noise = self.noise.and_then(|noise| noise.in_words());
+        noise.or_else(|| self.setting.lines?.disturbed())
     }
 
     /// Returns true if the counts contradict each other, so that the figure cannot be trusted.

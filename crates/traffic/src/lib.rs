@@ -4,7 +4,7 @@
 //!
 //! A role is described by a [`Job`], runs on the calling thread until its [`Signal`] ends it, and
 //! returns a [`Report`]. `dray send` and its siblings run one role on the terminal; an [`agent`]
-//! runs roles inside a container for `dray bench`. [`limit`] measures the machine, without ports.
+//! runs roles inside a container for `dray bench`. [`limit`] and [`line`] measure the machine, without ports.
 
 pub mod agent;
 mod arrivals;
@@ -16,6 +16,7 @@ mod intake;
 mod job;
 pub mod latency;
 pub mod limit;
+pub mod line;
 mod links;
 mod memory_lock;
 pub mod neighbour;

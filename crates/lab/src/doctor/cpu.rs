@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use dray_results::{Cache, HostFacts};
+use dray_traffic::line;
 
 use super::{Finding, State, size};
 use crate::host::{has_cpu_flags, list, read};
@@ -17,6 +18,7 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
     let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
     let mut findings = vec![cpus(host)];
     findings.extend(host.caches.iter().map(cache));
+    findings.extend(distances(host));
     findings.extend([numa(host), hyperthreads(host), isolated(host), governor(host)]);
     if matches!(host.architecture.as_str(), "x86_64" | "i686") {
         findings.push(tsc(host));
@@ -50,6 +52,30 @@ fn cache(cache: &Cache) -> Finding {
         several => format!("{} of them", several.len()),
     };
     Finding::new(GROUP, item, State::Ok, format!("{}, {shared}", size(cache.bytes)))
+}
+
+/// Maximum number of CPUs between which distances are measured.
+const DISTANCES_MAX: usize = 16;
+
+/// The time that a cache line takes between each two CPUs, one row per CPU.
+fn distances(host: &HostFacts) -> Vec<Finding> {
+    let mut cpus = parse_ranges(&host.cpus).unwrap_or_default();
+    let all = cpus.len();
+    cpus.truncate(DISTANCES_MAX);
+    let row = |&here: &usize| {
+        let time = |&there: &usize| match line::round_trip_ns(here.min(there), here.max(there)) {
+            Ok(Some(ns)) => format!("{ns:.0}"),
+            Ok(None) if here == there => "-".to_owned(),
+            Ok(None) => "busy".to_owned(),
+            Err(_) => "?".to_owned(),
+        };
+        let times: Vec<String> = cpus.iter().map(time).collect();
+        let others = if all > cpus.len() { format!(" of {all}") } else { String::new() };
+        let to = ranges(&cpus);
+        let detail = format!("{} ns there and back (CPUs {to}{others})", times.join(" "));
+        Finding::new(GROUP, format!("cache line, CPU {here}"), State::Ok, detail)
+    };
+    if cpus.len() < 2 { Vec::new() } else { cpus.iter().map(row).collect() }
 }
 
 fn numa(host: &HostFacts) -> Finding {

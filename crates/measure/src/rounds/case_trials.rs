@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use dray_lab::LabError;
-use dray_results::{Agreements, Check, SearchRecord, SetUp, SettingOfRun, stats};
+use dray_results::{Agreements, Check, Distance, Lines, SearchRecord, SetUp, SettingOfRun, stats};
 use serde::{Deserialize, Serialize};
 
 use super::testbed::Testbed;
+use crate::distance::{self, LineTimes};
 use crate::setting;
 use crate::shape::Shape;
 use crate::streams::StreamTrial;
@@ -96,6 +97,51 @@ impl CaseTrials {
         self.failure = Some(error.to_string());
     }
 
+    /// Returns the distance of the CPUs in each trial, or in each search if there are any.
+    pub(super) fn distances(&self) -> Vec<Option<Distance>> {
+        let of = |lines: Option<LineTimes>| lines.map(|lines| lines.distance());
+        if !self.searches.is_empty() {
+            return self.searches.iter().map(|goals| goals.first()?.distance).collect();
+        }
+        let frames = self.trials.iter().map(|trial| of(trial.lines));
+        frames.chain(self.stream_trials.iter().map(|trial| of(trial.lines))).collect()
+    }
+
+    /// Returns the trials that can be summed up, because the CPUs were at one distance, and that
+    /// distance.
+    pub(crate) fn at_one_distance(&self, of_run: Option<Distance>) -> (Self, Option<Lines>) {
+        let distances = self.distances();
+        let (distance, chosen) = distance::choose(&distances, of_run);
+        let left_out = chosen.iter().filter(|is_chosen| !**is_chosen).count();
+        let mut kept = self.clone();
+        if left_out > 0 {
+            if !self.searches.is_empty() {
+                keep(&mut kept.searches, &chosen);
+            }
+            // The trials of a search have distances of their own.
+            let of = |lines: Option<LineTimes>| lines.map(|lines| lines.distance());
+            let frames: Vec<_> = self.trials.iter().map(|trial| of(trial.lines)).collect();
+            let frames = distance::choose(&frames, distance).1;
+            keep(&mut kept.trials, &frames);
+            if kept.loss_free.len() == frames.len() {
+                keep(&mut kept.loss_free, &frames);
+            }
+            if !self.stream_trials.is_empty() {
+                keep(&mut kept.stream_trials, &chosen);
+            }
+        }
+        let frames = kept.trials.iter().filter_map(|trial| trial.lines);
+        let lines = frames.chain(kept.stream_trials.iter().filter_map(|trial| trial.lines));
+        let times: Vec<f64> = lines.map(|lines| lines.mean_ns()).collect();
+        let lines = distance.map(|distance| Lines {
+            distance,
+            of_run: of_run.unwrap_or(distance),
+            round_trip_ns: stats::mean(&times),
+            left_out,
+        });
+        (kept, lines)
+    }
+
     /// Returns why there is no trial, or `None` if there is one.
     pub(crate) fn lacking(&self) -> Option<String> {
         let none = self.trials.is_empty() && self.stream_trials.is_empty();
@@ -110,6 +156,12 @@ impl CaseTrials {
             self.check.expect("at least one trial"),
         )
     }
+}
+
+/// Keeps the `chosen` elements.
+fn keep<T>(all: &mut Vec<T>, chosen: &[bool]) {
+    let mut chosen = chosen.iter();
+    all.retain(|_| *chosen.next().unwrap_or(&true));
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@
 use std::time::SystemTime;
 
 use dray_lab::host;
-use dray_results::{ClockFacts, Incomplete, LimitRow, Results, SCHEMA, SettingsRecord};
+use dray_results::{ClockFacts, Distance, Incomplete, LimitRow, Results, SCHEMA, SettingsRecord};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::case_trials::CaseTrials;
+use crate::distance::{self, LineTimes};
 use crate::plan::{Choices, Plan};
 use crate::rows;
 
@@ -24,9 +25,18 @@ pub struct Journal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) clock: Option<ClockFacts>,
     /// Machine limits by round, for each frame size for which the limit is measured.
-    pub(super) limits: Vec<Vec<f64>>,
+    pub(super) limits: Vec<Vec<LimitTrial>>,
     /// Cases of the plan, in its order.
     pub(super) cases: Vec<CaseTrials>,
+}
+
+/// One measurement of the machine's limit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct LimitTrial {
+    /// Frames per second.
+    pub(super) pps: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lines: Option<LineTimes>,
 }
 
 impl Journal {
@@ -51,6 +61,13 @@ impl Journal {
         self.cases.iter().map(|case| case.rounds).sum()
     }
 
+    /// Returns the distance of the CPUs, near or far, in most trials.
+    pub(super) fn distance(&self) -> Option<Distance> {
+        let cases = self.cases.iter().flat_map(CaseTrials::distances);
+        let limits = self.limits.iter().flatten().map(LimitTrial::distance);
+        distance::of_most(cases.chain(limits).flatten())
+    }
+
     /// Returns true if nothing was found yet.
     pub fn is_empty(&self) -> bool {
         self.trials() == 0 && self.limits.iter().all(Vec::is_empty)
@@ -60,21 +77,22 @@ impl Journal {
     /// what is needed to resume: the journal, and the `choices` from which the plan was built.
     pub fn results(&self, plan: &Plan, choices: &Choices) -> Results {
         let settings = &plan.settings;
+        let of_run = self.distance();
         let limits: Vec<LimitRow> = plan
             .limit_sizes
             .iter()
             .zip(&self.limits)
-            .filter(|(_, samples)| !samples.is_empty())
-            .map(|(&frame_size, samples)| LimitRow::new(frame_size, samples.clone()))
+            .filter(|(_, trials)| !trials.is_empty())
+            .map(|(&frame_size, trials)| limit_row(frame_size, trials, of_run))
             .collect();
         let (mut results, mut streams) = (Vec::new(), Vec::new());
         for (case, trials) in plan.cases.iter().zip(&self.cases) {
             if case.technique.endpoint.is_stream() {
-                streams.push(rows::of_streams(case, settings, trials));
+                streams.push(rows::of_streams(case, settings, trials, of_run));
             } else {
                 let limit = limits.iter().find(|limit| limit.frame_size == case.size);
                 let limit = limit.filter(|_| case.technique.link.shares_memory());
-                results.push(rows::of(case, settings, trials, limit));
+                results.push(rows::of(case, settings, trials, limit, of_run));
             }
         }
         let limits_left = self.limits.iter().any(|samples| samples.len() < settings.trials);
@@ -103,6 +121,20 @@ impl Journal {
                 })
             }),
         }
+    }
+}
+
+/// Sums up the trials at one distance.
+fn limit_row(frame_size: usize, trials: &[LimitTrial], of_run: Option<Distance>) -> LimitRow {
+    let distances: Vec<_> = trials.iter().map(LimitTrial::distance).collect();
+    let (distance, chosen) = distance::choose(&distances, of_run);
+    let pps = trials.iter().zip(chosen).filter(|(_, is_chosen)| *is_chosen);
+    LimitRow::new(frame_size, pps.map(|(trial, _)| trial.pps).collect(), distance)
+}
+
+impl LimitTrial {
+    pub(super) fn distance(&self) -> Option<Distance> {
+        self.lines.map(|lines| lines.distance())
     }
 }
 

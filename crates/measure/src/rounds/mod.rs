@@ -18,8 +18,10 @@ use dray_traffic::limit;
 
 use self::case_trials::CaseTrials;
 use self::estimate::Estimate;
+use self::journal::LimitTrial;
 use self::testbed::Testbed;
 use crate::clock;
+use crate::distance::{self, LineTimes, Pairs};
 use crate::noise::Watch;
 use crate::plan::order::order;
 use crate::plan::{Case, Plan, Settings};
@@ -72,9 +74,18 @@ pub fn run(
         Estimate::of(plan, case) * settings.trials.saturating_sub(trials.rounds) as u32
     };
     let mut estimate = Estimate::new(plan.cases.iter().zip(&journal.cases).map(rounds_left).sum());
-    for round in 0..settings.trials {
+    // After all rounds, cases repeat trials in which the CPUs were not as near to each other as in
+    // most trials; at most as many rounds again.
+    for round in 0..2 * settings.trials {
+        let is_repeat = round >= settings.trials;
+        let of_run = journal.distance();
         for (index, &size) in plan.limit_sizes.iter().enumerate() {
-            if journal.limits[index].len() > round {
+            let limits = &journal.limits[index];
+            if limits.len() > round {
+                continue;
+            }
+            let distances: Vec<_> = limits.iter().map(LimitTrial::distance).collect();
+            if is_repeat && !distance::lacks(&distances, of_run, settings.trials) {
                 continue;
             }
             let what = format!("limit {size} B");
@@ -96,10 +107,16 @@ pub fn run(
             if journal.cases[number].rounds > round {
                 continue;
             }
+            if is_repeat
+                && !distance::lacks(&journal.cases[number].distances(), of_run, settings.trials)
+            {
+                continue;
+            }
+            let again = if is_repeat { ", again: the CPUs had moved" } else { "" };
             let mut step = Step {
-                done: journal.trials(),
+                done: journal.trials().min(plan.trials()),
                 left: estimate.left(),
-                what: case.to_string(),
+                what: format!("{case}{again}"),
                 so_far: journal.cases[number].so_far().or_else(|| before.clone()),
             };
             listener.now(&step);
@@ -142,11 +159,13 @@ pub fn run(
     Ok(())
 }
 
-/// Returns the machine's limit, in frames per second, on the CPUs of a switch and its endpoints.
-fn machine_limit(size: usize, settings: &Settings) -> Result<f64, LabError> {
+/// Measures the machine's limit on the CPUs of a switch and its endpoints.
+fn machine_limit(size: usize, settings: &Settings) -> Result<LimitTrial, LabError> {
     let (middle, ends) = settings.placement.assign_around_switch(2);
     let duration = settings.timing.measure.min(LIMIT_MAX);
-    limit::measure(size, duration, middle.id, (ends[0].id, ends[1].id))
-        .map(|limit| limit.pps())
+    let (middle, ends) = (middle.id, (ends[0].id, ends[1].id));
+    let pairs = Pairs::new([(ends.0, middle), (middle, ends.1)]);
+    LineTimes::around(&pairs, || limit::measure(size, duration, middle, ends))
+        .map(|(limit, lines)| LimitTrial { pps: limit.pps(), lines })
         .map_err(|error| LabError::System { what: "limit of the machine".to_owned(), error })
 }

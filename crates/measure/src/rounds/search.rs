@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_lab::LabError;
-use dray_results::{Check, LimitedBy, SearchRecord};
+use dray_results::{Check, Distance, LimitedBy, SearchRecord};
 use dray_search::{Goal, Next, Search};
 
 use super::case_trials::CaseTrials;
@@ -51,12 +51,14 @@ pub(super) fn run(
             (_, false) => LimitedBy::Loss,
         }
     };
+    let distance = distance_of(trials.iter().map(|(_, trial)| trial));
     let record = |of: &dray_search::Found| SearchRecord {
         lower_pps: of.lower,
         upper_pps: of.upper,
         throughput_pps: of.throughput,
         limited_by: limit(of.upper),
         trials: search.count(),
+        distance,
     };
     let bounds = search.found();
     found.searches.push(bounds.iter().map(record).collect());
@@ -68,6 +70,12 @@ pub(super) fn run(
     let kept = if kept.is_empty() { vec![fastest] } else { kept };
     kept.into_iter().for_each(|trial| found.add((trial, check), testbed));
     Ok(())
+}
+
+/// Returns the distance of the CPUs in all trials of a search.
+fn distance_of<'t>(trials: impl Iterator<Item = &'t Trial>) -> Option<Distance> {
+    let distances = trials.filter_map(|trial| Some(trial.lines?.distance()));
+    distances.reduce(|all, it| if it == all { all } else { Distance::Changed })
 }
 
 /// Runs a trial at the case's share of the loss-free rate. Each round searches for that rate anew,

@@ -9,6 +9,7 @@ use dray_lab::link::Functions;
 use dray_lab::{Cancel, Lab, LabError, Runtime};
 use dray_results::{Check, Noise};
 
+use crate::distance::{LineTimes, Pairs};
 use crate::neighbour::Present;
 use crate::noise::Watch;
 use crate::plan::{Case, Settings};
@@ -85,15 +86,18 @@ impl Testbed {
         let load = load(case, settings);
         let Self { lab, topologies, neighbour, .. } = self;
         let run = |lab: &mut Lab| trial::run(lab, topologies, &load, timing);
-        let mut trial = match (neighbour, case.neighbour) {
+        let run_with_neighbour = || match (neighbour, case.neighbour) {
             (Some(present), Some(neighbour)) => {
                 let (trial, rate) = present.during(lab, neighbour, &cpus(topologies), run)?;
                 // The neighbour's activity is the subject of the trial, not noise.
                 let noise = Noise { other_cores: 0.0, ..trial.noise };
-                Trial { neighbour_bytes_per_s: Some(rate), noise, ..trial }
+                Ok(Trial { neighbour_bytes_per_s: Some(rate), noise, ..trial })
             }
-            _ => run(lab)?,
+            _ => run(lab),
         };
+        let pairs = Pairs::of(topologies);
+        let (mut trial, lines) = LineTimes::around(&pairs, run_with_neighbour)?;
+        trial.lines = lines;
         trial.noise = Noise::of_trial(self.noise, trial.noise);
         Ok((trial, load.check))
     }
@@ -105,8 +109,9 @@ impl Testbed {
         settings: &Settings,
     ) -> Result<(StreamTrial, Check), LabError> {
         let load = load(case, settings);
-        let mut trial =
-            trial::run_streams(&mut self.lab, &self.topologies, &load, &settings.timing)?;
+        let run = || trial::run_streams(&mut self.lab, &self.topologies, &load, &settings.timing);
+        let (mut trial, lines) = LineTimes::around(&Pairs::of(&self.topologies), run)?;
+        trial.lines = lines;
         trial.noise = Noise::of_trial(self.noise, trial.noise);
         Ok((trial, load.check))
     }

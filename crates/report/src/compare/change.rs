@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dray_results::{Check, Interval, Measured, MeasuredStreams, ResultRow, StreamRow};
+use dray_results::{Check, Interval, Lines, Measured, MeasuredStreams, ResultRow, StreamRow};
 use serde::Serialize;
 
 use super::Verdict;
@@ -64,6 +64,7 @@ struct Side<'r> {
     wrong: Option<&'static str>,
     disturbed: Option<String>,
     role_cores: &'r BTreeMap<String, usize>,
+    lines: Option<Lines>,
     /// Extent of the receivers' checks of frames; `None` for streams.
     check: Option<Check>,
 }
@@ -128,6 +129,12 @@ fn remarks(sides: &[Option<Side>; 2]) -> Vec<String> {
         if a.role_cores != b.role_cores {
             remarks.push("roles ran on different CPUs".to_owned());
         }
+        if let (Some(a), Some(b)) = (a.lines, b.lines)
+            && a.distance != b.distance
+        {
+            let [a, b] = [a, b].map(|lines| lines.describe());
+            remarks.push(format!("the CPUs were {a} in A and {b} in B"));
+        }
         if let (Some(a), Some(b)) = (a.check, b.check)
             && a != b
         {
@@ -151,6 +158,7 @@ impl<'r> Side<'r> {
             wrong: measured.counters_disagree().then_some("our counters and the kernel's disagree"),
             disturbed: measured.disturbed(),
             role_cores: &measured.setting.role_cores,
+            lines: measured.setting.lines,
             check: Some(measured.check),
         }
     }
@@ -165,6 +173,7 @@ impl<'r> Side<'r> {
             wrong: measured.counters_disagree().then_some("bytes are missing or wrong"),
             disturbed: measured.disturbed(),
             role_cores: &measured.setting.role_cores,
+            lines: measured.setting.lines,
             check: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dray_results::{Check, DropRate, Measured, Outcome, ResultRow, Results, StreamOutcome};
+use dray_results::{Check, DropRate, Lines, Measured, Outcome, ResultRow, Results, StreamOutcome};
 
 use super::latency;
 use crate::distinct::distinct;
@@ -72,6 +72,7 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
             .push("! our counters and the kernel's disagree: do not trust this figure.".to_owned());
     }
     notes.extend(disturbed(results));
+    notes.extend(distance(results));
     if measured().any(|m| m.check == Check::Sampled) {
         notes.push(format!(
             "With shared memory, receivers check headers, and one frame in {} completely.",
@@ -92,6 +93,21 @@ fn disturbed(results: &Results) -> Option<String> {
     let first = words.first()?;
     let others = if words.len() > 1 { "; all: see noise in the JSON" } else { "" };
     Some(format!("~ {} disturbed figures ({first}{others}): measure again.", words.len()))
+}
+
+/// Says how near the CPUs were to each other.
+fn distance(results: &Results) -> Option<String> {
+    let frames = results.results.iter().filter_map(|row| row.measured()?.setting.lines);
+    let streams = results.streams.iter().filter_map(|row| row.measured()?.setting.lines);
+    let all: Vec<Lines> = frames.chain(streams).collect();
+    let typical = all.iter().find(|lines| lines.distance == lines.of_run)?;
+    let left_out: usize = all.iter().map(|lines| lines.left_out).sum();
+    let others = match left_out {
+        0 => String::new(),
+        1 => "; 1 trial in which they were not was left out".to_owned(),
+        _ => format!("; {left_out} trials in which they were not were left out"),
+    };
+    Some(format!("The CPUs were {}{others}.", typical.describe()))
 }
 
 /// Lists the features that the kernel gave AF_XDP ports, which a technique's name does not include.

@@ -70,9 +70,9 @@ fn distances(host: &HostFacts) -> Vec<Finding> {
             Err(_) => "?".to_owned(),
         };
         let times: Vec<String> = cpus.iter().map(time).collect();
-        let others = if all > cpus.len() { format!(" of {all}") } else { String::new() };
-        let to = ranges(&cpus);
-        let detail = format!("{} ns there and back (CPUs {to}{others})", times.join(" "));
+        let of_all = if all > cpus.len() { format!(" of {all}") } else { String::new() };
+        let (to, times) = (ranges(&cpus), times.join(", "));
+        let detail = format!("to CPUs {to}{of_all} and back: {times} ns");
         Finding::new(GROUP, format!("cache line, CPU {here}"), State::Ok, detail)
     };
     if cpus.len() < 2 { Vec::new() } else { cpus.iter().map(row).collect() }

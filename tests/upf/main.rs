@@ -128,6 +128,8 @@ fn check(load: &Value, upf: &Value) {
         let sent = number(load, &format!("/{way}/sent"));
         assert!(sent > 100, "{load}");
         assert_eq!(number(load, &format!("/{way}/received")), sent, "{load} {upf}");
+        assert!(number(load, &format!("/{way}/latency_ns/p50")) > 0, "{load}");
+        assert!(load[way]["received_pps"].as_f64().is_some_and(|rate| rate > 0.0), "{load}");
         for wrong in ["reordered", "wrong_address", "wrong_teid", "wrong_qfi", "wrong_packet"] {
             assert_eq!(number(load, &format!("/{way}/{wrong}")), 0, "{load}");
         }
@@ -356,7 +358,8 @@ fn session_rate_limits_hold() {
     let ports = ("raw:eth0?batch=64", "raw:eth1?batch=64");
     // Rates count bits of IP packets: a frame of 1014 bytes carries one of 1000. Over ten seconds
     // the burst that may be ahead is half a percent.
-    let offers = ["--rate", "5k", "--duration", "10", "--size", "1014", "--only", "uplink"];
+    let offers =
+        ["--rate", "5k", "--duration", "10", "--size", "1014", "--only", "uplink", "--allow-loss"];
     let passed = |_| {
         let start = |host: ContainerId, name: &str, more: &[&str]| {
             lab[host].namespace().enter(|| files.start(name, ports.0, ports.1, more)).unwrap()
@@ -458,6 +461,21 @@ fn upf_counters_balance_over_sessions_and_rules() {
     let sessions = [1, 1000, 10_000, 100_000, 1_000_000].map(|sessions| (sessions, 2));
     let rules = [2, 8, 32, 128].map(|rules| (8000, rules));
     assert_eq!(loads, [&sessions[..], &rules].concat());
+}
+
+#[test]
+fn load_without_replies_says_what_it_waits_for_and_fails() {
+    let files = Upf::told(&format!("{CONFIG}{V4}"));
+    let load = files.command("upf-load", "null:", "null:", &["--duration", "0.1"]).spawn();
+    let load = Started(load.unwrap());
+    let waiting = "waiting for the user plane function, at most 10 s: it has not asked on N3 for \
+                   10.0.3.2, 10.0.3.3, and it has not asked on N6 for 10.0.6.2, fd00:6::2\n";
+    assert!(eventually(|| files.said().contains(waiting)), "{}", files.said());
+    let (text, status) = finished(load);
+    let said = files.said();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("uplink: no packet came back; downlink: no packet came back"), "{said}");
+    assert!(text.contains("has not asked for 10.0.3.2,"), "{text}");
 }
 
 /// Sessions that are added, changed and removed by command.

@@ -50,7 +50,7 @@ fn scaled(number: f64, unit: &str) -> String {
 
 /// Formats the rates of what a role received: `, 20.02 kpps, 10.25 Mb/s`. Empty if it received one
 /// batch only.
-fn arrived(arrivals: &Arrivals) -> String {
+pub(crate) fn arrived(arrivals: &Arrivals) -> String {
     let part = |rate: Option<f64>, unit| match rate {
         Some(rate) => format!(", {}", scaled(rate, unit)),
         None => String::new(),
@@ -64,7 +64,7 @@ fn sent(frames: u64, bytes: u64, elapsed_ns: u64) -> String {
 }
 
 /// Formats percentiles in microseconds, if there are any.
-fn percentiles(latency: &Latency) -> String {
+pub(crate) fn percentiles(latency: &Latency) -> String {
     let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
     let Some(times) = latency.percentiles() else { return String::new() };
     let Percentiles { p50, p90, p99, p999, p9999, max } = times;

@@ -1,6 +1,6 @@
 //! `dray send`, `receive`, `forward`, `echo`, `ping`: one role, by hand, on any ports.
 
-mod describe;
+pub(crate) mod describe;
 mod run;
 
 use std::net::Ipv4Addr;

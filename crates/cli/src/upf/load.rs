@@ -1,15 +1,22 @@
 //! `dray upf-load`: gNBs and data network in one, which check what a user plane function does.
 
+use std::io::Write;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use dray_datapath::Cancel;
-use dray_upf::load::{LEN_MAX, LEN_MIN, Load, LoadReport, Outcome, Settings};
+use dray_text::wrapped;
+use dray_traffic::{Arrivals, Latency, Percentiles};
+use dray_upf::load::{LEN_MAX, LEN_MIN, Load, LoadReport, Outcome, Pace, Settings, Watch};
+use dray_wire::gtpu::Direction;
+use serde::Serialize;
 
 use super::Ports;
 use crate::common::{Failure, cancel_on_signals, print};
 use crate::parse;
+use crate::role::describe::{arrived, percentiles};
 
 /// Send users' packets through a user plane function, and check every one that comes back.
 ///
@@ -20,7 +27,10 @@ use crate::parse;
 #[command(after_help = "\
 Examples:
   dray upf-load --n3 raw:eth0 --n6 raw:eth1 --config upf.toml --rate 100k --duration 10
-  dray upf-load --n3 raw:eth0 --n6 raw:eth1 --config upf.toml --only uplink --size 1400 --json")]
+  dray upf-load --n3 raw:eth0 --n6 raw:eth1 --config upf.toml --only uplink --size 1400 --json
+
+Exit status: 0 if every packet came back as it should; 1 if packets were lost (without --allow-loss),
+came back wrong or out of order, or none came back; 2 for a wrong command line or configuration.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     ports: Ports,
@@ -37,13 +47,16 @@ pub(crate) struct Arguments {
     /// Time to send.
     #[arg(long, value_name = "TIME", default_value = "10", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Duration,
+    /// Exit with status 0 even if packets are lost.
+    #[arg(long)]
+    allow_loss: bool,
     /// Write the report as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    let Arguments { ports, size, rate, only, duration, json } = arguments;
+    let Arguments { ports, size, rate, only, duration, allow_loss, json } = arguments;
     if !(LEN_MIN..=LEN_MAX).contains(&size) {
         let what = anyhow::anyhow!("--size {size}: give {LEN_MIN} to {LEN_MAX} bytes");
         return Err(Failure::usage(what));
@@ -60,41 +73,262 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let load = Load::new(&config, settings, ports.n3.open()?, ports.n6.open()?)
         .map_err(|error| ports.wrong(error))?;
     let stop = AtomicBool::new(false);
-    let report = thread::scope(|scope| {
-        let load = thread::Builder::new()
-            .name("role".to_owned())
-            .spawn_scoped(scope, || load.run(&stop))?;
+    let (report, watcher) = thread::scope(|scope| {
+        let load = thread::Builder::new().name("role".to_owned()).spawn_scoped(scope, || {
+            let mut watcher = Watcher::default();
+            load.run(&stop, &mut watcher).map(|report| (report, watcher))
+        })?;
         while !load.is_finished() {
             stop.store(cancel.check().is_err(), Ordering::Relaxed);
             thread::sleep(Cancel::INTERVAL);
         }
         load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
+    let ways = Ways::new(&report, &watcher, size);
     match json {
-        true => print(&(serde_json::to_string_pretty(&report)? + "\n")),
-        false => print(&describe(&report)),
+        true => print(&(serde_json::to_string_pretty(&ways)? + "\n"))?,
+        false => print(&ways.describe(&watcher))?,
+    }
+    match ways.wrong([settings.uplink, settings.downlink], allow_loss) {
+        Some(what) => Err(anyhow::anyhow!(what).into()),
+        None => Ok(()),
     }
 }
 
-fn describe(report: &LoadReport) -> String {
-    [("uplink", &report.uplink), ("downlink", &report.downlink)]
-        .map(|(name, outcome)| {
-            let Outcome {
-                sent,
-                received,
-                lost,
-                reordered,
-                wrong_address,
-                wrong_teid,
-                wrong_qfi,
-                wrong_packet,
-                foreign,
-            } = outcome;
-            format!(
-                "{name}: sent {sent}, received {received}, lost {lost}, reordered {reordered}; wrong: \
-                 address {wrong_address}, TEID {wrong_teid}, QFI {wrong_qfi}, packet {wrong_packet}; \
-                 foreign {foreign}\n"
-            )
-        })
-        .concat()
+/// Collects latency, and tells the user what the load waits for.
+#[derive(Default)]
+struct Watcher {
+    latency: [Latency; 2],
+}
+
+impl Watch for Watcher {
+    fn latency(&mut self, direction: Direction, ns: u64) {
+        self.latency[direction as usize].record_ns(ns, 1);
+    }
+
+    fn waiting(&mut self, what: &str) {
+        // A closed standard error must not end the load.
+        let _ = writeln!(std::io::stderr(), "waiting for {what}");
+    }
+}
+
+/// Results of both directions.
+#[derive(Serialize)]
+struct Ways {
+    uplink: Way,
+    downlink: Way,
+    /// Addresses that the user plane function has not asked for.
+    unresolved: Vec<IpAddr>,
+}
+
+/// Results of one direction.
+#[derive(Serialize)]
+struct Way {
+    #[serde(flatten)]
+    outcome: Outcome,
+    #[serde(skip)]
+    sending: Arrivals,
+    #[serde(skip)]
+    receiving: Arrivals,
+    /// Rates from the first packet to the last one; bits are those of frames on N6.
+    sent_pps: Option<f64>,
+    sent_bits_per_second: Option<f64>,
+    received_pps: Option<f64>,
+    received_bits_per_second: Option<f64>,
+    latency_ns: Option<Percentiles>,
+}
+
+/// Returns the pace of frames of `size` bytes.
+fn arrivals(pace: Pace, size: usize) -> Arrivals {
+    let Pace { packets, ns } = pace;
+    Arrivals { frames: packets, bytes: packets * size as u64, ns }
+}
+
+impl Ways {
+    fn new(report: &LoadReport, watcher: &Watcher, size: usize) -> Self {
+        let LoadReport { uplink, downlink, unresolved } = report;
+        let [up, down] = &watcher.latency;
+        Self {
+            uplink: Way::new(uplink, up, size),
+            downlink: Way::new(downlink, down, size),
+            unresolved: unresolved.clone(),
+        }
+    }
+
+    fn each(&self) -> [(&'static str, &Way); 2] {
+        [("uplink", &self.uplink), ("downlink", &self.downlink)]
+    }
+
+    fn describe(&self, watcher: &Watcher) -> String {
+        let mut text = String::new();
+        for ((name, way), latency) in self.each().into_iter().zip(&watcher.latency) {
+            text += &way.describe(name, latency);
+        }
+        let is_lost = self.each().iter().any(|(_, way)| way.outcome.lost > 0);
+        if is_lost && !self.unresolved.is_empty() {
+            let addresses: Vec<_> = self.unresolved.iter().map(ToString::to_string).collect();
+            text += &wrapped(&format!(
+                "The user plane function has not asked for {}: either it knew them already, or it \
+                 does not run on these ports.",
+                addresses.join(", ")
+            ));
+        }
+        if is_lost {
+            text += "What the user plane function dropped, and why: dray upf stats\n";
+        }
+        text
+    }
+
+    /// Returns what went wrong in the directions that were wanted, if anything.
+    fn wrong(&self, wanted: [bool; 2], allow_loss: bool) -> Option<String> {
+        let ways = self.each().into_iter().zip(wanted).filter(|(_, wanted)| *wanted);
+        let wrong = ways.filter_map(|((name, way), _)| {
+            let Outcome { sent, received, lost, .. } = way.outcome;
+            let what = match way.outcome.wrong() {
+                _ if sent == 0 => "no packet was sent".to_owned(),
+                0 if received == 0 => "no packet came back".to_owned(),
+                0 if lost == 0 || allow_loss => return None,
+                0 => format!("{lost} of {sent} packets were lost"),
+                wrong => format!("{wrong} packets came back wrong or out of order"),
+            };
+            Some(format!("{name}: {what}"))
+        });
+        let wrong: Vec<_> = wrong.collect();
+        (!wrong.is_empty()).then(|| wrong.join("; "))
+    }
+}
+
+impl Way {
+    fn new(outcome: &Outcome, latency: &Latency, size: usize) -> Self {
+        let sending = arrivals(outcome.sending, size);
+        let receiving = arrivals(outcome.receiving, size);
+        Self {
+            outcome: *outcome,
+            sending,
+            receiving,
+            sent_pps: sending.frames_per_second(),
+            sent_bits_per_second: sending.bits_per_second(),
+            received_pps: receiving.frames_per_second(),
+            received_bits_per_second: receiving.bits_per_second(),
+            latency_ns: latency.percentiles(),
+        }
+    }
+
+    fn describe(&self, name: &str, latency: &Latency) -> String {
+        let Outcome {
+            sent,
+            received,
+            lost,
+            reordered,
+            wrong_address,
+            wrong_teid,
+            wrong_qfi,
+            wrong_packet,
+            foreign,
+            dropped,
+            error_indications,
+            icmp_errors,
+            ..
+        } = self.outcome;
+        let mut text = format!(
+            "{name}: sent {sent} packets{}; received {received}{}; lost {lost}, reordered \
+             {reordered}, foreign {foreign}{}\n",
+            arrived(&self.sending),
+            arrived(&self.receiving),
+            percentiles(latency),
+        );
+        let parts = [
+            (wrong_address, "with a wrong address"),
+            (wrong_teid, "with a wrong TEID"),
+            (wrong_qfi, "with a wrong QFI"),
+            (wrong_packet, "with a wrong payload, length, time to live or checksum"),
+            (dropped, "lost at the load's own port, which was read too late"),
+            (error_indications, "error indications came: no session has a packet's TEID"),
+            (icmp_errors, "ICMP errors came: a packet could not be forwarded"),
+        ];
+        for (count, what) in parts.into_iter().filter(|(count, _)| *count > 0) {
+            text += &format!("  {count} {what}\n");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLEAN: Outcome = Outcome {
+        sent: 1001,
+        received: 1001,
+        lost: 0,
+        reordered: 0,
+        wrong_address: 0,
+        wrong_teid: 0,
+        wrong_qfi: 0,
+        wrong_packet: 0,
+        foreign: 2,
+        dropped: 0,
+        error_indications: 0,
+        icmp_errors: 0,
+        sending: Pace { packets: 1000, ns: 100_000_000 },
+        receiving: Pace { packets: 1000, ns: 100_000_000 },
+    };
+
+    fn ways(uplink: Outcome) -> (Ways, Watcher) {
+        let mut watcher = Watcher::default();
+        (1..=uplink.received).for_each(|us| watcher.latency(Direction::Uplink, us * 1000));
+        let unresolved = vec!["10.0.3.2".parse().unwrap()];
+        let report = LoadReport { uplink, downlink: Outcome::default(), unresolved };
+        (Ways::new(&report, &watcher, 500), watcher)
+    }
+
+    #[test]
+    fn load_text_has_rates_latency_and_reasons_of_loss() {
+        let (ways, watcher) = ways(CLEAN);
+        let text = ways.describe(&watcher);
+        let rates = "10.00 kpps, 40.00 Mb/s";
+        let line = format!(
+            "uplink: sent 1001 packets, {rates}; received 1001, {rates}; lost 0, reordered 0, \
+             foreign 2; us: p50 501.2"
+        );
+        assert!(text.starts_with(&line), "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
+        let (ways, watcher) = self::ways(Outcome {
+            received: 996,
+            lost: 5,
+            error_indications: 3,
+            dropped: 2,
+            ..CLEAN
+        });
+        let text = ways.describe(&watcher);
+        for part in [
+            "lost 5,",
+            "\n  2 lost at the load's own port, which was read too late\n",
+            "\n  3 error indications came: no session has a packet's TEID\n",
+            "has not asked for 10.0.3.2:",
+            "dray upf stats\n",
+        ] {
+            assert!(text.contains(part), "{part:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn loss_is_failure_unless_allowed_and_silence_always() {
+        let wrong = |outcome, allow| ways(outcome).0.wrong([true, false], allow);
+        assert_eq!(wrong(CLEAN, false), None);
+        let lost = Outcome { received: 996, lost: 5, ..CLEAN };
+        let what = "uplink: 5 of 1001 packets were lost";
+        assert_eq!((wrong(lost, false).as_deref(), wrong(lost, true)), (Some(what), None));
+        let silent = Outcome { received: 0, lost: 1001, ..CLEAN };
+        let wrong_teid = Outcome { received: 1000, wrong_teid: 1, ..CLEAN };
+        for (outcome, what) in [
+            (silent, "uplink: no packet came back"),
+            (Outcome { sent: 0, received: 0, ..CLEAN }, "uplink: no packet was sent"),
+            (wrong_teid, "uplink: 1 packets came back wrong or out of order"),
+        ] {
+            assert_eq!(wrong(outcome, true).as_deref(), Some(what));
+        }
+        let both = ways(CLEAN).0.wrong([true, true], false);
+        assert_eq!(both.as_deref(), Some("downlink: no packet was sent"));
+    }
 }

@@ -11,6 +11,17 @@ use super::Outcome;
 use super::packet::{LABEL, Label, PORTS, TTL, filling, server, user};
 use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
 
+/// What a frame turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Checked {
+    /// A packet that is correct in every field.
+    Right(Label),
+    /// A packet of the load with a wrong field, or out of order.
+    Wrong,
+    /// A frame that does not belong to the load.
+    Foreign,
+}
+
 /// Checks the packets of one direction.
 pub(super) struct Checker {
     direction: Direction,
@@ -46,31 +57,37 @@ impl Checker {
         })
     }
 
-    /// Checks `frame` and counts the result; returns false if the frame does not belong to the
-    /// load.
-    pub(super) fn check(&mut self, frame: &[u8], outcome: &mut Outcome) -> bool {
-        let Some(ethernet) = Ethernet::parse(frame) else { return false };
-        let Ok(outer) = Packet::parse(&frame[ETHERNET_LEN..], frame.len() - ETHERNET_LEN) else {
-            return false;
-        };
+    /// Returns the direction of the packets.
+    pub(super) fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Checks `frame` and counts the result.
+    pub(super) fn check(&mut self, frame: &[u8], outcome: &mut Outcome) -> Checked {
+        self.try_check(frame, outcome).unwrap_or(Checked::Foreign)
+    }
+
+    fn try_check(&mut self, frame: &[u8], outcome: &mut Outcome) -> Option<Checked> {
+        let ethernet = Ethernet::parse(frame)?;
+        let outer = Packet::parse(&frame[ETHERNET_LEN..], frame.len() - ETHERNET_LEN).ok()?;
         let behind = &frame[ETHERNET_LEN..ETHERNET_LEN + outer.len];
         let (tunnel, bytes) = match self.direction {
             Uplink => (None, behind),
             Downlink => {
                 let message = &behind[outer.header_len.min(outer.len)..];
                 if outer.protocol != protocol::UDP || message.len() < UDP_LEN {
-                    return false;
+                    return None;
                 }
                 let message = &message[UDP_LEN..];
-                let Ok(header) = gtpu::Header::parse(message, message.len()) else { return false };
+                let header = gtpu::Header::parse(message, message.len()).ok()?;
                 (Some(header), &message[header.len..header.len + header.payload_len])
             }
         };
-        let Ok(packet) = Packet::parse(bytes, bytes.len()) else { return false };
+        let packet = Packet::parse(bytes, bytes.len()).ok()?;
         let payload = bytes.get(packet.header_len + UDP_LEN..packet.len);
-        let Some(label) = payload.and_then(Label::read) else { return false };
+        let label = payload.and_then(Label::read)?;
         if label.direction != self.direction || label.session >= self.generator.count {
-            return false;
+            return None;
         }
         let (_, ue, peer) = self.generator.ends(label.session);
         let (user, server) = (ip::number(user(ue)), ip::number(server(ue)));
@@ -105,8 +122,9 @@ impl Checker {
         } else {
             *next = label.number + 1;
             outcome.received += 1;
+            return Some(Checked::Right(label));
         }
-        true
+        Some(Checked::Wrong)
     }
 }
 
@@ -149,7 +167,7 @@ generate = { count = 2, gnbs = ["10.0.3.2"], ue = "10.45.0.1", gnb_teid = 1000, 
         qfi: Some(9),
         server: "203.0.113.9",
         port: PORTS.1,
-        label: Label { direction: Downlink, session: 1, number: 5 },
+        label: Label { direction: Downlink, time: 1, session: 1, number: 5 },
         spoilt: None,
         len: LEN,
         hops: 1,
@@ -192,10 +210,12 @@ generate = { count = 2, gnbs = ["10.0.3.2"], ue = "10.45.0.1", gnb_teid = 1000, 
         let mut checker = Checker::new(&config, &generator, Downlink, LEN, GNB).unwrap();
         let before = Label { number: 4, ..RIGHT.label };
         let mut outcome = Outcome::default();
-        assert!(checker.check(&Sent { label: before, ..RIGHT }.frame(), &mut outcome));
+        let first = checker.check(&Sent { label: before, ..RIGHT }.frame(), &mut outcome);
+        assert_eq!(first, Checked::Right(before));
         assert_eq!(outcome, Outcome { received: 1, ..Outcome::default() });
         outcome = Outcome::default();
-        checker.check(&sent.frame(), &mut outcome).then_some(outcome)
+        let checked = checker.check(&sent.frame(), &mut outcome);
+        (checked != Checked::Foreign).then_some(outcome)
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! once, for all sessions that a configuration generates.
 
 mod check;
+mod notice;
+mod pace;
 mod packet;
 
 use std::collections::HashSet;
@@ -21,9 +23,12 @@ use serde::Serialize;
 
 use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
 
-use check::Checker;
+use check::{Checked, Checker};
+use notice::Notice;
+use pace::Span;
 use packet::Packets;
 
+pub use pace::Pace;
 pub use packet::{LEN_MAX, LEN_MIN};
 
 /// Maximum number of packets sent at a time.
@@ -32,6 +37,8 @@ const BURST: usize = 32;
 const DRAIN: Duration = Duration::from_millis(500);
 /// Maximum time to wait until the user plane function has resolved all its neighbours.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time after which the user is told what the load waits for.
+const SILENCE: Duration = Duration::from_secs(1);
 /// Maximum time that a reply takes to arrive.
 const ANSWER: Duration = Duration::from_millis(100);
 
@@ -72,23 +79,46 @@ pub struct Outcome {
     pub wrong_packet: u64,
     /// Frames that do not belong to this load.
     pub foreign: u64,
+    /// Frames, of any kind, lost at the load's own port because they were not read in time.
+    pub dropped: u64,
+    /// Error indications from the user plane function: it has no tunnel with a packet's TEID.
+    pub error_indications: u64,
+    /// ICMP errors from the user plane function: it could not forward a packet.
+    pub icmp_errors: u64,
+    /// Pace of the sent packets.
+    #[serde(skip)]
+    pub sending: Pace,
+    /// Pace of the received packets.
+    #[serde(skip)]
+    pub receiving: Pace,
 }
 
 impl Outcome {
-    /// Returns true if all packets arrived and were correct.
-    pub fn is_clean(&self) -> bool {
-        let Self { sent, received, .. } = *self;
-        *self == Self { sent, received, ..Self::default() } && sent == received
+    /// Returns the number of packets that arrived with a wrong field, or out of order.
+    pub fn wrong(&self) -> u64 {
+        self.wrong_address + self.wrong_teid + self.wrong_qfi + self.wrong_packet + self.reordered
     }
 }
 
 /// Outcomes of both directions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LoadReport {
     /// From the users to the data network.
     pub uplink: Outcome,
     /// From the data network to the users.
     pub downlink: Outcome,
+    /// Addresses of gNBs and routers that the user plane function has not resolved before the load:
+    /// it knew them already, or it does not receive what the load sends.
+    pub unresolved: Vec<IpAddr>,
+}
+
+/// Receives what a load has to say while it runs.
+pub trait Watch {
+    /// A correct packet arrived `ns` nanoseconds after it was built.
+    fn latency(&mut self, direction: Direction, ns: u64);
+
+    /// The load has waited for a second, for `what`.
+    fn waiting(&mut self, what: &str);
 }
 
 /// One side of the load: the gNBs, or the data network.
@@ -106,6 +136,12 @@ struct Side {
     /// Checks the packets that this side receives.
     checker: Checker,
     outcome: Outcome,
+    /// When the packets that this side receives arrived.
+    receiving: Span,
+    /// Messages about the packets that this side has sent: error indications, and ICMP errors.
+    notices: [u64; 2],
+    /// Frames lost at the port before the load began.
+    dropped_before: u64,
 }
 
 impl Side {
@@ -135,8 +171,42 @@ impl Side {
         let mut tx = tx.collect::<Result<Vec<_>, ConfigError>>()?;
         tx.retain(|(_, packets)| packets.sessions() > 0);
         let checker = Checker::new(config, generator, back, len, mac)?;
-        let outcome = Outcome::default();
-        Ok(Self { rx, tx, turn: 0, mac, addresses, awaited, checker, outcome })
+        Ok(Self {
+            rx,
+            tx,
+            turn: 0,
+            mac,
+            addresses,
+            awaited,
+            checker,
+            outcome: Outcome::default(),
+            receiving: Span::default(),
+            notices: [0; 2],
+            dropped_before: 0,
+        })
+    }
+
+    /// Counts from zero again.
+    fn restart(&mut self) -> io::Result<()> {
+        self.dropped_before = self.dropped()?;
+        self.outcome = Outcome::default();
+        (self.receiving, self.notices) = (Span::default(), [0; 2]);
+        Ok(())
+    }
+
+    fn dropped(&self) -> io::Result<u64> {
+        self.rx.iter().map(|rx| rx.dropped()).sum()
+    }
+
+    /// Returns why the user plane function cannot be reached yet, on its interface `name`.
+    fn obstacle(&self, name: &str) -> Option<String> {
+        if !self.tx[0].0.is_ready() {
+            return Some(format!("nothing is connected at {name}"));
+        }
+        let mut awaited: Vec<_> = self.awaited.iter().map(ToString::to_string).collect();
+        awaited.sort_unstable();
+        let what = format!("it has not asked on {name} for {}", awaited.join(", "));
+        (!awaited.is_empty()).then_some(what)
     }
 
     /// Sends up to `count` packets on the next queue; returns how many were taken.
@@ -153,28 +223,39 @@ impl Side {
     }
 
     /// Receives and checks frames, and replies to requests for our addresses.
-    fn receive(&mut self) -> io::Result<bool> {
-        let Self { rx, tx, mac, addresses, awaited, checker, outcome, .. } = self;
+    fn receive(&mut self, watch: &mut dyn Watch) -> io::Result<bool> {
+        let Self { rx, tx, mac, addresses, awaited, checker, outcome, receiving, notices, .. } =
+            self;
         let mut scratch = scratch();
         let mut worked = false;
         for rx in rx {
             worked |= rx.receive(&mut |frames| {
+                let now = clock::ticks();
                 for frame in frames {
                     let bytes = frame.bytes(&mut scratch);
-                    if !checker.check(bytes, outcome) {
-                        match answer(*mac, addresses, bytes) {
-                            Some((address, answer)) => {
-                                // If the reply is lost, the UPF asks again, so only a reply that
-                                // was sent counts.
-                                let answer = [Frame::from(&answer[..])];
-                                if matches!(tx[0].0.transmit(&answer), Ok(1)) {
-                                    awaited.remove(&address);
-                                }
-                            }
-                            None => outcome.foreign += 1,
+                    match checker.check(bytes, outcome) {
+                        Checked::Right(label) => {
+                            watch.latency(checker.direction(), label.age_ns(now));
+                            continue;
                         }
+                        Checked::Wrong => continue,
+                        Checked::Foreign => {}
+                    }
+                    if let Some((address, answer)) = answer(*mac, addresses, bytes) {
+                        // If the reply is lost, the UPF asks again, so only a reply that was sent
+                        // counts.
+                        let answer = [Frame::from(&answer[..])];
+                        if matches!(tx[0].0.transmit(&answer), Ok(1)) {
+                            awaited.remove(&address);
+                        }
+                        continue;
+                    }
+                    match Notice::read(bytes) {
+                        Some(notice) => notices[notice as usize] += 1,
+                        None => outcome.foreign += 1,
                     }
                 }
+                receiving.note(now, outcome.received);
                 frames.len()
             })? > 0;
         }
@@ -246,13 +327,14 @@ impl Load {
 
     /// Sends and checks packets until the duration is over or `stop` is set, then waits for packets
     /// in flight.
-    pub fn run(mut self, stop: &AtomicBool) -> io::Result<LoadReport> {
+    pub fn run(mut self, stop: &AtomicBool, watch: &mut dyn Watch) -> io::Result<LoadReport> {
         let Settings { rate, duration, uplink, downlink, .. } = self.settings;
-        self.settle(stop)?;
+        self.settle(stop, watch)?;
         let start = clock::ticks();
         let until = start.saturating_add(clock::to_ticks(duration));
         let per_tick = rate.map(|rate| rate / clock::ticks_per_second() as f64);
         let mut sent = [0u64; 2];
+        let mut sending = [Span::default(); 2];
         loop {
             let now = clock::ticks();
             if now >= until || stop.load(Ordering::Relaxed) {
@@ -266,58 +348,77 @@ impl Load {
                 if wanted && count > 0 {
                     let taken = side.send(count)?;
                     sent[index] += taken as u64;
+                    sending[index].note(now, sent[index]);
                     worked |= taken > 0;
                 }
             }
-            worked |= self.gnbs.receive()? | self.network.receive()?;
+            worked |= self.gnbs.receive(watch)? | self.network.receive(watch)?;
             if !worked {
                 std::thread::yield_now();
             }
         }
         let mut last = clock::ticks();
         while clock::ticks() - last < clock::to_ticks(DRAIN) {
-            if self.gnbs.receive()? | self.network.receive()? {
+            if self.gnbs.receive(watch)? | self.network.receive(watch)? {
                 last = clock::ticks();
             } else {
                 std::thread::yield_now();
             }
         }
-        let finish = |mut outcome: Outcome, sent| {
-            outcome.sent = sent;
-            outcome.lost = sent.saturating_sub(outcome.received + outcome.wrong());
-            outcome
-        };
         // Packets sent by one side are received by the other.
+        let finish = |from: &Side, to: &Side, sent: u64, sending: &Span| {
+            let [error_indications, icmp_errors] = from.notices;
+            let outcome = to.outcome;
+            Ok::<_, io::Error>(Outcome {
+                sent,
+                lost: sent.saturating_sub(outcome.received + outcome.wrong()),
+                dropped: to.dropped()? - to.dropped_before,
+                error_indications,
+                icmp_errors,
+                sending: sending.pace(),
+                receiving: to.receiving.pace(),
+                ..outcome
+            })
+        };
+        let unresolved = self.gnbs.awaited.union(&self.network.awaited).copied();
+        let mut unresolved: Vec<_> = unresolved.collect();
+        unresolved.sort_unstable();
         Ok(LoadReport {
-            uplink: finish(self.network.outcome, sent[0]),
-            downlink: finish(self.gnbs.outcome, sent[1]),
+            uplink: finish(&self.gnbs, &self.network, sent[0], &sending[0])?,
+            downlink: finish(&self.network, &self.gnbs, sent[1], &sending[1])?,
+            unresolved,
         })
     }
 
     /// Replies until the user plane function has resolved all neighbours, so that no packet is lost
     /// for an unknown address.
-    fn settle(&mut self, stop: &AtomicBool) -> io::Result<()> {
+    fn settle(&mut self, stop: &AtomicBool, watch: &mut dyn Watch) -> io::Result<()> {
         let start = clock::ticks();
         let mut last = start;
+        let mut silence = clock::to_ticks(SILENCE);
         let (patience, answer) = (clock::to_ticks(PATIENCE), clock::to_ticks(ANSWER));
         while clock::ticks() - last < answer && !stop.load(Ordering::Relaxed) {
-            self.gnbs.receive()?;
-            self.network.receive()?;
+            self.gnbs.receive(watch)?;
+            self.network.receive(watch)?;
             let asked = self.gnbs.awaited.is_empty() && self.network.awaited.is_empty();
-            if !asked && clock::ticks() - start < patience {
+            let waited = clock::ticks() - start;
+            if !asked && waited < patience {
                 last = clock::ticks();
+            }
+            if !asked && waited > silence {
+                silence = u64::MAX;
+                let obstacles = [self.gnbs.obstacle("N3"), self.network.obstacle("N6")];
+                let why: Vec<_> = obstacles.into_iter().flatten().collect();
+                let most = PATIENCE.as_secs();
+                watch.waiting(&format!(
+                    "the user plane function, at most {most} s: {}",
+                    why.join(", and ")
+                ));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.gnbs.outcome = Outcome::default();
-        self.network.outcome = Outcome::default();
-        Ok(())
-    }
-}
-
-impl Outcome {
-    fn wrong(&self) -> u64 {
-        self.wrong_address + self.wrong_teid + self.wrong_qfi + self.wrong_packet + self.reordered
+        self.gnbs.restart()?;
+        self.network.restart()
     }
 }
 

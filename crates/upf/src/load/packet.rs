@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use dray_port::clock;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 use dray_wire::gtpu::{self, Container};
@@ -20,9 +21,13 @@ pub(super) const PORTS: (u16, u16) = (7000, 7001);
 const FIRST_PORT: u16 = 49_152;
 /// Time to live of sent packets.
 pub(super) const TTL: u8 = packet::TTL;
-/// Length of the label at the start of the payload: "DUPF", direction, session, packet number.
+/// Length of the label at the start of the payload: "DUPF" plus the direction, time, session, packet
+/// number.
 pub(super) const LABEL: usize = 16;
 const MAGIC: u32 = 0x4455_5046;
+/// A label's time is the number of units of 32 ticks since the start of the machine. It starts again
+/// from zero about once a minute.
+const UNIT: u32 = 5;
 
 /// Minimum frame length on N6, in bytes.
 pub const LEN_MIN: usize = ETHERNET_LEN + IPV6_LEN + UDP_LEN + LABEL;
@@ -33,6 +38,7 @@ pub const LEN_MAX: usize = FRAME_MAX - IPV6_LEN - UDP_LEN - gtpu::CONTAINER_LEN;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label {
     pub(super) direction: Direction,
+    pub(super) time: u32,
     pub(super) session: u32,
     pub(super) number: u32,
 }
@@ -41,17 +47,28 @@ impl Label {
     pub(super) fn read(payload: &[u8]) -> Option<Self> {
         let label: &[u8; LABEL] = payload.first_chunk()?;
         let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| label[at + i]));
-        let direction = match (word(0), word(4)) {
-            (MAGIC, 0) => Uplink,
-            (MAGIC, 1) => Downlink,
+        let direction = match word(0).checked_sub(MAGIC)? {
+            0 => Uplink,
+            1 => Downlink,
             _ => return None,
         };
-        Some(Self { direction, session: word(8), number: word(12) })
+        Some(Self { direction, time: word(4), session: word(8), number: word(12) })
+    }
+
+    /// Returns the time of a label that is written at the tick `now`.
+    pub(super) fn time(now: u64) -> u32 {
+        (now >> UNIT) as u32
+    }
+
+    /// Returns the nanoseconds from the label's time to the tick `now`.
+    pub(super) fn age_ns(self, now: u64) -> u64 {
+        clock::nanoseconds(u64::from(Self::time(now).wrapping_sub(self.time)) << UNIT)
     }
 
     pub(super) fn write(self, payload: &mut [u8]) {
-        for (at, word) in
-            [MAGIC, self.direction as u32, self.session, self.number].into_iter().enumerate()
+        for (at, word) in [MAGIC + self.direction as u32, self.time, self.session, self.number]
+            .into_iter()
+            .enumerate()
         {
             payload[4 * at..4 * at + 4].copy_from_slice(&word.to_be_bytes());
         }
@@ -135,11 +152,13 @@ impl Packets {
 
     /// Builds the next `count` packets, except those already built.
     pub(super) fn prepare(&mut self, count: usize) {
+        let time = Label::time(clock::ticks());
         for index in self.prepared..count {
             let number = self.count + index as u64;
             let sessions = self.sessions();
             let label = Label {
                 direction: self.direction,
+                time,
                 session: self.first + self.step * (number % sessions) as u32,
                 number: (number / sessions) as u32,
             };
@@ -203,5 +222,25 @@ impl Packets {
         let mut header = [0; ETHERNET_LEN];
         Ethernet { dst: self.upf.mac, src: self.mac, ethertype: kind }.write(&mut header);
         [&header[..], &packet].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_keeps_its_fields_and_age() {
+        let start = u64::from(u32::MAX) << UNIT;
+        for direction in Direction::ALL {
+            let label = Label { direction, time: Label::time(start), session: 7, number: 9 };
+            let mut payload = filling(40);
+            label.write(&mut payload);
+            assert_eq!(Label::read(&payload), Some(label));
+            // The time starts again from zero in between.
+            let later = start + clock::ticks_per_second() / 100;
+            assert!(label.age_ns(later).abs_diff(10_000_000) < 1000, "{}", label.age_ns(later));
+        }
+        assert_eq!(Label::read(&filling(40)), None);
     }
 }

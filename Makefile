@@ -4,12 +4,15 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 DRAY := target/release/dray
+# Where `make install` puts files: below $(DESTDIR)$(PREFIX).
+PREFIX := /usr/local
+DESTDIR :=
 # Containers need root; sudo is used only if the user is not root.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Static linking, if a static C library is installed: containers then need only the program.
 STATIC := $(shell [ -e "$$(cc -print-file-name=libc.a)" ] && echo -C target-feature=+crt-static)
 
-.PHONY: help demo build check test test-vm coverage bench bench-tools fuzz profile clean
+.PHONY: help demo build install check test test-vm coverage bench bench-tools fuzz profile clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -19,7 +22,7 @@ demo: ## Set up, build, and measure this host for three minutes
 	@$(MAKE) --no-print-directory build
 	@mkdir -p results
 	@echo "Measuring every technique that this host has: about three minutes" >&2
-	@$(SUDO) $(DRAY) bench --quick --summary --json results/demo.json --report results/demo.html
+	@$(SUDO) $(DRAY) bench --quick --summary --json results/demo.json --force --report results/demo.html
 	@echo
 	@echo "Next:"
 	@echo "  sudo $(DRAY) bench switches --quick    our switch beside testpmd and Open vSwitch"
@@ -31,6 +34,11 @@ build: ## Build the release
 	@if [ -t 2 ]; then quiet=; else quiet=--quiet; fi; \
 	[ -x $(DRAY) ] || echo "Building dray: a few minutes the first time" >&2; \
 	cargo rustc --release --locked $$quiet --package dray --bin dray -- $(STATIC)
+
+install: ## Install the built program, completions and man pages (PREFIX=/usr/local DESTDIR=)
+	@[ -x $(DRAY) ] || { echo "$(DRAY) is missing: run make build first" >&2; exit 1; }
+	install -D -m 755 $(DRAY) $(DESTDIR)$(PREFIX)/bin/dray
+	$(DRAY) install-files $(DESTDIR)$(PREFIX)/share
 
 check: ## Checks to run before every commit: format, lints, fast tests
 	@scripts/setup.sh build

@@ -3,6 +3,8 @@
 
 mod common;
 mod control;
+#[cfg(feature = "install")]
+mod install;
 #[cfg(feature = "laboratory")]
 mod laboratory;
 mod parse;
@@ -59,6 +61,9 @@ enum Command {
     Switch(switch::Arguments),
     Upf(upf::Arguments),
     UpfLoad(upf::LoadArguments),
+    #[cfg(feature = "install")]
+    #[command(hide = true)]
+    InstallFiles(install::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +86,10 @@ fn main() -> ExitCode {
         Command::Switch(arguments) => switch::run(arguments),
         Command::Upf(arguments) => upf::run(arguments),
         Command::UpfLoad(arguments) => upf::load(arguments),
+        #[cfg(feature = "install")]
+        Command::InstallFiles(arguments) => {
+            install::run(&arguments, <Arguments as clap::CommandFactory>::command())
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -93,7 +93,7 @@ impl Run {
             _ => return Err(InputError::NoSchema { file: named() }),
         }
         let results: Results = serde_path_to_error::deserialize(&value).map_err(|error| {
-            let error = wrong_field(&value).unwrap_or_else(|| error.to_string());
+            let error = wrong_field(&value).unwrap_or_else(|| describe("", &error));
             InputError::NotResults { file: named(), error }
         })?;
         if let Some(what) = impossible(&results) {
@@ -110,15 +110,19 @@ fn wrong_field(value: &Value) -> Option<String> {
     let is_measured = |row: &Value| row.get("skipped").is_none() && row.get("isolation").is_none();
     let frames = rows("results").filter(|(_, row)| is_measured(row)).find_map(|(number, row)| {
         let error = serde_path_to_error::deserialize::<_, Measured>(row).err()?;
-        Some(format!("results[{number}].{error}"))
+        Some(describe(&format!("results[{number}]."), &error))
     });
     let streams = || {
         rows("streams").filter(|(_, row)| is_measured(row)).find_map(|(number, row)| {
             let error = serde_path_to_error::deserialize::<_, MeasuredStreams>(row).err()?;
-            Some(format!("streams[{number}].{error}"))
+            Some(describe(&format!("streams[{number}]."), &error))
         })
     };
     frames.or_else(streams)
+}
+
+fn describe(parent: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    dray_text::parse_error(&format!("{parent}{}", error.path()), &error.inner().to_string())
 }
 
 /// Returns an error for the first figure that cannot have been measured and would make a chart
@@ -190,7 +194,7 @@ mod tests {
             ("{}", "no `schema`"),
             ("{\"schema\": \"1\"}", "no `schema`"),
             ("{\"schema\": 7}", "schema version 7; this dray reads version 1"),
-            ("{\"schema\": 1}", "missing field"),
+            ("{\"schema\": 1}", "no key \"dray\""),
         ] {
             let message = refused(text);
             assert!(message.starts_with("some.json: ") && message.contains(what), "{message}");
@@ -199,7 +203,7 @@ mod tests {
         assert!(message.contains("results[0]"), "{message}");
         let fast = sample::row("veth/udp", 64).with("received_pps", "\"fast\"");
         let message = refused(&sample::results(&[fast]));
-        assert!(message.contains("results[0].received_pps: invalid type"), "{message}");
+        assert!(message.contains("results[0].received_pps: \"fast\": give a number"), "{message}");
         let deep = "[".repeat(100_000);
         assert!(refused(&deep).starts_with("some.json: "));
     }

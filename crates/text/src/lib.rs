@@ -1,5 +1,11 @@
-//! Tables and notes for a terminal, at most 100 columns wide.
+//! Text for a terminal: tables and notes, at most 100 columns wide, and advice in errors.
 #![forbid(unsafe_code)]
+
+mod nearest;
+mod parse_error;
+
+pub use nearest::{advice, nearest};
+pub use parse_error::parse_error;
 
 /// Columns of a terminal.
 pub const WIDTH: usize = 100;

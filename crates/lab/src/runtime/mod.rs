@@ -175,9 +175,8 @@ impl FromStr for Runtime {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let names = || Self::ALL.map(Self::name).join(", ");
         let found = Self::ALL.into_iter().find(|runtime| runtime.name() == text);
-        found.ok_or_else(|| format!("give one of {}", names()))
+        found.ok_or_else(|| dray_text::advice(text, Self::ALL.map(Self::name)))
     }
 }
 

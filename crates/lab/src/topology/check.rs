@@ -115,10 +115,9 @@ fn check_cpu(cpu: &Spanned<usize>, cpus: &[usize]) -> Result<(), String> {
 fn kind(link: &file::Link) -> Result<LinkKind, Wrong> {
     let kinds = || LinkKind::ALL.into_iter().chain(LinkKind::PEERS);
     kinds().find(|kind| kind.name == link.kind.get_ref()).ok_or_else(|| {
-        let names: Vec<_> = kinds().map(|kind| kind.name).collect();
-        let what =
-            format!("unknown link kind {:?}; give {}", link.kind.get_ref(), names.join(", "));
-        at(&link.kind, what)
+        let given = link.kind.get_ref();
+        let advice = dray_text::advice(given, kinds().map(|kind| kind.name));
+        at(&link.kind, format!("unknown link kind {given:?}: {advice}"))
     })
 }
 
@@ -195,9 +194,8 @@ fn check_ends(
         let name = end.get_ref();
         if name != HOST && !containers.iter().any(|container| container.name == *name) {
             let names = containers.iter().map(|container| container.name.as_str());
-            let names: Vec<_> = names.chain([HOST]).collect();
-            let what = format!("unknown container {name:?}; give one of {}", names.join(", "));
-            return Err(at(end, what));
+            let advice = dray_text::advice(name, names.chain([HOST]));
+            return Err(at(end, format!("unknown container {name:?}: {advice}")));
         }
         if ends[..number].iter().any(|other| other.get_ref() == name) {
             let what = format!("container {name:?} is at both ends; give it two links instead");

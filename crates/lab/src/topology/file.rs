@@ -56,35 +56,13 @@ pub(super) struct Functions {
 impl File {
     pub(super) fn read(text: &str) -> Result<Self, Wrong> {
         let deserializer = toml::Deserializer::parse(text).map_err(|error| wrong("", &error))?;
-        serde_path_to_error::deserialize(deserializer).map_err(|error| match other_file(text) {
-            Some(what) => Wrong { at: None, what },
-            None => wrong(&error.path().to_string(), error.inner()),
-        })
+        serde_path_to_error::deserialize(deserializer)
+            .map_err(|error| wrong(&error.path().to_string(), error.inner()))
     }
 }
 
-/// Returns what to do with a file that configures another command.
-fn other_file(text: &str) -> Option<String> {
-    let table: toml::Table = text.parse().ok()?;
-    let has = |key: &str| table.contains_key(key);
-    let (what, command) = match () {
-        () if has("containers") || has("links") => return None,
-        () if has("n3") || has("n6") => {
-            ("a user plane function", "dray upf --n3 URI --n6 URI --config FILE")
-        }
-        () if has("ports") => ("a switch", "dray switch --config FILE"),
-        () => return None,
-    };
-    Some(format!("this configures {what}, not a lab: use `{command}`; a lab has [[containers]]"))
-}
-
 fn wrong(key: &str, error: &toml::de::Error) -> Wrong {
-    let message = error.message().lines().map(str::trim).collect::<Vec<_>>().join(", ");
-    // A value with a position is a structure of one private field.
-    let key = key.split('.').filter(|part| !part.starts_with("$__serde"));
-    let key = key.collect::<Vec<_>>().join(".");
-    // serde gives "." as the path if the text is not a value at all.
-    let what = if key.is_empty() || key == "." { message } else { format!("{key}: {message}") };
+    let what = dray_text::parse_error(key, error.message());
     Wrong { at: error.span().map(|span| span.start), what }
 }
 

@@ -77,11 +77,15 @@ fn errors_name_line_and_allowed_values() {
         ("[[containers]]\nname = 'a'\n".into(), 6, &["\"a\"", "duplicate container name"]),
         ("[[containers]]\nname = 'a.b'\n".into(), 6, &["\"a.b\"", "A-Z a-z 0-9 _ -"]),
         ("[[containers]]\nname = 'host'\n".into(), 6, &["stands for the host"]),
-        ("[[containers]]\nnmae = 'c'\n".into(), 6, &["nmae", "expected one of", "`name`"]),
+        (
+            "[[containers]]\nnmae = 'c'\n".into(),
+            6,
+            &["containers[2]: unknown key \"nmae\": did you mean name?"],
+        ),
         (
             "[[containers]]\nname = 'c'\nrunn = 'x'\n".into(),
             7,
-            &["containers[2].runn: unknown field `runn`, expected one of `name`"],
+            &["containers[2]: unknown key \"runn\": did you mean run?"],
         ),
         ("[[containers]]\nname = 'c'\ncpus = [7]\n".into(), 7, &["no CPU 7", "0, 1"]),
         ("[[containers]]\nname = 'c'\nrun = ' '\n".into(), 7, &["\"c\"", "give a command"]),
@@ -97,8 +101,8 @@ fn errors_name_line_and_allowed_values() {
         ("[[links]]\nkind = 'veth'\nends = ['a', 'b', 'host']\n".into(), 7, &["3 given", "bridge"]),
         ("[[links]]\nkind = 'direct'\nends = ['a', 'host']\n".into(), 7, &["host", "direct"]),
         (link("mtu = 10"), 8, &["mtu = 10", "68 to 9000"]),
-        (link("mtu = 'big'"), 8, &["mtu", "u32"]),
-        (link("speed = 1"), 8, &["speed", "expected one of", "`mtu`"]),
+        (link("mtu = 'big'"), 8, &["mtu: \"big\": give a whole number"]),
+        (link("speed = 1"), 8, &["unknown key \"speed\": ", "mtu"]),
         (link("cpu = 0"), 8, &["no switch in user space"]),
         (link("xdp_programs = true"), 6, &["only for xdp/ links"]),
         (link("network = '10.0.0.0'"), 8, &["\"10.0.0.0\"", "10.0.0.0/24"]),
@@ -138,7 +142,7 @@ fn errors_name_line_and_allowed_values() {
         ),
         (link("functions = { vlan = 5 }"), 8, &["functions", "leave it out"]),
         (functions("vlan = 4095"), 9, &["vlan = 4095", "0 (untagged) to 4094"]),
-        (functions("trust = 'yes'"), 9, &["trust", "boolean"]),
+        (functions("trust = 'yes'"), 9, &["trust: \"yes\": give true or false"]),
         (functions("speed = 1"), 9, &["speed", "expected one of", "`spoof_check`"]),
         (functions("macs = ['02:00:00:00:00:01']"), 9, &["1 given for 2 ends"]),
         (functions("macs = ['02:00:00:00:00:01', '2:1']"), 9, &["\"2:1\"", "six hexadecimal"]),
@@ -253,12 +257,16 @@ fn svg_boxes_fit_and_do_not_overlap() {
 #[test]
 fn configuration_of_other_command_is_named() {
     let error = |text: &str| read(text).unwrap_err().to_string();
-    assert_eq!(
-        error(include_str!("../../../../examples/upf.toml")),
-        "some/file.toml: this configures a user plane function, not a lab: use `dray upf --n3 URI \
-         --n6 URI --config FILE`; a lab has [[containers]]"
+    let upf = error(include_str!("../../../../examples/upf.toml"));
+    assert!(
+        upf.ends_with(
+            ": this configures a user plane function: use `dray upf --n3 URI --n6 URI --config FILE`"
+        ),
+        "{upf}"
     );
     let switch = error("mode = 'patch'\n[[ports]]\nname = 'a'\nuri = 'null:'\n");
-    assert!(switch.contains("this configures a switch, not a lab"), "{switch}");
-    assert!(error(&format!("{TWO}[n3]\n")).contains("unknown field `n3`"));
+    assert!(
+        switch.contains("this configures a switch: use `dray switch --config FILE`"),
+        "{switch}"
+    );
 }

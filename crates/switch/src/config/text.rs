@@ -40,7 +40,7 @@ impl SwitchConfig {
         let wrong = |error: &toml::de::Error, key: &str| ConfigError {
             line: error.span().map(|span| line(text, span.start)),
             place: Place::Text,
-            what: describe(key, error.message()),
+            what: dray_text::parse_error(key, error.message()),
         };
         let deserializer = toml::de::Deserializer::parse(text).map_err(|error| {
             // No key is known here, so the error quotes the line.
@@ -97,16 +97,10 @@ pub fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ConfigError> {
     let wrong = |key: &str, what: &serde_json::Error| ConfigError {
         line: None,
         place: Place::Text,
-        what: describe(key, &what.to_string()),
+        what: dray_text::parse_error(key, &what.to_string()),
     };
     let value = serde_path_to_error::deserialize(&mut deserializer)
         .map_err(|error| wrong(&error.path().to_string(), error.inner()))?;
     deserializer.end().map_err(|error| wrong("", &error))?;
     Ok(value)
-}
-
-fn describe(key: &str, message: &str) -> String {
-    let message = message.lines().map(str::trim).collect::<Vec<_>>().join(", ");
-    // The path of an invalid top-level value is a dot.
-    if key.is_empty() || key == "." { message } else { format!("{key}: {message}") }
 }

@@ -18,43 +18,37 @@ pub(super) fn load<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
 }
 
 pub(super) fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
-    let wrong = |error: &toml::de::Error| {
+    let wrong = |field: &str, error: &toml::de::Error| {
         let line = error.span().map(|span| {
             let newlines = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
             (newlines + 1).min(text.lines().count().max(1))
         });
-        let message: Vec<_> = error.message().lines().map(str::trim).collect();
-        ConfigError::new(message.join(", ")).in_line(line)
+        ConfigError::new(dray_text::parse_error(field, error.message())).in_line(line)
     };
-    let deserializer = toml::de::Deserializer::parse(text).map_err(|error| wrong(&error))?;
+    let deserializer = toml::de::Deserializer::parse(text).map_err(|error| wrong("", &error))?;
     serde_path_to_error::deserialize(deserializer).map_err(|error| {
-        let whole = || toml::from_str(text).ok();
-        in_session(wrong(error.inner()), error.path(), whole)
+        let (seid, field) = place(error.path(), || toml::from_str(text).ok());
+        seid.into_iter().fold(wrong(&field, error.inner()), ConfigError::in_session)
     })
 }
 
 pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ConfigError> {
-    let wrong = |error: &serde_json::Error| {
-        let message: Vec<_> =
-            error.to_string().lines().map(|line| line.trim().to_owned()).collect();
-        ConfigError::new(message.join(", "))
+    let wrong = |field: &str, error: &serde_json::Error| {
+        ConfigError::new(dray_text::parse_error(field, &error.to_string()))
     };
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let whole = || serde_json::from_slice(bytes).ok();
-        in_session(wrong(error.inner()), error.path(), whole)
+        let (seid, field) = place(error.path(), || serde_json::from_slice(bytes).ok());
+        seid.into_iter().fold(wrong(&field, error.inner()), ConfigError::in_session)
     })?;
-    deserializer.end().map_err(|error| wrong(&error))?;
+    deserializer.end().map_err(|error| wrong("", &error))?;
     Ok(value)
 }
 
-/// Adds the name of the invalid field to an error. A field of a session is named by the session's
-/// SEID instead of its place in the list; `whole` parses the text again, as an untyped value.
-fn in_session(
-    error: ConfigError,
-    field: &Field,
-    whole: impl FnOnce() -> Option<Value>,
-) -> ConfigError {
+/// Returns the SEID of the session that an invalid field is in, if any, and the field's path. A
+/// session is named by its SEID instead of its place in the list; `whole` parses the text again, as
+/// an untyped value.
+fn place(field: &Field, whole: impl FnOnce() -> Option<Value>) -> (Option<u64>, String) {
     let named = || {
         let mut list = field.iter();
         let (Some(Segment::Map { key }), Some(Segment::Seq { index })) = (list.next(), list.next())
@@ -63,10 +57,7 @@ fn in_session(
         };
         let seid = whole()?.get(key)?.get(index)?.get("seid")?.as_u64()?;
         let place = format!("{key}[{index}]");
-        Some((seid, field.to_string().strip_prefix(&place)?.trim_start_matches('.').to_owned()))
+        Some((Some(seid), field.to_string().strip_prefix(&place)?.to_owned()))
     };
-    match named() {
-        Some((seid, field)) => error.in_session(seid).in_field(field),
-        None => error.in_field(field.to_string()),
-    }
+    named().unwrap_or_else(|| (None, field.to_string()))
 }

@@ -8,7 +8,7 @@ use crate::common::{DRAY, Traces, alone, dray};
 
 /// Arguments, and what the message must contain: the given value and the allowed ones.
 const WRONG: &[(&[&str], &[&str])] = &[
-    (&["bench", "nosuch"], &["\"nosuch\"", "ara2019-table1"]),
+    (&["bench", "nosuch"], &["\"nosuch\"", "dray bench --list"]),
     (&["bench", "veth/udp"], &["\"veth/udp\"", "--technique veth/udp"]),
     (&["bench", "podman"], &["\"podman\"", "--runtime podman"]),
     (&["bench", "--size", "64,128,64"], &["--size 64", "given twice"]),
@@ -20,15 +20,15 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "--parent", "nosuch0"], &["--parent nosuch0", "available", "lo"]),
     (&["bench", "paper-all", "--json", "/dev/null"], &["--json /dev/null", "takes a folder"]),
     (&["report", "Cargo.toml", "-o", "report.pdf"], &["-o report.pdf", ".html, .md or .csv"]),
-    (&["bench", "--technique", "tokenring"], &["\"tokenring\"", "veth", "udp-mmsg"]),
-    (&["bench", "--technique", "veth/udp,x"], &["\"x\"", "bridge"]),
-    (&["bench", "--technique", "veth/virtio"], &["\"veth/virtio\"", "virtio"]),
+    (&["bench", "--technique", "tokenring"], &["\"tokenring\"", "veth/udp", "dray bench --list"]),
+    (&["bench", "--technique", "veth/udp,x"], &["\"x\"", "LINK/ENDPOINT"]),
+    (&["bench", "--technique", "veth/virtio"], &["veth/virtio", "do not go together"]),
     (&["bench", "--check", "half"], &["half", "whole"]),
     (&["bench", "switches", "--rate", "1M"], &["dpdk", "cannot send at a given rate"]),
     (&["bench", "ara2019-fig2", "--technique", "bridge"], &["bridge", "switch/patch"]),
     (
         &["bench", "casoni2013-serial", "--technique", "udp"],
-        &["udp", "casoni2013", "links veth, bridge", "endpoints raw-mmsg"],
+        &["udp", "casoni2013", "links veth, bridge with endpoints raw-mmsg"],
     ),
     (&["bench", "--loss", "1"], &["'1'", "from 0 to below 1"]),
     (&["bench", "--loss", "0,-1%"], &["'-1%'", "from 0 to below 1"]),

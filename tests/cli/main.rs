@@ -4,6 +4,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod bad_input;
+mod install;
+mod mistakes;
 mod pages;
 mod readme;
 mod recipes;

@@ -41,14 +41,35 @@ pub(crate) fn complain(message: &str, status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Returns clap's message without its usage lines, in one line.
+/// Returns clap's message without its usage lines, in one line with what would be right.
 pub(crate) fn one_line(error: &clap::Error) -> String {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
     let text = error.to_string();
+    let is_advice = |line: &str| line.starts_with("tip: ") || line.starts_with("For more info");
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let lines: Vec<_> =
-        lines.filter(|line| !line.is_empty() && !line.starts_with("For more info")).collect();
+    let lines: Vec<_> = lines.filter(|line| !line.is_empty() && !is_advice(line)).collect();
     let message = lines.join(" ");
-    message.strip_prefix("error: ").map_or(message.clone(), str::to_owned)
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    let suggested = |kind| match error.get(kind)? {
+        ContextValue::String(name) => Some(name.clone()),
+        ContextValue::Strings(names) => names.first().cloned(),
+        _ => None,
+    };
+    let kinds =
+        [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    if let Some(name) = kinds.into_iter().find_map(suggested) {
+        return format!("{message}: did you mean {name}?");
+    }
+    // The words of the usage line up to the first argument are the command.
+    let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: "));
+    let is_word = |word: &&str| !word.starts_with(['[', '<', '-']);
+    let command = usage.map(|usage| usage.split(' ').take_while(is_word).collect::<Vec<_>>());
+    match (error.kind(), command) {
+        (ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand, Some(command)) => {
+            format!("{message}: `{} --help` shows what there is", command.join(" "))
+        }
+        _ => message.to_owned(),
+    }
 }
 
 /// Writes a command's result. A reader that has seen enough (`| head`) is not an error.

@@ -19,15 +19,20 @@ pub struct Technique {
 
 /// Error: a word names no technique.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error(
-    "unknown technique {given:?}: give LINK, ENDPOINT or LINK/ENDPOINT with links {} {}, \
-     endpoints {}",
-    LinkKind::ALL.map(|link| link.name).join(" "),
-    LinkKind::OF_ENGINES.map(|link| link.name).join(" "),
-    Endpoint::all().iter().map(|endpoint| endpoint.name).collect::<Vec<_>>().join(" ")
-)]
-pub struct UnknownTechnique {
-    given: String,
+#[expect(missing_docs, reason = "the error messages describe the variants")]
+pub enum UnknownTechnique {
+    #[error("unknown technique {given:?}: did you mean {nearest}?")]
+    Near { given: String, nearest: String },
+    #[error(
+        "unknown technique {given:?}: give LINK, ENDPOINT or LINK/ENDPOINT, for example veth/udp; \
+         dray bench --list shows all links and endpoints"
+    )]
+    Unknown { given: String },
+    #[error(
+        "technique {link}/{endpoint}: these do not go together; {link} goes with {endpoints}; \
+         {endpoint} goes with {links}"
+    )]
+    NotTogether { link: String, endpoint: String, endpoints: String, links: String },
 }
 
 impl Technique {
@@ -45,8 +50,7 @@ impl Technique {
 
     /// All techniques that have a name.
     pub fn every() -> Vec<Self> {
-        let links = [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat();
-        Self::by_link(&links, &Endpoint::all())
+        Self::by_link(&LinkKind::every(), &Endpoint::all())
     }
 
     /// Combines each link with each endpoint that fits it, link by link.
@@ -116,15 +120,16 @@ impl Technique {
     /// Returns true if `word` names the technique: a link or the first word of one, an endpoint, or
     /// both as `LINK/ENDPOINT`.
     pub fn is_called(&self, word: &str) -> bool {
-        let (link, endpoint) = (self.link.name, self.endpoint.name);
-        let of_link = link == word || link.split('/').next() == Some(word);
+        let endpoint = self.endpoint.name;
+        let of_link = self.link.is_called(word);
         // The name of a shared-memory link selects its usual endpoints only.
         let is_usual = Endpoint::USUAL_MEMORY.contains(&self.endpoint);
         let of_link = of_link && (!self.link.shares_memory() || is_usual);
-        let both = word.strip_prefix(link).and_then(|rest| rest.strip_prefix('/'));
+        let both = word.strip_suffix(endpoint).and_then(|rest| rest.strip_suffix('/'));
+        let of_both = both.is_some_and(|word| self.link.is_called(word));
         // The name of an endpoint alone starts no engine: its link must be named.
         let of_endpoint = word == endpoint && self.link.runtime().is_none();
-        of_link || of_endpoint || both == Some(endpoint)
+        of_link || of_endpoint || of_both
     }
 
     /// How closely the receiver checks frames by default.
@@ -135,12 +140,52 @@ impl Technique {
 
     /// Returns an error if `word` names no technique.
     pub fn check_name(word: &str) -> Result<(), UnknownTechnique> {
-        if Self::every().iter().any(|technique| technique.is_called(word)) {
-            Ok(())
-        } else {
-            Err(UnknownTechnique { given: word.to_owned() })
+        let every = Self::every();
+        if every.iter().any(|technique| technique.is_called(word)) {
+            return Ok(());
+        }
+        let split = |endpoint: &Endpoint| {
+            let link = word.strip_suffix(endpoint.name)?.strip_suffix('/')?;
+            LinkKind::every().iter().any(|kind| kind.is_called(link)).then_some((link, *endpoint))
+        };
+        if let Some((link, endpoint)) = Endpoint::all().iter().find_map(split) {
+            let fits = |of: &dyn Fn(&Self) -> bool, name: fn(&Self) -> &'static str| {
+                names(every.iter().filter(|technique| of(technique)).map(name))
+            };
+            return Err(UnknownTechnique::NotTogether {
+                link: link.to_owned(),
+                endpoint: endpoint.name.to_owned(),
+                endpoints: fits(&|it| it.link.is_called(link), |it| it.endpoint.name),
+                links: fits(&|it| it.endpoint == endpoint, |it| it.link.name),
+            });
+        }
+        let given = word.to_owned();
+        let full = every.iter().map(|it| format!("{}/{}", it.link.name, it.endpoint.name));
+        let parts = every.iter().flat_map(|it| {
+            let family = it.link.name.split('/').next().unwrap_or_default();
+            [it.link.name, family, it.endpoint.name].map(str::to_owned)
+        });
+        let known: Vec<String> = parts.chain(full).collect();
+        Err(match dray_text::nearest(word, known.iter().map(String::as_str)) {
+            Some(nearest) => UnknownTechnique::Near { given, nearest: nearest.to_owned() },
+            None => UnknownTechnique::Unknown { given },
+        })
+    }
+}
+
+/// Joins the first names in their order, without duplicates.
+pub(crate) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    /// More do not fit in a message.
+    const MAX: usize = 8;
+    let mut found: Vec<&str> = Vec::new();
+    for name in names {
+        if !found.contains(&name) {
+            found.push(name);
         }
     }
+    let rest = if found.len() > MAX { ", ..." } else { "" };
+    found.truncate(MAX);
+    found.join(", ") + rest
 }
 
 impl fmt::Display for Technique {
@@ -199,13 +244,52 @@ mod tests {
     }
 
     #[test]
-    fn unknown_technique_error_lists_allowed() {
-        for text in ["", "tokenring", "veth/", "/udp", "udp/veth", "veth/udp/x", "veth/virtio"] {
-            let message = Technique::check_name(text).unwrap_err().to_string();
+    fn family_and_endpoint_select_each_link_of_the_family() {
+        let families = select("macvlan/raw");
+        assert_eq!(families.len(), 4, "{families:?}");
+        assert!(families.iter().all(|it| it.link.name.starts_with("macvlan/")), "{families:?}");
+        assert_eq!(select("vpp/memif").len(), 1);
+    }
+
+    #[test]
+    fn unknown_technique_error_advises() {
+        let message = |word| Technique::check_name(word).unwrap_err().to_string();
+        for (word, nearest) in [
+            ("vet/udp", "veth/udp"),
+            ("bridge/upd", "bridge/udp"),
+            ("swich", "switch"),
+            ("testpmd/pair", "testpmd/pairs"),
+            ("veth/", "veth"),
+            ("/udp", "udp"),
+            ("afxpd", "afxdp"),
+        ] {
+            assert_eq!(
+                message(word),
+                format!("unknown technique {word:?}: did you mean {nearest}?")
+            );
+        }
+        for word in ["", "tokenring", "udp/veth"] {
+            let message = message(word);
             assert!(
-                message.contains(&format!("{text:?}")) && message.contains("udp-mmsg"),
+                message.contains(&format!("{word:?}: give LINK, ENDPOINT or LINK/ENDPOINT")),
                 "{message}"
             );
         }
+    }
+
+    #[test]
+    fn parts_that_do_not_go_together_are_named_with_what_fits() {
+        let message = |word| Technique::check_name(word).unwrap_err().to_string();
+        let virtio = message("veth/virtio");
+        assert!(
+            virtio.starts_with(
+                "technique veth/virtio: these do not go together; veth goes with udp, udp-mmsg, raw"
+            ),
+            "{virtio}"
+        );
+        assert!(virtio.contains("; virtio goes with direct, switch/patch"), "{virtio}");
+        let family = message("switch/udp");
+        assert!(family.contains("switch goes with virtio, virtio-packed"), "{family}");
+        assert!(family.contains("; udp goes with veth, bridge"), "{family}");
     }
 }

@@ -316,6 +316,16 @@ impl LinkKind {
         ]
     };
 
+    /// Every kind.
+    pub fn every() -> Vec<Self> {
+        [&Self::ALL[..], &Self::PEERS, &Self::OF_ENGINES].concat()
+    }
+
+    /// Returns true if `word` is the kind's name or its first part, which several kinds may share.
+    pub fn is_called(self, word: &str) -> bool {
+        self.name == word || self.name.split('/').next() == Some(word)
+    }
+
     /// Default properties of a kind; a constant overrides those that differ.
     const fn of(name: &'static str, wire: Wire) -> Self {
         Self {
@@ -475,7 +485,7 @@ mod tests {
 
     #[test]
     fn link_kinds_have_distinct_names_and_descriptions() {
-        let kinds = [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat();
+        let kinds = LinkKind::every();
         for (number, kind) in kinds.iter().enumerate() {
             assert!(!kind.about.is_empty(), "{kind}");
             assert_eq!(kinds.iter().position(|other| other.name == kind.name), Some(number));

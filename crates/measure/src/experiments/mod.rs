@@ -80,7 +80,10 @@ impl UnknownExperiment {
         if Technique::check_name(given).is_ok() {
             return format!("this is a technique: give --technique {given}");
         }
-        format!("one of {}", names().join(", "))
+        match dray_text::nearest(given, names()) {
+            Some(name) => format!("did you mean {name}?"),
+            None => "`dray bench --list` shows the experiments".to_owned(),
+        }
     }
 }
 
@@ -143,10 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn unknown_experiment_error_lists_names() {
+    fn unknown_experiment_error_advises() {
         let message = find("tokenring").unwrap_err().to_string();
-        assert!(message.contains("\"tokenring\""), "{message}");
-        assert!(names().iter().all(|name| message.contains(name)), "{message}");
+        assert_eq!(
+            message,
+            "unknown experiment \"tokenring\": `dray bench --list` shows the experiments"
+        );
+        let message = find("swiches").unwrap_err().to_string();
+        assert_eq!(message, "unknown experiment \"swiches\": did you mean switches?");
         for (word, option) in [("bridge/tcp", "--technique bridge/tcp"), ("lxc", "--runtime lxc")] {
             let message = find(word).unwrap_err().to_string();
             assert!(message.ends_with(option), "{message}");

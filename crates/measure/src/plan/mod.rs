@@ -138,6 +138,14 @@ impl Plan {
         self.experiment
     }
 
+    /// Returns the number of different techniques.
+    pub fn techniques(&self) -> usize {
+        let is_first = |(at, case): &(usize, &Case)| {
+            !self.cases[..*at].iter().any(|other| other.technique == case.technique)
+        };
+        self.cases.iter().enumerate().filter(is_first).count()
+    }
+
     /// Returns the number of trials.
     pub fn trials(&self) -> usize {
         self.settings.trials * self.cases.len()

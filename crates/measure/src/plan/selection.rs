@@ -2,7 +2,8 @@
 
 use super::wrong_choice::WrongChoice;
 use crate::experiments::experiment::Experiment;
-use crate::technique::Technique;
+use crate::experiments::{DEFAULT, EXPERIMENTS};
+use crate::technique::{Technique, names};
 
 /// Returns the experiment's techniques that `words` select, in the experiment's order; without
 /// words, its usual ones.
@@ -18,8 +19,7 @@ pub(super) fn techniques(
             return Err(WrongChoice::TechniqueOfAnother {
                 experiment: experiment.name,
                 given: word.clone(),
-                links: names(own.iter().map(|technique| technique.link.name)),
-                endpoints: names(own.iter().map(|technique| technique.endpoint.name)),
+                advice: elsewhere(experiment, word),
             });
         }
     }
@@ -27,15 +27,32 @@ pub(super) fn techniques(
     Ok(own.into_iter().filter(is_chosen).collect())
 }
 
-/// Joins the names in their order, without duplicates.
-fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let mut found: Vec<&str> = Vec::new();
-    for name in names {
-        if !found.contains(&name) {
-            found.push(name);
-        }
+/// Returns the commands that measure what `word` selects, and what `experiment` measures instead.
+fn elsewhere(experiment: &Experiment, word: &str) -> String {
+    let own = (experiment.techniques)();
+    let links = names(own.iter().map(|technique| technique.link.name));
+    let endpoints = names(own.iter().map(|technique| technique.endpoint.name));
+    let instead = match experiment.name {
+        DEFAULT => String::new(),
+        _ => format!("it measures links {links} with endpoints {endpoints}; "),
+    };
+    if let Some(command) = command(word) {
+        return format!("{instead}{word} is measured by: {command}");
     }
-    found.join(", ")
+    let every = Technique::every();
+    let endpoint = every.iter().find(|it| it.is_called(word)).map_or("", |it| it.endpoint.name);
+    let command = command(endpoint).unwrap_or_default();
+    format!("{instead}no experiment does; {endpoint} on other links is measured by: {command}")
+}
+
+/// Returns the command of the first experiment that measures `word`, and the other experiments.
+fn command(word: &str) -> Option<String> {
+    let mut having = EXPERIMENTS.iter().filter(|other| other.has(word)).map(|other| other.name);
+    let name = having.next()?;
+    let name = if name == DEFAULT { String::new() } else { format!(" {name}") };
+    let also = names(having);
+    let also = if also.is_empty() { also } else { format!(" (also in {also})") };
+    Some(format!("dray bench{name} --technique {word}{also}"))
 }
 
 #[cfg(test)]
@@ -59,12 +76,33 @@ mod tests {
     }
 
     #[test]
-    fn unused_technique_error_lists_allowed() {
-        let message = select("ara2019-table1", &["veth", "direct"]).unwrap_err();
-        assert!(message.contains("ara2019-table1 does not use direct"), "{message}");
-        let ends = "it uses the links veth, bridge, and the endpoints udp, udp-mmsg, raw, raw-mmsg";
-        assert!(message.ends_with(ends), "{message}");
+    fn technique_of_another_experiment_is_reported_with_its_command() {
+        let message = |experiment, word| select(experiment, &[word]).unwrap_err();
+        let testpmd = message("all", "testpmd/pairs");
+        let expected = "experiment all does not measure testpmd/pairs; testpmd/pairs is measured by: \
+                        dray bench switches --technique testpmd/pairs (also in loss-free, rtt, ";
+        assert!(testpmd.starts_with(expected), "{testpmd}");
+        let smc = message("all", "veth/smc");
+        assert!(smc.ends_with("is measured by: dray bench streams --technique veth/smc"), "{smc}");
+        let message = message("ara2019-table1", "direct");
+        assert!(
+            message.contains(
+                "it measures links veth, bridge with endpoints udp, udp-mmsg, raw, raw-mmsg; \
+                 direct is measured by: dray bench --technique direct (also in "
+            ),
+            "{message}"
+        );
         let message = select("ara2019-table1", &["tokenring"]).unwrap_err();
         assert!(message.contains("unknown technique \"tokenring\""), "{message}");
+    }
+
+    #[test]
+    fn unused_technique_error_names_the_use_of_its_endpoint() {
+        let message = select("all", &["macvlan/bridge/smc"]).unwrap_err();
+        let expected = "experiment all does not measure macvlan/bridge/smc; no experiment does; smc \
+                        on other links is measured by: dray bench streams --technique smc";
+        assert_eq!(message, expected);
+        let endpoints = Technique::every().into_iter().map(|technique| technique.endpoint);
+        assert!(endpoints.into_iter().all(|it| command(it.name).is_some()));
     }
 }

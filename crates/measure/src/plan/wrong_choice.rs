@@ -17,11 +17,8 @@ use crate::technique::{Technique, UnknownTechnique};
 pub enum WrongChoice {
     #[error(transparent)]
     Technique(#[from] UnknownTechnique),
-    #[error(
-        "{experiment} does not use {given}; it uses the links {links}, and the endpoints \
-         {endpoints}"
-    )]
-    TechniqueOfAnother { experiment: &'static str, given: String, links: String, endpoints: String },
+    #[error("experiment {experiment} does not measure {given}; {advice}")]
+    TechniqueOfAnother { experiment: &'static str, given: String, advice: String },
     #[error(
         "--size {given}: {FRAME_MIN} to {max} bytes (MTU {mtu} plus {ETHERNET_LEN} of Ethernet \
          header)"

@@ -1,0 +1,195 @@
+//! Mistakes of a first hour: each gets one line that says what would be right.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common;
+
+/// Files that mistakes are made with.
+const FILES: &[(&str, &str)] = &[
+    ("cut.json", "{\"schema\": 1,"),
+    ("notes.txt", "measured on Monday\n"),
+    (
+        "typo.toml",
+        "[[containers]]\nname = \"a\"\n\n[[containers]]\nname = \"b\"\nrunn = \"true\"\n",
+    ),
+    (
+        "kind.toml",
+        "[[containers]]\nname = \"a\"\n[[containers]]\nname = \"b\"\n\
+         [[links]]\nkind = \"brigde\"\nends = [\"a\", \"b\"]\n",
+    ),
+    (
+        "end.toml",
+        "[[containers]]\nname = \"sender\"\n[[links]]\nkind = \"veth\"\nends = [\"sender\", \"hots\"]\n",
+    ),
+    ("type.toml", "[[containers]]\nname = \"a\"\ncpus = \"0\"\n"),
+    ("nameless.toml", "[[containers]]\nrun = \"true\"\n"),
+    ("quote.toml", "name = \"lab\n"),
+    ("mode.toml", "mode = \"swich\"\n"),
+    ("prots.toml", "prots = []\n"),
+    ("age.toml", "age_s = \"long\"\n"),
+    ("n3.toml", "[n3]\nmac = \"02:00:00:00:03:01\"\nadresses = [\"10.0.3.1\"]\n"),
+];
+
+/// Command lines, and the messages that they get.
+const MISTAKES: &[(&str, &str)] = &[
+    // Names of techniques.
+    ("bench --technique vet/udp", "unknown technique \"vet/udp\": did you mean veth/udp?"),
+    ("bench --technique swich", "unknown technique \"swich\": did you mean switch?"),
+    (
+        "bench --technique veth/upd-mmsg",
+        "unknown technique \"veth/upd-mmsg\": did you mean veth/udp-mmsg?",
+    ),
+    ("bench --technique rwa", "unknown technique \"rwa\": did you mean raw?"),
+    (
+        "bench --technique tokenring",
+        "unknown technique \"tokenring\": give LINK, ENDPOINT or LINK/ENDPOINT, for example veth/udp; \
+         dray bench --list shows all links and endpoints",
+    ),
+    (
+        "bench --technique veth/virtio",
+        "technique veth/virtio: these do not go together; veth goes with udp, udp-mmsg, raw, raw-mmsg, \
+         afxdp, afxdp-deferred, afxdp-generic, tcp, ...; virtio goes with direct, switch/patch, \
+         switch/learning, testpmd/pairs, ovs-dpdk/pairs, ovs-dpdk/learning, vpp/learning, snabb/pairs",
+    ),
+    (
+        "bench --technique switch/tap",
+        "technique switch/tap: these do not go together; switch goes with virtio, virtio-packed, dpdk, \
+         dpdk-packed; tap goes with veth, bridge, macvtap, vxlan, xdp/pairs, xdp/learning, ovs/kernel, \
+         ovs/userspace, ...",
+    ),
+    // Techniques of other experiments.
+    (
+        "bench --technique testpmd/pairs",
+        "experiment all does not measure testpmd/pairs; testpmd/pairs is measured by: dray bench \
+         switches --technique testpmd/pairs (also in loss-free, rtt, ara2019-fig2, ara2019-fig3, \
+         shyamkumar2022-fig6, liang2016-noisy-neighbour, liang2016-setup)",
+    ),
+    (
+        "bench --technique vpp/memif",
+        "experiment all does not measure vpp/memif; vpp/memif is measured by: dray bench switches \
+         --technique vpp/memif (also in loss-free, rtt, ara2019-fig2, ara2019-fig3, \
+         shyamkumar2022-fig6, liang2016-noisy-neighbour, liang2016-setup)",
+    ),
+    (
+        "bench --technique veth/smc",
+        "experiment all does not measure veth/smc; veth/smc is measured by: dray bench streams \
+         --technique veth/smc",
+    ),
+    (
+        "bench --technique vxlan/smc",
+        "experiment all does not measure vxlan/smc; no experiment does; smc on other links is measured \
+         by: dray bench streams --technique smc",
+    ),
+    (
+        "bench streams --technique bridge/raw",
+        "experiment streams does not measure bridge/raw; it measures links veth, bridge with endpoints \
+         tcp, tcp-zerocopy, tcp-sockmap, smc; bridge/raw is measured by: dray bench --technique \
+         bridge/raw (also in loss-free, rtt, latency, ara2019-table1)",
+    ),
+    // Names of experiments.
+    ("bench swiches", "unknown experiment \"swiches\": did you mean switches?"),
+    ("bench ara2019-tabel1", "unknown experiment \"ara2019-tabel1\": did you mean ara2019-table1?"),
+    (
+        "bench veth/udp",
+        "unknown experiment \"veth/udp\": this is a technique: give --technique veth/udp",
+    ),
+    ("bench podman", "unknown experiment \"podman\": this is a runtime: give --runtime podman"),
+    (
+        "bench throughput",
+        "unknown experiment \"throughput\": `dray bench --list` shows the experiments",
+    ),
+    // Options.
+    ("bnech", "unrecognized subcommand 'bnech': did you mean bench?"),
+    ("bench --tecnique veth", "unexpected argument '--tecnique' found: did you mean --technique?"),
+    (
+        "bench --runtime dokcer",
+        "invalid value 'dokcer' for '--runtime <LIST>': did you mean docker?",
+    ),
+    (
+        "doctor --verbose",
+        "unexpected argument '--verbose' found: `dray doctor --help` shows what there is",
+    ),
+    (
+        "switch add-port a null: --tag 5",
+        "unexpected argument '--tag' found: `dray switch add-port --help` shows what there is",
+    ),
+    ("bench --size 64,64", "--size 64: given twice; give each value once"),
+    (
+        "bench --loss 5",
+        "invalid value '5' for '--loss <LIST>': give a share from 0 to below 1, for example 0, 0.005 or \
+         0.5%",
+    ),
+    (
+        "bench rtt --pairs 2",
+        "--pairs: rtt has roles other than sender and receiver; leave out --pairs",
+    ),
+    ("bench --force", "the following required arguments were not provided: --json <FILE>"),
+    // Files of results.
+    (
+        "bench --json notes.txt",
+        "--json notes.txt: already exists; give another name, --force to replace it, or --resume to \
+         continue the run that wrote it",
+    ),
+    (
+        "bench selfcheck --json notes.txt",
+        "--json notes.txt: already exists; give another name, --force to replace it, or --resume to \
+         continue the run that wrote it",
+    ),
+    ("report nosuch.json", "nosuch.json: cannot be read: No such file or directory (os error 2)"),
+    ("report cut.json", "cut.json: cut short: the JSON ends unfinished at line 1"),
+    (
+        "bench --baseline notes.txt",
+        "notes.txt: not JSON: expected value at line 1 column 1; give a file that `dray bench --json` \
+         wrote",
+    ),
+    ("compare cut.json", "the following required arguments were not provided: <B>"),
+    // Files of labs, switches and user plane functions.
+    ("lab up typo.toml", "typo.toml:6: containers[1]: unknown key \"runn\": did you mean run?"),
+    ("lab up kind.toml", "kind.toml:6: unknown link kind \"brigde\": did you mean bridge?"),
+    ("lab up end.toml", "end.toml:5: unknown container \"hots\": did you mean host?"),
+    ("lab up type.toml", "type.toml:3: containers[0].cpus: \"0\": give a list in [ ]"),
+    ("lab up nameless.toml", "nameless.toml:1: containers[0]: no key \"name\""),
+    ("lab up n3.toml", "n3.toml:1: this is a file for `dray upf --config`"),
+    (
+        "switch --config mode.toml",
+        "mode.toml: line 1: mode: \"swich\": give one of patch, learning",
+    ),
+    (
+        "switch --config prots.toml",
+        "prots.toml: line 1: unknown key \"prots\": did you mean ports?",
+    ),
+    ("switch --config age.toml", "age.toml: line 1: age_s: \"long\": give a whole number"),
+    ("switch --config typo.toml", "typo.toml: line 1: this is a file for `dray lab up`"),
+    (
+        "upf --n3 raw:lo --n6 raw:lo --config n3.toml",
+        "n3.toml: line 3: n3: unknown key \"adresses\": did you mean addresses?",
+    ),
+];
+
+#[test]
+fn mistake_gets_one_line_that_says_what_is_right() {
+    assert!(MISTAKES.len() >= 40, "{}", MISTAKES.len());
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in FILES {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let mut wrong = Vec::new();
+    for (line, expected) in MISTAKES {
+        let (status, said) = dray_in(folder.path(), line);
+        if said != format!("dray: {expected}\n") || !matches!(status, Some(1 | 2)) {
+            wrong.push(format!("$ dray {line}\n{said}expected:\n      {expected}\n"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.concat());
+    // Nothing was written.
+    let notes = fs::read_to_string(folder.path().join("notes.txt")).unwrap();
+    assert_eq!(notes, FILES[1].1);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), FILES.len());
+}
+
+fn dray_in(folder: &Path, line: &str) -> (Option<i32>, String) {
+    let output = common::command().args(line.split(' ')).current_dir(folder).output().unwrap();
+    assert!(output.stdout.is_empty(), "dray {line}");
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}

@@ -14,6 +14,15 @@ pub enum LabError {
     /// The caller may not create namespaces.
     #[error("containers need root (CAP_SYS_ADMIN and CAP_NET_ADMIN): run this with sudo")]
     NotPermitted,
+    /// The caller is root, but in a container or a service without these capabilities.
+    #[error(
+        "containers need {names}, which root lacks here: start the container that this runs in \
+         with --privileged, or give the service these capabilities"
+    )]
+    LacksCapabilities {
+        /// Names of the capabilities.
+        names: String,
+    },
     /// A system call failed.
     #[error("{what}: {error}")]
     System {
@@ -122,6 +131,6 @@ impl LabError {
 
     /// Returns true if a privilege was missing.
     pub fn is_permission_denied(&self) -> bool {
-        matches!(self, Self::NotPermitted)
+        matches!(self, Self::NotPermitted | Self::LacksCapabilities { .. })
     }
 }

@@ -20,7 +20,9 @@ use crate::peer::{PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 use crate::process::{self, PeerDir, Record};
 use crate::runtime::network::{self, Network};
 use crate::runtime::{Engine, Privileges};
-use crate::{Cancel, Container, ContainerId, LabError, Runtime, cache, peer, placement};
+use crate::{
+    Cancel, Container, ContainerId, LabError, Runtime, cache, capability, peer, placement,
+};
 
 /// Containers and links. Dropping the lab removes all of them.
 pub struct Lab {
@@ -66,6 +68,7 @@ impl Lab {
         privileges: Privileges,
         cancel: Cancel,
     ) -> Result<Self, LabError> {
+        capability::check()?;
         clean_up()?;
         let mut lab = Self {
             program,

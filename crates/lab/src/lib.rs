@@ -6,6 +6,7 @@
 //! removed with the [`Lab`].
 
 mod cache;
+pub mod capability;
 mod cgroup;
 pub mod container;
 pub mod doctor;

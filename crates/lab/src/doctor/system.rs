@@ -5,6 +5,7 @@ use std::io;
 use dray_results::HostFacts;
 
 use super::{Finding, State};
+use crate::capability;
 use crate::cgroup;
 use crate::host::read;
 
@@ -12,11 +13,6 @@ const GROUP: &str = "system";
 
 /// First kernel with everything that a lab container needs: waiting on a pidfd.
 const KERNEL_MIN: (u32, u32) = (5, 4);
-
-/// `linux/capability.h`
-const CAP_NET_ADMIN: u32 = 12;
-const CAP_NET_RAW: u32 = 13;
-const CAP_SYS_ADMIN: u32 = 21;
 
 pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
     vec![
@@ -80,21 +76,16 @@ fn mitigations(host: &HostFacts) -> Finding {
 
 fn privileges(status: &str) -> Finding {
     let finding = |state, detail: &str| Finding::new(GROUP, "privileges", state, detail);
-    let Some(held) = effective_capabilities(status) else {
-        return finding(State::Unknown, "no valid CapEff line in /proc/self/status");
-    };
-    let wanted = [
-        (CAP_SYS_ADMIN, "CAP_SYS_ADMIN"),
-        (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
-        (CAP_NET_RAW, "CAP_NET_RAW"),
-    ];
-    let lacking: Vec<_> =
-        wanted.iter().filter(|(bit, _)| held & 1 << bit == 0).map(|(_, name)| *name).collect();
-    if lacking.is_empty() {
-        return finding(State::Ok, "sufficient for containers and links");
+    match capability::lacking(status) {
+        None => finding(State::Unknown, "no valid CapEff line in /proc/self/status"),
+        Some(lacking) if lacking.is_empty() => {
+            finding(State::Ok, "sufficient for containers and links")
+        }
+        Some(lacking) => finding(State::Missing, &format!("no {}", lacking.join(", "))).advise(
+            "containers and links cannot be created; run this with sudo, or in a container that \
+             was started with --privileged",
+        ),
     }
-    finding(State::Missing, &format!("no {}", lacking.join(", ")))
-        .advise("containers and links cannot be created; run this with sudo")
 }
 
 fn sandbox(landlock: io::Result<u32>) -> Finding {
@@ -108,12 +99,6 @@ fn sandbox(landlock: io::Result<u32>) -> Finding {
                  later with landlock among its security modules (lsm=)",
             ),
     }
-}
-
-/// Reads the `CapEff` line of `/proc/PID/status`.
-fn effective_capabilities(status: &str) -> Option<u64> {
-    let value = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(value.trim(), 16).ok()
 }
 
 fn control_groups(cpuset: Option<u8>) -> Finding {

@@ -1,5 +1,7 @@
 //! Formats numbers for people: three digits, and a unit that fits.
 
+use dray_results::Interval;
+
 /// A unit, and the number of base units in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Unit {
@@ -45,11 +47,20 @@ impl Unit {
     pub(crate) fn with(self, value: f64) -> String {
         format!("{} {}", self.of(value), self.name)
     }
+}
 
-    /// Formats half an interval in this unit with two digits; it is not known more precisely.
-    pub(crate) fn half(self, value: f64) -> String {
-        two_digits(value / self.factor)
-    }
+/// Formats half an interval as a percentage of its mean: the meaning of ± in all
+/// tables, reports and comparisons.
+pub(crate) fn spread(interval: Option<Interval>) -> String {
+    interval.map_or("-".to_owned(), |interval| match interval.percent() {
+        percent if percent < 99.95 => format!("{percent:.1}"),
+        percent => format!("{:.0}", percent.min(999.0)),
+    })
+}
+
+/// Formats half an interval beside its mean; empty without an interval.
+pub(crate) fn plus_minus(interval: Option<Interval>) -> String {
+    interval.map_or(String::new(), |_| format!("±{} %", spread(interval)))
 }
 
 /// Formats frames per second with a unit that fits.
@@ -71,20 +82,6 @@ pub(crate) fn digits(value: f64) -> String {
         v if v >= 0.9995 => 2,
         v if v >= 0.001 => 3,
         _ => return format!("{value:.1e}"),
-    };
-    format!("{value:.places$}")
-}
-
-/// Formats two significant digits.
-fn two_digits(value: f64) -> String {
-    let places = match value.abs() {
-        0.0 => 0,
-        v if v >= 9.95 => 0,
-        v if v >= 0.995 => 1,
-        v if v >= 0.0995 => 2,
-        v if v >= 0.00995 => 3,
-        v if v >= 0.000_995 => 4,
-        _ => return format!("{value:.0e}"),
     };
     format!("{value:.places$}")
 }
@@ -124,10 +121,9 @@ mod tests {
         assert_eq!(time(857.0), "857 ns");
         assert_eq!(time(1_728_511.0), "1.73 ms");
         assert_eq!(digits(0.000_05), "5.0e-5");
-        assert_eq!(
-            [0.0, 0.5526, 12.34, 1.04, 0.004].map(two_digits),
-            ["0", "0.55", "12", "1.0", "0.0040"]
-        );
+        let interval = |half| Some(Interval { mean: 200.0, half });
+        let all = [None, interval(0.0), interval(0.7), interval(400.0)].map(plus_minus);
+        assert_eq!(all, ["", "±0.0 %", "±0.3 %", "±200 %"]);
         assert_eq!(GIGABITS.with(7.75e9), "7.75 Gb/s");
     }
 

@@ -8,7 +8,7 @@ use crate::charts::pairs;
 use crate::charts::rows::{MeasuredRow, bits, cores, measured, tip};
 use crate::distinct::distinct;
 use crate::input::Run;
-use crate::number::{GIGABITS, Unit, percent, rate_unit, time, time_unit};
+use crate::number::{GIGABITS, Unit, percent, plus_minus, rate_unit, time, time_unit};
 use crate::scale::Scale;
 use crate::technique::{Techniques, is_unmodified, takes};
 
@@ -285,12 +285,13 @@ fn answer(measure: &Measure, candidates: Vec<Ranked>, techniques: &Techniques) -
         0 => String::new(),
         size => format!(", {size} B"),
     };
-    let plus_minus = best.interval.map_or(String::new(), |it| format!(" ±{}", unit.half(it.half)));
     Some(Answer {
         question: measure.question,
         condition: format!("{}{size}", measure.of),
         best: best.technique.clone(),
-        figure: format!("{}{plus_minus} {}", unit.of(best.value), unit.name),
+        figure: format!("{} {}", unit.with(best.value), plus_minus(best.interval))
+            .trim_end()
+            .to_owned(),
         verdict: verdict(measure, &ranking),
         next: next(measure, &ranking),
         takes: best.takes.map_or(String::new(), |programs| format!("For {programs}.")),

@@ -106,6 +106,14 @@ impl ResultRow {
         }
     }
 
+    /// Returns the reason why the row was skipped, if it was.
+    pub fn skipped(&self) -> Option<&str> {
+        match &self.outcome {
+            Outcome::Skipped { skipped } => Some(skipped),
+            _ => None,
+        }
+    }
+
     /// Returns the verdict on isolation, for a technique that is meant to keep containers apart.
     pub fn isolation(&self) -> Option<&Isolation> {
         match &self.outcome {

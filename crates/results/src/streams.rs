@@ -109,6 +109,14 @@ impl StreamRow {
             StreamOutcome::Skipped { .. } => None,
         }
     }
+
+    /// Returns the reason why the row was skipped, if it was.
+    pub fn skipped(&self) -> Option<&str> {
+        match &self.outcome {
+            StreamOutcome::Skipped { skipped } => Some(skipped),
+            StreamOutcome::Measured(_) => None,
+        }
+    }
 }
 
 impl MeasuredStreams {

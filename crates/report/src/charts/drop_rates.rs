@@ -3,12 +3,10 @@
 use dray_results::{DropRate, Interval, LimitedBy, Measured};
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::rows::{
-    MeasuredRow, explain_marks, measured, panel_sizes, plus_minus, tip_with,
-};
+use crate::charts::rows::{MeasuredRow, explain_marks, measured, panel_sizes, tip_with};
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
-use crate::number::{digits, percent, rate, rate_unit};
+use crate::number::{digits, percent, plus_minus, rate, rate_unit, spread};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -47,10 +45,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
             PanelRow {
                 technique: techniques.number(&row.0.technique),
                 shapes,
-                value: (
-                    format!("{}{}", unit.of(first.pps), row.1.mark()),
-                    plus_minus(interval, unit),
-                ),
+                value: (format!("{}{}", unit.of(first.pps), row.1.mark()), plus_minus(interval)),
                 tip: tip_with(&lines(&row.1.drop_rates), *row),
             }
         };
@@ -107,7 +102,7 @@ fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
         ("size", Some("B")),
         ("max loss", Some("%")),
         ("highest rate", pps),
-        ("± 95 %", pps),
+        ("±", Some("%")),
         ("bound width", Some("%")),
         ("trial", Some("s")),
         ("searches", Some("")),
@@ -122,7 +117,7 @@ fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
                 row.frame_size.to_string(),
                 percent(found.loss_ratio),
                 format!("{:.0}{}", found.pps, measured.mark()),
-                found.interval().map_or(String::new(), |interval| format!("{:.0}", interval.half)),
+                spread(found.interval()),
                 percent(found.width),
                 digits(found.trial_s),
                 found.searches.len().to_string(),

@@ -4,11 +4,11 @@
 use dray_results::{Interval, MeasuredStreams, StreamOutcome, StreamRow};
 
 use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Series, Shape};
-use crate::charts::rows::{bits, explain, is_of_needs, measured, plus_minus, tip_with};
+use crate::charts::rows::{bits, explain, is_of_needs, measured, tip_with};
 use crate::distinct::distinct;
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
-use crate::number::{GIGABITS, Unit, digits};
+use crate::number::{GIGABITS, Unit, digits, plus_minus, spread};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -120,10 +120,7 @@ fn of_one_count(count: usize, mut rows: Vec<Pairs>, techniques: &Techniques) -> 
                 .chain(whisker)
                 .chain([Shape::Dot(row.bps)])
                 .collect(),
-            value: (
-                format!("{}{}", GIGABITS.of(row.bps), row.mark),
-                plus_minus(row.interval, GIGABITS),
-            ),
+            value: (format!("{}{}", GIGABITS.of(row.bps), row.mark), plus_minus(row.interval)),
             tip: row.tip.clone(),
         }
     };
@@ -163,9 +160,9 @@ fn of_streams(row: &StreamRow, measured: &MeasuredStreams) -> Pairs {
 /// Returns full details of a figure of streams, in lines.
 pub(crate) fn tip_of_streams(row: &StreamRow, measured: &MeasuredStreams) -> String {
     let interval = measured.interval();
-    let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", GIGABITS.half(it.half)));
+    let sure = plus_minus(interval);
     let mut text = format!(
-        "{}, {} pairs\n{}{sure}\nMTU {}, {} streams per pair, {} trials\n{} segments retransmitted",
+        "{}, {} pairs\n{} {sure}\nMTU {}, {} streams per pair, {} trials\n{} segments retransmitted",
         row.technique,
         row.pairs,
         GIGABITS.with(measured.goodput_bps),
@@ -185,10 +182,10 @@ fn table(rows: &[Pairs], techniques: &Techniques) -> Table {
         ("MTU", Some("B")),
         ("frame", Some("B")),
         ("received", Some("Gb/s")),
-        ("± 95 %", Some("Gb/s")),
+        ("±", Some("%")),
     ]);
     for row in rows {
-        let half = row.interval.map_or(String::new(), |interval| GIGABITS.half(interval.half));
+        let half = spread(row.interval);
         let size = if row.size == 0 { "stream".to_owned() } else { row.size.to_string() };
         table.rows.push(TableRow {
             technique: techniques.number(&row.technique),

@@ -3,13 +3,11 @@
 use dray_results::Interval;
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::rows::{
-    MeasuredRow, between_two, bits, cores, explain_marks, panel_sizes, plus_minus, tip,
-};
+use crate::charts::rows::{MeasuredRow, between_two, bits, cores, explain_marks, panel_sizes, tip};
 use crate::distinct::distinct;
 use crate::figure::{Figure, Table, TableRow};
 use crate::input::Run;
-use crate::number::{Unit, digits, percent, rate, rate_unit};
+use crate::number::{Unit, digits, percent, plus_minus, rate, rate_unit, spread};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -92,7 +90,7 @@ fn panel_row((row, measured): MeasuredRow, techniques: &Techniques, unit: Unit) 
     shapes.extend(interval.map(|it| Shape::Whisker(it.low(), it.high())));
     shapes.push(Shape::Dot(measured.received_pps));
     shapes.extend(row.paper_pps.map(Shape::Diamond));
-    let mut small = plus_minus(interval, unit);
+    let mut small = plus_minus(interval);
     if measured.loss_ratio >= 0.0001 {
         small.push_str(&format!(" lost {} %", percent(measured.loss_ratio)));
     }
@@ -113,7 +111,7 @@ pub(super) fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
         ("size", Some("B")),
         ("offered", Some("pps")),
         ("received", Some("pps")),
-        ("± 95 %", Some("pps")),
+        ("±", Some("%")),
         ("lost", Some("%")),
         ("received", Some("Gb/s")),
         ("busy", Some("cores")),
@@ -135,7 +133,7 @@ pub(super) fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
             row.frame_size.to_string(),
             row.offered_pps.map_or("max".to_owned(), |pps| format!("{pps:.0}")),
             format!("{pps:.0}{}", measured.mark()),
-            or_nothing(measured.interval().map(|interval| interval.half)),
+            spread(measured.interval()),
             percent(measured.loss_ratio),
             digits(bits(row, pps) / 1e9),
             cores(measured).map_or(String::new(), |cores| format!("{cores:.2}")),

@@ -1,10 +1,10 @@
 //! Rows of a run, and words about them.
 
-use dray_results::{Interval, Layout, Measured, ResultRow};
+use dray_results::{Layout, Measured, ResultRow};
 
 use crate::distinct::distinct;
 use crate::input::Run;
-use crate::number::{Unit, percent, rate, time};
+use crate::number::{percent, plus_minus, rate, time};
 
 /// A row with figures, and the figures.
 pub(crate) type MeasuredRow<'a> = (&'a ResultRow, &'a Measured);
@@ -49,11 +49,6 @@ pub(crate) fn cores(measured: &Measured) -> Option<f64> {
     (cores.is_finite() && cores > 0.0).then_some(cores)
 }
 
-/// Formats ± in `unit`; empty if there was only one value.
-pub(super) fn plus_minus(interval: Option<Interval>, unit: Unit) -> String {
-    interval.map_or(String::new(), |interval| format!("±{}", unit.half(interval.half)))
-}
-
 /// Explains the marks that occur in `rows`.
 pub(super) fn explain_marks<'a>(
     rows: impl IntoIterator<Item = &'a MeasuredRow<'a>>,
@@ -89,11 +84,10 @@ pub(super) fn tip_with(more: &str, row: MeasuredRow) -> String {
 /// Returns full details of a figure, in lines: exact values and measurement settings.
 pub(crate) fn tip((row, measured): MeasuredRow) -> String {
     let mut lines = vec![format!("{} · {} B", row.technique, row.frame_size)];
-    let interval = measured.interval();
-    let unit = crate::number::rate_unit(measured.received_pps);
-    let sure = interval.map_or(String::new(), |it| format!(" ±{} (95 %)", unit.half(it.half)));
+    let sure = plus_minus(measured.interval());
     let what = if row.topology == "echo" { "round trips" } else { "received" };
-    lines.push(format!("{what} {}{sure}{}", rate(measured.received_pps), measured.mark()));
+    let received = rate(measured.received_pps);
+    lines.push(format!("{what} {received}{} {sure}", measured.mark()).trim_end().to_owned());
     if let Some(pps) = row.offered_pps {
         lines.push(format!("offered {}, sent {}", rate(pps), rate(measured.sent_pps)));
     }

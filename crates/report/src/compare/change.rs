@@ -180,7 +180,7 @@ impl<'r> Side<'r> {
 }
 
 impl Figures {
-    fn interval(&self) -> Option<Interval> {
+    pub(super) fn interval(&self) -> Option<Interval> {
         self.half_interval.map(|half| Interval { mean: self.rate, half })
     }
 }

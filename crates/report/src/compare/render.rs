@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use dray_text::align;
 
-use super::{Change, Comparison, Figures, Verdict};
-use crate::number::change;
+use super::{Change, Comparison, Verdict};
+use crate::number::{change, spread};
 
 impl Comparison {
     /// Renders for people, at most 100 columns wide unless names are long.
@@ -16,17 +16,15 @@ impl Comparison {
         }
         text.push('\n');
         let mut cells =
-            vec![["", "A", "±", "B", "±", "", "change", ""].map(str::to_owned).to_vec()];
+            vec![["", "A", "± %", "B", "± %", "", "change", ""].map(str::to_owned).to_vec()];
         for row in &self.rows {
             let unit = row.shown_in();
-            let half =
-                |of: &Figures| of.half_interval.map_or("-".to_owned(), |half| unit.half(half));
             cells.push(vec![
                 row.row.clone(),
                 unit.of(row.a.rate),
-                half(&row.a),
+                spread(row.a.interval()),
                 unit.of(row.b.rate),
-                half(&row.b),
+                spread(row.b.interval()),
                 unit.name.to_owned(),
                 row.ratio.map_or("-".to_owned(), change),
                 row.verdict.in_words().to_owned(),

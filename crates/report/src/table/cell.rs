@@ -1,6 +1,6 @@
 //! Formatting of figures in table cells.
 
-use dray_results::{Interval, Measured};
+use dray_results::Measured;
 
 pub(super) fn kilo(pps: f64) -> String {
     if pps < 99.95e3 { format!("{:.1}", pps / 1e3) } else { format!("{:.0}", pps / 1e3) }
@@ -19,12 +19,4 @@ pub(super) fn loss(measured: &Measured) -> String {
         p if p < 10.0 => format!("{p:.2}"),
         p => format!("{p:.1}"),
     }
-}
-
-/// Formats half an interval as a percentage of its mean.
-pub(super) fn spread(interval: Option<Interval>) -> String {
-    interval.map_or("-".to_owned(), |interval| match interval.percent() {
-        percent if percent < 99.95 => format!("{percent:.1}"),
-        percent => format!("{:.0}", percent.min(999.0)),
-    })
 }

@@ -2,8 +2,9 @@
 
 use dray_results::{Check, ResultRow};
 
-use super::cell::{kilo, spread};
+use super::cell::kilo;
 use crate::distinct::distinct;
+use crate::number::spread;
 use dray_text::fit;
 
 /// Formats a row for each technique and size: the receive rate if the receiver only counts frames

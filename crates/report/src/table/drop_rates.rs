@@ -2,7 +2,8 @@
 
 use dray_results::{LimitedBy, ResultRow};
 
-use super::cell::{kilo, spread};
+use super::cell::kilo;
+use crate::number::spread;
 use dray_text::fit;
 
 /// Formats a row for each technique and size: the highest rate and what limits it for each loss

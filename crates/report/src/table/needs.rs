@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use dray_results::{Interval, Needs, Results, SetUp, stats};
 
-use super::cell::spread;
 use crate::distinct::distinct;
+use crate::number::spread;
 use dray_text::{align, fit, wrapped};
 
 /// Formats a row for each technique: how long its setup takes, and what it then holds and needs.

@@ -2,8 +2,9 @@
 
 use dray_results::{Isolation, Measured, Outcome, ResultRow, Verdict};
 
-use super::cell::{kilo, loss, mega, spread};
+use super::cell::{kilo, loss, mega};
 use crate::distinct::distinct;
+use crate::number::spread;
 use dray_text::{fit, list_of};
 
 pub(super) fn list(rows: &[ResultRow]) -> String {

@@ -4,8 +4,9 @@ use dray_results::{Measured, MeasuredStreams, ResultRow, Results, StreamRow};
 use dray_wire::HEADERS_LEN;
 use dray_wire::ethernet::ETHERNET_LEN;
 
-use super::cell::{loss, spread};
+use super::cell::loss;
 use crate::distinct::distinct;
+use crate::number::spread;
 use dray_text::{fit, list_of};
 
 /// Formats a row for each result, with all of its figures.

@@ -2,8 +2,9 @@
 
 use dray_results::{Interval, LimitRow, ResultRow, Results};
 
-use super::cell::{mega, spread};
+use super::cell::mega;
 use crate::distinct::distinct;
+use crate::number::spread;
 use dray_text::{align, fit, wrapped};
 
 /// Formats a row for each switch with each endpoint, and below them the requirements of each

@@ -3,8 +3,9 @@
 use dray_results::ResultRow;
 use dray_wire::gtpu::Direction;
 
-use super::cell::{kilo, loss, spread};
+use super::cell::{kilo, loss};
 use crate::distinct::distinct;
+use crate::number::spread;
 use dray_text::{fit, wrapped};
 
 /// Formats a row for each result.

@@ -23,20 +23,20 @@ echo "== Idle switch, and wake-up latency"
 bench switch
 
 echo "== Comparison of switches, and round trips"
-$sudo $dray bench switches --json results/switches.json
-$sudo $dray bench rtt --json results/rtt.json
+$sudo $dray bench switches --json results/switches.json --force
+$sudo $dray bench rtt --json results/rtt.json --force
 
 echo "== An offered rate of 100 kpps"
-$sudo $dray bench --rate 100k --size 64 --duration 5 --json results/rate.json
+$sudo $dray bench --rate 100k --size 64 --duration 5 --json results/rate.json --force
 jq --exit-status '[.results[].sent_pps | . > 99000 and . < 101000] | all' results/rate.json >/dev/null ||
     { echo "the sent rate differs from the offered rate by more than 1 %" >&2; exit 1; }
 
 echo "== ara2019, table 1"
-$sudo $dray bench ara2019-table1 --duration "${DURATION:-10}" --json results/ara2019-table1.json
+$sudo $dray bench ara2019-table1 --duration "${DURATION:-10}" --json results/ara2019-table1.json --force
 
 echo "== casoni2013"
 for experiment in casoni2013-serial casoni2013-parallel; do
-    $sudo $dray bench $experiment --duration 5 --json results/$experiment.json
+    $sudo $dray bench $experiment --duration 5 --json results/$experiment.json --force
 done
 
 echo "== Third-party tools"

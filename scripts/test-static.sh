@@ -15,6 +15,6 @@ chroot "$root" /dray --version
 rm "$root/dray"
 results=$root/results.json
 "$dray" bench --quick --trials 1 --duration 0.3 --runtime crun --technique veth/raw-mmsg --size 64 \
-    --json "$results"
+    --json "$results" --force
 # Frames passed, and all counters agree.
 grep -q '"counters_agree": *true' "$results"

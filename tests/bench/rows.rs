@@ -176,8 +176,8 @@ fn json_output_replaces_files_not_devices() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("results.json");
     std::fs::write(&file, "old").unwrap();
-    let quick =
-        ["bench", "--quick", "--duration", "0.2", "--technique", "veth/udp", "--size", "64"];
+    let quick = "bench --quick --duration 0.2 --technique veth/udp --size 64 --force";
+    let quick: Vec<&str> = quick.split(' ').collect();
     for path in [file.to_str().unwrap(), "/dev/null"] {
         let table = success(&[&quick[..], &["--json", path]].concat());
         assert!(table.contains("veth/udp"), "{table}");

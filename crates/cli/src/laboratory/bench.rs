@@ -26,7 +26,8 @@ use crate::parse::CpuList;
 pub(crate) struct Arguments {
     /// Name of the experiment; without one, every technique that this host can run.
     experiment: Option<String>,
-    /// List the experiments, and the links and endpoints that techniques consist of.
+    /// List the experiments with the time that each takes (with --quick: that of a quick run), and
+    /// the links and endpoints that techniques consist of.
     #[arg(long)]
     list: bool,
     /// Shorten every trial to about a second, for a first look.
@@ -86,9 +87,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     runtime: Option<Vec<Runtime>>,
     /// Write the results to this file as JSON, trial by trial; `-` writes to standard output
-    /// instead of the table.
+    /// instead of the table. An existing file is an error, except with --force.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Replace the file of --json if it exists.
+    #[arg(long, requires = "json")]
+    force: bool,
     /// Resume the interrupted run that wrote this file. Options need not be given again; those that
     /// are must be unchanged.
     #[arg(long, value_name = "FILE")]
@@ -129,12 +133,14 @@ Examples:
   dray bench selfcheck                                check dray's own figures
   dray bench paper-all --quick --report papers.html   all papers, compared with this machine
 
-Exit status: 0 done; 1 failed or interrupted; 2 invalid usage; with --baseline also 3 slower, 4 not
-slower, but not everything could be judged.";
+Exit status: 0 done; 1 failed, interrupted, or nothing could be measured; 2 invalid usage; with
+--baseline also 3 slower, 4 not slower, but not everything could be judged.
+
+Words: docs/measurement.md explains each word in tables and JSON (\"Words\").";
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.list {
-        return print(&list());
+        return print(&list(arguments.quick)?);
     }
     let outputs = Outputs::paths(&arguments);
     let baseline = arguments.baseline.as_deref().map(Run::read).transpose()?;
@@ -166,7 +172,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         {
             return Err(Failure::usage(anyhow!("selfcheck: the only option allowed is --json")));
         }
-        return selfcheck::run(arguments.json.as_deref());
+        let json = arguments.json.map(|path| Output::create("--json", &path, arguments.force));
+        return selfcheck::run(json.transpose()?);
     }
     if given.as_deref() == Some(papers::NAME) {
         if arguments.baseline.is_some() {
@@ -176,6 +183,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         if arguments.summary {
             let why = "a summary is of one experiment; `dray report --format text` takes several";
             return Err(Failure::usage(anyhow!("--summary with {}: {why}", papers::NAME)));
+        }
+        if arguments.force {
+            let why = "its folder is new, or of the run that --resume continues";
+            return Err(Failure::usage(anyhow!("--force with {}: {why}", papers::NAME)));
         }
         let (folder, resume, report) = (arguments.json, arguments.resume, arguments.report);
         return papers::run(&choices, &papers::Where { folder, resume, report });
@@ -244,26 +255,29 @@ pub(crate) struct Outputs<T = Output> {
     json: Option<T>,
     page: Option<T>,
     summary: bool,
+    /// True if an existing file of results may be replaced.
+    force: bool,
 }
 
 impl Outputs<PathBuf> {
     fn paths(arguments: &Arguments) -> Self {
-        let json = arguments.json.clone().or_else(|| arguments.resume.clone());
-        Self { json, page: arguments.report.clone(), summary: arguments.summary }
+        let (json, resume) = (arguments.json.clone(), arguments.resume.clone());
+        // A resumed run replaces its own file.
+        let force = arguments.force || json.is_none() || json == resume;
+        let json = json.or(resume);
+        Self { json, page: arguments.report.clone(), summary: arguments.summary, force }
     }
 
     /// Opens the outputs before the run, so that an unwritable one is reported at the start.
     fn open(self) -> Result<Outputs, Failure> {
-        let open = |option, path: Option<PathBuf>| {
-            path.map(|path| Output::open(option, &path)).transpose()
-        };
-        let (json, page) = (open("--json", self.json)?, open("--report", self.page)?);
+        let json = self.json.map(|path| Output::create("--json", &path, self.force)).transpose()?;
+        let page = self.page.map(|path| Output::open("--report", &path)).transpose()?;
         if [&json, &page].into_iter().all(|to| to.as_ref().is_some_and(Output::is_stdout)) {
             return Err(Failure::usage(anyhow!(
                 "--json - and --report -: give - for only one of them"
             )));
         }
-        Ok(Outputs { json, page, summary: self.summary })
+        Ok(Outputs { json, page, summary: self.summary, force: self.force })
     }
 }
 
@@ -271,13 +285,13 @@ impl Outputs {
     /// Results only, in a file.
     pub(crate) fn to_file(path: &Path) -> Result<Self, Failure> {
         let json = Some(Output::open("--json", path)?);
-        Ok(Self { json, page: None, summary: false })
+        Ok(Self { json, page: None, summary: false, force: true })
     }
 
     /// Prints the table or the summary, unless standard output is used for something else, and
     /// writes the files.
     pub(crate) fn write(self, results: &Results) -> Result<(), Failure> {
-        let Self { json, page, summary } = self;
+        let Self { json, page, summary, .. } = self;
         let report = Report::of(results.clone());
         if [&json, &page].into_iter().flatten().all(|output| !output.is_stdout()) {
             let mut text = if summary { report.text() } else { table::render(results) };
@@ -300,15 +314,17 @@ pub(crate) fn to_json(results: &Results) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(results)? + "\n")
 }
 
-/// Fails if nothing was measured, or if something went wrong that must not be overlooked.
+/// Fails if no technique was measured, or if something went wrong that must not be overlooked.
 fn judge(results: &Results) -> Result<(), Failure> {
     let rows = || results.results.iter();
     let isolations = || rows().filter_map(|row| Some((row, row.isolation()?)));
-    let is_empty = rows().all(|row| row.measured().is_none())
-        && isolations().next().is_none()
-        && results.streams.iter().all(|row| row.measured().is_none());
-    if results.limits.is_empty() && is_empty {
-        return Err(anyhow!("nothing could be measured").into());
+    let skipped = rows().filter_map(|row| Some((&row.technique, row.skipped()?)));
+    let skipped = skipped
+        .chain(results.streams.iter().filter_map(|row| Some((&row.technique, row.skipped()?))));
+    let skipped: Vec<_> = skipped.collect();
+    // An experiment without rows measures the limit of the machine.
+    if !skipped.is_empty() && skipped.len() == results.results.len() + results.streams.len() {
+        return Err(anyhow!("nothing could be measured: {}", reasons(&skipped)).into());
     }
     match isolations().find(|(_, found)| found.verdict != Verdict::Isolated) {
         Some((row, _)) => {
@@ -316,6 +332,20 @@ fn judge(results: &Results) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
+}
+
+/// Joins the reasons for which techniques were skipped, each with the techniques.
+fn reasons(skipped: &[(&String, &str)]) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (technique, why) in skipped {
+        match reasons.iter_mut().find(|(other, _)| other == why) {
+            Some((_, techniques)) if techniques.contains(&technique.as_str()) => {}
+            Some((_, techniques)) => techniques.push(technique),
+            None => reasons.push((why, vec![technique])),
+        }
+    }
+    let line = |(why, techniques): &(&str, Vec<&str>)| format!("{}: {why}", techniques.join(", "));
+    reasons.iter().map(line).collect::<Vec<_>>().join("; ")
 }
 
 /// Prints what changed since the baseline; fails if something got slower or could not be judged.
@@ -349,9 +379,14 @@ struct Progress<'r> {
     plan: Plan,
     choices: Choices,
     outputs: &'r Outputs,
+    /// Approximate time of what is left of the plan; `None` once it was announced.
+    left: Option<Duration>,
     /// True if saving failed, which is reported once.
     has_failed: bool,
 }
+
+/// A run that takes longer is announced with its length.
+const LONG: Duration = Duration::from_secs(10);
 
 impl<'r> Progress<'r> {
     fn new(run: &Resumed, outputs: &'r Outputs) -> Self {
@@ -363,12 +398,26 @@ impl<'r> Progress<'r> {
             bar.enable_steady_tick(Duration::from_millis(250));
         }
         let (plan, choices) = (run.plan.clone(), run.choices.clone());
-        Self { bar, plan, choices, outputs, has_failed: false }
+        let left = Some(plan.left(&run.journal));
+        Self { bar, plan, choices, outputs, left, has_failed: false }
+    }
+
+    fn announce(&self, left: Duration) {
+        let left = in_words(left);
+        let line = match self.plan.techniques() {
+            0 => format!("about {left}"),
+            1 => format!("1 technique, about {left}"),
+            count => format!("{count} techniques, about {left}; less if this host lacks some"),
+        };
+        self.bar.suspend(|| eprintln!("{line}"));
     }
 }
 
 impl Listener for Progress<'_> {
     fn now(&mut self, step: &Step) {
+        if let Some(left) = self.left.take().filter(|left| *left >= LONG) {
+            self.announce(left);
+        }
         self.bar.set_position(step.done as u64);
         self.bar.set_prefix(in_words(step.left));
         let so_far = step.so_far.as_ref().map_or(String::new(), |so_far| format!("  {so_far}"));
@@ -395,18 +444,33 @@ fn in_words(left: Duration) -> String {
     }
 }
 
-fn list() -> String {
-    let section = |title: &str, entries: Vec<(&str, &str)>| {
-        let line = |(name, about): (&str, &str)| format!("  {name:26}{about}\n");
+fn list(quick: bool) -> Result<String, Failure> {
+    let section = |title: &str, entries: Vec<(&str, String)>| {
+        let line = |(name, about): (&str, String)| format!("  {name:26}{about}\n");
         format!("{title}:\n{}\n", entries.into_iter().map(line).collect::<String>())
     };
-    let links = [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat();
-    let experiments = EXPERIMENTS.iter().map(|e| (e.name, e.about));
-    let others = [(papers::NAME, papers::ABOUT), (selfcheck::NAME, selfcheck::ABOUT)];
-    section("Experiments", experiments.chain(others).collect())
-        + &section("Links", links.iter().map(|link| (link.name, link.about)).collect())
-        + &section("Endpoints", Endpoint::all().iter().map(|e| (e.name, e.about)).collect())
-        + "A technique is LINK/ENDPOINT, or LINK alone where memory is shared with virtio.\n"
+    let choices = Choices { quick, ..Choices::default() };
+    let duration = |experiment| Plan::new(experiment, &choices).map(|plan| plan.duration());
+    let mut entries = Vec::new();
+    let timed = |name, duration, about| (name, format!("{:>12}  {about}", in_words(duration)));
+    for experiment in EXPERIMENTS {
+        let duration = duration(experiment).map_err(Failure::usage)?;
+        entries.push(timed(experiment.name, duration, experiment.about));
+    }
+    let papers: Result<Vec<_>, _> = experiments::of_papers().map(duration).collect();
+    let papers = papers.map_err(Failure::usage)?.into_iter().sum();
+    entries.push(timed(papers::NAME, papers, papers::ABOUT));
+    entries.push(timed(selfcheck::NAME, selfcheck::DURATION, selfcheck::ABOUT));
+    let links = LinkKind::every().into_iter().map(|link| (link.name, link.about.to_owned()));
+    let endpoints = Endpoint::all().into_iter().map(|it| (it.name, it.about.to_owned()));
+    let title = match quick {
+        true => "Experiments, and the time that each takes with --quick",
+        false => "Experiments, and the time that each takes (--list --quick: with --quick)",
+    };
+    Ok(section(title, entries)
+        + &section("Links", links.collect())
+        + &section("Endpoints", endpoints.collect())
+        + "A technique is LINK/ENDPOINT, or LINK alone where memory is shared with virtio.\n")
 }
 
 #[cfg(test)]

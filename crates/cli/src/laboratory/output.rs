@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use tempfile::NamedTempFile;
 
 use crate::common::{Failure, print};
@@ -74,6 +74,21 @@ impl Output {
         let named = format!("{option} {}", path.display());
         let to = Destination::open(path).with_context(|| format!("{named}: cannot write there"))?;
         Ok(Self { to, named, path: path.to_owned() })
+    }
+
+    /// Like [`open`](Self::open), for a file that must not exist yet unless `force` is true. A file
+    /// without contents is no obstacle.
+    pub(crate) fn create(option: &str, path: &Path, force: bool) -> Result<Self, Failure> {
+        let output = Self::open(option, path)?;
+        let has_contents = |path: &Path| path.metadata().is_ok_and(|it| it.len() > 0);
+        match output.file() {
+            Some(path) if !force && has_contents(path) => Err(Failure::usage(anyhow!(
+                "{}: already exists; give another name, --force to replace it, or --resume to \
+                 continue the run that wrote it",
+                output.named
+            ))),
+            _ => Ok(output),
+        }
     }
 
     /// Standard output by default, without an option.

@@ -1,6 +1,6 @@
 //! `dray bench selfcheck`: checks that dray reports what is known to be true.
 
-use std::path::Path;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use dray_measure::selfcheck::{self, Check, Outcome};
@@ -16,9 +16,11 @@ pub(crate) const NAME: &str = "selfcheck";
 pub(crate) const ABOUT: &str =
     "check dray's own sender, receiver, ping and search against known values";
 
-pub(crate) fn run(json: Option<&Path>) -> Result<(), Failure> {
+/// Approximate time that it takes.
+pub(crate) const DURATION: Duration = Duration::from_secs(50);
+
+pub(crate) fn run(json: Option<Output>) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
-    let json = json.map(|path| Output::open("--json", path)).transpose()?;
     let style = ProgressStyle::with_template("{elapsed} {msg}").expect("the template is valid");
     let bar = ProgressBar::new_spinner().with_style(style);
     let checks = selfcheck::run(&cancel, |what| bar.set_message(what.to_owned()));

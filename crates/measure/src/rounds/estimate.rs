@@ -2,12 +2,39 @@
 
 use std::time::{Duration, Instant};
 
-use crate::plan::{Case, Plan};
+use super::Journal;
+use crate::plan::{Case, Plan, Settings};
 
 /// Overhead per trial: starting the roles, draining, sometimes building a testbed.
 const BESIDE: Duration = Duration::from_millis(500);
 /// Approximate number of trials of a search for one rate.
 const TRIALS_EACH: u32 = 20;
+
+impl Plan {
+    /// Returns the approximate time that the plan takes: rows x trials x length of a trial. What is
+    /// skipped takes no time.
+    pub fn duration(&self) -> Duration {
+        let cases: Duration = self.cases.iter().map(|case| Estimate::of(self, case)).sum();
+        let limits = limit_duration(&self.settings) * self.limit_sizes.len() as u32;
+        (cases + limits) * self.settings.trials as u32
+    }
+
+    /// Returns the approximate time that the rest of a run takes.
+    pub fn left(&self, journal: &Journal) -> Duration {
+        let share = match self.trials() {
+            0 => 1.0,
+            trials => 1.0 - journal.trials() as f64 / trials as f64,
+        };
+        self.duration().mul_f64(share.clamp(0.0, 1.0))
+    }
+}
+
+/// Returns how long the machine's limit is measured for each frame size.
+pub(super) fn limit_duration(settings: &Settings) -> Duration {
+    /// It is steady: more time does not make it more exact.
+    const MAX: Duration = Duration::from_secs(1);
+    settings.timing.measure.min(MAX)
+}
 
 /// Planned time compared with the time that it took.
 #[derive(Debug)]
@@ -26,11 +53,19 @@ impl Estimate {
     /// Returns the planned time of one trial or search of a case.
     pub(super) fn of(plan: &Plan, case: &Case) -> Duration {
         let timing = plan.settings.timing;
-        let goals = plan.settings.goals_of(case);
-        if goals.is_empty() || case.technique.endpoint.is_stream() {
-            return timing.warm_up + timing.measure + BESIDE;
+        let trial = timing.warm_up + timing.measure + BESIDE;
+        if case.technique.endpoint.is_stream() {
+            return trial;
         }
-        goals.iter().map(|goal| TRIALS_EACH * (goal.trial + BESIDE / 4)).sum()
+        let goals = plan.settings.goals_of(case);
+        let search = goals.iter().map(|goal| TRIALS_EACH * (goal.trial + BESIDE / 4)).sum();
+        match case.share {
+            _ if goals.is_empty() => trial,
+            None => search,
+            // One search is for all shares.
+            share if share == plan.experiment.shares.first().copied() => search + trial,
+            Some(_) => trial,
+        }
     }
 
     /// Records that work planned to take `planned` is done.
@@ -45,5 +80,57 @@ impl Estimate {
             return self.left;
         }
         self.left.mul_f64(self.began.elapsed().as_secs_f64() / self.done.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::{EXPERIMENTS, find};
+    use crate::plan::Choices;
+
+    fn plan(experiment: &str, choices: &Choices) -> Plan {
+        Plan::new(find(experiment).unwrap(), choices).unwrap()
+    }
+
+    #[test]
+    fn duration_is_rows_times_trials_times_seconds() {
+        for experiment in EXPERIMENTS {
+            for quick in [false, true] {
+                let plan = plan(experiment.name, &Choices { quick, ..Choices::default() });
+                let Settings { timing, trials, .. } = plan.settings.clone();
+                let each = (timing.warm_up + timing.measure).as_secs_f64() + 0.5;
+                let is_searched = |case: &&Case| {
+                    !case.technique.endpoint.is_stream() && !plan.settings.goals_of(case).is_empty()
+                };
+                let searched = plan.cases.iter().filter(is_searched);
+                let first = experiment.shares.first().copied();
+                let searches = searched.clone().filter(|case| [None, first].contains(&case.share));
+                let trials_of_searches =
+                    searched.clone().filter(|case| case.share.is_some()).count();
+                let plain = plan.cases.len() - searched.count() + trials_of_searches;
+                let goals = plan.settings.goals.iter();
+                let search: f64 = goals.map(|it| 20.0 * (it.trial.as_secs_f64() + 0.125)).sum();
+                let limits = plan.limit_sizes.len() as f64 * timing.measure.as_secs_f64().min(1.0);
+                let round = plain as f64 * each + searches.count() as f64 * search + limits;
+                let (expected, given) = (trials as f64 * round, plan.duration().as_secs_f64());
+                let name = experiment.name;
+                assert!((given - expected).abs() < 1e-3, "{name}: {given} s, not {expected} s");
+            }
+        }
+    }
+
+    #[test]
+    fn duration_follows_the_choices() {
+        let seconds = |technique: &str, trials| {
+            let techniques = Some(vec![technique.to_owned()]);
+            let choices = Choices { techniques, trials: Some(trials), ..Choices::default() };
+            plan("all", &choices).duration().as_secs_f64()
+        };
+        // Two sizes, 2 s of warm-up, 10 s of measurement, half a second beside them.
+        assert_eq!(seconds("veth/udp", 1), 25.0);
+        assert_eq!(seconds("veth/udp", 3), 75.0);
+        // And a second for the machine's limit at each size.
+        assert_eq!(seconds("direct", 1), 27.0);
     }
 }

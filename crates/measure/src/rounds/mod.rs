@@ -13,7 +13,7 @@ pub use resume::{CannotResume, Resumed};
 use std::path::Path;
 use std::time::Duration;
 
-use dray_lab::{Cancel, LabError};
+use dray_lab::{Cancel, LabError, capability};
 use dray_traffic::limit;
 
 use self::case_trials::CaseTrials;
@@ -25,9 +25,6 @@ use crate::distance::{self, LineTimes, Pairs};
 use crate::noise::Watch;
 use crate::plan::order::order;
 use crate::plan::{Case, Plan, Settings};
-
-/// Maximum duration of the measurement of the machine's limit.
-const LIMIT_MAX: Duration = Duration::from_secs(1);
 
 /// Receives the progress of a run.
 pub trait Listener {
@@ -63,6 +60,9 @@ pub fn run(
     listener: &mut dyn Listener,
 ) -> Result<(), LabError> {
     let settings = &plan.settings;
+    if !plan.cases.is_empty() {
+        capability::check()?;
+    }
     for runtime in &settings.runtimes {
         runtime.version()?;
     }
@@ -145,7 +145,8 @@ pub fn run(
             match result {
                 Ok(ready) => testbed = Some(ready),
                 // Neither a cancellation nor a missing privilege says anything about the technique.
-                Err(error @ (LabError::Cancelled | LabError::NotPermitted)) => return Err(error),
+                Err(error @ LabError::Cancelled) => return Err(error),
+                Err(error) if error.is_permission_denied() => return Err(error),
                 // The next round may succeed.
                 Err(error) => trials.fail(&error),
             }
@@ -162,7 +163,7 @@ pub fn run(
 /// Measures the machine's limit on the CPUs of a switch and its endpoints.
 fn machine_limit(size: usize, settings: &Settings) -> Result<LimitTrial, LabError> {
     let (middle, ends) = settings.placement.assign_around_switch(2);
-    let duration = settings.timing.measure.min(LIMIT_MAX);
+    let duration = estimate::limit_duration(settings);
     let (middle, ends) = (middle.id, (ends[0].id, ends[1].id));
     let pairs = Pairs::new([(ends.0, middle), (middle, ends.1)]);
     LineTimes::around(&pairs, || limit::measure(size, duration, middle, ends))

@@ -190,6 +190,44 @@ fn missing_root_is_reported() {
 }
 
 #[test]
+fn capability_that_root_lacks_is_named() {
+    let _alone = alone();
+    require_root!();
+    let before = Traces::now();
+    for arguments in ["bench --quick --technique veth/raw", "lab up examples/ara2019.toml"] {
+        let output = Command::new("setpriv")
+            .args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", DRAY])
+            .args(arguments.split(' '))
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+            .output()
+            .expect("setpriv, of package util-linux");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        for part in ["CAP_SYS_ADMIN", "which root lacks", "--privileged"] {
+            assert!(message.contains(part), "no {part:?} in {message}");
+        }
+    }
+    assert_eq!(Traces::now(), before);
+}
+
+#[test]
+fn run_without_any_figure_fails_with_the_reasons() {
+    let _alone = alone();
+    require_root!();
+    let words = "bench switches --quick --technique vpp,snabb --size 64 --trials 1 --duration 0.2";
+    let mut command = crate::common::command();
+    let output = command.args(words.split(' ')).env("PATH", "/nosuch").output().unwrap();
+    let [table, message] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(table.contains("skipped"), "the notes say why as well: {table}");
+    let last = message.lines().last().unwrap();
+    assert!(last.starts_with("dray: nothing could be measured: vpp/learning"), "{message}");
+    assert!(last.contains("; snabb/pairs"), "{message}");
+}
+
+#[test]
 fn switch_raises_and_reports_open_file_limit() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();

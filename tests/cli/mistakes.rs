@@ -150,7 +150,10 @@ const MISTAKES: &[(&str, &str)] = &[
     ("lab up end.toml", "end.toml:5: unknown container \"hots\": did you mean host?"),
     ("lab up type.toml", "type.toml:3: containers[0].cpus: \"0\": give a list in [ ]"),
     ("lab up nameless.toml", "nameless.toml:1: containers[0]: no key \"name\""),
-    ("lab up n3.toml", "n3.toml:1: this is a file for `dray upf --config`"),
+    (
+        "lab up n3.toml",
+        "n3.toml:1: this configures a user plane function: use `dray upf --n3 URI --n6 URI --config FILE`",
+    ),
     (
         "switch --config mode.toml",
         "mode.toml: line 1: mode: \"swich\": give one of patch, learning",
@@ -160,7 +163,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "prots.toml: line 1: unknown key \"prots\": did you mean ports?",
     ),
     ("switch --config age.toml", "age.toml: line 1: age_s: \"long\": give a whole number"),
-    ("switch --config typo.toml", "typo.toml: line 1: this is a file for `dray lab up`"),
+    (
+        "switch --config typo.toml",
+        "typo.toml: line 1: this configures a lab: use `dray lab up FILE`",
+    ),
     (
         "upf --n3 raw:lo --n6 raw:lo --config n3.toml",
         "n3.toml: line 3: n3: unknown key \"adresses\": did you mean addresses?",

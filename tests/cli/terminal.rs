@@ -1,9 +1,10 @@
 //! Colour and progress appear on a terminal, and not in a pipe.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{DRAY, alone, dray};
+use crate::common::{self, DRAY, Started, alone, dray, success};
 
 /// The machine's limit: prints a table on any output.
 const BENCH: &str = "bench limit --quick --duration 0.2 --size 64";
@@ -38,6 +39,36 @@ fn colour_only_on_a_terminal() {
     let table = fs::read_to_string(&file).unwrap();
     assert!(table.contains("one copy, two CPUs") && !table.contains('\x1b'), "{table:?}");
     assert_eq!(seen, "");
+}
+
+#[test]
+fn long_run_is_announced_with_its_length() {
+    let _alone = alone();
+    let words = "bench limit --trials 100 --duration 0.2 --size 64";
+    let mut run = common::command();
+    let run = run.args(words.split(' ')).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut run = Started(run.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(run.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "about 20 s\n");
+}
+
+#[test]
+fn list_shows_the_time_of_each_experiment() {
+    for (words, limit) in
+        [(&["bench", "--list"][..], "15 s"), (&["bench", "--list", "--quick"], "6 s")]
+    {
+        let list = success(words);
+        let lines = list.lines().skip(1).take_while(|line| !line.is_empty());
+        let experiments: Vec<Vec<&str>> = lines.map(|it| it.split_whitespace().collect()).collect();
+        assert!(experiments.len() > 25, "{list}");
+        for line in &experiments {
+            assert!(line[1].parse::<u32>().is_ok(), "{line:?}");
+            assert!(["s", "min", "h"].contains(&line[2]), "{line:?}");
+        }
+        let time = experiments.iter().find(|line| line[0] == "limit").unwrap()[1..3].join(" ");
+        assert_eq!(time, limit, "{list}");
+    }
 }
 
 #[test]

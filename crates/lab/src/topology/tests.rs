@@ -143,7 +143,7 @@ fn errors_name_line_and_allowed_values() {
         (link("functions = { vlan = 5 }"), 8, &["functions", "leave it out"]),
         (functions("vlan = 4095"), 9, &["vlan = 4095", "0 (untagged) to 4094"]),
         (functions("trust = 'yes'"), 9, &["trust: \"yes\": give true or false"]),
-        (functions("speed = 1"), 9, &["speed", "expected one of", "`spoof_check`"]),
+        (functions("speed = 1"), 9, &["unknown key \"speed\": give one of macs"]),
         (functions("macs = ['02:00:00:00:00:01']"), 9, &["1 given for 2 ends"]),
         (functions("macs = ['02:00:00:00:00:01', '2:1']"), 9, &["\"2:1\"", "six hexadecimal"]),
         (

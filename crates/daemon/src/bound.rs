@@ -112,7 +112,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 }
 
 /// Returns true if a missing directory for a socket at `path` is created.
-pub(crate) fn may_make_folder(path: &Path) -> bool {
+pub fn may_make_folder(path: &Path) -> bool {
     let folder = folder_of(path);
     folder.starts_with(FOLDER) && !folder.components().any(|part| part == Component::ParentDir)
 }

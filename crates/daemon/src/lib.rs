@@ -16,7 +16,7 @@ mod server;
 mod socket;
 
 pub use access::{Access, Account, read_accounts};
-pub use bound::{BoundSocket, SocketFile};
+pub use bound::{BoundSocket, SocketFile, may_make_folder};
 pub use client::{Client, ClientError};
 pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_threads};
 pub use http::{BODY_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request};

@@ -1,6 +1,5 @@
 //! A port's Unix socket, and the thread that serves it.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -46,6 +45,14 @@ pub(crate) struct Control {
     thread: OnceLock<Pid>,
 }
 
+/// Where peers come from.
+enum Source<'l> {
+    /// They connect to this socket.
+    Listener(&'l BoundSocket),
+    /// The port connects to a socket of this kind.
+    Connects(SocketType),
+}
+
 /// How the session with a peer ended.
 pub(crate) enum End {
     /// The port is being closed.
@@ -75,9 +82,38 @@ impl Connection {
         attention: Arc<Attention>,
         converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
+        let Some(listener) = listener else {
+            return Self::to(path, SocketType::STREAM, attention, converse);
+        };
         let path = path.to_owned();
         Self::spawn(attention, move |control| {
-            control.serve(&path, SocketType::STREAM, listener.as_ref(), converse);
+            control.serve(&path, Source::Listener(&listener), converse);
+        })
+    }
+
+    /// Connects to the socket at `path` repeatedly. Fails if waiting for it would not help.
+    fn to(
+        path: &Path,
+        kind: SocketType,
+        attention: Arc<Attention>,
+        converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+    ) -> Result<Self, Failed> {
+        let path = path.to_owned();
+        let (first, why) = match unix::connect(&path, kind) {
+            Ok(stream) => (Some(stream), None),
+            Err(error) => match unix::why_unreachable(&path, error) {
+                Ok(why) => (None, Some(why)),
+                Err(error) => return Err(("connect", error)),
+            },
+        };
+        Self::spawn(attention, move |control| {
+            control.change(|status| status.unreachable = why);
+            let mut converse = converse;
+            if let Some(stream) = first {
+                control.serve_one(stream, &mut converse);
+                control.pause();
+            }
+            control.serve(&path, Source::Connects(kind), converse);
         })
     }
 
@@ -88,10 +124,7 @@ impl Connection {
         attention: Arc<Attention>,
         converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
-        let path = path.to_owned();
-        Self::spawn(attention, move |control| {
-            control.serve(&path, SocketType::SEQPACKET, None, converse);
-        })
+        Self::to(path, SocketType::SEQPACKET, attention, converse)
     }
 
     /// Serves the peers at the other ends of `streams`, one after the other.
@@ -167,17 +200,15 @@ impl Control {
     fn serve(
         &self,
         path: &Path,
-        kind: SocketType,
-        listener: Option<&BoundSocket>,
+        source: Source<'_>,
         mut converse: impl FnMut(UnixStream, &Self) -> End,
     ) {
         while !self.is_stopping() {
-            let Some(stream) = self.next_peer(path, kind, listener) else { continue };
-            match self.serve_one(stream, &mut converse) {
-                End::Refused(_) => self.pause(),
+            let Some(stream) = self.next_peer(path, &source) else { continue };
+            match (self.serve_one(stream, &mut converse), &source) {
                 // A peer that disconnects at once would be reconnected to in a busy loop.
-                End::Left if listener.is_none() => self.pause(),
-                End::Left | End::Stop => {}
+                (End::Refused(_), _) | (End::Left, Source::Connects(_)) => self.pause(),
+                (End::Left | End::Stop, _) => {}
             }
         }
     }
@@ -187,7 +218,10 @@ impl Control {
         stream: UnixStream,
         converse: &mut impl FnMut(UnixStream, &Self) -> End,
     ) -> End {
-        self.change(|status| status.state = LinkState::Connected);
+        self.change(|status| {
+            status.state = LinkState::Connected;
+            status.unreachable = None;
+        });
         let end = converse(stream, self);
         self.change(|status| {
             status.state = LinkState::Waiting;
@@ -201,32 +235,26 @@ impl Control {
         end
     }
 
-    fn next_peer(
-        &self,
-        path: &Path,
-        kind: SocketType,
-        listener: Option<&BoundSocket>,
-    ) -> Option<UnixStream> {
-        let stream = match listener {
-            Some(listener) => match self.wait(Some(listener.as_fd()), None) {
-                Woken::Readable => listener.accept(),
+    fn next_peer(&self, path: &Path, source: &Source<'_>) -> Option<UnixStream> {
+        let failed = match source {
+            Source::Listener(listener) => match self.wait(Some(listener.as_fd()), None) {
+                Woken::Readable => match listener.accept() {
+                    Ok(stream) => return Some(stream),
+                    Err(error) => format!("accepting a peer: {error}"),
+                },
                 Woken::Attention | Woken::Timeout => return None,
             },
-            None => unix::connect(path, kind),
+            Source::Connects(kind) => match unix::connect(path, *kind) {
+                Ok(stream) => return Some(stream),
+                // What would have failed at first may be mended meanwhile.
+                Err(error) => {
+                    unix::why_unreachable(path, error).unwrap_or_else(|error| error.to_string())
+                }
+            },
         };
-        if let Err(error) = &stream {
-            let why = match (listener, error.kind()) {
-                (Some(_), _) => Some(format!("accepting a peer: {error}")),
-                // No peer is listening yet.
-                (None, io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => None,
-                (None, _) => Some(format!("connecting to the peer: {error}")),
-            };
-            if why.is_some() {
-                self.change(|status| status.last_end = why);
-            }
-            self.pause();
-        }
-        stream.ok()
+        self.change(|status| status.unreachable = Some(failed));
+        self.pause();
+        None
     }
 
     fn pause(&self) {

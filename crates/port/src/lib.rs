@@ -55,6 +55,7 @@ pub mod memif;
 pub mod memory;
 pub mod null;
 mod pairs;
+mod privilege;
 pub mod query;
 pub mod raw;
 mod scheme;
@@ -177,7 +178,7 @@ pub struct OpenError {
     uri: String,
     what: &'static str,
     error: io::Error,
-    hint: &'static str,
+    hint: String,
 }
 
 impl OpenError {
@@ -189,16 +190,27 @@ impl OpenError {
     /// Creates the error for the port `uri`; `what` is the part of it that failed.
     pub fn new(uri: &impl ToString, what: &'static str, error: io::Error) -> Self {
         let hint = match error.raw_os_error() {
+            Some(libc::EACCES) if what == "connect" => {
+                "; this needs write permission for the socket and access to its directory"
+            }
             Some(libc::EMFILE) => {
                 "; a port takes several file descriptors, so raise the limit (`ulimit -Hn`, systemd's \
                  LimitNOFILE)"
             }
-            Some(libc::EPERM) => "; this needs CAP_NET_RAW, so run it as root",
             Some(libc::ENODEV) => "; `ip link` lists the interfaces of this namespace",
             Some(libc::EADDRNOTAVAIL) => "; the local address must be one of this namespace's own",
             _ => "",
         };
-        Self { uri: uri.to_string(), what, error, hint }
+        Self { uri: uri.to_string(), what, error, hint: hint.to_owned() }
+    }
+
+    /// Adds a hint if the error may come from the lack of one of the capabilities `needed`.
+    fn needing(mut self, needed: &[privilege::Capability]) -> Self {
+        let denied = [Some(libc::EPERM), Some(libc::EACCES)];
+        if !needed.is_empty() && denied.contains(&self.error.raw_os_error()) {
+            self.hint = privilege::hint(needed);
+        }
+        self
     }
 
     /// Returns true if the process lacks a privilege (any permission error).

@@ -29,11 +29,25 @@ pub struct LinkStatus {
     pub ends: BTreeMap<String, u64>,
     /// The reason for which the last peer was disconnected.
     pub last_end: Option<String>,
+    /// Why the last attempt to reach a peer failed; `None` for a port that listens, and once a peer
+    /// was reached.
+    pub unreachable: Option<String>,
 }
 
 impl LinkStatus {
     /// Maximum number of distinct reasons; a hostile peer can cause any number.
     const ENDS_MAX: usize = 32;
+
+    /// Returns why frames cannot pass; `None` if they can.
+    pub fn reason(&self) -> Option<String> {
+        let unknown = match self.state {
+            LinkState::Running => return None,
+            LinkState::Waiting => "none has connected",
+            LinkState::Connected => "connected, but still negotiating",
+        };
+        let known = self.unreachable.as_ref().or(self.last_end.as_ref());
+        Some(known.map_or(unknown.to_owned(), Clone::clone))
+    }
 
     pub(crate) fn ended(&mut self, why: &str) {
         self.last_end = Some(why.to_owned());
@@ -54,4 +68,24 @@ pub trait Link: Send + Sync {
     /// Moves the port's control thread, if it has one, to these CPUs. Does nothing if that is not
     /// permitted.
     fn move_control(&self, _cpus: &CpuSet) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_known_reason_is_given() {
+        let mut status = LinkStatus::default();
+        assert_eq!(status.reason().as_deref(), Some("none has connected"));
+        status.state = LinkState::Connected;
+        assert_eq!(status.reason().as_deref(), Some("connected, but still negotiating"));
+        status.state = LinkState::Waiting;
+        status.ended("the peer disconnected");
+        assert_eq!(status.reason().as_deref(), Some("the peer disconnected"));
+        status.unreachable = Some("nothing listens there".to_owned());
+        assert_eq!(status.reason().as_deref(), Some("nothing listens there"));
+        status.state = LinkState::Running;
+        assert_eq!(status.reason(), None);
+    }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use dray_daemon::{Access, BoundSocket};
 use rustix::net::SocketType;
 
+use crate::privilege::Capability;
 use crate::query::{Query, UriError};
 use crate::{Port, Wait};
 
@@ -76,6 +77,17 @@ pub(crate) trait Scheme: fmt::Display {
 
     /// Returns how the port waits for frames.
     fn wait(&self) -> Wait;
+
+    /// Returns the capabilities without which `what`, the part of a port that failed, is denied.
+    fn capabilities(&self, what: &str) -> &'static [Capability] {
+        let _ = what;
+        &[]
+    }
+
+    /// See [`PortUri::peer`](crate::PortUri::peer).
+    fn peer(&self) -> Option<String> {
+        None
+    }
 
     /// See [`PortUri::is_local`](crate::PortUri::is_local).
     fn is_local(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Code shared by ports with Unix sockets: the path in the URI, connecting and listening.
 
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -53,10 +54,46 @@ pub(crate) fn parse_access(query: &mut Query<'_>, listens: bool) -> Result<Acces
     }
 }
 
+/// Returns the directory of the socket at `path`.
+fn directory_of(path: &Path) -> &Path {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    directory.unwrap_or(Path::new("."))
+}
+
+fn missing(directory: &Path) -> io::Error {
+    let what = format!("no such directory: {}", directory.display());
+    io::Error::new(io::ErrorKind::NotFound, what)
+}
+
+/// Returns why the socket at `path` cannot be connected to now, given the error of connecting. An
+/// error: waiting would not help.
+pub(crate) fn why_unreachable(path: &Path, error: io::Error) -> io::Result<String> {
+    let directory = directory_of(path);
+    match error.kind() {
+        io::ErrorKind::NotFound if directory.is_dir() => Ok("it does not exist".to_owned()),
+        // Whoever makes the socket makes this directory.
+        io::ErrorKind::NotFound if dray_daemon::may_make_folder(path) => {
+            Ok("it does not exist".to_owned())
+        }
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Err(missing(directory)),
+        io::ErrorKind::ConnectionRefused => match std::fs::metadata(path) {
+            Ok(file) if !file.file_type().is_socket() => {
+                let what = format!("{} is not a socket", path.display());
+                Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+            }
+            _ => Ok("nothing listens there".to_owned()),
+        },
+        io::ErrorKind::WouldBlock => Ok("its queue of connections is full".to_owned()),
+        io::ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(error.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use dray_daemon::BoundSocket;
+    use std::os::unix::net::UnixListener;
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -65,6 +102,29 @@ mod tests {
         let (done, is_done) = mpsc::channel();
         std::thread::spawn(move || done.send(work()));
         is_done.recv_timeout(Duration::from_secs(10)).expect("it waits")
+    }
+
+    #[test]
+    fn only_a_missing_socket_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let why = |name: &str| {
+            let path = at(name);
+            let error = connect(&path, SocketType::STREAM).unwrap_err();
+            why_unreachable(&path, error).map_err(|error| error.to_string())
+        };
+        assert_eq!(why("a"), Ok("it does not exist".to_owned()));
+        drop(UnixListener::bind(at("left")).unwrap());
+        assert_eq!(why("left"), Ok("nothing listens there".to_owned()));
+        std::fs::write(at("file"), "").unwrap();
+        assert!(why("file").unwrap_err().ends_with("/file is not a socket"));
+        assert!(why("none/a").unwrap_err().starts_with("no such directory: "));
+        assert!(why("file/a").unwrap_err().ends_with("/file"));
+        let denied = io::Error::from_raw_os_error(libc::EACCES);
+        assert!(why_unreachable(&at("a"), denied).is_err());
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let ours = |text: &str| why_unreachable(text.as_ref(), gone()).is_ok();
+        assert!(ours("/run/dray/nosuch/a") && !ours("/run/dray/../nosuch/a"));
     }
 
     /// A listener that accepts no connection holds up neither a port that connects to it nor a port

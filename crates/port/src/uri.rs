@@ -106,6 +106,12 @@ impl PortUri {
         Ok(Bound { uri: self, socket })
     }
 
+    /// Returns what the port's peer is, for example `a switch at /run/dray/a.sock`. `None` for a
+    /// port that does not wait for one.
+    pub fn peer(&self) -> Option<String> {
+        self.scheme().peer()
+    }
+
     /// Returns true if the port only receives: a socket without a remote address.
     pub fn only_receives(&self) -> bool {
         self.scheme().only_receives()
@@ -158,7 +164,10 @@ impl Bound<'_> {
     /// Opens the port in the network namespace of the calling thread.
     pub fn open(self) -> Result<Port, OpenError> {
         let Self { uri, socket } = self;
-        uri.scheme().open(socket).map_err(|(what, error)| OpenError::new(uri, what, error))
+        let scheme = uri.scheme();
+        scheme.open(socket).map_err(|(what, error)| {
+            OpenError::new(uri, what, error).needing(scheme.capabilities(what))
+        })
     }
 }
 
@@ -326,6 +335,22 @@ mod tests {
                 assert!(message.contains(part), "{text}: {message}");
             }
             assert_eq!(message.lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn peer_is_named_with_its_path() {
+        for (text, peer) in [
+            ("vhost:/a", Some("a driver at /a")),
+            ("virtio:/a", Some("a switch at /a")),
+            ("memif:/a", Some("a memif server at /a")),
+            ("unix:/a?peer=/b", Some("a socket at /b")),
+            ("impair:drop=2:virtio:/a", Some("a switch at /a")),
+            ("afxdp:eth0", Some("interface eth0")),
+            ("unix:/a", None),
+            ("raw:eth0", None),
+        ] {
+            assert_eq!(text.parse::<PortUri>().unwrap().peer().as_deref(), peer);
         }
     }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::echo::Echo;
 use crate::forwarder::Forwarder;
-use crate::links::Links;
+use crate::links::{Awaited, Links, Watch};
 use crate::memory_lock;
 use crate::neighbour::Neighbour;
 use crate::ping::Ping;
@@ -162,6 +162,16 @@ impl Role {
             Self::Ping(role) => Some(&role.links),
             Self::StreamSend(_) | Self::StreamReceive(_) | Self::Neighbour(_) => None,
         }
+    }
+
+    /// Returns a view of the role's peers, for another thread.
+    pub fn watch(&self) -> Watch {
+        let awaited = match self {
+            Self::StreamSend(role) => role.awaited.clone(),
+            Self::StreamReceive(role) => role.awaited.clone(),
+            _ => Awaited::default(),
+        };
+        Watch { links: self.links().cloned().unwrap_or_default(), awaited }
     }
 
     /// Runs until the job is done or `signal` ends it.

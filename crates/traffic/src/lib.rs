@@ -39,6 +39,7 @@ pub use job::{
     StreamReport, StreamSendJob, UpfJob,
 };
 pub use latency::Latency;
+pub use links::Watch;
 pub use sample::{OnSample, Sample};
 pub use signal::{Phase, Signal};
 pub use stream::{StreamReceiveReport, StreamSendReport, StreamUri};
@@ -85,12 +86,14 @@ pub enum RoleError {
         /// Requested size.
         bytes: usize,
     },
-    /// No peer came to share memory with a port.
-    #[error("port {port}: no peer connected{why}")]
+    /// No peer came.
+    #[error("port {port}: no peer within {seconds} s: {why}")]
     NoPeer {
         /// The port.
         port: String,
-        /// Why the last peer disconnected.
+        /// Time that the port waited.
+        seconds: u64,
+        /// Why frames cannot pass.
         why: String,
     },
     /// A stream could not be opened, or broke.

@@ -1,6 +1,6 @@
-//! The peers of a role's ports.
+//! The peers of a role, and what it waits for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dray_port::{Link, LinkState, LinkStatus, Port, PortUri};
@@ -12,7 +12,7 @@ use crate::{Phase, RoleError, Signal};
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Ports of a role that have a peer.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Links(Vec<(PortUri, Arc<dyn Link>)>);
 
 impl Links {
@@ -35,15 +35,54 @@ impl Links {
     pub(crate) fn wait_until_running(&self, signal: &Signal) -> Result<(), RoleError> {
         let deadline = Instant::now() + PATIENCE;
         for (uri, link) in &self.0 {
-            while link.status().state != LinkState::Running && signal.phase() == Phase::Run {
+            while let Some(why) = link.status().reason()
+                && signal.phase() == Phase::Run
+            {
                 if Instant::now() > deadline {
-                    let why =
-                        link.status().last_end.map_or(String::new(), |end| format!(": {end}"));
-                    return Err(RoleError::NoPeer { port: uri.to_string(), why });
+                    let seconds = PATIENCE.as_secs();
+                    return Err(RoleError::NoPeer { port: uri.to_string(), seconds, why });
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
         Ok(())
+    }
+
+    /// Returns the first peer that is not connected, and why.
+    fn missing(&self) -> Option<String> {
+        self.0.iter().find_map(|(uri, link)| {
+            let why = link.status().reason()?;
+            let peer = uri.peer().unwrap_or_else(|| format!("a peer of {uri}"));
+            Some(format!("{peer}: {why}"))
+        })
+    }
+}
+
+/// What a role of byte streams waits for, if it does.
+#[derive(Clone, Default)]
+pub(crate) struct Awaited(Arc<Mutex<Option<String>>>);
+
+impl Awaited {
+    pub(crate) fn set(&self, peer: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = peer;
+    }
+
+    fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A view of the peers of a role while it runs on another thread.
+#[derive(Clone, Default)]
+pub struct Watch {
+    pub(crate) links: Links,
+    pub(crate) awaited: Awaited,
+}
+
+impl Watch {
+    /// Returns the peer that the role waits for, and why, for example `a switch at
+    /// /run/dray/a.sock: nothing listens there`. `None` if it waits for no peer.
+    pub fn missing(&self) -> Option<String> {
+        self.links.missing().or_else(|| self.awaited.get())
     }
 }

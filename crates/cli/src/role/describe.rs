@@ -1,21 +1,31 @@
 //! Text about a role: one line for each interval, and one at the end.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::parse::Interval;
 use dray_traffic::{Arrivals, Latency, OnSample, Percentiles, Report, Sample};
 
-/// Returns a function that writes the rates of each interval to standard error, from the first
-/// frame on.
-pub(super) fn rates(interval: Duration) -> OnSample {
-    let mut began = None;
+/// Returns a function that stores the number of bytes so far in `bytes`, and writes the rates of
+/// each interval to standard error, from the first frame on.
+pub(super) fn rates(interval: Interval, bytes: Arc<AtomicU64>) -> OnSample {
+    let mut began: Option<(u64, Sample)> = None;
     Box::new(move |last: &Sample, now: &Sample| {
-        let began = *began.get_or_insert(last.at_ns);
-        let span = Duration::from_nanos(now.at_ns - last.at_ns);
-        // Rates over the short rest at the end are noise.
-        if now.bytes > 0 && span > interval / 10 {
-            let at = Duration::from_nanos(now.at_ns - began);
-            eprintln!("{}", rates_line(at, span, now.frames - last.frames, now.bytes - last.bytes));
+        bytes.store(now.bytes, Ordering::Relaxed);
+        let Some(interval) = interval.0 else { return };
+        let (start, last) = began.get_or_insert((last.at_ns, *last));
+        let number = |at_ns: u64| u128::from(at_ns) / interval.as_nanos();
+        if number(now.at_ns) == number(last.at_ns) {
+            return;
         }
+        let (at, span) = (now.at_ns - *start, Duration::from_nanos(now.at_ns - last.at_ns));
+        // Rates over a short part of the first interval are noise.
+        if now.bytes > 0 && span > interval / 10 {
+            let (frames, bytes) = (now.frames - last.frames, now.bytes - last.bytes);
+            eprintln!("{}", rates_line(Duration::from_nanos(at), span, frames, bytes));
+        }
+        *last = *now;
     })
 }
 

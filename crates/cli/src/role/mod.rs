@@ -2,6 +2,7 @@
 
 pub(crate) mod describe;
 mod run;
+mod waiting;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -50,9 +51,11 @@ struct Common {
 }
 
 impl Common {
-    /// Returns the time between samples.
+    /// Returns the time between samples: the interval, or a part of it that is no longer than a
+    /// second.
     fn samples(&self) -> Duration {
-        self.interval.0.unwrap_or(Duration::from_secs(1))
+        let interval = self.interval.0.unwrap_or(Duration::from_secs(1));
+        interval / interval.as_secs_f64().ceil() as u32
     }
 }
 

@@ -1,5 +1,7 @@
 //! Running a role: on a thread of its own, with signals and rates.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Instant;
 
@@ -10,6 +12,7 @@ use dray_traffic::{Job, Report, RoleError, Signal};
 
 use super::Common;
 use super::describe::{describe, nothing_came, rates};
+use super::waiting::{Waiting, frames_of};
 use crate::common::{Failure, cancel_on_signals, print};
 
 /// Runs the role on a thread of its own and signals it when to end.
@@ -24,6 +27,7 @@ pub(super) fn run(job: Job, common: &Common) -> Result<(), Failure> {
     dray_daemon::watch_threads();
     // A sender measures its duration itself, to the tick.
     let keeps_time = matches!(job, Job::Send(_) | Job::Ping(_) | Job::StreamSend(_));
+    let frames = frames_of(&job);
     let mut role = Role::open(job).map_err(|error| match error {
         wrong if wrong.is_wrong_usage() => Failure::usage(wrong),
         other => other.into(),
@@ -32,7 +36,9 @@ pub(super) fn run(job: Job, common: &Common) -> Result<(), Failure> {
     let signal = Signal::default();
     let limit = common.duration.filter(|_| !keeps_time);
     let deadline = limit.map(|duration| Instant::now() + duration);
-    let on_sample = common.interval.0.map(rates);
+    let bytes = Arc::<AtomicU64>::default();
+    let mut waiting = Waiting::new(role.watch(), frames, bytes.clone());
+    let on_sample = Some(rates(common.interval, bytes));
     let (report, left) = thread::scope(|scope| -> anyhow::Result<(Report, usize)> {
         let run = || {
             if keeps_time {
@@ -50,6 +56,9 @@ pub(super) fn run(job: Job, common: &Common) -> Result<(), Failure> {
             if cancel.check().is_err() {
                 signal.drain();
             }
+            if let Some(line) = waiting.line() {
+                eprintln!("{line}");
+            }
             thread::sleep(Cancel::INTERVAL);
         }
         Ok(role.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
@@ -64,7 +73,10 @@ pub(super) fn run(job: Job, common: &Common) -> Result<(), Failure> {
         print(&describe(&report))?;
     }
     match nothing_came(&report, left) {
-        Some(why) => Err(anyhow!(why).into()),
+        Some(why) => {
+            let missing = waiting.missing().map(|peer| format!("; it waited for {peer}"));
+            Err(anyhow!(why + &missing.unwrap_or_default()).into())
+        }
         None => Ok(()),
     }
 }

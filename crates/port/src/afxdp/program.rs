@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use dray_bpf::{Mode, SocketsProgram};
+use dray_bpf::{Mode, SocketsProgram, XdpError};
 use dray_netdev::Interface;
 
 use super::deferral::Deferral;
@@ -62,7 +62,7 @@ pub(super) fn get(interface: Arc<Interface>, uri: &AfxdpUri) -> io::Result<Arc<P
         (None, _) => vec![Mode::Native, Mode::Generic],
     };
     let program =
-        SocketsProgram::attach(interface.index(), &modes, &uri.udp).map_err(io::Error::other)?;
+        SocketsProgram::attach(interface.index(), &modes, &uri.udp).map_err(denied_or_other)?;
     let mode = program.mode();
     let deferral = match uri.defer {
         Some(time) => {
@@ -119,4 +119,16 @@ impl Program {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The data is consistent at any time, even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the kernel's own error if a privilege is missing: the port says which.
+fn denied_or_other(error: XdpError) -> io::Error {
+    match error {
+        XdpError::Load(error) | XdpError::Attach(error) | XdpError::Map(error)
+            if error.raw_os_error() == Some(libc::EPERM) =>
+        {
+            error
+        }
+        other => io::Error::other(other),
+    }
 }

@@ -6,6 +6,7 @@ use dray_bpf::{Mode, PORTS_MAX};
 
 use dray_daemon::BoundSocket;
 
+use crate::privilege::{BPF, Capability, NET_ADMIN, NET_RAW};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme};
 use crate::{Port, Wait, interface};
@@ -135,6 +136,17 @@ impl Scheme for AfxdpUri {
 
     fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
         self.open_queues()
+    }
+
+    fn capabilities(&self, what: &str) -> &'static [Capability] {
+        match what {
+            "XDP program" => &[BPF, NET_ADMIN],
+            _ => &[NET_RAW],
+        }
+    }
+
+    fn peer(&self) -> Option<String> {
+        Some(format!("interface {}", self.interface))
     }
 
     fn wait(&self) -> Wait {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use dray_daemon::BoundSocket;
 
+use crate::privilege::Capability;
 use crate::query::{Query, UriError};
 use crate::scheme::{Claim, Failed, Listening, Scheme};
 use crate::{Port, PortUri, Wait};
@@ -123,6 +124,14 @@ impl Scheme for ImpairUri {
     /// The port may have delayed frames to deliver when none arrive.
     fn wait(&self) -> Wait {
         Wait::Poll { pause_us: 0 }
+    }
+
+    fn capabilities(&self, what: &str) -> &'static [Capability] {
+        self.port.scheme().capabilities(what)
+    }
+
+    fn peer(&self) -> Option<String> {
+        self.port.peer()
     }
 
     fn is_local(&self) -> bool {

@@ -123,6 +123,10 @@ impl Scheme for MemifUri {
         self.wait
     }
 
+    fn peer(&self) -> Option<String> {
+        Some(format!("a memif server at {}", self.path.display()))
+    }
+
     fn is_local(&self) -> bool {
         true
     }

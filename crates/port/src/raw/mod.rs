@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use dray_daemon::BoundSocket;
 
+use crate::privilege::{Capability, NET_RAW};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme};
 use crate::socket::{
@@ -118,6 +119,10 @@ impl Scheme for RawUri {
             port.tx.push(Box::new(SocketTransmit::new(socket, self.options, false, frame_max)));
         }
         Ok(port)
+    }
+
+    fn capabilities(&self, _: &str) -> &'static [Capability] {
+        &[NET_RAW]
     }
 
     fn wait(&self) -> Wait {

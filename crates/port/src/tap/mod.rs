@@ -12,6 +12,7 @@ use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 
 use dray_daemon::BoundSocket;
 
+use crate::privilege::{Capability, MKNOD, NET_ADMIN};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme};
 use crate::{Port, Wait, interface};
@@ -78,6 +79,14 @@ impl Scheme for TapUri {
             tx: vec![Box::new(TapTransmit::new(device, frame_max))],
             link: None,
         })
+    }
+
+    fn capabilities(&self, what: &str) -> &'static [Capability] {
+        match what {
+            // The node of the device is created for a moment.
+            "macvtap device" => &[MKNOD],
+            _ => &[NET_ADMIN],
+        }
     }
 
     fn wait(&self) -> Wait {

@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use dray_daemon::BoundSocket;
 
+use crate::privilege::{Capability, NET_BIND};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Failed, Scheme};
 use crate::socket::{
@@ -100,6 +101,13 @@ impl Scheme for UdpUri {
             tx: vec![Box::new(SocketTransmit::new(socket, self.options, true, frame_max))],
             link: None,
         })
+    }
+
+    fn capabilities(&self, what: &str) -> &'static [Capability] {
+        match what {
+            "bind" => &[NET_BIND],
+            _ => &[],
+        }
     }
 
     fn wait(&self) -> Wait {

@@ -1,10 +1,12 @@
 //! `unix:PATH`: datagrams between Unix sockets, one frame in each. There is no network in between,
 //! so this shows the kernel's cost of passing a message from process to process.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +18,7 @@ use rustix::net::{SocketAddrUnix, SocketType, sockopt};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Listening, Scheme};
 use crate::socket::{Restore, SocketOptions, SocketReceive, SocketTransmit};
-use crate::unix::{parse_access, parse_path};
+use crate::unix::{self, parse_access, parse_path};
 use crate::{Frame, Link, LinkState, LinkStatus, PATIENCE, Port, Receive, Take, Transmit, Wait};
 
 /// Name of a Unix datagram port.
@@ -36,7 +38,7 @@ impl Scheme for UnixUri {
     fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         let path = parse_path("unix", body, query)?;
         let peer = query.take("peer", "the path of a Unix socket, at most 107 bytes", |text| {
-            (1..=crate::unix::PATH_MAX).contains(&text.len()).then(|| text.into())
+            (1..=unix::PATH_MAX).contains(&text.len()).then(|| text.into())
         })?;
         let access = parse_access(query, true)?;
         Ok(Self { path, peer, access, options: SocketOptions::parse(query)? })
@@ -59,6 +61,7 @@ impl Scheme for UnixUri {
             address: address.map_err(fail("peer"))?,
             is_connected: AtomicBool::new(false),
         });
+        peer.try_connect().map_err(|error| ("connect", error))?;
         let receiving = SocketReceive::new(socket.clone(), self.options, Restore::Nothing);
         let sending = SocketTransmit::new(socket, self.options, false, FRAME_MAX);
         Ok(Port {
@@ -70,6 +73,10 @@ impl Scheme for UnixUri {
 
     fn wait(&self) -> Wait {
         self.options.wait
+    }
+
+    fn peer(&self) -> Option<String> {
+        self.peer.as_ref().map(|peer| format!("a socket at {}", peer.display()))
     }
 
     fn is_local(&self) -> bool {
@@ -118,13 +125,31 @@ impl Peer {
         }
         self.is_connected.load(Ordering::Relaxed)
     }
+
+    /// Connects; returns why that is not possible now. An error: waiting would not help.
+    fn try_connect(&self) -> io::Result<Option<String>> {
+        let path = self.address.as_ref().and_then(SocketAddrUnix::path_bytes);
+        let (Some(address), Some(path)) = (&self.address, path) else { return Ok(None) };
+        let path = Path::new(OsStr::from_bytes(path));
+        match rustix::net::connect(self.socket.as_fd(), address) {
+            Ok(()) => Ok(None),
+            // The peer has connected its socket to a third one.
+            Err(Errno::PERM) => Ok(Some("it is connected to another socket".to_owned())),
+            Err(errno) => unix::why_unreachable(path, errno.into()).map(Some),
+        }
+    }
 }
 
 impl Link for Peer {
     fn status(&self) -> LinkStatus {
         let is_there = self.address.is_none() || self.connect();
         let state = if is_there { LinkState::Running } else { LinkState::Waiting };
-        LinkStatus { state, features: vec!["datagrams".to_owned()], ..LinkStatus::default() }
+        let unreachable = match is_there {
+            true => None,
+            false => self.try_connect().unwrap_or_else(|error| Some(error.to_string())),
+        };
+        let features = vec!["datagrams".to_owned()];
+        LinkStatus { state, features, unreachable, ..LinkStatus::default() }
     }
 }
 

@@ -127,6 +127,10 @@ impl Scheme for VhostUri {
         self.wait
     }
 
+    fn peer(&self) -> Option<String> {
+        Some(format!("a driver at {}", self.path.display()))
+    }
+
     fn is_local(&self) -> bool {
         true
     }

@@ -121,6 +121,10 @@ impl Scheme for VirtioUri {
         self.wait
     }
 
+    fn peer(&self) -> Option<String> {
+        Some(format!("a switch at {}", self.path.display()))
+    }
+
     fn is_local(&self) -> bool {
         true
     }

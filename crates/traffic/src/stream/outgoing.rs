@@ -14,6 +14,7 @@ use rustix::net::{
 use super::calls::{self, TcpInfo};
 use super::pattern::{self, HEAD_LEN, Pattern};
 use super::{Family, StreamUri, ZeroCopy};
+use crate::links::Awaited;
 use crate::{Phase, Signal};
 
 /// Time that a receiver may take to listen.
@@ -33,7 +34,14 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     /// Connects stream `number` as soon as a receiver listens.
-    pub(super) fn connect(uri: &StreamUri, number: u16, signal: &Signal) -> io::Result<Self> {
+    pub(super) fn connect(
+        uri: &StreamUri,
+        number: u16,
+        signal: &Signal,
+        awaited: &Awaited,
+    ) -> io::Result<Self> {
+        let wait = |why| awaited.set(Some(format!("a receiver at {uri}: {why}")));
+        wait("no answer");
         let deadline = Instant::now() + PATIENCE;
         let socket = loop {
             let socket = new_socket(uri.family)?;
@@ -43,6 +51,7 @@ impl Outgoing {
                     if Instant::now() > deadline || signal.phase() != Phase::Run {
                         return Err(error);
                     }
+                    wait("nothing listens there");
                     thread::sleep(AGAIN);
                 }
                 Err(error) => return Err(error),

@@ -15,6 +15,7 @@ use super::outgoing::new_socket;
 use super::pattern::Pattern;
 use super::{END_MAX, StreamBytes, StreamReceiveReport, sleep};
 use crate::arrivals::Clock;
+use crate::links::Awaited;
 use crate::sample::Sampler;
 use crate::{Check, OnSample, Phase, RoleError, Sample, Signal, StreamReceiveJob};
 
@@ -30,6 +31,7 @@ pub struct StreamReceiver {
     incoming: Vec<Incoming>,
     counts: Counts,
     noted: Clock,
+    pub(crate) awaited: Awaited,
 }
 
 /// Counters so far.
@@ -64,7 +66,9 @@ impl StreamReceiver {
         let pattern = Pattern::new(job.at.buffer);
         let buffer = vec![0; job.at.buffer];
         let (counts, noted) = (Counts::default(), Clock::default());
-        Ok(Self { job, listener, pattern, buffer, incoming: Vec::new(), counts, noted })
+        let (incoming, awaited) = (Vec::new(), Awaited::default());
+        awaited.set(Some(format!("a sender at {}: none has connected", job.at)));
+        Ok(Self { job, listener, pattern, buffer, incoming, counts, noted, awaited })
     }
 
     /// Receives until `signal` ends it: a draining receiver goes on until every stream has ended.
@@ -123,7 +127,10 @@ impl StreamReceiver {
         self.noted.note(clock::ticks(), 0, self.counts.bytes);
         if has_come {
             match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => self.incoming.push(Incoming::new(socket)),
+                Ok(socket) => {
+                    self.awaited.set(None);
+                    self.incoming.push(Incoming::new(socket));
+                }
                 // The connection is gone again.
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
                 Err(errno) => return Err(errno.into()),

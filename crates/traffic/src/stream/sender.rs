@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use super::outgoing::Outgoing;
 use super::pattern::Pattern;
 use super::{END_MAX, StreamSendReport, ZeroCopy, sleep};
+use crate::links::Awaited;
 use crate::sample::{Sampler, monotonic_ns};
 use crate::{OnSample, Phase, RoleError, Signal, StreamSendJob};
 
@@ -20,22 +21,24 @@ pub struct StreamSender {
     pattern: Pattern,
     /// Empty until the role is connected.
     streams: Vec<Outgoing>,
+    pub(crate) awaited: Awaited,
 }
 
 impl StreamSender {
     /// Prepares the bytes to send. The receiver need not listen yet.
     pub fn open(job: StreamSendJob) -> Self {
         let pattern = Pattern::new(job.to.buffer);
-        Self { job, pattern, streams: Vec::new() }
+        Self { job, pattern, streams: Vec::new(), awaited: Awaited::default() }
     }
 
     /// Connects every stream; waits for the receiver to listen.
     pub(crate) fn connect(&mut self, signal: &Signal) -> Result<(), RoleError> {
         let to = &self.job.to;
         for number in self.streams.len() as u16..self.job.streams {
-            let connected = Outgoing::connect(to, number, signal);
+            let connected = Outgoing::connect(to, number, signal, &self.awaited);
             self.streams.push(connected.map_err(RoleError::stream(to))?);
         }
+        self.awaited.set(None);
         Ok(())
     }
 

@@ -98,6 +98,11 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["send"], &["--port"]),
     (&["receive", "--port", "udp:10.0.0.1"], &["10.0.0.1", "ADDRESS:PORT"]),
     (&["forward", "--from", "null:"], &["--to"]),
+    (&["forward", "--from", "raw:lo", "--to", "raw:lo?batch=8"], &["raw:lo", "interface lo"]),
+    (
+        &["receive", "--port", "raw:lo", "--port", "impair:drop=2:raw:lo"],
+        &["interface lo", "twice"],
+    ),
     (&["echo", "--port", "null:x"], &["null:"]),
     (&["lab", "up", "no-such.toml"], &["no-such.toml", "No such file"]),
     (&["lab", "up", "Cargo.toml", "--name", "a/b"], &["a/b", "A-Z a-z 0-9 _ -"]),
@@ -149,6 +154,19 @@ fn unsupported_request_is_one_line_and_status_1() {
     for (arguments, parts) in [
         (&["receive", "--port", "raw:nosuch0"][..], &["raw:nosuch0", "ip link"][..]),
         (&["receive", "--port", "udp:192.0.2.1:9"], &["udp:192.0.2.1:9", "local address"]),
+        (
+            &["receive", "--port", "vhost:/nosuch/a.sock"],
+            &["vhost:/nosuch/a.sock", "no such directory: /nosuch"],
+        ),
+        (
+            &["send", "--port", "virtio:/nosuch/a.sock"],
+            &["virtio:/nosuch/a.sock", "no such directory: /nosuch"],
+        ),
+        (&["send", "--port", "memif:/dev/null"], &["memif:/dev/null", "is not a socket"]),
+        (
+            &["receive", "--port", "unix:/nosuch/a"],
+            &["unix:/nosuch/a", "no such directory: /nosuch"],
+        ),
         (&["switch", "ports", "--control", "/nosuch.sock"], &["/nosuch.sock", "dray switch"]),
         (&["bench", "--json", "/nosuch/folder/x.json"], &["/nosuch/folder/x.json"]),
     ] {
@@ -172,7 +190,12 @@ fn missing_root_is_reported() {
     let program = folder.path().join("dray");
     std::fs::copy(DRAY, &program).unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    for arguments in [&["bench", "--quick"][..], &["receive", "--port", "raw:lo"], &["lab", "ls"]] {
+    for arguments in [
+        &["bench", "--quick"][..],
+        &["receive", "--port", "raw:lo"],
+        &["receive", "--port", "tap:dray-tap0"],
+        &["lab", "ls"],
+    ] {
         let nobody = 65534;
         let output = Command::new(&program)
             .args(arguments)
@@ -185,6 +208,8 @@ fn missing_root_is_reported() {
         assert_eq!(output.status.code(), Some(1), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
         assert!(message.contains("root"), "{message}");
+        let is_tap = arguments.contains(&"tap:dray-tap0");
+        assert_eq!(message.contains("CAP_NET_ADMIN, so"), is_tap, "{message}");
     }
     assert_eq!(Traces::now(), before);
 }

@@ -260,3 +260,59 @@ fn nothing_received_is_status_1() {
         assert_eq!(stdout.lines().count(), 1, "{role}: {stdout}");
     }
 }
+
+#[test]
+fn role_says_what_it_waits_for() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("a.sock");
+    let socket = socket.display();
+    for (role, peer, why) in [
+        (format!("receive -t 1.3 -p vhost:{socket}"), "a driver at ", "none has connected"),
+        (format!("echo -t 1.3 -p virtio:{socket}"), "a switch at ", "no such socket"),
+    ] {
+        let (status, _, stderr) = end(start_here(&role));
+        assert_eq!(status, Some(1), "{stderr}");
+        let line = format!("{peer}{socket}: {why}");
+        let lines: Vec<_> = stderr.lines().collect();
+        let [waiting, last] = lines[..] else { panic!("{role}: {stderr}") };
+        assert_eq!(waiting, format!("waiting for {line}"));
+        assert!(last.ends_with(&format!("; it waited for {line}")), "{last}");
+    }
+}
+
+#[test]
+fn silence_is_explained_until_a_frame_arrives() {
+    let _alone = alone();
+    let address = free_address();
+    let receiver = start_here(&format!("receive -p udp:{address}"));
+    sleep(Duration::from_millis(1300));
+    let sender = start_here(&format!("send -c 10 -r 100 -p udp:127.0.0.1:0-{address}"));
+    assert_eq!(end(sender).0, Some(0));
+    let (status, stdout, stderr) = end(interrupted(receiver));
+    assert_eq!(status, Some(0), "{stderr}");
+    let waiting = format!("waiting for a test frame at udp:{address}: none has arrived");
+    assert_eq!(stderr.lines().next(), Some(&*waiting));
+    assert_eq!(stderr.matches("waiting").count(), 1, "{stderr}");
+    assert!(stdout.starts_with("received 10 frames, "), "{stdout}");
+}
+
+#[test]
+fn port_makes_the_directory_for_sockets() {
+    let _alone = alone();
+    require_root!();
+    let folder = format!("/run/dray/test-{}", std::process::id());
+    let (_, _, stderr) = end(start_here(&format!("receive -t 0.1 -p vhost:{folder}/a.sock")));
+    assert!(stderr.contains("none has connected"), "{stderr}");
+    std::fs::remove_dir(&folder).unwrap();
+}
+
+/// The documentation shows the error for a wrong key as it is.
+#[test]
+fn documented_port_error_is_current() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ports.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let output = common::dray(&["receive", "--port", "raw:eth0?bach=64"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(page.contains(&format!("\n{message}```")), "{message}");
+}

@@ -70,10 +70,10 @@ fn missing(directory: &Path) -> io::Error {
 pub(crate) fn why_unreachable(path: &Path, error: io::Error) -> io::Result<String> {
     let directory = directory_of(path);
     match error.kind() {
-        io::ErrorKind::NotFound if directory.is_dir() => Ok("it does not exist".to_owned()),
+        io::ErrorKind::NotFound if directory.is_dir() => Ok("no such socket".to_owned()),
         // Whoever makes the socket makes this directory.
         io::ErrorKind::NotFound if dray_daemon::may_make_folder(path) => {
-            Ok("it does not exist".to_owned())
+            Ok("no such socket".to_owned())
         }
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Err(missing(directory)),
         io::ErrorKind::ConnectionRefused => match std::fs::metadata(path) {
@@ -113,7 +113,7 @@ mod tests {
             let error = connect(&path, SocketType::STREAM).unwrap_err();
             why_unreachable(&path, error).map_err(|error| error.to_string())
         };
-        assert_eq!(why("a"), Ok("it does not exist".to_owned()));
+        assert_eq!(why("a"), Ok("no such socket".to_owned()));
         drop(UnixListener::bind(at("left")).unwrap());
         assert_eq!(why("left"), Ok("nothing listens there".to_owned()));
         std::fs::write(at("file"), "").unwrap();

@@ -138,7 +138,8 @@ impl Addresses {
 #[command(after_help = help!("\
 Examples:
   dray send --port raw:eth0 --size 64 --rate 100k --duration 10
-  dray send --port afxdp:eth0 --rate 1M
+  dray send --port raw:eth0 --size 1500 --rate 1Gbit -t 10 -i 2
+  dray send --port afxdp:eth0 --rate 1M --count 1000000
   dray send --port 'udp:10.0.0.1:9000-10.0.0.2:9000?batch=64' --size 1500
   dray send --port tcp:10.0.0.2:9000 --flows 4 --duration 10"))]
 pub(crate) struct SendArguments {
@@ -222,7 +223,7 @@ pub(crate) struct ForwardArguments {
 #[derive(clap::Args)]
 #[command(after_help = help!("\
 Examples:
-  dray ping --port raw:eth0 --dst-mac 02:00:00:00:00:07 --duration 10
+  dray ping --port raw:eth0 --dst-mac 02:00:00:00:00:07 --count 1000
   dray ping --port 'virtio:/run/dray/a.sock?wait=poll' --rate 1k --duration 10 --json"))]
 pub(crate) struct PingArguments {
     /// Port to send and receive through.
@@ -359,6 +360,13 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
             return run(Job::StreamReceive(job), &arguments.common);
         }
     };
+    for (index, port) in ports.iter().enumerate() {
+        if let Some(both) = ports[..index].iter().find_map(|other| other.common_with(port)) {
+            // Each would receive every frame.
+            let what = format!("--port {port}: {both} is given twice");
+            return Err(Failure::usage(anyhow::anyhow!(what)));
+        }
+    }
     let job = ReceiveJob {
         ports,
         announce: Vec::new(),
@@ -373,6 +381,10 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
 
 pub(crate) fn forward(arguments: ForwardArguments) -> Result<(), Failure> {
     let ForwardArguments { from, to, both_ways, common } = arguments;
+    if let Some(both) = from.common_with(&to) {
+        let what = format!("--from {from} and --to {to} both use {both}: give two ports");
+        return Err(Failure::usage(anyhow::anyhow!(what)));
+    }
     run(
         Job::Forward(ForwardJob {
             ports: (from, to),

@@ -46,6 +46,7 @@ pub(crate) struct Control {
 }
 
 /// Where peers come from.
+#[derive(Clone, Copy)]
 enum Source<'l> {
     /// They connect to this socket.
     Listener(&'l BoundSocket),
@@ -204,8 +205,8 @@ impl Control {
         mut converse: impl FnMut(UnixStream, &Self) -> End,
     ) {
         while !self.is_stopping() {
-            let Some(stream) = self.next_peer(path, &source) else { continue };
-            match (self.serve_one(stream, &mut converse), &source) {
+            let Some(stream) = self.next_peer(path, source) else { continue };
+            match (self.serve_one(stream, &mut converse), source) {
                 // A peer that disconnects at once would be reconnected to in a busy loop.
                 (End::Refused(_), _) | (End::Left, Source::Connects(_)) => self.pause(),
                 (End::Left | End::Stop, _) => {}
@@ -235,7 +236,7 @@ impl Control {
         end
     }
 
-    fn next_peer(&self, path: &Path, source: &Source<'_>) -> Option<UnixStream> {
+    fn next_peer(&self, path: &Path, source: Source<'_>) -> Option<UnixStream> {
         let failed = match source {
             Source::Listener(listener) => match self.wait(Some(listener.as_fd()), None) {
                 Woken::Readable => match listener.accept() {
@@ -244,7 +245,7 @@ impl Control {
                 },
                 Woken::Attention | Woken::Timeout => return None,
             },
-            Source::Connects(kind) => match unix::connect(path, *kind) {
+            Source::Connects(kind) => match unix::connect(path, kind) {
                 Ok(stream) => return Some(stream),
                 // What would have failed at first may be mended meanwhile.
                 Err(error) => {

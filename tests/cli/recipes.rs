@@ -46,6 +46,11 @@ const RECIPES: &[Recipe] = &[
         setup: Some("docker"),
     },
     Recipe {
+        heading: "Podman, rootless",
+        needs: &[("podman", "podman"), ("newuidmap", "uidmap")],
+        setup: Some("podman"),
+    },
+    Recipe {
         heading: "LXC container",
         needs: &[("lxc-start", "lxc"), ("lxc-attach", "lxc")],
         setup: Some("lxc"),
@@ -98,6 +103,11 @@ fn lxc_recipe_works() {
 #[test]
 fn tshark_recipe_works() {
     recipe("Capture with tshark");
+}
+
+#[test]
+fn podman_recipe_works() {
+    recipe("Podman, rootless");
 }
 
 #[test]

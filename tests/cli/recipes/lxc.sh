@@ -3,7 +3,8 @@
 mount -t tmpfs -o mode=755 tmpfs /var/lib/lxc
 mkdir /var/lib/lxc/c1
 mv image /var/lib/lxc/c1/rootfs
-printf '#!/bin/sh\nexec sleep 1000\n' >/var/lib/lxc/c1/rootfs/sbin/init
+# lxc-stop asks the first process to end by SIGPWR.
+printf '#!/bin/sh\ntrap "exit 0" PWR\nsleep 1000 &\nwait\n' >/var/lib/lxc/c1/rootfs/sbin/init
 chmod 755 /var/lib/lxc/c1/rootfs/sbin/init
 cat >/var/lib/lxc/c1/config <<'CONFIG'
 lxc.uts.name = c1

@@ -222,3 +222,48 @@ fn user_may_set_only_groups_that_it_is_in() {
     assert!(told.contains("other users may set a group that they are in"), "{told}");
     assert_eq!(fs::read_dir(&folder).expect("our own directory").count(), 0);
 }
+
+#[test]
+fn interface_or_socket_used_twice_is_refused() {
+    let _alone = alone();
+    for (ports, common) in [
+        (["a=raw:lo", "b=raw:lo?batch=64"], "interface lo"),
+        (["a=tap:lo", "b=afxdp:lo"], "interface lo"),
+        (["a=vhost:/tmp/x", "b=virtio:/tmp/x"], "socket /tmp/x"),
+    ] {
+        let output = common::dray(&["switch", ports[0], ports[1]]);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        let expected = format!(
+            "dray: port \"b\": {common} is already used by port \"a\"; give each port its own\n"
+        );
+        assert_eq!(told, expected);
+    }
+    let switch = Running::start(&["a=vhost:@/a"], "", None);
+    let output = switch.ask(&["add-port", "b", "vhost:@/a?queues=2"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("/a is already used by port \"a\""), "{told}");
+    switch.told(&["add-port", "b", "vhost:@/b"]);
+}
+
+#[test]
+fn lists_of_vlans_have_one_form_in_all_places() {
+    let _alone = alone();
+    let switch = Running::start(&["a=null:,trunk=10+20"], "", None);
+    switch.told(&["add-port", "b", "null:", "--trunk", "10+20"]);
+    let told = switch.told(&["ports"]);
+    assert_eq!(told.matches("10+20").count(), 2, "{told}");
+    for (words, part) in [
+        (&["add-port", "c", "null:", "--trunk", "10-20"][..], "several as 10+20"),
+        (&["add-port", "c", "null:", "--tag", "5"], "unexpected argument '--tag' found"),
+    ] {
+        let output = switch.ask(words);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(part) && !told.contains("-- --"), "{told}");
+    }
+    let output = common::dray(&["switch", "a=null:,trunk=10,20"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("lists are written as trunk=10+20"), "{told}");
+}

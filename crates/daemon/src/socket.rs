@@ -63,7 +63,8 @@ impl FromStr for ControlAddress {
                 }
                 _ => {
                     let known = Access::KEYS.join(", ");
-                    return Err(error(format!("unknown key {key:?}; a socket takes {known}")));
+                    let hint = dray_text::hint(key, Access::KEYS);
+                    return Err(error(format!("unknown key {key:?}{hint} a socket takes {known}")));
                 }
             };
             if !is_right {

@@ -72,7 +72,8 @@ impl<'a> Query<'a> {
             [] => "takes no keys".to_owned(),
             known => format!("takes {}", known.join(", ")),
         };
-        Err(self.error(format!("unknown key {key:?}; {scheme}: {allowed}")))
+        let hint = dray_text::hint(key, self.known.iter().copied());
+        Err(self.error(format!("unknown key {key:?}{hint} {scheme}: {allowed}")))
     }
 
     /// Creates an error about this URI.

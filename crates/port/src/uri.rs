@@ -59,7 +59,9 @@ macro_rules! schemes {
                     $($name => <$uri>::parse_uri(text, scheme, rest).map(Self::$variant),)*
                     _ => {
                         let examples = [$($example),*].join(", ");
-                        let what = format!("unknown scheme {scheme:?}; ports look like {examples}");
+                        let hint = dray_text::hint(scheme, [$($name),*]);
+                        let what =
+                            format!("unknown scheme {scheme:?}{hint} ports look like {examples}");
                         Err(Query::parse(text, "")?.error(what))
                     }
                 }
@@ -281,7 +283,11 @@ mod tests {
         for (text, parts) in [
             ("foo:eth0", ["unknown scheme \"foo\"", "raw:eth0"]),
             ("eth0", ["unknown scheme \"eth0\"", "raw:eth0"]),
-            ("raw:eth0?bach=3", ["unknown key \"bach\"", "batch, wait, pause"]),
+            (
+                "raw:eth0?bach=3",
+                ["unknown key \"bach\": did you mean batch? raw:", "batch, wait, pause"],
+            ),
+            ("vhots:/a", ["unknown scheme \"vhots\": did you mean vhost?", "raw:eth0"]),
             ("raw:eth0?batch=0", ["batch=0", "1 to 256"]),
             ("raw:eth0?batch=257", ["batch=257", "1 to 256"]),
             ("raw:eth0?batch", ["\"batch\"", "key=value"]),

@@ -43,6 +43,16 @@ pub enum EngineError {
     /// An address is pinned to another port.
     #[error("port {0:?}: mac: {1} is pinned to port {2:?}; an address belongs to one port")]
     AddressTaken(String, MacAddr, String),
+    /// Another port uses the same interface or socket.
+    #[error("port {port:?}: {what} is already used by port {other:?}; give each port its own")]
+    Shared {
+        /// Name of the port.
+        port: String,
+        /// Interface or socket.
+        what: String,
+        /// Name of the port that uses it.
+        other: String,
+    },
     /// The requested pair is not possible.
     #[error(transparent)]
     Pair(#[from] PairError),
@@ -162,6 +172,20 @@ pub struct PortStats {
     pub counters: Counters,
     /// Number of disconnects by reason.
     pub disconnects: BTreeMap<String, u64>,
+}
+
+impl EngineError {
+    /// Returns the error if `port` needs an interface or a socket that one of `others` uses.
+    pub(crate) fn shared<'p>(
+        port: &PortConfig,
+        others: impl IntoIterator<Item = &'p PortConfig>,
+    ) -> Option<Self> {
+        others.into_iter().find_map(|other| {
+            let what = port.uri.common_with(&other.uri)?;
+            let [port, other] = [port, other].map(|port| port.name.as_str().to_owned());
+            Some(Self::Shared { port, what, other })
+        })
+    }
 }
 
 impl From<PortStatus> for PortStats {

@@ -4,7 +4,7 @@
 mod nearest;
 mod parse_error;
 
-pub use nearest::{advice, nearest};
+pub use nearest::{advice, hint, nearest};
 pub use parse_error::parse_error;
 
 /// Columns of a terminal.

@@ -9,6 +9,12 @@ pub fn advice<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> Stri
     }
 }
 
+/// Returns what joins an unknown name to a list of those there are: the nearest of `names`, if one is
+/// near, between a colon and a question mark; otherwise a semicolon.
+pub fn hint<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> String {
+    nearest(given, names).map_or(";".to_owned(), |name| format!(": did you mean {name}?"))
+}
+
 /// Returns the name that differs least from `given`, if it differs in at most a third of its
 /// letters.
 pub fn nearest<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {

@@ -42,7 +42,7 @@ enum Command {
 Examples:
   dray switch add-port a raw:eth0
   dray switch add-port up 'afxdp:eth0?defer=50'
-  dray switch add-port b raw:eth1 --trunk 10,20 --native 1 --group tenants
+  dray switch add-port b raw:eth1 --trunk 10+20 --native 1 --group tenants
   dray switch add-port c vhost:/run/dray/c.sock --mac 52:54:00:00:00:01 --storm 1kpps
   dray switch add-port d vhost:/run/dray/d.sock --rate-in 10Gbit+1Mpps --burst 5ms")]
     AddPort(Box<AddPort>),
@@ -90,7 +90,7 @@ struct AddPort {
     /// Access port of this VLAN: frames carry no tag.
     #[arg(long, value_name = "VLAN")]
     vlan: Option<VlanId>,
-    /// Trunk port of these VLANs: frames carry their tag.
+    /// Trunk port of these VLANs, such as 10+20: frames carry their tag.
     #[arg(long, value_name = "VLANS", value_parser = trunk)]
     trunk: Option<List<VlanId>>,
     /// VLAN of the trunk whose frames carry no tag.
@@ -102,7 +102,7 @@ struct AddPort {
     /// Port to exchange frames with, in patch mode; without it, the next free one.
     #[arg(long, value_name = "NAME")]
     pair: Option<Name>,
-    /// Addresses that are pinned to the port: frames from other ports that claim them are dropped.
+    /// Addresses, as MAC or MAC+MAC, that are pinned to the port: frames from other ports that claim them are dropped.
     #[arg(long, value_name = "MACS", value_parser = macs)]
     mac: Option<List<MacAddr>>,
     /// With --mac: drop frames from any other source address, or not [default: true].

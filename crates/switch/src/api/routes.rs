@@ -102,6 +102,7 @@ impl From<EngineError> for Refusal {
             EngineError::NoSuchPort(_) => 404,
             EngineError::NameTaken(_)
             | EngineError::AddressTaken(..)
+            | EngineError::Shared { .. }
             | EngineError::Pair(_)
             | EngineError::TooManyPorts(..) => 409,
             EngineError::Sandboxed { .. } => 403,

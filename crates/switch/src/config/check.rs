@@ -78,6 +78,9 @@ impl SwitchConfig {
                     format!("port {:?}: the name is taken", port.name.as_str()),
                 ));
             }
+            if let Some(error) = EngineError::shared(port, &self.ports[..number]) {
+                return Err(at("uri", error.to_string()));
+            }
             for mac in &port.macs {
                 if let Some(owner) = owners.insert(mac, &port.name) {
                     let names = [&port.name, owner].map(|name| name.as_str().to_owned());

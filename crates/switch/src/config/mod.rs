@@ -19,10 +19,10 @@ pub use check::ConfigError;
 pub use idle::{Idle, IdleError};
 pub use name::{Name, NameError};
 pub use pairs::{PairError, Pairs};
-pub use port::{Keys, MACS_MAX, PortConfig, PortError, parse_macs, parse_trunk};
+pub use port::{Keys, MACS_MAX, PortConfig, PortError, parse_macs};
 pub use rate::{BitRate, Burst, FrameRate, Rate, RateError};
 pub use text::from_json;
-pub use vlan::{Vlan, VlanError, VlanId};
+pub use vlan::{Vlan, VlanError, VlanId, parse_trunk};
 
 /// Default path of the control socket, outside of labs.
 pub const CONTROL: &str = "/run/dray/switch.sock";

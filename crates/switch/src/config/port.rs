@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::name::Name;
 use super::rate::{Burst, FrameRate, Rate};
-use super::vlan::{Vlan, VlanId};
+use super::vlan::{Vlan, VlanId, parse_trunk, trunk};
 
 /// A port of the switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,21 @@ pub struct PortConfig {
     pub burst: Option<Burst>,
 }
 
+/// Keys behind the URI on the command line.
+const KEYS: [&str; 11] = [
+    "vlan",
+    "trunk",
+    "native",
+    "group",
+    "pair",
+    "mac",
+    "spoof_check",
+    "rate_in",
+    "rate_out",
+    "storm",
+    "burst",
+];
+
 /// Maximum number of addresses pinned to one port.
 pub const MACS_MAX: usize = 256;
 
@@ -60,7 +75,7 @@ pub struct Keys {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<VlanId>,
     /// Trunk port of these VLANs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "trunk", skip_serializing_if = "Option::is_none")]
     pub trunk: Option<Vec<VlanId>>,
     /// VLAN of the trunk whose frames carry no tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -235,12 +250,6 @@ impl From<PortConfig> for Keys {
     }
 }
 
-/// Parses a list of VLANs: `10+20`, as on the command line, or `10,20` where a comma has no other
-/// meaning.
-pub fn parse_trunk(text: &str) -> Result<Vec<VlanId>, super::vlan::VlanError> {
-    text.split(['+', ',']).map(str::parse).collect()
-}
-
 /// Parses a list of addresses: `52:54:00:00:00:01+52:54:00:00:00:02`, as on the command line, or
 /// with commas where a comma has no other meaning.
 pub fn parse_macs(text: &str) -> Result<Vec<MacAddr>, dray_wire::ParseMacError> {
@@ -262,8 +271,9 @@ impl FromStr for PortConfig {
         let name = name.parse().map_err(|e| error(format!("{e}")))?;
         let mut keys = Keys::new(name, uri.parse()?);
         for part in parts {
-            let (key, value) =
-                part.split_once('=').ok_or_else(|| error(format!("{part:?}: give key=value")))?;
+            let (key, value) = part.split_once('=').ok_or_else(|| {
+                error(format!("{part:?}: give key=value; lists are written as trunk=10+20"))
+            })?;
             let twice = match key {
                 "vlan" => put(&mut keys.vlan, value.parse()),
                 "trunk" => put(&mut keys.trunk, parse_trunk(value)),
@@ -279,9 +289,9 @@ impl FromStr for PortConfig {
                 "storm" => put(&mut keys.storm, value.parse()),
                 "burst" => put(&mut keys.burst, value.parse()),
                 _ => {
-                    let known = "vlan, trunk, native, group, pair, mac, spoof_check, rate_in, \
-                                 rate_out, storm, burst";
-                    return Err(error(format!("unknown key {key:?}; a port takes {known}")));
+                    let hint = dray_text::hint(key, KEYS);
+                    let known = KEYS.join(", ");
+                    return Err(error(format!("unknown key {key:?}{hint} a port takes {known}")));
                 }
             };
             if twice.map_err(|what| error(format!("{key}={value}: {what}")))? {
@@ -331,6 +341,24 @@ mod tests {
     }
 
     #[test]
+    fn trunk_takes_list_or_text_of_command_line() {
+        for trunk in ["[10,20]", "\"10+20\"", "\"10,20\""] {
+            let json = format!(r#"{{"name":"a","uri":"null:","trunk":{trunk}}}"#);
+            let port: PortConfig = serde_json::from_str(&json).unwrap();
+            assert_eq!(port.vlan.to_string(), "10+20");
+        }
+        for (trunk, part) in [
+            ("10", "expected VLANs, as in [10, 20] or \"10+20\""),
+            ("\"10-20\"", "VLANs \"10-20\": give 1 to 4094, several as 10+20"),
+            ("[0]", "VLAN 0: give 1 to 4094"),
+        ] {
+            let json = format!(r#"{{"name":"a","uri":"null:","trunk":{trunk}}}"#);
+            let message = serde_json::from_str::<PortConfig>(&json).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
     fn port_errors_name_value_and_allowed_values() {
         for (text, parts) in [
             ("null:", ["\"null:\"", "NAME=URI"]),
@@ -341,7 +369,10 @@ mod tests {
             ("a=null:,vlan=4095", ["vlan=4095", "1 to 4094"]),
             ("a=null:,vlan=x", ["vlan=x", "1 to 4094"]),
             ("a=null:,trunk=", ["trunk=", "1 to 4094"]),
-            ("a=null:,trunk=1+", ["trunk=1+", "1 to 4094"]),
+            ("a=null:,trunk=1+", ["trunk=1+", "several as 10+20"]),
+            ("a=null:,trunk=10-20", ["trunk=10-20", "several as 10+20"]),
+            ("a=null:,trunk=10,20", ["\"20\": give key=value", "trunk=10+20"]),
+            ("a=null:,vlna=10", ["\"vlna\": did you mean vlan?", "vlan, trunk"]),
             ("a=null:,native=1", ["native", "trunk"]),
             ("a=null:,vlan=1,trunk=2", ["vlan and trunk", "one of them"]),
             ("a=raw:eth0?ethertype=0x0800,vlan=1", ["ethertype", "VLAN tags"]),

@@ -133,6 +133,12 @@ fn config_errors_name_line_key_and_value() {
         (&port("pair = 'b'"), "line 5: port \"a\": pair = \"b\": ", "no such port"),
         (&port("[[ports]]\nname = 'a'\nuri = 'null:'"), "line 6: port \"a\": ", "taken"),
         (
+            "[[ports]]\nname = 'a'\nuri = 'raw:eth0'\n[[ports]]\nname = 'b'\nuri = 'afxdp:eth0'",
+            "line 6: port \"b\": interface eth0 ",
+            "already used by port \"a\"; give each port its own",
+        ),
+        ("control = '/tmp/x?mod=0660'", "line 1: control: ", "did you mean mode?"),
+        (
             "[[ports]]\nname = 'a'\nuri = 'null:'\npair = 'b'",
             "line 4: port \"a\": pair: ",
             "only in mode \"patch\"",

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// VLAN identifier, 1 to 4094.
@@ -11,10 +13,16 @@ use serde::{Deserialize, Serialize};
 #[serde(into = "u16", try_from = "i64")]
 pub struct VlanId(u16);
 
-/// The number is not a valid VLAN identifier.
+/// The text or number is not a VLAN identifier, or not a list of them.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("VLAN {0}: give 1 to 4094")]
-pub struct VlanError(String);
+pub enum VlanError {
+    /// One identifier.
+    #[error("VLAN {0}: give 1 to 4094")]
+    One(String),
+    /// A list.
+    #[error("VLANs {0:?}: give 1 to 4094, several as 10+20")]
+    List(String),
+}
 
 impl From<VlanId> for u16 {
     fn from(vlan: VlanId) -> Self {
@@ -28,7 +36,7 @@ impl TryFrom<i64> for VlanId {
     fn try_from(number: i64) -> Result<Self, VlanError> {
         match u16::try_from(number) {
             Ok(vlan @ 1..=4094) => Ok(Self(vlan)),
-            _ => Err(VlanError(number.to_string())),
+            _ => Err(VlanError::One(number.to_string())),
         }
     }
 }
@@ -37,9 +45,38 @@ impl FromStr for VlanId {
     type Err = VlanError;
 
     fn from_str(text: &str) -> Result<Self, VlanError> {
-        let number: i64 = text.parse().map_err(|_| VlanError(format!("{text:?}")))?;
+        let number: i64 = text.parse().map_err(|_| VlanError::One(format!("{text:?}")))?;
         number.try_into()
     }
+}
+
+/// Parses a list of VLANs: `10+20`, or `10,20` where a comma has no other meaning.
+pub fn parse_trunk(text: &str) -> Result<Vec<VlanId>, VlanError> {
+    let vlans: Result<_, VlanError> = text.split(['+', ',']).map(str::parse).collect();
+    vlans.map_err(|_| VlanError::List(text.to_owned()))
+}
+
+/// Deserialises VLANs from a list of numbers, or from text as on the command line.
+pub(super) fn trunk<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<VlanId>>, D::Error> {
+    struct Trunk;
+
+    impl<'de> Visitor<'de> for Trunk {
+        type Value = Vec<VlanId>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("VLANs, as in [10, 20] or \"10+20\"")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            parse_trunk(text).map_err(E::custom)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(list))
+        }
+    }
+
+    from.deserialize_any(Trunk).map(Some)
 }
 
 impl fmt::Display for VlanId {

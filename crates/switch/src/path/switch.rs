@@ -244,6 +244,10 @@ impl Switch {
             let owner = owner.config.name.as_str().to_owned();
             return Err(EngineError::AddressTaken(name, *mac, owner));
         }
+        let others = ports.in_order().map(|port| &port.config);
+        if let Some(error) = EngineError::shared(config, others) {
+            return Err(error);
+        }
         let free = ports.view.ports.iter().position(Option::is_none);
         let index = free.unwrap_or(ports.view.ports.len());
         if index >= PORTS_MAX {

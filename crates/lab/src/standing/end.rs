@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::CommandEnd;
-use super::program::Program;
+use super::program::{Program, is_role};
 use crate::namespace::has_ended;
 
 /// Time for processes to end after SIGTERM. A role waits up to 2 s until what it has transmitted is
@@ -55,19 +55,25 @@ pub(super) fn end(firsts: &[Pid], programs: &[Program]) -> Vec<CommandEnd> {
                 false => ended,
             },
             killed: was_running && killed,
-            summary: summary(&program.output_from(0), &program.output_from(length), was_running),
+            summary: summary(
+                &program.output_from(0),
+                &program.output_from(if was_running { length } else { u64::MAX }),
+                is_role(&program.run),
+            ),
         }
     };
     programs.iter().zip(lengths).map(end).collect()
 }
 
-/// Returns what a command wrote as it ended, or else its last line.
-fn summary(all: &str, at_end: &str, was_running: bool) -> Vec<String> {
+/// Returns what a command wrote as it ended, or else its last line. The lines that a role writes for
+/// each interval, which are indented, are no part of it.
+fn summary(all: &str, at_end: &str, is_role: bool) -> Vec<String> {
     let lines = |text: &str| -> Vec<String> {
-        let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
+        let lines = text.lines().map(str::trim_end);
+        let lines = lines.filter(|line| !(line.is_empty() || is_role && line.starts_with(' ')));
         lines.map(str::to_owned).collect()
     };
-    let mut said = if was_running { lines(at_end) } else { Vec::new() };
+    let mut said = lines(at_end);
     if said.is_empty() {
         said.extend(lines(all).pop());
     }
@@ -111,11 +117,13 @@ mod tests {
 
     #[test]
     fn summary_is_what_was_written_at_the_end() {
-        assert_eq!(summary("1 kpps\nsent 7\n\n", "sent 7\n\n", true), ["sent 7"]);
-        assert_eq!(summary("1 kpps\n", "", true), ["1 kpps"]);
-        assert_eq!(summary("a\nb\n", "a\nb\n", false), ["b"]);
-        assert_eq!(summary("\n", "", true), [""; 0]);
+        let all = "   1.0 s  1 kpps\n   1.2 s  1 kpps\nsent 7\n\n";
+        assert_eq!(summary(all, "   1.2 s  1 kpps\nsent 7\n\n", true), ["sent 7"]);
+        assert_eq!(summary(all, "", true), ["sent 7"]);
+        assert_eq!(summary("a\nup\n  full: 1\n", "up\n  full: 1\n", false), ["up", "  full: 1"]);
+        assert_eq!(summary("a\nb\n", "", false), ["b"]);
+        assert_eq!(summary("\n", "", false), [""; 0]);
         let many: String = (0..20).map(|line| format!("{line}\n")).collect();
-        assert_eq!(summary(&many, &many, true)[0], "8");
+        assert_eq!(summary(&many, &many, false)[0], "8");
     }
 }

@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Time in which any other command is watched for a failure at its start.
 const FIRST_MOMENT: Duration = Duration::from_millis(500);
 
+/// Name of a role's thread.
+const ROLE: &str = "role";
 const SUCCESS: &str = "exit status 0";
 
 /// A command started in a container.
@@ -154,11 +156,16 @@ fn describe(status: ExitStatus) -> String {
 /// `None` for any other command line.
 pub(super) fn working_thread(run: &str) -> Option<&'static str> {
     match topology::dray_call(run)?.get(1)?.as_str() {
-        "send" | "receive" | "forward" | "echo" | "ping" | "upf-load" => Some("role"),
+        "send" | "receive" | "forward" | "echo" | "ping" | "upf-load" => Some(ROLE),
         "upf" => Some("upf-neighbours"),
         "switch" => Some("dray-worker"),
         _ => None,
     }
+}
+
+/// Returns true if the command is a plain call of a role.
+pub(super) fn is_role(run: &str) -> bool {
+    working_thread(run) == Some(ROLE)
 }
 
 fn has_thread(pid: u32, name: &str) -> bool {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::common::{DRAY, success};
+use crate::common::{DRAY, alone, success};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -38,6 +38,7 @@ fn commands(of: &[String]) -> Vec<Vec<String>> {
 
 #[test]
 fn install_writes_completions_and_a_page_for_each_command() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     install(folder.path());
     let at = |path: &str| folder.path().join("usr").join(path);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common;
+use crate::common::{self, alone};
 
 /// Files that mistakes are made with.
 const FILES: &[(&str, &str)] = &[
@@ -85,7 +85,8 @@ const MISTAKES: &[(&str, &str)] = &[
         "bench streams --technique bridge/raw",
         "experiment streams does not measure bridge/raw; it measures links veth, bridge with endpoints \
          tcp, tcp-zerocopy, tcp-sockmap, smc; bridge/raw is measured by: dray bench --technique \
-         bridge/raw (also in loss-free, rtt, latency, ara2019-table1)",
+         bridge/raw (also in loss-free, rtt, latency, ara2019-table1, liang2016-latency, \
+         liang2016-setup)",
     ),
     // Names of experiments.
     ("bench swiches", "unknown experiment \"swiches\": did you mean switches?"),
@@ -107,8 +108,8 @@ const MISTAKES: &[(&str, &str)] = &[
         "invalid value 'dokcer' for '--runtime <LIST>': did you mean docker?",
     ),
     (
-        "doctor --verbose",
-        "unexpected argument '--verbose' found: `dray doctor --help` shows what there is",
+        "doctor --everything",
+        "unexpected argument '--everything' found: `dray doctor --help` shows what there is",
     ),
     (
         "switch add-port a null: --tag 5",
@@ -168,7 +169,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "typo.toml: line 1: this configures a lab: use `dray lab up FILE`",
     ),
     (
-        "upf --n3 raw:lo --n6 raw:lo --config n3.toml",
+        "upf --n3 raw:lo --n6 raw:eth9 --config n3.toml",
         "n3.toml: line 3: n3: unknown key \"adresses\": did you mean addresses?",
     ),
 ];
@@ -176,6 +177,7 @@ const MISTAKES: &[(&str, &str)] = &[
 #[test]
 fn mistake_gets_one_line_that_says_what_is_right() {
     assert!(MISTAKES.len() >= 40, "{}", MISTAKES.len());
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in FILES {
         fs::write(folder.path().join(name), text).unwrap();

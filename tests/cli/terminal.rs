@@ -55,6 +55,7 @@ fn long_run_is_announced_with_its_length() {
 
 #[test]
 fn list_shows_the_time_of_each_experiment() {
+    let _alone = alone();
     for (words, limit) in
         [(&["bench", "--list"][..], "15 s"), (&["bench", "--list", "--quick"], "6 s")]
     {

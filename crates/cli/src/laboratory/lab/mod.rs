@@ -71,6 +71,7 @@ Examples:
   dray lab graph ara2019 --output ara2019.svg")]
     Graph(Graph),
     /// Remove what a killed dray left behind, and only that. Every start of a lab does the same.
+    #[command(after_help = "Example:\n  dray lab clean")]
     Clean,
     #[command(hide = true, name = up::KEEP_COMMAND)]
     Keep(up::KeepArguments),

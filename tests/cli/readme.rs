@@ -69,7 +69,7 @@ const README: &[Commands] = &[
             printf '#!/bin/sh\nexec "$@"\n' >bin/sudo
             chmod 755 bin/sudo
             for name in s before after; do cp "$SETUPS/../../results/rates.json" $name.json; done"#,
-        output: &["Experiments:", "A: before.json", "B: after.json"],
+        output: &["... every technique this host can run, ...", "A: before.json", "B: after.json"],
     },
     Commands {
         words: "dray receive",

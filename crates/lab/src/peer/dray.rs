@@ -44,6 +44,10 @@ impl Dray {
             Wiring::Learning => ["--mode", "learning", "--flow", "drop"],
         });
         command.arg("--control").arg(&control);
+        if dray_sandbox::landlock_version().is_err() {
+            // The results record the command line.
+            command.args(["--sandbox", "off"]);
+        }
         for (index, port) in settings.ports.iter().enumerate() {
             let (socket, queues) = (port.socket.display(), port.queues);
             let client = if port.server { "" } else { "&client=1" };

@@ -31,7 +31,7 @@ struct Commands {
 
 const README: &[Commands] = &[
     Commands {
-        words: "git clone",
+        words: "make demo",
         plan: Plan::Skip("it installs packages and builds dray for minutes"),
         setup: "",
         output: &[],
@@ -47,7 +47,6 @@ const README: &[Commands] = &[
         words: "dray upf",
         plan: Plan::Together(&["", "ip netns exec load"]),
         setup: "
-            ln -s examples/upf.toml .
             ip netns add load
             for i in 0 1; do
                 ip link add eth$i type veth peer name eth$i netns load

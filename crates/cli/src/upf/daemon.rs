@@ -10,7 +10,7 @@ use dray_switch::config::Idle;
 use dray_upf::api::{self, CONTROL, Stats};
 use dray_upf::{Running, Upf};
 
-use super::Ports;
+use super::ports::Ports;
 use super::show;
 use crate::common::{Failure, cancel_on_signals, print};
 use crate::parse;

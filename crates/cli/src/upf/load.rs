@@ -13,7 +13,7 @@ use dray_upf::load::{LEN_MAX, LEN_MIN, Load, LoadReport, Outcome, Pace, Settings
 use dray_wire::gtpu::Direction;
 use serde::Serialize;
 
-use super::Ports;
+use super::ports::Ports;
 use crate::common::{Failure, cancel_on_signals, print};
 use crate::parse;
 use crate::role::describe::{arrived, percentiles};

@@ -8,7 +8,7 @@ use dray_text::{align, wrapped};
 use dray_upf::api::{CONTROL, Stats, Status};
 use dray_upf::{Counters, DropReason, EventsLost, UpfConfig};
 
-use super::Ports;
+use super::ports::Ports;
 
 mod sessions;
 

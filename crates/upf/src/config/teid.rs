@@ -58,7 +58,9 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 
 /// For a field that may be missing.
 pub(crate) mod option {
-    use super::{Deserialize, Deserializer, Serialize, Serializer, Teid};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::config::teid::Teid;
 
     pub(crate) fn serialize<S: Serializer>(
         teid: &Option<u32>,
@@ -76,7 +78,9 @@ pub(crate) mod option {
 
 /// For a list.
 pub(crate) mod list {
-    use super::{Deserialize, Deserializer, Serializer, Teid};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::config::teid::Teid;
 
     pub(crate) fn serialize<S: Serializer>(
         teids: &[u32],

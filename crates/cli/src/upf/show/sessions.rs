@@ -6,7 +6,7 @@ use dray_upf::{Counted, SessionState, SessionStatus, UsageStatus};
 use dray_wire::gtpu::Direction;
 
 /// Returns a table of sessions.
-pub(in crate::upf) fn sessions(sessions: &[SessionStatus]) -> String {
+pub(crate) fn sessions(sessions: &[SessionStatus]) -> String {
     let header = [
         "seid",
         "user",
@@ -41,7 +41,7 @@ pub(in crate::upf) fn sessions(sessions: &[SessionStatus]) -> String {
 }
 
 /// Returns everything about a session.
-pub(in crate::upf) fn session(session: &SessionStatus) -> String {
+pub(crate) fn session(session: &SessionStatus) -> String {
     let SessionStatus { seid, state, ue, teids, tunnels, waiting, usage, config } = session;
     let mut text = format!(
         "session {seid}: {}, {waiting} packets waiting\n\

@@ -1,0 +1,61 @@
+//! The ports of `dray upf` and `dray upf-load`, and their configuration.
+
+use std::path::PathBuf;
+
+use dray_port::{Bound, OpenError, Port, PortUri};
+use dray_sandbox::SandboxError;
+use dray_upf::UpfConfig;
+
+use crate::common::Failure;
+
+/// The two ports and the configuration.
+#[derive(clap::Args)]
+pub(super) struct Ports {
+    /// Port to the gNBs' side.
+    #[arg(long, value_name = "URI")]
+    pub(super) n3: PortUri,
+    /// Port to the data network's side.
+    #[arg(long, value_name = "URI")]
+    pub(super) n6: PortUri,
+    /// Addresses, neighbours and sessions of the user plane function.
+    #[arg(long, value_name = "FILE.toml")]
+    pub(super) config: PathBuf,
+}
+
+impl Ports {
+    /// Checks the ports, and reads the configuration.
+    pub(super) fn load(&self) -> Result<UpfConfig, Failure> {
+        if let Some(common) = self.n3.common_with(&self.n6) {
+            let what = format!("--n3 and --n6 both use {common}: give two ports");
+            return Err(Failure::usage(anyhow::anyhow!(what)));
+        }
+        UpfConfig::load(&self.config).map_err(Failure::usage)
+    }
+
+    /// Opens N3 and N6. Interfaces and the rights of sockets, which require privileges, come before
+    /// `confine` drops these; ports with their own threads are opened afterwards.
+    pub(super) fn open(
+        &self,
+        confine: impl FnOnce() -> Result<(), SandboxError>,
+    ) -> Result<[Port; 2], Failure> {
+        let mut bound = [Some(self.n3.bind()?), Some(self.n6.bind()?)];
+        let mut ports = [None, None];
+        let mut open = |local: bool| -> Result<(), OpenError> {
+            for (number, uri) in [&self.n3, &self.n6].into_iter().enumerate() {
+                if uri.is_local() == local {
+                    ports[number] = bound[number].take().map(Bound::open).transpose()?;
+                }
+            }
+            Ok(())
+        };
+        open(false)?;
+        confine()?;
+        open(true)?;
+        Ok(ports.map(|port| port.expect("every port is opened in one of the passes")))
+    }
+
+    /// Returns the failure for an error in the configuration file.
+    pub(super) fn wrong(&self, error: dray_upf::ConfigError) -> Failure {
+        Failure::usage(error.in_file(&self.config))
+    }
+}

@@ -21,7 +21,10 @@ pub(crate) struct Control {
 impl Control {
     /// Returns the path of the selected socket. `usual` is the default, `program` the command line
     /// that starts the program.
-    #[cfg_attr(not(feature = "laboratory"), expect(unused_variables))]
+    #[cfg_attr(
+        not(feature = "laboratory"),
+        expect(unused_variables, reason = "labs need the laboratory")
+    )]
     pub(crate) fn socket(&self, usual: &str, program: &str) -> Result<PathBuf, Failure> {
         #[cfg(feature = "laboratory")]
         if let Some(lab) = &self.lab {

@@ -399,7 +399,7 @@ fn slow_sender_is_reported_below_offered_rate() {
     let _alone = alone();
     require_root!();
     let technique = ["--quick", "--technique", "veth/udp", "--size", "64"];
-    let (_, results, text) = run_with_table(&[&technique[..], &["--rate", "1G"]].concat());
+    let (_, results, text) = run_with_table(&[&technique[..], &["--rate", "1Gpps"]].concat());
     check_books(&results);
     assert!(results.results[0].measured().unwrap().sent_less_than_offered);
     assert!(text.contains("sent less than offered"), "{text}");

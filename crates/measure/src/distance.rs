@@ -87,20 +87,23 @@ pub(crate) fn of_most(trials: impl IntoIterator<Item = Distance>) -> Option<Dist
     }
 }
 
-/// Chooses the trials of a case that are summed up: those at the distance `of_run`; if there are
-/// none, those at another distance; else all. Returns their distance, and for each trial if it was
-/// chosen.
+/// Chooses the trials of a case that are summed up, at most `wanted`: those at the distance `of_run`;
+/// if there are none, those at another distance; else any. Returns their distance, and for each trial
+/// if it was chosen.
 pub(crate) fn choose(
     trials: &[Option<Distance>],
     of_run: Option<Distance>,
+    mut wanted: usize,
 ) -> (Option<Distance>, Vec<bool>) {
     let known = || trials.iter().copied().flatten();
     let chosen =
         of_run.filter(|of_run| known().any(|it| it == *of_run)).or_else(|| of_most(known()));
-    match chosen {
-        Some(_) => (chosen, trials.iter().map(|it| *it == chosen).collect()),
-        None => (known().next(), vec![true; trials.len()]),
-    }
+    let choose = |it: &Option<Distance>| {
+        let is_chosen = (chosen.is_none() || *it == chosen) && wanted > 0;
+        wanted -= usize::from(is_chosen);
+        is_chosen
+    };
+    (chosen.or_else(|| known().next()), trials.iter().map(choose).collect())
 }
 
 /// Returns true if fewer than `wanted` of these trials ran at the distance `of_run`, and others at
@@ -119,17 +122,18 @@ mod tests {
     fn trials_at_the_distance_of_the_run_are_chosen() {
         let mixed = [Some(Near), Some(Far), Some(Changed), Some(Near)];
         assert_eq!(of_most(mixed.into_iter().flatten()), Some(Near));
-        assert_eq!(choose(&mixed, Some(Near)), (Some(Near), vec![true, false, false, true]));
-        assert_eq!(choose(&mixed, Some(Far)), (Some(Far), vec![false, true, false, false]));
+        assert_eq!(choose(&mixed, Some(Near), 9), (Some(Near), vec![true, false, false, true]));
+        assert_eq!(choose(&mixed, Some(Near), 1), (Some(Near), vec![true, false, false, false]));
+        assert_eq!(choose(&mixed, Some(Far), 9), (Some(Far), vec![false, true, false, false]));
     }
 
     #[test]
     fn case_without_such_trials_uses_others() {
         let far = [Some(Far), Some(Changed)];
-        assert_eq!(choose(&far, Some(Near)), (Some(Far), vec![true, false]));
-        assert_eq!(choose(&[Some(Changed); 2], Some(Near)), (Some(Changed), vec![true; 2]));
+        assert_eq!(choose(&far, Some(Near), 9), (Some(Far), vec![true, false]));
+        assert_eq!(choose(&[Some(Changed); 2], Some(Near), 9), (Some(Changed), vec![true; 2]));
         // On one CPU nothing is measured.
-        assert_eq!(choose(&[None, None], None), (None, vec![true; 2]));
+        assert_eq!(choose(&[None, None], None, 9), (None, vec![true; 2]));
         assert_eq!(of_most([]), None);
     }
 

@@ -78,7 +78,7 @@ pub(crate) fn of_streams(
     let outcome = match trials.lacking() {
         Some(skipped) => StreamOutcome::Skipped { skipped },
         None => {
-            let (trials, lines) = trials.at_one_distance(of_run);
+            let (trials, lines) = trials.at_one_distance(of_run, settings.trials);
             let (setting, check) = trials.conditions();
             let setting = SettingOfRun { lines, ..setting.clone() };
             let measure = settings.timing.measure;
@@ -110,7 +110,7 @@ fn outcome(
         (Some(skipped), _) => Outcome::Skipped { skipped },
         (None, Some(isolation)) => Outcome::Isolated { isolation },
         (None, None) => {
-            let (trials, lines) = trials.at_one_distance(of_run);
+            let (trials, lines) = trials.at_one_distance(of_run, settings.trials);
             Outcome::Measured(Box::new(measured(&trials, settings, limit, lines)))
         }
     }

@@ -49,7 +49,7 @@ pub struct Lines {
     /// Time that a cache line took between the CPUs that are farthest apart, there and back, in
     /// nanoseconds: the mean over the trials.
     pub round_trip_ns: f64,
-    /// Number of trials left out because the distance was another one.
+    /// Number of trials left out because the distance was another one, or enough had been repeated.
     pub left_out: usize,
 }
 

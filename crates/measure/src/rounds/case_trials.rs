@@ -107,27 +107,29 @@ impl CaseTrials {
         frames.chain(self.stream_trials.iter().map(|trial| of(trial.lines))).collect()
     }
 
-    /// Returns the trials that can be summed up, because the CPUs were at one distance, and that
-    /// distance.
-    pub(crate) fn at_one_distance(&self, of_run: Option<Distance>) -> (Self, Option<Lines>) {
+    /// Returns the trials (or searches) that can be summed up, at most `wanted`, because the CPUs were
+    /// at one distance, and that distance.
+    pub(crate) fn at_one_distance(
+        &self,
+        of_run: Option<Distance>,
+        wanted: usize,
+    ) -> (Self, Option<Lines>) {
         let distances = self.distances();
-        let (distance, chosen) = distance::choose(&distances, of_run);
+        let (distance, chosen) = distance::choose(&distances, of_run, wanted);
         let left_out = chosen.iter().filter(|is_chosen| !**is_chosen).count();
         let mut kept = self.clone();
         if left_out > 0 {
-            if !self.searches.is_empty() {
-                keep(&mut kept.searches, &chosen);
-            }
-            // The trials of a search have distances of their own.
-            let of = |lines: Option<LineTimes>| lines.map(|lines| lines.distance());
-            let frames: Vec<_> = self.trials.iter().map(|trial| of(trial.lines)).collect();
-            let frames = distance::choose(&frames, distance).1;
-            keep(&mut kept.trials, &frames);
-            if kept.loss_free.len() == frames.len() {
-                keep(&mut kept.loss_free, &frames);
-            }
-            if !self.stream_trials.is_empty() {
+            if self.searches.is_empty() {
+                keep(&mut kept.trials, &chosen);
+                keep(&mut kept.loss_free, &chosen);
                 keep(&mut kept.stream_trials, &chosen);
+            } else {
+                keep(&mut kept.searches, &chosen);
+                // Each search has some trials, which have distances of their own.
+                let of = |trial: &Trial| trial.lines.map(|lines| lines.distance());
+                let of_trials: Vec<_> = self.trials.iter().map(of).collect();
+                let (_, chosen) = distance::choose(&of_trials, distance, usize::MAX);
+                keep(&mut kept.trials, &chosen);
             }
         }
         let frames = kept.trials.iter().filter_map(|trial| trial.lines);

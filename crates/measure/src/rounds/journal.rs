@@ -83,7 +83,7 @@ impl Journal {
             .iter()
             .zip(&self.limits)
             .filter(|(_, trials)| !trials.is_empty())
-            .map(|(&frame_size, trials)| limit_row(frame_size, trials, of_run))
+            .map(|(&frame_size, trials)| limit_row(frame_size, trials, of_run, settings.trials))
             .collect();
         let (mut results, mut streams) = (Vec::new(), Vec::new());
         for (case, trials) in plan.cases.iter().zip(&self.cases) {
@@ -125,9 +125,14 @@ impl Journal {
 }
 
 /// Sums up the trials at one distance.
-fn limit_row(frame_size: usize, trials: &[LimitTrial], of_run: Option<Distance>) -> LimitRow {
+fn limit_row(
+    frame_size: usize,
+    trials: &[LimitTrial],
+    of_run: Option<Distance>,
+    wanted: usize,
+) -> LimitRow {
     let distances: Vec<_> = trials.iter().map(LimitTrial::distance).collect();
-    let (distance, chosen) = distance::choose(&distances, of_run);
+    let (distance, chosen) = distance::choose(&distances, of_run, wanted);
     let pps = trials.iter().zip(chosen).filter(|(_, is_chosen)| *is_chosen);
     LimitRow::new(frame_size, pps.map(|(trial, _)| trial.pps).collect(), distance)
 }

@@ -75,8 +75,9 @@ pub fn run(
     };
     let mut estimate = Estimate::new(plan.cases.iter().zip(&journal.cases).map(rounds_left).sum());
     // After all rounds, cases repeat trials in which the CPUs were not as near to each other as in
-    // most trials; at most as many rounds again.
-    for round in 0..2 * settings.trials {
+    // most trials; at most as many rounds again. A quick run marks them instead.
+    let rounds = if settings.quick { settings.trials } else { 2 * settings.trials };
+    for round in 0..rounds {
         let is_repeat = round >= settings.trials;
         let of_run = journal.distance();
         for (index, &size) in plan.limit_sizes.iter().enumerate() {

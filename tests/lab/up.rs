@@ -249,7 +249,7 @@ fn invalid_topology_creates_nothing() {
             "address \"10.8.0.1\": outside the network 10.7.0.0/24; give 10.7.0.1 to 10.7.0.254",
         ),
         (PAIR.replace("'veth'", "'vteh'"), 6, "unknown link kind \"vteh\": did you mean veth?"),
-        (PAIR.replace("'b']", "'c']"), 7, "unknown container \"c\"; give one of a, b, host"),
+        (PAIR.replace("'b']", "'c']"), 7, "unknown container \"c\": give one of a, b, host"),
         (
             format!("{ring}[[links]]\nkind = 'veth'\nends = ['a', 'b']\n"),
             3,

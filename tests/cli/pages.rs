@@ -18,7 +18,7 @@ pub(crate) struct Block<'a> {
     /// Number of its first line in the page.
     pub(crate) line: usize,
     pub(crate) heading: &'a str,
-    /// What follows the opening fence: `sh` for commands, `sh alice` for commands of another user,
+    /// Text after the opening fence: `sh` for commands, `sh alice` for commands of another user,
     /// `text` for the output of the block of commands before it.
     pub(crate) info: &'a str,
     pub(crate) lines: Vec<&'a str>,

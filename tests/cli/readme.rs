@@ -23,7 +23,7 @@ enum Plan {
 struct Commands {
     words: &'static str,
     plan: Plan,
-    /// What the reader already has.
+    /// Commands that prepare what the reader already has.
     setup: &'static str,
     /// Lines of the output, as in `missing`.
     output: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! What labs show of their commands: their logs, how they ended, and why they failed.
+//! Labs show the logs of their commands, how they ended, and why they failed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! What a person at a terminal sees of the switch: start, rates, end, and the rights of its sockets.
+//! The output of the switch on a terminal: start, rates, end; and the rights of its sockets.
 
 use std::fs;
 use std::io::Read;

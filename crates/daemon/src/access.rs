@@ -1,4 +1,4 @@
-//! Who may connect to a socket: mode, owner and group of its file.
+//! Rights to connect to a socket: mode, owner and group of its file.
 
 use std::fs;
 use std::io;

@@ -22,7 +22,7 @@ pub const SOCKET_PATH_MAX: usize = 107;
 /// it for the commands in its containers.
 pub const CONTROL_DIR: &str = "DRAY_CONTROL_DIR";
 
-/// Where a control socket is, and who may connect: `PATH?mode=0660&owner=NAME&group=NAME`.
+/// Path of a control socket, and the rights to connect to it: `PATH?mode=0660&owner=NAME&group=NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ControlAddress {

@@ -11,7 +11,7 @@ const NEEDED: [(u32, &str); 3] =
 /// except in many containers.
 pub fn check() -> Result<(), LabError> {
     let status = read("/proc/self/status").unwrap_or_default();
-    // What cannot be read is left to the system calls.
+    // If /proc cannot be read, the system calls report what is missing.
     let lacking = lacking(&status).unwrap_or_default();
     match lacking.is_empty() {
         true => Ok(()),

@@ -45,7 +45,7 @@ pub(crate) struct Control {
     thread: OnceLock<Pid>,
 }
 
-/// Where peers come from.
+/// Origin of peers.
 #[derive(Clone, Copy)]
 enum Source<'l> {
     /// They connect to this socket.
@@ -247,7 +247,7 @@ impl Control {
             },
             Source::Connects(kind) => match unix::connect(path, kind) {
                 Ok(stream) => return Some(stream),
-                // What would have failed at first may be mended meanwhile.
+                // The cause of a permanent error may be removed while the port is open.
                 Err(error) => {
                     unix::why_unreachable(path, error).unwrap_or_else(|error| error.to_string())
                 }

@@ -12,7 +12,7 @@ use crate::privilege::Capability;
 use crate::query::{Query, UriError};
 use crate::{Port, Wait};
 
-/// What a port uses, and no second port of a program should.
+/// Resource that only one port of a program can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claim<'u> {
     /// All frames of an interface.

@@ -58,7 +58,7 @@ impl Links {
     }
 }
 
-/// What a role of byte streams waits for, if it does.
+/// Peer that a role of byte streams waits for, if any.
 #[derive(Clone, Default)]
 pub(crate) struct Awaited(Arc<Mutex<Option<String>>>);
 

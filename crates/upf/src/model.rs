@@ -55,7 +55,7 @@ impl Operation {
     }
 }
 
-/// What a session does with packets.
+/// Treatment of packets by a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionState {
@@ -72,7 +72,7 @@ pub enum SessionState {
 pub struct SessionStatus {
     /// Session endpoint identifier.
     pub seid: u64,
-    /// What it does with packets.
+    /// Treatment of its packets.
     pub state: SessionState,
     /// The user's addresses: IPv4 addresses, and IPv6 prefixes of 64 bits.
     pub ue: Vec<String>,

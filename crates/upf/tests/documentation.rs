@@ -1,4 +1,4 @@
-//! What the documentation says, compared with the code.
+//! The tables in the documentation agree with the code.
 
 use dray_upf::DropReason;
 

@@ -33,7 +33,7 @@ struct State {
     ports: Vec<PortConfig>,
     pairs: Pairs,
     table: Vec<TableEntry>,
-    /// What the ports had counted at the last reset.
+    /// Counters of the ports at the last reset.
     reset: Vec<PortStats>,
 }
 

@@ -11,7 +11,7 @@ use super::Outcome;
 use super::packet::{LABEL, Label, PORTS, TTL, filling, server, user};
 use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
 
-/// What a frame turned out to be.
+/// Verdict on a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Checked {
     /// A packet that is correct in every field.

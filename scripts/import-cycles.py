@@ -166,7 +166,7 @@ def name(module):
 
 def main():
     root = Path(__file__).resolve().parent.parent
-    crates = [Path(given) for given in sys.argv[1:]] or sorted(root.glob("crates/*"))
+    crates = [Path(given) for given in sys.argv[1:]] or sorted(found.parent for found in root.glob("*/*/Cargo.toml")) + [root / "cli"]
     wrong = False
     for crate in crates:
         large = [(c, graph) for graph in [imports_of(crate)] for c in components(graph) if len(c) > MAX]

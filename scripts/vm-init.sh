@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # First process of a lab's virtual machine: overlays an in-memory file system on the host's, which is
 # shared read-only, and runs the script that the lab provides. The script's output goes to one virtio
-# port and its exit status to another; crates/testvm/ has the other ends.
+# port and its exit status to another; laboratory/testvm/ has the other ends.
 set -e
 busybox() { /bin/busybox "$@"; }
 busybox mount -t proc proc /proc

@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/switch/tests/inline/mod.rs"]
+#[path = "../../dataplane/switch/tests/inline/mod.rs"]
 mod inline;
-#[path = "../../crates/switch/tests/forwarding/model.rs"]
+#[path = "../../dataplane/switch/tests/forwarding/model.rs"]
 mod model;
 
 fuzz_target!(|bytes: &[u8]| model::run(bytes));

@@ -8,7 +8,7 @@ use dray_shm::{Mapping, MemoryFile};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-#[path = "../../crates/ring/tests/ring/bytes.rs"]
+#[path = "../../dataplane/ring/tests/ring/bytes.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod bytes;
 

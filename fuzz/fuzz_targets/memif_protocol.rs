@@ -21,7 +21,7 @@ use rustix::net::{
 };
 use rustix::time::Timespec;
 
-#[path = "../../crates/ring/tests/ring/bytes.rs"]
+#[path = "../../dataplane/ring/tests/ring/bytes.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod bytes;
 

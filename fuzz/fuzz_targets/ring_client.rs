@@ -3,9 +3,9 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/ring/tests/ring/bytes.rs"]
+#[path = "../../dataplane/ring/tests/ring/bytes.rs"]
 mod bytes;
-#[path = "../../crates/ring/tests/ring/client.rs"]
+#[path = "../../dataplane/ring/tests/ring/client.rs"]
 mod client;
 
 fuzz_target!(|bytes: &[u8]| client::run(bytes));

@@ -3,12 +3,12 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/ring/tests/ring/bytes.rs"]
+#[path = "../../dataplane/ring/tests/ring/bytes.rs"]
 mod bytes;
-#[path = "../../crates/ring/tests/ring/driver.rs"]
+#[path = "../../dataplane/ring/tests/ring/driver.rs"]
 mod driver;
 #[allow(dead_code, reason = "each target uses a part of it")]
-#[path = "../../crates/ring/tests/ring/memory.rs"]
+#[path = "../../dataplane/ring/tests/ring/memory.rs"]
 mod memory;
 
 fuzz_target!(|bytes: &[u8]| driver::run(bytes));

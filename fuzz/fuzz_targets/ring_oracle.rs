@@ -4,12 +4,12 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/ring/tests/ring/bytes.rs"]
+#[path = "../../dataplane/ring/tests/ring/bytes.rs"]
 mod bytes;
 #[allow(dead_code, reason = "each target uses a part of it")]
-#[path = "../../crates/ring/tests/ring/memory.rs"]
+#[path = "../../dataplane/ring/tests/ring/memory.rs"]
 mod memory;
-#[path = "../../crates/ring/tests/ring/oracle.rs"]
+#[path = "../../dataplane/ring/tests/ring/oracle.rs"]
 mod oracle;
 
 fuzz_target!(|bytes: &[u8]| oracle::run(bytes));

@@ -10,7 +10,7 @@ use dray_port::vhost::VhostUri;
 use dray_port::{Port, Scratch, Wait, scratch};
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/ring/tests/ring/bytes.rs"]
+#[path = "../../dataplane/ring/tests/ring/bytes.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod bytes;
 #[path = "../../tests/switch/liar/memory.rs"]

@@ -223,7 +223,7 @@ fn capability_that_root_lacks_is_named() {
         let output = Command::new("setpriv")
             .args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", DRAY])
             .args(arguments.split(' '))
-            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
             .output()
             .expect("setpriv, of package util-linux");
         let message = String::from_utf8(output.stderr).unwrap();

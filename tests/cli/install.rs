@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::common::{DRAY, alone, success};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Returns the output of a program; `None` if this machine lacks it.
 fn run(program: &str, arguments: &[&str]) -> Option<Output> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::common::{DRAY, Started, eventually};
 
 /// The repository.
-pub(crate) const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+pub(crate) const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// A fenced block of a page.
 #[derive(Debug)]

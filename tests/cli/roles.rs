@@ -311,7 +311,7 @@ fn port_makes_the_directory_for_sockets() {
 /// The documentation shows the error for a wrong key as it is.
 #[test]
 fn documented_port_error_is_current() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ports.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/ports.md");
     let page = std::fs::read_to_string(page).unwrap();
     let output = common::dray(&["receive", "--port", "raw:eth0?bach=64"]);
     let message = String::from_utf8(output.stderr).unwrap();

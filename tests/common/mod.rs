@@ -137,7 +137,7 @@ pub fn success(arguments: &[&str]) -> String {
 pub fn assert_schema(json: &serde_json::Value) -> jsonschema::Validator {
     let schema = std::fs::read_to_string(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../../docs/result.schema.json"
+        "/../docs/result.schema.json"
     ));
     let schema: serde_json::Value = serde_json::from_str(&schema.unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();

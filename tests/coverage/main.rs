@@ -261,7 +261,7 @@ fn check(place: Place, tried: &[Case], (proven, versions): &(Proven, BTreeSet<St
 }
 
 fn folder() -> PathBuf {
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/coverage").into()
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/coverage").into()
 }
 
 fn is_whole() -> bool {

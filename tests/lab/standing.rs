@@ -7,7 +7,7 @@ use std::process::Output;
 use crate::common::{dray, success};
 use dray_lab::standing::{ContainerState, LabState};
 
-pub(crate) const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+pub(crate) const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
 
 /// A lab that is taken down even if the test fails.
 pub(crate) struct Up(pub(crate) String);

@@ -24,7 +24,7 @@ macro_rules! browser {
 }
 
 /// Path of the measured results, reduced to a few rows each.
-pub(crate) const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/results");
+pub(crate) const RESULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/results");
 
 /// Writes a page of these result files.
 pub(crate) fn page(folder: &Path, files: impl IntoIterator<Item = String>) -> PathBuf {

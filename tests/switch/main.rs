@@ -3,7 +3,7 @@
 #[macro_use]
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../../crates/switch/tests/ends/mod.rs"]
+#[path = "../../dataplane/switch/tests/ends/mod.rs"]
 mod ends;
 
 mod afxdp;

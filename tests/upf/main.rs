@@ -273,7 +273,7 @@ fn upf_counts_hostile_scapy_messages() {
     let upf = start("upf", ["n3", "n6"], &[]);
     assert!(eventually(|| listens(files.at("upf.sock"))));
     let mut scapy = Command::new("/usr/bin/python3");
-    scapy.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/upf/hostile_by_scapy.py"));
+    scapy.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/upf/hostile_by_scapy.py"));
     scapy.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut scapy = Started(veths.0.enter(|| scapy.spawn()).unwrap());
     let mut requests = scapy.0.stdin.take().unwrap();

@@ -478,7 +478,7 @@ mod tests {
     use super::*;
 
     fn results() -> Run {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/results/sockets.json");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/results/sockets.json");
         Run::read(Path::new(folder)).unwrap()
     }
 

@@ -1,4 +1,4 @@
-module dray/crates/upf/tests/go-gtp
+module dray/dataplane/upf/tests/go-gtp
 
 go 1.23.0
 

@@ -2,12 +2,12 @@
 //!
 //! A data thread signals a peer itself as long as that is fast. A peer can make it slow: a hundred
 //! thousand epoll watchers on its eventfd are all woken inside the system call that signals it.
-//! After a slow signal the data thread only notes that a signal is owed, and the port's control
+//! After slow signals the data thread only notes that a signal is owed, and the port's control
 //! thread sends it. Each port has its own control thread, so a slow peer delays only its own
 //! signals. Peers whose signals are very slow share one limit, and delay each other's.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -17,8 +17,13 @@ use crate::aio::{self, Signal};
 use crate::event::{Event, Shared};
 
 /// A signal that takes a data thread longer than this, in nanoseconds, is slow. Most take one to
-/// five microseconds.
+/// five microseconds, and 15 where asynchronous I/O is missing.
 const SLOW: u64 = 20_000;
+/// Number of slow signals in a row after which the control thread sends the next ones. An honest
+/// peer's signal can be slow once or twice, on a machine that is busy.
+const IN_A_ROW: u32 = 3;
+/// A signal that takes a data thread longer than this, in nanoseconds, is slow beyond doubt.
+const TOO_SLOW: u64 = 5 * SLOW;
 /// After a slow signal the control thread sends the signals, for this many times as long as the
 /// slow one took: slow signals take at most a thousandth of a data thread's time.
 const DELEGATED: u64 = 1000;
@@ -45,9 +50,10 @@ const NO_TIMER: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Attention {
     event: Event,
-    /// True if the last signal seemed slow. The next ones are then timed by the CPU time that they
-    /// take, because preemption of the data thread is not the peer's fault.
-    suspect: AtomicBool,
+    /// Number of signals in a row that were slow, the first one perhaps only seemingly. As long as
+    /// it is not zero, signals are timed by the CPU time that they take, because preemption of the
+    /// data thread is not the peer's fault.
+    slow_in_a_row: AtomicU32,
     /// Time until which the control thread sends the signals, in nanoseconds of the monotonic
     /// clock.
     delegated_until: AtomicU64,
@@ -70,7 +76,7 @@ impl Attention {
     fn without_aio() -> std::io::Result<Self> {
         Ok(Self {
             event: Event::new()?,
-            suspect: AtomicBool::new(false),
+            slow_in_a_row: AtomicU32::new(0),
             delegated_until: AtomicU64::new(0),
             rests_until: AtomicU64::new(0),
             very_slow: AtomicBool::new(false),
@@ -102,7 +108,7 @@ impl Attention {
         if start < self.delegated_until.load(Ordering::Relaxed) {
             return self.owe(event);
         }
-        let cpu_time = self.suspect.load(Ordering::Relaxed).then(cpu_time);
+        let cpu_time = (self.slow_in_a_row.load(Ordering::Relaxed) > 0).then(cpu_time);
         match aio::signal(event.as_fd()) {
             Signal::Sent => {}
             Signal::Delayed => return self.delegate(DELAYED),
@@ -125,10 +131,14 @@ impl Attention {
     #[cold]
     fn judge(&self, seems_slow: bool, cpu_time: Option<u64>) {
         let slow = cpu_time.filter(|time| *time > SLOW);
-        if let Some(time) = slow {
+        let in_a_row = match slow {
+            Some(_) => self.slow_in_a_row.load(Ordering::Relaxed).saturating_add(1),
+            None => u32::from(seems_slow),
+        };
+        self.slow_in_a_row.store(in_a_row, Ordering::Relaxed);
+        if let Some(time) = slow.filter(|time| in_a_row >= IN_A_ROW || *time > TOO_SLOW) {
             self.delegate(time);
         }
-        self.suspect.store(seems_slow || slow.is_some(), Ordering::Relaxed);
     }
 
     fn delegate(&self, slow: u64) {
@@ -257,8 +267,8 @@ mod tests {
     fn slow_signals_move_to_control_thread() {
         let (attention, ours, event) = peer_event(EventfdFlags::NONBLOCK);
         let epolls = watchers(event.as_fd(), 50_000);
-        // One signal that seems slow, then one that is; time lost to a preemption in between does
-        // not count.
+        // One signal that seems slow, then one that is too slow, or two that are slow; time lost to
+        // a preemption in between does not count.
         let sent = (1..=10).find(|_| {
             ours.signal();
             now() < attention.delegated_until.load(Ordering::Relaxed)
@@ -276,6 +286,21 @@ mod tests {
         assert!(attention.deliver().is_some(), "the control thread rests");
         assert_eq!(count(&event), 0);
         drop(epolls);
+    }
+
+    #[test]
+    fn signals_move_after_three_slow_ones_or_one_too_slow() {
+        let moves_after = |signals: &[(bool, Option<u64>)]| {
+            let attention = Attention::without_aio().unwrap();
+            signals.iter().for_each(|(seems_slow, time)| attention.judge(*seems_slow, *time));
+            attention.delegated_until.load(Ordering::Relaxed) > 0
+        };
+        let (seems, slow, quick) = ((true, None), (true, Some(SLOW + 1)), (false, Some(SLOW)));
+        assert!(!moves_after(&[seems, slow]));
+        assert!(moves_after(&[seems, slow, slow]));
+        assert!(!moves_after(&[seems, slow, quick, seems, slow]));
+        assert!(!moves_after(&[seems, (true, Some(SLOW)), slow]), "it only seemed slow");
+        assert!(moves_after(&[seems, (true, Some(TOO_SLOW + 1))]));
     }
 
     #[test]

@@ -57,15 +57,22 @@ impl Lines {
     /// Describes why the row does not compare with others of its run, if that is so.
     pub fn disturbed(&self) -> Option<String> {
         let Self { distance, of_run, round_trip_ns, .. } = self;
-        match distance {
-            Distance::Changed => Some(format!("the CPUs {}", distance.in_words())),
-            _ if distance == of_run => None,
-            _ => Some(format!(
-                "the CPUs were {} ({round_trip_ns:.0} ns), not {} as in the other rows",
-                distance.in_words(),
-                of_run.in_words()
-            )),
-        }
+        self.changed().or_else(|| {
+            (distance != of_run).then(|| {
+                format!(
+                    "the CPUs were {} ({round_trip_ns:.0} ns), not {} as in the other rows",
+                    distance.in_words(),
+                    of_run.in_words()
+                )
+            })
+        })
+    }
+
+    /// Describes that the distance changed during the trials, if it did: the row does not compare
+    /// with any other.
+    pub fn changed(&self) -> Option<String> {
+        let Self { distance, .. } = self;
+        (*distance == Distance::Changed).then(|| format!("the CPUs {}", distance.in_words()))
     }
 
     /// Describes the distance, in words and nanoseconds.

@@ -238,6 +238,22 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_compared_at_the_same_distance() {
+        let run_at = |distance: &str, of_run: &str, samples: &[f64]| {
+            let lines = format!(
+                "{{\"distance\":\"{distance}\",\"of_run\":\"{of_run}\",\"round_trip_ns\":300,\"left_out\":0}}"
+            );
+            run(&[rates("veth/udp", samples).with("lines", &lines)])
+        };
+        let verdict = |a: &_, b: &_| Comparison::new(a, b).unwrap().rows[0].verdict;
+        let far = run_at("far", "near", &[10e5, 10.1e5]);
+        assert_eq!(verdict(&far, &run_at("far", "far", &[20e5, 20.1e5])), Verdict::Faster);
+        assert_eq!(verdict(&far, &run_at("near", "near", &[20e5, 20.1e5])), Verdict::NotJudged);
+        let changed = run_at("changed", "near", &[20e5, 20.1e5]);
+        assert_eq!(verdict(&changed, &changed), Verdict::NotJudged);
+    }
+
+    #[test]
     fn searches_are_compared_by_found_rate() {
         // At each found rate the received rate is steady, even if another search finds a different
         // rate.

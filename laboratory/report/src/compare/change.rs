@@ -156,7 +156,7 @@ impl<'r> Side<'r> {
                 p99_ns: measured.latency_ns.or(measured.one_way_ns).map(|latency| latency.p99),
             },
             wrong: measured.counters_disagree().then_some("our counters and the kernel's disagree"),
-            disturbed: measured.disturbed(),
+            disturbed: measured.disturbed_itself(),
             role_cores: &measured.setting.role_cores,
             lines: measured.setting.lines,
             check: Some(measured.check),
@@ -171,7 +171,7 @@ impl<'r> Side<'r> {
                 ..Figures::default()
             },
             wrong: measured.counters_disagree().then_some("bytes are missing or wrong"),
-            disturbed: measured.disturbed(),
+            disturbed: measured.disturbed_itself(),
             role_cores: &measured.setting.role_cores,
             lines: measured.setting.lines,
             check: None,

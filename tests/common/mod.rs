@@ -135,10 +135,8 @@ pub fn success(arguments: &[&str]) -> String {
 
 /// Fails if results do not match the schema. Returns the schema's validator.
 pub fn assert_schema(json: &serde_json::Value) -> jsonschema::Validator {
-    let schema = std::fs::read_to_string(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../docs/result.schema.json"
-    ));
+    let schema =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/result.schema.json"));
     let schema: serde_json::Value = serde_json::from_str(&schema.unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let errors: Vec<_> = validator.iter_errors(json).map(|error| error.to_string()).collect();
